@@ -1,0 +1,175 @@
+"""Every error of the package. One root, and two mix-ins that say whether trying again can help.
+
+Each error carries one message that says what was expected, what was found and what to do next, and
+nothing else, so that it survives pickling between processes.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+
+class BarrierError(Exception):
+    """The root of everything this package raises on purpose."""
+
+    retryable: ClassVar[bool] = False
+
+
+class Retryable(BarrierError):
+    """Trying the same call again, as it is, can succeed: Airflow's retries are worth using."""
+
+    retryable = True
+
+
+class Terminal(BarrierError):
+    """Trying again changes nothing until a person or another task has done something."""
+
+    retryable = False
+
+
+# --- topology -------------------------------------------------------------------------------------
+
+
+class TopologyError(Terminal):
+    """A topology that cannot be registered."""
+
+
+class SecondWriterError(TopologyError):
+    """Two jobs declare the same table as a sink."""
+
+
+class CycleError(TopologyError):
+    """Jobs feed each other in a circle, so no order of processing exists."""
+
+
+class UnknownTableError(TopologyError):
+    """A table is read that no job of the topology writes, or asked for although it is in no topology."""
+
+
+class JobWithoutSinksError(TopologyError):
+    """A job that writes nothing has no part in a barrier."""
+
+
+class DuplicateJobError(TopologyError):
+    """Two jobs of one topology bear the same name."""
+
+
+class TableClaimedError(TopologyError):
+    """A table already belongs to another topology."""
+
+
+class UnknownTopologyError(Terminal):
+    """No topology of that name has been registered."""
+
+
+# --- barriers and attempts ------------------------------------------------------------------------
+
+
+class IllegalTransitionError(Terminal):
+    """A barrier, table or attempt was asked to go from a state to one that may not follow it."""
+
+
+class UnknownBarrierError(Terminal):
+    """No such barrier, or none that this run opened."""
+
+
+class BarrierOrderError(Terminal):
+    """A barrier's timestamp is not after the newest one: a clock went back, or runs start out of order."""
+
+
+class HeadMovedError(Retryable):
+    """Another process opened or aborted a barrier between our look and our write: look again."""
+
+
+class TooManyOpenBarriersError(Retryable):
+    """`max_open_barriers` are open: the next may open once one of them is committed or aborted."""
+
+
+class BarrierAbortedError(Terminal):
+    """The barrier was given up; its epoch joins the next barrier's."""
+
+
+class AlreadyCommittedError(Terminal):
+    """The barrier is COMMITTING or later: its tables can only be changed by a revision."""
+
+
+class NotPrecommitError(Retryable):
+    """A barrier (or the one before it) is not PRECOMMIT yet, so it cannot be committed yet."""
+
+
+class NotProcessedError(Terminal):
+    """A table is not PROCESSED although the task of its job has ended (marked success by hand?)."""
+
+
+class FencedAttemptError(Terminal):
+    """The attempt was superseded or voided; nothing it does counts any more."""
+
+
+class NotClosedError(Retryable):
+    """The Spark work ended without a closing record: what it staged may be a half. A new attempt mends it."""
+
+
+# --- tables ---------------------------------------------------------------------------------------
+
+
+class MissingTableError(Terminal):
+    """A declared table is not in the catalog."""
+
+
+class StagedTableError(Retryable):
+    """What an attempt staged is not what it should be (branch, ancestry or stamp). A new attempt can mend it."""
+
+
+class ForeignWriteError(Terminal):
+    """Somebody else moved a table's `main`; it is never overwritten."""
+
+
+class SnapshotMissingError(Terminal):
+    """A snapshot that is needed is no longer in the table's metadata."""
+
+
+class InexactChangesError(Terminal):
+    """The changes between two snapshots cannot be told exactly, so they are not told at all."""
+
+
+class NotAppendOnlyError(Terminal):
+    """`appends` was asked for an epoch that also updated or deleted rows."""
+
+
+# --- sources, jobs, servers -----------------------------------------------------------------------
+
+
+class SourceDataError(Terminal):
+    """Input that cannot be read, or does not have the declared schema."""
+
+
+class UndeclaredTableError(Terminal):
+    """A job uses a table, or an external source, that it does not declare."""
+
+
+class SilentSinkError(Terminal):
+    """A job ended without writing to a sink and without saying that the epoch leaves it unchanged."""
+
+
+class SpecError(Terminal):
+    """An epoch spec that is missing, damaged, or of another version."""
+
+
+class ConfigurationError(Terminal):
+    """A connection or an argument that cannot be used as given."""
+
+
+class SchemaVersionError(Terminal):
+    """The MetaService database has the schema of another version of this package."""
+
+
+class StoreUnavailableError(Retryable):
+    """The MetaService database does not answer."""
+
+
+class CatalogUnavailableError(Retryable):
+    """The table catalog, or the storage under it, does not answer."""
+
+
+class SparkUnavailableError(Retryable):
+    """The Spark server does not answer, or went away in the middle."""

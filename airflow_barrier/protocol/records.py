@@ -1,0 +1,137 @@
+"""What the MetaService knows, as values: immutable, with datetimes in UTC."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from airflow_barrier.protocol.names import Stamp, tag_name
+from airflow_barrier.protocol.states import AttemptState, BarrierState, TableState
+
+
+@dataclass(frozen=True)
+class Barrier:
+    """One timestamp barrier. ``predecessor`` (never ``barrier_id - 1``) names base and cut start."""
+
+    topology: str
+    barrier_id: int
+    revision: int
+    timestamp: datetime
+    state: BarrierState
+    predecessor: int | None
+    topology_version: int
+    run_key: str
+    timestamp_origin: str
+    opened_at: datetime
+    precommit_at: datetime | None = None
+    committing_at: datetime | None = None
+    commit_at: datetime | None = None
+    aborted_at: datetime | None = None
+    reason: str | None = None
+
+    def __str__(self) -> str:
+        return f"barrier {self.barrier_id} of {self.topology} ({self.timestamp:%Y-%m-%d %H:%M:%S%z})"
+
+    @property
+    def tag(self) -> str:
+        return tag_name(self.topology, self.barrier_id, self.revision)
+
+
+@dataclass(frozen=True)
+class Cut:
+    """The positions of one external source for one barrier: from ``start`` (None: the beginning) to ``end``.
+
+    Both are JSON values that only the source's adapter understands. ``items`` are names (files) that this
+    cut uses up: an item is in the cut of one barrier only.
+    """
+
+    source: str
+    start: Mapping[str, Any] | None
+    end: Mapping[str, Any]
+    items: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class StagedTable:
+    """One sink in an attempt's closing record. ``unchanged``: the epoch adds nothing; the predecessor's stays."""
+
+    table: str
+    snapshot_id: int | None
+    unchanged: bool = False
+
+
+@dataclass(frozen=True)
+class TableProgress:
+    """One table at one barrier."""
+
+    topology: str
+    barrier_id: int
+    revision: int
+    table: str
+    job: str | None
+    state: TableState
+    snapshot_id: int | None = None
+    attempt_id: int | None = None
+    carried_from: int | None = None
+    expected_snapshot: int | None = None
+    processed_at: datetime | None = None
+    written_at: datetime | None = None
+
+
+@dataclass(frozen=True)
+class Need:
+    """What an attempt waits for: ``table`` PROCESSED at ``barrier_id``, which ``job`` has to do."""
+
+    table: str
+    barrier_id: int
+    job: str
+
+    def __str__(self) -> str:
+        return f"{self.table} at barrier {self.barrier_id} (job {self.job})"
+
+    def to_json(self) -> dict[str, Any]:
+        return {"table": self.table, "barrier_id": self.barrier_id, "job": self.job}
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """One run of one job for one barrier and revision.
+
+    ``generation`` tells a retry (same) from a clear (another). ``inputs``: source table -> snapshot at this
+    barrier; ``previous``: source table -> snapshot at the predecessor; ``bases``: sink -> snapshot of the
+    predecessor that the attempt builds on.
+    """
+
+    attempt_id: int
+    topology: str
+    barrier_id: int
+    revision: int
+    job: str
+    state: AttemptState
+    request_key: str
+    generation: str
+    incarnation: str
+    requested_at: datetime
+    started_at: datetime | None = None
+    closed_at: datetime | None = None
+    processed_at: datetime | None = None
+    ended_at: datetime | None = None
+    waited_for: tuple[Need, ...] = ()
+    inputs: Mapping[str, int | None] = field(default_factory=dict)
+    previous: Mapping[str, int | None] = field(default_factory=dict)
+    bases: Mapping[str, int | None] = field(default_factory=dict)
+    staged: Mapping[str, StagedTable] = field(default_factory=dict)
+    reason: str | None = None
+
+    def __str__(self) -> str:
+        return f"attempt {self.attempt_id} of job {self.job} at barrier {self.barrier_id} of {self.topology}"
+
+    @property
+    def stamp(self) -> Stamp:
+        return Stamp(self.topology, self.barrier_id, self.revision, self.attempt_id, self.incarnation)
+
+    @property
+    def branch(self) -> str:
+        return self.stamp.branch

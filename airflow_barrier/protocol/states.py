@@ -1,0 +1,104 @@
+"""The states of barriers, tables and attempts, and the only transitions between them."""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import TypeVar
+
+from airflow_barrier.protocol.errors import IllegalTransitionError
+
+
+class BarrierState(str, Enum):
+    """Where a barrier stands, over all its tables."""
+
+    OPEN = "OPEN"
+    PRECOMMIT = "PRECOMMIT"
+    COMMITTING = "COMMITTING"
+    COMMIT = "COMMIT"
+    BLOCKED = "BLOCKED"
+    ABORTED = "ABORTED"
+
+
+class TableState(str, Enum):
+    """Where one table stands at one barrier."""
+
+    PENDING = "PENDING"
+    PROCESSED = "PROCESSED"
+    WRITTEN = "WRITTEN"
+
+
+class AttemptState(str, Enum):
+    """Where one run of one job for one barrier stands."""
+
+    REQUESTED = "REQUESTED"  # asked for; its inputs may not be there yet
+    RUNNING = "RUNNING"  # inputs pinned, Spark may be writing to the attempt branch
+    CLOSED = "CLOSED"  # the driver said that it wrote everything, and what
+    PROCESSED = "PROCESSED"  # the tables were checked and count as PROCESSED
+    FENCED = "FENCED"  # superseded by a newer attempt
+    VOIDED = "VOIDED"  # its input was staged anew, or its barrier aborted
+    ABORTED = "ABORTED"  # killed or failed
+
+
+#: States in which an attempt still may report something.
+LIVE_ATTEMPTS = frozenset(
+    {AttemptState.REQUESTED, AttemptState.RUNNING, AttemptState.CLOSED, AttemptState.PROCESSED}
+)
+#: Barriers that still may take reports.
+STAGING_BARRIERS = frozenset({BarrierState.OPEN, BarrierState.PRECOMMIT})
+#: Barriers that count against `max_open_barriers`.
+UNCOMMITTED_BARRIERS = frozenset(
+    {BarrierState.OPEN, BarrierState.PRECOMMIT, BarrierState.COMMITTING, BarrierState.BLOCKED}
+)
+#: Barriers whose decision to commit is durable: they only roll forward.
+DECIDED_BARRIERS = frozenset({BarrierState.COMMITTING, BarrierState.BLOCKED, BarrierState.COMMIT})
+
+BARRIER_TRANSITIONS: dict[BarrierState, frozenset[BarrierState]] = {
+    BarrierState.OPEN: frozenset({BarrierState.PRECOMMIT, BarrierState.ABORTED}),
+    # back to OPEN when a job is staged anew: the fallback of read committed
+    BarrierState.PRECOMMIT: frozenset({BarrierState.OPEN, BarrierState.COMMITTING, BarrierState.ABORTED}),
+    BarrierState.COMMITTING: frozenset({BarrierState.COMMIT, BarrierState.BLOCKED}),
+    BarrierState.BLOCKED: frozenset({BarrierState.COMMITTING}),
+    BarrierState.COMMIT: frozenset(),
+    BarrierState.ABORTED: frozenset(),
+}
+
+TABLE_TRANSITIONS: dict[TableState, frozenset[TableState]] = {
+    TableState.PENDING: frozenset({TableState.PROCESSED}),
+    TableState.PROCESSED: frozenset({TableState.WRITTEN, TableState.PENDING}),
+    TableState.WRITTEN: frozenset(),
+}
+
+_ENDED = frozenset({AttemptState.FENCED, AttemptState.VOIDED, AttemptState.ABORTED})
+
+ATTEMPT_TRANSITIONS: dict[AttemptState, frozenset[AttemptState]] = {
+    AttemptState.REQUESTED: frozenset({AttemptState.RUNNING}) | _ENDED,
+    AttemptState.RUNNING: frozenset({AttemptState.CLOSED}) | _ENDED,
+    AttemptState.CLOSED: frozenset({AttemptState.PROCESSED}) | _ENDED,
+    AttemptState.PROCESSED: frozenset({AttemptState.FENCED, AttemptState.VOIDED}),
+    AttemptState.FENCED: frozenset(),
+    AttemptState.VOIDED: frozenset(),
+    AttemptState.ABORTED: frozenset(),
+}
+
+_S = TypeVar("_S", BarrierState, TableState, AttemptState)
+
+
+def check_transition(what: str, before: _S, after: _S) -> None:
+    """Raise :class:`IllegalTransitionError` unless ``before`` may be followed by ``after``.
+
+    >>> check_transition("barrier 3 of shopping", BarrierState.OPEN, BarrierState.PRECOMMIT)
+    """
+    allowed = _allowed(before)
+    if after not in allowed:
+        names = ", ".join(sorted(state.value for state in allowed)) or "nothing (it is final)"
+        raise IllegalTransitionError(
+            f"{what} is {before.value} and cannot become {after.value}; what may follow {before.value}: {names}"
+        )
+
+
+def _allowed(state: _S) -> frozenset[_S]:
+    if isinstance(state, BarrierState):
+        return BARRIER_TRANSITIONS[state]
+    if isinstance(state, TableState):
+        return TABLE_TRANSITIONS[state]
+    return ATTEMPT_TRANSITIONS[state]

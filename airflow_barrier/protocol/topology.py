@@ -1,0 +1,233 @@
+"""The graph of tables and jobs: what is declared, what is derived from it, and what is refused."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from graphlib import CycleError as _GraphCycle
+from graphlib import TopologicalSorter
+from typing import Any
+
+from airflow_barrier.protocol.errors import (
+    CycleError,
+    DuplicateJobError,
+    JobWithoutSinksError,
+    SecondWriterError,
+    TopologyError,
+    UnknownTableError,
+)
+from airflow_barrier.protocol.names import is_topology_name
+
+
+@dataclass(frozen=True)
+class ExternalSource:
+    """An input outside the topology, as declared: ``kind`` names the adapter, ``options`` are its JSON settings.
+
+    ``name`` is unique in a topology: two jobs that name the same source share its cut.
+    """
+
+    name: str
+    kind: str
+    options: Mapping[str, Any] = field(default_factory=dict, hash=False)
+
+    def to_json(self) -> dict[str, Any]:
+        return {"name": self.name, "kind": self.kind, "options": dict(self.options)}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> ExternalSource:
+        return cls(data["name"], data["kind"], data["options"])
+
+
+@dataclass(frozen=True)
+class Job:
+    """One ETL job: it turns ``sources`` (tables) and ``externals`` into ``sinks`` (tables).
+
+    ``owner`` is the DAG that runs it. Tables are named ``namespace.table``, without the catalog.
+    """
+
+    name: str
+    owner: str
+    sources: tuple[str, ...] = ()
+    sinks: tuple[str, ...] = ()
+    externals: tuple[ExternalSource, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "name": self.name,
+            "owner": self.owner,
+            "sources": list(self.sources),
+            "sinks": list(self.sinks),
+            "externals": [source.to_json() for source in self.externals],
+        }
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Job:
+        return cls(
+            name=data["name"],
+            owner=data["owner"],
+            sources=tuple(data["sources"]),
+            sinks=tuple(data["sinks"]),
+            externals=tuple(ExternalSource.from_json(source) for source in data["externals"]),
+        )
+
+
+@dataclass(frozen=True)
+class Topology:
+    """A named, valid graph. Build it with :meth:`of`, which refuses what cannot work.
+
+    >>> t = Topology.of("shopping", [Job("load", "dag", sinks=("shop.a",)),
+    ...                              Job("sum", "dag", sources=("shop.a",), sinks=("shop.b",))])
+    >>> sorted(t.root_tables), t.writer("shop.b").name
+    (['shop.a'], 'sum')
+    """
+
+    name: str
+    jobs: tuple[Job, ...]
+
+    @classmethod
+    def of(cls, name: str, jobs: Iterable[Job]) -> Topology:
+        """A validated topology; jobs are kept in the order of their names.
+
+        Raises a :class:`TopologyError` of its own for each thing that is wrong.
+        """
+        if not is_topology_name(name):
+            raise TopologyError(
+                f"topology name {name!r}: expected a letter, then at most 99 letters, digits, '_' or '-', "
+                "because it becomes part of Iceberg branch and tag names"
+            )
+        topology = cls(name, tuple(sorted(jobs, key=lambda job: job.name)))
+        topology._check_jobs()
+        topology._check_tables()
+        topology._check_cycles()
+        return topology
+
+    # --- what is derived --------------------------------------------------------------------------
+
+    @cached_property
+    def tables(self) -> tuple[str, ...]:
+        """All tables that the topology writes, in the order of their names."""
+        return tuple(sorted(sink for job in self.jobs for sink in job.sinks))
+
+    @cached_property
+    def root_tables(self) -> frozenset[str]:
+        """Tables written by jobs that read external sources."""
+        return frozenset(sink for job in self.jobs if job.externals for sink in job.sinks)
+
+    @cached_property
+    def externals(self) -> tuple[ExternalSource, ...]:
+        """Every external source once, in the order of their names."""
+        return tuple(
+            sorted({s.name: s for job in self.jobs for s in job.externals}.values(), key=lambda s: s.name)
+        )
+
+    @cached_property
+    def _writers(self) -> dict[str, Job]:
+        return {sink: job for job in self.jobs for sink in job.sinks}
+
+    def job(self, name: str) -> Job:
+        """The job of that name. Raises :class:`TopologyError` naming the jobs there are."""
+        for job in self.jobs:
+            if job.name == name:
+                return job
+        names = ", ".join(job.name for job in self.jobs)
+        raise TopologyError(f"topology {self.name} has no job {name!r}; it has: {names}")
+
+    def writer(self, table: str) -> Job:
+        """The one job that writes ``table``. Raises :class:`UnknownTableError`."""
+        try:
+            return self._writers[table]
+        except KeyError:
+            raise UnknownTableError(
+                f"table {table} is not in topology {self.name}; its tables are: {', '.join(self.tables)}"
+            ) from None
+
+    def readers(self, table: str) -> tuple[Job, ...]:
+        """The jobs that read ``table``."""
+        return tuple(job for job in self.jobs if table in job.sources)
+
+    # --- durable form -----------------------------------------------------------------------------
+
+    def to_json(self) -> dict[str, Any]:
+        return {"name": self.name, "jobs": [job.to_json() for job in self.jobs]}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Topology:
+        return cls(data["name"], tuple(Job.from_json(job) for job in data["jobs"]))
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of the definition: equal digests are equal topologies."""
+        return hashlib.sha256(json.dumps(self.to_json(), sort_keys=True).encode()).hexdigest()
+
+    # --- what is refused --------------------------------------------------------------------------
+
+    def _check_jobs(self) -> None:
+        seen: dict[str, Job] = {}
+        for job in self.jobs:
+            if job.name in seen:
+                raise DuplicateJobError(
+                    f"topology {self.name}: job {job.name!r} is declared by DAG {seen[job.name].owner} and by DAG "
+                    f"{job.owner}; give one of them another name"
+                )
+            seen[job.name] = job
+            if not job.sinks:
+                raise JobWithoutSinksError(
+                    f"topology {self.name}: job {job.name} (DAG {job.owner}) declares no sinks; "
+                    "a job takes part in barriers by the tables it writes: add sinks=[...]"
+                )
+
+    def _check_tables(self) -> None:
+        writers: dict[str, Job] = {}
+        for job in self.jobs:
+            for sink in job.sinks:
+                if sink in writers:
+                    raise SecondWriterError(
+                        f"topology {self.name}: table {sink} is written by job {writers[sink].name} "
+                        f"(DAG {writers[sink].owner}) and by job {job.name} (DAG {job.owner}); "
+                        "a table has one writer: merge the jobs or write to two tables"
+                    )
+                writers[sink] = job
+        externals: dict[str, tuple[Job, ExternalSource]] = {}
+        for job in self.jobs:
+            for table in job.sources:
+                if table not in writers:
+                    raise UnknownTableError(
+                        f"topology {self.name}: job {job.name} (DAG {job.owner}) reads table {table}, which no job "
+                        "writes; register the job that writes it, or declare the table as an external source "
+                        f"(IcebergTable({table!r}))"
+                    )
+            for source in job.externals:
+                other_job, other = externals.setdefault(source.name, (job, source))
+                if other.to_json() != source.to_json():
+                    raise TopologyError(
+                        f"topology {self.name}: jobs {other_job.name} and {job.name} declare external source "
+                        f"{source.name!r} with different settings; sources of one name share one cut: "
+                        "make them equal or rename one"
+                    )
+
+    def _check_cycles(self) -> None:
+        graph = {job.name: {self._writers[table].name for table in job.sources} for job in self.jobs}
+        try:
+            TopologicalSorter(graph).prepare()
+        except _GraphCycle as error:
+            circle: list[str] = list(reversed(error.args[1]))
+            tables = [
+                next(table for table in self.job(reader).sources if self._writers[table].name == writer)
+                for writer, reader in zip(circle, circle[1:], strict=False)
+            ]
+            raise CycleError(
+                f"topology {self.name}: jobs feed each other in a circle: {' -> '.join(circle)} "
+                f"(through tables {', '.join(tables)}); break it at one of these tables"
+            ) from None
+
+
+def downstream_jobs(topology: Topology, job: str) -> tuple[str, ...]:
+    """``job`` and every job that depends on its tables, directly or not, writers before readers."""
+    found = [job]
+    for name in found:
+        for table in topology.job(name).sinks:
+            found.extend(reader.name for reader in topology.readers(table) if reader.name not in found)
+    return tuple(found)

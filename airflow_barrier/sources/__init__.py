@@ -1,0 +1,1 @@
+"""The port for external sources (:mod:`.port`), and one adapter a file."""

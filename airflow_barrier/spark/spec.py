@@ -1,0 +1,114 @@
+"""The epoch spec: everything that a Spark driver is told about its attempt, as a file beside the warehouse.
+
+Spark's conf carries only the file's URI and digest (:data:`SPEC_URI`, :data:`SPEC_DIGEST`), so nothing secret shows
+in Spark's UI. When the job has written everything, the driver leaves a :class:`ClosingRecord` at ``closing_uri``.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from datetime import datetime
+from typing import Any
+
+from airflow_barrier.protocol.errors import SpecError
+from airflow_barrier.protocol.names import Stamp
+from airflow_barrier.protocol.records import Cut, StagedTable
+from airflow_barrier.protocol.topology import ExternalSource
+
+SPEC_URI = "spark.airflow_barrier.spec.uri"
+SPEC_DIGEST = "spark.airflow_barrier.spec.digest"
+_VERSION = 1
+
+
+@dataclass(frozen=True)
+class EpochSpec:
+    """What one attempt reads and where it writes.
+
+    ``timestamp`` and ``previous_timestamp`` (None at barrier 1) are UTC. ``inputs`` and ``previous``: source table ->
+    snapshot at this barrier and at its predecessor; ``bases``: sink -> snapshot it builds on. ``catalog`` is the name
+    of the catalog in Spark. ``seed`` makes random functions repeatable.
+    """
+
+    job: str
+    topology: str
+    barrier_id: int
+    revision: int
+    attempt_id: int
+    incarnation: str
+    timestamp: datetime
+    previous_timestamp: datetime | None
+    catalog: str
+    inputs: Mapping[str, int | None]
+    previous: Mapping[str, int | None]
+    bases: Mapping[str, int | None]
+    externals: Mapping[str, ExternalSource]
+    cuts: Mapping[str, Cut]
+    closing_uri: str
+    seed: int
+
+    @property
+    def stamp(self) -> Stamp:
+        return Stamp(self.topology, self.barrier_id, self.revision, self.attempt_id, self.incarnation)
+
+    @property
+    def branch(self) -> str:
+        return self.stamp.branch
+
+    def dumps(self) -> str:
+        """The file's text."""
+        data: dict[str, Any] = {"version": _VERSION, **asdict(self)}
+        data["timestamp"] = self.timestamp.isoformat()
+        data["previous_timestamp"] = self.previous_timestamp.isoformat() if self.previous_timestamp else None
+        data["externals"] = {name: source.to_json() for name, source in self.externals.items()}
+        return json.dumps(data, indent=1, sort_keys=True)
+
+    @classmethod
+    def loads(cls, text: str, digest: str | None = None) -> EpochSpec:
+        """The spec again; with ``digest`` (of :func:`digest_of`) only if it is the very same text.
+
+        Raises :class:`SpecError`.
+        """
+        if digest is not None and digest_of(text) != digest:
+            raise SpecError(
+                f"epoch spec: expected digest {digest}, found {digest_of(text)}; the file was changed after the task "
+                "wrote it: clear the task, which writes a new one"
+            )
+        data = json.loads(text)
+        found = data.pop("version", None)
+        if found != _VERSION:
+            raise SpecError(
+                f"epoch spec: expected version {_VERSION}, found {found}; run the same version of "
+                "airflow-provider-barrier on the Airflow worker and in the Spark driver"
+            )
+        data["timestamp"] = datetime.fromisoformat(data["timestamp"])
+        if data["previous_timestamp"] is not None:
+            data["previous_timestamp"] = datetime.fromisoformat(data["previous_timestamp"])
+        data["externals"] = {name: ExternalSource.from_json(source) for name, source in data["externals"].items()}
+        data["cuts"] = {
+            name: Cut(cut["source"], cut["start"], cut["end"], tuple(cut["items"])) for name, cut in data["cuts"].items()
+        }
+        return cls(**data)
+
+
+@dataclass(frozen=True)
+class ClosingRecord:
+    """What an attempt staged, said by the driver after its last write: the proof that it did not die half-way."""
+
+    attempt_id: int
+    staged: Mapping[str, StagedTable]
+
+    def dumps(self) -> str:
+        return json.dumps(asdict(self), indent=1, sort_keys=True)
+
+    @classmethod
+    def loads(cls, text: str) -> ClosingRecord:
+        data = json.loads(text)
+        return cls(data["attempt_id"], {name: StagedTable(**table) for name, table in data["staged"].items()})
+
+
+def digest_of(text: str) -> str:
+    """SHA-256 of a spec's text, in hex."""
+    return hashlib.sha256(text.encode()).hexdigest()

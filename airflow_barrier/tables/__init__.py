@@ -1,0 +1,1 @@
+"""The port for table formats (:mod:`.port`), and one adapter a file."""

@@ -1,0 +1,88 @@
+"""What the protocol asks of a table format."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+from airflow_barrier.protocol.names import Stamp
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection
+
+
+@dataclass(frozen=True)
+class Publication:
+    """One table's part of a publish: ``main`` goes from exactly ``expected`` to exactly ``new``.
+
+    ``expected`` None: the table has no `main` yet. ``new`` equal to ``expected``: a carried table, which only gets
+    its tag. ``new`` None: a table without any snapshot, nothing to do. ``drop_tags`` are tags that the tag policy
+    no longer keeps. Attempt branches of ``topology`` up to and including ``barrier_id`` are dropped along.
+    """
+
+    table: str
+    topology: str
+    barrier_id: int
+    expected: int | None
+    new: int | None
+    tag: str
+    drop_tags: tuple[str, ...] = ()
+
+
+class TableFormat(Protocol):
+    """A catalog of versioned tables. Table names are ``namespace.table``, without the catalog.
+
+    Every method raises :class:`~airflow_barrier.protocol.errors.MissingTableError` for a table that is not there and
+    :class:`~airflow_barrier.protocol.errors.CatalogUnavailableError` (retryable) when the catalog does not answer.
+    """
+
+    #: Whether :meth:`publish` makes all tables visible in one step.
+    atomic: bool
+    #: URL (without password) of the database that :meth:`publish` can join a transaction of, or None.
+    database_url: str | None
+
+    def mains(self, tables: Sequence[str]) -> dict[str, int | None]:
+        """The snapshot that `main` of each table is at; None where it has none."""
+        ...
+
+    def prepare(self, table: str, stamp: Stamp, base: int | None) -> None:
+        """Make the attempt branch at ``base`` on ``table``; again is fine.
+
+        On a table without snapshots (``base`` None) the branch starts with an empty snapshot of its own, so that
+        engines can read and merge into it; `main` stays absent.
+        """
+        ...
+
+    def staged(self, table: str, stamp: Stamp, base: int | None) -> int | None:
+        """The checked head of the attempt branch: the staged snapshot, or None if nothing was added to the base.
+
+        Raises :class:`~airflow_barrier.protocol.errors.StagedTableError` if the branch is gone, its head does not
+        descend from exactly ``base``, or a snapshot after ``base`` bears another stamp.
+        """
+        ...
+
+    def check_snapshot(self, table: str, snapshot_id: int, stamp: Stamp, base: int | None) -> None:
+        """The checks of :meth:`staged` for one snapshot that a closing record names, which must be the branch head."""
+        ...
+
+    def current(self, table: str, expected: int | None) -> int | None:
+        """What `main` is at, if that is ``expected`` or only `replace` snapshots (compactions) on top of it.
+
+        Raises :class:`~airflow_barrier.protocol.errors.ForeignWriteError` naming the table, what was expected and
+        what was found.
+        """
+        ...
+
+    def publish(self, publications: Sequence[Publication], connection: Connection | None = None) -> Mapping[str, str]:
+        """Publish all, in one database transaction where the catalog can; what is published already is left alone.
+
+        ``connection``: a transaction under way on the same database, which this joins (it does not commit it).
+        Returns table -> metadata location that now counts. Raises ForeignWriteError with nothing published if some
+        `main` is neither at ``expected`` (or absorbed `replace` snapshots on top of it) nor at ``new``.
+        """
+        ...
+
+    def drop_branches(self, table: str, branches: Sequence[str]) -> None:
+        """Drop attempt branches that are there; visibility of ordinary readers does not change."""
+        ...
