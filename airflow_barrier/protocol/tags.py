@@ -41,3 +41,21 @@ class TagPolicy:
         if self.newest is not None:
             return barrier_id > newest_id - self.newest
         return True
+
+    def dropped(self, previous_id: int, newest_id: int) -> tuple[int, ...]:
+        """The barriers whose tags go when ``newest_id`` is published after ``previous_id``.
+
+        Looks only at what changed between the two, so its cost does not grow with history.
+
+        >>> TagPolicy(newest=3).dropped(previous_id=7, newest_id=8)
+        (5,)
+        """
+        if self.newest is not None:
+            candidates = range(max(1, previous_id - self.newest + 1), newest_id)
+        else:
+            candidates = range(max(1, previous_id), newest_id)
+        return tuple(
+            barrier_id
+            for barrier_id in candidates
+            if self.keeps(barrier_id, previous_id) and not self.keeps(barrier_id, newest_id)
+        )

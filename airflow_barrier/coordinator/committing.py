@@ -1,0 +1,137 @@
+"""Committing barriers: decide once, publish all tables, and be repeatable by anyone after any crash."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from airflow_barrier.coordinator.deployment import Deployment
+from airflow_barrier.protocol.errors import BarrierAbortedError, ForeignWriteError, NotPrecommitError
+from airflow_barrier.protocol.names import tag_name
+from airflow_barrier.protocol.records import Barrier, TableProgress
+from airflow_barrier.protocol.states import BarrierState, TableState
+from airflow_barrier.sources import source_of
+from airflow_barrier.tables.port import Publication
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Committed:
+    """``barrier`` is COMMIT; ``published`` are the barriers that this call committed, in order (maybe none)."""
+
+    barrier: Barrier
+    published: tuple[Barrier, ...]
+
+
+@dataclass(frozen=True)
+class NotYet:
+    """``barrier`` (the asked one, or one before it) is not PRECOMMIT; ``missing`` are its tables that are PENDING."""
+
+    barrier: Barrier
+    missing: tuple[TableProgress, ...]
+
+    @property
+    def reason(self) -> str:
+        tables = ", ".join(f"{progress.table} (job {progress.job})" for progress in self.missing)
+        return f"{self.barrier} is {self.barrier.state.value}; not PROCESSED: {tables}"
+
+
+def commit_barrier(deployment: Deployment, topology: str, barrier_id: int, *, actor: str) -> Committed | NotYet:
+    """Commit ``barrier_id`` and, before it and in order, every earlier barrier that is PRECOMMIT.
+
+    Calling it again after a crash rolls forward; calling it for a barrier that is COMMIT changes nothing. Raises
+    BarrierAbortedError; ForeignWriteError when somebody else moved a table (before the decision: nothing has
+    happened; after it: the barrier is BLOCKED and readers stay at the one before).
+    """
+    barrier = deployment.meta.barrier(topology, barrier_id)
+    if barrier.state is BarrierState.ABORTED:
+        raise BarrierAbortedError(f"{barrier} was aborted ({barrier.reason}); its epoch is part of the next barrier")
+    published: list[Barrier] = []
+    for candidate in deployment.meta.open_barriers(topology):
+        if candidate.barrier_id > barrier_id:
+            break
+        try:
+            published.append(_commit_one(deployment, candidate, actor))
+        except NotPrecommitError:
+            now = deployment.meta.barrier(topology, candidate.barrier_id)
+            missing = [
+                progress
+                for progress in deployment.meta.progress(topology, candidate.barrier_id)
+                if progress.state is TableState.PENDING
+            ]
+            return NotYet(now, tuple(missing))
+    return Committed(deployment.meta.barrier(topology, barrier_id), tuple(published))
+
+
+def _commit_one(deployment: Deployment, barrier: Barrier, actor: str) -> Barrier:
+    meta = deployment.meta
+    if barrier.state is BarrierState.BLOCKED:
+        raise ForeignWriteError(f"{barrier} is BLOCKED: {barrier.reason}; a person has to decide")
+    if barrier.state is BarrierState.OPEN:
+        raise NotPrecommitError(f"{barrier} is OPEN")
+    if barrier.state is BarrierState.PRECOMMIT:
+        # the last look before the decision: from here on a foreign write can only block, not refuse
+        expected = {
+            table: deployment.tables.current(table, snapshot_id)
+            for table, snapshot_id in _published_before(deployment, barrier).items()
+        }
+        meta.begin_commit(barrier.topology, barrier.barrier_id, expected, actor)
+        log.info("%s is COMMITTING", barrier)
+    _publish(deployment, barrier, actor)
+    _release_sources(deployment, barrier)
+    return meta.barrier(barrier.topology, barrier.barrier_id)
+
+
+def _publish(deployment: Deployment, barrier: Barrier, actor: str) -> None:
+    meta = deployment.meta
+    publications = _publications(deployment, barrier)
+    try:
+        if not deployment.shares_database:
+            deployment.tables.publish(publications)
+        with meta.publishing(barrier.topology, barrier.barrier_id, actor) as connection:
+            if connection is not None and deployment.shares_database:
+                deployment.tables.publish(publications, connection)
+    except ForeignWriteError as error:
+        meta.block(barrier.topology, barrier.barrier_id, str(error), actor)
+        raise
+    log.info("%s is COMMIT: published %s", barrier, ", ".join(p.table for p in publications if p.new != p.expected))
+
+
+def _publications(deployment: Deployment, barrier: Barrier) -> list[Publication]:
+    drop_tags = tuple(
+        tag_name(barrier.topology, dropped, barrier.revision)
+        for dropped in deployment.tag_policy.dropped(barrier.predecessor or 0, barrier.barrier_id)
+    )
+    return [
+        Publication(
+            table=progress.table,
+            topology=barrier.topology,
+            barrier_id=barrier.barrier_id,
+            expected=progress.expected_snapshot,
+            # a carried table keeps what main is at, which may be a compaction of what is carried
+            new=progress.expected_snapshot if progress.carried_from is not None else progress.snapshot_id,
+            tag=barrier.tag,
+            drop_tags=drop_tags,
+        )
+        for progress in deployment.meta.progress(barrier.topology, barrier.barrier_id)
+    ]
+
+
+def _published_before(deployment: Deployment, barrier: Barrier) -> Mapping[str, int | None]:
+    """What `main` of each of the barrier's tables must be at: the predecessor's snapshot, or its baseline."""
+    meta = deployment.meta
+    baseline = {p.table: p.snapshot_id for p in meta.progress(barrier.topology, 0)}
+    before = {p.table: p.snapshot_id for p in meta.progress(barrier.topology, barrier.predecessor or 0)}
+    tables = [progress.table for progress in meta.progress(barrier.topology, barrier.barrier_id)]
+    return {table: before.get(table, baseline.get(table)) for table in tables}
+
+
+def _release_sources(deployment: Deployment, barrier: Barrier) -> None:
+    """What the predecessor's cut pinned was the start of this epoch, which is published now."""
+    topology = deployment.meta.topology(barrier.topology, barrier.topology_version)
+    declared = {source.name: source for source in topology.externals}
+    for name, cut in deployment.meta.cuts(barrier.topology, barrier.predecessor or 0).items():
+        if name in declared:
+            source_of(declared[name]).release(cut, deployment.tables)

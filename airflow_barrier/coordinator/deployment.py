@@ -1,0 +1,63 @@
+"""The rooms that one deployment's coordinator works with, connected."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from airflow_barrier.coordinator.settings import Settings
+from airflow_barrier.protocol.tags import TagPolicy
+
+if TYPE_CHECKING:
+    from airflow_barrier.metaservice.store import MetaService
+    from airflow_barrier.tables.iceberg import IcebergTables
+
+
+@dataclass(frozen=True)
+class Deployment:
+    """MetaService and tables of one environment, and the few choices that go with them.
+
+    >>> deployment = Deployment.connect(Settings.embedded("/data/warehouse"))  # doctest: +SKIP
+    """
+
+    meta: MetaService
+    tables: IcebergTables
+    spark_catalog: str
+    tag_policy: TagPolicy
+    max_open_barriers: int
+
+    @classmethod
+    def connect(cls, settings: Settings) -> Deployment:
+        """Raises StoreUnavailableError, CatalogUnavailableError (both retryable) or SchemaVersionError."""
+        from airflow_barrier.metaservice.store import MetaService
+        from airflow_barrier.tables.iceberg import IcebergTables
+
+        return cls(
+            meta=MetaService(with_password(settings.metaservice_url, settings.metaservice_password)),
+            tables=IcebergTables.connect(
+                uri=with_password(settings.catalog_uri, settings.catalog_password),
+                warehouse=settings.warehouse,
+                catalog_name=settings.catalog_name,
+            ),
+            spark_catalog=settings.spark_catalog,
+            tag_policy=TagPolicy.parse(settings.tag_policy),
+            max_open_barriers=settings.max_open_barriers,
+        )
+
+    @property
+    def shares_database(self) -> bool:
+        """Whether catalog and MetaService are one database, so that publish and COMMIT are one transaction."""
+        return self.tables.database_url is not None and self.tables.database_url == self.meta.url
+
+    def close(self) -> None:
+        self.meta.close()
+        self.tables.close()
+
+
+def with_password(url: str, password: str | None) -> str:
+    """``url`` with the password put in, for an engine; never logged."""
+    from sqlalchemy import make_url
+
+    if password is None:
+        return url
+    return make_url(url).set(password=password).render_as_string(hide_password=False)

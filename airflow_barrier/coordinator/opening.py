@@ -1,0 +1,146 @@
+"""Opening a barrier: register the topology, cut every source, store both before any job starts."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timezone
+
+from tenacity import Retrying, retry_if_exception_type, stop_after_attempt
+
+from airflow_barrier.coordinator.deployment import Deployment
+from airflow_barrier.protocol.errors import HeadMovedError
+from airflow_barrier.protocol.records import Barrier, Cut
+from airflow_barrier.protocol.topology import Job, Topology
+from airflow_barrier.sources import source_of
+from airflow_barrier.sources.port import CutRequest, NotReady
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Fragment:
+    """What one DAG adds to a topology: its jobs."""
+
+    topology: str
+    owner: str
+    jobs: tuple[Job, ...]
+
+
+@dataclass(frozen=True)
+class Opened:
+    """The barrier for the timestamp; ``created`` is False when it was open already and is only observed."""
+
+    barrier: Barrier
+    created: bool
+    cuts: tuple[Cut, ...] = ()
+
+
+@dataclass(frozen=True)
+class Later:
+    """The barrier cannot open yet, and why; ask again."""
+
+    reason: str
+
+
+def open_barrier(
+    deployment: Deployment,
+    fragment: Fragment,
+    timestamp: datetime,
+    *,
+    origin: str,
+    run_key: str,
+    actor: str,
+    now: datetime | None = None,
+) -> Opened | Later:
+    """Open the barrier at ``timestamp`` (UTC), or observe the one that is there.
+
+    ``origin`` says where the timestamp came from, ``run_key`` which run opens. ``now`` (UTC; default: the clock) is
+    what sources compare idle time with. Raises BarrierOrderError if a later barrier is open already,
+    MissingTableError, TopologyError, SourceDataError, ForeignWriteError.
+    """
+    version = deployment.meta.register(fragment.topology, fragment.owner, fragment.jobs, actor)
+    topology = deployment.meta.topology(fragment.topology, version)
+    for attempt in Retrying(retry=retry_if_exception_type(HeadMovedError), stop=stop_after_attempt(5), reraise=True):
+        with attempt:
+            return _open_once(deployment, topology, timestamp, origin, run_key, actor, now or datetime.now(timezone.utc))
+    raise AssertionError("unreachable: tenacity returns or raises")
+
+
+def _open_once(
+    deployment: Deployment,
+    topology: Topology,
+    timestamp: datetime,
+    origin: str,
+    run_key: str,
+    actor: str,
+    now: datetime,
+) -> Opened | Later:
+    meta = deployment.meta
+    there = meta.barrier_at(topology.name, timestamp)
+    if there is not None:
+        log.info("%s is %s already, opened by %s; observing it", there, there.state.value, there.run_key)
+        return Opened(there, created=False)
+    open_now = meta.open_barriers(topology.name)
+    if len(open_now) >= deployment.max_open_barriers:
+        return Later(
+            f"{len(open_now)} barriers of {topology.name} are open (max_open_barriers={deployment.max_open_barriers}); "
+            f"the oldest is {open_now[0]}, {open_now[0].state.value}"
+        )
+    head = meta.head(topology.name)
+    cuts = _cut_sources(deployment, topology, head, timestamp, now)
+    if isinstance(cuts, Later):
+        return cuts
+    barrier = meta.open_barrier(
+        topology.name,
+        timestamp,
+        cuts=cuts,
+        predecessor=head.barrier_id if head else 0,
+        run_key=run_key,
+        origin=origin,
+        max_open=deployment.max_open_barriers,
+        baseline=deployment.tables.mains(meta.unjoined(topology.name)),
+        actor=actor,
+    )
+    log.info("opened %s: %s", barrier, "; ".join(f"{cut.source} up to {_brief(cut)}" for cut in cuts) or "no sources")
+    return Opened(barrier, created=True, cuts=tuple(cuts))
+
+
+def _cut_sources(
+    deployment: Deployment, topology: Topology, head: Barrier | None, timestamp: datetime, now: datetime
+) -> Sequence[Cut] | Later:
+    meta = deployment.meta
+    before = meta.cuts(topology.name, head.barrier_id) if head else {}
+    cuts: list[Cut] = []
+    for declared in topology.externals:
+        start = before.get(declared.name)
+
+        def used(items: Sequence[str], source: str = declared.name) -> set[str]:
+            return meta.used_items(topology.name, source, items)
+
+        cut = source_of(declared).cut(
+            CutRequest(
+                topology=topology.name,
+                barrier_id=(head.barrier_id if head else 0) + 1,
+                after=head.timestamp if head and head.barrier_id else None,
+                until=timestamp,
+                start=start.end if start else None,
+                used=used,
+                catalog=deployment.tables,
+                now=now,
+            )
+        )
+        if isinstance(cut, NotReady):
+            return Later(f"source {cut.source}: {cut.reason}")
+        cuts.append(cut)
+    return cuts
+
+
+def _brief(cut: Cut) -> str:
+    """The cut in a log line: short values as they are, lists by their length."""
+    parts = (
+        f"{name}={len(value)}" if isinstance(value, (list, dict)) else f"{name}={value}"
+        for name, value in cut.end.items()
+    )
+    return ", ".join(parts)

@@ -1,0 +1,256 @@
+"""One job's part of a barrier: begin an attempt, prepare its branch, and after the Spark work close and check it."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from dataclasses import dataclass
+from datetime import datetime
+
+from airflow_barrier.coordinator.deployment import Deployment
+from airflow_barrier.protocol.errors import NotClosedError, StagedTableError, UnknownBarrierError
+from airflow_barrier.protocol.records import Attempt, Barrier, Need
+from airflow_barrier.protocol.states import AttemptState, BarrierState
+from airflow_barrier.spark.spec import ClosingRecord, EpochSpec, digest_of
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Ready:
+    """The Spark work may start: everything it needs stands in ``spec``, which lies at ``spec_uri``."""
+
+    attempt: Attempt
+    spec: EpochSpec
+    spec_uri: str
+    digest: str
+
+
+@dataclass(frozen=True)
+class Adopted:
+    """The work of an earlier try counts: nothing to run."""
+
+    attempt: Attempt
+    barrier: Barrier
+
+
+@dataclass(frozen=True)
+class Waiting:
+    """Inputs are missing; ``needs`` names tables and the jobs that have to deliver them. Ask again later."""
+
+    attempt: Attempt
+    needs: tuple[Need, ...]
+
+
+def find_barrier(
+    deployment: Deployment, topology: str, *, run_key: str | None = None, timestamp: datetime | None = None
+) -> Barrier:
+    """The barrier that a run opened, or else the one at a timestamp (UTC). Raises UnknownBarrierError."""
+    barrier = deployment.meta.barrier_of_run(topology, run_key) if run_key else None
+    if barrier is None and timestamp is not None:
+        barrier = deployment.meta.barrier_at(topology, timestamp)
+    if barrier is None:
+        raise UnknownBarrierError(
+            f"topology {topology}: expected a barrier opened by run {run_key} or at {timestamp}, found none; "
+            "has the start task of this run succeeded? Clear it to open the barrier"
+        )
+    return barrier
+
+
+def begin(
+    deployment: Deployment,
+    barrier: Barrier,
+    job: str,
+    *,
+    request_key: str,
+    generation: str,
+    actor: str,
+    sql: str | None = None,
+) -> Ready | Adopted | Waiting:
+    """Ask for an attempt of ``job`` at ``barrier``.
+
+    ``generation`` is equal in all tries of one task and another after a person cleared it: a retry adopts what an
+    earlier try closed, a clear stages anew. Raises AlreadyCommittedError, BarrierAbortedError, ForeignWriteError,
+    MissingTableError.
+    """
+    meta = deployment.meta
+    earlier = meta.current_attempt(barrier.topology, barrier.barrier_id, job)
+    if earlier is not None and earlier.state is AttemptState.RUNNING and earlier.generation == generation:
+        _close_what_the_driver_closed(deployment, earlier, actor)
+    attempt = meta.request_attempt(
+        barrier.topology, barrier.barrier_id, job, request_key=request_key, generation=generation, actor=actor
+    )
+    return _proceed(deployment, attempt, actor, sql)
+
+
+def begin_again(
+    deployment: Deployment, attempt_id: int, *, actor: str, sql: str | None = None
+) -> Ready | Adopted | Waiting:
+    """Go on with an attempt that was waiting. Raises FencedAttemptError if it was superseded meanwhile."""
+    return _proceed(deployment, deployment.meta.attempt(attempt_id), actor, sql)
+
+
+def close(deployment: Deployment, attempt_id: int, *, actor: str, record: ClosingRecord | None = None) -> Barrier:
+    """The Spark work is done: take its closing record, check the tables themselves, report PROCESSED.
+
+    Without ``record`` the file that the driver left is read. Raises NotClosedError, StagedTableError (both
+    retryable: a new attempt mends them), FencedAttemptError.
+    """
+    meta = deployment.meta
+    attempt = meta.attempt(attempt_id)
+    if record is None:
+        record = _read_closing_record(deployment, attempt)
+        if record is None:
+            reason = "the Spark work ended without a closing record"
+            meta.abort_attempt(attempt_id, reason, actor)
+            raise NotClosedError(
+                f"{attempt}: expected a closing record at {closing_uri(deployment, attempt)}, found none: the driver "
+                "died before its last write; what it staged is discarded and a new attempt starts afresh"
+            )
+    if attempt.state is not AttemptState.PROCESSED:
+        attempt = meta.close_attempt(attempt_id, record.staged, actor)
+    return _check_and_report(deployment, attempt, actor)
+
+
+def give_up(deployment: Deployment, attempt_id: int, *, reason: str, actor: str) -> Attempt:
+    """The task was killed or failed: the attempt ends, its branch is never looked at again."""
+    attempt = deployment.meta.abort_attempt(attempt_id, reason, actor)
+    log.info("%s is %s: %s", attempt, attempt.state.value, reason)
+    return attempt
+
+
+def spec_uri(deployment: Deployment, attempt: Attempt) -> str:
+    return deployment.tables.location(
+        "_barrier", attempt.topology, f"b{attempt.barrier_id}", f"a{attempt.attempt_id}.spec.json"
+    )
+
+
+def closing_uri(deployment: Deployment, attempt: Attempt) -> str:
+    return deployment.tables.location(
+        "_barrier", attempt.topology, f"b{attempt.barrier_id}", f"a{attempt.attempt_id}.closed.json"
+    )
+
+
+def _proceed(deployment: Deployment, attempt: Attempt, actor: str, sql: str | None) -> Ready | Adopted | Waiting:
+    meta = deployment.meta
+    if attempt.state in (AttemptState.CLOSED, AttemptState.PROCESSED):
+        barrier = _check_and_report(deployment, attempt, actor)
+        log.info("%s was closed by an earlier try; adopted, nothing to run", attempt)
+        return Adopted(meta.attempt(attempt.attempt_id), barrier)
+    started = meta.start_attempt(attempt.attempt_id)
+    if isinstance(started, tuple):
+        log.info("%s waits for %s", attempt, ", ".join(map(str, started)))
+        return Waiting(attempt, started)
+    started = _absorb_compactions(deployment, started)
+    for table, base in (started.inputs | started.bases).items():
+        deployment.tables.prepare(table, started.stamp, base)
+    return _write_spec(deployment, started, sql)
+
+
+def _absorb_compactions(deployment: Deployment, attempt: Attempt) -> Attempt:
+    """Build on a compaction that somebody ran on `main` since the predecessor was published, not beside it."""
+    barrier = deployment.meta.barrier(attempt.topology, attempt.barrier_id)
+    predecessor = deployment.meta.barrier(attempt.topology, barrier.predecessor or 0)
+    if predecessor.state is not BarrierState.COMMIT:
+        return attempt
+    bases = {table: deployment.tables.current(table, base) for table, base in attempt.bases.items()}
+    if bases == attempt.bases:
+        return attempt
+    for table in bases:
+        if bases[table] != attempt.bases[table]:
+            log.info("%s builds on compaction %s of %s, not on %s", attempt, bases[table], table, attempt.bases[table])
+    return deployment.meta.rebase_attempt(attempt.attempt_id, bases)
+
+
+def _write_spec(deployment: Deployment, attempt: Attempt, sql: str | None) -> Ready:
+    meta = deployment.meta
+    barrier = meta.barrier(attempt.topology, attempt.barrier_id)
+    predecessor = meta.barrier(attempt.topology, barrier.predecessor or 0)
+    job = meta.topology(attempt.topology, barrier.topology_version).job(attempt.job)
+    cuts = meta.cuts(attempt.topology, attempt.barrier_id)
+    spec = EpochSpec(
+        job=attempt.job,
+        topology=attempt.topology,
+        barrier_id=attempt.barrier_id,
+        revision=attempt.revision,
+        attempt_id=attempt.attempt_id,
+        incarnation=attempt.incarnation,
+        timestamp=barrier.timestamp,
+        previous_timestamp=predecessor.timestamp if predecessor.barrier_id else None,
+        catalog=deployment.spark_catalog,
+        inputs=attempt.inputs,
+        previous=attempt.previous,
+        bases=attempt.bases,
+        externals={source.name: source for source in job.externals},
+        cuts={source.name: cuts[source.name] for source in job.externals},
+        closing_uri=closing_uri(deployment, attempt),
+        seed=_seed(barrier, attempt.job),
+        sql=sql,
+    )
+    _check_sources(deployment, spec)
+    text = spec.dumps()
+    uri = spec_uri(deployment, attempt)
+    deployment.tables.write_text(uri, text)
+    log.info("%s is ready on branch %s", attempt, attempt.branch)
+    return Ready(attempt, spec, uri, digest_of(text))
+
+
+def _check_sources(deployment: Deployment, spec: EpochSpec) -> None:
+    from airflow_barrier.sources import source_of
+
+    for name, declared in spec.externals.items():
+        source_of(declared).check(spec.cuts[name])
+
+
+def _seed(barrier: Barrier, job: str) -> int:
+    """The same in every attempt, so that a replay draws the same numbers; fits a Java int."""
+    text = f"{barrier.topology}/{barrier.barrier_id}/{job}"
+    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:4], "big") >> 1
+
+
+def _close_what_the_driver_closed(deployment: Deployment, attempt: Attempt, actor: str) -> None:
+    """A driver may have closed after its worker died: then its work counts and a retry need not repeat it."""
+    record = _read_closing_record(deployment, attempt)
+    if record is not None:
+        deployment.meta.close_attempt(attempt.attempt_id, record.staged, actor)
+
+
+def _read_closing_record(deployment: Deployment, attempt: Attempt) -> ClosingRecord | None:
+    uri = closing_uri(deployment, attempt)
+    if not deployment.tables.exists(uri):
+        return None
+    return ClosingRecord.loads(deployment.tables.read_text(uri))
+
+
+def _check_and_report(deployment: Deployment, attempt: Attempt, actor: str) -> Barrier:
+    if attempt.state is AttemptState.CLOSED:
+        try:
+            _check_tables(deployment, attempt)
+        except StagedTableError as error:
+            # left CLOSED, every retry would adopt it and fail the same way
+            deployment.meta.abort_attempt(attempt.attempt_id, str(error), actor)
+            raise
+    barrier = deployment.meta.report_processed(attempt.attempt_id, actor)
+    log.info("%s PROCESSED %s; %s is %s", attempt, ", ".join(attempt.bases), barrier, barrier.state.value)
+    return barrier
+
+
+def _check_tables(deployment: Deployment, attempt: Attempt) -> None:
+    """Trust the table, not the reporter."""
+    missing = sorted(set(attempt.bases) - set(attempt.staged))
+    if missing:
+        raise StagedTableError(
+            f"{attempt}: expected a closing record for every sink, found none for {', '.join(missing)}; "
+            "the next try starts afresh"
+        )
+    for table, base in attempt.bases.items():
+        staged = attempt.staged[table]
+        if not staged.unchanged and staged.snapshot_id is not None:
+            deployment.tables.check_snapshot(table, staged.snapshot_id, attempt.stamp, base)
+            continue
+        found = deployment.tables.staged(table, attempt.stamp, base)
+        if found is not None:
+            raise StagedTableError(
+                f"{attempt}: {table} was declared unchanged, but branch {attempt.branch} holds snapshot {found} on top "
+                f"of {base}; the job writes to a table that it calls unchanged"
+            )

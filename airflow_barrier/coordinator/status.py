@@ -1,0 +1,75 @@
+"""How far every open barrier of a topology is, and what waits for whom."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from airflow_barrier.metaservice.store import MetaService
+from airflow_barrier.protocol.levels import Level
+from airflow_barrier.protocol.records import Attempt, Barrier, TableProgress
+from airflow_barrier.protocol.states import LIVE_ATTEMPTS, AttemptState
+
+
+@dataclass(frozen=True)
+class JobStatus:
+    """The newest attempt of a job at a barrier, if it was asked for at all."""
+
+    job: str
+    attempt: Attempt | None
+
+    @property
+    def summary(self) -> str:
+        """What the job is doing, in a few words."""
+        attempt = self.attempt
+        if attempt is None:
+            return "not started"
+        if attempt.state is AttemptState.REQUESTED:
+            return "waits for " + ", ".join(map(str, attempt.waited_for)) if attempt.waited_for else "requested"
+        if attempt.state in LIVE_ATTEMPTS:
+            return attempt.state.value.lower()
+        return f"{attempt.state.value.lower()}: {attempt.reason}" if attempt.reason else attempt.state.value.lower()
+
+
+@dataclass(frozen=True)
+class BarrierStatus:
+    barrier: Barrier
+    tables: tuple[TableProgress, ...]
+    jobs: tuple[JobStatus, ...]
+
+
+@dataclass(frozen=True)
+class TopologyStatus:
+    """``committed`` is what repeatable read serves, ``precommitted`` what read committed serves (barrier ids)."""
+
+    topology: str
+    version: int
+    committed: int | None
+    committed_timestamp: datetime | None
+    precommitted: int | None
+    open: tuple[BarrierStatus, ...]
+
+
+def status(meta: MetaService, topology: str) -> TopologyStatus:
+    """The state of ``topology`` now. Raises UnknownTopologyError."""
+    version = meta.topology_version(topology)
+    started = meta.head(topology) is not None
+    committed = meta.resolve(topology, Level.REPEATABLE_READ).barrier_id if started else None
+    return TopologyStatus(
+        topology=topology,
+        version=version,
+        committed=committed,
+        committed_timestamp=meta.barrier(topology, committed).timestamp if committed else None,
+        precommitted=meta.resolve(topology, Level.READ_COMMITTED).barrier_id if started else None,
+        open=tuple(_barrier_status(meta, barrier) for barrier in meta.open_barriers(topology)),
+    )
+
+
+def _barrier_status(meta: MetaService, barrier: Barrier) -> BarrierStatus:
+    newest = {attempt.job: attempt for attempt in meta.attempts(barrier.topology, barrier.barrier_id)}
+    jobs = meta.topology(barrier.topology, barrier.topology_version).jobs
+    return BarrierStatus(
+        barrier=barrier,
+        tables=tuple(meta.progress(barrier.topology, barrier.barrier_id)),
+        jobs=tuple(JobStatus(job.name, newest.get(job.name)) for job in jobs),
+    )
