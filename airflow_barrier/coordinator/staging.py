@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from airflow_barrier.coordinator.deployment import Deployment
-from airflow_barrier.protocol.errors import NotClosedError, StagedTableError, UnknownBarrierError
+from airflow_barrier.protocol.errors import BarrierError, NotClosedError, StagedTableError, UnknownBarrierError
 from airflow_barrier.protocol.records import Attempt, Barrier, Need
 from airflow_barrier.protocol.states import AttemptState, BarrierState
 from airflow_barrier.spark.spec import ClosingRecord, EpochSpec, digest_of
@@ -141,10 +141,18 @@ def _proceed(deployment: Deployment, attempt: Attempt, actor: str, sql: str | No
     if isinstance(started, tuple):
         log.info("%s waits for %s", attempt, ", ".join(map(str, started)))
         return Waiting(attempt, started)
-    started = _absorb_compactions(deployment, started)
-    for table, base in (started.inputs | started.bases).items():
-        deployment.tables.prepare(table, started.stamp, base)
-    return _write_spec(deployment, started, sql)
+    try:
+        return _prepare(deployment, started, sql)
+    except BarrierError as error:
+        meta.abort_attempt(started.attempt_id, str(error), actor)
+        raise
+
+
+def _prepare(deployment: Deployment, attempt: Attempt, sql: str | None) -> Ready:
+    attempt = _absorb_compactions(deployment, attempt)
+    for table, base in {**attempt.inputs, **attempt.bases}.items():
+        deployment.tables.prepare(table, attempt.stamp, base)
+    return _write_spec(deployment, attempt, sql)
 
 
 def _absorb_compactions(deployment: Deployment, attempt: Attempt) -> Attempt:

@@ -29,7 +29,7 @@ class EpochSpec:
 
     ``timestamp`` and ``previous_timestamp`` (None at barrier 1) are UTC. ``inputs`` and ``previous``: source table ->
     snapshot at this barrier and at its predecessor; ``bases``: sink -> snapshot it builds on. ``catalog`` is the name
-    of the catalog in Spark. ``seed`` makes random functions repeatable.
+    of the catalog in Spark. ``seed`` makes random functions repeatable. ``sql`` is the statement of an SQL job.
     """
 
     job: str
@@ -48,6 +48,7 @@ class EpochSpec:
     cuts: Mapping[str, Cut]
     closing_uri: str
     seed: int
+    sql: str | None = None
 
     @property
     def stamp(self) -> Stamp:
