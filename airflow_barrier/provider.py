@@ -1,0 +1,72 @@
+"""What Airflow's provider manager is told about this distribution. Imports nothing but the standard library."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+DISTRIBUTION = "airflow-provider-barrier"
+INTEGRATION = "Barrier"
+
+
+def get_provider_info() -> dict[str, Any]:
+    """Provider info as in Airflow's `provider_info.schema.json`.
+
+    Airflow calls it through the entry point `apache_airflow_provider` in every process, so it opens no module of ours.
+
+    >>> get_provider_info()["connection-types"][0]["connection-type"]
+    'barrier'
+    """
+    return {
+        "package-name": DISTRIBUTION,
+        "name": INTEGRATION,
+        "description": "Timestamp barriers over many Spark jobs: consistent snapshots across Iceberg tables.",
+        "integrations": [{"integration-name": INTEGRATION, "tags": ["software"]}],
+        "operators": _modules("operators"),
+        "sensors": _modules("sensors"),
+        "hooks": _modules("hooks"),
+        "triggers": _modules("triggers"),
+        "connection-types": [_connection_type()],
+        "extra-links": [],
+        "plugins": [{"name": "barrier", "plugin-class": "airflow_barrier.plugins.barrier.BarrierPlugin"}],
+    }
+
+
+def _modules(room: str) -> list[dict[str, Any]]:
+    """The public modules of one of Airflow's rooms, read from its folder: a new file is listed by being there."""
+    folder = Path(__file__).parent / room
+    names = sorted(file.stem for file in folder.glob("*.py") if not file.stem.startswith("_"))
+    return [{"integration-name": INTEGRATION, "python-modules": [f"airflow_barrier.{room}.{name}" for name in names]}]
+
+
+def _connection_type() -> dict[str, Any]:
+    """The connection form: everything lives in `extra`, so that one connection is one stage (dev, prod)."""
+    return {
+        "connection-type": "barrier",
+        "hook-name": "Barrier",
+        "hook-class-name": "airflow_barrier.hooks.barrier.BarrierHook",
+        "ui-field-behaviour": {
+            "hidden-fields": ["host", "schema", "port", "login"],
+            "relabeling": {"password": "Database password"},
+            "placeholders": {},
+        },
+        "conn-fields": {
+            "metaservice_url": _text(
+                "MetaService URL",
+                "SQLAlchemy URL of the MetaService's database, for example sqlite:////data/barrier.db.",
+            ),
+            "catalog_uri": _text(
+                "Iceberg catalog URI",
+                "SQLAlchemy URL of the Iceberg SQL catalog; empty: the MetaService's own database, "
+                "which lets a barrier's tables become visible in one transaction with COMMIT.",
+            ),
+            "catalog_name": _text("Iceberg catalog name", "The name under which the SQL catalog keeps its tables."),
+            "warehouse": _text("Warehouse", "Root of the tables' data, for example file:///data/warehouse."),
+            "spark_catalog": _text("Spark catalog", "How Spark sessions call this Iceberg catalog, for example lake."),
+            "tag_policy": _text("Tag policy", "Which barriers keep a tag on their tables: all, every=N or newest=K."),
+        },
+    }
+
+
+def _text(label: str, description: str) -> dict[str, Any]:
+    return {"label": label, "description": description, "schema": {"type": ["string", "null"]}}

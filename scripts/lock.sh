@@ -1,0 +1,12 @@
+#!/bin/sh
+# Resolves the ranges of pyproject.toml anew, for all supported Pythons at once, into requirements/.
+set -eu
+cd "$(dirname "$0")/.."
+
+.venv/bin/python -m pip --disable-pip-version-check install --quiet "uv>=0.9"
+compile() {
+    .venv/bin/uv pip compile --quiet --upgrade --universal --python-version 3.10 \
+        --generate-hashes --no-emit-index-url --no-header --no-annotate "$@"
+}
+compile requirements/build.in -o requirements/build.txt
+compile pyproject.toml --extra spark --extra iceberg --extra postgres --extra demo --extra dev -o requirements/lock.txt

@@ -1,0 +1,161 @@
+"""The wheel as users get it: what it contains, what it tells Airflow, and what importing its parts drags in."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from importlib import import_module
+from importlib.metadata import distribution, entry_points
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+
+import airflow_barrier
+from airflow_barrier.provider import DISTRIBUTION, get_provider_info
+
+PACKAGE = Path(airflow_barrier.__file__).parent
+DAG_ROOMS = ("operators", "sensors", "notifications", "triggers", "links", "hooks", "plugins", "cli", "sources")
+DRIVER_ROOMS = ("protocol", "tables", "sources", "sinks", "spark")
+HEAVY = ("pyspark", "pyiceberg", "pyarrow", "pandas")
+
+
+def modules(*rooms: str) -> list[str]:
+    """Every module of the rooms that exist, as the installed package has them."""
+    files = sorted(file for room in rooms for file in (PACKAGE / room).rglob("*.py"))
+    names = [".".join(("airflow_barrier", *file.relative_to(PACKAGE).with_suffix("").parts)) for file in files]
+    return [name.removesuffix(".__init__") for name in names]
+
+
+def loaded_by(names: list[str], tmp_path: Path) -> set[str]:
+    """The top-level packages in memory after a fresh interpreter imported `names`."""
+    code = (
+        "import importlib, json, sys\n"
+        "for name in json.loads(sys.argv[1]): importlib.import_module(name)\n"
+        "print('loaded ' + json.dumps(sorted({name.partition('.')[0] for name in sys.modules})))\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, json.dumps(names)],
+        cwd=tmp_path,
+        env={**os.environ, "AIRFLOW_HOME": str(tmp_path / "airflow")},
+        capture_output=True,
+        text=True,
+        timeout=90,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    (line,) = (line for line in done.stdout.splitlines() if line.startswith("loaded "))
+    return set(json.loads(line.removeprefix("loaded ")))
+
+
+def provider_strings(info: dict[str, Any]) -> list[str]:
+    """Everything in provider info that Airflow will import as `module.attribute`."""
+    return [
+        *(kind["hook-class-name"] for kind in info["connection-types"]),
+        *(plugin["plugin-class"] for plugin in info["plugins"]),
+        *info["extra-links"],
+    ]
+
+
+def test_the_tests_run_against_the_installed_wheel() -> None:
+    purelib = Path(str(distribution(DISTRIBUTION).locate_file("")))
+    assert purelib.name == "site-packages"
+    assert purelib / "airflow_barrier" == PACKAGE, "run `make test`: it installs the wheel that the tests are about"
+
+
+def test_the_wheel_carries_types_and_license() -> None:
+    files = {str(file) for file in distribution(DISTRIBUTION).files or ()}
+    assert "airflow_barrier/py.typed" in files
+    assert any(file.endswith("licenses/LICENSE") for file in files)
+    assert not {file for file in files if file.startswith(("tests/", "demo/", "dags/"))}
+
+
+def test_provider_info_follows_airflows_schema() -> None:
+    import airflow
+
+    schema = json.loads((Path(airflow.__file__).parent / "provider_info.schema.json").read_text())
+    jsonschema.validate(get_provider_info(), schema)
+
+
+def test_provider_info_names_the_distribution_and_everything_it_names_exists() -> None:
+    info = get_provider_info()
+    assert info["package-name"] == distribution(DISTRIBUTION).metadata["Name"]
+    for name in provider_strings(info):
+        module, _, attribute = name.rpartition(".")
+        assert hasattr(import_module(module), attribute), name
+    for room in ("operators", "sensors", "hooks", "triggers"):
+        (listed,) = info[room]
+        assert listed["python-modules"], f"no module of {room} is in the wheel"
+        for name in listed["python-modules"]:
+            import_module(name)
+
+
+def test_every_operator_link_is_listed() -> None:
+    from airflow.sdk import BaseOperatorLink
+
+    defined = {
+        f"{name}.{attribute}"
+        for name in modules("links")
+        for attribute, value in vars(import_module(name)).items()
+        if isinstance(value, type) and issubclass(value, BaseOperatorLink) and value.__module__ == name
+    }
+    assert defined == set(get_provider_info()["extra-links"])
+
+
+@pytest.mark.parametrize(
+    ("group", "name"),
+    [
+        ("apache_airflow_provider", "provider_info"),
+        ("airflow.plugins", "barrier"),
+        ("console_scripts", "airflow-barrier"),
+    ],
+)
+def test_entry_points_load(group: str, name: str) -> None:
+    (entry,) = (
+        entry for entry in entry_points(group=group, name=name) if entry.dist and entry.dist.name == DISTRIBUTION
+    )
+    assert callable(entry.load())
+
+
+def test_airflow_lists_the_provider_and_its_connection_form(tmp_path: Path) -> None:
+    code = (
+        "import json\n"
+        "from airflow.providers_manager import ProvidersManager\n"
+        "manager = ProvidersManager()\n"
+        "hook = manager.hooks['barrier']\n"
+        "fields = sorted(n for n in manager.connection_form_widgets if n.startswith('extra__barrier__'))\n"
+        f"print('found ' + json.dumps([{DISTRIBUTION!r} in manager.providers, hook.hook_name, fields]))\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=tmp_path,
+        env={**os.environ, "AIRFLOW_HOME": str(tmp_path / "airflow")},
+        capture_output=True,
+        text=True,
+        timeout=90,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    (line,) = (line for line in done.stdout.splitlines() if line.startswith("found "))
+    fields = [f"extra__barrier__{name}" for name in sorted(get_provider_info()["connection-types"][0]["conn-fields"])]
+    assert json.loads(line.removeprefix("found ")) == [True, "Barrier", fields]
+
+
+def test_the_package_itself_and_its_provider_info_import_only_the_standard_library(tmp_path: Path) -> None:
+    loaded = loaded_by(["airflow_barrier", "airflow_barrier.provider"], tmp_path)
+    assert loaded - {"airflow_barrier"} <= loaded_by(["pathlib", "typing"], tmp_path)
+
+
+def test_parsing_a_dag_loads_no_engine_and_no_table_format(tmp_path: Path) -> None:
+    loaded = loaded_by(modules(*DAG_ROOMS), tmp_path)
+    assert "airflow" in loaded
+    assert not loaded & set(HEAVY)
+
+
+def test_a_spark_driver_needs_neither_airflow_nor_a_database_driver(tmp_path: Path) -> None:
+    loaded = loaded_by(modules(*DRIVER_ROOMS), tmp_path)
+    assert "airflow_barrier" in loaded
+    assert not loaded & {"airflow", "sqlalchemy", "alembic", *HEAVY}
