@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from airflow_barrier.protocol.names import Stamp
 
@@ -17,7 +18,7 @@ class Publication:
     """One table's part of a publish: ``main`` goes from exactly ``expected`` to exactly ``new``.
 
     ``expected`` None: the table has no `main` yet. ``new`` equal to ``expected``: a carried table, which only gets
-    its tag. ``new`` None: a table without any snapshot, nothing to do. ``drop_tags`` are tags that the tag policy
+    its tag. ``new`` None: a table without any snapshot, which gets no tag. ``drop_tags`` are tags that the tag policy
     no longer keeps. Attempt branches of ``topology`` up to and including ``barrier_id`` are dropped along.
     """
 
@@ -74,12 +75,33 @@ class TableFormat(Protocol):
         """
         ...
 
-    def publish(self, publications: Sequence[Publication], connection: Connection | None = None) -> Mapping[str, str]:
+    def publish(
+        self,
+        publications: Sequence[Publication],
+        connection: Connection | None = None,
+        staging: Any = None,
+    ) -> Mapping[str, str]:
         """Publish all, in one database transaction where the catalog can; what is published already is left alone.
 
-        ``connection``: a transaction under way on the same database, which this joins (it does not commit it).
-        Returns table -> metadata location that now counts. Raises ForeignWriteError with nothing published if some
-        `main` is neither at ``expected`` (or absorbed `replace` snapshots on top of it) nor at ``new``.
+        ``connection``: a transaction under way on the same database, which this joins (it does not commit it);
+        ``staging``: what :meth:`staging` gave for the same publications, which keeps that transaction short.
+        Returns table -> metadata location that now counts. With nothing published it raises
+
+        - ForeignWriteError if some `main` is neither at ``expected`` (or absorbed `replace` snapshots on top of it)
+          nor at ``new``, if it has been at ``new`` and left it, or if the tag's name is taken;
+        - SnapshotMissingError if ``new`` is gone, StagedTableError if it does not descend from ``expected``.
+        """
+        ...
+
+    def staging(self, publications: Sequence[Publication]) -> AbstractContextManager[Any]:
+        """Prepare a publish outside the transaction that it will join, while nobody waits for its locks.
+
+        Optional: what another commit overtakes in the meantime is prepared again by :meth:`publish`, within the
+        transaction. Raises what :meth:`publish` does. What no publish used is cleaned up on leaving.
+
+        >>> with tables.staging(publications) as staging:  # doctest: +SKIP
+        ...     with meta.publishing(topology, barrier_id, actor) as connection:
+        ...         tables.publish(publications, connection, staging)
         """
         ...
 

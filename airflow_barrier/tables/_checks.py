@@ -1,0 +1,230 @@
+"""What a table's metadata document says about a publish or a staged snapshot: decisions only, no I/O."""
+
+from __future__ import annotations
+
+from datetime import datetime, timezone
+from typing import TYPE_CHECKING
+
+from airflow_barrier.protocol.errors import ForeignWriteError, SnapshotMissingError, StagedTableError
+from airflow_barrier.protocol.names import Stamp, parse_branch
+from airflow_barrier.tables._metadata import (
+    EMPTY_ROOT,
+    MAIN,
+    Changes,
+    Document,
+    Snapshot,
+    lineage,
+    ref_of,
+    refs_of,
+    snapshots_of,
+    was_main,
+)
+
+if TYPE_CHECKING:
+    from airflow_barrier.tables.port import Publication
+
+_STAMP_PREFIX = "barrier."
+
+
+# --- main -----------------------------------------------------------------------------------------
+
+
+def keeps_rows_of(document: Document, expected: int | None) -> bool:
+    """Whether `main` is at ``expected``, or has only `replace` snapshots (compactions, which keep the rows) on it."""
+    main = ref_of(document, MAIN)
+    if main is None or expected is None:
+        return main == expected
+    if main == expected:
+        return True
+    for snapshot in lineage(document, main):
+        if snapshot["snapshot-id"] == expected:
+            return True
+        if snapshot["summary"]["operation"] != "replace":
+            return False
+        # The parent may have been expired since, but its id is still named by its child.
+        if snapshot.get("parent-snapshot-id") == expected:
+            return True
+    return False
+
+
+def require_main(table: str, document: Document, expected: int | None) -> int | None:
+    """What `main` is at, if that keeps the rows of ``expected``. Raises :class:`ForeignWriteError`."""
+    main = ref_of(document, MAIN)
+    if not keeps_rows_of(document, expected):
+        raise ForeignWriteError(
+            f"table {table}: expected main at {_at(expected)}, found {_described(document, main)}. Somebody else wrote "
+            "to the table, and that is not overwritten: see to it that only the job which declares the table as its "
+            f"sink writes to it, then either set main back to {_at(expected)}, or abort the barrier, whose epoch then "
+            "joins the next one"
+        )
+    return main
+
+
+def publication_changes(document: Document, publication: Publication) -> Changes:
+    """What is left to do for ``publication``; nothing if it has been done.
+
+    Raises ForeignWriteError, SnapshotMissingError, StagedTableError.
+    """
+    table, new = publication.table, publication.new
+    attempts = _attempt_branches(document, publication.topology, publication.barrier_id)
+    if new is None:
+        require_main(table, document, publication.expected)
+        return Changes(drop=attempts)
+    branches: dict[str, int] = {}
+    if not keeps_rows_of(document, new):
+        _check_move(document, publication, new)
+        branches[MAIN] = new
+    refs = refs_of(document)
+    _check_tag(table, document, publication.tag, new)
+    if new not in snapshots_of(document):
+        raise _missing(table, new)
+    thinned = {name for name in publication.drop_tags if name in refs and refs[name]["type"] == "tag"}
+    return Changes(branches, {publication.tag: new}, attempts | thinned - {publication.tag})
+
+
+def _check_move(document: Document, publication: Publication, new: int) -> None:
+    """May `main` go to ``new``?"""
+    table, expected = publication.table, publication.expected
+    main = require_main(table, document, expected)
+    left = any(snapshot["snapshot-id"] == new for snapshot in lineage(document, main)) if main is not None else False
+    if left or was_main(document, new):
+        # Otherwise a publisher that was suspended before a rollback would undo the rollback when it wakes.
+        raise ForeignWriteError(
+            f"table {table}: main has been at snapshot {new} and has left it, found {_described(document, main)}. Main "
+            "never returns to a snapshot that it left: find out who set it back; to have those rows again, publish "
+            "them in a new snapshot"
+        )
+    if new not in snapshots_of(document):
+        raise _missing(table, new)
+    if expected is not None and not _builds_on(document, new, expected):
+        raise StagedTableError(
+            f"table {table}: expected staged snapshot {new} to descend from snapshot {expected}, found it does not; "
+            "it was built on another state of the table: clear the job, which stages it anew"
+        )
+
+
+def pin_changes(table: str, document: Document, tag: str, snapshot_id: int) -> Changes:
+    """Raises SnapshotMissingError, and ForeignWriteError if the name is taken."""
+    _check_tag(table, document, tag, snapshot_id)
+    if snapshot_id not in snapshots_of(document):
+        raise _missing(table, snapshot_id)
+    return Changes(tags={tag: snapshot_id})
+
+
+def _check_tag(table: str, document: Document, tag: str, snapshot_id: int) -> None:
+    found = refs_of(document).get(tag)
+    if found is not None and (found["type"], found["snapshot-id"]) != ("tag", snapshot_id):
+        raise ForeignWriteError(
+            f"table {table}: expected no ref {tag}, or a tag at snapshot {snapshot_id}; found a {found['type']} at "
+            f"{_at(found['snapshot-id'])}. Refs of this name are airflow_barrier's: find out who made it, and drop it"
+        )
+
+
+def _attempt_branches(document: Document, topology: str, barrier_id: int) -> frozenset[str]:
+    parsed = ((name, parse_branch(name)) for name, ref in refs_of(document).items() if ref["type"] == "branch")
+    return frozenset(
+        name
+        for name, branch in parsed
+        if branch is not None and branch.topology == topology and branch.barrier_id <= barrier_id
+    )
+
+
+# --- attempt branches -----------------------------------------------------------------------------
+
+
+def branch_is_ready(table: str, document: Document, stamp: Stamp, base: int | None) -> bool:
+    """Whether the attempt branch stands at ``base``; False if it is yet to be made.
+
+    Raises SnapshotMissingError, and StagedTableError if the branch stands elsewhere.
+    """
+    head = ref_of(document, stamp.branch)
+    if head is None:
+        if base is not None and base not in snapshots_of(document):
+            raise _missing(table, base)
+        return False
+    at_base = head == base if base is not None else _is_empty_root(snapshots_of(document)[head], stamp)
+    if not at_base:
+        raise StagedTableError(
+            f"table {table}: expected branch {stamp.branch} at {_at(base)}, found {_described(document, head)}; an "
+            "earlier start of this attempt has written to it already: retry the task, which begins a new attempt"
+        )
+    return True
+
+
+def staged_head(table: str, document: Document, stamp: Stamp, base: int | None) -> int | None:
+    """The checked head of the attempt branch, None if nothing was added to ``base``. Raises StagedTableError."""
+    head = ref_of(document, stamp.branch)
+    if head is None:
+        raise StagedTableError(
+            f"table {table}: expected branch {stamp.branch}, found none; it was dropped while the attempt was "
+            "running: retry the task, which begins a new attempt"
+        )
+    if head == base:
+        return None
+    for snapshot in lineage(document, head):
+        if base is None and _is_empty_root(snapshot, stamp):
+            return None if snapshot["snapshot-id"] == head else head
+        _check_stamp(table, snapshot, stamp)
+        if base is not None and snapshot.get("parent-snapshot-id") == base:
+            return head
+    raise StagedTableError(
+        f"table {table}: expected branch {stamp.branch} to descend from {_at(base)}, found "
+        f"{_described(document, head)}, which does not; the branch was moved or made anew by something other than "
+        "this attempt: retry the task, which begins a new attempt"
+    )
+
+
+def _check_stamp(table: str, snapshot: Snapshot, stamp: Stamp) -> None:
+    summary = snapshot["summary"]
+    found = {key: value for key, value in summary.items() if key.startswith(_STAMP_PREFIX)}
+    if found == stamp.properties():
+        return
+    # Spark puts no snapshot properties on a DELETE that drops whole files (seen with Iceberg 1.12, v2 and v3). It was
+    # written on the attempt's own branch, whose name nobody else is told, and can only have taken rows away.
+    if not found and summary["operation"] == "delete":
+        return
+    raise StagedTableError(
+        f"table {table}: expected snapshot {snapshot['snapshot-id']} ({summary['operation']}) on branch "
+        f"{stamp.branch} to bear the stamp {stamp.properties()}, found {found or 'none'}; something other than this "
+        "attempt wrote to the branch: retry the task, which begins a new attempt"
+    )
+
+
+def _is_empty_root(snapshot: Snapshot, stamp: Stamp) -> bool:
+    expected = {**stamp.properties(), EMPTY_ROOT: "true"}
+    return snapshot.get("parent-snapshot-id") is None and expected.items() <= snapshot["summary"].items()
+
+
+# --- words ----------------------------------------------------------------------------------------
+
+
+def _builds_on(document: Document, snapshot_id: int, expected: int) -> bool:
+    """Whether the snapshot descends from ``expected``, or from what ``expected`` is a compaction of."""
+    same_rows = {expected}
+    for snapshot in lineage(document, expected):
+        if snapshot["summary"]["operation"] != "replace" or "parent-snapshot-id" not in snapshot:
+            break
+        same_rows.add(snapshot["parent-snapshot-id"])
+    return any(snapshot.get("parent-snapshot-id") in same_rows for snapshot in lineage(document, snapshot_id))
+
+
+def _missing(table: str, snapshot_id: int) -> SnapshotMissingError:
+    return SnapshotMissingError(
+        f"table {table}: expected snapshot {snapshot_id} in the table's metadata, found it is not there; was it "
+        "expired, or the table dropped and made again? Clear the job, which stages the table anew"
+    )
+
+
+def _at(snapshot_id: int | None) -> str:
+    return "no snapshot" if snapshot_id is None else f"snapshot {snapshot_id}"
+
+
+def _described(document: Document, snapshot_id: int | None) -> str:
+    snapshot = None if snapshot_id is None else snapshots_of(document).get(snapshot_id)
+    if snapshot is None:
+        return _at(snapshot_id)
+    summary = snapshot["summary"]
+    made = datetime.fromtimestamp(snapshot["timestamp-ms"] / 1000, tz=timezone.utc)
+    writer = summary.get("app-name") or summary.get("engine-name")
+    by = f" by {writer}" if writer else ""
+    return f"snapshot {snapshot_id} ({summary['operation']}{by}, {made:%Y-%m-%d %H:%M:%S} UTC)"

@@ -1,0 +1,111 @@
+"""Files of the warehouse: metadata documents, empty manifest lists, and small text files beside the tables."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import re
+import uuid
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+from urllib.parse import urlparse
+
+from airflow_barrier.protocol.errors import CatalogUnavailableError
+from airflow_barrier.tables._metadata import Document, Snapshot
+
+if TYPE_CHECKING:
+    from pyiceberg.io import FileIO
+
+_GZIP = ".gz.metadata.json"
+_PLAIN = ".metadata.json"
+_VERSION = re.compile(r"^v?(\d+)")
+
+
+class Documents:
+    """Reads and writes files by URI, with whatever storage the warehouse lies on.
+
+    ``properties`` are those of a pyiceberg catalog (`s3.endpoint` and the like). A file that is not there raises
+    FileNotFoundError; storage that does not answer raises CatalogUnavailableError.
+    """
+
+    def __init__(self, properties: Mapping[str, str]) -> None:
+        self._properties = dict(properties)
+        self._by_scheme: dict[str, FileIO] = {}
+
+    def io(self, uri: str) -> FileIO:
+        scheme = urlparse(uri).scheme
+        if scheme not in self._by_scheme:
+            from pyiceberg.io import load_file_io
+
+            self._by_scheme[scheme] = load_file_io(self._properties, uri)
+        return self._by_scheme[scheme]
+
+    def read(self, location: str) -> Document:
+        data = self.read_bytes(location)
+        document: Document = json.loads(gzip.decompress(data) if location.endswith(_GZIP) else data)
+        return document
+
+    def write(self, document: Document, previous: str) -> str:
+        """Write the document that follows the one at ``previous``, beside it. Returns its location."""
+        folder, _, name = previous.rpartition("/")
+        version = _VERSION.match(name)
+        following = int(version[1]) + 1 if version else 0
+        location = f"{folder}/{following:05d}-{uuid.uuid4()}{_GZIP if name.endswith(_GZIP) else _PLAIN}"
+        data = json.dumps(document, ensure_ascii=False, separators=(",", ":")).encode()
+        self.write_bytes(location, gzip.compress(data) if location.endswith(_GZIP) else data)
+        return location
+
+    def write_empty_manifest_list(self, snapshot: Snapshot, format_version: int) -> None:
+        """The (empty) list of manifests that ``snapshot``, a root without rows, names."""
+        # The library's own writer function refuses version 3, whose schema it does have.
+        from pyiceberg.avro.file import AvroOutputFile
+        from pyiceberg.manifest import MANIFEST_LIST_FILE_SCHEMAS, ManifestFile
+
+        described = {
+            "snapshot-id": str(snapshot["snapshot-id"]),
+            "parent-snapshot-id": "null",
+            "sequence-number": str(snapshot["sequence-number"]),
+            "format-version": str(format_version),
+        }
+        if "first-row-id" in snapshot:
+            described["first-row-id"] = str(snapshot["first-row-id"])
+        location = snapshot["manifest-list"]
+        with _storage(location):
+            output = self.io(location).new_output(location)
+            schema = MANIFEST_LIST_FILE_SCHEMAS[format_version]
+            with AvroOutputFile[ManifestFile](output, schema, "manifest_file", metadata=described):
+                pass
+
+    def delete(self, locations: Iterable[str]) -> None:
+        """Delete files that nothing names any more; one that cannot be deleted stays, which does no harm."""
+        for location in locations:
+            try:
+                self.io(location).delete(location)
+            except OSError:
+                continue
+
+    def read_bytes(self, uri: str) -> bytes:
+        with _storage(uri), self.io(uri).new_input(uri).open() as stream:
+            return stream.read()
+
+    def write_bytes(self, uri: str, data: bytes) -> None:
+        with _storage(uri), self.io(uri).new_output(uri).create(overwrite=True) as stream:
+            stream.write(data)
+
+    def exists(self, uri: str) -> bool:
+        with _storage(uri):
+            return self.io(uri).new_input(uri).exists()
+
+
+@contextmanager
+def _storage(uri: str) -> Iterator[None]:
+    try:
+        yield
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise CatalogUnavailableError(
+            f"storage: expected to reach {uri}, found {error}; check that the storage answers and that its "
+            "credentials are right, then try again"
+        ) from error

@@ -1,0 +1,172 @@
+"""Editing an Iceberg table's metadata document: plain JSON in, plain JSON out, no I/O.
+
+The document is edited as it stands instead of being parsed into a model and written anew: a field that this package
+has never heard of (encryption keys, statistics, whatever a newer engine adds) comes out as it went in, and tables of
+format version 3, which the Python library reads but cannot commit, take the same path as those of version 2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from airflow_barrier.protocol.errors import ConfigurationError
+
+Document = dict[str, Any]
+Snapshot = dict[str, Any]
+
+MAIN = "main"
+#: Marks the empty snapshot that an attempt branch starts with on a table that has none.
+EMPTY_ROOT = "barrier.empty-root"
+
+_FOREVER = 2**63 - 1
+_PREVIOUS_VERSIONS_MAX = "write.metadata.previous-versions-max"
+_DELETE_AFTER_COMMIT = "write.metadata.delete-after-commit.enabled"
+
+
+@dataclass(frozen=True)
+class Changes:
+    """What one commit changes: branches and tags to set (name -> snapshot id), refs to drop, a snapshot to add."""
+
+    branches: Mapping[str, int] = field(default_factory=dict)
+    tags: Mapping[str, int] = field(default_factory=dict)
+    drop: frozenset[str] = field(default_factory=frozenset)
+    snapshot: Snapshot | None = None
+
+
+def require_editable(table: str, document: Document) -> None:
+    """Raises :class:`ConfigurationError` unless this is a table of format version 2 or 3."""
+    if "view-uuid" in document:
+        raise ConfigurationError(f"table {table}: expected a table, found a view; declare the table behind it")
+    version = document.get("format-version")
+    if version not in (2, 3):
+        raise ConfigurationError(
+            f"table {table}: expected Iceberg format version 2 or 3, found {version}; "
+            "set the table property 'format-version' to '2' or '3', which rewrites no data"
+        )
+
+
+# --- reading --------------------------------------------------------------------------------------
+
+
+def refs_of(document: Document) -> dict[str, dict[str, Any]]:
+    """Ref name -> ref. A document without a `refs` field has `main` at its current snapshot."""
+    refs: dict[str, dict[str, Any]] | None = document.get("refs")
+    if refs is not None:
+        return refs
+    current = document.get("current-snapshot-id")
+    return {} if current in (None, -1) else {MAIN: {"snapshot-id": current, "type": "branch"}}
+
+
+def ref_of(document: Document, name: str) -> int | None:
+    """The snapshot that a branch or tag is at, or None if it is not there."""
+    ref = refs_of(document).get(name)
+    return None if ref is None else int(ref["snapshot-id"])
+
+
+def snapshots_of(document: Document) -> dict[int, Snapshot]:
+    return {snapshot["snapshot-id"]: snapshot for snapshot in document.get("snapshots") or ()}
+
+
+def lineage(document: Document, snapshot_id: int) -> Iterator[Snapshot]:
+    """The snapshot, its parent and so on, as far as they have not been expired."""
+    snapshots = snapshots_of(document)
+    current: int | None = snapshot_id
+    while current is not None and (snapshot := snapshots.get(current)) is not None:
+        yield snapshot
+        current = snapshot.get("parent-snapshot-id")
+
+
+def was_main(document: Document, snapshot_id: int) -> bool:
+    """Whether `main` has been at this snapshot, as far as the table remembers."""
+    return any(entry["snapshot-id"] == snapshot_id for entry in document.get("snapshot-log") or ())
+
+
+def obsolete_files(before: Document, after: Document) -> tuple[str, ...]:
+    """Metadata files that ``after`` no longer lists, where the table asks for such files to be deleted."""
+    if str(before.get("properties", {}).get(_DELETE_AFTER_COMMIT, "false")).lower() != "true":
+        return ()
+    kept = {entry["metadata-file"] for entry in after["metadata-log"]}
+    return tuple(
+        entry["metadata-file"] for entry in before.get("metadata-log") or () if entry["metadata-file"] not in kept
+    )
+
+
+# --- editing --------------------------------------------------------------------------------------
+
+
+def edited(document: Document, changes: Changes, *, location: str, now_ms: int, trim: bool) -> Document | None:
+    """The document after ``changes``, or None if they change nothing; ``document`` itself stays as it is.
+
+    ``location`` is where ``document`` was read from, which goes into the metadata log; ``now_ms`` is milliseconds
+    since 1970. With ``trim`` the metadata log is cut to the length that the table asks for.
+    """
+    refs = _edited_refs(refs_of(document), changes)
+    if changes.snapshot is None and refs == refs_of(document):
+        return None
+    # Clocks of several machines meet here, and Iceberg refuses a document whose logs go back in time.
+    now = max(now_ms, document["last-updated-ms"])
+    after: Document = {**document, "last-updated-ms": now, "refs": refs}
+    if changes.snapshot is not None:
+        _add_snapshot(after, changes.snapshot)
+    main = ref_of(after, MAIN)
+    if main != ref_of(document, MAIN):
+        after["current-snapshot-id"] = main
+        entry = {"timestamp-ms": now, "snapshot-id": main}
+        after["snapshot-log"] = [*(document.get("snapshot-log") or ()), entry]
+    log = [
+        *(document.get("metadata-log") or ()),
+        {"timestamp-ms": document["last-updated-ms"], "metadata-file": location},
+    ]
+    after["metadata-log"] = log[-_log_length(document) :] if trim else log
+    return after
+
+
+def empty_root(
+    document: Document, snapshot_id: int, manifest_list: str, summary: Mapping[str, str], now_ms: int
+) -> Snapshot:
+    """A snapshot without parent and without rows, to be added to ``document``. ``now_ms`` as for :func:`edited`."""
+    totals = ("records", "files-size", "data-files", "delete-files", "position-deletes", "equality-deletes")
+    snapshot: Snapshot = {
+        "sequence-number": document["last-sequence-number"] + 1,
+        "snapshot-id": snapshot_id,
+        "timestamp-ms": max(now_ms, document["last-updated-ms"]),
+        "summary": {
+            "operation": "append",
+            **{f"total-{total}": "0" for total in totals},
+            **summary,
+            EMPTY_ROOT: "true",
+        },
+        "manifest-list": manifest_list,
+        "schema-id": document["current-schema-id"],
+    }
+    if document["format-version"] >= 3:
+        # Row lineage: the range of row ids that this snapshot takes up, which is empty.
+        snapshot |= {"first-row-id": document["next-row-id"], "added-rows": 0}
+    return snapshot
+
+
+def _edited_refs(refs: Mapping[str, dict[str, Any]], changes: Changes) -> dict[str, dict[str, Any]]:
+    after = {name: ref for name, ref in refs.items() if name not in changes.drop}
+    for kind, wanted in (("branch", changes.branches), ("tag", changes.tags)):
+        for name, snapshot_id in wanted.items():
+            if name in after:
+                after[name] = {**after[name], "snapshot-id": snapshot_id}
+                continue
+            after[name] = {"snapshot-id": snapshot_id, "type": kind}
+            if name != MAIN:
+                # A table may set an age for its refs, by which another team's expiry would take ours away.
+                after[name]["max-ref-age-ms"] = _FOREVER
+    return after
+
+
+def _add_snapshot(after: Document, snapshot: Snapshot) -> None:
+    after["snapshots"] = [*(after.get("snapshots") or ()), snapshot]
+    after["last-sequence-number"] = snapshot["sequence-number"]
+    if "first-row-id" in snapshot:
+        after["next-row-id"] = snapshot["first-row-id"] + snapshot["added-rows"]
+
+
+def _log_length(document: Document) -> int:
+    return max(1, int(document.get("properties", {}).get(_PREVIOUS_VERSIONS_MAX, 100)))

@@ -1,0 +1,188 @@
+"""The pointers of an SQL catalog: one row a table in `iceberg_tables`, swapped for many tables in one transaction.
+
+The columns used here are in the catalog's schema V0 and V1 alike (V1 adds `iceberg_type`, which tells views from
+tables and which nobody here writes), so both are served and neither is migrated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from airflow_barrier.protocol.errors import CatalogUnavailableError, ConfigurationError, MissingTableError
+
+if TYPE_CHECKING:
+    from sqlalchemy import URL, Connection, Engine
+
+#: Seconds that a writer waits for another one's transaction on an embedded (SQLite) catalog.
+_BUSY_SECONDS = 30
+
+
+class SqlPointers:
+    """Where the current metadata document of each table is.
+
+    ``catalog_name`` is the name of the catalog in Spark, which is part of the key of every row. Raises
+    :class:`ConfigurationError` for a URL that SQLAlchemy cannot use.
+    """
+
+    def __init__(self, uri: str, catalog_name: str) -> None:
+        self.catalog_name = catalog_name
+        self._engine = _engine(uri)
+
+    @property
+    def url(self) -> URL:
+        return self._engine.url
+
+    def close(self) -> None:
+        self._engine.dispose()
+
+    def read(self, tables: Iterable[str]) -> dict[str, str]:
+        """Table -> location of its metadata document. Raises :class:`MissingTableError`."""
+        with self._translated(), self._engine.connect() as connection:
+            return self._select(connection, tables, lock=False)
+
+    @contextmanager
+    def transaction(self) -> Iterator[Connection]:
+        """A write transaction of its own."""
+        with self._translated(), self._engine.begin() as connection:
+            if self._engine.dialect.name == "sqlite":
+                # A transaction that reads first and writes later fails at once when another one wrote in between,
+                # without waiting; one that says from the start that it will write waits its turn.
+                connection.exec_driver_sql("BEGIN IMMEDIATE")
+            yield connection
+
+    def lock(self, connection: Connection, tables: Iterable[str]) -> dict[str, str]:
+        """What :meth:`read` returns; the rows are locked in the order of their names, so that no two deadlock."""
+        with self._translated():
+            return self._select(connection, tables, lock=True)
+
+    def move(self, connection: Connection, table: str, old: str, new: str) -> None:
+        """Let ``table``, whose row is locked and at ``old``, point to ``new``."""
+        from sqlalchemy import update
+
+        namespace, name = split(table)
+        rows = _iceberg_tables()
+        statement = (
+            update(rows)
+            .where(
+                rows.c.catalog_name == self.catalog_name,
+                rows.c.table_namespace == namespace,
+                rows.c.table_name == name,
+                rows.c.metadata_location == old,
+            )
+            .values(metadata_location=new, previous_metadata_location=old)
+        )
+        with self._translated():
+            moved = connection.execute(statement).rowcount
+        if moved != 1:
+            raise CatalogUnavailableError(
+                f"table {table}: expected its row in the catalog to stay locked, found it changed; the transaction "
+                "is not isolated. Try again, and check the isolation level of the catalog's database"
+            )
+
+    def _select(self, connection: Connection, tables: Iterable[str], *, lock: bool) -> dict[str, str]:
+        from sqlalchemy import and_, or_, select
+
+        rows = _iceberg_tables()
+        by_namespace: dict[str, list[str]] = {}
+        wanted = sorted(set(tables))
+        for table in wanted:
+            namespace, name = split(table)
+            by_namespace.setdefault(namespace, []).append(name)
+        statement = (
+            select(rows.c.table_namespace, rows.c.table_name, rows.c.metadata_location)
+            .where(
+                rows.c.catalog_name == self.catalog_name,
+                or_(
+                    *(
+                        and_(rows.c.table_namespace == namespace, rows.c.table_name.in_(names))
+                        for namespace, names in by_namespace.items()
+                    )
+                ),
+            )
+            .order_by(rows.c.table_namespace, rows.c.table_name)
+        )
+        found = {
+            f"{row.table_namespace}.{row.table_name}": row.metadata_location
+            for row in connection.execute(statement.with_for_update() if lock else statement)
+            if row.metadata_location is not None
+        }
+        if missing := [table for table in wanted if table not in found]:
+            raise MissingTableError(
+                f"expected table {', '.join(missing)} in catalog {self.catalog_name!r} ({self._shown}), found no such "
+                "row in iceberg_tables; create the table, or correct its name or the catalog's"
+            )
+        return found
+
+    @property
+    def _shown(self) -> str:
+        return self._engine.url.render_as_string(hide_password=True)
+
+    @contextmanager
+    def _translated(self) -> Iterator[None]:
+        from sqlalchemy.exc import DBAPIError, OperationalError, ProgrammingError
+
+        try:
+            yield
+        except (OperationalError, ProgrammingError) as error:
+            if isinstance(error, ProgrammingError) or "no such table" in str(error.orig):
+                raise MissingTableError(
+                    f"catalog {self.catalog_name!r}: expected the table iceberg_tables in {self._shown}, found "
+                    f"{error.orig}; let the engine create a first table there, or correct the catalog's URL"
+                ) from error
+            raise self._unavailable(error) from error
+        except DBAPIError as error:
+            if not error.connection_invalidated:
+                raise
+            raise self._unavailable(error) from error
+
+    def _unavailable(self, error: Any) -> CatalogUnavailableError:
+        return CatalogUnavailableError(
+            f"catalog {self.catalog_name!r}: expected {self._shown} to answer, found {error.orig}; check that the "
+            "database runs and that nothing holds its write lock, then try again"
+        )
+
+
+def split(table: str) -> tuple[str, str]:
+    """Namespace and name of ``namespace.table``."""
+    namespace, _, name = table.rpartition(".")
+    if not namespace or not name:
+        raise ConfigurationError(f"table {table!r}: expected namespace.table, without the catalog's name")
+    return namespace, name
+
+
+def _engine(uri: str) -> Engine:
+    from sqlalchemy import create_engine, event, make_url
+    from sqlalchemy.exc import ArgumentError, NoSuchModuleError
+
+    try:
+        url = make_url(uri)
+        sqlite = url.get_backend_name() == "sqlite"
+        engine = create_engine(url, connect_args={"timeout": _BUSY_SECONDS} if sqlite else {}, pool_pre_ping=not sqlite)
+    except (ArgumentError, NoSuchModuleError, ModuleNotFoundError) as error:
+        # Not the URL itself: it may carry a password, and what cannot be parsed cannot be masked.
+        raise ConfigurationError(
+            f"catalog URL: expected an SQLAlchemy URL such as sqlite:////path/catalog.db, found {type(error).__name__} "
+            "when using it; correct the URL or install the database's driver"
+        ) from error
+    if sqlite:
+
+        @event.listens_for(engine, "connect")
+        def _leave_transactions_to_us(connection: Any, _: Any) -> None:
+            connection.isolation_level = None
+
+    return engine
+
+
+def _iceberg_tables() -> Any:
+    from sqlalchemy import column, table
+
+    return table(
+        "iceberg_tables",
+        column("catalog_name"),
+        column("table_namespace"),
+        column("table_name"),
+        column("metadata_location"),
+        column("previous_metadata_location"),
+    )
