@@ -47,26 +47,33 @@ def _connection_type() -> dict[str, Any]:
         "hook-class-name": "airflow_barrier.hooks.barrier.BarrierHook",
         "ui-field-behaviour": {
             "hidden-fields": ["host", "schema", "port", "login"],
-            "relabeling": {"password": "Database password"},
+            "relabeling": {"password": "MetaService password"},
             "placeholders": {},
         },
         "conn-fields": {
             "metaservice_url": _text(
                 "MetaService URL",
-                "SQLAlchemy URL of the MetaService's database, for example sqlite:////data/barrier.db.",
+                "SQLAlchemy URL of the MetaService's database, without password; for example sqlite:////data/barrier.db.",
             ),
             "catalog_uri": _text(
                 "Iceberg catalog URI",
-                "SQLAlchemy URL of the Iceberg SQL catalog; empty: the MetaService's own database, "
+                "SQLAlchemy URL of the Iceberg SQL catalog, without password; empty: the MetaService's own database, "
                 "which lets a barrier's tables become visible in one transaction with COMMIT.",
             ),
+            "catalog_password": _text("Catalog password", "Only for a catalog with a database of its own.", "password"),
             "catalog_name": _text("Iceberg catalog name", "The name under which the SQL catalog keeps its tables."),
             "warehouse": _text("Warehouse", "Root of the tables' data, for example file:///data/warehouse."),
             "spark_catalog": _text("Spark catalog", "How Spark sessions call this Iceberg catalog, for example lake."),
             "tag_policy": _text("Tag policy", "Which barriers keep a tag on their tables: all, every=N or newest=K."),
+            "max_open_barriers": {
+                "label": "Open barriers",
+                "description": "How many barriers may be open at once before opening another one waits.",
+                "schema": {"type": ["integer", "null"], "minimum": 1},
+            },
         },
     }
 
 
-def _text(label: str, description: str) -> dict[str, Any]:
-    return {"label": label, "description": description, "schema": {"type": ["string", "null"]}}
+def _text(label: str, description: str, form: str | None = None) -> dict[str, Any]:
+    schema: dict[str, Any] = {"type": ["string", "null"]}
+    return {"label": label, "description": description, "schema": {**schema, "format": form} if form else schema}

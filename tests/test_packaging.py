@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import subprocess
@@ -15,6 +16,7 @@ import jsonschema
 import pytest
 
 import airflow_barrier
+from airflow_barrier.coordinator.settings import Settings
 from airflow_barrier.provider import DISTRIBUTION, get_provider_info
 
 PACKAGE = Path(airflow_barrier.__file__).parent
@@ -93,6 +95,13 @@ def test_provider_info_names_the_distribution_and_everything_it_names_exists() -
             import_module(name)
 
 
+def test_the_connection_form_asks_for_every_setting() -> None:
+    (connection,) = get_provider_info()["connection-types"]
+    settings = {field.name for field in dataclasses.fields(Settings)}
+    # The MetaService's password is the connection's own password field.
+    assert set(connection["conn-fields"]) == settings - {"metaservice_password"}
+
+
 def test_every_operator_link_is_listed() -> None:
     from airflow.sdk import BaseOperatorLink
 
@@ -146,7 +155,7 @@ def test_airflow_lists_the_provider_and_its_connection_form(tmp_path: Path) -> N
 
 def test_the_package_itself_and_its_provider_info_import_only_the_standard_library(tmp_path: Path) -> None:
     loaded = loaded_by(["airflow_barrier", "airflow_barrier.provider"], tmp_path)
-    assert loaded - {"airflow_barrier"} <= loaded_by(["pathlib", "typing"], tmp_path)
+    assert loaded - loaded_by([], tmp_path) - sys.stdlib_module_names == {"airflow_barrier"}
 
 
 def test_parsing_a_dag_loads_no_engine_and_no_table_format(tmp_path: Path) -> None:
