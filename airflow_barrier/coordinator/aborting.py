@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 
+from airflow_barrier.coordinator.cuts import release_sources
 from airflow_barrier.coordinator.deployment import Deployment
 from airflow_barrier.protocol.records import Barrier
 
@@ -20,5 +21,6 @@ def abort_barrier(
     """
     aborted = deployment.meta.abort_barrier(topology, barrier_id, reason, actor)
     for barrier in aborted:
+        release_sources(deployment, barrier, barrier.barrier_id)
         log.info("%s is ABORTED: %s", barrier, reason)
     return tuple(aborted)

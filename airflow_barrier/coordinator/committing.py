@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from airflow_barrier.coordinator.cuts import release_sources
 from airflow_barrier.coordinator.deployment import Deployment
 from airflow_barrier.protocol.errors import BarrierAbortedError, ForeignWriteError, NotPrecommitError
 from airflow_barrier.protocol.names import tag_name
 from airflow_barrier.protocol.records import Barrier, TableProgress
 from airflow_barrier.protocol.states import BarrierState, TableState
-from airflow_barrier.sources import source_of
 from airflow_barrier.tables.port import Publication
 
 log = logging.getLogger(__name__)
@@ -80,7 +80,8 @@ def _commit_one(deployment: Deployment, barrier: Barrier, actor: str) -> Barrier
         meta.begin_commit(barrier.topology, barrier.barrier_id, expected, actor)
         log.info("%s is COMMITTING", barrier)
     _publish(deployment, barrier, actor)
-    _release_sources(deployment, barrier)
+    # what the predecessor's cut holds was the start of this epoch, which is published now
+    release_sources(deployment, barrier, barrier.predecessor or 0)
     return meta.barrier(barrier.topology, barrier.barrier_id)
 
 
@@ -88,15 +89,28 @@ def _publish(deployment: Deployment, barrier: Barrier, actor: str) -> None:
     meta = deployment.meta
     publications = _publications(deployment, barrier)
     try:
-        if not deployment.shares_database:
+        if deployment.shares_database:
+            _publish_with_commit(deployment, barrier, publications, actor)
+        else:
             deployment.tables.publish(publications)
-        with meta.publishing(barrier.topology, barrier.barrier_id, actor) as connection:
-            if connection is not None and deployment.shares_database:
-                deployment.tables.publish(publications, connection)
+            with meta.publishing(barrier.topology, barrier.barrier_id, actor):
+                pass  # published already: only COMMIT is left to write down
     except ForeignWriteError as error:
         meta.block(barrier.topology, barrier.barrier_id, str(error), actor)
         raise
     log.info("%s is COMMIT: published %s", barrier, ", ".join(p.table for p in publications if p.new != p.expected))
+
+
+def _publish_with_commit(
+    deployment: Deployment, barrier: Barrier, publications: Sequence[Publication], actor: str
+) -> None:
+    """Tables and COMMIT in one transaction; what takes time is done before it begins."""
+    with (
+        deployment.tables.staging(publications) as staging,
+        deployment.meta.publishing(barrier.topology, barrier.barrier_id, actor) as connection,
+    ):
+        if connection is not None:  # None: somebody else has committed it meanwhile
+            deployment.tables.publish(publications, connection, staging)
 
 
 def _publications(deployment: Deployment, barrier: Barrier) -> list[Publication]:
@@ -126,12 +140,3 @@ def _published_before(deployment: Deployment, barrier: Barrier) -> Mapping[str, 
     before = {p.table: p.snapshot_id for p in meta.progress(barrier.topology, barrier.predecessor or 0)}
     tables = [progress.table for progress in meta.progress(barrier.topology, barrier.barrier_id)]
     return {table: before.get(table, baseline.get(table)) for table in tables}
-
-
-def _release_sources(deployment: Deployment, barrier: Barrier) -> None:
-    """What the predecessor's cut pinned was the start of this epoch, which is published now."""
-    topology = deployment.meta.topology(barrier.topology, barrier.topology_version)
-    declared = {source.name: source for source in topology.externals}
-    for name, cut in deployment.meta.cuts(barrier.topology, barrier.predecessor or 0).items():
-        if name in declared:
-            source_of(declared[name]).release(cut, deployment.tables)

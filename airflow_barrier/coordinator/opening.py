@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
 
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt
 
+from airflow_barrier.coordinator.cuts import cut_sources
 from airflow_barrier.coordinator.deployment import Deployment
 from airflow_barrier.protocol.errors import HeadMovedError
 from airflow_barrier.protocol.records import Barrier, Cut
 from airflow_barrier.protocol.topology import Job, Topology
-from airflow_barrier.sources import source_of
-from airflow_barrier.sources.port import CutRequest, NotReady
+from airflow_barrier.sources.port import NotReady
 
 log = logging.getLogger(__name__)
 
@@ -64,7 +63,9 @@ def open_barrier(
     topology = deployment.meta.topology(fragment.topology, version)
     for attempt in Retrying(retry=retry_if_exception_type(HeadMovedError), stop=stop_after_attempt(5), reraise=True):
         with attempt:
-            return _open_once(deployment, topology, timestamp, origin, run_key, actor, now or datetime.now(timezone.utc))
+            return _open_once(
+                deployment, topology, timestamp, origin, run_key, actor, now or datetime.now(timezone.utc)
+            )
     raise AssertionError("unreachable: tenacity returns or raises")
 
 
@@ -89,9 +90,9 @@ def _open_once(
             f"the oldest is {open_now[0]}, {open_now[0].state.value}"
         )
     head = meta.head(topology.name)
-    cuts = _cut_sources(deployment, topology, head, timestamp, now)
-    if isinstance(cuts, Later):
-        return cuts
+    cuts = cut_sources(deployment, topology, head, timestamp, now)
+    if isinstance(cuts, NotReady):
+        return Later(f"source {cuts.source}: {cuts.reason}")
     barrier = meta.open_barrier(
         topology.name,
         timestamp,
@@ -105,36 +106,6 @@ def _open_once(
     )
     log.info("opened %s: %s", barrier, "; ".join(f"{cut.source} up to {_brief(cut)}" for cut in cuts) or "no sources")
     return Opened(barrier, created=True, cuts=tuple(cuts))
-
-
-def _cut_sources(
-    deployment: Deployment, topology: Topology, head: Barrier | None, timestamp: datetime, now: datetime
-) -> Sequence[Cut] | Later:
-    meta = deployment.meta
-    before = meta.cuts(topology.name, head.barrier_id) if head else {}
-    cuts: list[Cut] = []
-    for declared in topology.externals:
-        start = before.get(declared.name)
-
-        def used(items: Sequence[str], source: str = declared.name) -> set[str]:
-            return meta.used_items(topology.name, source, items)
-
-        cut = source_of(declared).cut(
-            CutRequest(
-                topology=topology.name,
-                barrier_id=(head.barrier_id if head else 0) + 1,
-                after=head.timestamp if head and head.barrier_id else None,
-                until=timestamp,
-                start=start.end if start else None,
-                used=used,
-                catalog=deployment.tables,
-                now=now,
-            )
-        )
-        if isinstance(cut, NotReady):
-            return Later(f"source {cut.source}: {cut.reason}")
-        cuts.append(cut)
-    return cuts
 
 
 def _brief(cut: Cut) -> str:

@@ -7,6 +7,7 @@ import logging
 from dataclasses import dataclass
 from datetime import datetime
 
+from airflow_barrier.coordinator.cuts import checked_cuts
 from airflow_barrier.coordinator.deployment import Deployment
 from airflow_barrier.protocol.errors import BarrierError, NotClosedError, StagedTableError, UnknownBarrierError
 from airflow_barrier.protocol.records import Attempt, Barrier, Need
@@ -142,17 +143,17 @@ def _proceed(deployment: Deployment, attempt: Attempt, actor: str, sql: str | No
         log.info("%s waits for %s", attempt, ", ".join(map(str, started)))
         return Waiting(attempt, started)
     try:
-        return _prepare(deployment, started, sql)
+        return _prepare(deployment, started, actor, sql)
     except BarrierError as error:
         meta.abort_attempt(started.attempt_id, str(error), actor)
         raise
 
 
-def _prepare(deployment: Deployment, attempt: Attempt, sql: str | None) -> Ready:
+def _prepare(deployment: Deployment, attempt: Attempt, actor: str, sql: str | None) -> Ready:
     attempt = _absorb_compactions(deployment, attempt)
     for table, base in {**attempt.inputs, **attempt.bases}.items():
         deployment.tables.prepare(table, attempt.stamp, base)
-    return _write_spec(deployment, attempt, sql)
+    return _write_spec(deployment, attempt, actor, sql)
 
 
 def _absorb_compactions(deployment: Deployment, attempt: Attempt) -> Attempt:
@@ -170,12 +171,11 @@ def _absorb_compactions(deployment: Deployment, attempt: Attempt) -> Attempt:
     return deployment.meta.rebase_attempt(attempt.attempt_id, bases)
 
 
-def _write_spec(deployment: Deployment, attempt: Attempt, sql: str | None) -> Ready:
+def _write_spec(deployment: Deployment, attempt: Attempt, actor: str, sql: str | None) -> Ready:
     meta = deployment.meta
     barrier = meta.barrier(attempt.topology, attempt.barrier_id)
     predecessor = meta.barrier(attempt.topology, barrier.predecessor or 0)
     job = meta.topology(attempt.topology, barrier.topology_version).job(attempt.job)
-    cuts = meta.cuts(attempt.topology, attempt.barrier_id)
     spec = EpochSpec(
         job=attempt.job,
         topology=attempt.topology,
@@ -190,24 +190,16 @@ def _write_spec(deployment: Deployment, attempt: Attempt, sql: str | None) -> Re
         previous=attempt.previous,
         bases=attempt.bases,
         externals={source.name: source for source in job.externals},
-        cuts={source.name: cuts[source.name] for source in job.externals},
+        cuts=checked_cuts(deployment, attempt, job, actor),
         closing_uri=closing_uri(deployment, attempt),
         seed=_seed(barrier, attempt.job),
         sql=sql,
     )
-    _check_sources(deployment, spec)
     text = spec.dumps()
     uri = spec_uri(deployment, attempt)
     deployment.tables.write_text(uri, text)
     log.info("%s is ready on branch %s", attempt, attempt.branch)
     return Ready(attempt, spec, uri, digest_of(text))
-
-
-def _check_sources(deployment: Deployment, spec: EpochSpec) -> None:
-    from airflow_barrier.sources import source_of
-
-    for name, declared in spec.externals.items():
-        source_of(declared).check(spec.cuts[name])
 
 
 def _seed(barrier: Barrier, job: str) -> int:

@@ -286,8 +286,12 @@ def test_a_clock_that_goes_backwards(shop: Shop) -> None:
 def test_the_same_timestamp_is_observed_not_fought_over(shop: Shop) -> None:
     barrier = shop.open(1)
     again = open_barrier(
-        shop.deployment, Fragment("shopping", "shopping_dag", shop.deployment.meta.topology("shopping").jobs),
-        MONDAY + timedelta(days=1), origin="test", run_key="another run", actor="test",
+        shop.deployment,
+        Fragment("shopping", "shopping_dag", shop.deployment.meta.topology("shopping").jobs),
+        MONDAY + timedelta(days=1),
+        origin="test",
+        run_key="another run",
+        actor="test",
     )
     assert isinstance(again, Opened)
     assert not again.created

@@ -66,7 +66,9 @@ class Shop:
         staged = {}
         for table in ready.spec.bases:
             iceberg = self.deployment.tables.load(table)
-            arrow = pa.Table.from_pylist([{c: row[c] for c in COLUMNS[table]} for row in rows], iceberg.schema().as_arrow())
+            arrow = pa.Table.from_pylist(
+                [{c: row[c] for c in COLUMNS[table]} for row in rows], iceberg.schema().as_arrow()
+            )
             iceberg.append(arrow, snapshot_properties=ready.spec.stamp.properties(), branch=ready.spec.branch)
             head = iceberg.refresh().snapshot_by_name(ready.spec.branch)
             assert head is not None
@@ -95,7 +97,10 @@ class Shop:
         return sum(rows.column(COLUMNS[table][-1]).to_pylist())
 
     def main_totals(self) -> dict[str, int]:
-        return {table: self.total(table, snapshot) for table, snapshot in self.deployment.tables.mains(list(COLUMNS)).items()}
+        return {
+            table: self.total(table, snapshot)
+            for table, snapshot in self.deployment.tables.mains(list(COLUMNS)).items()
+        }
 
 
 def make_shop(settings: Settings, format_version: str = "2") -> Shop:

@@ -1,0 +1,88 @@
+"""The cuts of external sources over a barrier's life: made at opening, checked before Spark starts, let go at the end."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from datetime import datetime
+
+from airflow_barrier.coordinator.deployment import Deployment
+from airflow_barrier.protocol.errors import SourceDataError
+from airflow_barrier.protocol.records import Attempt, Barrier, Cut
+from airflow_barrier.protocol.topology import Job, Topology
+from airflow_barrier.sources import source_of
+from airflow_barrier.sources.port import CutRequest, NotReady
+
+log = logging.getLogger(__name__)
+
+
+def cut_sources(
+    deployment: Deployment, topology: Topology, head: Barrier | None, timestamp: datetime, now: datetime
+) -> list[Cut] | NotReady:
+    """The cut of every external source for the barrier after ``head``, or the first source that is not ready."""
+    meta = deployment.meta
+    before = meta.cuts(topology.name, head.barrier_id) if head else {}
+    cuts: list[Cut] = []
+    for declared in topology.externals:
+        start = before.get(declared.name)
+
+        def used(items: Sequence[str], source: str = declared.name) -> set[str]:
+            return meta.used_items(topology.name, source, items)
+
+        cut = source_of(declared).cut(
+            CutRequest(
+                topology=topology.name,
+                barrier_id=(head.barrier_id if head else 0) + 1,
+                after=head.timestamp if head and head.barrier_id else None,
+                until=timestamp,
+                start=start.end if start else None,
+                used=used,
+                now=now,
+                catalog=deployment.tables,
+            )
+        )
+        if isinstance(cut, NotReady):
+            return cut
+        cuts.append(cut)
+    return cuts
+
+
+def checked_cuts(deployment: Deployment, attempt: Attempt, job: Job, actor: str) -> dict[str, Cut]:
+    """The cuts that an attempt of ``job`` reads, seen to be readable as declared. Raises SourceDataError.
+
+    A person who mended a file changed it. As long as no attempt has closed over the cut, nothing was computed from
+    the old content, and a cleared task takes the file as it is now.
+    """
+    cuts = deployment.meta.cuts(attempt.topology, attempt.barrier_id)
+    checked: dict[str, Cut] = {}
+    for declared in job.externals:
+        source, cut = source_of(declared), cuts[declared.name]
+        try:
+            source.check(cut)
+        except SourceDataError:
+            if not _cleared_before_anything_closed(deployment, attempt, declared.name):
+                raise
+            cut = source.repin(cut)
+            source.check(cut)
+            deployment.meta.repin_cut(attempt.topology, attempt.barrier_id, cut, actor)
+            log.info("%s takes source %s as it was mended", attempt, declared.name)
+        checked[declared.name] = cut
+    return checked
+
+
+def release_sources(deployment: Deployment, barrier: Barrier, cut_of: int) -> None:
+    """Let go of what the cuts of barrier ``cut_of`` hold; ``barrier`` says which sources there are."""
+    topology = deployment.meta.topology(barrier.topology, barrier.topology_version)
+    declared = {source.name: source for source in topology.externals}
+    for name, cut in deployment.meta.cuts(barrier.topology, cut_of).items():
+        if name in declared:
+            source_of(declared[name]).release(cut, deployment.tables)
+
+
+def _cleared_before_anything_closed(deployment: Deployment, attempt: Attempt, source: str) -> bool:
+    barrier = deployment.meta.barrier(attempt.topology, attempt.barrier_id)
+    topology = deployment.meta.topology(attempt.topology, barrier.topology_version)
+    readers = {job.name for job in topology.jobs if any(external.name == source for external in job.externals)}
+    attempts = [a for a in deployment.meta.attempts(attempt.topology, attempt.barrier_id) if a.job in readers]
+    cleared = any(a.job == attempt.job and a.generation != attempt.generation for a in attempts)
+    return cleared and all(a.closed_at is None for a in attempts)
