@@ -1,4 +1,4 @@
-"""The cuts of external sources over a barrier's life: made at opening, checked before Spark starts, let go at the end."""
+"""The cuts of external sources: made when a barrier opens, checked before Spark starts, let go at the end."""
 
 from __future__ import annotations
 
