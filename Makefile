@@ -3,19 +3,23 @@
 SHELL := /bin/sh
 BIN := .venv/bin
 
-.PHONY: demo test lint lock dev clean
+.PHONY: demo test install lint lock clean
 
 demo:
-	@java=$$(sh scripts/find_java.sh) && sh scripts/venv.sh && sh scripts/wheel.sh && \
-		JAVA_HOME="$$java" KEEP="$(KEEP)" $(BIN)/python -m demo
+	@sh scripts/find_java.sh >/dev/null
+	@$(MAKE) --no-print-directory install
+	@JAVA_HOME="$$(sh scripts/find_java.sh)" KEEP="$(KEEP)" $(BIN)/python -m demo
 
 test:
 	@sh scripts/find_java.sh >/dev/null
-	@sh scripts/venv.sh
-	@sh scripts/wheel.sh
+	@$(MAKE) --no-print-directory install
 	$(BIN)/python -m pip check
 	@$(MAKE) --no-print-directory lint
 	@JAVA_HOME="$$(sh scripts/find_java.sh)" $(BIN)/pytest $(ARGS)
+
+install:
+	@sh scripts/venv.sh
+	@sh scripts/wheel.sh
 
 lint:
 	@sh scripts/venv.sh
@@ -28,11 +32,5 @@ lock:
 	@sh scripts/venv.sh
 	@sh scripts/lock.sh
 
-# For a quick round while writing: the checkout itself is what Python imports, until the next `make test` or `make demo`.
-dev:
-	@sh scripts/venv.sh
-	@rm -f .venv/.wheel
-	@$(BIN)/python -m pip --disable-pip-version-check install --quiet --no-deps --no-build-isolation --editable .
-
 clean:
-	rm -rf .venv .demo dist .mypy_cache .ruff_cache
+	rm -rf .venv .demo dist .mypy_cache .ruff_cache .hypothesis

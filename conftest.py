@@ -1,9 +1,23 @@
-"""Lets tests import `demo`, `dags` and `tests` from the checkout, and `airflow_barrier` from where it is installed."""
+"""What must be true before any test module is imported."""
 
 from __future__ import annotations
 
+import os
 import sys
+import tempfile
 from pathlib import Path
 
-# At the end, so that the installed wheel wins over the checkout's folder of the same name.
+import pytest
+
+# Tests import `demo`, `dags` and `tests` from the checkout. At the end of the path, so that `airflow_barrier` is the
+# installed wheel and not the checkout's folder of the same name.
 sys.path.append(str(Path(__file__).parent))
+
+# Importing Airflow writes its configuration into AIRFLOW_HOME, which would be the home directory of whoever runs this.
+_airflow_home = tempfile.TemporaryDirectory(prefix="airflow-barrier-")
+os.environ["AIRFLOW_HOME"] = _airflow_home.name
+os.environ["AIRFLOW__CORE__LOAD_EXAMPLES"] = "False"
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.add_cleanup(_airflow_home.cleanup)
