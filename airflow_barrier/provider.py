@@ -53,7 +53,7 @@ def _connection_type() -> dict[str, Any]:
         "conn-fields": {
             "metaservice_url": _text(
                 "MetaService URL",
-                "SQLAlchemy URL of the MetaService's database, without password; empty: an SQLite file in the warehouse.",
+                "SQLAlchemy URL of the MetaService's database, without password; empty: SQLite in the warehouse.",
             ),
             "catalog_uri": _text(
                 "Iceberg catalog URI",
