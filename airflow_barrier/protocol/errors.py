@@ -151,6 +151,10 @@ class SilentSinkError(Terminal):
     """A job ended without writing to a sink and without saying that the epoch leaves it unchanged."""
 
 
+class ChangedSinkError(Terminal):
+    """A job wrote to a sink of which it also said that the epoch leaves it unchanged."""
+
+
 class SpecError(Terminal):
     """An epoch spec that is missing, damaged, or of another version."""
 
@@ -169,6 +173,10 @@ class StoreUnavailableError(Retryable):
 
 class CatalogUnavailableError(Retryable):
     """The table catalog, or the storage under it, does not answer."""
+
+
+class SourceUnavailableError(Retryable):
+    """The storage that an external source lies in does not answer."""
 
 
 class SparkUnavailableError(Retryable):

@@ -1,1 +1,23 @@
 """The port for external sources (:mod:`.port`), and one adapter a file."""
+
+from __future__ import annotations
+
+from airflow_barrier.protocol.errors import ConfigurationError
+from airflow_barrier.protocol.topology import ExternalSource
+from airflow_barrier.sources.files import Files
+from airflow_barrier.sources.port import Source
+
+_ADAPTERS: dict[str, type[Source]] = {
+    Files.kind: Files,
+}
+
+
+def source_of(declared: ExternalSource) -> Source:
+    """The adapter of a declared source. Raises :class:`ConfigurationError` for a kind that is not known here."""
+    adapter = _ADAPTERS.get(declared.kind)
+    if adapter is None:
+        raise ConfigurationError(
+            f"source {declared.name}: expected a kind of {sorted(_ADAPTERS)}, found {declared.kind!r}; run the same "
+            "version of airflow-provider-barrier everywhere"
+        )
+    return adapter.of(declared)

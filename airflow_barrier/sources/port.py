@@ -6,10 +6,10 @@ neither pyspark nor pyiceberg nor pyarrow at the top, and its constructor touche
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 
 from airflow_barrier.protocol.records import Cut
 from airflow_barrier.protocol.topology import ExternalSource
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 class CutRequest:
     """For which epoch a cut is made: after ``after`` (exclusive, None: from the beginning) up to ``until``, in UTC.
 
-    ``start``: the predecessor's end, None at barrier 1. ``used`` answers which of some items are already in a cut
-    of a barrier that counts. ``catalog`` is what tables of the deployment's catalog are read with (None for
-    sources that need none).
+    ``start``: the ``end`` of the predecessor's cut, None at barrier 1. ``used`` answers which of some items are
+    already in a cut of a barrier that counts. ``now``: the present moment, in UTC, which idle sources are judged by.
+    ``catalog``: what tables of the deployment's catalog are read with (None for sources that need none).
     """
 
     topology: str
@@ -32,8 +32,9 @@ class CutRequest:
     after: datetime | None
     until: datetime
     start: Mapping[str, Any] | None
-    used: Any  # Callable[[Sequence[str]], set[str]]
-    catalog: Any = None
+    used: Callable[[Sequence[str]], set[str]]
+    now: datetime
+    catalog: SourceCatalog | None = None
 
 
 @dataclass(frozen=True)
@@ -44,6 +45,36 @@ class NotReady:
     watermark: datetime | None
     reason: str
     details: Mapping[str, Any] = field(default_factory=dict)
+
+
+class SourceCatalog(Protocol):
+    """What sources need of the tables' room. ``airflow_barrier.tables.iceberg.IcebergTables`` has it."""
+
+    def load(self, table: str) -> Any:
+        """The table (pyiceberg's) with its newest metadata. Raises MissingTableError."""
+        ...
+
+    def pin(self, table: str, ref: str, snapshot_id: int) -> None:
+        """Hold ``snapshot_id`` by a ref of that name, so that nobody's expiry takes it; again is fine."""
+        ...
+
+    def unpin(self, table: str, ref: str) -> None:
+        """Take the ref away if it is there."""
+        ...
+
+
+class Delta(Protocol):
+    """What happened to a table between two snapshots. ``airflow_barrier.spark.changes`` has it: sources stand below
+    Spark's room and are given it.
+    """
+
+    def __call__(
+        self, spark: SparkSession, table: str, start: int | None, end: int | None, mode: Literal["appends", "changes"]
+    ) -> DataFrame:
+        """Rows after snapshot ``start`` (None: from the empty table) up to ``end`` of ``table``, which is named with
+        its catalog and quoted. With mode ``changes`` they carry ``_change_type`` and ``_weight``.
+        """
+        ...
 
 
 class Source(Protocol):
@@ -73,8 +104,25 @@ class Source(Protocol):
         """Raise SourceDataError naming the file (or table) that cannot be read as declared. Before Spark starts."""
         ...
 
-    def load(self, spark: SparkSession, cut: Cut, after: datetime | None, until: datetime, catalog: str) -> DataFrame:
-        """The epoch's records, exactly those of ``cut``. Runs in a Spark driver: no pyiceberg, Airflow, SQLAlchemy."""
+    def repin(self, cut: Cut) -> Cut:
+        """The cut anew, after a person mended what :meth:`check` refused: what changed is pinned as it is now, what
+        is gone leaves. Only for a cut of which no attempt has closed yet: from then on its content is what it was.
+        """
+        ...
+
+    def release(self, cut: Cut, catalog: SourceCatalog) -> None:
+        """Give up what holds the cut's positions. For the coordinator to call when the barrier's *successor* is
+        COMMIT (the end of a cut is the start of the next one's), or when the barrier is aborted. Again is fine.
+        """
+        ...
+
+    def load(
+        self, spark: SparkSession, cut: Cut, after: datetime | None, until: datetime, catalog: str, delta: Delta
+    ) -> DataFrame:
+        """The epoch's records, exactly those of ``cut``. Runs in a Spark driver: no pyiceberg, Airflow, SQLAlchemy.
+
+        ``catalog`` is the name of the deployment's catalog in Spark.
+        """
         ...
 
 

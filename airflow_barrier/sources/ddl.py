@@ -1,0 +1,240 @@
+"""Column lists in Spark's DDL, parsed without Spark: what a declared schema means for files that arrive.
+
+``pyspark`` asks a running Spark for this; the worker that checks files before Spark starts has none.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from airflow_barrier.protocol.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_TOKEN = re.compile(r"\s*(?:(?P<quoted>`(?:[^`]|``)+`)|(?P<text>'(?:[^'\\]|\\.)*')|(?P<word>\w+)|(?P<mark>[(),<>:]))")
+_INTEGERS = {"TINYINT": 8, "SMALLINT": 16, "INT": 32, "BIGINT": 64}
+_SYNONYMS = {
+    "BYTE": "TINYINT",
+    "SHORT": "SMALLINT",
+    "INTEGER": "INT",
+    "LONG": "BIGINT",
+    "REAL": "FLOAT",
+    "DEC": "DECIMAL",
+    "NUMERIC": "DECIMAL",
+    "TIMESTAMP_LTZ": "TIMESTAMP",
+}
+_PLAIN = {"STRING", "BINARY", "BOOLEAN", "FLOAT", "DOUBLE", "DATE", "TIMESTAMP", "TIMESTAMP_NTZ", *_INTEGERS}
+
+
+@dataclass(frozen=True)
+class SparkType:
+    """A type: ``numbers`` are DECIMAL's precision and scale or a VARCHAR's length, ``parts`` what it is made of."""
+
+    name: str
+    numbers: tuple[int, ...] = ()
+    parts: tuple[Column, ...] = ()
+
+    def __str__(self) -> str:
+        if self.name == "STRUCT":
+            return f"STRUCT<{', '.join(f'{part.name}: {part.type}' for part in self.parts)}>"
+        if self.parts:
+            return f"{self.name}<{', '.join(str(part.type) for part in self.parts)}>"
+        return f"{self.name}({','.join(map(str, self.numbers))})" if self.numbers else self.name
+
+
+@dataclass(frozen=True)
+class Column:
+    name: str
+    type: SparkType
+
+
+def parse_ddl(ddl: str) -> tuple[Column, ...]:
+    """The columns of a schema such as ``userId BIGINT, price DECIMAL(10,2)``.
+
+    Raises :class:`ConfigurationError` that shows where it stopped understanding.
+
+    >>> [f"{column.name} {column.type}" for column in parse_ddl("userId bigint NOT NULL, price decimal(10, 2)")]
+    ['userId BIGINT', 'price DECIMAL(10,2)']
+    """
+    columns = _Parser(ddl).columns()
+    names = [column.name.lower() for column in columns]
+    double = next((name for name in names if names.count(name) > 1), None)
+    if double is not None:
+        raise ConfigurationError(
+            f"schema {ddl!r}: column {double} is there twice (Spark does not tell upper from lower case); "
+            "name every column once"
+        )
+    return columns
+
+
+class _Parser:
+    """Recursive descent over the few words that a column list is made of."""
+
+    def __init__(self, ddl: str) -> None:
+        self._ddl = ddl
+        self._tokens = list(self._split())
+        self._next = 0
+
+    def columns(self) -> tuple[Column, ...]:
+        columns = [self._column()]
+        while self._take(","):
+            columns.append(self._column())
+        if self._next < len(self._tokens):
+            raise self._error("',' or the end")
+        return tuple(columns)
+
+    def _split(self) -> Iterator[str]:
+        position = 0
+        text = self._ddl.rstrip()
+        while position < len(text):
+            match = _TOKEN.match(text, position)
+            if match is None:
+                raise ConfigurationError(
+                    f"schema {self._ddl!r}: expected column names and Spark types such as 'userId BIGINT, "
+                    f"price DECIMAL(10,2)', found {text[position:].strip()[:20]!r}"
+                )
+            yield match[0].strip()
+            position = match.end()
+
+    def _column(self) -> Column:
+        name = self._name()
+        self._take(":")  # the older way to write a column, and the way inside STRUCT
+        column = Column(name, self._type())
+        if self._take("NOT") and not self._take("NULL"):
+            raise self._error("NULL after NOT")
+        if self._take("COMMENT"):
+            self._next += 1
+        return column
+
+    def _name(self) -> str:
+        token = self._pop("a column name")
+        if token.startswith("`"):
+            return token[1:-1].replace("``", "`")
+        if not re.match(r"\w", token):
+            self._next -= 1
+            raise self._error("a column name")
+        return token
+
+    def _type(self) -> SparkType:
+        word = self._pop("a type").upper()
+        name = _SYNONYMS.get(word, word)
+        if name in _PLAIN:
+            return SparkType(name)
+        if name == "DECIMAL":
+            numbers = self._numbers()
+            return SparkType(name, (*numbers, *(10, 0)[len(numbers) :]))
+        if name in ("VARCHAR", "CHAR"):
+            return SparkType(name, self._numbers())
+        if name in ("ARRAY", "MAP", "STRUCT"):
+            return SparkType(name, parts=self._parts(name))
+        self._next -= 1
+        raise self._error("a Spark type")
+
+    def _numbers(self) -> tuple[int, ...]:
+        numbers: list[int] = []
+        if self._take("("):
+            numbers.append(self._number())
+            while self._take(","):
+                numbers.append(self._number())
+            self._need(")")
+        return tuple(numbers)
+
+    def _number(self) -> int:
+        token = self._pop("a number")
+        if not token.isdigit():
+            self._next -= 1
+            raise self._error("a number")
+        return int(token)
+
+    def _parts(self, name: str) -> tuple[Column, ...]:
+        self._need("<")
+        if name == "ARRAY":
+            parts = [Column("element", self._type())]
+        elif name == "MAP":
+            parts = [Column("key", self._type())]
+            self._need(",")
+            parts.append(Column("value", self._type()))
+        else:
+            parts = [self._column()]
+            while self._take(","):
+                parts.append(self._column())
+        self._need(">")
+        return tuple(parts)
+
+    def _pop(self, expected: str) -> str:
+        if self._next >= len(self._tokens):
+            raise self._error(expected)
+        self._next += 1
+        return self._tokens[self._next - 1]
+
+    def _take(self, token: str) -> bool:
+        found = self._next < len(self._tokens) and self._tokens[self._next].upper() == token
+        self._next += found
+        return found
+
+    def _need(self, token: str) -> None:
+        if not self._take(token):
+            raise self._error(repr(token))
+
+    def _error(self, expected: str) -> ConfigurationError:
+        found = repr(self._tokens[self._next]) if self._next < len(self._tokens) else "the end"
+        before = " ".join(self._tokens[max(0, self._next - 3) : self._next])
+        return ConfigurationError(f"schema {self._ddl!r}: expected {expected}, found {found} after {before!r}")
+
+
+def fits(declared: SparkType, found: pa.DataType) -> bool:
+    """Whether Spark reads a Parquet column of arrow type ``found`` as ``declared`` and every value stays what it is.
+
+    Narrower integers, floats and decimals fit wider ones. Unsigned integers and nanoseconds do not: Spark changes or
+    refuses them.
+    """
+    import pyarrow.types as types
+
+    if types.is_dictionary(found):
+        found = found.value_type
+    name = declared.name
+    if name in _INTEGERS:
+        return bool(types.is_signed_integer(found) and found.bit_width <= _INTEGERS[name])
+    if name == "DECIMAL":
+        precision, scale = declared.numbers
+        return bool(types.is_decimal(found) and found.scale == scale and found.precision <= precision)
+    if name == "TIMESTAMP":
+        return bool(types.is_timestamp(found) and found.unit in ("ms", "us"))
+    if name == "TIMESTAMP_NTZ":
+        return bool(types.is_timestamp(found) and found.unit in ("ms", "us") and found.tz is None)
+    if name == "ARRAY":
+        return _is_list(found) and fits(declared.parts[0].type, found.value_type)
+    if name == "MAP":
+        key, value = declared.parts
+        return types.is_map(found) and fits(key.type, found.key_type) and fits(value.type, found.item_type)
+    if name == "STRUCT":
+        return types.is_struct(found) and _fields_fit(declared.parts, found)
+    return bool(
+        {
+            "STRING": lambda: types.is_string(found) or types.is_large_string(found),
+            "VARCHAR": lambda: types.is_string(found) or types.is_large_string(found),
+            "CHAR": lambda: types.is_string(found) or types.is_large_string(found),
+            "BINARY": lambda: types.is_binary(found) or types.is_large_binary(found),
+            "BOOLEAN": lambda: types.is_boolean(found),
+            "FLOAT": lambda: types.is_float32(found),
+            "DOUBLE": lambda: types.is_float32(found) or types.is_float64(found),
+            "DATE": lambda: types.is_date32(found),
+        }[name]()
+    )
+
+
+def _is_list(found: pa.DataType) -> bool:
+    import pyarrow.types as types
+
+    return bool(types.is_list(found) or types.is_large_list(found))
+
+
+def _fields_fit(declared: tuple[Column, ...], found: pa.StructType) -> bool:
+    there = {found.field(i).name: found.field(i).type for i in range(found.num_fields)}
+    return len(there) == len(declared) and all(
+        column.name in there and fits(column.type, there[column.name]) for column in declared
+    )

@@ -1,0 +1,241 @@
+"""Which landed files, and which stretch of the event times in them, belong to an epoch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any, TypeVar
+
+from airflow_barrier.protocol.records import Cut
+from airflow_barrier.sources import file_formats
+from airflow_barrier.sources.file_formats import DAMAGED, Layout, Span
+from airflow_barrier.sources.listing import Folder, LandedFile
+from airflow_barrier.sources.port import CutRequest, NotReady
+
+_T = TypeVar("_T")
+_R = TypeVar("_R")
+# enough to hide a store's latency; the work itself is small
+_THREADS = 16
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What one part of an epoch reads: of ``files`` the records after ``after`` and up to ``until`` in event time.
+
+    Both None: all records. ``after`` None: also the late ones and those without an event time.
+    """
+
+    files: tuple[str, ...]
+    after: datetime | None = None
+    until: datetime | None = None
+
+
+# --- by a position that each file has as a whole --------------------------------------------------
+
+
+def cut_by_position(
+    source: str, folder: Folder, request: CutRequest, position: Callable[[LandedFile], datetime | None]
+) -> Cut:
+    """Every file up to ``until`` that no epoch has used. Those that belonged to an earlier epoch are late, and counted.
+
+    A file without a position is taken too, so that the check can name it: what is left out is never heard of again.
+    """
+    taken: list[LandedFile] = []
+    late = 0
+    for file in _fresh(folder, request):
+        at = position(file)
+        if at is None or at <= request.until:
+            taken.append(file)
+            late += at is not None and request.after is not None and at <= request.after
+    return _cut(source, request.after, request.until, taken, late=late)
+
+
+# --- by the event times of records ----------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class EventTime:
+    """How event times gate and split epochs; see :class:`airflow_barrier.sources.files.Files`."""
+
+    column: str
+    layout: Layout
+    allowed_lateness: timedelta
+    idle_timeout: timedelta | None
+
+
+@dataclass(frozen=True)
+class _Seen:
+    """A file and the event times in it; ``unread`` says why they are not known."""
+
+    file: LandedFile
+    span: Span
+    unread: str | None = None
+
+
+def cut_by_event_time(source: str, folder: Folder, request: CutRequest, by: EventTime) -> Cut | NotReady:
+    """New files that hold records up to ``until``, and files of earlier cuts that still hold early ones.
+
+    A file that only holds early records is left for a later cut, so that a cut stays small whatever has landed.
+    """
+    listed = folder.files()
+    seen = _look(folder, by, _unused(listed, request))
+    start = request.start or {}
+    newest = max(
+        [one.span.newest for one in seen if one.span.newest] + _moments([start.get("newest")]),
+        default=None,
+    )
+    watermark = newest - by.allowed_lateness if newest else None
+    if (watermark is None or watermark < request.until) and not _idle(listed, request.now, by.idle_timeout):
+        return _not_ready(source, folder, request, watermark, seen)
+    taken = [one for one in seen if one.span.oldest is None or one.span.oldest <= request.until]
+    held = [entry for entry in start.get("held", ()) if datetime.fromisoformat(entry["newest"]) > request.until]
+    cut = _cut(
+        source,
+        request.after,
+        request.until,
+        [one.file for one in taken],
+        late=_count_late(folder, by, taken, request.after),
+        newest=newest.isoformat() if newest else None,
+        held=held + _held(taken, request.until),
+        unread={one.file.path: one.unread for one in taken if one.unread},
+    )
+    return Cut(cut.source, {**(cut.start or {}), "held": list(start.get("held", ()))}, cut.end, cut.items)
+
+
+def event_time_readings(cut: Cut, after: datetime | None, until: datetime) -> list[Reading]:
+    """What the epoch reads: its own files up to ``until``, and from held ones what has become due since ``after``."""
+    readings = [Reading(cut.items, None, until)] if cut.items else []
+    held = tuple(entry["path"] for entry in (cut.start or {}).get("held", ()))
+    return [*readings, Reading(held, after, until)] if held else readings
+
+
+# --- what was cut, and what is there now ----------------------------------------------------------
+
+
+def pinned(cut: Cut) -> list[LandedFile]:
+    """Every file that the epoch reads, as it was when it was first cut."""
+    entries = [*(cut.start or {}).get("held", ()), *cut.end["files"]]
+    return [LandedFile.from_json(entry) for entry in entries]
+
+
+def moved(folder: Folder, files: Sequence[LandedFile]) -> dict[str, LandedFile | None]:
+    """The files that are not what they were when cut: as they are now, None if they are gone."""
+    now = _map(lambda file: folder.stat(file.path), files)
+    return {file.path: found for file, found in zip(files, now, strict=True) if found != file}
+
+
+def cut_anew(cut: Cut, folder: Folder, by: EventTime | None) -> Cut:
+    """The cut with its own files as they are now; those that are gone leave. Held files stay as they were pinned:
+    earlier epochs have read them.
+    """
+    own = [LandedFile.from_json(entry) for entry in cut.end["files"]]
+    there = [file for file in _map(lambda file: folder.stat(file.path), own) if file is not None]
+    end = {**cut.end, "files": [file.to_json() for file in there]}
+    if by is not None:
+        until = datetime.fromisoformat(cut.end["time"])
+        after = (cut.start or {}).get("time")
+        seen = _look(folder, by, there)
+        kept = [entry for entry in (cut.start or {}).get("held", ()) if datetime.fromisoformat(entry["newest"]) > until]
+        newest = max(_moments([cut.end["newest"]]) + [one.span.newest for one in seen if one.span.newest], default=None)
+        end["newest"] = newest.isoformat() if newest else None
+        end["held"] = kept + _held(seen, until)
+        end["late"] = _count_late(folder, by, seen, datetime.fromisoformat(after) if after else None)
+        end["unread"] = {one.file.path: one.unread for one in seen if one.unread}
+    return Cut(cut.source, cut.start, end, tuple(file.path for file in there))
+
+
+def mismatches(folder: Folder, files: Sequence[LandedFile], layout: Layout) -> dict[str, str]:
+    """What is wrong with which file."""
+
+    def look(file: LandedFile) -> str | None:
+        if file.size == 0:
+            return "expected data, found a file of 0 bytes (still being written, or an upload that failed)"
+        try:
+            return file_formats.mismatch(folder.fs, folder.full(file.path), layout)
+        except DAMAGED as error:
+            return f"expected a readable {layout.format} file, found {type(error).__name__}: {error}"
+
+    return {file.path: wrong for file, wrong in zip(files, _map(look, files), strict=True) if wrong}
+
+
+# --- parts ----------------------------------------------------------------------------------------
+
+
+def _fresh(folder: Folder, request: CutRequest) -> list[LandedFile]:
+    return _unused(folder.files(), request)
+
+
+def _unused(listed: Sequence[LandedFile], request: CutRequest) -> list[LandedFile]:
+    used = request.used([file.path for file in listed])
+    return [file for file in listed if file.path not in used]
+
+
+def _cut(source: str, after: datetime | None, until: datetime, files: Sequence[LandedFile], **more: Any) -> Cut:
+    return Cut(
+        source,
+        {"time": after.isoformat()} if after else None,
+        {"time": until.isoformat(), "files": [file.to_json() for file in files], **more},
+        tuple(file.path for file in files),
+    )
+
+
+def _look(folder: Folder, by: EventTime, files: Sequence[LandedFile]) -> list[_Seen]:
+    def look(file: LandedFile) -> _Seen:
+        try:
+            return _Seen(file, file_formats.span(folder.fs, folder.full(file.path), by.layout, by.column))
+        except DAMAGED as error:
+            # taken all the same: the check names it, and until it is mended no job reads the epoch
+            return _Seen(file, Span(None, None), f"{type(error).__name__}: {error}")
+
+    return _map(look, files)
+
+
+def _count_late(folder: Folder, by: EventTime, taken: Sequence[_Seen], after: datetime | None) -> int:
+    if after is None:
+        return 0
+    suspects = [one.file for one in taken if one.span.oldest is not None and one.span.oldest <= after]
+    return sum(
+        _map(
+            lambda file: file_formats.count_late(folder.fs, folder.full(file.path), by.layout, by.column, after),
+            suspects,
+        )
+    )
+
+
+def _held(seen: Sequence[_Seen], until: datetime) -> list[dict[str, Any]]:
+    return [
+        {**one.file.to_json(), "newest": one.span.newest.isoformat()}
+        for one in seen
+        if one.span.newest is not None and one.span.newest > until
+    ]
+
+
+def _idle(listed: Sequence[LandedFile], now: datetime, timeout: timedelta | None) -> bool:
+    """Whether nothing has landed for so long that the watermark is not waited for any more."""
+    return timeout is not None and all(file.modified <= now - timeout for file in listed)
+
+
+def _not_ready(
+    source: str, folder: Folder, request: CutRequest, watermark: datetime | None, seen: Sequence[_Seen]
+) -> NotReady:
+    unread = {folder.url_of(one.file.path): one.unread for one in seen if one.unread}
+    reason = (
+        f"its watermark is {watermark.isoformat() if watermark else 'unknown (no event time seen yet)'}, "
+        f"the barrier's timestamp {request.until.isoformat()}"
+    )
+    if unread:
+        reason += "; these files cannot be read and do not move it: " + ", ".join(
+            f"{url} ({why})" for url, why in unread.items()
+        )
+    return NotReady(source, watermark, reason, {"unread": unread})
+
+
+def _moments(texts: Sequence[str | None]) -> list[datetime]:
+    return [datetime.fromisoformat(text) for text in texts if text]
+
+
+def _map(work: Callable[[_T], _R], items: Iterable[_T]) -> list[_R]:
+    with ThreadPoolExecutor(_THREADS) as pool:
+        return list(pool.map(work, items))

@@ -1,0 +1,302 @@
+"""Files in a landing folder."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta, timezone
+from functools import cached_property, reduce
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from urllib.parse import urlsplit
+
+from airflow_barrier.protocol.errors import ConfigurationError, SourceDataError
+from airflow_barrier.protocol.records import Cut
+from airflow_barrier.protocol.topology import ExternalSource
+from airflow_barrier.sources import file_cuts
+from airflow_barrier.sources.ddl import Column, parse_ddl
+from airflow_barrier.sources.file_cuts import EventTime, Reading
+from airflow_barrier.sources.file_formats import Layout
+from airflow_barrier.sources.listing import Folder, LandedFile, url_of
+from airflow_barrier.sources.path_dates import PathDate
+from airflow_barrier.sources.port import CutRequest, Delta, NotReady, SourceCatalog
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+Format = Literal["parquet", "csv", "json"]
+AttributeBy = Literal["mtime", "path", "event_time"]
+
+_CSV_OPTIONS = frozenset({"header", "delimiter", "quote", "escape", "nullValue"})
+_GLOB = str.maketrans({character: f"\\{character}" for character in "{}[]*?\\"})
+# What Spark is told whatever the session says, so that an epoch reads the same everywhere: nothing malformed, damaged
+# or missing is passed over, times without a zone are UTC, and folder names such as `date=…` add no columns.
+_READ_OPTIONS = {
+    "mode": "FAILFAST",
+    "ignoreCorruptFiles": "false",
+    "ignoreMissingFiles": "false",
+    "recursiveFileLookup": "true",
+    "timeZone": "UTC",
+}
+_CSV_READ_OPTIONS = {"enforceSchema": "false", "columnPruning": "false", "encoding": "UTF-8"}
+
+
+@dataclass(frozen=True)
+class Files:
+    """Files that land in a folder: Parquet, CSV, or JSON lines; text files may be compressed (``.gz``, ``.bz2``, …).
+
+    Each file is in one epoch exactly. It is never read before it is in a cut, and must not be changed once it has
+    landed: write it elsewhere and move it in. New content comes as a new file.
+
+    :param path: the folder, with whatever is under it: an absolute path or a URL that fsspec here and Hadoop in Spark
+        both know (``file://``, ``hdfs://``, ``s3://``, which Spark is given as ``s3a://``). Credentials come from the
+        environment of either.
+    :param name: unique in the topology. Default: the last part of the path.
+    :param format: ``parquet``, ``csv`` or ``json`` (one object a line).
+    :param schema: all columns, as Spark DDL: ``"userId BIGINT, price DECIMAL(10,2)"``. Files with other columns are
+        refused; integers and decimals narrower than declared are read.
+    :param attribute_by: what decides to which epoch something belongs.
+
+        - ``mtime``: a file belongs to the first barrier whose timestamp is not before its modification time. Not for
+          catching up over history: a folder that was filled today is swallowed whole by the first barrier after.
+        - ``path``: a file belongs to the first barrier whose timestamp is not before the end of the period that its
+          path names by ``path_date``.
+        - ``event_time``: a *record* belongs to the first barrier whose timestamp is not before its ``event_time`` and
+          that was opened after its file had landed. The barrier opens once the watermark (the newest event time seen
+          less ``allowed_lateness``) has reached its timestamp, or once nothing has landed for ``idle_timeout``. Records
+          without an event time belong to the epoch in which their file is first read. Text files that are early are
+          read through again by each cut: for a long history in CSV or JSON take ``path``.
+
+        What comes late goes into the epoch that is cut next, and the cut counts it (``late``: files, or records by
+        event time). Nothing is dropped.
+    :param path_date: for ``path``: see :class:`~airflow_barrier.sources.path_dates.PathDate`, ``"date=%Y-%m-%d"``.
+    :param event_time: for ``event_time``: a TIMESTAMP or TIMESTAMP_NTZ column. In text files ISO 8601; UTC where no
+        zone is named.
+    :param options: for CSV, as Spark calls them: ``header`` (default False), ``delimiter``, ``quote``, ``escape``,
+        ``nullValue``.
+
+    Raises :class:`ConfigurationError` for settings that contradict each other.
+
+    >>> Files("s3://in/shopping/", schema="userId BIGINT, price DECIMAL(10,2)", attribute_by="path",
+    ...       path_date="date=%Y-%m-%d").name
+    'shopping'
+    """
+
+    kind: ClassVar[str] = "files"
+
+    path: str
+    name: str = ""
+    format: Format = "parquet"
+    schema: str = ""
+    attribute_by: AttributeBy = "mtime"
+    path_date: str | None = None
+    event_time: str | None = None
+    allowed_lateness: timedelta = timedelta(0)
+    idle_timeout: timedelta | None = None
+    options: Mapping[str, Any] = field(default_factory=dict, hash=False)
+
+    def __post_init__(self) -> None:
+        if not self.name:
+            object.__setattr__(self, "name", urlsplit(self.path).path.strip("/").split("/")[-1] or self.path)
+        self._check_settings()
+
+    # --- the declaration --------------------------------------------------------------------------
+
+    def declare(self) -> ExternalSource:
+        options: dict[str, Any] = {
+            "path": self.path,
+            "format": self.format,
+            "schema": self.schema,
+            "attribute_by": self.attribute_by,
+            "path_date": self.path_date,
+            "event_time": self.event_time,
+            "allowed_lateness": self.allowed_lateness.total_seconds(),
+            "idle_timeout": self.idle_timeout.total_seconds() if self.idle_timeout is not None else None,
+            "options": dict(self.options),
+        }
+        return ExternalSource(self.name, self.kind, options)
+
+    @classmethod
+    def of(cls, declared: ExternalSource) -> Files:
+        options = dict(declared.options)
+        idle = options.pop("idle_timeout")
+        return cls(
+            name=declared.name,
+            allowed_lateness=timedelta(seconds=options.pop("allowed_lateness")),
+            idle_timeout=timedelta(seconds=idle) if idle is not None else None,
+            **options,
+        )
+
+    # --- on the worker ----------------------------------------------------------------------------
+
+    def cut(self, request: CutRequest) -> Cut | NotReady:
+        """The epoch's own files, never those of earlier ones. Raises SourceDataError if the folder is not there, and
+        SourceUnavailableError.
+        """
+        if self._by_event_time is not None:
+            return file_cuts.cut_by_event_time(self.name, self._folder, request, self._by_event_time)
+        return file_cuts.cut_by_position(self.name, self._folder, request, self._position)
+
+    def check(self, cut: Cut) -> None:
+        """Raise SourceDataError naming each file that is not what was cut or does not have the declared schema."""
+        folder = self._folder
+        files = file_cuts.pinned(cut)
+        cut_as = {file.path: file for file in files}
+        moved = file_cuts.moved(folder, files)
+        wrong = {
+            path: f"expected it as it was cut ({cut_as[path]}), found {found or 'no such file'}"
+            for path, found in moved.items()
+        }
+        rest = [file for file in files if file.path not in moved]
+        wrong.update(file_cuts.mismatches(folder, rest, self._layout))
+        wrong.update(
+            {
+                path: f"expected event times in {self.event_time}, found {why}"
+                for path, why in cut.end.get("unread", {}).items()
+                if path not in wrong
+            }
+        )
+        wrong.update(
+            {
+                file.path: f"expected a date as in {self.path_date!r} in the path, found none"
+                for file in rest
+                if self.attribute_by == "path" and self._position(file) is None
+            }
+        )
+        if wrong:
+            raise SourceDataError(self._refusal(wrong))
+
+    def repin(self, cut: Cut) -> Cut:
+        return file_cuts.cut_anew(cut, self._folder, self._by_event_time)
+
+    def release(self, cut: Cut, catalog: SourceCatalog) -> None:
+        """Nothing: a cut holds no files, they are the landing folder's."""
+
+    # --- in the Spark driver ----------------------------------------------------------------------
+
+    def readings(self, cut: Cut, after: datetime | None, until: datetime) -> list[Reading]:
+        """Which files are read, and which of their records."""
+        if self.attribute_by == "event_time":
+            return file_cuts.event_time_readings(cut, after, until)
+        return [Reading(cut.items)] if cut.items else []
+
+    def load(
+        self, spark: SparkSession, cut: Cut, after: datetime | None, until: datetime, catalog: str, delta: Delta
+    ) -> DataFrame:
+        """The epoch's records with the declared columns. A malformed record fails the action that meets it; see
+        :func:`~airflow_barrier.sources.spark_errors.source_error`.
+        """
+        frames = [self._read(spark, reading) for reading in self.readings(cut, after, until)]
+        if not frames:
+            return spark.createDataFrame([], self.schema)
+        return reduce(lambda one, other: one.unionByName(other), frames)
+
+    def _read(self, spark: SparkSession, reading: Reading) -> DataFrame:
+        reader = spark.read.format(self.format).schema(self.schema).options(**_READ_OPTIONS)
+        if self.format == "csv":
+            reader = reader.options(**_CSV_READ_OPTIONS, **self.options)
+        frame = reader.load([self._spark_path(path) for path in reading.files])
+        condition = self._condition(reading)
+        return frame if condition is None else frame.where(condition)
+
+    def _spark_path(self, path: str) -> str:
+        """The file as Hadoop names it; Spark would take special characters for a glob."""
+        url = url_of(self.path, path).translate(_GLOB)
+        return "s3a://" + url.removeprefix("s3://") if url.startswith("s3://") else url
+
+    def _condition(self, reading: Reading) -> str | None:
+        """The reading's part of the event times, as SQL that means the same in every session time zone."""
+        if reading.until is None:
+            return None
+        column = "`" + (self.event_time or "").replace("`", "``") + "`"
+        upper = f"{column} <= {self._literal(reading.until)}"
+        if reading.after is None:
+            return f"{column} IS NULL OR {upper}"
+        return f"{column} > {self._literal(reading.after)} AND {upper}"
+
+    def _literal(self, moment: datetime) -> str:
+        text = moment.astimezone(timezone.utc).strftime("%Y-%m-%d %H:%M:%S.%f")
+        return f"TIMESTAMP_NTZ '{text}'" if self._event_time_type == "TIMESTAMP_NTZ" else f"TIMESTAMP '{text}+00:00'"
+
+    # --- parts ------------------------------------------------------------------------------------
+
+    @cached_property
+    def _columns(self) -> tuple[Column, ...]:
+        return parse_ddl(self.schema)
+
+    @cached_property
+    def _layout(self) -> Layout:
+        return Layout(self.format, self._columns, self.options)
+
+    @property
+    def _folder(self) -> Folder:
+        return Folder(self.path)
+
+    @cached_property
+    def _by_event_time(self) -> EventTime | None:
+        if self.attribute_by != "event_time" or self.event_time is None:
+            return None
+        return EventTime(self.event_time, self._layout, self.allowed_lateness, self.idle_timeout)
+
+    @cached_property
+    def _event_time_type(self) -> str | None:
+        return next((column.type.name for column in self._columns if column.name == self.event_time), None)
+
+    @cached_property
+    def _path_date(self) -> PathDate | None:
+        return PathDate.of(self.path_date) if self.path_date is not None else None
+
+    def _position(self, file: LandedFile) -> datetime | None:
+        return self._path_date.end_of(file.path) if self._path_date is not None else file.modified
+
+    def _refusal(self, wrong: Mapping[str, str]) -> str:
+        named = [f"{url_of(self.path, path)}: {what}" for path, what in sorted(wrong.items())]
+        more = f"; and {len(named) - 5} more" if len(named) > 5 else ""
+        return (
+            f"source {self.name}: {'; '.join(named[:5])}{more}. Put right what is wrong (the files as declared and as "
+            "they were cut, or the declaration) and clear the task; where files had to be replaced, abort the barrier "
+            "and clear its start task, which cuts the epoch anew"
+        )
+
+    def _check_settings(self) -> None:
+        where = f"Files({self.path!r})"
+        if not (self.path.startswith("/") or "://" in self.path):
+            raise ConfigurationError(f"{where}: expected an absolute path or a URL, since Spark works elsewhere")
+        if self.format not in ("parquet", "csv", "json"):
+            raise ConfigurationError(f"{where}: expected format 'parquet', 'csv' or 'json', found {self.format!r}")
+        if not self.schema:
+            raise ConfigurationError(f"{where}: expected schema='userId BIGINT, …' with all columns, found none")
+        if self.attribute_by not in ("mtime", "path", "event_time"):
+            raise ConfigurationError(
+                f"{where}: expected attribute_by 'mtime', 'path' or 'event_time', found {self.attribute_by!r}"
+            )
+        if (self.attribute_by == "path") != (self._path_date is not None):
+            raise ConfigurationError(f"{where}: path_date and attribute_by='path' belong together; give both or none")
+        self._check_event_time(where)
+        self._check_csv(where)
+
+    def _check_event_time(self, where: str) -> None:
+        if (self.attribute_by == "event_time") != (self.event_time is not None):
+            raise ConfigurationError(
+                f"{where}: event_time and attribute_by='event_time' belong together; give both or none"
+            )
+        if self.event_time is None:
+            if self.allowed_lateness or self.idle_timeout is not None:
+                raise ConfigurationError(
+                    f"{where}: allowed_lateness and idle_timeout are for attribute_by='event_time' only; leave them out"
+                )
+        elif self._event_time_type not in ("TIMESTAMP", "TIMESTAMP_NTZ"):
+            raise ConfigurationError(
+                f"{where}: expected event_time {self.event_time!r} to be a TIMESTAMP or TIMESTAMP_NTZ of the schema, "
+                f"found {self._event_time_type or 'no such column'}"
+            )
+
+    def _check_csv(self, where: str) -> None:
+        unknown = set(self.options) - _CSV_OPTIONS
+        if self.options and (self.format != "csv" or unknown):
+            raise ConfigurationError(
+                f"{where}: expected options only for CSV, of {sorted(_CSV_OPTIONS)}; found "
+                f"{sorted(unknown or self.options)} for {self.format}"
+            )
+        nested = [column.name for column in self._columns if column.type.name in ("ARRAY", "MAP", "STRUCT")]
+        if self.format == "csv" and nested:
+            raise ConfigurationError(f"{where}: CSV has no nested columns, found {nested}; land JSON or Parquet")

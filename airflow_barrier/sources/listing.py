@@ -1,0 +1,131 @@
+"""What lies in a landing folder, on any file system that fsspec knows."""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from typing import Any
+
+from airflow_barrier.protocol.errors import SourceDataError, SourceUnavailableError
+
+# Stores without folders of their own: there an empty one cannot be told from one that is not there.
+_OBJECT_STORES = frozenset({"s3", "s3a", "gs", "gcs", "abfs", "abfss", "az", "adl", "memory"})
+_MODIFIED_KEYS = ("mtime", "LastModified", "last_modified", "updated", "modified", "created")
+_ETAG_KEYS = ("ETag", "etag", "md5Hash")
+
+
+@dataclass(frozen=True)
+class LandedFile:
+    """A file as it was found. ``path`` is relative to the folder; ``etag`` is the store's digest where it has one."""
+
+    path: str
+    size: int
+    modified: datetime
+    etag: str | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        fields: dict[str, Any] = {"path": self.path, "size": self.size, "modified": self.modified.isoformat()}
+        return fields if self.etag is None else {**fields, "etag": self.etag}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> LandedFile:
+        return cls(data["path"], data["size"], datetime.fromisoformat(data["modified"]), data.get("etag"))
+
+    def __str__(self) -> str:
+        return f"{self.size} bytes of {self.modified.isoformat()}" + (f", etag {self.etag}" if self.etag else "")
+
+
+def url_of(folder: str, path: str) -> str:
+    """The URL of a file in a folder, made without touching either: a Spark driver may lack fsspec's drivers.
+
+    >>> url_of("/landing/", "a.parquet"), url_of("s3://in/shop", "date=2017-01-01/a b.csv")
+    ('file:///landing/a.parquet', 's3://in/shop/date=2017-01-01/a b.csv')
+    """
+    base = folder if "://" in folder else f"file://{folder}"
+    return f"{base.rstrip('/')}/{path}" if path else base
+
+
+class Folder:
+    """A landing folder (or a single file), by its URL.
+
+    Left out are hidden and unfinished files: names that begin with ``_`` or ``.``, whatever lies in folders of such
+    names (``_temporary/``), and ``.crc`` files. Spark leaves out the same.
+    """
+
+    def __init__(self, url: str) -> None:
+        import fsspec.core
+
+        self.url = url.rstrip("/") or "/"
+        self.fs, root = fsspec.core.url_to_fs(self.url)
+        self._root: str = root.rstrip("/")
+
+    def files(self) -> list[LandedFile]:
+        """Every file, in the order of the paths. Raises :class:`SourceUnavailableError`, and
+        :class:`SourceDataError` if there is no such folder.
+        """
+        try:
+            # a listing that the client remembers would hide files that have landed since
+            self.fs.invalidate_cache()
+            found: Mapping[str, Mapping[str, Any]] = self.fs.find(self._root, detail=True)
+            if not found and not self._may_be_empty():
+                raise SourceDataError(
+                    f"landing folder {self.url}: expected a folder, found nothing; make the folder (an empty one is "
+                    "an empty epoch), mount it, or correct the source's path"
+                )
+            files = [self._landed(self._relative(path), info) for path, info in found.items() if info["type"] == "file"]
+        except OSError as error:
+            raise self._unavailable(error) from error
+        return sorted((file for file in files if not _hidden(file.path)), key=lambda file: file.path)
+
+    def stat(self, path: str) -> LandedFile | None:
+        """The file as it is now, None if it is gone. Raises :class:`SourceUnavailableError`."""
+        try:
+            return self._landed(path, self.fs.info(self.full(path)))
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise self._unavailable(error) from error
+
+    def full(self, path: str) -> str:
+        """The path as the file system takes it."""
+        return f"{self._root}/{path}" if path else self._root
+
+    def url_of(self, path: str) -> str:
+        """The path as a URL."""
+        return url_of(self.url, path)
+
+    def _relative(self, path: str) -> str:
+        return path[len(self._root) :].lstrip("/")
+
+    def _landed(self, path: str, info: Mapping[str, Any]) -> LandedFile:
+        modified = next((info[key] for key in _MODIFIED_KEYS if info.get(key) is not None), None)
+        if modified is None:
+            modified = self.fs.modified(self.full(path))
+        etag = next((str(info[key]).strip('"') for key in _ETAG_KEYS if info.get(key)), None)
+        return LandedFile(path, int(info["size"]), _utc(modified), etag)
+
+    def _may_be_empty(self) -> bool:
+        protocols = {self.fs.protocol} if isinstance(self.fs.protocol, str) else set(self.fs.protocol)
+        return bool(protocols & _OBJECT_STORES) or self.fs.exists(self._root)
+
+    def _unavailable(self, error: OSError) -> SourceUnavailableError:
+        return SourceUnavailableError(
+            f"landing folder {self.url}: expected its files, found {type(error).__name__}: {error}; "
+            "it is tried again; if it stays so, see whether the storage is up and may be read from here"
+        )
+
+
+def _hidden(path: str) -> bool:
+    return any(part.startswith(("_", ".")) for part in path.split("/")) or posixpath.splitext(path)[1] == ".crc"
+
+
+def _utc(moment: Any) -> datetime:
+    if isinstance(moment, (int, float)):
+        return datetime.fromtimestamp(moment, timezone.utc)
+    if isinstance(moment, str):
+        moment = datetime.fromisoformat(moment.replace("Z", "+00:00"))
+    if moment.tzinfo is None:
+        return moment.replace(tzinfo=timezone.utc)  # type: ignore[no-any-return]
+    return moment.astimezone(timezone.utc)  # type: ignore[no-any-return]
