@@ -13,6 +13,9 @@ import pytest
 # installed wheel and not the checkout's folder of the same name.
 sys.path.append(str(Path(__file__).parent))
 
+# Fixtures that several folders of tests share.
+pytest_plugins = ["tests.support.spark"]
+
 # Importing Airflow writes its configuration into AIRFLOW_HOME, which would be the home directory of whoever runs this.
 _airflow_home = tempfile.TemporaryDirectory(prefix="airflow-barrier-")
 os.environ["AIRFLOW_HOME"] = _airflow_home.name

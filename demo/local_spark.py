@@ -1,0 +1,178 @@
+"""A Spark Connect server on this machine, with an Iceberg catalog over one SQLite file: for the demo and the tests.
+
+    with LocalConnectServer(warehouse, catalog_db, ivy) as server:
+        spark = SparkSession.builder.remote(server.url).create()
+        ...
+        spark.stop()      # before the server goes: a session whose server is gone hangs at exit
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+
+PACKAGES = "org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.12.0,org.xerial:sqlite-jdbc:3.54.1.0"
+CATALOG = "lake"
+_OLDEST_JAVA = 17
+
+
+class LocalSparkError(RuntimeError):
+    """The local Spark server cannot be started, or died; the message says why and what to do."""
+
+
+def find_java() -> str:
+    """Path of a Java that Spark 4 runs on. Raises :class:`LocalSparkError` with one sentence if there is none."""
+    home = os.environ.get("JAVA_HOME")
+    java = str(Path(home) / "bin" / "java") if home else shutil.which("java")
+    remedy = f"install a Java {_OLDEST_JAVA} runtime or newer and put it on PATH, or point JAVA_HOME to it"
+    if java is None or not Path(java).exists():
+        raise LocalSparkError(f"Spark needs Java {_OLDEST_JAVA} or newer, and {java or 'java'} was not found: {remedy}.")
+    said = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=60, check=False).stderr
+    version = re.search(r'version "(?:1\.)?(\d+)', said)
+    if version is None or int(version.group(1)) < _OLDEST_JAVA:
+        found = version.group(1) if version else "something that does not tell its version"
+        raise LocalSparkError(f"Spark needs Java {_OLDEST_JAVA} or newer, and {java} is {found}: {remedy}.")
+    return java
+
+
+def catalog_conf(warehouse: Path, catalog_db: Path) -> dict[str, str]:
+    """The Spark conf of the catalog ``lake``: an SQLite file for the pointers, a folder for the data."""
+    catalog = f"spark.sql.catalog.{CATALOG}"
+    return {
+        "spark.sql.extensions": "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",
+        catalog: "org.apache.iceberg.spark.SparkCatalog",
+        f"{catalog}.type": "jdbc",
+        # Another process may hold the write lock for seconds: without a timeout that kills an append.
+        f"{catalog}.uri": f"jdbc:sqlite:{catalog_db}?busy_timeout=60000",
+        f"{catalog}.jdbc.schema-version": "V1",
+        f"{catalog}.warehouse": warehouse.as_uri(),
+        # Others commit to the tables while sessions live: a cached table would not show it.
+        f"{catalog}.cache-enabled": "false",
+    }
+
+
+class LocalConnectServer:
+    """Starts on entering, stops on leaving. ``url`` is what clients connect to.
+
+    ``warehouse``, ``catalog_db`` and ``ivy`` (the cache of downloaded jars) are made if absent; the log is
+    ``connect.log`` beside the warehouse. ``conf`` is added to Spark's. Raises :class:`LocalSparkError` if there is no
+    usable Java, or if the server does not accept connections within ``timeout`` seconds (the first start downloads jars).
+    """
+
+    def __init__(
+        self,
+        warehouse: Path,
+        catalog_db: Path,
+        ivy: Path,
+        port: int | None = None,
+        conf: Mapping[str, str] | None = None,
+        timeout: float = 300.0,
+    ) -> None:
+        self.warehouse, self.catalog_db, self.ivy = (Path(path).resolve() for path in (warehouse, catalog_db, ivy))
+        self.port = port or _free_port()
+        self.url = f"sc://127.0.0.1:{self.port}"
+        self.log = self.warehouse.parent / "connect.log"
+        self._conf = dict(conf or {})
+        self._timeout = timeout
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> LocalConnectServer:
+        """Start the server and wait until it accepts connections."""
+        import pyspark
+
+        java = find_java()
+        for folder in (self.warehouse, self.catalog_db.parent, self.ivy):
+            folder.mkdir(parents=True, exist_ok=True)
+        conf = {
+            "spark.master": "local[*]",
+            "spark.ui.enabled": "false",
+            "spark.jars.packages": PACKAGES,
+            "spark.jars.ivy": str(self.ivy),
+            "spark.sql.warehouse.dir": str(self.warehouse.parent / "spark-warehouse"),
+            "spark.connect.grpc.binding.address": "127.0.0.1",
+            "spark.connect.grpc.binding.port": str(self.port),
+            **catalog_conf(self.warehouse, self.catalog_db),
+            **self._conf,
+        }
+        home = Path(pyspark.__file__).parent
+        command = [str(home / "bin" / "spark-submit"), "--class", "org.apache.spark.sql.connect.service.SparkConnectServer"]
+        for key, value in conf.items():
+            command += ["--conf", f"{key}={value}"]
+        environment = {**os.environ, "SPARK_HOME": str(home), "JAVA_HOME": str(Path(java).resolve().parents[1])}
+        with self.log.open("wb") as log:
+            self._process = subprocess.Popen(
+                [*command, "spark-internal"],
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                stdin=subprocess.DEVNULL,
+                cwd=self.warehouse.parent,  # Spark leaves folders in its working directory
+                env=environment,
+                start_new_session=True,  # a process group of its own: the launcher script and the JVM stop together
+            )
+        try:
+            self._wait()
+        except BaseException:
+            self.stop()
+            raise
+        return self
+
+    def stop(self) -> None:
+        """Stop the server and all that it started. Again is fine."""
+        process, self._process = self._process, None
+        if process is None:
+            return
+        for signum in (signal.SIGTERM, signal.SIGKILL):
+            try:
+                os.killpg(process.pid, signum)
+                process.wait(timeout=20)
+                return
+            except ProcessLookupError:
+                process.wait(timeout=20)
+                return
+            except subprocess.TimeoutExpired:
+                continue
+
+    def _wait(self) -> None:
+        process = self._process
+        assert process is not None
+        deadline = time.monotonic() + self._timeout
+        while not _accepts(self.port):
+            if process.poll() is not None:
+                raise LocalSparkError(f"Spark ended with exit code {process.returncode} while starting:\n{self._tail()}")
+            if time.monotonic() > deadline:
+                raise LocalSparkError(
+                    f"Spark did not accept connections on 127.0.0.1:{self.port} within {self._timeout:.0f} s:\n{self._tail()}"
+                )
+            time.sleep(0.1)
+
+    def _tail(self) -> str:
+        lines = self.log.read_text(errors="replace").splitlines()[-25:]
+        return "\n".join([*lines, f"(the whole log: {self.log})"])
+
+    def __enter__(self) -> LocalConnectServer:
+        return self.start()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def _accepts(port: int) -> bool:
+    with socket.socket() as probe:
+        probe.settimeout(1)
+        return probe.connect_ex(("127.0.0.1", port)) == 0

@@ -1,0 +1,41 @@
+"""One Spark Connect server for the whole test run, started when the first test asks for it.
+
+Sessions are Spark Connect's only: a process that has made one cannot make a classic one as well. Each test makes
+tables in a namespace of its own. ``BARRIER_TEST_IVY`` names another cache of jars than the checkout's.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from demo.local_spark import LocalConnectServer
+    from pyspark.sql import SparkSession
+
+IVY = Path(os.environ.get("BARRIER_TEST_IVY") or Path(__file__).parents[2] / ".demo" / "ivy")
+
+
+@pytest.fixture(scope="session")
+def spark_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalConnectServer]:
+    """The server; ``.url`` for further sessions, ``.warehouse`` and ``.catalog_db`` for other engines."""
+    from demo.local_spark import LocalConnectServer
+
+    folder = tmp_path_factory.mktemp("spark")
+    conf = {"spark.sql.shuffle.partitions": "2", "spark.default.parallelism": "2", "spark.driver.memory": "2g"}
+    with LocalConnectServer(folder / "warehouse", folder / "catalog.db", IVY, conf=conf) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def spark(spark_server: LocalConnectServer) -> Iterator[SparkSession]:
+    """A session that tests share. What changes a session's conf takes one of its own."""
+    from pyspark.sql.connect.session import SparkSession
+
+    session = SparkSession.builder.remote(spark_server.url).create()
+    yield session
+    session.stop()  # while the server is there: a client that has lost its server hangs at exit
