@@ -27,7 +27,7 @@ def get_provider_info() -> dict[str, Any]:
         "hooks": _modules("hooks"),
         "triggers": _modules("triggers"),
         "connection-types": [_connection_type()],
-        "extra-links": [],
+        "extra-links": ["airflow_barrier.links.barrier.BarrierLink"],
         "plugins": [{"name": "barrier", "plugin-class": "airflow_barrier.plugins.barrier.BarrierPlugin"}],
     }
 
