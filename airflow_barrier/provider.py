@@ -13,6 +13,7 @@ def get_provider_info() -> dict[str, Any]:
     """Provider info as in Airflow's `provider_info.schema.json`.
 
     Airflow calls it through the entry point `apache_airflow_provider` in every process, so it opens no module of ours.
+    It lists no plugin: ours has its own entry point, and Airflow reports one that comes twice as an error.
 
     >>> get_provider_info()["connection-types"][0]["connection-type"]
     'barrier'
@@ -28,7 +29,6 @@ def get_provider_info() -> dict[str, Any]:
         "triggers": _modules("triggers"),
         "connection-types": [_connection_type()],
         "extra-links": ["airflow_barrier.links.barrier.BarrierLink"],
-        "plugins": [{"name": "barrier", "plugin-class": "airflow_barrier.plugins.barrier.BarrierPlugin"}],
     }
 
 

@@ -32,32 +32,35 @@ def modules(*rooms: str) -> list[str]:
     return [name.removesuffix(".__init__") for name in names]
 
 
-def loaded_by(names: list[str], tmp_path: Path) -> set[str]:
-    """The top-level packages in memory after a fresh interpreter imported `names`."""
-    code = (
-        "import importlib, json, sys\n"
-        "for name in json.loads(sys.argv[1]): importlib.import_module(name)\n"
-        "print('loaded ' + json.dumps(sorted({name.partition('.')[0] for name in sys.modules})))\n"
-    )
+def fresh_interpreter(code: str, tmp_path: Path, **environment: str) -> Any:
+    """What `code`, run away from the checkout in an interpreter of its own, leaves in its variable `result`."""
     done = subprocess.run(
-        [sys.executable, "-c", code, json.dumps(names)],
+        [sys.executable, "-c", f"{code}\nimport json\nprint('result ' + json.dumps(result))"],
         cwd=tmp_path,
-        env={**os.environ, "AIRFLOW_HOME": str(tmp_path / "airflow")},
+        env={**os.environ, "AIRFLOW_HOME": str(tmp_path / "airflow"), **environment},
         capture_output=True,
         text=True,
         timeout=90,
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    (line,) = (line for line in done.stdout.splitlines() if line.startswith("loaded "))
-    return set(json.loads(line.removeprefix("loaded ")))
+    (line,) = (line for line in done.stdout.splitlines() if line.startswith("result "))
+    return json.loads(line.removeprefix("result "))
+
+
+def loaded_by(names: list[str], tmp_path: Path) -> set[str]:
+    """The top-level packages in memory after a fresh interpreter imported `names`."""
+    code = (
+        f"import importlib, sys\nfor name in {names!r}: importlib.import_module(name)\n"
+        "result = sorted({name.partition('.')[0] for name in sys.modules})"
+    )
+    return set(fresh_interpreter(code, tmp_path))
 
 
 def provider_strings(info: dict[str, Any]) -> list[str]:
     """Everything in provider info that Airflow will import as `module.attribute`."""
     return [
         *(kind["hook-class-name"] for kind in info["connection-types"]),
-        *(plugin["plugin-class"] for plugin in info["plugins"]),
         *info["extra-links"],
     ]
 
@@ -129,28 +132,29 @@ def test_entry_points_load(group: str, name: str) -> None:
     assert callable(entry.load())
 
 
-def test_airflow_lists_the_provider_and_its_connection_form(tmp_path: Path) -> None:
+@pytest.mark.parametrize("lazy", ["True", "False"])
+def test_airflow_finds_the_provider_its_connection_form_and_its_plugin(tmp_path: Path, lazy: str) -> None:
     code = (
-        "import json\n"
+        "from airflow.plugins_manager import get_import_errors, get_plugin_info\n"
         "from airflow.providers_manager import ProvidersManager\n"
         "manager = ProvidersManager()\n"
-        "hook = manager.hooks['barrier']\n"
-        "fields = sorted(n for n in manager.connection_form_widgets if n.startswith('extra__barrier__'))\n"
-        f"print('found ' + json.dumps([{DISTRIBUTION!r} in manager.providers, hook.hook_name, fields]))\n"
+        "manager.initialize_providers_list()\n"
+        "result = {\n"
+        f"    'provider': {DISTRIBUTION!r} in manager.providers,\n"
+        "    'hook': manager.hooks['barrier'].hook_name,\n"
+        "    'fields': sorted(n for n in manager.connection_form_widgets if n.startswith('extra__barrier__')),\n"
+        "    'plugins': [p['name'] for p in get_plugin_info() if p['name'] == 'barrier'],\n"
+        "    'errors': get_import_errors(),\n"
+        "}\n"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        cwd=tmp_path,
-        env={**os.environ, "AIRFLOW_HOME": str(tmp_path / "airflow")},
-        capture_output=True,
-        text=True,
-        timeout=90,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    (line,) = (line for line in done.stdout.splitlines() if line.startswith("found "))
     fields = [f"extra__barrier__{name}" for name in sorted(get_provider_info()["connection-types"][0]["conn-fields"])]
-    assert json.loads(line.removeprefix("found ")) == [True, "Barrier", fields]
+    assert fresh_interpreter(code, tmp_path, AIRFLOW__CORE__LAZY_DISCOVER_PROVIDERS=lazy) == {
+        "provider": True,
+        "hook": "Barrier",
+        "fields": fields,
+        "plugins": ["barrier"],
+        "errors": {},
+    }
 
 
 def test_the_package_itself_and_its_provider_info_import_only_the_standard_library(tmp_path: Path) -> None:
