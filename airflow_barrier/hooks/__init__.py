@@ -1,0 +1,1 @@
+"""Airflow's way to a deployment: the connection."""

@@ -1,0 +1,158 @@
+"""The connection type `barrier`: one connection is one deployment, so dev, stage and prod differ by its id only."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk import BaseHook
+
+from airflow_barrier.coordinator.deployment import Deployment, with_password
+from airflow_barrier.coordinator.settings import Settings
+from airflow_barrier.protocol.errors import BarrierError, ConfigurationError
+
+if TYPE_CHECKING:
+    from airflow.sdk import Connection
+
+    from airflow_barrier.metaservice.store import MetaService
+
+DEFAULT_CONN_ID = "barrier_default"
+
+#: The extras that a connection may have; nothing else of it reaches the deployment.
+EXTRAS = frozenset(
+    {
+        "metaservice_url",
+        "catalog_uri",
+        "catalog_password",
+        "catalog_name",
+        "warehouse",
+        "spark_catalog",
+        "tag_policy",
+        "max_open_barriers",
+    }
+)
+
+
+class BarrierHook(BaseHook):
+    """Opens the deployment that a connection describes.
+
+    ``warehouse`` alone is the embedded default: one SQLite file in that local folder holds MetaService and catalog.
+    With ``metaservice_url`` (SQLAlchemy, without password; the connection's password goes into it) MetaService and,
+    unless ``catalog_uri`` says otherwise, the Iceberg SQL catalog live in that database.
+
+    >>> BarrierHook("barrier_prod").get_deployment().meta.topologies()  # doctest: +SKIP
+    ['shopping']
+    """
+
+    conn_name_attr = "barrier_conn_id"
+    default_conn_name = DEFAULT_CONN_ID
+    conn_type = "barrier"
+    hook_name = "Barrier"
+
+    def __init__(self, barrier_conn_id: str = DEFAULT_CONN_ID) -> None:
+        super().__init__()
+        self.barrier_conn_id = barrier_conn_id
+
+    def get_settings(self) -> Settings:
+        """The connection as settings. Raises :class:`ConfigurationError` naming what it does not understand."""
+        return settings_of(self.get_connection(self.barrier_conn_id))
+
+    def get_conn(self) -> Deployment:
+        return self.get_deployment()
+
+    def get_deployment(self) -> Deployment:
+        """MetaService and tables, connected once per process.
+
+        Raises :class:`ConfigurationError`, StoreUnavailableError, CatalogUnavailableError, SchemaVersionError.
+        """
+        return _deployment(self.get_settings())
+
+    def get_meta_service(self) -> MetaService:
+        """The MetaService alone, which needs no table format: what sensors and triggers poll."""
+        return _meta_service(self.get_settings())
+
+    async def aget_meta_service(self) -> MetaService:
+        """As :meth:`get_meta_service`, from a trigger: the event loop is not held up."""
+        import asyncio
+
+        settings = settings_of(await self.aget_connection(self.barrier_conn_id))
+        return await asyncio.to_thread(_meta_service, settings)
+
+    def test_connection(self) -> tuple[bool, str]:
+        """Whether MetaService and catalog answer, as a sentence without secrets."""
+        try:
+            settings = self.get_settings()
+            deployment = Deployment.connect(settings)
+            try:
+                return True, f"{deployment.meta.check()} {deployment.tables.check()}"
+            finally:
+                deployment.close()
+        except BarrierError as error:
+            return False, str(error)
+
+
+def settings_of(connection: Connection) -> Settings:
+    """A connection's settings, by allow-list. Raises :class:`ConfigurationError`."""
+    extras = {name: value for name, value in connection.extra_dejson.items() if value not in (None, "")}
+    where = f"connection {connection.conn_id}"
+    unknown = sorted(set(extras) - EXTRAS)
+    if unknown:
+        raise ConfigurationError(
+            f"{where}: unknown extra {', '.join(map(repr, unknown))}; expected some of: {', '.join(sorted(EXTRAS))}"
+        )
+    if "warehouse" not in extras:
+        raise ConfigurationError(
+            f"{where}: expected the extra 'warehouse', the root folder of the tables' data, found none; a local folder "
+            'alone is enough to start with: {"warehouse": "/data/warehouse"}'
+        )
+    url = extras.pop("metaservice_url", None) or _embedded_url(where, extras["warehouse"])
+    try:
+        if "max_open_barriers" in extras:
+            extras["max_open_barriers"] = _whole_number(extras["max_open_barriers"])
+        return Settings(
+            metaservice_url=url,
+            metaservice_password=connection.password or None,
+            **_catalog(extras, url, connection.password or None),
+        )
+    except ConfigurationError as error:
+        raise ConfigurationError(f"{where}: {error}") from None
+
+
+def _catalog(extras: Mapping[str, Any], url: str, password: str | None) -> dict[str, Any]:
+    """Without a catalog of its own the deployment has one database, and one password."""
+    if "catalog_uri" in extras:
+        return dict(extras)
+    return {"catalog_uri": url, "catalog_password": password, **extras}
+
+
+def _embedded_url(where: str, warehouse: str) -> str:
+    folder = warehouse.removeprefix("file://")
+    if not folder.startswith("/"):
+        raise ConfigurationError(
+            f"{where}: expected the extra 'metaservice_url' beside the warehouse {warehouse}, found none; only a local "
+            "folder, given by its absolute path, can hold the embedded MetaService"
+        )
+    return Settings.embedded(folder).metaservice_url
+
+
+def _whole_number(value: Any) -> int:
+    try:
+        return int(value)
+    except (TypeError, ValueError):
+        raise ConfigurationError(f"max_open_barriers: expected a whole number, found {value!r}") from None
+
+
+# Engines pool their connections, so one per process and settings serves all of a process's tasks and triggers.
+
+
+@cache
+def _deployment(settings: Settings) -> Deployment:
+    return Deployment.connect(settings)
+
+
+@cache
+def _meta_service(settings: Settings) -> MetaService:
+    from airflow_barrier.metaservice.store import MetaService
+
+    return MetaService(with_password(settings.metaservice_url, settings.metaservice_password))

@@ -1,0 +1,1 @@
+"""Links from a task to where its Spark work can be seen."""

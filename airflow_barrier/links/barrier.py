@@ -1,0 +1,27 @@
+"""From a task to the page of its barrier."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from airflow.sdk import BaseOperatorLink, conf
+
+if TYPE_CHECKING:
+    from airflow.sdk import BaseOperator
+    from airflow.sdk.types import TaskInstanceKey
+
+#: Where the API server serves the plugin's pages.
+URL_PREFIX = "/barrier"
+
+
+class BarrierLink(BaseOperatorLink):
+    """The tables of the barrier that a job's task works for, and how far each of them is."""
+
+    name = "Barrier"
+
+    def get_link(self, operator: BaseOperator, *, ti_key: TaskInstanceKey) -> str:
+        """Called in the worker once the task has ended; empty if it ended before it knew its barrier."""
+        path = getattr(operator, "barrier_link_path", None)
+        if path is None:
+            return ""
+        return f"{conf.get('api', 'base_url', fallback='').rstrip('/')}{URL_PREFIX}/{path}"

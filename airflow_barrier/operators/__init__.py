@@ -1,0 +1,1 @@
+"""Operators that open, process, commit and abort barriers, and the group that puts them together."""

@@ -1,0 +1,77 @@
+"""What a running task tells the coordinator about itself, and what the coordinator's errors mean to Airflow."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import datetime, timezone
+from typing import TYPE_CHECKING
+
+from airflow.sdk.exceptions import AirflowFailException
+
+from airflow_barrier.protocol.errors import Terminal
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+#: What a committed barrier's tasks say when they are cleared.
+NOTHING_TO_DO = (
+    "its tables are published, and clearing changes nothing about them; to correct a committed barrier ask for a "
+    "revision of it explicitly"
+)
+
+#: Runs whose timestamp nobody typed: only these open barriers without being asked to.
+SCHEDULED_RUNS = frozenset({"scheduled", "backfill"})
+
+
+def run_type(context: Context) -> str:
+    """The run's type, as Airflow spells it: ``scheduled``, ``backfill``, ``manual``, ``asset_triggered``..."""
+    return str(context["dag_run"].run_type.value)
+
+
+def run_key(context: Context) -> str:
+    """The run, across DAGs: what a barrier remembers as its opener."""
+    return f"{context['ti'].dag_id}/{context['ti'].run_id}"
+
+
+def task_key(context: Context) -> str:
+    """The task instance, equal in all of its tries."""
+    ti = context["ti"]
+    return f"{run_key(context)}/{ti.task_id}/{ti.map_index if ti.map_index is not None else -1}"
+
+
+def actor(context: Context) -> str:
+    """Who did it, for the audit."""
+    ti = context["ti"]
+    return f"{run_key(context)}/{ti.task_id}#{ti.try_number}"
+
+
+def generation(context: Context) -> str:
+    """Equal in all tries of a task, another after it was cleared.
+
+    Clearing sets ``max_tries`` to the tries so far plus the retries, so it rises with every clear that follows a try;
+    a retry leaves it alone. ``retries`` stands beside it for a clear after the DAG's author lowered it. The run's
+    ``clear_number`` would not do: clearing one task raises it for all of the run, and stays away when a clear leaves
+    the run's state alone.
+    """
+    return f"{context['ti'].max_tries}/{context['task'].retries or 0}"
+
+
+def run_timestamp(context: Context) -> tuple[datetime, str]:
+    """The barrier timestamp of a run, in UTC, and where it came from.
+
+    What each timetable gives to scheduled, manual and API-triggered runs stands in ``docs/timestamps.md``.
+    """
+    run = context["dag_run"]
+    if run.data_interval_end is not None:
+        return run.data_interval_end.astimezone(timezone.utc), f"data interval end of {run_type(context)} run"
+    return run.run_after.astimezone(timezone.utc), f"run_after of {run_type(context)} run"
+
+
+@contextmanager
+def without_useless_retries() -> Iterator[None]:
+    """Errors that a retry cannot mend end the task; the others use Airflow's retries."""
+    try:
+        yield
+    except Terminal as error:
+        raise AirflowFailException(str(error)) from error

@@ -1,0 +1,220 @@
+"""Committing and aborting the barrier of a run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from airflow.sdk import Asset, BaseOperator
+
+from airflow_barrier.coordinator.aborting import abort_barrier
+from airflow_barrier.coordinator.committing import Committed, NotYet, commit_barrier
+from airflow_barrier.coordinator.deployment import Deployment
+from airflow_barrier.coordinator.staging import find_barrier
+from airflow_barrier.hooks.barrier import DEFAULT_CONN_ID, BarrierHook
+from airflow_barrier.operators._task import (
+    NOTHING_TO_DO,
+    actor,
+    run_key,
+    run_timestamp,
+    without_useless_retries,
+)
+from airflow_barrier.protocol.errors import (
+    AlreadyCommittedError,
+    NotProcessedError,
+    StoreUnavailableError,
+    UnknownBarrierError,
+)
+from airflow_barrier.protocol.names import event_key
+from airflow_barrier.protocol.records import Barrier, TableProgress
+from airflow_barrier.triggers.barrier import BarrierTrigger, Condition
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+
+def table_asset(topology: str, table: str) -> Asset:
+    """The asset that gets an event whenever a barrier publishes ``table``.
+
+    >>> table_asset("shopping", "shop.user_item_price").uri
+    'barrier://shopping/shop.user_item_price'
+    """
+    uri = f"barrier://{topology}/{table}"
+    return Asset(name=uri, uri=uri, group="barrier")
+
+
+class CommitBarrierOperator(BaseOperator):
+    """Publishes all tables of the run's barrier in one step, after those of every barrier before it.
+
+    Waits (deferred) for barriers before it and for tables that other DAGs write. A table of this DAG's own jobs that
+    is not PROCESSED although its task has ended, because a person marked it success, fails the task naming it.
+    Run again it rolls a commit forward that a crash interrupted; a barrier that is committed already is left alone.
+
+    Every barrier that this task commits gets one asset event per table of ``tables``, with the barrier and revision
+    as partition key (``b3.r0``). The event's extra lists, by that key, ``barrier``, ``revision``, ``timestamp``
+    (ISO, UTC) and ``snapshot``: ``{"barriers": {"b3.r0": {...}}}``. Consumers are idempotent: a commit that was
+    interrupted between publishing and its end emits the same key again.
+
+    :param topology: the topology's name. (templated)
+    :param tables: tables with asset events; :class:`~airflow_barrier.operators.group.BarrierGroup` fills in those
+        that its jobs write.
+    :param poll_interval: seconds between two looks while waiting.
+
+    Returns (XCom) the barrier's id.
+    """
+
+    template_fields: Sequence[str] = ("topology",)
+    ui_color = "#dcfce7"
+
+    def __init__(
+        self,
+        *,
+        topology: str,
+        tables: Sequence[str] = (),
+        barrier_conn_id: str = DEFAULT_CONN_ID,
+        poll_interval: float = 5.0,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.topology = topology
+        self.barrier_conn_id = barrier_conn_id
+        self.poll_interval = poll_interval
+        self.tables: tuple[str, ...] = ()
+        self.publishes(tables)
+
+    def publishes(self, tables: Sequence[str]) -> None:
+        """Declare tables that get asset events."""
+        self.tables += tuple(tables)
+        self.add_outlets([table_asset(self.topology, table) for table in tables])
+
+    def execute(self, context: Context) -> int:
+        with without_useless_retries():
+            deployment = BarrierHook(self.barrier_conn_id).get_deployment()
+            barrier = _barrier_of(deployment, self.topology, context)
+            outcome = commit_barrier(deployment, self.topology, barrier.barrier_id, actor=actor(context))
+            if isinstance(outcome, NotYet):
+                self._refuse_unprocessed(deployment, barrier, outcome)
+                self._wait(deployment, barrier, outcome)
+            self._emit(context, deployment, outcome)
+            return barrier.barrier_id
+
+    def resume(self, context: Context, event: dict[str, Any]) -> int:
+        """Called when every barrier up to this one is PRECOMMIT, or one was aborted: try again."""
+        if event["status"] == "unavailable":
+            raise StoreUnavailableError(event["message"])
+        return self.execute(context)
+
+    def _refuse_unprocessed(self, deployment: Deployment, barrier: Barrier, not_yet: NotYet) -> None:
+        if not_yet.barrier.barrier_id != barrier.barrier_id:
+            return  # an earlier run's jobs may still deliver
+        own = unprocessed_by(deployment, barrier, not_yet.missing, self.dag_id)
+        if own:
+            raise NotProcessedError(
+                f"{barrier} cannot be committed: not PROCESSED although the tasks before this one have ended: "
+                f"{', '.join(f'{p.table} (job {p.job})' for p in own)}. Marking a task success stages nothing, and "
+                "clearing a task voids what was built on it: clear these jobs' tasks and what follows them"
+            )
+
+    def _wait(self, deployment: Deployment, barrier: Barrier, not_yet: NotYet) -> NoReturn:
+        self.log.info("%s waits: %s", barrier, not_yet.reason)
+        before = [
+            earlier
+            for earlier in deployment.meta.open_barriers(self.topology)
+            if earlier.barrier_id <= barrier.barrier_id
+        ]
+        self.defer(
+            trigger=BarrierTrigger(
+                topology=self.topology,
+                barrier_conn_id=self.barrier_conn_id,
+                conditions=[Condition("PRECOMMIT", barrier_id=earlier.barrier_id) for earlier in before],
+                poll_interval=self.poll_interval,
+            ),
+            method_name=self.resume.__name__,
+        )
+
+    def _emit(self, context: Context, deployment: Deployment, committed: Committed) -> None:
+        if not committed.published:
+            self.log.info("%s is committed already: %s", committed.barrier, NOTHING_TO_DO)
+        # its own barrier even if another run's commit took it along: that run's task may have died before its events
+        barriers = {b.barrier_id: b for b in (*committed.published, committed.barrier)}
+        progress = {
+            barrier.barrier_id: {p.table: p for p in deployment.meta.progress(self.topology, barrier.barrier_id)}
+            for barrier in barriers.values()
+        }
+        for table in self.tables:
+            published = [b for b in barriers.values() if table in progress[b.barrier_id]]
+            accessor = context["outlet_events"][table_asset(self.topology, table)]
+            accessor.extra = {
+                "barriers": {
+                    event_key(b.barrier_id, b.revision): {
+                        "barrier": b.barrier_id,
+                        "revision": b.revision,
+                        "timestamp": b.timestamp.isoformat(),
+                        "snapshot": progress[b.barrier_id][table].snapshot_id,
+                    }
+                    for b in published
+                }
+            }
+            accessor.add_partitions([event_key(b.barrier_id, b.revision) for b in published])
+        for barrier in committed.published:
+            self.log.info("Committed %s", barrier)
+
+
+class AbortBarrierOperator(BaseOperator):
+    """Gives the run's barrier up, and every later uncommitted one with it; their epochs join the next barrier's.
+
+    From COMMITTING on nothing can be given up: the task says so and succeeds.
+
+    :param topology: the topology's name. (templated)
+    :param reason: why, for the audit and for the tasks that meet the aborted barrier. (templated)
+
+    >>> AbortBarrierOperator(task_id="abort", topology="shopping", reason="bad input").topology
+    'shopping'
+    """
+
+    template_fields: Sequence[str] = ("topology", "reason")
+    ui_color = "#fee2e2"
+
+    def __init__(
+        self,
+        *,
+        topology: str,
+        reason: str = "run {{ run_id }} of {{ dag.dag_id }} failed",
+        barrier_conn_id: str = DEFAULT_CONN_ID,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.topology = topology
+        self.reason = reason
+        self.barrier_conn_id = barrier_conn_id
+
+    def execute(self, context: Context) -> list[int]:
+        with without_useless_retries():
+            deployment = BarrierHook(self.barrier_conn_id).get_deployment()
+            try:
+                barrier = _barrier_of(deployment, self.topology, context)
+            except UnknownBarrierError as error:
+                self.log.info("Nothing to abort: %s", error)
+                return []
+            try:
+                aborted = abort_barrier(
+                    deployment, self.topology, barrier.barrier_id, reason=self.reason, actor=actor(context)
+                )
+            except AlreadyCommittedError as error:
+                self.log.info("%s: %s", error, NOTHING_TO_DO)
+                return []
+        self.log.info("Aborted %s", ", ".join(map(str, aborted)) or f"nothing: {barrier} was aborted before")
+        return [one.barrier_id for one in aborted]
+
+
+def unprocessed_by(
+    deployment: Deployment, barrier: Barrier, missing: Sequence[TableProgress], dag_id: str
+) -> list[TableProgress]:
+    """Those tables whose job is owned by ``dag_id``."""
+    topology = deployment.meta.topology(barrier.topology, barrier.topology_version)
+    return [p for p in missing if topology.writer(p.table).owner == dag_id]
+
+
+def _barrier_of(deployment: Deployment, topology: str, context: Context) -> Barrier:
+    timestamp, _ = run_timestamp(context)
+    return find_barrier(deployment, topology, run_key=run_key(context), timestamp=timestamp)

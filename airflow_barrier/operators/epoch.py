@@ -1,0 +1,122 @@
+"""The operator for SQL jobs and epoch jobs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk import BaseOperator
+
+from airflow_barrier.coordinator.staging import Ready
+from airflow_barrier.links.barrier import BarrierLink
+from airflow_barrier.operators.job import StagesEpoch
+from airflow_barrier.protocol.errors import ConfigurationError
+from airflow_barrier.spark.submit import SQL_APPLICATION, submit_conf
+
+if TYPE_CHECKING:
+    from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
+    from airflow.sdk import Context
+
+    from airflow_barrier.spark.connect import ConnectRun
+    from airflow_barrier.spark.spec import ClosingRecord
+
+_CONNECTIONS = {"connect": "spark_connect_default", "submit": "spark_default"}
+
+
+class SparkEpochOperator(StagesEpoch, BaseOperator):
+    """Runs an epoch job or one SQL statement for the run's barrier, on Spark Connect or by spark-submit.
+
+    Exactly one of ``application`` and ``sql`` says what to run. Hand the task to
+    :meth:`BarrierGroup.job <airflow_barrier.operators.group.BarrierGroup.job>`.
+
+    :param application: the ``.py`` file with the function decorated ``@epoch_job``, or on Spark Connect also the name
+        of an importable module. (templated)
+    :param job: which function, if the file has several; on Spark Connect only. (templated)
+    :param sql: the statement, or a ``.sql`` file: see :class:`~airflow_barrier.spark.sql.SqlJob`. (templated)
+    :param via: ``connect``: a session on a running server, no JVM to start. ``submit``: a driver of its own, in client
+        mode; for cluster mode hand a SparkSubmitOperator to ``barrier.job``.
+    :param spark_conn_id: default ``spark_connect_default`` or ``spark_default``.
+    :param conf: Spark conf of the driver, for ``via="submit"``. (templated)
+
+    Killing the task stops the Spark work. Returns (XCom) the barrier's id.
+
+    >>> SparkEpochOperator(task_id="amount", application="/jobs/amount.py").spark_conn_id
+    'spark_connect_default'
+    """
+
+    template_fields: Sequence[str] = ("application", "job", "sql", "conf")
+    template_ext: Sequence[str] = (".sql",)
+    template_fields_renderers = {"sql": "sql"}  # noqa: RUF012 - Airflow reads it as a plain attribute
+    operator_extra_links = (BarrierLink(),)
+    ui_color = "#fef9c3"
+
+    def __init__(
+        self,
+        *,
+        application: str | None = None,
+        job: str | None = None,
+        sql: str | None = None,
+        via: str = "connect",
+        spark_conn_id: str | None = None,
+        conf: Mapping[str, str] | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        if (application is None) == (sql is None):
+            raise ConfigurationError(f"task {self.task_id}: expected either application=... or sql=..., not both")
+        if via not in _CONNECTIONS:
+            raise ConfigurationError(f"task {self.task_id}: via: expected 'connect' or 'submit', found {via!r}")
+        if via == "submit" and job is not None:
+            raise ConfigurationError(
+                f"task {self.task_id}: spark-submit runs the file as it is, so job={job!r} cannot choose a function of "
+                "it; give the job a file of its own"
+            )
+        self.application = application
+        self.job = job
+        self.sql = sql
+        self.via = via
+        self.spark_conn_id = spark_conn_id or _CONNECTIONS[via]
+        self.conf = dict(conf or {})
+        self._connect_run: ConnectRun | None = None
+        self._submit_hook: SparkSubmitHook | None = None
+
+    def epoch_sql(self) -> str | None:
+        return self.sql
+
+    def stage_epoch(self, ready: Ready, context: Context) -> ClosingRecord | None:
+        if self.via == "connect":
+            return self._connect(ready)
+        self._submit(ready)
+        return None
+
+    def stop_epoch(self) -> None:
+        if self._connect_run is not None:
+            self._connect_run.interrupt()
+        if self._submit_hook is not None:
+            self._submit_hook.on_kill()
+
+    def _connect(self, ready: Ready) -> ClosingRecord:
+        from airflow.providers.apache.spark.hooks.spark_connect import SparkConnectHook
+
+        from airflow_barrier.spark.connect import ConnectRun
+        from airflow_barrier.spark.job import load_job
+        from airflow_barrier.spark.sql import SqlJob
+
+        job = load_job(self.application, self.job) if self.application else SqlJob(self.sql or "")
+        self._connect_run = ConnectRun(SparkConnectHook(self.spark_conn_id).get_connection_url(), ready.spec)
+        return self._connect_run.run(job)
+
+    def _submit(self, ready: Ready) -> None:
+        from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
+
+        self._submit_hook = SparkSubmitHook(
+            conf={**self.conf, **submit_conf(ready.spec_uri, ready.digest)},
+            conn_id=self.spark_conn_id,
+            name=ready.attempt.branch,
+        )
+        driver = self._submit_hook.submit(self.application or SQL_APPLICATION)
+        if driver is not None:
+            raise ConfigurationError(
+                f"task {self.task_id}: connection {self.spark_conn_id} submits in cluster mode, where driver {driver} "
+                "outlives spark-submit; hand a SparkSubmitOperator, which follows it, to barrier.job"
+            )

@@ -1,0 +1,182 @@
+"""The group that puts a DAG's part of a topology together."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk import BaseOperator, TaskGroup, TriggerRule
+
+from airflow_barrier.coordinator.opening import Fragment
+from airflow_barrier.hooks.barrier import DEFAULT_CONN_ID
+from airflow_barrier.operators.commit import AbortBarrierOperator, CommitBarrierOperator
+from airflow_barrier.operators.job import Binding, as_job
+from airflow_barrier.operators.start import StartBarrierOperator
+from airflow_barrier.protocol.errors import ConfigurationError
+from airflow_barrier.protocol.topology import Job, Topology
+from airflow_barrier.sources.port import Source
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from typing_extensions import Self
+
+
+class BarrierGroup(TaskGroup):
+    """A task group whose jobs process one barrier per run: ``start >> jobs >> commit``.
+
+        with DAG("shopping", schedule="@daily", start_date=START, catchup=True, max_active_runs=4):
+            with BarrierGroup("shopping") as barrier:
+                barrier.job(load, sources=[Files("s3://in/shopping/", schema="...")], sinks=["shop.shopping"])
+                barrier.job(amount, sources=["shop.shopping"], sinks=["shop.user_item_amount"])
+
+    Edges between jobs follow from their tables. The fragment is checked when the ``with`` block ends, so that a DAG
+    with a topology that cannot work shows as an import error; raises
+    :class:`~airflow_barrier.protocol.errors.TopologyError`.
+
+    :param topology: the topology's name, and the group's id.
+    :param barrier_conn_id: the deployment.
+    :param member: another DAG opens and commits; the jobs here join its barriers by their runs' timestamps.
+    :param on_failure: when a job has failed for good: ``block`` (the barrier waits for a person or a clear) or
+        ``abort`` (it is given up, with every later uncommitted one).
+    :param open_manual_runs: let runs that nobody scheduled open barriers too.
+    :param poll_interval: seconds between two looks of deferred tasks.
+    :param group_options: whatever else a TaskGroup takes, such as ``default_args`` or ``tooltip``.
+    """
+
+    def __init__(
+        self,
+        topology: str,
+        *,
+        barrier_conn_id: str = DEFAULT_CONN_ID,
+        member: bool = False,
+        on_failure: str = "block",
+        open_manual_runs: bool = False,
+        poll_interval: float = 5.0,
+        **group_options: Any,
+    ) -> None:
+        if on_failure not in ("block", "abort"):
+            raise ConfigurationError(f"on_failure: expected 'block' or 'abort', found {on_failure!r}")
+        if member and (on_failure, open_manual_runs) != ("block", False):
+            raise ConfigurationError(
+                f"topology {topology}: on_failure and open_manual_runs belong to the DAG that opens and commits, not "
+                "to a member"
+            )
+        super().__init__(group_id=topology, **group_options)
+        self.topology = topology
+        self.barrier_conn_id = barrier_conn_id
+        self.member = member
+        self.on_failure = on_failure
+        self.open_manual_runs = open_manual_runs
+        self.poll_interval = poll_interval
+        self._jobs: list[tuple[BaseOperator, Job]] = []
+        self.start: StartBarrierOperator | None = None
+        self.commit: CommitBarrierOperator | None = None
+
+    def job(
+        self,
+        operator: BaseOperator,
+        *,
+        sources: Sequence[str | Source] = (),
+        sinks: Sequence[str] = (),
+        name: str | None = None,
+    ) -> BaseOperator:
+        """Make ``operator`` the job that turns ``sources`` into ``sinks``, and return it.
+
+        Sources are tables of the topology (``namespace.table``) or external sources. ``name`` is the job's in the
+        topology; default: the task id inside this group. Raises :class:`ConfigurationError` for an operator that
+        hands no conf to Spark.
+        """
+        job = Job(
+            name=name or operator.task_id.removeprefix(f"{self.group_id}."),
+            owner=self.dag.dag_id,
+            sources=tuple(source for source in sources if isinstance(source, str)),
+            sinks=tuple(sinks),
+            externals=tuple(source.declare() for source in sources if not isinstance(source, str)),
+        )
+        self._jobs.append((operator, job))
+        # checked here, where the author's line is; bound once all jobs are known
+        as_job(operator, self._binding(job, ()))
+        return operator
+
+    def __enter__(self) -> Self:
+        super().__enter__()
+        if not self.member:
+            self.start = StartBarrierOperator(
+                task_id="start",
+                topology=self.topology,
+                jobs=(),
+                barrier_conn_id=self.barrier_conn_id,
+                open_manual_runs=self.open_manual_runs,
+                poll_interval=self.poll_interval,
+            )
+            self.commit = CommitBarrierOperator(
+                task_id="commit",
+                topology=self.topology,
+                barrier_conn_id=self.barrier_conn_id,
+                poll_interval=self.poll_interval,
+            )
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        try:
+            if error is None:
+                self._put_together()
+        finally:
+            super().__exit__(kind, error, traceback)
+
+    def _put_together(self) -> None:
+        jobs = tuple(job for _, job in self._jobs)
+        if not jobs:
+            raise ConfigurationError(f"topology {self.topology}: expected jobs in this group, found none")
+        if not self.member:  # what a member reads, another DAG writes: the union is checked when it registers
+            Topology.of(self.topology, jobs)
+        for operator, job in self._jobs:
+            as_job(operator, self._binding(job, jobs))
+        writers = {sink: operator for operator, job in self._jobs for sink in job.sinks}
+        first, last = set(writers.values()), set(writers.values())
+        for operator, job in self._jobs:
+            for table in job.sources:
+                if table in writers:
+                    operator.set_upstream(writers[table])
+                    first.discard(operator)
+                    last.discard(writers[table])
+        if self.start is not None and self.commit is not None:
+            self._frame(self.start, self.commit, jobs, in_order(first), in_order(last))
+
+    def _frame(
+        self,
+        start: StartBarrierOperator,
+        commit: CommitBarrierOperator,
+        jobs: tuple[Job, ...],
+        first: list[BaseOperator],
+        last: list[BaseOperator],
+    ) -> None:
+        start.jobs = jobs
+        start.set_downstream(first)
+        commit.publishes([sink for job in jobs for sink in job.sinks])
+        commit.set_upstream(last)
+        if self.on_failure == "abort":
+            abort = AbortBarrierOperator(
+                task_id="abort",
+                topology=self.topology,
+                barrier_conn_id=self.barrier_conn_id,
+                trigger_rule=TriggerRule.ONE_FAILED,
+            )
+            abort.set_upstream(last)
+
+    def _binding(self, job: Job, jobs: tuple[Job, ...]) -> Binding:
+        return Binding(
+            job=job,
+            fragment=Fragment(self.topology, self.dag.dag_id, jobs),
+            member=self.member,
+            barrier_conn_id=self.barrier_conn_id,
+            poll_interval=self.poll_interval,
+        )
+
+
+def in_order(operators: set[BaseOperator]) -> list[BaseOperator]:
+    """By task id, so that the same DAG file always serializes to the same DAG."""
+    return sorted(operators, key=lambda operator: operator.task_id)

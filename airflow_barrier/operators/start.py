@@ -1,0 +1,124 @@
+"""Opening the barrier of a run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta, timezone
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk import BaseOperator
+from airflow.sdk.exceptions import AirflowSkipException
+
+from airflow_barrier.coordinator.opening import Fragment, Later, open_barrier
+from airflow_barrier.hooks.barrier import DEFAULT_CONN_ID, BarrierHook
+from airflow_barrier.operators._task import (
+    SCHEDULED_RUNS,
+    actor,
+    run_key,
+    run_timestamp,
+    run_type,
+    without_useless_retries,
+)
+from airflow_barrier.protocol.errors import StoreUnavailableError
+from airflow_barrier.protocol.topology import Job
+from airflow_barrier.triggers.barrier import OpeningTrigger
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+
+class StartBarrierOperator(BaseOperator):
+    """Registers this DAG's jobs and opens the barrier at the run's timestamp, with the cut of every source.
+
+    The timestamp is the run's data interval end, or ``run_after`` where a run has no interval. Barriers open in
+    timestamp order: the task depends on its own past, because under catch-up Airflow starts runs in any order.
+    It defers while ``max_open_barriers`` of the connection are open, and while a source's watermark has not reached
+    the timestamp. Runs that a person, another DAG or an asset event started open nothing and skip what follows.
+
+    :param topology: the topology's name. (templated)
+    :param jobs: this DAG's jobs; :class:`~airflow_barrier.operators.group.BarrierGroup` fills them in.
+    :param open_manual_runs: open a barrier for runs of every type.
+    :param poll_interval: seconds between two looks whether a barrier may open; sources are asked every
+        ``source_interval`` seconds.
+
+    Returns (XCom) the barrier's id.
+
+    >>> StartBarrierOperator(task_id="start", topology="shopping", jobs=[]).depends_on_past
+    True
+    """
+
+    template_fields: Sequence[str] = ("topology",)
+    ui_color = "#dcfce7"
+
+    def __init__(
+        self,
+        *,
+        topology: str,
+        jobs: Sequence[Job],
+        barrier_conn_id: str = DEFAULT_CONN_ID,
+        open_manual_runs: bool = False,
+        poll_interval: float = 5.0,
+        source_interval: float = 60.0,
+        depends_on_past: bool = True,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(depends_on_past=depends_on_past, **kwargs)
+        self.topology = topology
+        self.jobs = tuple(jobs)
+        self.barrier_conn_id = barrier_conn_id
+        self.open_manual_runs = open_manual_runs
+        self.poll_interval = poll_interval
+        self.source_interval = source_interval
+
+    def execute(self, context: Context) -> int:
+        timestamp, origin = run_timestamp(context)
+        if run_type(context) not in SCHEDULED_RUNS and not self.open_manual_runs:
+            raise AirflowSkipException(
+                f"this is a {run_type(context)} run: it opens no barrier of {self.topology}, because its timestamp "
+                f"({timestamp.isoformat()}, {origin}) was nobody's choice; to open one all the same, set "
+                "open_manual_runs=True"
+            )
+        with without_useless_retries():
+            return self._open(context, timestamp, origin)
+
+    def resume(self, context: Context, event: dict[str, Any]) -> int:
+        """Called when a barrier may be opened again."""
+        if event["status"] == "unavailable":
+            raise StoreUnavailableError(event["message"])
+        return self.execute(context)
+
+    def _open(self, context: Context, timestamp: datetime, origin: str) -> int:
+        deployment = BarrierHook(self.barrier_conn_id).get_deployment()
+        outcome = open_barrier(
+            deployment,
+            Fragment(self.topology, self.dag_id, self.jobs),
+            timestamp,
+            origin=origin,
+            run_key=run_key(context),
+            actor=actor(context),
+        )
+        if isinstance(outcome, Later):
+            self.log.info("The barrier at %s cannot open yet: %s", timestamp.isoformat(), outcome.reason)
+            full = len(deployment.meta.open_barriers(self.topology)) >= deployment.max_open_barriers
+            wait = timedelta(seconds=0 if full else self.source_interval)
+            self.defer(
+                trigger=OpeningTrigger(
+                    topology=self.topology,
+                    barrier_conn_id=self.barrier_conn_id,
+                    max_open=deployment.max_open_barriers,
+                    not_before=datetime.now(timezone.utc) + wait,
+                    poll_interval=self.poll_interval,
+                ),
+                method_name=self.resume.__name__,
+            )
+        barrier = outcome.barrier
+        self.log.info(
+            "%s: %s at timestamp %s, from the %s",
+            "Opened"
+            if outcome.created
+            else f"Observing, it is {barrier.state.value} and was opened by {barrier.run_key}",
+            barrier,
+            barrier.timestamp.isoformat(),
+            origin if outcome.created else barrier.timestamp_origin,
+        )
+        return barrier.barrier_id

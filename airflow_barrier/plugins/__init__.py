@@ -1,0 +1,1 @@
+"""What Airflow loads through the entry point `airflow.plugins`."""

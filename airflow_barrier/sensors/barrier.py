@@ -1,0 +1,117 @@
+"""Waiting for tables to reach a barrier, across DAGs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from airflow.sdk import BaseSensorOperator, conf
+from airflow.sdk.exceptions import AirflowFailException
+
+from airflow_barrier.hooks.barrier import DEFAULT_CONN_ID, BarrierHook
+from airflow_barrier.operators._task import run_timestamp, without_useless_retries
+from airflow_barrier.protocol.errors import StoreUnavailableError
+from airflow_barrier.triggers.barrier import BarrierTrigger, Condition, Found, look
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+
+class BarrierSensor(BaseSensorOperator):
+    """Waits until ``tables`` (default: all of the topology) have reached ``target`` at a barrier.
+
+    :param topology: whose barrier. (templated)
+    :param tables: ``namespace.table`` names. (templated)
+    :param target: ``PROCESSED`` (staged), ``PRECOMMIT`` (all tables of the barrier are staged) or ``COMMIT`` (readable
+        by everyone). (templated)
+    :param barrier_id: which barrier; without it the one at this run's own timestamp, which another DAG may have yet
+        to open. (templated)
+    :param deferrable: wait in the triggerer. Default: Airflow's ``[operators] default_deferrable``.
+    :param poke_interval: seconds between two looks, deferred or not.
+
+    Fails when the barrier is aborted. Returns (XCom) the barrier's id.
+
+    >>> BarrierSensor(task_id="committed", topology="shopping", tables=["shop.user_item_price"]).target
+    'COMMIT'
+    """
+
+    template_fields: Sequence[str] = ("topology", "tables", "target", "barrier_id")
+    ui_color = "#dbeafe"
+
+    def __init__(
+        self,
+        *,
+        topology: str,
+        tables: Sequence[str] | str | None = None,
+        target: str = "COMMIT",
+        barrier_id: int | str | None = None,
+        barrier_conn_id: str = DEFAULT_CONN_ID,
+        deferrable: bool = conf.getboolean("operators", "default_deferrable", fallback=False),
+        poke_interval: float = 10.0,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(poke_interval=poke_interval, **kwargs)
+        self.topology = topology
+        self.tables = tables
+        self.target = target
+        self.barrier_id = barrier_id
+        self.barrier_conn_id = barrier_conn_id
+        self.deferrable = deferrable
+
+    def execute(self, context: Context) -> Any:
+        if self.deferrable:
+            return self._wait(context)
+        super().execute(context)
+        return self._look(context).barrier_id
+
+    def resume(self, context: Context, event: dict[str, Any]) -> Any:
+        """Called when the trigger fired: look again, since an event is only a hint."""
+        if event["status"] == "unavailable":
+            raise StoreUnavailableError(event["message"])
+        return self._wait(context)
+
+    def poke(self, context: Context) -> bool:
+        found = self._look(context)
+        if found.waits_for is not None:
+            self.log.info("Waiting for %s", found.waits_for)
+        return found.waits_for is None
+
+    def _wait(self, context: Context) -> int | None:
+        """The barrier's id once it is reached; until then the task is deferred."""
+        found = self._look(context)
+        if found.waits_for is not None:
+            self.log.info("Waiting for %s", found.waits_for)
+            self._defer(context)
+        self.log.info("Barrier %s of %s has reached %s", found.barrier_id, self.topology, self.target)
+        return found.barrier_id
+
+    def _defer(self, context: Context) -> NoReturn:
+        self.defer(
+            trigger=BarrierTrigger(
+                topology=self.topology,
+                barrier_conn_id=self.barrier_conn_id,
+                conditions=[self._condition(context)],
+                poll_interval=self.poke_interval,
+            ),
+            method_name=self.resume.__name__,
+            timeout=self.timeout,
+        )
+
+    def _look(self, context: Context) -> Found:
+        with without_useless_retries():
+            meta = BarrierHook(self.barrier_conn_id).get_meta_service()
+            found = look(meta, self.topology, self._condition(context))
+        if found.aborted:
+            raise AirflowFailException(
+                f"barrier {found.barrier_id} of {self.topology} was aborted and will never reach {self.target}; its "
+                "epoch is part of the next barrier: clear this task once the barrier was opened again"
+            )
+        return found
+
+    def _condition(self, context: Context) -> Condition:
+        tables = (self.tables,) if isinstance(self.tables, str) else self.tables
+        names = tuple(tables) if tables is not None else None
+        if self.barrier_id is not None:
+            return Condition(self.target, barrier_id=int(self.barrier_id), tables=names)
+        timestamp, _ = run_timestamp(context)
+        return Condition(self.target, timestamp=timestamp, tables=names)

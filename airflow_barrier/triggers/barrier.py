@@ -1,0 +1,231 @@
+"""What deferred tasks wait with: the MetaService is polled from the triggerer, for all of them in one process."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from time import monotonic
+from typing import TYPE_CHECKING, Any
+
+from airflow.triggers.base import BaseTrigger, TriggerEvent
+
+from airflow_barrier.hooks.barrier import BarrierHook
+from airflow_barrier.protocol.errors import ConfigurationError, Retryable
+from airflow_barrier.protocol.states import BarrierState, TableState
+
+if TYPE_CHECKING:
+    from airflow_barrier.metaservice.store import MetaService
+
+_STATES: dict[str, TableState | BarrierState] = {
+    state.value: state for state in (TableState.PROCESSED, BarrierState.PRECOMMIT, BarrierState.COMMIT)
+}
+
+
+@dataclass(frozen=True)
+class Condition:
+    """``tables`` (None: all) have reached ``target`` (PROCESSED, PRECOMMIT or COMMIT) at one barrier.
+
+    The barrier is given by its id or by its timestamp (UTC); in the latter case it need not be open yet, and
+    ``target`` None waits for no more than that it is.
+    """
+
+    target: str | None
+    barrier_id: int | None = None
+    timestamp: datetime | None = None
+    tables: tuple[str, ...] | None = None
+
+    def __post_init__(self) -> None:
+        if self.target is not None and self.target not in _STATES:
+            raise ConfigurationError(f"target: expected one of {', '.join(_STATES)}, found {self.target!r}")
+        if (self.barrier_id is None) == (self.timestamp is None):
+            raise ConfigurationError(
+                f"expected a barrier by its id or by its timestamp, found id {self.barrier_id} and {self.timestamp}"
+            )
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "target": self.target,
+            "barrier_id": self.barrier_id,
+            "timestamp": self.timestamp.isoformat() if self.timestamp else None,
+            "tables": list(self.tables) if self.tables is not None else None,
+        }
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> Condition:
+        return cls(
+            target=data["target"],
+            barrier_id=data["barrier_id"],
+            timestamp=datetime.fromisoformat(data["timestamp"]) if data["timestamp"] else None,
+            tables=tuple(data["tables"]) if data["tables"] is not None else None,
+        )
+
+
+@dataclass(frozen=True)
+class Found:
+    """A look at one condition: ``waits_for`` says in words what is missing, None once there is nothing."""
+
+    barrier_id: int | None
+    waits_for: str | None
+    aborted: bool = False
+
+
+def look(meta: MetaService, topology: str, condition: Condition) -> Found:
+    """How far a condition is. Raises UnknownBarrierError, StoreUnavailableError."""
+    barrier_id = condition.barrier_id
+    if barrier_id is None and condition.timestamp is not None:
+        barrier = meta.barrier_at(topology, condition.timestamp)
+        if barrier is None:
+            return Found(None, f"a barrier of {topology} at {condition.timestamp.isoformat()} to be opened")
+        barrier_id = barrier.barrier_id
+    if condition.target is None or barrier_id is None:
+        return Found(barrier_id, None)
+    reached = meta.reached(topology, barrier_id, condition.tables, _STATES[condition.target])
+    if reached.done:
+        return Found(barrier_id, None)
+    missing = f" ({', '.join(reached.missing)})" if reached.missing else ""
+    return Found(barrier_id, f"{condition.target} of barrier {barrier_id} of {topology}{missing}", reached.aborted)
+
+
+class _PollingTrigger(BaseTrigger):
+    """Asks again every ``poll_interval`` seconds; survives ``patience`` seconds without an answer.
+
+    Delivery: a trigger that is moved to another triggerer, or restarted, starts over from its arguments and asks
+    again; nothing is remembered between two looks, so an event is late at most by one interval and may come twice.
+    The resumed task therefore checks for itself and takes the event as a hint.
+
+    Events: ``{"status": "reached"}``, ``{"status": "aborted", "barrier_id": n}`` when a barrier that is waited for was
+    given up, and ``{"status": "unavailable", "message": ...}`` when patience has run out.
+    """
+
+    def __init__(self, *, topology: str, barrier_conn_id: str, poll_interval: float, patience: float) -> None:
+        super().__init__()
+        self.topology = topology
+        self.barrier_conn_id = barrier_conn_id
+        self.poll_interval = poll_interval
+        self.patience = patience
+
+    def _arguments(self) -> dict[str, Any]:
+        return {
+            "topology": self.topology,
+            "barrier_conn_id": self.barrier_conn_id,
+            "poll_interval": self.poll_interval,
+            "patience": self.patience,
+        }
+
+    async def run(self) -> AsyncIterator[TriggerEvent]:
+        answered = monotonic()
+        while True:
+            try:
+                meta = await BarrierHook(self.barrier_conn_id).aget_meta_service()
+                # a driver call in the event loop would hold up every other trigger of this process
+                outcome = await asyncio.to_thread(self._look, meta)
+            except Retryable as error:
+                if monotonic() - answered > self.patience:
+                    message = f"no answer from the MetaService for {self.patience:g} s: {error}"
+                    yield TriggerEvent({"status": "unavailable", "message": message})
+                    return
+                self.log.warning("No answer from the MetaService, asking again: %s", error)
+            else:
+                answered = monotonic()
+                if outcome is not None:
+                    yield TriggerEvent(outcome)
+                    return
+            await asyncio.sleep(self.poll_interval)
+
+    def _look(self, meta: MetaService) -> dict[str, Any] | None:
+        """An event's payload, or None to go on waiting. Runs in a thread."""
+        raise NotImplementedError
+
+
+class BarrierTrigger(_PollingTrigger):
+    """Fires once every condition holds, or as soon as a barrier that one of them names was aborted.
+
+    ``attempt_id``: the attempt that waits; it is given up when a person clears or marks the deferred task.
+
+    >>> BarrierTrigger(
+    ...     topology="shopping", barrier_conn_id="barrier_default",
+    ...     conditions=[Condition("PROCESSED", barrier_id=3, tables=("shop.shopping",))],
+    ... ).serialize()[0]
+    'airflow_barrier.triggers.barrier.BarrierTrigger'
+    """
+
+    def __init__(
+        self,
+        *,
+        topology: str,
+        barrier_conn_id: str,
+        conditions: Sequence[Condition | dict[str, Any]],
+        poll_interval: float = 5.0,
+        patience: float = 300.0,
+        attempt_id: int | None = None,
+    ) -> None:
+        super().__init__(
+            topology=topology, barrier_conn_id=barrier_conn_id, poll_interval=poll_interval, patience=patience
+        )
+        self.conditions = tuple(c if isinstance(c, Condition) else Condition.from_json(c) for c in conditions)
+        self.attempt_id = attempt_id
+        self._said = ""
+
+    def serialize(self) -> tuple[str, dict[str, Any]]:
+        return f"{type(self).__module__}.{type(self).__qualname__}", {
+            **self._arguments(),
+            "conditions": [condition.to_json() for condition in self.conditions],
+            "attempt_id": self.attempt_id,
+        }
+
+    def _look(self, meta: MetaService) -> dict[str, Any] | None:
+        found = [look(meta, self.topology, condition) for condition in self.conditions]
+        for one in found:
+            if one.aborted:
+                return {"status": "aborted", "barrier_id": one.barrier_id}
+        if all(one.waits_for is None for one in found):
+            return {"status": "reached"}
+        waits_for = "; ".join(one.waits_for for one in found if one.waits_for)
+        if waits_for != self._said:  # once per change, not once per look
+            self._said = waits_for
+            self.log.info("Waiting for %s", waits_for)
+        return None
+
+    async def on_kill(self) -> None:
+        if self.attempt_id is None:
+            return
+        meta = await BarrierHook(self.barrier_conn_id).aget_meta_service()
+        await asyncio.to_thread(
+            meta.abort_attempt, self.attempt_id, "the deferred task was cleared or marked by a person", "triggerer"
+        )
+
+
+class OpeningTrigger(_PollingTrigger):
+    """Fires when fewer than ``max_open`` barriers are open, but not before ``not_before`` (UTC)."""
+
+    def __init__(
+        self,
+        *,
+        topology: str,
+        barrier_conn_id: str,
+        max_open: int,
+        not_before: datetime | str,
+        poll_interval: float = 5.0,
+        patience: float = 300.0,
+    ) -> None:
+        super().__init__(
+            topology=topology, barrier_conn_id=barrier_conn_id, poll_interval=poll_interval, patience=patience
+        )
+        self.max_open = max_open
+        self.not_before = datetime.fromisoformat(not_before) if isinstance(not_before, str) else not_before
+
+    def serialize(self) -> tuple[str, dict[str, Any]]:
+        return f"{type(self).__module__}.{type(self).__qualname__}", {
+            **self._arguments(),
+            "max_open": self.max_open,
+            "not_before": self.not_before.isoformat(),
+        }
+
+    def _look(self, meta: MetaService) -> dict[str, Any] | None:
+        if datetime.now(timezone.utc) < self.not_before:
+            return None
+        if len(meta.open_barriers(self.topology)) >= self.max_open:
+            return None
+        return {"status": "reached"}
