@@ -1,0 +1,146 @@
+"""An Iceberg table's own metadata, read through Spark: snapshots with their parents, schemas with their field ids.
+
+Spark SQL shows no field ids, and without them a renamed column cannot be told from another one.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from airflow_barrier.protocol.errors import InexactChangesError, MissingTableError, SnapshotMissingError
+from airflow_barrier.spark.identifiers import quoted
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, DataFrameReader, SparkSession
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """One snapshot. ``delete_files`` is None where the writer did not count them."""
+
+    id: int
+    parent: int | None
+    operation: str | None
+    schema_id: int | None
+    delete_files: int | None
+
+    @property
+    def keeps_rows(self) -> bool:
+        """A compaction: other files, the same rows."""
+        return self.operation == "replace"
+
+    @property
+    def only_appends(self) -> bool:
+        return self.operation == "append"
+
+
+class IcebergTable:
+    """``name`` as Spark SQL takes it, quoted or not; read once, so that all questions are about one state of it."""
+
+    def __init__(self, spark: SparkSession, name: str) -> None:
+        self.spark = spark
+        self.name = name
+        self.parts = _parts(name)
+        self._metadata = _metadata(spark, name, self.part("metadata_log_entries"))
+        self._snapshots = {snapshot.id: snapshot for snapshot in map(_snapshot, self._metadata.get("snapshots", ()))}
+
+    def part(self, name: str) -> str:
+        """The quoted name of a metadata table of this table."""
+        return quoted(*self.parts, name)
+
+    def read_at(self, snapshot: Snapshot) -> DataFrame:
+        """All rows as of ``snapshot``, in its schema."""
+        return self.spark.sql(f"SELECT * FROM {quoted(*self.parts)} VERSION AS OF {snapshot.id:d}")
+
+    def snapshot(self, snapshot_id: int) -> Snapshot:
+        """Raises :class:`SnapshotMissingError`."""
+        if snapshot_id not in self._snapshots:
+            raise SnapshotMissingError(
+                f"{self.name}: expected snapshot {snapshot_id}, found only {len(self._snapshots)} others: it was "
+                "expired or never was in this table; hold snapshots that are still needed by a branch or a tag"
+            )
+        return self._snapshots[snapshot_id]
+
+    def chain(self, start: Snapshot | None, end: Snapshot) -> list[Snapshot] | None:
+        """The snapshots after ``start`` (None: from the first one) up to and including ``end``, oldest first.
+
+        None if that is not known: ``end`` does not descend from ``start``, or a snapshot between them was expired.
+        """
+        chain: list[Snapshot] = []
+        at: Snapshot | None = end
+        while at is not None and at != start:
+            chain.append(at)
+            if at.parent is not None and at.parent not in self._snapshots:
+                return None
+            at = None if at.parent is None else self._snapshots[at.parent]
+        return chain[::-1] if at == start else None
+
+    def fields(self, snapshot: Snapshot | None) -> list[dict[str, Any]]:
+        """The columns as of ``snapshot`` (None: now), as Iceberg writes them down."""
+        schema_id = None if snapshot is None else snapshot.schema_id
+        if schema_id is None:
+            schema_id = self._metadata.get("current-schema-id", 0)
+        schemas = self._metadata.get("schemas") or [self._metadata["schema"]]
+        fields: list[dict[str, Any]] = next(s["fields"] for s in schemas if s.get("schema-id", 0) == schema_id)
+        return fields
+
+
+def _parts(name: str) -> list[str]:
+    """``lake.db.t`` or ```lake`.`db`.`t``` to its parts."""
+    return [
+        part[1:-1].replace("``", "`") if part.startswith("`") else part
+        for part in re.findall(r"`(?:[^`]|``)+`|[^.`]+", name)
+    ]
+
+
+def _snapshot(data: dict[str, Any]) -> Snapshot:
+    summary = data.get("summary", {})
+    counted = summary.get("total-delete-files")
+    return Snapshot(
+        id=data["snapshot-id"],
+        parent=data.get("parent-snapshot-id"),
+        operation=summary.get("operation"),
+        schema_id=data.get("schema-id"),
+        delete_files=None if counted is None else int(counted),
+    )
+
+
+def _metadata(spark: SparkSession, name: str, log: str) -> dict[str, Any]:
+    from pyspark.errors import AnalysisException, PySparkException
+
+    try:
+        location = spark.sql(f"SELECT file FROM {log}").collect()[-1][0]  # oldest first
+    except AnalysisException as error:
+        if error.getCondition() == "TABLE_OR_VIEW_NOT_FOUND":
+            raise MissingTableError(
+                f"{name}: expected an Iceberg table, found none of that name in Spark's catalog; check its name and "
+                "the conf spark.sql.catalog.*"
+            ) from error
+        raise
+    try:
+        content = by_path(spark, "binaryFile").load([location]).select("content").collect()[0][0]
+    except PySparkException as error:
+        if "No FileSystem for scheme" not in str(error):
+            raise
+        raise InexactChangesError(
+            f"{name}: expected to read the table's files by path, found that Spark has no Hadoop file system for "
+            f"{location}; changes need one (for object stores: the hadoop-aws, -azure or -gcp jar and its settings)"
+        ) from error
+    data = bytes(content)
+    metadata: dict[str, Any] = json.loads(gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data)
+    return metadata
+
+
+def by_path(spark: SparkSession, format_name: str) -> DataFrameReader:
+    """A reader of exactly the files it is given: none skipped, no pattern in their names, no columns from folders."""
+    return (
+        spark.read.format(format_name)
+        .option("__globPaths__", "false")
+        .option("recursiveFileLookup", "true")
+        .option("ignoreMissingFiles", "false")
+        .option("ignoreCorruptFiles", "false")
+    )
