@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -32,7 +32,7 @@ _PLAIN = {"STRING", "BINARY", "BOOLEAN", "FLOAT", "DOUBLE", "DATE", "TIMESTAMP",
 
 @dataclass(frozen=True)
 class SparkType:
-    """A type: ``numbers`` are DECIMAL's precision and scale or a VARCHAR's length, ``parts`` what it is made of."""
+    """A type: ``numbers`` are DECIMAL's precision and scale, ``parts`` what it is made of."""
 
     name: str
     numbers: tuple[int, ...] = ()
@@ -40,7 +40,7 @@ class SparkType:
 
     def __str__(self) -> str:
         if self.name == "STRUCT":
-            return f"STRUCT<{', '.join(f'{part.name}: {part.type}' for part in self.parts)}>"
+            return f"STRUCT<{', '.join(f'{quoted(part.name)}: {part.type}' for part in self.parts)}>"
         if self.parts:
             return f"{self.name}<{', '.join(str(part.type) for part in self.parts)}>"
         return f"{self.name}({','.join(map(str, self.numbers))})" if self.numbers else self.name
@@ -69,6 +69,20 @@ def parse_ddl(ddl: str) -> tuple[Column, ...]:
             "name every column once"
         )
     return columns
+
+
+def ddl_of(columns: Iterable[Column]) -> str:
+    """The columns as Spark's DDL again, names quoted."""
+    return ", ".join(f"{quoted(column.name)} {column.type}" for column in columns)
+
+
+def quoted(name: str) -> str:
+    """A column's name in Spark's SQL.
+
+    >>> quoted("at `noon`")
+    '`at ``noon```'
+    """
+    return "`" + name.replace("`", "``") + "`"
 
 
 class _Parser:
@@ -127,8 +141,6 @@ class _Parser:
         if name == "DECIMAL":
             numbers = self._numbers()
             return SparkType(name, (*numbers, *(10, 0)[len(numbers) :]))
-        if name in ("VARCHAR", "CHAR"):
-            return SparkType(name, self._numbers())
         if name in ("ARRAY", "MAP", "STRUCT"):
             return SparkType(name, parts=self._parts(name))
         self._next -= 1
@@ -189,8 +201,7 @@ class _Parser:
 def fits(declared: SparkType, found: pa.DataType) -> bool:
     """Whether Spark reads a Parquet column of arrow type ``found`` as ``declared`` and every value stays what it is.
 
-    Narrower integers, floats and decimals fit wider ones. Unsigned integers and nanoseconds do not: Spark changes or
-    refuses them.
+    Narrower integers, floats and decimals fit wider ones. Nanoseconds do not: Spark refuses them.
     """
     import pyarrow.types as types
 
@@ -198,7 +209,8 @@ def fits(declared: SparkType, found: pa.DataType) -> bool:
         found = found.value_type
     name = declared.name
     if name in _INTEGERS:
-        return bool(types.is_signed_integer(found) and found.bit_width <= _INTEGERS[name])
+        width = _INTEGERS[name] - types.is_unsigned_integer(found)
+        return bool(types.is_integer(found) and found.bit_width <= width)
     if name == "DECIMAL":
         precision, scale = declared.numbers
         return bool(types.is_decimal(found) and found.scale == scale and found.precision <= precision)
@@ -216,9 +228,9 @@ def fits(declared: SparkType, found: pa.DataType) -> bool:
     return bool(
         {
             "STRING": lambda: types.is_string(found) or types.is_large_string(found),
-            "VARCHAR": lambda: types.is_string(found) or types.is_large_string(found),
-            "CHAR": lambda: types.is_string(found) or types.is_large_string(found),
-            "BINARY": lambda: types.is_binary(found) or types.is_large_binary(found),
+            "BINARY": lambda: (
+                types.is_binary(found) or types.is_large_binary(found) or types.is_fixed_size_binary(found)
+            ),
             "BOOLEAN": lambda: types.is_boolean(found),
             "FLOAT": lambda: types.is_float32(found),
             "DOUBLE": lambda: types.is_float32(found) or types.is_float64(found),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import posixpath
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -150,6 +151,8 @@ def mismatches(folder: Folder, files: Sequence[LandedFile], layout: Layout) -> d
     """What is wrong with which file."""
 
     def look(file: LandedFile) -> str | None:
+        if ":" in posixpath.basename(file.path):
+            return "expected a file name that Hadoop can read, found one with ':'"
         if file.size == 0:
             return "expected data, found a file of 0 bytes (still being written, or an upload that failed)"
         try:

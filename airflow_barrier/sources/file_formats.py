@@ -199,9 +199,18 @@ def _csv_texts(fs: Any, path: str, layout: Layout, column: str) -> Iterator[Any]
 def _json_texts(fs: Any, path: str, column: str) -> Iterator[Any]:
     import pyarrow as pa
 
-    records = _json_records(fs, path)
-    while batch := [record.get(column) for record in islice(records, _BATCH)]:
+    texts = (_json_text(record, column) for record in _json_records(fs, path))
+    while batch := list(islice(texts, _BATCH)):
         yield pa.array(batch, pa.string())
+
+
+def _json_text(record: Any, column: str) -> str | None:
+    if not isinstance(record, dict):
+        raise ValueError(f"expected an object on every line, found {type(record).__name__}")
+    text = record.get(column)
+    if text is not None and not isinstance(text, str):
+        raise ValueError(f"expected {column} as ISO 8601 text, found {text!r}")
+    return text
 
 
 def _moments(texts: Any) -> Any:

@@ -13,7 +13,8 @@ from airflow_barrier.protocol.errors import ConfigurationError, SourceDataError
 from airflow_barrier.protocol.records import Cut
 from airflow_barrier.protocol.topology import ExternalSource
 from airflow_barrier.sources import file_cuts
-from airflow_barrier.sources.ddl import Column, parse_ddl
+from airflow_barrier.sources.ddl import Column, ddl_of, parse_ddl, quoted
+from airflow_barrier.sources.decimals import exact, with_room
 from airflow_barrier.sources.file_cuts import EventTime, Reading
 from airflow_barrier.sources.file_formats import Layout
 from airflow_barrier.sources.listing import Folder, LandedFile, url_of
@@ -187,16 +188,19 @@ class Files:
         """
         frames = [self._read(spark, reading) for reading in self.readings(cut, after, until)]
         if not frames:
-            return spark.createDataFrame([], self.schema)
+            return spark.createDataFrame([], ddl_of(self._columns))
         return reduce(lambda one, other: one.unionByName(other), frames)
 
     def _read(self, spark: SparkSession, reading: Reading) -> DataFrame:
-        reader = spark.read.format(self.format).schema(self.schema).options(**_READ_OPTIONS)
+        columns = self._columns if self.format == "parquet" else with_room(self._columns)
+        reader = spark.read.format(self.format).schema(ddl_of(columns)).options(**_READ_OPTIONS)
         if self.format == "csv":
             reader = reader.options(**_CSV_READ_OPTIONS, **self.options)
         frame = reader.load([self._spark_path(path) for path in reading.files])
         condition = self._condition(reading)
-        return frame if condition is None else frame.where(condition)
+        if condition is not None:
+            frame = frame.where(condition)
+        return frame if columns == self._columns else frame.selectExpr(*exact(self.name, self._columns))
 
     def _spark_path(self, path: str) -> str:
         """The file as Hadoop names it; Spark would take special characters for a glob."""
@@ -205,9 +209,9 @@ class Files:
 
     def _condition(self, reading: Reading) -> str | None:
         """The reading's part of the event times, as SQL that means the same in every session time zone."""
-        if reading.until is None:
+        if reading.until is None or self.event_time is None:
             return None
-        column = "`" + (self.event_time or "").replace("`", "``") + "`"
+        column = quoted(self.event_time)
         upper = f"{column} <= {self._literal(reading.until)}"
         if reading.after is None:
             return f"{column} IS NULL OR {upper}"

@@ -31,9 +31,7 @@ def land(path: Path, content: str | bytes, modified: datetime = T0) -> Path:
     return touch(path, modified)
 
 
-def land_parquet(
-    path: Path, columns: dict[str, pa.Array | list[Any]], modified: datetime = T0, **options: Any
-) -> Path:
+def land_parquet(path: Path, columns: dict[str, pa.Array | list[Any]], modified: datetime = T0, **options: Any) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     pq.write_table(pa.table(columns), path, **options)
     return touch(path, modified)

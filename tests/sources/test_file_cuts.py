@@ -188,7 +188,9 @@ def test_a_cut_that_nobody_has_read_is_pinned_anew_after_files_were_mended(tmp_p
     land(tmp_path / "stray.csv", "", day(0.5))
     land(tmp_path / "good.csv", "1,1\n", day(0.5))
     cut = Cutter(source).cut(day(1))
-    with pytest.raises(SourceDataError, match=r"broken\.csv: expected 2 values a line, found 1 .*stray\.csv: .*0 bytes"):
+    with pytest.raises(
+        SourceDataError, match=r"broken\.csv: expected 2 values a line, found 1 .*stray\.csv: .*0 bytes"
+    ):
         source.check(cut)
     land(tmp_path / "broken.csv", "1,1\n", day(1.5))
     (tmp_path / "stray.csv").unlink()

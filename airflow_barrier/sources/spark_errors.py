@@ -1,0 +1,38 @@
+"""What Spark says about input that it cannot read, as an error that names the file and what to do.
+
+A frame is read long after the source made it, by the job's own action: so the driver that runs the job asks here.
+"""
+
+from __future__ import annotations
+
+import re
+from urllib.parse import unquote
+
+from airflow_barrier.protocol.errors import SourceDataError
+from airflow_barrier.sources.decimals import INEXACT
+
+_FILE = re.compile(r"\[FAILED_READ_FILE[.\w]*\] Encountered error while reading file (?P<file>\S+)\. (?P<what>[^\n]*)")
+_CAUSE = re.compile(r"Caused by: [\w.$]+: (?P<what>[^\n]+)")
+_INEXACT = re.compile(re.escape(INEXACT) + r"(?P<what>[^\n]+?)(?: SQLSTATE| \(|$)", re.MULTILINE)
+
+
+def source_error(error: BaseException) -> SourceDataError | None:
+    """The error, if it is about a file that a source reads; None if it is about something else."""
+    text = str(error)
+    inexact = _INEXACT.search(text)
+    if inexact is not None:
+        return SourceDataError(f"{inexact['what']}. {_REMEDY}")
+    unreadable = _FILE.search(text)
+    if unreadable is None:
+        return None
+    cause = _CAUSE.search(text)
+    what = (cause or unreadable)["what"].strip() or "an error without a reason"
+    return SourceDataError(
+        f"{unquote(unreadable['file'])}: expected records as declared, found: {what[:500]}. {_REMEDY}"
+    )
+
+
+_REMEDY = (
+    "Replace the file by a right one, abort the barrier and clear its start task, which cuts the epoch anew; or "
+    "correct the declaration"
+)
