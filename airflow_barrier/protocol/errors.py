@@ -105,6 +105,10 @@ class FencedAttemptError(Terminal):
     """The attempt was superseded or voided; nothing it does counts any more."""
 
 
+class AttemptTakenError(Retryable):
+    """Another process started the attempt between our look and our write: ask for one of our own."""
+
+
 class NotClosedError(Retryable):
     """The Spark work ended without a closing record: what it staged may be a half. A new attempt mends it."""
 

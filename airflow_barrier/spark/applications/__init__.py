@@ -1,0 +1,1 @@
+"""Files to give to spark-submit as the application."""

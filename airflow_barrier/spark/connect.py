@@ -1,0 +1,169 @@
+"""Handing work to a Spark Connect server: a session per attempt, which any process can stop."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import uuid
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from airflow_barrier.protocol.errors import ConfigurationError, SparkUnavailableError
+from airflow_barrier.protocol.names import Stamp
+from airflow_barrier.spark.driver import run_epoch
+from airflow_barrier.spark.job import Job
+from airflow_barrier.spark.spec import ClosingRecord, EpochSpec
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+log = logging.getLogger(__name__)
+
+#: Seconds to wait for a server to accept the connection.
+CONNECT_TIMEOUT = 30.0
+_USER = "airflow-barrier"
+_NAMESPACE = uuid.UUID("5e6f1c0a-3a0e-5b4f-9a53-0d7f3b6f2c11")
+# Calls that do no work on the server end in time even if it hangs; AnalyzePlan and ExecutePlan take what they take.
+_SERVICE_CONFIG = """{"methodConfig": [{"timeout": "30s", "name": [
+    {"service": "spark.connect.SparkConnectService", "method": "Config"},
+    {"service": "spark.connect.SparkConnectService", "method": "Interrupt"},
+    {"service": "spark.connect.SparkConnectService", "method": "ReleaseExecute"},
+    {"service": "spark.connect.SparkConnectService", "method": "ReleaseSession"}]}]}"""
+_CHANNEL_OPTIONS = [
+    ("grpc.service_config", _SERVICE_CONFIG),
+    # A host that vanished without a word is noticed; servers refuse pings more often than every five minutes.
+    ("grpc.keepalive_time_ms", 310_000),
+    ("grpc.keepalive_timeout_ms", 20_000),
+]
+
+
+def session_id_of(stamp: Stamp) -> str:
+    """The session that an attempt runs in. Derived, so that whoever knows the attempt can stop its work."""
+    return str(uuid.uuid5(_NAMESPACE, f"{stamp.incarnation}/{stamp.topology}/{stamp.attempt_id}"))
+
+
+def connect_session(url: str, session_id: str | None = None, timeout: float = CONNECT_TIMEOUT) -> SparkSession:
+    """A new session on the server at ``url`` (``sc://host:port/;token=…``), never a shared one.
+
+    A lost server is retried for half a minute, not for the client's own ten. Raises
+    :class:`~airflow_barrier.protocol.errors.SparkUnavailableError` if the server accepts no connection within
+    ``timeout`` seconds. Close it with :func:`stop_session`.
+    """
+    import grpc
+    from pyspark.errors import PySparkValueError
+    from pyspark.sql.connect.client import DefaultChannelBuilder
+    from pyspark.sql.connect.session import SparkSession
+
+    try:
+        builder = DefaultChannelBuilder(url, _CHANNEL_OPTIONS)
+    except PySparkValueError:
+        raise ConfigurationError(
+            "Spark Connect URL: expected sc://host:port/;key=value, found something else; correct the connection "
+            "(the URL is not shown, since it may hold a token)"
+        ) from None
+    if builder.userId is None:
+        builder.set(builder.PARAM_USER_ID, _USER)
+    if session_id is not None:
+        builder.set(builder.PARAM_SESSION_ID, session_id)
+    # pyspark's functions ask this variable which engine they build expressions for
+    os.environ["SPARK_CONNECT_MODE_ENABLED"] = "1"
+    session = SparkSession.builder.channelBuilder(builder).create()
+    _retry(session, 8)
+    try:
+        grpc.channel_ready_future(session.client._channel).result(timeout)
+    except grpc.FutureTimeoutError:
+        session.client.close()
+        raise SparkUnavailableError(
+            f"Spark Connect server {builder.endpoint}: expected a connection within {timeout:.0f} s, found none; is it "
+            "running, and reachable from the Airflow worker?"
+        ) from None
+    return session  # type: ignore[return-value]
+
+
+def stop_session(session: SparkSession) -> None:
+    """End a session and all its work on the server; does not wait long for a server that is gone."""
+    _retry(session, 2)
+    session.stop()
+
+
+class ConnectRun:
+    """One attempt's work on a Spark Connect server.
+
+        run = ConnectRun("sc://spark:15002", spec)
+        record = run.run(job)          # in the task
+        run.interrupt()                # in on_kill, or in any other process
+    """
+
+    def __init__(self, url: str, spec: EpochSpec) -> None:
+        self._url = url
+        self._spec = spec
+
+    def run(self, job: Job) -> ClosingRecord:
+        """Run ``job`` in a session of its own and return what it staged.
+
+        Raises :class:`~airflow_barrier.protocol.errors.SparkUnavailableError` (retryable) if the server goes away, and
+        what :func:`~airflow_barrier.spark.driver.run_epoch` raises.
+        """
+        session = connect_session(self._url, session_id_of(self._spec.stamp))
+        try:
+            with _lost_server_is_retryable(self._spec):
+                session.addTag(self._spec.branch)  # names the attempt in Spark's UI
+                return run_epoch(session, self._spec, job)
+        finally:
+            stop_session(session)
+
+    def interrupt(self) -> None:
+        """Stop the work on the server, wherever it was started; it cannot go on with another statement either."""
+        interrupt(self._url, self._spec.stamp)
+
+
+def interrupt(url: str, stamp: Stamp) -> None:
+    """Stop an attempt's work on the server and close its session for good. Nothing running is fine.
+
+    Uses a connection of its own, so that a signal handler may call it while the task waits for the same session.
+    Raises :class:`~airflow_barrier.protocol.errors.SparkUnavailableError` if the server cannot be reached.
+    """
+    session = connect_session(url, session_id_of(stamp))
+    try:
+        stopped = session.interruptAll()
+        log.info("interrupted %d operations of attempt %d of %s", len(stopped), stamp.attempt_id, stamp.topology)
+    finally:
+        stop_session(session)
+
+
+def _retry(session: Any, times: int) -> None:
+    from pyspark.sql.connect.client.retries import DefaultPolicy
+
+    session.client.set_retry_policies(
+        [DefaultPolicy(max_retries=times, max_backoff=8_000, max_server_retry_delay=8_000)]
+    )
+
+
+@contextlib.contextmanager
+def _lost_server_is_retryable(spec: EpochSpec) -> Iterator[None]:
+    try:
+        yield
+    except Exception as error:
+        if not _is_lost(error):
+            raise
+        raise SparkUnavailableError(
+            f"attempt {spec.attempt_id} of job {spec.job} at barrier {spec.barrier_id} of {spec.topology}: expected "
+            f"the Spark Connect server to answer, found {type(error).__name__}; it went away or was restarted: a "
+            "retry begins a new attempt"
+        ) from error
+
+
+def _is_lost(error: Exception) -> bool:
+    """Whether the server went away, or came back without our session."""
+    import grpc
+    from pyspark.errors import PySparkException
+    from pyspark.errors.exceptions.connect import SparkConnectGrpcException
+
+    gone = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED)
+    if isinstance(error, grpc.RpcError):
+        return error.code() in gone
+    if isinstance(error, SparkConnectGrpcException) and error.getGrpcStatusCode() in gone:
+        return True
+    condition = (error.getCondition() or "") if isinstance(error, PySparkException) else ""
+    return condition.startswith("INVALID_HANDLE") or condition in ("NO_ACTIVE_SESSION", "RESPONSE_ALREADY_RECEIVED")

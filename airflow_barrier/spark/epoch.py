@@ -1,0 +1,167 @@
+"""What a job sees of the epoch it processes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import TYPE_CHECKING, Literal
+
+from airflow_barrier.protocol.errors import UndeclaredTableError
+from airflow_barrier.spark.changes import appends, changes
+from airflow_barrier.spark.identifiers import table_name
+from airflow_barrier.spark.spec import EpochSpec
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+class Epoch:
+    """One epoch of one job: its input, pinned, and the names to write its output under.
+
+        @epoch_job
+        def amount(epoch):
+            delta = epoch.changes("shop.shopping").groupBy("userId").agg(F.sum(F.expr("amount * _weight")).alias("d"))
+            ...
+            delta.mergeInto(epoch.target("shop.user_amount"), ...).merge()
+
+    Tables are named ``namespace.table``, as in the job's declaration; a table that is not declared there raises
+    :class:`~airflow_barrier.protocol.errors.UndeclaredTableError`. Every read is pinned to a snapshot, so a replay
+    sees the same rows: take the time from :attr:`timestamp` and randomness from :attr:`seed`, never from
+    ``current_timestamp()`` or ``rand()``.
+    """
+
+    def __init__(self, spark: SparkSession, spec: EpochSpec) -> None:
+        self.spark = spark
+        self._spec = spec
+        self._unchanged: set[str] = set()
+
+    # --- which epoch ------------------------------------------------------------------------------
+
+    @property
+    def barrier_id(self) -> int:
+        """The barrier that ends this epoch."""
+        return self._spec.barrier_id
+
+    @property
+    def timestamp(self) -> datetime:
+        """The barrier's timestamp, in UTC: this epoch's "now"."""
+        return self._spec.timestamp
+
+    @property
+    def previous_timestamp(self) -> datetime | None:
+        """The timestamp of the barrier before, in UTC; None in the first epoch."""
+        return self._spec.previous_timestamp
+
+    @property
+    def seed(self) -> int:
+        """The same number in every attempt of this job at this barrier, for ``F.rand(epoch.seed)`` and the like."""
+        return self._spec.seed
+
+    # --- input ------------------------------------------------------------------------------------
+
+    def appends(self, table: str) -> DataFrame:
+        """The rows that this epoch added to ``table``.
+
+        Raises :class:`~airflow_barrier.protocol.errors.NotAppendOnlyError` if it also updated or deleted rows: use
+        :meth:`changes` then.
+        """
+        inputs, previous = self._source(table)
+        return appends(self.spark, self._name(table), previous, inputs)
+
+    def changes(self, table: str) -> DataFrame:
+        """What this epoch changed in ``table``: its rows with ``_change_type`` and ``_weight`` (+1 came, -1 went).
+
+        An updated row is there twice, so ``sum(x * _weight)`` takes back what no longer holds. Raises
+        :class:`~airflow_barrier.protocol.errors.InexactChangesError` where the changes cannot be told exactly.
+        """
+        inputs, previous = self._source(table)
+        return changes(self.spark, self._name(table), previous, inputs)
+
+    def read(self, table: str) -> DataFrame:
+        """``table`` as of this barrier. Of the job's own sink: what this attempt has staged so far."""
+        if table in self._spec.bases:
+            return self.spark.table(self.target(table))
+        return self._at(table, self._source(table)[0])
+
+    def previous(self, table: str) -> DataFrame:
+        """``table`` as of the barrier before. Of the job's own sink: the state that this epoch builds on."""
+        if table in self._spec.bases:
+            return self._at(table, self._spec.bases[table])
+        return self._at(table, self._source(table)[1])
+
+    def delta_join(self, left: str, right: str, on: str | list[str], how: str = "inner") -> DataFrame:
+        """The changes of ``left JOIN right``, from the two tables' deltas and their shared previous state.
+
+        ``on``: names of columns that both have. The result carries ``_change_type`` and ``_weight`` like
+        :meth:`changes`.
+        """
+        from airflow_barrier.spark.delta_join import delta_join
+
+        return delta_join(
+            self.previous(left), self.changes(left), self.previous(right), self.changes(right), on=on, how=how
+        )
+
+    def source(self, name: str) -> DataFrame:
+        """The epoch's records of an external source: exactly those of the barrier's cut."""
+        from airflow_barrier.sources import source_of
+
+        spec = self._spec
+        if name not in spec.externals:
+            raise _undeclared(spec.job, "external source", name, "sources", spec.externals)
+        return source_of(spec.externals[name]).load(
+            self.spark, spec.cuts[name], spec.previous_timestamp, spec.timestamp, spec.catalog, _delta
+        )
+
+    # --- output -----------------------------------------------------------------------------------
+
+    def target(self, table: str) -> str:
+        """The quoted name to write ``table`` under: its attempt branch. For Spark's own writers and for SQL."""
+        self._check_sink(table)
+        return self._name(table, f"branch_{self._spec.branch}")
+
+    def unchanged(self, table: str) -> None:
+        """Say that this epoch adds nothing to sink ``table``. Absence of output is never taken as that."""
+        self._check_sink(table)
+        self._unchanged.add(table)
+
+    @property
+    def declared_unchanged(self) -> frozenset[str]:
+        """The sinks that the job called :meth:`unchanged`."""
+        return frozenset(self._unchanged)
+
+    # --- how --------------------------------------------------------------------------------------
+
+    def _name(self, table: str, *suffix: str) -> str:
+        return table_name(self._spec.catalog, table, *suffix)
+
+    def _at(self, table: str, snapshot_id: int | None) -> DataFrame:
+        if snapshot_id is None:  # it has no snapshot yet, but `main` may get one while we run
+            return self.spark.table(self._name(table)).limit(0)
+        return self.spark.read.option("versionAsOf", snapshot_id).table(self._name(table))
+
+    def _source(self, table: str) -> tuple[int | None, int | None]:
+        """The snapshots of a source table at this barrier and at the one before."""
+        if table not in self._spec.inputs:
+            raise _undeclared(self._spec.job, "table", table, "sources", self._spec.inputs)
+        return self._spec.inputs[table], self._spec.previous.get(table)
+
+    def _check_sink(self, table: str) -> None:
+        if table not in self._spec.bases:
+            raise _undeclared(self._spec.job, "table", table, "sinks", self._spec.bases)
+
+
+def _delta(
+    spark: SparkSession, table: str, start: int | None, end: int | None, mode: Literal["appends", "changes"]
+) -> DataFrame:
+    """What sources over tables are given, since they stand below this room."""
+    return (appends if mode == "appends" else changes)(spark, table, start, end)
+
+
+def _undeclared(job: str, what: str, name: str, role: str, declared: Mapping[str, object]) -> UndeclaredTableError:
+    line = f"sources=[..., {name!r}]" if role == "sources" else f"sinks=[..., {name!r}]"
+    if what == "external source":
+        line = f"sources=[..., Files(..., name={name!r})]"
+    return UndeclaredTableError(
+        f"job {job} uses {what} {name!r}, which is not among its {role}; declared: "
+        f"{', '.join(sorted(declared)) or 'none'}. Add {line} to its barrier.job(...)"
+    )

@@ -1,0 +1,196 @@
+"""Epoch jobs over several barriers on a real server: what they read, what they must say, what they may not do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F  # noqa: N812
+
+from airflow_barrier.protocol.errors import (
+    ChangedSinkError,
+    NotAppendOnlyError,
+    SilentSinkError,
+    StagedTableError,
+    UndeclaredTableError,
+)
+from airflow_barrier.protocol.records import StagedTable
+from airflow_barrier.spark.connect import connect_session, stop_session
+from airflow_barrier.spark.driver import run_epoch
+from airflow_barrier.spark.epoch import Epoch
+from airflow_barrier.spark.identifiers import table_name
+from airflow_barrier.spark.job import Job
+from airflow_barrier.spark.spec import ClosingRecord, EpochSpec
+from demo.local_spark import LocalConnectServer
+from tests.spark.jobs.amount import amount
+from tests.support.epochs import (
+    AMOUNT,
+    CATALOG,
+    SHOPPING,
+    Barriers,
+    recomputed_amount,
+    shop_for_a_day,
+    shopping_barriers,
+)
+
+
+@pytest.fixture
+def barriers(spark: SparkSession, tmp_path: Path) -> Barriers:
+    return shopping_barriers(spark, tmp_path)
+
+
+@pytest.fixture
+def session(spark_server: LocalConnectServer) -> Iterator[SparkSession]:
+    """A session as an attempt gets it."""
+    session = connect_session(spark_server.url)
+    yield session
+    stop_session(session)
+
+
+def run(session: SparkSession, barriers: Barriers, barrier: int, job: Job = amount) -> tuple[EpochSpec, ClosingRecord]:
+    spec = barriers.begin(barrier, sources=[SHOPPING], sinks=[AMOUNT])
+    return spec, run_epoch(session, spec, job)
+
+
+@pytest.mark.parametrize("mode", ["copy-on-write", "merge-on-read"])
+def test_sums_of_changes_equal_full_recomputation_after_every_barrier(
+    session: SparkSession, barriers: Barriers, mode: str
+) -> None:
+    barriers.create(
+        SHOPPING,
+        "id BIGINT, userId BIGINT, itemId BIGINT, amount DECIMAL(18, 2)",
+        {f"write.{what}.mode": mode for what in ("update", "delete", "merge")},
+    )
+    for barrier in (1, 2, 3):
+        shop_for_a_day(barriers, barrier)
+        barriers.publish(*run(session, barriers, barrier))
+        # a group whose last purchase was taken back stays in the sink, at nothing
+        assert [row for row in barriers.rows(AMOUNT) if row[2]] == recomputed_amount(barriers)
+
+
+def test_what_is_staged_bears_the_attempts_stamp_and_leaves_main_alone(
+    session: SparkSession, barriers: Barriers
+) -> None:
+    shop_for_a_day(barriers, 1)
+    spec, record = run(session, barriers, 1)
+    assert record.attempt_id == spec.attempt_id
+    assert record.staged == {AMOUNT: StagedTable(AMOUNT, record.staged[AMOUNT].snapshot_id)}
+    assert barriers.main(AMOUNT) is None
+    summary = barriers.spark.sql(
+        f"SELECT summary FROM {table_name(CATALOG, AMOUNT, 'snapshots')} "
+        f"WHERE snapshot_id = {record.staged[AMOUNT].snapshot_id}"
+    ).collect()[0][0]
+    assert spec.stamp.properties().items() <= summary.items()
+
+
+def test_appends_of_a_source_with_updates_fail_loudly(session: SparkSession, barriers: Barriers) -> None:
+    def summing_appends(epoch: Epoch) -> None:
+        epoch.appends(SHOPPING).groupBy("userId", "itemId").agg(F.sum("amount").alias("totalAmount")).writeTo(
+            epoch.target(AMOUNT)
+        ).append()
+
+    shop_for_a_day(barriers, 1)
+    barriers.publish(*run(session, barriers, 1, summing_appends))
+    assert barriers.rows(AMOUNT) == recomputed_amount(barriers)
+    shop_for_a_day(barriers, 2)
+    with pytest.raises(NotAppendOnlyError, match="shopping"):
+        run(session, barriers, 2, summing_appends)
+
+
+def test_reads_are_pinned_although_the_tables_move_on(session: SparkSession, barriers: Barriers) -> None:
+    seen: dict[str, int] = {}
+
+    def copying(epoch: Epoch) -> None:
+        seen.update(
+            read=epoch.read(SHOPPING).count(),
+            previous=epoch.previous(SHOPPING).count(),
+            appends=epoch.appends(SHOPPING).count(),
+            base=epoch.previous(AMOUNT).count(),
+            staged_before=epoch.read(AMOUNT).count(),
+        )
+        copy = epoch.read(SHOPPING).selectExpr("userId", "itemId", "amount AS totalAmount")
+        copy.writeTo(epoch.target(AMOUNT)).append()
+        seen.update(staged_after=epoch.read(AMOUNT).count(), base_after=epoch.previous(AMOUNT).count())
+
+    barriers.write(1, SHOPPING, "INSERT INTO {t} VALUES (1, 1, 1, 1.00)", "INSERT INTO {t} VALUES (2, 1, 1, 1.00)")
+    spec = barriers.begin(1, sources=[SHOPPING], sinks=[AMOUNT])
+    barriers.write(2, SHOPPING, "INSERT INTO {t} VALUES (3, 1, 1, 1.00)", "INSERT INTO {t} VALUES (4, 1, 1, 1.00)")
+    barriers.write(3, SHOPPING, "DELETE FROM {t} WHERE id < 4")
+    barriers.publish(spec, run_epoch(session, spec, copying))
+    assert seen == {
+        "read": 2, "previous": 0, "appends": 2, "base": 0, "staged_before": 0, "staged_after": 2, "base_after": 0,
+    }  # fmt: skip
+    run(session, barriers, 2, copying)
+    assert seen == {
+        "read": 4, "previous": 2, "appends": 2, "base": 2, "staged_before": 2, "staged_after": 6, "base_after": 2,
+    }  # fmt: skip
+
+
+def test_the_epochs_own_time_and_seed(session: SparkSession, barriers: Barriers) -> None:
+    spec = barriers.begin(1, sources=[SHOPPING], sinks=[AMOUNT])
+    epoch = Epoch(session, spec)
+    assert (epoch.barrier_id, epoch.timestamp, epoch.previous_timestamp, epoch.seed) == (1, spec.timestamp, None, 7)
+    assert epoch.changes(SHOPPING).collect() == []
+    assert "_weight" in epoch.changes(SHOPPING).columns
+
+
+def test_undeclared_tables_are_named_with_the_line_to_add(session: SparkSession, barriers: Barriers) -> None:
+    epoch = Epoch(session, barriers.begin(1, sources=[SHOPPING], sinks=[AMOUNT]))
+    for use in (epoch.read, epoch.previous, epoch.appends, epoch.changes):
+        with pytest.raises(UndeclaredTableError, match=r"job amount uses table 'shop\.products'.*sources=\[\.\.\., "):
+            use("shop.products")
+    for use in (epoch.target, epoch.unchanged):
+        with pytest.raises(UndeclaredTableError, match=r"declared: shop\.user_item_amount\. Add sinks=\[\.\.\., "):
+            use(SHOPPING)  # type: ignore[operator]
+    with pytest.raises(UndeclaredTableError, match="external source 'landing'"):
+        epoch.source("landing")
+
+
+def test_a_sink_without_output_is_never_taken_as_unchanged(session: SparkSession, barriers: Barriers) -> None:
+    with pytest.raises(SilentSinkError, match=r"epoch\.unchanged\('shop\.user_item_amount'\)"):
+        run(session, barriers, 1, lambda epoch: None)
+
+
+def test_an_unchanged_sink_keeps_its_base(session: SparkSession, barriers: Barriers) -> None:
+    shop_for_a_day(barriers, 1)
+    barriers.publish(*run(session, barriers, 1))
+    base = barriers.at[1][AMOUNT]
+    _, record = run(session, barriers, 2, lambda epoch: epoch.unchanged(AMOUNT))
+    assert record.staged == {AMOUNT: StagedTable(AMOUNT, base, unchanged=True)}
+
+
+def test_writing_to_a_sink_that_was_called_unchanged_fails(session: SparkSession, barriers: Barriers) -> None:
+    def both(epoch: Epoch) -> None:
+        epoch.unchanged(AMOUNT)
+        amount(epoch)
+
+    with pytest.raises(ChangedSinkError, match="do one or the other"):
+        run(session, barriers, 1, both)
+
+
+def test_an_attempt_does_not_run_on_top_of_its_own_half(session: SparkSession, barriers: Barriers) -> None:
+    """A cluster manager that starts a failed driver again would write everything twice."""
+
+    def dies_between_two_writes(epoch: Epoch) -> None:
+        amount(epoch)
+        raise RuntimeError("out of memory")
+
+    for barrier in (1, 2):
+        shop_for_a_day(barriers, barrier)
+        spec = barriers.begin(barrier, sources=[SHOPPING], sinks=[AMOUNT])
+        with pytest.raises(RuntimeError, match="out of memory"):
+            run_epoch(session, spec, dies_between_two_writes)
+        with pytest.raises(StagedTableError, match="an earlier run of this attempt wrote to it"):
+            run_epoch(session, spec, amount)
+        barriers.publish(*run(session, barriers, barrier))
+    assert [row for row in barriers.rows(AMOUNT) if row[2]] == recomputed_amount(barriers)
+
+
+def test_a_dropped_branch_is_an_error_that_a_new_attempt_mends(session: SparkSession, barriers: Barriers) -> None:
+    spec = barriers.begin(1, sources=[SHOPPING], sinks=[AMOUNT])
+    barriers.spark.sql(f"ALTER TABLE {table_name(CATALOG, AMOUNT)} DROP BRANCH {spec.branch}")
+    with pytest.raises(StagedTableError, match="found none") as caught:
+        run_epoch(session, spec, amount)
+    assert caught.value.retryable
