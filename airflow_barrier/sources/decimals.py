@@ -38,7 +38,7 @@ def _checked(source: str, column: Column) -> str:
     as_declared = f"try_cast({name} AS {column.type})"
     message = (
         f"concat({_text(f'{INEXACT}source {source}: expected {column.name} {column.type}, found ')}, "
-        f"CAST({name} AS STRING), ' in ', _metadata.file_path)"
+        f"TRIM(TRAILING '0' FROM CAST({name} AS STRING)), ' in ', _metadata.file_path)"
     )
     fits = f"{name} IS NULL OR {name} = {as_declared}"
     return f"CASE WHEN {fits} THEN {as_declared} ELSE raise_error({message}) END AS {name}"

@@ -11,9 +11,14 @@ from urllib.parse import unquote
 from airflow_barrier.protocol.errors import SourceDataError
 from airflow_barrier.sources.decimals import INEXACT
 
-_FILE = re.compile(r"\[FAILED_READ_FILE[.\w]*\] Encountered error while reading file (?P<file>\S+)\. (?P<what>[^\n]*)")
-_CAUSE = re.compile(r"Caused by: [\w.$]+: (?P<what>[^\n]+)")
-_INEXACT = re.compile(re.escape(INEXACT) + r"(?P<what>[^\n]+?)(?: SQLSTATE| \(|$)", re.MULTILINE)
+_FILE = re.compile(r"\[FAILED_READ_FILE[.\w]*\] Encountered error while reading file (?P<file>\S+)\. (?P<why>[^\n]*)")
+_NO_REASON = "SQLSTATE"  # stands where the reason would, if Spark gives none
+_CAUSE = re.compile(r"Caused by: [\w.$]+: (?P<why>[^\n]+)")
+_INEXACT = re.compile(re.escape(INEXACT) + r"(?P<what>[^\n]+) in (?P<file>\S+)")
+_REMEDY = (
+    "Replace the file by a right one, abort the barrier and clear its start task, which cuts the epoch anew; or "
+    "correct the declaration"
+)
 
 
 def source_error(error: BaseException) -> SourceDataError | None:
@@ -21,18 +26,14 @@ def source_error(error: BaseException) -> SourceDataError | None:
     text = str(error)
     inexact = _INEXACT.search(text)
     if inexact is not None:
-        return SourceDataError(f"{inexact['what']}. {_REMEDY}")
+        return SourceDataError(f"{unquote(inexact['file'])}: {inexact['what']}. {_REMEDY}")
     unreadable = _FILE.search(text)
     if unreadable is None:
         return None
+    why = unreadable["why"].strip()
     cause = _CAUSE.search(text)
-    what = (cause or unreadable)["what"].strip() or "an error without a reason"
+    if why.startswith(_NO_REASON) and cause is not None:
+        why = cause["why"].strip()
     return SourceDataError(
-        f"{unquote(unreadable['file'])}: expected records as declared, found: {what[:500]}. {_REMEDY}"
+        f"{unquote(unreadable['file'])}: expected records as declared, found: {why[:500]}. {_REMEDY}"
     )
-
-
-_REMEDY = (
-    "Replace the file by a right one, abort the barrier and clear its start task, which cuts the epoch anew; or "
-    "correct the declaration"
-)
