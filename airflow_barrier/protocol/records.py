@@ -135,3 +135,34 @@ class Attempt:
     @property
     def branch(self) -> str:
         return self.stamp.branch
+
+
+@dataclass(frozen=True)
+class Reached:
+    """Whether tables have got to a state at a barrier; ``missing`` are those that have not. For sensors."""
+
+    done: bool
+    missing: tuple[str, ...]
+    aborted: bool
+    barrier_state: BarrierState
+
+
+@dataclass(frozen=True)
+class AuditEntry:
+    """One change: of what (``kind`` and ``subject``), from which state to which, by whom, when (UTC).
+
+    ``kind`` is topology, barrier, table or attempt; ``subject`` its name or number.
+    """
+
+    audit_id: int
+    at: datetime
+    topology: str
+    revision: int
+    barrier_id: int | None
+    kind: str
+    subject: str
+    event: str
+    before: str | None
+    after: str | None
+    actor: str
+    detail: Mapping[str, Any]

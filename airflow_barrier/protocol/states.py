@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import Enum
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from airflow_barrier.protocol.errors import IllegalTransitionError
 
@@ -40,9 +41,7 @@ class AttemptState(str, Enum):
 
 
 #: States in which an attempt still may report something.
-LIVE_ATTEMPTS = frozenset(
-    {AttemptState.REQUESTED, AttemptState.RUNNING, AttemptState.CLOSED, AttemptState.PROCESSED}
-)
+LIVE_ATTEMPTS = frozenset({AttemptState.REQUESTED, AttemptState.RUNNING, AttemptState.CLOSED, AttemptState.PROCESSED})
 #: Barriers that still may take reports.
 STAGING_BARRIERS = frozenset({BarrierState.OPEN, BarrierState.PRECOMMIT})
 #: Barriers that count against `max_open_barriers`.
@@ -82,23 +81,22 @@ ATTEMPT_TRANSITIONS: dict[AttemptState, frozenset[AttemptState]] = {
 
 _S = TypeVar("_S", BarrierState, TableState, AttemptState)
 
+# By type first: members of two of these enums may be equal as text (PROCESSED of a table and of an attempt).
+_TRANSITIONS: dict[type[Enum], Mapping[Any, frozenset[Any]]] = {
+    BarrierState: BARRIER_TRANSITIONS,
+    TableState: TABLE_TRANSITIONS,
+    AttemptState: ATTEMPT_TRANSITIONS,
+}
+
 
 def check_transition(what: str, before: _S, after: _S) -> None:
     """Raise :class:`IllegalTransitionError` unless ``before`` may be followed by ``after``.
 
     >>> check_transition("barrier 3 of shopping", BarrierState.OPEN, BarrierState.PRECOMMIT)
     """
-    allowed = _allowed(before)
+    allowed: frozenset[_S] = _TRANSITIONS[type(before)][before]
     if after not in allowed:
         names = ", ".join(sorted(state.value for state in allowed)) or "nothing (it is final)"
         raise IllegalTransitionError(
             f"{what} is {before.value} and cannot become {after.value}; what may follow {before.value}: {names}"
         )
-
-
-def _allowed(state: _S) -> frozenset[_S]:
-    if isinstance(state, BarrierState):
-        return BARRIER_TRANSITIONS[state]
-    if isinstance(state, TableState):
-        return TABLE_TRANSITIONS[state]
-    return ATTEMPT_TRANSITIONS[state]

@@ -119,9 +119,7 @@ class Topology:
     @cached_property
     def externals(self) -> tuple[ExternalSource, ...]:
         """Every external source once, in the order of their names."""
-        return tuple(
-            sorted({s.name: s for job in self.jobs for s in job.externals}.values(), key=lambda s: s.name)
-        )
+        return tuple(sorted({s.name: s for job in self.jobs for s in job.externals}.values(), key=lambda s: s.name))
 
     @cached_property
     def _writers(self) -> dict[str, Job]:

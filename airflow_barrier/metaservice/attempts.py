@@ -1,0 +1,346 @@
+"""The life of an attempt: requested, started with pinned inputs, closed, PROCESSED; or ended."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+
+from sqlalchemy import Connection, insert, select, update
+
+from airflow_barrier.metaservice import schema
+from airflow_barrier.metaservice.restage import restage
+from airflow_barrier.metaservice.rows import (
+    REVISION,
+    load_barrier,
+    load_topology,
+    lock_topology,
+    of_barrier,
+    progress,
+    progress_before,
+    raise_aborted,
+    to_attempt,
+)
+from airflow_barrier.metaservice.schema import DatabaseNow
+from airflow_barrier.metaservice.transitions import (
+    Event,
+    end_attempt,
+    move_attempt,
+    move_barrier,
+    move_tables,
+    record,
+)
+from airflow_barrier.protocol.errors import (
+    AlreadyCommittedError,
+    AttemptTakenError,
+    FencedAttemptError,
+    IllegalTransitionError,
+    SilentSinkError,
+    UndeclaredTableError,
+    UnknownBarrierError,
+)
+from airflow_barrier.protocol.records import Attempt, Barrier, Need, StagedTable, TableProgress
+from airflow_barrier.protocol.states import (
+    DECIDED_BARRIERS,
+    LIVE_ATTEMPTS,
+    AttemptState,
+    BarrierState,
+    TableState,
+)
+
+#: What a retry of the same task takes over instead of doing it again.
+_ADOPTED = frozenset({AttemptState.REQUESTED, AttemptState.CLOSED, AttemptState.PROCESSED})
+
+
+@dataclass(frozen=True)
+class Request:
+    """Who asks for an attempt of which job. A retry asks with the same ``generation``, a clear with another."""
+
+    topology: str
+    barrier_id: int
+    job: str
+    request_key: str
+    generation: str
+    actor: str
+
+
+def current_attempt(connection: Connection, topology: str, barrier_id: int, job: str) -> Attempt | None:
+    """The newest attempt of a job at a barrier, whatever became of it."""
+    table = schema.attempt
+    row = connection.execute(
+        select(table)
+        .where(of_barrier(table, topology, barrier_id), table.c.job == job)
+        .order_by(table.c.attempt_id.desc())
+        .limit(1)
+    ).one_or_none()
+    return None if row is None else to_attempt(row)
+
+
+def load_attempt(connection: Connection, attempt_id: int) -> Attempt:
+    row = connection.execute(select(schema.attempt).where(schema.attempt.c.attempt_id == attempt_id)).one_or_none()
+    if row is None:
+        raise UnknownBarrierError(
+            f"attempt {attempt_id}: expected one that was requested, found none; is this the MetaService that the "
+            "task requested it from?"
+        )
+    return to_attempt(row)
+
+
+def request_attempt(connection: Connection, request: Request) -> Attempt:
+    """Adopt what a retry may take over; otherwise a new attempt that fences the one before."""
+    lock_topology(connection, request.topology)
+    barrier = load_barrier(connection, request.topology, request.barrier_id)
+    if barrier.state is BarrierState.ABORTED:
+        raise_aborted(barrier)
+    # Refuses a job that is no member of this barrier, naming those that are.
+    load_topology(connection, barrier.topology, barrier.topology_version).job(request.job)
+    before = current_attempt(connection, request.topology, request.barrier_id, request.job)
+    if before is not None and before.generation == request.generation and before.state in _ADOPTED:
+        return before
+    if barrier.state in DECIDED_BARRIERS:
+        raise AlreadyCommittedError(
+            f"{barrier}: expected OPEN or PRECOMMIT to stage job {request.job} again, found {barrier.state.value}; "
+            "its tables stay as they are: correct them at a later barrier"
+        )
+    if before is not None and before.state in LIVE_ATTEMPTS:
+        if before.state is AttemptState.PROCESSED:
+            restage(connection, barrier, before, request.actor)
+        reason = f"superseded by {request.request_key}"
+        end_attempt(connection, before, AttemptState.FENCED, reason, Event("fenced", request.actor))
+    return _insert(connection, barrier, request)
+
+
+def _insert(connection: Connection, barrier: Barrier, request: Request) -> Attempt:
+    incarnation = connection.execute(select(schema.service.c.incarnation)).scalar_one()
+    row = connection.execute(
+        insert(schema.attempt)
+        .values(
+            topology=barrier.topology,
+            revision=REVISION,
+            barrier_id=barrier.barrier_id,
+            job=request.job,
+            state=AttemptState.REQUESTED.value,
+            request_key=request.request_key,
+            generation=request.generation,
+            incarnation=incarnation,
+            requested_at=DatabaseNow(),
+            waited_for=[],
+            inputs={},
+            previous={},
+            bases={},
+            staged={},
+        )
+        .returning(schema.attempt)
+    ).one()
+    attempt = to_attempt(row)
+    event = Event(
+        "requested",
+        request.actor,
+        {"job": request.job, "request_key": request.request_key, "generation": request.generation},
+    )
+    record(
+        connection,
+        event,
+        barrier.topology,
+        barrier.barrier_id,
+        "attempt",
+        [str(attempt.attempt_id)],
+        after=AttemptState.REQUESTED.value,
+    )
+    return attempt
+
+
+# --- starting -------------------------------------------------------------------------------------
+
+
+def still_waiting(connection: Connection, attempt_id: int) -> tuple[Need, ...]:
+    """What the attempt waits for, if that is nothing new: then a poll need not write. Empty: look closer."""
+    attempt = load_attempt(connection, attempt_id)
+    if attempt.state is not AttemptState.REQUESTED:
+        return ()
+    needs = _needs(attempt, *_surroundings(connection, attempt))
+    return needs if set(needs) <= set(attempt.waited_for) else ()
+
+
+def start_attempt(connection: Connection, attempt_id: int) -> Attempt | tuple[Need, ...]:
+    """REQUESTED -> RUNNING with pinned inputs; or what it waits for."""
+    attempt, _ = _reporting(connection, attempt_id)
+    if attempt.state is not AttemptState.REQUESTED:
+        raise AttemptTakenError(
+            f"{attempt}: expected REQUESTED, found {attempt.state.value}; another process started it: request an "
+            "attempt again"
+        )
+    job, here, before = _surroundings(connection, attempt)
+    needs = _needs(attempt, job, here, before)
+    if needs:
+        _wait(connection, attempt, needs)
+        return needs
+    sources, sinks = job
+    pinned = {
+        "inputs": {table: here[table].snapshot_id for table in sources},
+        "previous": {table: before[table].snapshot_id for table in sources},
+        "bases": {table: before[table].snapshot_id for table in sinks},
+    }
+    event = Event("started", attempt.request_key, pinned)
+    return move_attempt(connection, attempt, AttemptState.RUNNING, event, started_at=DatabaseNow(), **pinned)
+
+
+def _surroundings(
+    connection: Connection, attempt: Attempt
+) -> tuple[tuple[tuple[str, ...], tuple[str, ...]], dict[str, TableProgress], dict[str, TableProgress]]:
+    """The job's sources and sinks, and how tables stand at the attempt's barrier and just before it."""
+    barrier = load_barrier(connection, attempt.topology, attempt.barrier_id)
+    job = load_topology(connection, barrier.topology, barrier.topology_version).job(attempt.job)
+    here = progress(connection, barrier.topology, barrier.barrier_id)
+    return (job.sources, job.sinks), here, progress_before(connection, barrier)
+
+
+def _needs(
+    attempt: Attempt,
+    job: tuple[tuple[str, ...], tuple[str, ...]],
+    here: Mapping[str, TableProgress],
+    before: Mapping[str, TableProgress],
+) -> tuple[Need, ...]:
+    sources, sinks = job
+    wanted = [before[table] for table in dict.fromkeys((*sinks, *sources))] + [here[table] for table in sources]
+    return tuple(
+        # Only rows of the baseline have no job, and these are never PENDING.
+        Need(each.table, each.barrier_id, each.job or attempt.job)
+        for each in wanted
+        if each.state is TableState.PENDING
+    )
+
+
+def _wait(connection: Connection, attempt: Attempt, needs: tuple[Need, ...]) -> None:
+    waited = tuple(dict.fromkeys((*attempt.waited_for, *needs)))
+    table = schema.attempt
+    connection.execute(
+        update(table)
+        .where(table.c.attempt_id == attempt.attempt_id, table.c.state == AttemptState.REQUESTED.value)
+        .values(waited_for=[need.to_json() for need in waited])
+    )
+
+
+# --- reporting ------------------------------------------------------------------------------------
+
+
+def _reporting(connection: Connection, attempt_id: int) -> tuple[Attempt, Barrier]:
+    """The attempt, its topology locked; refused if it was superseded, whatever it wants to say."""
+    lock_topology(connection, load_attempt(connection, attempt_id).topology)
+    attempt = load_attempt(connection, attempt_id)
+    barrier = load_barrier(connection, attempt.topology, attempt.barrier_id)
+    if barrier.state is BarrierState.ABORTED:
+        raise_aborted(barrier)
+    if attempt.state not in LIVE_ATTEMPTS:
+        raise FencedAttemptError(
+            f"{attempt}: expected the current attempt, found one that is {attempt.state.value} ({attempt.reason}); "
+            "what it staged does not count: request a new attempt if the job still has to be done"
+        )
+    return attempt, barrier
+
+
+def rebase_attempt(connection: Connection, attempt_id: int, bases: Mapping[str, int | None]) -> Attempt:
+    """Other bases for a RUNNING attempt: somebody compacted its sinks, which keeps the rows."""
+    attempt, barrier = _reporting(connection, attempt_id)
+    if attempt.state is not AttemptState.RUNNING:
+        raise IllegalTransitionError(
+            f"{attempt}: expected RUNNING to build on other snapshots, found {attempt.state.value}; "
+            "request a new attempt"
+        )
+    _check_declared(attempt, bases)
+    table = schema.attempt
+    changed = {**attempt.bases, **bases}
+    connection.execute(
+        update(table)
+        .where(table.c.attempt_id == attempt_id, table.c.state == AttemptState.RUNNING.value)
+        .values(bases=changed)
+    )
+    event = Event("rebased", attempt.request_key, {"before": dict(attempt.bases), "after": changed})
+    record(
+        connection,
+        event,
+        barrier.topology,
+        barrier.barrier_id,
+        "attempt",
+        [str(attempt_id)],
+        attempt.state.value,
+        attempt.state.value,
+    )
+    return load_attempt(connection, attempt_id)
+
+
+def close_attempt(connection: Connection, attempt_id: int, staged: Mapping[str, StagedTable], actor: str) -> Attempt:
+    """RUNNING -> CLOSED with what was staged in each sink. The same again changes nothing."""
+    attempt, _ = _reporting(connection, attempt_id)
+    if attempt.staged and attempt.staged == dict(staged):
+        return attempt
+    _check_declared(attempt, staged)
+    silent = [
+        name
+        for name in sorted(attempt.bases)
+        if name not in staged or (staged[name].snapshot_id is None and not staged[name].unchanged)
+    ]
+    if attempt.state is AttemptState.RUNNING and silent:
+        raise SilentSinkError(
+            f"{attempt}: expected each sink staged or declared unchanged, found nothing said of {', '.join(silent)}; "
+            "write to it, or call epoch.unchanged"
+        )
+    said = {name: asdict(table) for name, table in staged.items()}
+    event = Event("closed", actor, {"staged": said})
+    return move_attempt(connection, attempt, AttemptState.CLOSED, event, closed_at=DatabaseNow(), staged=said)
+
+
+def _check_declared(attempt: Attempt, tables: Mapping[str, object]) -> None:
+    undeclared = sorted(set(tables) - set(attempt.bases))
+    if undeclared and attempt.bases:
+        raise UndeclaredTableError(
+            f"{attempt}: expected only its sinks {', '.join(sorted(attempt.bases))}, found {', '.join(undeclared)}; "
+            "declare it as a sink of the job, or do not write to it"
+        )
+
+
+def report_processed(connection: Connection, attempt_id: int, actor: str) -> Barrier:
+    """CLOSED -> PROCESSED, its tables too, and the barrier PRECOMMIT if they were the last. Again changes nothing."""
+    attempt, barrier = _reporting(connection, attempt_id)
+    if attempt.state is AttemptState.PROCESSED:
+        return barrier
+    event = Event("processed", actor, {"attempt_id": attempt_id})
+    move_attempt(connection, attempt, AttemptState.PROCESSED, event, processed_at=DatabaseNow())
+    before = progress_before(connection, barrier)
+    for name, staged in sorted(attempt.staged.items()):
+        if staged.unchanged:
+            origin = before[name]
+            carried = origin.barrier_id if origin.carried_from is None else origin.carried_from
+            snapshot = attempt.bases[name]
+        else:
+            carried, snapshot = None, staged.snapshot_id
+        move_tables(
+            connection,
+            barrier,
+            [name],
+            TableState.PENDING,
+            TableState.PROCESSED,
+            event,
+            snapshot_id=snapshot,
+            attempt_id=attempt_id,
+            carried_from=carried,
+            processed_at=DatabaseNow(),
+        )
+    # Its own tables decide. A table that an earlier barrier still lacks is not among them (its job has left), and
+    # the commit, which goes in order, waits for that one.
+    if all(
+        each.state is not TableState.PENDING
+        for each in progress(connection, barrier.topology, barrier.barrier_id).values()
+    ):
+        return move_barrier(
+            connection, barrier, BarrierState.PRECOMMIT, Event("precommit", actor), precommit_at=DatabaseNow()
+        )
+    return barrier
+
+
+def abort_attempt(connection: Connection, attempt_id: int, reason: str, actor: str) -> Attempt:
+    """Its task was killed or failed. What has ended, or is PROCESSED, stays as it is."""
+    lock_topology(connection, load_attempt(connection, attempt_id).topology)
+    attempt = load_attempt(connection, attempt_id)
+    if attempt.state not in LIVE_ATTEMPTS or attempt.state is AttemptState.PROCESSED:
+        return attempt
+    return end_attempt(connection, attempt, AttemptState.ABORTED, reason, Event("aborted", actor, {"reason": reason}))

@@ -1,0 +1,367 @@
+"""Opening and aborting barriers, and their cuts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timezone
+
+from sqlalchemy import Connection, delete, insert, select, update
+
+from airflow_barrier.metaservice import schema
+from airflow_barrier.metaservice.rows import (
+    REVISION,
+    attempts_of,
+    chunks,
+    head,
+    load_barrier,
+    load_topology,
+    lock_topology,
+    of_barrier,
+    of_topology,
+    progress,
+    to_barrier,
+    topology_version,
+    uncommitted,
+)
+from airflow_barrier.metaservice.schema import DatabaseNow
+from airflow_barrier.metaservice.topologies import staged_somewhere
+from airflow_barrier.metaservice.transitions import Event, end_attempt, move_barrier, record, unstage_tables
+from airflow_barrier.protocol.errors import (
+    AlreadyCommittedError,
+    BarrierOrderError,
+    ConfigurationError,
+    HeadMovedError,
+    SourceDataError,
+    TooManyOpenBarriersError,
+    TopologyError,
+)
+from airflow_barrier.protocol.records import Barrier, Cut
+from airflow_barrier.protocol.states import (
+    DECIDED_BARRIERS,
+    LIVE_ATTEMPTS,
+    AttemptState,
+    BarrierState,
+    TableState,
+)
+from airflow_barrier.protocol.topology import Topology
+
+#: The baseline is before every barrier.
+_BASELINE_TIME = datetime(1970, 1, 1, tzinfo=timezone.utc)
+
+
+@dataclass(frozen=True)
+class Opening:
+    """What a barrier is opened with: all of it was found out before, in a look that may be stale by now."""
+
+    topology: str
+    timestamp: datetime
+    cuts: Sequence[Cut]
+    predecessor: int
+    run_key: str
+    origin: str
+    max_open: int
+    baseline: Mapping[str, int | None]
+    actor: str
+
+
+def open_barrier(connection: Connection, opening: Opening) -> Barrier:
+    """The next barrier, if nothing has changed since the look."""
+    version = lock_topology(connection, opening.topology)
+    topology = load_topology(connection, opening.topology, version)
+    newest = head(connection, opening.topology)
+    _check_head(opening, newest)
+    _check_look(opening, topology, unjoined(connection, topology, newest))
+    _check_room(opening, uncommitted(connection, opening.topology))
+    if newest is None:
+        _open_baseline(connection, opening, version)
+    _join(connection, opening)
+    barrier_id = _next_id(connection, opening.topology)
+    _insert_barrier(connection, opening, barrier_id, BarrierState.OPEN, version)
+    connection.execute(
+        insert(schema.table_progress),
+        [
+            {
+                **_key(opening.topology, barrier_id),
+                "table_name": table,
+                "job": topology.writer(table).name,
+                "state": TableState.PENDING.value,
+            }
+            for table in topology.tables
+        ],
+    )
+    for cut in opening.cuts:
+        _insert_cut(connection, opening.topology, barrier_id, cut)
+    detail = {
+        "timestamp": opening.timestamp.isoformat(),
+        "origin": opening.origin,
+        "run_key": opening.run_key,
+        "predecessor": opening.predecessor,
+    }
+    event = Event("opened", opening.actor, detail)
+    record(connection, event, opening.topology, barrier_id, "barrier", [str(barrier_id)], after=BarrierState.OPEN.value)
+    return load_barrier(connection, opening.topology, barrier_id)
+
+
+def unjoined(connection: Connection, topology: Topology, newest: Barrier | None) -> tuple[str, ...]:
+    """Tables that the newest barrier does not have: they join with the next one, and need a baseline for it."""
+    joined = progress(connection, topology.name, newest.barrier_id) if newest is not None else {}
+    return tuple(table for table in topology.tables if table not in joined)
+
+
+def abort_barrier(connection: Connection, topology: str, barrier_id: int, reason: str, actor: str) -> list[Barrier]:
+    """Give up a barrier and every later one: they build on it."""
+    lock_topology(connection, topology)
+    barrier = load_barrier(connection, topology, barrier_id)
+    if barrier.state is BarrierState.ABORTED:
+        return []
+    if barrier.state in DECIDED_BARRIERS:
+        raise AlreadyCommittedError(
+            f"{barrier}: expected OPEN or PRECOMMIT, found {barrier.state.value}; the decision to commit is durable, "
+            "so it cannot be aborted any more: let it commit, then correct the data at a later barrier"
+        )
+    return [
+        _abort_one(
+            connection, each, reason if each.barrier_id == barrier_id else f"with barrier {barrier_id}: {reason}", actor
+        )
+        for each in uncommitted(connection, topology, first=barrier_id)
+    ]
+
+
+def _abort_one(connection: Connection, barrier: Barrier, reason: str, actor: str) -> Barrier:
+    event = Event("aborted", actor, {"reason": reason})
+    for attempt in attempts_of(connection, barrier.topology, barrier.barrier_id):
+        if attempt.state in LIVE_ATTEMPTS:
+            end_attempt(connection, attempt, AttemptState.VOIDED, f"its barrier was aborted: {reason}", event)
+    tables = progress(connection, barrier.topology, barrier.barrier_id).values()
+    staged = [each.table for each in tables if each.state is TableState.PROCESSED]
+    unstage_tables(connection, barrier, staged, event)
+    # Its items are free again: they join the next barrier's cut.
+    connection.execute(delete(schema.cut_item).where(of_barrier(schema.cut_item, barrier.topology, barrier.barrier_id)))
+    return move_barrier(
+        connection, barrier, BarrierState.ABORTED, event, aborted_at=DatabaseNow(), precommit_at=None, reason=reason
+    )
+
+
+# --- finding --------------------------------------------------------------------------------------
+
+
+def barrier_at(connection: Connection, topology: str, timestamp: datetime) -> Barrier | None:
+    """The barrier of a timestamp; an aborted one does not count."""
+    table = schema.barrier
+    row = connection.execute(
+        select(table).where(of_topology(table, topology), table.c.timestamp == timestamp, schema.NOT_ABORTED)
+    ).one_or_none()
+    return None if row is None else to_barrier(row)
+
+
+def barrier_of_run(connection: Connection, topology: str, run_key: str) -> Barrier | None:
+    """The newest barrier that a run opened."""
+    table = schema.barrier
+    row = connection.execute(
+        select(table)
+        .where(of_topology(table, topology), table.c.run_key == run_key)
+        .order_by(table.c.barrier_id.desc())
+        .limit(1)
+    ).one_or_none()
+    return None if row is None else to_barrier(row)
+
+
+def cuts(connection: Connection, topology: str, barrier_id: int) -> dict[str, Cut]:
+    """The cut of every source at a barrier. An aborted barrier's have lost their items to later barriers."""
+    load_barrier(connection, topology, barrier_id)
+    cut, cut_item = schema.cut, schema.cut_item
+    items: dict[str, list[str]] = {}
+    for row in connection.execute(
+        select(cut_item.c.source, cut_item.c.item)
+        .where(of_barrier(cut_item, topology, barrier_id))
+        .order_by(cut_item.c.source, cut_item.c.item)
+    ):
+        items.setdefault(row.source, []).append(row.item)
+    return {
+        row.source: Cut(row.source, row.start_position, row.end_position, tuple(items.get(row.source, ())))
+        for row in connection.execute(select(cut).where(of_barrier(cut, topology, barrier_id)).order_by(cut.c.source))
+    }
+
+
+def used_items(connection: Connection, topology: str, source: str, items: Sequence[str]) -> set[str]:
+    """Which of ``items`` are in the cut of a barrier that counts."""
+    cut_item = schema.cut_item
+    return {
+        item
+        for names in chunks(items)
+        for item in connection.execute(
+            select(cut_item.c.item).where(
+                of_topology(cut_item, topology), cut_item.c.source == source, cut_item.c.item.in_(names)
+            )
+        ).scalars()
+    }
+
+
+# --- the parts of opening -------------------------------------------------------------------------
+
+
+def _check_head(opening: Opening, newest: Barrier | None) -> None:
+    if opening.timestamp.tzinfo is None:
+        raise ConfigurationError(
+            f"barrier of {opening.topology}: expected a timestamp with a time zone, found {opening.timestamp}; "
+            "pass an aware datetime, best in UTC"
+        )
+    found = newest.barrier_id if newest is not None else 0
+    if found != opening.predecessor:
+        raise HeadMovedError(
+            f"topology {opening.topology}: expected barrier {opening.predecessor} to be the newest, found {found}; "
+            "another process opened or aborted a barrier meanwhile: look again"
+        )
+    if newest is not None and opening.timestamp <= newest.timestamp:
+        relation = "equals" if opening.timestamp == newest.timestamp else "is before"
+        raise BarrierOrderError(
+            f"topology {opening.topology}: expected a timestamp after {newest.timestamp.isoformat()} of barrier "
+            f"{newest.barrier_id} (opened by {newest.run_key}), found {opening.timestamp.isoformat()}, which "
+            f"{relation} it; open barriers in the order of time: check the clock, and that the start task depends on "
+            "past"
+        )
+
+
+def _check_look(opening: Opening, topology: Topology, joining: Sequence[str]) -> None:
+    if not topology.jobs:
+        raise TopologyError(
+            f"topology {topology.name}: expected jobs, found none; every DAG has left it: register one, or stop "
+            "opening barriers"
+        )
+    wanted = {source.name for source in topology.externals}
+    for what, expected, found in (
+        ("a cut of each source", wanted, {cut.source for cut in opening.cuts}),
+        ("the baseline of each table that joins", set(joining), set(opening.baseline)),
+    ):
+        if expected != found:
+            raise HeadMovedError(
+                f"topology {topology.name}: expected {what} ({', '.join(sorted(expected)) or 'none'}), found "
+                f"{', '.join(sorted(found)) or 'none'}; the topology changed meanwhile: look again"
+            )
+
+
+def _check_room(opening: Opening, in_flight: Sequence[Barrier]) -> None:
+    if len(in_flight) >= opening.max_open:
+        oldest = in_flight[0]
+        raise TooManyOpenBarriersError(
+            f"topology {opening.topology}: expected fewer than {opening.max_open} uncommitted barriers "
+            f"(max_open_barriers), found {len(in_flight)}; the oldest is {oldest}, {oldest.state.value}: wait until "
+            "it is committed, or abort it"
+        )
+
+
+def _open_baseline(connection: Connection, opening: Opening, version: int) -> None:
+    connection.execute(
+        insert(schema.barrier).values(
+            **_key(opening.topology, 0),
+            timestamp=_BASELINE_TIME,
+            state=BarrierState.COMMIT.value,
+            topology_version=version,
+            run_key="",
+            timestamp_origin="baseline",
+            opened_at=DatabaseNow(),
+            commit_at=DatabaseNow(),
+        )
+    )
+    record(
+        connection,
+        Event("baseline", opening.actor),
+        opening.topology,
+        0,
+        "barrier",
+        ["0"],
+        after=BarrierState.COMMIT.value,
+    )
+
+
+def _join(connection: Connection, opening: Opening) -> None:
+    """Write the baseline of the tables that join; one that was here before and comes back gets a new one."""
+    table = schema.table_progress
+    known = progress(connection, opening.topology, 0)
+    for name, snapshot in sorted(opening.baseline.items()):
+        if name in known:
+            if staged_somewhere(connection, opening.topology, name):
+                raise TooManyOpenBarriersError(
+                    f"topology {opening.topology}: table {name} left and comes back, while an uncommitted barrier "
+                    "still has to publish it; wait until that one is committed, or abort it"
+                )
+            connection.execute(
+                update(table)
+                .where(of_barrier(table, opening.topology, 0), table.c.table_name == name)
+                .values(snapshot_id=snapshot, written_at=DatabaseNow())
+            )
+        else:
+            connection.execute(
+                insert(table).values(
+                    **_key(opening.topology, 0),
+                    table_name=name,
+                    state=TableState.WRITTEN.value,
+                    snapshot_id=snapshot,
+                    written_at=DatabaseNow(),
+                )
+            )
+        record(
+            connection,
+            Event("joined", opening.actor, {"snapshot_id": snapshot}),
+            opening.topology,
+            0,
+            "table",
+            [name],
+            known[name].state.value if name in known else None,
+            TableState.WRITTEN.value,
+        )
+
+
+def _next_id(connection: Connection, topology: str) -> int:
+    table = schema.barrier
+    # Of aborted ones too: an id is never used again, since branches and stamps of the old one may still be about.
+    newest = connection.execute(
+        select(table.c.barrier_id).where(of_topology(table, topology)).order_by(table.c.barrier_id.desc()).limit(1)
+    ).scalar_one()
+    return int(newest) + 1
+
+
+def _insert_barrier(
+    connection: Connection, opening: Opening, barrier_id: int, state: BarrierState, version: int
+) -> None:
+    connection.execute(
+        insert(schema.barrier).values(
+            **_key(opening.topology, barrier_id),
+            timestamp=opening.timestamp,
+            state=state.value,
+            predecessor=opening.predecessor,
+            topology_version=version,
+            run_key=opening.run_key,
+            timestamp_origin=opening.origin,
+            opened_at=DatabaseNow(),
+        )
+    )
+
+
+def _insert_cut(connection: Connection, topology: str, barrier_id: int, cut: Cut) -> None:
+    used = used_items(connection, topology, cut.source, cut.items)
+    if used:
+        raise SourceDataError(
+            f"topology {topology}: source {cut.source}: expected items that no barrier has read, found {len(used)} "
+            f"that one has, such as {min(used)}; an item is read once: its adapter must leave out what is used"
+        )
+    key = _key(topology, barrier_id)
+    connection.execute(
+        insert(schema.cut).values(
+            **key,
+            source=cut.source,
+            start_position=dict(cut.start) if cut.start is not None else None,
+            end_position=dict(cut.end),
+        )
+    )
+    if cut.items:
+        connection.execute(insert(schema.cut_item), [{**key, "source": cut.source, "item": item} for item in cut.items])
+
+
+def _key(topology: str, barrier_id: int) -> dict[str, str | int]:
+    return {"topology": topology, "revision": REVISION, "barrier_id": barrier_id}
+
+
+def current_topology(connection: Connection, name: str) -> Topology:
+    return load_topology(connection, name, topology_version(connection, name))

@@ -1,0 +1,138 @@
+"""From PRECOMMIT to COMMIT: the durable decision, the publish that joins our transaction, and being blocked."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from sqlalchemy import Connection, update
+
+from airflow_barrier.metaservice import schema
+from airflow_barrier.metaservice.rows import (
+    load_barrier,
+    lock_topology,
+    of_barrier,
+    progress,
+    raise_aborted,
+    uncommitted,
+)
+from airflow_barrier.metaservice.schema import DatabaseNow
+from airflow_barrier.metaservice.transitions import Event, move_barrier, move_tables
+from airflow_barrier.protocol.errors import ConfigurationError, IllegalTransitionError, NotPrecommitError
+from airflow_barrier.protocol.records import Barrier
+from airflow_barrier.protocol.states import BarrierState, TableState
+
+_PUBLISHING = frozenset({BarrierState.COMMITTING, BarrierState.BLOCKED})
+
+
+def begin_commit(
+    connection: Connection, topology: str, barrier_id: int, expected: Mapping[str, int | None], actor: str
+) -> Barrier:
+    """PRECOMMIT -> COMMITTING, with the `main` that each table is expected to be at. Again changes nothing."""
+    lock_topology(connection, topology)
+    barrier = load_barrier(connection, topology, barrier_id)
+    if barrier.state in (BarrierState.COMMITTING, BarrierState.COMMIT):
+        return barrier
+    if barrier.state is BarrierState.ABORTED:
+        raise_aborted(barrier)
+    if barrier.state is BarrierState.BLOCKED:
+        _raise_blocked(barrier)
+    tables = progress(connection, topology, barrier_id)
+    if barrier.state is BarrierState.OPEN:
+        missing = [f"{each.table} (job {each.job})" for each in tables.values() if each.state is TableState.PENDING]
+        raise NotPrecommitError(
+            f"{barrier}: expected PRECOMMIT, found OPEN; not PROCESSED yet: {', '.join(missing)}; run or repair these "
+            "jobs, or abort the barrier"
+        )
+    _check_turn(connection, barrier)
+    if set(expected) != set(tables):
+        raise ConfigurationError(
+            f"{barrier}: expected the current snapshots of its tables {', '.join(tables)}, found those of "
+            f"{', '.join(sorted(expected)) or 'none'}; look at exactly these tables before the commit"
+        )
+    table = schema.table_progress
+    for name, snapshot in expected.items():
+        connection.execute(
+            update(table)
+            .where(of_barrier(table, topology, barrier_id), table.c.table_name == name)
+            .values(expected_snapshot=snapshot)
+        )
+    event = Event("committing", actor, {"expected": dict(expected)})
+    return move_barrier(connection, barrier, BarrierState.COMMITTING, event, committing_at=DatabaseNow())
+
+
+def _check_turn(connection: Connection, barrier: Barrier) -> None:
+    """Barriers commit in order, one at a time."""
+    if barrier.predecessor is not None:
+        before = load_barrier(connection, barrier.topology, barrier.predecessor)
+        if before.state is not BarrierState.COMMIT:
+            raise NotPrecommitError(
+                f"{barrier}: expected COMMIT of the barrier before it, found {before}, {before.state.value}; commit "
+                "that one first"
+            )
+    for other in uncommitted(connection, barrier.topology):
+        if other.state in _PUBLISHING:
+            raise NotPrecommitError(
+                f"{barrier}: expected nothing else to be published in {barrier.topology}, found {other}, "
+                f"{other.state.value}; finish that one first"
+            )
+
+
+def publishable(connection: Connection, topology: str, barrier_id: int) -> Barrier | None:
+    """The COMMITTING barrier, its topology locked; None if it is COMMIT already."""
+    lock_topology(connection, topology)
+    barrier = load_barrier(connection, topology, barrier_id)
+    if barrier.state is BarrierState.COMMIT:
+        return None
+    if barrier.state is BarrierState.ABORTED:
+        raise_aborted(barrier)
+    if barrier.state is BarrierState.BLOCKED:
+        _raise_blocked(barrier)
+    if barrier.state is not BarrierState.COMMITTING:
+        raise NotPrecommitError(
+            f"{barrier}: expected COMMITTING to publish it, found {barrier.state.value}; begin its commit first"
+        )
+    return barrier
+
+
+def finish_commit(connection: Connection, barrier: Barrier, actor: str) -> Barrier:
+    """All tables WRITTEN and the barrier COMMIT."""
+    tables = list(progress(connection, barrier.topology, barrier.barrier_id))
+    move_tables(
+        connection,
+        barrier,
+        tables,
+        TableState.PROCESSED,
+        TableState.WRITTEN,
+        Event("written", actor),
+        written_at=DatabaseNow(),
+    )
+    return move_barrier(connection, barrier, BarrierState.COMMIT, Event("commit", actor), commit_at=DatabaseNow())
+
+
+def block(connection: Connection, topology: str, barrier_id: int, reason: str, actor: str) -> Barrier:
+    """COMMITTING -> BLOCKED. Again changes nothing."""
+    lock_topology(connection, topology)
+    barrier = load_barrier(connection, topology, barrier_id)
+    if barrier.state is BarrierState.BLOCKED:
+        return barrier
+    return move_barrier(
+        connection, barrier, BarrierState.BLOCKED, Event("blocked", actor, {"reason": reason}), reason=reason
+    )
+
+
+def unblock(connection: Connection, topology: str, barrier_id: int, reason: str, actor: str) -> Barrier:
+    """BLOCKED -> COMMITTING. Again changes nothing."""
+    lock_topology(connection, topology)
+    barrier = load_barrier(connection, topology, barrier_id)
+    if barrier.state is BarrierState.COMMITTING:
+        return barrier
+    return move_barrier(
+        connection, barrier, BarrierState.COMMITTING, Event("unblocked", actor, {"reason": reason}), reason=None
+    )
+
+
+def _raise_blocked(barrier: Barrier) -> None:
+    raise IllegalTransitionError(
+        f"{barrier}: expected COMMITTING, found BLOCKED ({barrier.reason}); look at the table that moved, then "
+        "unblock the barrier"
+    )

@@ -1,0 +1,1 @@
+"""How a database gets the schema, one step a file in ``versions/``."""

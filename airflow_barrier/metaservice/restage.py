@@ -1,0 +1,51 @@
+"""Staging a job anew after its output was PROCESSED: everything that stands on it goes with it, in one transaction."""
+
+from __future__ import annotations
+
+from sqlalchemy import Connection
+
+from airflow_barrier.metaservice.rows import attempts_of, load_topology, progress, uncommitted
+from airflow_barrier.metaservice.transitions import Event, end_attempt, move_barrier, record, unstage_tables
+from airflow_barrier.protocol.records import Attempt, Barrier
+from airflow_barrier.protocol.restaging import Membership, consumers, voided
+from airflow_barrier.protocol.states import AttemptState, BarrierState, TableState
+
+
+def restage(connection: Connection, barrier: Barrier, attempt: Attempt, actor: str) -> None:
+    """Void what consumed ``attempt``, make the tables PENDING and the barriers OPEN again, and leave a note.
+
+    The attempt itself is the caller's to fence. Its barrier is not decided, so no later one is.
+    """
+    barriers = uncommitted(connection, barrier.topology, first=barrier.barrier_id)
+    members = [
+        Membership(each.barrier_id, each.predecessor, load_topology(connection, each.topology, each.topology_version))
+        for each in barriers
+    ]
+    stands_on = consumers(members, attempt.job)
+    gone = voided(
+        [each for later in barriers for each in attempts_of(connection, later.topology, later.barrier_id)], stands_on
+    )
+    event = Event(
+        "restaged",
+        actor,
+        {"job": attempt.job, "attempt_id": attempt.attempt_id, "voided": [each.attempt_id for each in gone]},
+    )
+    reason = f"job {attempt.job} is staged anew at barrier {barrier.barrier_id}, and this stands on its output"
+    for each in gone:
+        end_attempt(connection, each, AttemptState.VOIDED, reason, event)
+    ended = {attempt.attempt_id, *(each.attempt_id for each in gone)}
+    for later in barriers:
+        _reopen(connection, later, ended, event)
+    record(connection, event, barrier.topology, barrier.barrier_id, "topology", [barrier.topology])
+
+
+def _reopen(connection: Connection, barrier: Barrier, ended: set[int], event: Event) -> None:
+    """The tables that the ended attempts staged are PENDING again, and so the barrier is not PRECOMMIT any more."""
+    tables = [
+        each.table
+        for each in progress(connection, barrier.topology, barrier.barrier_id).values()
+        if each.state is TableState.PROCESSED and each.attempt_id in ended
+    ]
+    unstage_tables(connection, barrier, tables, event)
+    if tables and barrier.state is BarrierState.PRECOMMIT:
+        move_barrier(connection, barrier, BarrierState.OPEN, event, precommit_at=None)

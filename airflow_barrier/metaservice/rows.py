@@ -1,0 +1,235 @@
+"""Database rows as the protocol's values, and the questions that every part asks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, NoReturn
+
+from sqlalchemy import ColumnElement, Connection, Row, Table, and_, select
+
+from airflow_barrier.metaservice import schema
+from airflow_barrier.protocol.errors import BarrierAbortedError, UnknownBarrierError, UnknownTopologyError
+from airflow_barrier.protocol.records import Attempt, AuditEntry, Barrier, Need, StagedTable, TableProgress
+from airflow_barrier.protocol.states import AttemptState, BarrierState, TableState
+from airflow_barrier.protocol.topology import Topology
+
+#: The revision that every barrier belongs to until revisions are published.
+REVISION = 0
+#: How many names go into one IN (...): databases bound the parameters of a statement.
+_CHUNK = 5000
+
+
+def chunks(names: Sequence[str]) -> Iterator[Sequence[str]]:
+    """``names`` in parts that fit into one statement."""
+    for start in range(0, len(names), _CHUNK):
+        yield names[start : start + _CHUNK]
+
+
+def of_topology(table: Table, topology: str) -> ColumnElement[bool]:
+    """The condition: rows of a topology."""
+    return and_(table.c.topology == topology, table.c.revision == REVISION)
+
+
+def of_barrier(table: Table, topology: str, barrier_id: int) -> ColumnElement[bool]:
+    """The condition: rows of a barrier."""
+    return and_(of_topology(table, topology), table.c.barrier_id == barrier_id)
+
+
+# --- topologies -----------------------------------------------------------------------------------
+
+
+def lock_topology(connection: Connection, name: str) -> int:
+    """The current version, with the topology's row locked: from here to the end this is its only writer."""
+    return _version(connection, name, lock=True)
+
+
+def topology_version(connection: Connection, name: str) -> int:
+    return _version(connection, name, lock=False)
+
+
+def _version(connection: Connection, name: str, lock: bool) -> int:
+    query = select(schema.topology.c.version).where(schema.topology.c.name == name)
+    version = connection.execute(query.with_for_update() if lock else query).scalar_one_or_none()
+    if version is None:
+        known = connection.execute(select(schema.topology.c.name).order_by(schema.topology.c.name)).scalars()
+        raise UnknownTopologyError(
+            f"topology {name!r}: expected one that a DAG has registered, found only: {', '.join(known) or 'none'}; "
+            "correct the name, or run the DAG that declares it"
+        )
+    return int(version)
+
+
+def load_topology(connection: Connection, name: str, version: int) -> Topology:
+    table = schema.topology_version
+    definition = connection.execute(
+        select(table.c.definition).where(table.c.topology == name, table.c.version == version)
+    ).scalar_one_or_none()
+    if definition is None:
+        raise UnknownTopologyError(
+            f"topology {name}: expected version {version}, found versions up to {topology_version(connection, name)}; "
+            "ask for one of these"
+        )
+    return Topology.from_json(definition)
+
+
+# --- barriers -------------------------------------------------------------------------------------
+
+
+def to_barrier(row: Row[Any]) -> Barrier:
+    return Barrier(
+        topology=row.topology,
+        barrier_id=row.barrier_id,
+        revision=row.revision,
+        timestamp=row.timestamp,
+        state=BarrierState(row.state),
+        predecessor=row.predecessor,
+        topology_version=row.topology_version,
+        run_key=row.run_key,
+        timestamp_origin=row.timestamp_origin,
+        opened_at=row.opened_at,
+        precommit_at=row.precommit_at,
+        committing_at=row.committing_at,
+        commit_at=row.commit_at,
+        aborted_at=row.aborted_at,
+        reason=row.reason,
+    )
+
+
+def load_barrier(connection: Connection, topology: str, barrier_id: int) -> Barrier:
+    """Raises UnknownBarrierError (UnknownTopologyError if not even that is known)."""
+    row = connection.execute(
+        select(schema.barrier).where(of_barrier(schema.barrier, topology, barrier_id))
+    ).one_or_none()
+    if row is None:
+        topology_version(connection, topology)
+        newest = head(connection, topology)
+        found = f"found barriers up to {newest.barrier_id}" if newest else "none was opened yet"
+        raise UnknownBarrierError(
+            f"barrier {barrier_id} of {topology}: expected one that was opened, {found}; correct the number, or "
+            "wait until it is opened"
+        )
+    return to_barrier(row)
+
+
+def head(connection: Connection, topology: str) -> Barrier | None:
+    """The newest barrier that is not aborted. The next one builds on it."""
+    return newest(connection, topology, [state for state in BarrierState if state is not BarrierState.ABORTED])
+
+
+def newest(connection: Connection, topology: str, states: Iterable[BarrierState]) -> Barrier | None:
+    """The newest barrier in one of these states: walks back from the newest, past what is in flight."""
+    table = schema.barrier
+    row = connection.execute(
+        select(table)
+        .where(of_topology(table, topology), table.c.state.in_([state.value for state in states]))
+        .order_by(table.c.barrier_id.desc())
+        .limit(1)
+    ).one_or_none()
+    return None if row is None else to_barrier(row)
+
+
+def uncommitted(connection: Connection, topology: str, first: int = 0) -> list[Barrier]:
+    """The barriers in flight, from ``first`` on, in order."""
+    table = schema.barrier
+    rows = connection.execute(
+        select(table)
+        .where(of_topology(table, topology), schema.UNCOMMITTED, table.c.barrier_id >= first)
+        .order_by(table.c.barrier_id)
+    )
+    return [to_barrier(row) for row in rows]
+
+
+def raise_aborted(barrier: Barrier) -> NoReturn:
+    raise BarrierAbortedError(
+        f"{barrier} was aborted ({barrier.reason}); its epoch joins the next barrier's: there is nothing left to do "
+        "for it"
+    )
+
+
+# --- tables ---------------------------------------------------------------------------------------
+
+
+def to_progress(row: Row[Any]) -> TableProgress:
+    return TableProgress(
+        topology=row.topology,
+        barrier_id=row.barrier_id,
+        revision=row.revision,
+        table=row.table_name,
+        job=row.job,
+        state=TableState(row.state),
+        snapshot_id=row.snapshot_id,
+        attempt_id=row.attempt_id,
+        carried_from=row.carried_from,
+        expected_snapshot=row.expected_snapshot,
+        processed_at=row.processed_at,
+        written_at=row.written_at,
+    )
+
+
+def progress(connection: Connection, topology: str, barrier_id: int) -> dict[str, TableProgress]:
+    """Every table of a barrier, in the order of their names."""
+    table = schema.table_progress
+    rows = connection.execute(select(table).where(of_barrier(table, topology, barrier_id)).order_by(table.c.table_name))
+    return {row.table_name: to_progress(row) for row in rows}
+
+
+def progress_before(connection: Connection, barrier: Barrier) -> dict[str, TableProgress]:
+    """Where each table stands just before ``barrier``: at its predecessor or, if it joins here, in the baseline."""
+    if barrier.predecessor is None:
+        return {}
+    return {
+        **progress(connection, barrier.topology, 0),
+        **progress(connection, barrier.topology, barrier.predecessor),
+    }
+
+
+# --- attempts -------------------------------------------------------------------------------------
+
+
+def to_attempt(row: Row[Any]) -> Attempt:
+    return Attempt(
+        attempt_id=row.attempt_id,
+        topology=row.topology,
+        barrier_id=row.barrier_id,
+        revision=row.revision,
+        job=row.job,
+        state=AttemptState(row.state),
+        request_key=row.request_key,
+        generation=row.generation,
+        incarnation=row.incarnation,
+        requested_at=row.requested_at,
+        started_at=row.started_at,
+        closed_at=row.closed_at,
+        processed_at=row.processed_at,
+        ended_at=row.ended_at,
+        waited_for=tuple(Need(**need) for need in row.waited_for),
+        inputs=row.inputs,
+        previous=row.previous,
+        bases=row.bases,
+        staged={name: StagedTable(**staged) for name, staged in row.staged.items()},
+        reason=row.reason,
+    )
+
+
+def attempts_of(connection: Connection, topology: str, barrier_id: int) -> list[Attempt]:
+    """All attempts of a barrier, oldest first."""
+    table = schema.attempt
+    rows = connection.execute(select(table).where(of_barrier(table, topology, barrier_id)).order_by(table.c.attempt_id))
+    return [to_attempt(row) for row in rows]
+
+
+def to_audit(row: Row[Any]) -> AuditEntry:
+    return AuditEntry(
+        audit_id=row.audit_id,
+        at=row.at,
+        topology=row.topology,
+        revision=row.revision,
+        barrier_id=row.barrier_id,
+        kind=row.kind,
+        subject=row.subject,
+        event=row.event,
+        before=row.state_before,
+        after=row.state_after,
+        actor=row.actor,
+        detail=row.detail,
+    )

@@ -1,0 +1,320 @@
+"""The tables of the MetaService, as SQLAlchemy Core. How a database gets them stands in ``migrations/``.
+
+All names begin with ``barrier_``, because the embedded database also holds Iceberg's catalog tables. What a
+revision recomputes is keyed by it from the start; today every revision is 0.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime, timezone
+from typing import Any
+
+from sqlalchemy import (
+    JSON,
+    BigInteger,
+    Boolean,
+    Column,
+    ForeignKey,
+    ForeignKeyConstraint,
+    Index,
+    Integer,
+    MetaData,
+    Table,
+    Text,
+    TypeDecorator,
+    text,
+)
+from sqlalchemy.dialects.postgresql import TIMESTAMP
+from sqlalchemy.engine import Dialect
+from sqlalchemy.ext.compiler import compiles
+from sqlalchemy.sql.functions import FunctionElement
+
+
+class UtcTime(TypeDecorator[datetime]):
+    """An aware datetime in UTC. SQLite has no such type: there it is text of fixed form, which sorts as time does."""
+
+    impl = Text
+    cache_ok = True
+
+    def load_dialect_impl(self, dialect: Dialect) -> Any:
+        return dialect.type_descriptor(TIMESTAMP(timezone=True) if dialect.name == "postgresql" else Text())
+
+    def process_bind_param(self, value: datetime | None, dialect: Dialect) -> Any:
+        if value is None or dialect.name == "postgresql":
+            return value
+        return value.astimezone(timezone.utc).replace(tzinfo=None).isoformat(sep=" ", timespec="microseconds")
+
+    def process_result_value(self, value: Any, dialect: Dialect) -> datetime | None:
+        if value is None:
+            return None
+        if isinstance(value, datetime):
+            return value.astimezone(timezone.utc)
+        # The database's own clock writes milliseconds; Python 3.10 parses three or six digits, nothing between.
+        return datetime.fromisoformat(value).replace(tzinfo=timezone.utc)
+
+
+class DatabaseNow(FunctionElement[datetime]):
+    """The database's clock at this statement: workers' clocks disagree, and delays are differences of these times."""
+
+    type = UtcTime()
+    inherit_cache = True
+
+
+@compiles(DatabaseNow, "sqlite")
+def _sqlite_now(element: DatabaseNow, compiler: Any, **kw: Any) -> str:
+    return "strftime('%Y-%m-%d %H:%M:%f', 'now')"
+
+
+@compiles(DatabaseNow, "postgresql")
+def _postgresql_now(element: DatabaseNow, compiler: Any, **kw: Any) -> str:
+    return "clock_timestamp()"
+
+
+metadata = MetaData()
+
+# SQLite counts up only INTEGER keys by itself.
+_Id = BigInteger().with_variant(Integer(), "sqlite")
+# Written as SQL text, so that the planners see that a query asks for what these partial indexes hold.
+NOT_ABORTED = text("state <> 'ABORTED'")
+UNCOMMITTED = text("state IN ('OPEN', 'PRECOMMIT', 'COMMITTING', 'BLOCKED')")
+_PUBLISHING = text("state IN ('COMMITTING', 'BLOCKED')")
+_LIVE = text("state IN ('REQUESTED', 'RUNNING', 'CLOSED', 'PROCESSED')")
+
+
+def _json(name: str, nullable: bool = False) -> Column[Any]:
+    return Column(name, JSON(none_as_null=True), nullable=nullable)
+
+
+def _time(name: str, nullable: bool = True) -> Column[datetime]:
+    return Column(name, UtcTime, nullable=nullable)
+
+
+def _of_barrier() -> ForeignKeyConstraint:
+    key = ["topology", "revision", "barrier_id"]
+    return ForeignKeyConstraint(key, [f"barrier_barrier.{column}" for column in key])
+
+
+#: One row: which incarnation of the MetaService this is. It stands in the stamp of every staged snapshot.
+service = Table(
+    "barrier_service",
+    metadata,
+    Column("service_id", Integer, primary_key=True, autoincrement=False),
+    Column("incarnation", Text, nullable=False),
+    _time("created_at", nullable=False),
+)
+
+#: The row that every change of a topology's barriers locks first.
+topology = Table(
+    "barrier_topology",
+    metadata,
+    Column("name", Text, primary_key=True),
+    Column("version", Integer, nullable=False),
+    _time("created_at", nullable=False),
+)
+
+topology_version = Table(
+    "barrier_topology_version",
+    metadata,
+    Column("topology", Text, ForeignKey("barrier_topology.name"), primary_key=True),
+    Column("version", Integer, primary_key=True, autoincrement=False),
+    _json("definition"),
+    Column("digest", Text, nullable=False),
+    _time("created_at", nullable=False),
+)
+
+#: What one DAG declares; a topology is the union of its fragments.
+fragment = Table(
+    "barrier_fragment",
+    metadata,
+    Column("topology", Text, ForeignKey("barrier_topology.name"), primary_key=True),
+    Column("owner", Text, primary_key=True),
+    _json("jobs"),
+    _time("registered_at", nullable=False),
+)
+
+table_claim = Table(
+    "barrier_table_claim",
+    metadata,
+    Column("table_name", Text, primary_key=True),
+    Column("topology", Text, ForeignKey("barrier_topology.name"), nullable=False),
+)
+
+barrier = Table(
+    "barrier_barrier",
+    metadata,
+    Column("topology", Text, primary_key=True),
+    Column("revision", Integer, primary_key=True, autoincrement=False),
+    Column("barrier_id", BigInteger, primary_key=True, autoincrement=False),
+    _time("timestamp", nullable=False),
+    Column("state", Text, nullable=False),
+    Column("predecessor", BigInteger),
+    Column("topology_version", Integer, nullable=False),
+    Column("run_key", Text, nullable=False),
+    Column("timestamp_origin", Text, nullable=False),
+    _time("opened_at", nullable=False),
+    _time("precommit_at"),
+    _time("committing_at"),
+    _time("commit_at"),
+    _time("aborted_at"),
+    Column("reason", Text),
+    ForeignKeyConstraint(
+        ["topology", "topology_version"], ["barrier_topology_version.topology", "barrier_topology_version.version"]
+    ),
+    # Holds what is in flight only. An index over all states would tempt planners to sort the whole history by it.
+    Index(
+        "barrier_barrier_uncommitted",
+        "topology",
+        "revision",
+        "barrier_id",
+        sqlite_where=UNCOMMITTED,
+        postgresql_where=UNCOMMITTED,
+    ),
+    Index("barrier_barrier_by_run", "topology", "revision", "run_key", "barrier_id"),
+    # Two rules that hold whatever the code does: one barrier a timestamp, one publisher a topology.
+    Index(
+        "barrier_barrier_one_a_timestamp",
+        "topology",
+        "revision",
+        "timestamp",
+        unique=True,
+        sqlite_where=NOT_ABORTED,
+        postgresql_where=NOT_ABORTED,
+    ),
+    Index(
+        "barrier_barrier_one_publisher",
+        "topology",
+        unique=True,
+        sqlite_where=_PUBLISHING,
+        postgresql_where=_PUBLISHING,
+    ),
+)
+
+cut = Table(
+    "barrier_cut",
+    metadata,
+    Column("topology", Text, primary_key=True),
+    Column("revision", Integer, primary_key=True, autoincrement=False),
+    Column("barrier_id", BigInteger, primary_key=True, autoincrement=False),
+    Column("source", Text, primary_key=True),
+    _json("start_position", nullable=True),
+    _json("end_position"),
+    _of_barrier(),
+    Index("barrier_cut_by_source", "topology", "revision", "source", "barrier_id"),
+)
+
+#: Its key says that an item is in the cut of one barrier only; an abort deletes the rows, which frees the items.
+cut_item = Table(
+    "barrier_cut_item",
+    metadata,
+    Column("topology", Text, primary_key=True),
+    Column("revision", Integer, primary_key=True, autoincrement=False),
+    Column("source", Text, primary_key=True),
+    Column("item", Text, primary_key=True),
+    Column("barrier_id", BigInteger, nullable=False),
+    _of_barrier(),
+    Index("barrier_cut_item_by_barrier", "topology", "revision", "barrier_id"),
+)
+
+#: One row per table and barrier: the map that readers follow. Rows at barrier 0 are the baseline.
+table_progress = Table(
+    "barrier_table_progress",
+    metadata,
+    Column("topology", Text, primary_key=True),
+    Column("revision", Integer, primary_key=True, autoincrement=False),
+    Column("barrier_id", BigInteger, primary_key=True, autoincrement=False),
+    Column("table_name", Text, primary_key=True),
+    Column("job", Text),
+    Column("state", Text, nullable=False),
+    Column("snapshot_id", BigInteger),
+    Column("attempt_id", BigInteger),
+    Column("carried_from", BigInteger),
+    Column("expected_snapshot", BigInteger),
+    _time("processed_at"),
+    _time("written_at"),
+    _of_barrier(),
+)
+
+attempt = Table(
+    "barrier_attempt",
+    metadata,
+    Column("attempt_id", _Id, primary_key=True),
+    Column("topology", Text, nullable=False),
+    Column("revision", Integer, nullable=False),
+    Column("barrier_id", BigInteger, nullable=False),
+    Column("job", Text, nullable=False),
+    Column("state", Text, nullable=False),
+    Column("request_key", Text, nullable=False),
+    Column("generation", Text, nullable=False),
+    Column("incarnation", Text, nullable=False),
+    _time("requested_at", nullable=False),
+    _time("started_at"),
+    _time("closed_at"),
+    _time("processed_at"),
+    _time("ended_at"),
+    _json("waited_for"),
+    _json("inputs"),
+    _json("previous"),
+    _json("bases"),
+    _json("staged"),
+    Column("reason", Text),
+    _of_barrier(),
+    Index("barrier_attempt_by_job", "topology", "revision", "barrier_id", "job", "attempt_id"),
+    Index(
+        "barrier_attempt_one_live",
+        "topology",
+        "revision",
+        "barrier_id",
+        "job",
+        unique=True,
+        sqlite_where=_LIVE,
+        postgresql_where=_LIVE,
+    ),
+    # An attempt's number is its fencing token: it must not come back after a row was deleted.
+    sqlite_autoincrement=True,
+)
+
+audit = Table(
+    "barrier_audit",
+    metadata,
+    Column("audit_id", _Id, primary_key=True),
+    _time("at", nullable=False),
+    Column("topology", Text, nullable=False),
+    Column("revision", Integer, nullable=False),
+    Column("barrier_id", BigInteger),
+    Column("kind", Text, nullable=False),
+    Column("subject", Text, nullable=False),
+    Column("event", Text, nullable=False),
+    Column("state_before", Text),
+    Column("state_after", Text),
+    Column("actor", Text, nullable=False),
+    _json("detail"),
+    Index("barrier_audit_by_barrier", "topology", "barrier_id", "audit_id"),
+    Index("barrier_audit_by_topology", "topology", "audit_id"),
+    sqlite_autoincrement=True,
+)
+
+#: A reader's hold on a barrier. Nothing grants one yet.
+lease = Table(
+    "barrier_lease",
+    metadata,
+    Column("lease_id", _Id, primary_key=True),
+    Column("topology", Text, nullable=False),
+    Column("revision", Integer, nullable=False),
+    Column("barrier_id", BigInteger, nullable=False),
+    Column("holder", Text, nullable=False),
+    _time("granted_at", nullable=False),
+    _time("expires_at", nullable=False),
+    _of_barrier(),
+    Index("barrier_lease_by_barrier", "topology", "revision", "barrier_id"),
+    sqlite_autoincrement=True,
+)
+
+#: Recomputations of a range of barriers. Nothing starts one yet; what stands is revision 0 without a row.
+revision = Table(
+    "barrier_revision",
+    metadata,
+    Column("topology", Text, ForeignKey("barrier_topology.name"), primary_key=True),
+    Column("revision", Integer, primary_key=True, autoincrement=False),
+    Column("published", Boolean, nullable=False),
+    _time("created_at", nullable=False),
+)

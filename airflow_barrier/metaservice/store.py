@@ -1,0 +1,296 @@
+"""The MetaService: every step of the barrier protocol, durable, one transaction each.
+
+This class is the interface; what each step does stands in the modules beside it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import datetime
+from functools import cached_property
+
+from sqlalchemy import Connection, func, select
+
+from airflow_barrier.metaservice import attempts, barriers, commits, reading, rows, schema, topologies
+from airflow_barrier.metaservice.database import Database
+from airflow_barrier.metaservice.versions import EXPECTED
+from airflow_barrier.protocol.levels import Level, Resolution
+from airflow_barrier.protocol.records import (
+    Attempt,
+    AuditEntry,
+    Barrier,
+    Cut,
+    Need,
+    Reached,
+    StagedTable,
+    TableProgress,
+)
+from airflow_barrier.protocol.states import BarrierState, TableState
+from airflow_barrier.protocol.topology import Job, Topology
+
+
+class MetaService:
+    """The store behind a deployment, for any number of processes and threads.
+
+    ``url`` is an SQLAlchemy URL of an SQLite file (which is created and upgraded on first use) or of a PostgreSQL
+    database (which ``airflow-barrier db migrate`` creates and upgrades). ``create`` overrides who may do that.
+    Nothing connects before the first call.
+
+    All times are the database's, in UTC. ``actor`` is free text for the audit. Every method raises
+    :class:`~airflow_barrier.protocol.errors.StoreUnavailableError` (retryable) when the database does not answer,
+    :class:`~airflow_barrier.protocol.errors.SchemaVersionError` when it is of another version, and
+    UnknownTopologyError or UnknownBarrierError for what is not there.
+
+    >>> import tempfile
+    >>> meta = MetaService(f"sqlite:///{tempfile.mkdtemp()}/barrier.db")
+    >>> meta.register("shopping", "dag", [Job("load", "dag", sinks=("shop.a",))], actor="me")
+    1
+    """
+
+    def __init__(self, url: str, *, create: bool | None = None) -> None:
+        self._db = Database(url, create)
+
+    @property
+    def url(self) -> str:
+        """Where the database is, without password and options."""
+        return self._db.url
+
+    @cached_property
+    def incarnation(self) -> str:
+        """Made up when the database was created; it stands in the stamp of every staged snapshot."""
+        return str(self._db.read(lambda c: c.execute(select(schema.service.c.incarnation)).scalar_one()))
+
+    def check(self) -> str:
+        """One sentence about what is there; raises if it cannot be used."""
+        count = self._db.read(lambda c: c.execute(select(func.count()).select_from(schema.topology)).scalar_one())
+        return f"MetaService {self.url}: schema version {EXPECTED}, {count} topologies, incarnation {self.incarnation}."
+
+    def close(self) -> None:
+        """Close what connections are kept."""
+        self._db.close()
+
+    # --- topology ---------------------------------------------------------------------------------
+
+    def register(self, topology: str, owner_dag: str, jobs: Sequence[Job], actor: str) -> int:
+        """Replace what ``owner_dag`` declares; returns the topology's version, a new one if the union changed.
+
+        No jobs: the DAG leaves. Barriers that are open keep the version they were opened with. Raises a
+        :class:`~airflow_barrier.protocol.errors.TopologyError` of its own for each thing that is wrong with the
+        union of all DAGs' jobs, TableClaimedError for a table of another topology.
+        """
+        version = self._db.read(lambda c: topologies.registered_version(c, topology, owner_dag, jobs))
+        if version is not None:
+            return version
+        return self._db.write(lambda c: topologies.register(c, topology, owner_dag, jobs, actor))
+
+    def topology(self, name: str, version: int | None = None) -> Topology:
+        """The topology as of a version; None: the current one."""
+
+        def look(c: Connection) -> Topology:
+            return rows.load_topology(c, name, rows.topology_version(c, name) if version is None else version)
+
+        return self._db.read(look)
+
+    def topology_version(self, name: str) -> int:
+        """The current version, which the next barrier is opened with."""
+        return self._db.read(lambda c: rows.topology_version(c, name))
+
+    def topologies(self) -> list[str]:
+        """The names of all topologies, in order."""
+        names = select(schema.topology.c.name).order_by(schema.topology.c.name)
+        return self._db.read(lambda c: list(c.execute(names).scalars()))
+
+    # --- barriers ---------------------------------------------------------------------------------
+
+    def open_barrier(
+        self,
+        topology: str,
+        timestamp: datetime,
+        *,
+        cuts: Sequence[Cut],
+        predecessor: int,
+        run_key: str,
+        origin: str,
+        max_open: int,
+        baseline: Mapping[str, int | None],
+        actor: str,
+    ) -> Barrier:
+        """Open the next barrier at ``timestamp`` (aware), with the cut of every source and all tables PENDING.
+
+        ``predecessor`` is the head that cuts and baseline were found with (0 before the first open), ``baseline``
+        the `main` snapshot of each of :meth:`unjoined`. Raises HeadMovedError (look again) if head or topology
+        changed meanwhile, BarrierOrderError for a timestamp that is not after the head's,
+        TooManyOpenBarriersError when ``max_open`` are uncommitted, SourceDataError for an item that was read before.
+        """
+        opening = barriers.Opening(
+            topology, timestamp, tuple(cuts), predecessor, run_key, origin, max_open, dict(baseline), actor
+        )
+        return self._db.write(lambda c: barriers.open_barrier(c, opening))
+
+    def head(self, topology: str) -> Barrier | None:
+        """The newest barrier that is not aborted, the baseline (0) included; None before the first open."""
+        return self._db.read(lambda c: rows.head(c, topology))
+
+    def barrier(self, topology: str, barrier_id: int) -> Barrier:
+        """The barrier of that number, aborted or not."""
+        return self._db.read(lambda c: rows.load_barrier(c, topology, barrier_id))
+
+    def barrier_at(self, topology: str, timestamp: datetime) -> Barrier | None:
+        """The barrier of that timestamp that is not aborted."""
+        return self._db.read(lambda c: barriers.barrier_at(c, topology, timestamp))
+
+    def barrier_of_run(self, topology: str, run_key: str) -> Barrier | None:
+        """The newest barrier that this run opened, aborted or not."""
+        return self._db.read(lambda c: barriers.barrier_of_run(c, topology, run_key))
+
+    def open_barriers(self, topology: str) -> list[Barrier]:
+        """All that are neither committed nor aborted, in order."""
+        return self._db.read(lambda c: rows.uncommitted(c, topology))
+
+    def unjoined(self, topology: str) -> tuple[str, ...]:
+        """The tables that join with the next barrier, which needs their baseline: the head does not have them."""
+
+        def look(c: Connection) -> tuple[str, ...]:
+            return barriers.unjoined(c, barriers.current_topology(c, topology), rows.head(c, topology))
+
+        return self._db.read(look)
+
+    def cuts(self, topology: str, barrier_id: int) -> dict[str, Cut]:
+        """The cut of every source, by name. An aborted barrier's have no items any more."""
+        return self._db.read(lambda c: barriers.cuts(c, topology, barrier_id))
+
+    def used_items(self, topology: str, source: str, items: Sequence[str]) -> set[str]:
+        """Those of ``items`` that are in the cut of a barrier that is not aborted."""
+        return self._db.read(lambda c: barriers.used_items(c, topology, source, items))
+
+    def abort_barrier(self, topology: str, barrier_id: int, reason: str, actor: str) -> list[Barrier]:
+        """Give up a barrier and all later ones, with their attempts; returns them, [] if it was aborted before.
+
+        Raises AlreadyCommittedError from COMMITTING on.
+        """
+        return self._db.write(lambda c: barriers.abort_barrier(c, topology, barrier_id, reason, actor))
+
+    # --- attempts ---------------------------------------------------------------------------------
+
+    def request_attempt(
+        self, topology: str, barrier_id: int, job: str, *, request_key: str, generation: str, actor: str
+    ) -> Attempt:
+        """An attempt for this task: adopted from a try before it, or new.
+
+        Of the same ``generation`` (a retry), REQUESTED, CLOSED and PROCESSED attempts are adopted; a RUNNING one is
+        fenced and replaced. Another generation (a clear) stages anew: it fences the one before and, if that was
+        PROCESSED, voids every attempt that consumed its output, at this barrier and later; their tables are PENDING
+        and their barriers OPEN again. Raises AlreadyCommittedError from COMMITTING on, BarrierAbortedError.
+        """
+        request = attempts.Request(topology, barrier_id, job, request_key, generation, actor)
+        return self._db.write(lambda c: attempts.request_attempt(c, request))
+
+    def start_attempt(self, attempt_id: int) -> Attempt | tuple[Need, ...]:
+        """RUNNING, with inputs, previous and bases pinned; or what it waits for (which is kept in ``waited_for``).
+
+        Of several callers one starts it; the others get AttemptTakenError (request again, which fences). Raises
+        FencedAttemptError, BarrierAbortedError.
+        """
+        return self._db.read(lambda c: attempts.still_waiting(c, attempt_id)) or self._db.write(
+            lambda c: attempts.start_attempt(c, attempt_id)
+        )
+
+    def rebase_attempt(self, attempt_id: int, bases: Mapping[str, int | None]) -> Attempt:
+        """Other bases for sinks of a RUNNING attempt, after a compaction. Raises FencedAttemptError."""
+        return self._db.write(lambda c: attempts.rebase_attempt(c, attempt_id, bases))
+
+    def close_attempt(self, attempt_id: int, staged: Mapping[str, StagedTable], actor: str) -> Attempt:
+        """RUNNING -> CLOSED with what was staged in each of its sinks; the same again changes nothing.
+
+        Raises SilentSinkError, UndeclaredTableError, FencedAttemptError, BarrierAbortedError.
+        """
+        return self._db.write(lambda c: attempts.close_attempt(c, attempt_id, staged, actor))
+
+    def report_processed(self, attempt_id: int, actor: str) -> Barrier:
+        """CLOSED -> PROCESSED, its tables too; the barrier is PRECOMMIT if these were the last. Again changes nothing.
+
+        For callers that have checked the tables themselves. Raises FencedAttemptError, BarrierAbortedError.
+        """
+        return self._db.write(lambda c: attempts.report_processed(c, attempt_id, actor))
+
+    def abort_attempt(self, attempt_id: int, reason: str, actor: str) -> Attempt:
+        """The task was killed or failed. An attempt that has ended or is PROCESSED stays as it is."""
+        return self._db.write(lambda c: attempts.abort_attempt(c, attempt_id, reason, actor))
+
+    def attempt(self, attempt_id: int) -> Attempt:
+        """The attempt of that number. Raises UnknownBarrierError if there is none."""
+        return self._db.read(lambda c: attempts.load_attempt(c, attempt_id))
+
+    def attempts(self, topology: str, barrier_id: int) -> list[Attempt]:
+        """All attempts of a barrier, oldest first."""
+        return self._db.read(lambda c: rows.attempts_of(c, topology, barrier_id))
+
+    def current_attempt(self, topology: str, barrier_id: int, job: str) -> Attempt | None:
+        """The newest attempt of a job at a barrier, whatever became of it."""
+        return self._db.read(lambda c: attempts.current_attempt(c, topology, barrier_id, job))
+
+    # --- commit -----------------------------------------------------------------------------------
+
+    def begin_commit(self, topology: str, barrier_id: int, expected: Mapping[str, int | None], actor: str) -> Barrier:
+        """PRECOMMIT -> COMMITTING: from here on only forward. ``expected``: the `main` found in each of its tables.
+
+        COMMITTING or COMMIT already: nothing changes. Raises NotPrecommitError (also while the barrier before is not
+        COMMIT), BarrierAbortedError, IllegalTransitionError when BLOCKED.
+        """
+        return self._db.write(lambda c: commits.begin_commit(c, topology, barrier_id, expected, actor))
+
+    @contextmanager
+    def publishing(self, topology: str, barrier_id: int, actor: str) -> Iterator[Connection | None]:
+        """A write transaction for the swap of a COMMITTING barrier's tables: both are committed together, or neither.
+
+        At the end of the block all tables are WRITTEN and the barrier is COMMIT. Yields None, without a transaction,
+        if it is COMMIT already. Prepare files before: nobody else can write to the database during the block.
+
+            with meta.publishing("shopping", 3, actor="me") as connection:
+                if connection is not None:
+                    tables.publish(publications, connection)
+        """
+        self._db.open()
+        with self._db.transaction(write=True) as connection:
+            barrier = commits.publishable(connection, topology, barrier_id)
+            if barrier is not None:
+                yield connection
+                commits.finish_commit(connection, barrier, actor)
+                return
+        yield None
+
+    def block(self, topology: str, barrier_id: int, reason: str, actor: str) -> Barrier:
+        """COMMITTING -> BLOCKED: a table moved under us, readers stay at the barrier before."""
+        return self._db.write(lambda c: commits.block(c, topology, barrier_id, reason, actor))
+
+    def unblock(self, topology: str, barrier_id: int, reason: str, actor: str) -> Barrier:
+        """BLOCKED -> COMMITTING, on a person's decision."""
+        return self._db.write(lambda c: commits.unblock(c, topology, barrier_id, reason, actor))
+
+    # --- reading ----------------------------------------------------------------------------------
+
+    def progress(self, topology: str, barrier_id: int) -> list[TableProgress]:
+        """Every table of a barrier, in the order of their names."""
+        return self._db.read(lambda c: list(rows.progress(c, topology, barrier_id).values()))
+
+    def resolve(self, topology: str, level: Level, tables: Sequence[str] | None = None) -> Resolution:
+        """Which snapshot of each of ``tables`` (None: all of the barrier's) a reader at ``level`` gets.
+
+        Before any barrier is PRECOMMIT or COMMIT that is the baseline. Raises UnknownTableError for a table that the
+        barrier does not have, UnknownBarrierError before the first open.
+        """
+        return self._db.read(lambda c: reading.resolve(c, topology, level, tables))
+
+    def reached(
+        self, topology: str, barrier_id: int, tables: Sequence[str] | None, target: TableState | BarrierState
+    ) -> Reached:
+        """Whether ``tables`` (None: all) are PROCESSED or WRITTEN, or the barrier is PRECOMMIT or COMMIT; or beyond.
+
+        For sensors: two queries. Raises UnknownTableError.
+        """
+        return self._db.read(lambda c: reading.reached(c, topology, barrier_id, tables, target))
+
+    def audit(self, topology: str, barrier_id: int | None = None, limit: int = 100) -> list[AuditEntry]:
+        """The newest ``limit`` changes of a topology or of one barrier, in the order they happened."""
+        return self._db.read(lambda c: reading.audit(c, topology, barrier_id, limit))

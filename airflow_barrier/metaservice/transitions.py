@@ -1,0 +1,157 @@
+"""The only places that change a state: each a compare-and-set, each with its audit row in the same transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import Connection, insert, select, update
+
+from airflow_barrier.metaservice import schema
+from airflow_barrier.metaservice.rows import REVISION, chunks, load_barrier, of_barrier, to_attempt
+from airflow_barrier.metaservice.schema import DatabaseNow
+from airflow_barrier.protocol.errors import IllegalTransitionError
+from airflow_barrier.protocol.records import Attempt, Barrier
+from airflow_barrier.protocol.states import AttemptState, BarrierState, TableState, check_transition
+
+
+@dataclass(frozen=True)
+class Event:
+    """Why something changes, for the audit: what happened, who did it, and what else is worth knowing."""
+
+    name: str
+    actor: str
+    detail: Mapping[str, Any] | None = None
+
+
+def move_barrier(connection: Connection, barrier: Barrier, after: BarrierState, event: Event, **values: Any) -> Barrier:
+    """The barrier in its next state; ``values`` are further columns to set."""
+    check_transition(str(barrier), barrier.state, after)
+    table = schema.barrier
+    changed = connection.execute(
+        update(table)
+        .where(of_barrier(table, barrier.topology, barrier.barrier_id), table.c.state == barrier.state.value)
+        .values(state=after.value, **values)
+    ).rowcount
+    _check_count(str(barrier), barrier.state.value, changed, 1)
+    record(
+        connection,
+        event,
+        barrier.topology,
+        barrier.barrier_id,
+        "barrier",
+        [str(barrier.barrier_id)],
+        barrier.state.value,
+        after.value,
+    )
+    return load_barrier(connection, barrier.topology, barrier.barrier_id)
+
+
+def move_tables(
+    connection: Connection,
+    barrier: Barrier,
+    tables: Sequence[str],
+    before: TableState,
+    after: TableState,
+    event: Event,
+    **values: Any,
+) -> None:
+    """All of ``tables`` at a barrier from one state to the next."""
+    what = f"{barrier}: tables {', '.join(tables)}"
+    check_transition(what, before, after)
+    table = schema.table_progress
+    changed = sum(
+        connection.execute(
+            update(table)
+            .where(
+                of_barrier(table, barrier.topology, barrier.barrier_id),
+                table.c.table_name.in_(names),
+                table.c.state == before.value,
+            )
+            .values(state=after.value, **values)
+        ).rowcount
+        for names in chunks(tables)
+    )
+    _check_count(what, before.value, changed, len(tables))
+    record(connection, event, barrier.topology, barrier.barrier_id, "table", tables, before.value, after.value)
+
+
+def move_attempt(connection: Connection, attempt: Attempt, after: AttemptState, event: Event, **values: Any) -> Attempt:
+    """The attempt in its next state."""
+    check_transition(str(attempt), attempt.state, after)
+    table = schema.attempt
+    changed = connection.execute(
+        update(table)
+        .where(table.c.attempt_id == attempt.attempt_id, table.c.state == attempt.state.value)
+        .values(state=after.value, **values)
+    ).rowcount
+    _check_count(str(attempt), attempt.state.value, changed, 1)
+    record(
+        connection,
+        event,
+        attempt.topology,
+        attempt.barrier_id,
+        "attempt",
+        [str(attempt.attempt_id)],
+        attempt.state.value,
+        after.value,
+    )
+    return to_attempt(connection.execute(select(table).where(table.c.attempt_id == attempt.attempt_id)).one())
+
+
+def end_attempt(connection: Connection, attempt: Attempt, after: AttemptState, reason: str, event: Event) -> Attempt:
+    """FENCED, VOIDED or ABORTED, with the reason that its reports will be refused with."""
+    return move_attempt(connection, attempt, after, event, ended_at=DatabaseNow(), reason=reason)
+
+
+def unstage_tables(connection: Connection, barrier: Barrier, tables: Sequence[str], event: Event) -> None:
+    """PROCESSED tables PENDING again: what was staged for them no longer counts."""
+    move_tables(
+        connection,
+        barrier,
+        tables,
+        TableState.PROCESSED,
+        TableState.PENDING,
+        event,
+        snapshot_id=None,
+        attempt_id=None,
+        carried_from=None,
+        processed_at=None,
+    )
+
+
+def record(
+    connection: Connection,
+    event: Event,
+    topology: str,
+    barrier_id: int | None,
+    kind: str,
+    subjects: Sequence[str],
+    before: str | None = None,
+    after: str | None = None,
+) -> None:
+    """One audit row for each of ``subjects``."""
+    if not subjects:
+        return
+    common = {
+        "topology": topology,
+        "revision": REVISION,
+        "barrier_id": barrier_id,
+        "kind": kind,
+        "event": event.name,
+        "state_before": before,
+        "state_after": after,
+        "actor": event.actor,
+        "detail": dict(event.detail or {}),
+    }
+    connection.execute(
+        insert(schema.audit).values(at=DatabaseNow()), [{**common, "subject": subject} for subject in subjects]
+    )
+
+
+def _check_count(what: str, expected: str, changed: int, wanted: int) -> None:
+    if changed != wanted:
+        raise IllegalTransitionError(
+            f"{what}: expected {wanted} in state {expected}, found {changed}; another process changed it: look again"
+        )

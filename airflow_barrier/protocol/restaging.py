@@ -1,0 +1,54 @@
+"""What stands on a job's output, and so has to be staged anew when the job is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from airflow_barrier.protocol.records import Attempt
+from airflow_barrier.protocol.states import AttemptState
+from airflow_barrier.protocol.topology import Topology, downstream_jobs
+
+#: Attempts whose inputs are pinned, and that count (or may come to).
+_CONSUMING = frozenset({AttemptState.RUNNING, AttemptState.CLOSED, AttemptState.PROCESSED})
+
+
+@dataclass(frozen=True)
+class Membership:
+    """Which jobs and tables belong to a barrier: fixed when it was opened, so barriers in flight may differ."""
+
+    barrier_id: int
+    predecessor: int | None
+    topology: Topology
+
+
+def consumers(barriers: Sequence[Membership], job: str) -> Mapping[int, tuple[str, ...]]:
+    """The jobs that stand on what ``job`` stages at the first of ``barriers``, itself not included.
+
+    ``barriers`` are that one and the later ones that are not committed, in order. At the same barrier these are the
+    jobs downstream. At a later one they are the jobs that write a table staged anew at the predecessor (they build
+    on it) or that read one (they compare with it), and what is downstream of those.
+    """
+    anew: dict[int, frozenset[str]] = {}
+    found: dict[int, tuple[str, ...]] = {}
+    for barrier in barriers:
+        topology = barrier.topology
+        if not anew:
+            jobs = downstream_jobs(topology, job)
+            found[barrier.barrier_id] = jobs[1:]
+        else:
+            base = anew.get(barrier.predecessor, frozenset()) if barrier.predecessor is not None else frozenset()
+            touched = [each.name for each in topology.jobs if base.intersection((*each.sinks, *each.sources))]
+            jobs = tuple(dict.fromkeys(name for first in touched for name in downstream_jobs(topology, first)))
+            found[barrier.barrier_id] = jobs
+        anew[barrier.barrier_id] = frozenset(sink for name in jobs for sink in topology.job(name).sinks)
+    return found
+
+
+def voided(attempts: Iterable[Attempt], stands_on: Mapping[int, tuple[str, ...]]) -> tuple[Attempt, ...]:
+    """Of ``attempts``, those that have read or built on what is staged anew. One that still waits has not."""
+    return tuple(
+        attempt
+        for attempt in attempts
+        if attempt.state in _CONSUMING and attempt.job in stands_on.get(attempt.barrier_id, ())
+    )
