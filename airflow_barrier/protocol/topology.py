@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from graphlib import CycleError as _GraphCycle
 from graphlib import TopologicalSorter
+from itertools import pairwise
 from typing import Any
 
 from airflow_barrier.protocol.errors import (
@@ -214,7 +215,7 @@ class Topology:
             circle: list[str] = list(reversed(error.args[1]))
             tables = [
                 next(table for table in self.job(reader).sources if self._writers[table].name == writer)
-                for writer, reader in zip(circle, circle[1:], strict=False)
+                for writer, reader in pairwise(circle)
             ]
             raise CycleError(
                 f"topology {self.name}: jobs feed each other in a circle: {' -> '.join(circle)} "
