@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from airflow_barrier.coordinator.settings import Settings
 
+from airflow_barrier.coordinator.settings import Settings
 from tests.support.shop import Shop, make_shop
 
 

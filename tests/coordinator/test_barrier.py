@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 
 import pytest
+
 from airflow_barrier.coordinator.aborting import abort_barrier
 from airflow_barrier.coordinator.committing import NotYet, commit_barrier
 from airflow_barrier.coordinator.opening import Fragment, Later, Opened, open_barrier
@@ -84,6 +85,7 @@ def test_a_job_waits_for_its_sources_and_for_its_own_predecessor(shop: Shop) -> 
     assert isinstance(waiting, Waiting)
     assert {(need.table, need.barrier_id, need.job) for need in waiting.needs} == {
         (SHOPPING, 2, "load"),
+        (SHOPPING, 1, "load"),
         (AMOUNT, 1, "amount"),
     }
     shop.process(first, "load", ROWS)
