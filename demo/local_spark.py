@@ -1,9 +1,9 @@
 """A Spark Connect server on this machine, with an Iceberg catalog over one SQLite file: for the demo and the tests.
 
-    with LocalConnectServer(warehouse, catalog_db, ivy) as server:
-        spark = SparkSession.builder.remote(server.url).create()
-        ...
-        spark.stop()      # before the server goes: a session whose server is gone hangs at exit
+with LocalConnectServer(warehouse, catalog_db, ivy) as server:
+    spark = SparkSession.builder.remote(server.url).create()
+    ...
+    spark.stop()      # before the server goes: a session whose server is gone hangs at exit
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from types import TracebackType
 
 PACKAGES = "org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.12.0,org.xerial:sqlite-jdbc:3.54.1.0"
 CATALOG = "lake"
+_SERVER = "org.apache.spark.sql.connect.service.SparkConnectServer"
 _OLDEST_JAVA = 17
 
 
@@ -34,7 +35,8 @@ def find_java() -> str:
     java = str(Path(home) / "bin" / "java") if home else shutil.which("java")
     remedy = f"install a Java {_OLDEST_JAVA} runtime or newer and put it on PATH, or point JAVA_HOME to it"
     if java is None or not Path(java).exists():
-        raise LocalSparkError(f"Spark needs Java {_OLDEST_JAVA} or newer, and {java or 'java'} was not found: {remedy}.")
+        found = java or "java"
+        raise LocalSparkError(f"Spark needs Java {_OLDEST_JAVA} or newer, and {found} was not found: {remedy}.")
     said = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=60, check=False).stderr
     version = re.search(r'version "(?:1\.)?(\d+)', said)
     if version is None or int(version.group(1)) < _OLDEST_JAVA:
@@ -64,7 +66,8 @@ class LocalConnectServer:
 
     ``warehouse``, ``catalog_db`` and ``ivy`` (the cache of downloaded jars) are made if absent; the log is
     ``connect.log`` beside the warehouse. ``conf`` is added to Spark's. Raises :class:`LocalSparkError` if there is no
-    usable Java, or if the server does not accept connections within ``timeout`` seconds (the first start downloads jars).
+    usable Java, or if the server does not accept connections within ``timeout`` seconds (the first start downloads
+    jars).
     """
 
     def __init__(
@@ -103,7 +106,7 @@ class LocalConnectServer:
             **self._conf,
         }
         home = Path(pyspark.__file__).parent
-        command = [str(home / "bin" / "spark-submit"), "--class", "org.apache.spark.sql.connect.service.SparkConnectServer"]
+        command = [str(home / "bin" / "spark-submit"), "--class", _SERVER]
         for key, value in conf.items():
             command += ["--conf", f"{key}={value}"]
         environment = {**os.environ, "SPARK_HOME": str(home), "JAVA_HOME": str(Path(java).resolve().parents[1])}
@@ -146,10 +149,10 @@ class LocalConnectServer:
         deadline = time.monotonic() + self._timeout
         while not _accepts(self.port):
             if process.poll() is not None:
-                raise LocalSparkError(f"Spark ended with exit code {process.returncode} while starting:\n{self._tail()}")
+                raise LocalSparkError(f"Spark ended with code {process.returncode} while starting:\n{self._tail()}")
             if time.monotonic() > deadline:
                 raise LocalSparkError(
-                    f"Spark did not accept connections on 127.0.0.1:{self.port} within {self._timeout:.0f} s:\n{self._tail()}"
+                    f"Spark did not accept connections at {self.url} within {self._timeout:.0f} s:\n{self._tail()}"
                 )
             time.sleep(0.1)
 

@@ -35,8 +35,8 @@ def delta_join(
 
         delta_join(orders, order_changes, products, product_changes, on="product_id")
 
-    Raises :class:`~airflow_barrier.protocol.errors.ConfigurationError` for another ``how``, for columns of the same name
-    beside ``on``, and for changes without ``_weight``.
+    Raises :class:`~airflow_barrier.protocol.errors.ConfigurationError` for another ``how``, for columns of the same
+    name beside ``on``, and for changes without ``_weight``.
     """
     keys = [on] if isinstance(on, str) else list(on)
     _check(left_previous, left_changes, right_previous, right_changes, keys, how)
@@ -124,13 +124,13 @@ def _check(
         expected, found = {*previous.columns, WEIGHT}, {*changes.columns} - {CHANGE_TYPE}
         if expected != found:
             raise ConfigurationError(
-                f"delta_join: expected the {side} changes to have the columns of the {side} state and {WEIGHT}, that is "
-                f"{sorted(expected)}, found {sorted(found)}; pass epoch.changes and epoch.previous of the same table, "
-                "with the same columns selected"
+                f"delta_join: expected the {side} changes to have the columns of the {side} state and {WEIGHT}, that "
+                f"is {sorted(expected)}, found {sorted(found)}; pass epoch.changes and epoch.previous of the same "
+                "table, with the same columns selected"
             )
     shared = sorted(({*left_previous.columns} & {*right_previous.columns}) - {*keys})
     if shared:
         raise ConfigurationError(
-            f"delta_join: expected only the columns of on={keys} on both sides, found {shared} there too; rename them on "
-            "one side"
+            f"delta_join: expected only the columns of on={keys} on both sides, found {shared} there too; rename them "
+            "on one side"
         )

@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from demo.local_spark import LocalConnectServer
     from pyspark.sql import SparkSession
+
+    from demo.local_spark import LocalConnectServer
 
 IVY = Path(os.environ.get("BARRIER_TEST_IVY") or Path(__file__).parents[2] / ".demo" / "ivy")
 
@@ -34,7 +35,7 @@ def spark_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalConn
 @pytest.fixture(scope="session")
 def spark(spark_server: LocalConnectServer) -> Iterator[SparkSession]:
     """A session that tests share. What changes a session's conf takes one of its own."""
-    from pyspark.sql.connect.session import SparkSession
+    from pyspark.sql import SparkSession
 
     session = SparkSession.builder.remote(spark_server.url).create()
     yield session

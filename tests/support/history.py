@@ -1,0 +1,107 @@
+"""A table with a history of snapshots, and what its changes must come to: counted row by row, in plain Python."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from itertools import count
+from typing import Any
+
+from airflow_barrier.spark._weights import CHANGE_TYPE, WEIGHT
+from airflow_barrier.spark.changes import changes
+from airflow_barrier.spark.identifiers import quoted
+from pyspark.sql import DataFrame, SparkSession
+
+CATALOG = "lake"
+_numbers = count(1)
+
+
+class History:
+    """A new table ``name``. ``heads`` are the snapshots that :meth:`do` left on ``main``, oldest first."""
+
+    def __init__(
+        self, spark: SparkSession, namespace: str, columns: str, clause: str = "", **properties: str
+    ) -> None:
+        self.spark = spark
+        self.name = quoted(CATALOG, namespace, f"t{next(_numbers)}")
+        self.namespace = namespace
+        spark.sql(f"CREATE NAMESPACE IF NOT EXISTS {quoted(CATALOG, namespace)}")
+        settings = {key.replace("_", "-"): value for key, value in properties.items()}
+        listed = ", ".join(f"'{key}' = '{value}'" for key, value in settings.items())
+        spark.sql(f"CREATE TABLE {self.name} ({columns}) USING iceberg {clause} TBLPROPERTIES ({listed})")
+        self.heads: list[int] = []
+
+    def do(self, *statements: str) -> int:
+        """Run SQL with ``{t}`` for the table; the snapshot that ``main`` is at afterwards."""
+        for statement in statements:
+            self.spark.sql(statement.replace("{t}", self.name))
+        self.heads.append(self.main())
+        return self.heads[-1]
+
+    def main(self) -> int:
+        return int(self.spark.sql(f"SELECT snapshot_id FROM {self.name}.refs WHERE name = 'main'").collect()[0][0])
+
+    def call(self, procedure: str, arguments: str = "") -> int:
+        """Run one of Iceberg's procedures on the table."""
+        table = self.name.replace("`", "").removeprefix(f"{CATALOG}.")
+        return self.do(f"CALL {CATALOG}.system.{procedure}(table => '{table}'{arguments})")
+
+    def rows(self, snapshot: int) -> list[dict[str, Any]]:
+        frame = self.spark.sql(f"SELECT * FROM {self.name} VERSION AS OF {snapshot}")
+        return [row.asDict(recursive=True) for row in frame.collect()]
+
+    def operations(self) -> list[str]:
+        return [r[0] for r in self.spark.sql(f"SELECT operation FROM {self.name}.snapshots ORDER BY committed_at").collect()]
+
+    def files(self, snapshot: int) -> set[str]:
+        """Paths of the data files at ``snapshot``."""
+        listed = self.spark.sql(f"SELECT file_path FROM {self.name}.files VERSION AS OF {snapshot} WHERE content = 0")
+        return {row[0] for row in listed.collect()}
+
+    def changes(self, start: int | None, end: int) -> DataFrame:
+        return changes(self.spark, self.name, start, end)
+
+    def check(self, start: int | None, end: int, renamed: Mapping[str, str] | None = None) -> DataFrame:
+        """Changes from ``start`` to ``end``, which turn the one state into the other and have no row both ways."""
+        frame = self.changes(start, end)
+        columns = self.spark.sql(f"SELECT * FROM {self.name} VERSION AS OF {end} LIMIT 0").columns
+        assert frame.columns == [*columns, CHANGE_TYPE, WEIGHT]
+        delta: Counter[str] = Counter()
+        types: dict[str, set[str]] = {}
+        for row in frame.collect():
+            values = row.asDict(recursive=True)
+            change_type, weight = values.pop(CHANGE_TYPE), values.pop(WEIGHT)
+            assert (change_type, weight) in {("insert", 1), ("delete", -1)}
+            delta[canonical(values, columns)] += weight
+            types.setdefault(canonical(values, columns), set()).add(change_type)
+        assert all(len(kinds) == 1 for kinds in types.values()), "a row is both inserted and deleted"
+        state: Counter[str] = Counter()
+        if start is not None:
+            old = [{(renamed or {}).get(name, name): value for name, value in row.items()} for row in self.rows(start)]
+            state.update(canonical(row, columns) for row in old)
+        state.update(delta)
+        wanted = Counter(canonical(row, columns) for row in self.rows(end))
+        assert {row: n for row, n in state.items() if n} == wanted
+        return frame
+
+
+def canonical(row: Mapping[str, Any], columns: list[str]) -> str:
+    """One text per row, whatever order its maps are in; a column that the row does not have is NULL."""
+
+    def fixed(value: Any) -> Any:
+        if isinstance(value, dict):
+            return sorted(((repr(fixed(key)), fixed(item)) for key, item in value.items()), key=repr)
+        if isinstance(value, list):
+            return [fixed(item) for item in value]
+        return value
+
+    return repr([fixed(row.get(name)) for name in columns])
+
+
+def read_files(frame: DataFrame) -> set[str]:
+    """Names of the data files that a plan reads by path."""
+    return {path.rpartition("/")[2] for path in frame.inputFiles()}
+
+
+def names(paths: set[str]) -> set[str]:
+    return {path.rpartition("/")[2] for path in paths}
