@@ -161,17 +161,22 @@ def staged_head(table: str, document: Document, stamp: Stamp, base: int | None) 
         )
     if head == base:
         return None
+    added: list[Snapshot] = []
     for snapshot in lineage(document, head):
         if base is None and _is_empty_root(snapshot, stamp):
-            return None if snapshot["snapshot-id"] == head else head
-        _check_stamp(table, snapshot, stamp)
+            break
+        added.append(snapshot)
         if base is not None and snapshot.get("parent-snapshot-id") == base:
-            return head
-    raise StagedTableError(
-        f"table {table}: expected branch {stamp.branch} to descend from {_at(base)}, found "
-        f"{_described(document, head)}, which does not; the branch was moved or made anew by something other than "
-        "this attempt: retry the task, which begins a new attempt"
-    )
+            break
+    else:
+        raise StagedTableError(
+            f"table {table}: expected branch {stamp.branch} to descend from {_at(base)}, found "
+            f"{_described(document, head)}, which does not; the branch was moved or made anew by something other than "
+            "this attempt: retry the task, which begins a new attempt"
+        )
+    for snapshot in added:
+        _check_stamp(table, snapshot, stamp)
+    return head if added else None
 
 
 def _check_stamp(table: str, snapshot: Snapshot, stamp: Stamp) -> None:

@@ -34,6 +34,14 @@ class SqlPointers:
     def url(self) -> URL:
         return self._engine.url
 
+    @property
+    def database_url(self) -> str:
+        """Where the database is: without password and options, which may differ between those who share it."""
+        from sqlalchemy import URL
+
+        url = self.url
+        return URL.create(url.drivername, url.username, None, url.host, url.port, url.database).render_as_string()
+
     def close(self) -> None:
         self._engine.dispose()
 

@@ -82,8 +82,8 @@ class IcebergTables:
 
     @property
     def database_url(self) -> str:
-        """The catalog's database, without password."""
-        return self._pointers.url.set(password=None).render_as_string()
+        """The catalog's database, without password and options."""
+        return self._pointers.database_url
 
     # --- reading ----------------------------------------------------------------------------------
 

@@ -1,0 +1,32 @@
+"""Tables of both format versions in the catalog of the session's Spark server."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from airflow_barrier.tables.iceberg import IcebergTables
+from tests.tables.lake import Lake
+
+
+@pytest.fixture
+def tables(spark_server: Any) -> Iterator[IcebergTables]:
+    uri = f"sqlite:///{spark_server.catalog_db}"
+    with IcebergTables.connect(uri, spark_server.warehouse.as_uri()) as tables:
+        yield tables
+
+
+@pytest.fixture(params=[2, 3], ids=["v2", "v3"])
+def lake(request: pytest.FixtureRequest, spark: Any, spark_server: Any, tables: IcebergTables) -> Lake:
+    return Lake(spark, tables, request.param, spark_server.url)
+
+
+@pytest.fixture
+def local(tmp_path: Path) -> Iterator[IcebergTables]:
+    """A catalog of its own, without Spark."""
+    with IcebergTables.connect(f"sqlite:///{tmp_path}/catalog.db", str(tmp_path / "warehouse")) as tables:
+        tables.catalog.create_namespace("shop")
+        yield tables

@@ -1,0 +1,181 @@
+"""The catalog and the storage: what is missing, lost or wrong, what is pinned, and the files beside the tables."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import sqlite3
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from pyiceberg.schema import Schema
+from pyiceberg.types import LongType, NestedField
+
+from airflow_barrier.protocol.errors import (
+    CatalogUnavailableError,
+    ConfigurationError,
+    ForeignWriteError,
+    MissingTableError,
+    SnapshotMissingError,
+)
+from airflow_barrier.tables.iceberg import IcebergTables
+from tests.tables.lake import Lake, path_of, publication, stamp_of
+
+TABLE = "shop.shopping"
+STAMP = stamp_of(1)
+
+
+@pytest.fixture
+def table(local: IcebergTables) -> str:
+    local.catalog.create_table(TABLE, Schema(NestedField(1, "id", LongType())))
+    return TABLE
+
+
+def test_importing_the_adapter_loads_neither_libraries_nor_airflow() -> None:
+    heavy = ("pyiceberg", "pyarrow", "sqlalchemy", "tenacity", "pyspark", "airflow")
+    script = (
+        f"import sys; sys.path[:] = {sys.path!r}\n"
+        "import airflow_barrier.tables.iceberg\n"
+        f"print([name for name in {heavy!r} if name in sys.modules])"
+    )
+    said = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=60).stdout
+    assert said == "[]\n"
+
+
+def test_every_call_names_a_table_that_is_missing(local: IcebergTables, table: str) -> None:
+    gone = "shop.gone"
+    calls = [
+        lambda: local.mains([table, gone]),
+        lambda: local.current(gone, None),
+        lambda: local.prepare(gone, STAMP, None),
+        lambda: local.staged(gone, STAMP, None),
+        lambda: local.publish([publication(table, None, None), publication(gone, None, 1)]),
+        lambda: local.drop_branches(gone, ["b"]),
+        lambda: local.load(gone),
+        lambda: local.pin(gone, "held", 1),
+    ]
+    for call in calls:
+        with pytest.raises(
+            MissingTableError, match=r"expected table shop\.gone in catalog 'lake' \(sqlite:///.*create the"
+        ):
+            call()
+    with pytest.raises(ConfigurationError, match=r"table 'shopping': expected namespace\.table"):
+        local.mains(["shopping"])
+    assert local.mains([]) == {}
+    assert local.publish([]) == {}
+
+
+def test_another_name_of_the_catalog_finds_no_tables(local: IcebergTables, table: str) -> None:
+    with (
+        IcebergTables.connect(local.database_url, local.location(), catalog_name="other") as other,
+        pytest.raises(MissingTableError, match="in catalog 'other'"),
+    ):
+        other.mains([table])
+
+
+def test_a_database_that_is_lost_is_retryable(local: IcebergTables, tmp_path: Path) -> None:
+    with IcebergTables.connect(f"sqlite:///{tmp_path}/not/there.db", str(tmp_path)) as lost:
+        with pytest.raises(
+            CatalogUnavailableError, match=r"catalog 'lake': expected sqlite:///.*there.db to answer"
+        ) as said:
+            lost.mains([TABLE])
+        assert said.value.retryable
+        assert str(pickle.loads(pickle.dumps(said.value))) == str(said.value)
+    with (
+        IcebergTables.connect(f"sqlite:///{tmp_path}/fresh.db", str(tmp_path)) as fresh,
+        pytest.raises(MissingTableError, match="expected the table iceberg_tables"),
+    ):
+        fresh.mains([TABLE])
+
+
+def test_storage_that_fails_is_told_from_a_file_that_is_lost(local: IcebergTables, table: str) -> None:
+    document = path_of(local.load(table).metadata_location)
+    text = document.read_bytes()
+    document.unlink()
+    with pytest.raises(
+        MissingTableError, match=r"expected its metadata document at .*metadata\.json, found no such file"
+    ):
+        local.mains([table])
+    document.mkdir()
+    with pytest.raises(CatalogUnavailableError, match=r"storage: expected to reach .*metadata\.json"):
+        local.mains([table])
+    document.rmdir()
+    document.write_bytes(text)
+    assert local.mains([table]) == {table: None}
+
+
+def test_urls_that_cannot_be_used_are_refused_without_their_password(tmp_path: Path) -> None:
+    for url in ("no url hunter2", "nosuchdatabase://me:hunter2@host/db"):
+        with pytest.raises(ConfigurationError, match="expected an SQLAlchemy URL") as said:
+            IcebergTables.connect(url, str(tmp_path))
+        assert "hunter2" not in str(said.value)
+
+
+@pytest.mark.parametrize("version", [1, 4])
+def test_format_versions_that_are_not_served_are_refused(local: IcebergTables, table: str, version: int) -> None:
+    document = path_of(local.load(table).metadata_location)
+    document.write_text(json.dumps({**json.loads(document.read_text()), "format-version": version}))
+    with pytest.raises(ConfigurationError, match=f"expected Iceberg format version 2 or 3, found {version}"):
+        local.prepare(table, STAMP, None)
+
+
+def test_views_are_refused(lake: Lake) -> None:
+    table = lake.create()
+    lake.spark.sql(f"CREATE VIEW lake.{table}_view AS SELECT 1 AS one")
+    with pytest.raises(ConfigurationError, match="expected a table, found a view"):
+        lake.tables.mains([f"{table}_view"])
+
+
+def test_a_catalog_of_schema_v0_is_served_and_not_migrated(local: IcebergTables, table: str, tmp_path: Path) -> None:
+    """Iceberg's JDBC catalog makes it unless `jdbc.schema-version` is V1: without the column that marks views."""
+    with sqlite3.connect(tmp_path / "catalog.db") as database:
+        database.execute("ALTER TABLE iceberg_tables DROP COLUMN iceberg_type")
+    database.close()
+    with IcebergTables.connect(local.database_url, local.location()) as tables:
+        tables.prepare(table, STAMP, None)
+        root = tables.load(table).metadata.refs[STAMP.branch].snapshot_id
+        tables.publish([publication(table, None, root)])
+        assert tables.mains([table]) == {table: root}
+    with sqlite3.connect(tmp_path / "catalog.db") as database:
+        columns = [row[1] for row in database.execute("PRAGMA table_info(iceberg_tables)")]
+    database.close()
+    assert "iceberg_type" not in columns
+
+
+def test_a_snapshot_is_pinned_and_let_go(lake: Lake) -> None:
+    table = lake.create({"history.expire.max-ref-age-ms": "1"}, rows=[(1, "a")])
+    pinned = lake.main(table)
+    lake.append(table, [(2, "b")])
+    lake.tables.pin(table, "held", pinned)
+    location = lake.location(table)
+    lake.tables.pin(table, "held", pinned)
+    assert lake.location(table) == location
+    lake.spark.sql(
+        f"CALL lake.system.expire_snapshots(table => '{table}', older_than => TIMESTAMP '2099-01-01 00:00:00')"
+    )
+    assert lake.rows(table, "held") == [(1, "a")]
+    with pytest.raises(ForeignWriteError, match=f"found a tag at snapshot {pinned}"):
+        lake.tables.pin(table, "held", lake.main(table))
+    with pytest.raises(SnapshotMissingError, match="expected snapshot 4711"):
+        lake.tables.pin(table, "other", 4711)
+    for _ in range(2):
+        lake.tables.unpin(table, "held")
+    lake.tables.unpin(table, "main")
+    assert set(lake.refs(table)) == {"main"}
+
+
+def test_files_beside_the_tables(local: IcebergTables, tmp_path: Path) -> None:
+    uri = local.location("_barrier", "shop", "b1", "a1.spec.json")
+    assert uri == f"{tmp_path}/warehouse/_barrier/shop/b1/a1.spec.json"
+    assert not local.exists(uri)
+    with pytest.raises(FileNotFoundError):
+        local.read_text(uri)
+    for text in ("first", "zweite Fassung: ü"):
+        local.write_text(uri, text)
+        assert local.read_text(uri) == text
+    assert local.exists(uri)
+    (tmp_path / "a file").write_text("")
+    with pytest.raises(CatalogUnavailableError, match="storage: expected to reach"):
+        local.write_text(f"{tmp_path}/a file/below.json", "text")
