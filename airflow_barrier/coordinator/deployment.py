@@ -47,7 +47,7 @@ class Deployment:
     @property
     def shares_database(self) -> bool:
         """Whether catalog and MetaService are one database, so that publish and COMMIT are one transaction."""
-        return self.tables.database_url is not None and self.tables.database_url == self.meta.url
+        return _same_place(self.tables.database_url) == _same_place(self.meta.url)
 
     def close(self) -> None:
         self.meta.close()
@@ -61,3 +61,11 @@ def with_password(url: str, password: str | None) -> str:
     if password is None:
         return url
     return make_url(url).set(password=password).render_as_string(hide_password=False)
+
+
+def _same_place(url: str) -> tuple[str | None, ...]:
+    """What tells databases apart: not the driver, the user or the options that somebody connects with."""
+    from sqlalchemy import make_url
+
+    parts = make_url(url)
+    return parts.get_backend_name(), parts.host, str(parts.port), parts.database

@@ -26,9 +26,8 @@ class JobStatus:
             return "not started"
         if attempt.state is AttemptState.REQUESTED:
             return "waits for " + ", ".join(map(str, attempt.waited_for)) if attempt.waited_for else "requested"
-        if attempt.state in LIVE_ATTEMPTS:
-            return attempt.state.value.lower()
-        return f"{attempt.state.value.lower()}: {attempt.reason}" if attempt.reason else attempt.state.value.lower()
+        state = str(attempt.state.value).lower()
+        return f"{state}: {attempt.reason}" if attempt.reason and attempt.state not in LIVE_ATTEMPTS else state
 
 
 @dataclass(frozen=True)

@@ -9,10 +9,10 @@ from datetime import datetime, timezone
 from sqlalchemy import Connection, delete, insert, select, update
 
 from airflow_barrier.metaservice import schema
+from airflow_barrier.metaservice.cuts import insert_cut
 from airflow_barrier.metaservice.rows import (
-    REVISION,
     attempts_of,
-    chunks,
+    barrier_key,
     head,
     load_barrier,
     load_topology,
@@ -32,7 +32,6 @@ from airflow_barrier.protocol.errors import (
     BarrierOrderError,
     ConfigurationError,
     HeadMovedError,
-    SourceDataError,
     TooManyOpenBarriersError,
     TopologyError,
 )
@@ -82,7 +81,7 @@ def open_barrier(connection: Connection, opening: Opening) -> Barrier:
         insert(schema.table_progress),
         [
             {
-                **_key(opening.topology, barrier_id),
+                **barrier_key(opening.topology, barrier_id),
                 "table_name": table,
                 "job": topology.writer(table).name,
                 "state": TableState.PENDING.value,
@@ -91,7 +90,7 @@ def open_barrier(connection: Connection, opening: Opening) -> Barrier:
         ],
     )
     for cut in opening.cuts:
-        _insert_cut(connection, opening.topology, barrier_id, cut)
+        insert_cut(connection, opening.topology, barrier_id, cut)
     detail = {
         "timestamp": opening.timestamp.isoformat(),
         "origin": opening.origin,
@@ -167,37 +166,6 @@ def barrier_of_run(connection: Connection, topology: str, run_key: str) -> Barri
     return None if row is None else to_barrier(row)
 
 
-def cuts(connection: Connection, topology: str, barrier_id: int) -> dict[str, Cut]:
-    """The cut of every source at a barrier. An aborted barrier's have lost their items to later barriers."""
-    load_barrier(connection, topology, barrier_id)
-    cut, cut_item = schema.cut, schema.cut_item
-    items: dict[str, list[str]] = {}
-    for row in connection.execute(
-        select(cut_item.c.source, cut_item.c.item)
-        .where(of_barrier(cut_item, topology, barrier_id))
-        .order_by(cut_item.c.source, cut_item.c.item)
-    ):
-        items.setdefault(row.source, []).append(row.item)
-    return {
-        row.source: Cut(row.source, row.start_position, row.end_position, tuple(items.get(row.source, ())))
-        for row in connection.execute(select(cut).where(of_barrier(cut, topology, barrier_id)).order_by(cut.c.source))
-    }
-
-
-def used_items(connection: Connection, topology: str, source: str, items: Sequence[str]) -> set[str]:
-    """Which of ``items`` are in the cut of a barrier that counts."""
-    cut_item = schema.cut_item
-    return {
-        item
-        for names in chunks(items)
-        for item in connection.execute(
-            select(cut_item.c.item).where(
-                of_topology(cut_item, topology), cut_item.c.source == source, cut_item.c.item.in_(names)
-            )
-        ).scalars()
-    }
-
-
 # --- the parts of opening -------------------------------------------------------------------------
 
 
@@ -254,7 +222,7 @@ def _check_room(opening: Opening, in_flight: Sequence[Barrier]) -> None:
 def _open_baseline(connection: Connection, opening: Opening, version: int) -> None:
     connection.execute(
         insert(schema.barrier).values(
-            **_key(opening.topology, 0),
+            **barrier_key(opening.topology, 0),
             timestamp=_BASELINE_TIME,
             state=BarrierState.COMMIT.value,
             topology_version=version,
@@ -294,7 +262,7 @@ def _join(connection: Connection, opening: Opening) -> None:
         else:
             connection.execute(
                 insert(table).values(
-                    **_key(opening.topology, 0),
+                    **barrier_key(opening.topology, 0),
                     table_name=name,
                     state=TableState.WRITTEN.value,
                     snapshot_id=snapshot,
@@ -327,7 +295,7 @@ def _insert_barrier(
 ) -> None:
     connection.execute(
         insert(schema.barrier).values(
-            **_key(opening.topology, barrier_id),
+            **barrier_key(opening.topology, barrier_id),
             timestamp=opening.timestamp,
             state=state.value,
             predecessor=opening.predecessor,
@@ -337,30 +305,6 @@ def _insert_barrier(
             opened_at=DatabaseNow(),
         )
     )
-
-
-def _insert_cut(connection: Connection, topology: str, barrier_id: int, cut: Cut) -> None:
-    used = used_items(connection, topology, cut.source, cut.items)
-    if used:
-        raise SourceDataError(
-            f"topology {topology}: source {cut.source}: expected items that no barrier has read, found {len(used)} "
-            f"that one has, such as {min(used)}; an item is read once: its adapter must leave out what is used"
-        )
-    key = _key(topology, barrier_id)
-    connection.execute(
-        insert(schema.cut).values(
-            **key,
-            source=cut.source,
-            start_position=dict(cut.start) if cut.start is not None else None,
-            end_position=dict(cut.end),
-        )
-    )
-    if cut.items:
-        connection.execute(insert(schema.cut_item), [{**key, "source": cut.source, "item": item} for item in cut.items])
-
-
-def _key(topology: str, barrier_id: int) -> dict[str, str | int]:
-    return {"topology": topology, "revision": REVISION, "barrier_id": barrier_id}
 
 
 def current_topology(connection: Connection, name: str) -> Topology:

@@ -233,3 +233,8 @@ def to_audit(row: Row[Any]) -> AuditEntry:
         actor=row.actor,
         detail=row.detail,
     )
+
+
+def barrier_key(topology: str, barrier_id: int) -> dict[str, str | int]:
+    """The key columns of what belongs to a barrier."""
+    return {"topology": topology, "revision": REVISION, "barrier_id": barrier_id}

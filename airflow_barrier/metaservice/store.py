@@ -12,7 +12,7 @@ from functools import cached_property
 
 from sqlalchemy import Connection, func, select
 
-from airflow_barrier.metaservice import attempts, barriers, commits, reading, rows, schema, topologies
+from airflow_barrier.metaservice import attempts, barriers, commits, cuts, reading, rows, schema, topologies
 from airflow_barrier.metaservice.database import Database
 from airflow_barrier.metaservice.versions import EXPECTED
 from airflow_barrier.protocol.levels import Level, Resolution
@@ -158,11 +158,18 @@ class MetaService:
 
     def cuts(self, topology: str, barrier_id: int) -> dict[str, Cut]:
         """The cut of every source, by name. An aborted barrier's have no items any more."""
-        return self._db.read(lambda c: barriers.cuts(c, topology, barrier_id))
+        return self._db.read(lambda c: cuts.cuts(c, topology, barrier_id))
 
     def used_items(self, topology: str, source: str, items: Sequence[str]) -> set[str]:
         """Those of ``items`` that are in the cut of a barrier that is not aborted."""
-        return self._db.read(lambda c: barriers.used_items(c, topology, source, items))
+        return self._db.read(lambda c: cuts.used_items(c, topology, source, items))
+
+    def repin_cut(self, topology: str, barrier_id: int, cut: Cut, actor: str) -> None:
+        """Replace the cut of a source after a person mended what could not be read.
+
+        Raises IllegalTransitionError once an attempt has closed over the old one.
+        """
+        self._db.write(lambda c: cuts.repin_cut(c, topology, barrier_id, cut, actor))
 
     def abort_barrier(self, topology: str, barrier_id: int, reason: str, actor: str) -> list[Barrier]:
         """Give up a barrier and all later ones, with their attempts; returns them, [] if it was aborted before.

@@ -313,7 +313,7 @@ def test_no_more_than_max_open_barriers(shop: Shop) -> None:
 
 def test_a_table_that_is_not_in_the_catalog(shop: Shop) -> None:
     jobs = (Job("load", "other_dag", sinks=("shop.not_created",)),)
-    with pytest.raises(MissingTableError, match="shop.not_created"):
+    with pytest.raises(MissingTableError, match=r"shop\.not_created"):
         shop.open(1, Fragment("other", "other_dag", jobs))
 
 

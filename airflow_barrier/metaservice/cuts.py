@@ -1,0 +1,99 @@
+"""The cut of every source at a barrier, and the items (files) that cuts use up."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from sqlalchemy import Connection, delete, insert, select
+
+from airflow_barrier.metaservice import schema
+from airflow_barrier.metaservice.rows import (
+    attempts_of,
+    barrier_key,
+    chunks,
+    load_barrier,
+    load_topology,
+    lock_topology,
+    of_barrier,
+    of_topology,
+)
+from airflow_barrier.metaservice.transitions import Event, record
+from airflow_barrier.protocol.errors import IllegalTransitionError, SourceDataError
+from airflow_barrier.protocol.records import Barrier, Cut
+from airflow_barrier.protocol.states import STAGING_BARRIERS
+
+
+def cuts(connection: Connection, topology: str, barrier_id: int) -> dict[str, Cut]:
+    """The cut of every source at a barrier. An aborted barrier's have lost their items to later barriers."""
+    load_barrier(connection, topology, barrier_id)
+    cut, cut_item = schema.cut, schema.cut_item
+    items: dict[str, list[str]] = {}
+    for row in connection.execute(
+        select(cut_item.c.source, cut_item.c.item)
+        .where(of_barrier(cut_item, topology, barrier_id))
+        .order_by(cut_item.c.source, cut_item.c.item)
+    ):
+        items.setdefault(row.source, []).append(row.item)
+    return {
+        row.source: Cut(row.source, row.start_position, row.end_position, tuple(items.get(row.source, ())))
+        for row in connection.execute(select(cut).where(of_barrier(cut, topology, barrier_id)).order_by(cut.c.source))
+    }
+
+
+def used_items(connection: Connection, topology: str, source: str, items: Sequence[str]) -> set[str]:
+    """Which of ``items`` are in the cut of a barrier that counts."""
+    cut_item = schema.cut_item
+    return {
+        item
+        for names in chunks(items)
+        for item in connection.execute(
+            select(cut_item.c.item).where(
+                of_topology(cut_item, topology), cut_item.c.source == source, cut_item.c.item.in_(names)
+            )
+        ).scalars()
+    }
+
+
+def insert_cut(connection: Connection, topology: str, barrier_id: int, cut: Cut) -> None:
+    """Store a cut and use up its items. Raises SourceDataError if another barrier that counts has one of them."""
+    used = used_items(connection, topology, cut.source, cut.items)
+    if used:
+        raise SourceDataError(
+            f"topology {topology}: source {cut.source}: expected items that no barrier has read, found {len(used)} "
+            f"that one has, such as {min(used)}; an item is read once: its adapter must leave out what is used"
+        )
+    key = barrier_key(topology, barrier_id)
+    connection.execute(
+        insert(schema.cut).values(
+            **key,
+            source=cut.source,
+            start_position=dict(cut.start) if cut.start is not None else None,
+            end_position=dict(cut.end),
+        )
+    )
+    if cut.items:
+        connection.execute(insert(schema.cut_item), [{**key, "source": cut.source, "item": item} for item in cut.items])
+
+
+def repin_cut(connection: Connection, topology: str, barrier_id: int, cut: Cut, actor: str) -> None:
+    """Replace a cut of which no attempt has closed: from then on its content is what it was."""
+    lock_topology(connection, topology)
+    barrier = load_barrier(connection, topology, barrier_id)
+    _check_unread(connection, barrier, cut.source)
+    for table in (schema.cut_item, schema.cut):
+        connection.execute(delete(table).where(of_barrier(table, topology, barrier_id), table.c.source == cut.source))
+    insert_cut(connection, topology, barrier_id, cut)
+    record(connection, Event("repinned", actor, {"end": dict(cut.end)}), topology, barrier_id, "cut", [cut.source])
+
+
+def _check_unread(connection: Connection, barrier: Barrier, source: str) -> None:
+    jobs = load_topology(connection, barrier.topology, barrier.topology_version).jobs
+    readers = {job.name for job in jobs if any(external.name == source for external in job.externals)}
+    attempts = attempts_of(connection, barrier.topology, barrier.barrier_id)
+    closed = [a for a in attempts if a.job in readers and a.closed_at is not None]
+    if closed or barrier.state not in STAGING_BARRIERS:
+        found = f"{closed[0]} closed over it" if closed else f"the barrier is {barrier.state.value}"
+        raise IllegalTransitionError(
+            f"{barrier}: expected that nothing was computed from the cut of source {source} yet, found that {found}; "
+            "its content stays what it was: abort the barrier to have the source cut anew"
+        )

@@ -1,0 +1,118 @@
+"""External sources over a barrier's life: cut at opening, read by jobs, mended by a person, part of the next epoch."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from airflow_barrier.coordinator.aborting import abort_barrier
+from airflow_barrier.coordinator.opening import Fragment, Later, Opened, open_barrier
+from airflow_barrier.coordinator.staging import begin, close
+from airflow_barrier.protocol.errors import SourceDataError
+from airflow_barrier.protocol.states import BarrierState
+from airflow_barrier.protocol.topology import Job
+from airflow_barrier.sources.files import Files
+from tests.support.shop import JOBS, MONDAY, SHOPPING, Shop
+
+ROWS = [{"amount": 1, "price": 2}]
+
+
+def landing(folder: Path, **options: object) -> Files:
+    settings: dict[str, object] = {
+        "schema": "amount BIGINT, price BIGINT",
+        "attribute_by": "path",
+        "path_date": "date=%Y-%m-%d",
+        **options,
+    }
+    return Files(str(folder), name="purchases", **settings)  # type: ignore[arg-type]
+
+
+def fragment(source: Files) -> Fragment:
+    load = Job("load", "shopping_dag", sinks=(SHOPPING,), externals=(source.declare(),))
+    return Fragment("shopping", "shopping_dag", (load, *JOBS[1:]))
+
+
+def arrive(folder: Path, day: int, name: str = "part-0.parquet", **columns: list[object]) -> Path:
+    path = folder / f"date={MONDAY + timedelta(days=day - 1):%Y-%m-%d}" / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    pq.write_table(pa.table(columns or {"amount": [1], "price": [2]}), path)
+    return path
+
+
+def files_of(shop: Shop, barrier_id: int) -> list[str]:
+    return [Path(item).name for item in shop.deployment.meta.cuts("shopping", barrier_id)["purchases"].items]
+
+
+def test_each_file_is_in_one_epoch_and_an_aborted_one_gives_its_files_back(shop: Shop, tmp_path: Path) -> None:
+    folder = tmp_path / "landing"
+    source = landing(folder)
+    arrive(folder, 1, "a.parquet")
+    arrive(folder, 2, "b.parquet")
+    shop.open(1, fragment(source))
+    shop.open(2, fragment(source))
+    assert (files_of(shop, 1), files_of(shop, 2)) == (["a.parquet"], ["b.parquet"])
+    abort_barrier(shop.deployment, "shopping", 2, reason="given up", actor="test")
+    arrive(folder, 3, "c.parquet")
+    third = shop.open(3, fragment(source))
+    assert sorted(files_of(shop, third.barrier_id)) == ["b.parquet", "c.parquet"]
+
+
+@pytest.mark.parametrize("broken", ["unreadable", "schema-changed"])
+def test_a_broken_file_fails_its_job_alone_and_a_mended_one_is_taken_after_a_clear(
+    shop: Shop, tmp_path: Path, broken: str
+) -> None:
+    folder = tmp_path / "landing"
+    source = landing(folder)
+    bad = arrive(folder, 1, "bad.parquet")
+    if broken == "unreadable":
+        bad.write_bytes(b"this is no parquet")
+    else:
+        arrive(folder, 1, "bad.parquet", amount=["one"], price=["two"])
+    barrier = shop.open(1, fragment(source))
+    with pytest.raises(SourceDataError, match=r"bad\.parquet"):
+        begin(shop.deployment, barrier, "load", request_key="k", generation="g0", actor="test")
+    assert shop.deployment.meta.barrier("shopping", 1).state is BarrierState.OPEN, "the barrier stays open"
+    arrive(folder, 1, "bad.parquet")
+    with pytest.raises(SourceDataError, match=r"bad\.parquet"):
+        begin(shop.deployment, barrier, "load", request_key="k", generation="g0", actor="a retry")
+    ready = shop.begin(barrier, "load", generation="cleared")
+    close(shop.deployment, ready.attempt.attempt_id, record=shop.write(ready, ROWS), actor="test")
+    bad.write_bytes(b"changed once more")
+    with pytest.raises(SourceDataError, match=r"bad\.parquet"):
+        shop.begin(barrier, "load", generation="cleared again")
+
+
+def test_the_watermark_gates_the_timestamp(shop: Shop, tmp_path: Path) -> None:
+    from datetime import datetime
+
+    folder = tmp_path / "landing"
+    source = landing(
+        folder,
+        schema="amount BIGINT, price BIGINT, at TIMESTAMP",
+        attribute_by="event_time",
+        event_time="at",
+        path_date=None,
+    )
+    early: list[object] = [MONDAY + timedelta(hours=12)]
+    arrive(folder, 1, "early.parquet", amount=[1], price=[2], at=early)
+
+    def open_tuesday() -> Opened | Later:
+        return open_barrier(
+            shop.deployment,
+            fragment(source),
+            MONDAY + timedelta(days=1),
+            origin="test",
+            run_key="run",
+            actor="test",
+            now=datetime.now(MONDAY.tzinfo),
+        )
+
+    waiting = open_tuesday()
+    assert isinstance(waiting, Later)
+    assert "purchases" in waiting.reason
+    arrive(folder, 2, "late.parquet", amount=[1], price=[2], at=[MONDAY + timedelta(days=1, hours=1)])
+    assert isinstance(open_tuesday(), Opened)
