@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from airflow_barrier.coordinator.cuts import release_sources
 from airflow_barrier.coordinator.deployment import Deployment
+from airflow_barrier.coordinator.staging import closing_uri, spec_uri
 from airflow_barrier.protocol.errors import BarrierAbortedError, ForeignWriteError, NotPrecommitError
 from airflow_barrier.protocol.names import tag_name
 from airflow_barrier.protocol.records import Barrier, TableProgress
@@ -82,6 +83,9 @@ def _commit_one(deployment: Deployment, barrier: Barrier, actor: str) -> Barrier
     _publish(deployment, barrier, actor)
     # what the predecessor's cut holds was the start of this epoch, which is published now
     release_sources(deployment, barrier, barrier.predecessor or 0)
+    # nor does anybody read the epoch specs of a committed barrier any more, and they would pile up
+    attempts = meta.attempts(barrier.topology, barrier.barrier_id)
+    deployment.tables.delete(uri(deployment, attempt) for attempt in attempts for uri in (spec_uri, closing_uri))
     return meta.barrier(barrier.topology, barrier.barrier_id)
 
 

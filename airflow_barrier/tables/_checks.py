@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime, timezone
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from airflow_barrier.protocol.errors import ForeignWriteError, SnapshotMissingError, StagedTableError
 from airflow_barrier.protocol.names import Stamp, parse_branch
@@ -75,7 +76,7 @@ def publication_changes(document: Document, publication: Publication) -> Changes
         _check_move(document, publication, new)
         branches[MAIN] = new
     refs = refs_of(document)
-    _check_tag(table, document, publication.tag, new)
+    _check_ref(table, document, publication.tag, new, "tag")
     if new not in snapshots_of(document):
         raise _missing(table, new)
     thinned = {name for name in publication.drop_tags if name in refs and refs[name]["type"] == "tag"}
@@ -103,19 +104,27 @@ def _check_move(document: Document, publication: Publication, new: int) -> None:
         )
 
 
-def pin_changes(table: str, document: Document, tag: str, snapshot_id: int) -> Changes:
+def pin_changes(table: str, document: Document, ref: str, snapshot_id: int, ancestors: int) -> Changes:
     """Raises SnapshotMissingError, and ForeignWriteError if the name is taken."""
-    _check_tag(table, document, tag, snapshot_id)
+    _check_ref(table, document, ref, snapshot_id, "branch" if ancestors else "tag")
     if snapshot_id not in snapshots_of(document):
         raise _missing(table, snapshot_id)
-    return Changes(tags={tag: snapshot_id})
+    if ancestors == 0:
+        return Changes(tags={ref: snapshot_id})
+    # a tag holds one snapshot only; of a branch, expiry leaves as many as the branch says
+    return Changes(branches={ref: snapshot_id}, keep={ref: ancestors + 1})
 
 
-def _check_tag(table: str, document: Document, tag: str, snapshot_id: int) -> None:
-    found = refs_of(document).get(tag)
-    if found is not None and (found["type"], found["snapshot-id"]) != ("tag", snapshot_id):
+def is_pin(name: str, ref: Mapping[str, Any]) -> bool:
+    """Whether :func:`pin_changes` makes such refs."""
+    return name != MAIN and (ref["type"] == "tag" or "min-snapshots-to-keep" in ref)
+
+
+def _check_ref(table: str, document: Document, name: str, snapshot_id: int, kind: str) -> None:
+    found = refs_of(document).get(name)
+    if found is not None and (found["type"], found["snapshot-id"]) != (kind, snapshot_id):
         raise ForeignWriteError(
-            f"table {table}: expected no ref {tag}, or a tag at snapshot {snapshot_id}; found a {found['type']} at "
+            f"table {table}: expected no ref {name}, or a {kind} at snapshot {snapshot_id}; found a {found['type']} at "
             f"{_at(found['snapshot-id'])}. Refs of this name are airflow_barrier's: find out who made it, and drop it"
         )
 

@@ -27,11 +27,15 @@ _DELETE_AFTER_COMMIT = "write.metadata.delete-after-commit.enabled"
 
 @dataclass(frozen=True)
 class Changes:
-    """What one commit changes: branches and tags to set (name -> snapshot id), refs to drop, a snapshot to add."""
+    """What one commit changes: branches and tags to set (name -> snapshot id), refs to drop, a snapshot to add.
+
+    ``keep``: how many of a new branch's snapshots no expiry takes.
+    """
 
     branches: Mapping[str, int] = field(default_factory=dict)
     tags: Mapping[str, int] = field(default_factory=dict)
     drop: frozenset[str] = field(default_factory=frozenset)
+    keep: Mapping[str, int] = field(default_factory=dict)
     snapshot: Snapshot | None = None
 
 
@@ -158,6 +162,8 @@ def _edited_refs(refs: Mapping[str, dict[str, Any]], changes: Changes) -> dict[s
             if name != MAIN:
                 # A table may set an age for its refs, by which another team's expiry would take ours away.
                 after[name]["max-ref-age-ms"] = _FOREVER
+            if name in changes.keep:
+                after[name]["min-snapshots-to-keep"] = changes.keep[name]
     return after
 
 

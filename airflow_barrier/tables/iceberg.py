@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -173,19 +173,22 @@ class IcebergTables:
         self._pointers.read([table])
         return self.catalog.load_table(split(table))
 
-    def pin(self, table: str, ref: str, snapshot_id: int) -> None:
-        """Hold ``snapshot_id`` by a tag of that name, so that nobody's expiry takes it; again is fine.
+    def pin(self, table: str, ref: str, snapshot_id: int, ancestors: int = 0) -> None:
+        """Hold ``snapshot_id`` and as many of its ancestors by a ref of that name, so that nobody's expiry takes them;
+        again is fine.
 
         Raises SnapshotMissingError, and ForeignWriteError if the name is taken by another ref.
         """
-        self._committer.commit({table: lambda document, _: _checks.pin_changes(table, document, ref, snapshot_id)})
+        self._committer.commit(
+            {table: lambda document, _: _checks.pin_changes(table, document, ref, snapshot_id, ancestors)}
+        )
 
     def unpin(self, table: str, ref: str) -> None:
-        """Take the tag away if it is there."""
+        """Take the ref away if it is there."""
 
         def edit(document: Document, _: str) -> Changes:
-            there = refs_of(document).get(ref, {}).get("type") == "tag"
-            return Changes(drop=frozenset({ref} if there else ()))
+            there = refs_of(document).get(ref)
+            return Changes(drop=frozenset({ref} if there is not None and _checks.is_pin(ref, there) else ()))
 
         self._committer.commit({table: edit})
 
@@ -203,6 +206,10 @@ class IcebergTables:
 
     def exists(self, uri: str) -> bool:
         return self._documents.exists(uri)
+
+    def delete(self, uris: Iterable[str]) -> None:
+        """Delete files; one that is not there, or cannot be deleted, is left as it is."""
+        self._documents.delete(uris)
 
     def _read(self, table: str) -> Document:
         return self._committer.read([table])[table]

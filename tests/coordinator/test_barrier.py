@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from pathlib import Path
 
 import pytest
 
@@ -52,6 +53,8 @@ def test_nothing_is_visible_before_commit_and_all_of_it_after(shop: Shop) -> Non
     for table in (SHOPPING, AMOUNT, PRICE):
         refs = shop.deployment.tables.load(table).metadata.refs
         assert set(refs) == {"main", barrier.tag}, "attempt branches go with the publish"
+    specs = Path(shop.deployment.tables.location("_barrier")).rglob("*.json")
+    assert not list(specs), "and so do the epoch specs"
 
 
 def test_catalog_and_metaservice_in_two_databases(shop_apart: Shop) -> None:
