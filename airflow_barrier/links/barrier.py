@@ -21,7 +21,7 @@ class BarrierLink(BaseOperatorLink):
 
     def get_link(self, operator: BaseOperator, *, ti_key: TaskInstanceKey) -> str:
         """Called in the worker once the task has ended; empty if it ended before it knew its barrier."""
-        path = getattr(operator, "barrier_link_path", None)
-        if path is None:
+        steps = getattr(operator, "_steps", None)
+        if steps is None or steps.link_path is None:
             return ""
-        return f"{conf.get('api', 'base_url', fallback='').rstrip('/')}{URL_PREFIX}/{path}"
+        return f"{conf.get('api', 'base_url', fallback='').rstrip('/')}{URL_PREFIX}/{steps.link_path}"

@@ -9,9 +9,8 @@ from airflow.sdk import BaseOperator
 
 from airflow_barrier.coordinator.staging import Ready
 from airflow_barrier.links.barrier import BarrierLink
-from airflow_barrier.operators.job import StagesEpoch
+from airflow_barrier.operators._steps import SparkWork
 from airflow_barrier.protocol.errors import ConfigurationError
-from airflow_barrier.spark.submit import SQL_APPLICATION, submit_conf
 
 if TYPE_CHECKING:
     from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
 _CONNECTIONS = {"connect": "spark_connect_default", "submit": "spark_default"}
 
 
-class SparkEpochOperator(StagesEpoch, BaseOperator):
+class SparkEpochOperator(BaseOperator):
     """Runs an epoch job or one SQL statement for the run's barrier, on Spark Connect or by spark-submit.
 
     Exactly one of ``application`` and ``sql`` says what to run. Hand the task to
@@ -80,16 +79,17 @@ class SparkEpochOperator(StagesEpoch, BaseOperator):
         self._connect_run: ConnectRun | None = None
         self._submit_hook: SparkSubmitHook | None = None
 
-    def epoch_sql(self) -> str | None:
-        return self.sql
+    def execute(self, context: Context) -> Any:
+        raise ConfigurationError(
+            f"task {self.task_id}: expected to be part of a BarrierGroup, found it alone; hand it to "
+            "barrier.job(..., sources=[...], sinks=[...])"
+        )
 
-    def stage_epoch(self, ready: Ready, context: Context) -> ClosingRecord | None:
-        if self.via == "connect":
-            return self._connect(ready)
-        self._submit(ready)
-        return None
+    def epoch_work(self, context: Context) -> SparkWork:
+        """How a job of this operator does its work: asked for by the group's steps."""
+        return SparkWork(run=self._connect if self.via == "connect" else self._submit, stop=self._stop, sql=self.sql)
 
-    def stop_epoch(self) -> None:
+    def _stop(self) -> None:
         if self._connect_run is not None:
             self._connect_run.interrupt()
         if self._submit_hook is not None:
@@ -108,6 +108,8 @@ class SparkEpochOperator(StagesEpoch, BaseOperator):
 
     def _submit(self, ready: Ready) -> None:
         from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
+
+        from airflow_barrier.spark.submit import SQL_APPLICATION, submit_conf
 
         self._submit_hook = SparkSubmitHook(
             conf={**self.conf, **submit_conf(ready.spec_uri, ready.digest)},

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseOperator, TaskGroup, TriggerRule
 
 from airflow_barrier.coordinator.opening import Fragment
 from airflow_barrier.hooks.barrier import DEFAULT_CONN_ID
+from airflow_barrier.operators._steps import Binding
 from airflow_barrier.operators.commit import AbortBarrierOperator, CommitBarrierOperator
-from airflow_barrier.operators.job import Binding, as_job
+from airflow_barrier.operators.job import as_job, bind
 from airflow_barrier.operators.start import StartBarrierOperator
 from airflow_barrier.protocol.errors import ConfigurationError
 from airflow_barrier.protocol.topology import Job, Topology
@@ -72,6 +73,7 @@ class BarrierGroup(TaskGroup):
         self._jobs: list[tuple[BaseOperator, Job]] = []
         self.start: StartBarrierOperator | None = None
         self.commit: CommitBarrierOperator | None = None
+        self.abort: AbortBarrierOperator | None = None
 
     def job(
         self,
@@ -94,10 +96,13 @@ class BarrierGroup(TaskGroup):
             sinks=tuple(sinks),
             externals=tuple(source.declare() for source in sources if not isinstance(source, str)),
         )
+        as_job(operator)
         self._jobs.append((operator, job))
-        # checked here, where the author's line is; bound once all jobs are known
-        as_job(operator, self._binding(job, ()))
         return operator
+
+    def get_leaves(self) -> Generator[BaseOperator, None, None]:
+        """What ``group >> task`` waits for: not for the abort, which is skipped where all went well."""
+        yield from (leaf for leaf in super().get_leaves() if leaf is not self.abort)
 
     def __enter__(self) -> Self:
         super().__enter__()
@@ -134,7 +139,7 @@ class BarrierGroup(TaskGroup):
         if not self.member:  # what a member reads, another DAG writes: the union is checked when it registers
             Topology.of(self.topology, jobs)
         for operator, job in self._jobs:
-            as_job(operator, self._binding(job, jobs))
+            bind(operator, self._binding(job, jobs))
         writers = {sink: operator for operator, job in self._jobs for sink in job.sinks}
         first, last = set(writers.values()), set(writers.values())
         for operator, job in self._jobs:
@@ -159,13 +164,13 @@ class BarrierGroup(TaskGroup):
         commit.publishes([sink for job in jobs for sink in job.sinks])
         commit.set_upstream(last)
         if self.on_failure == "abort":
-            abort = AbortBarrierOperator(
+            self.abort = AbortBarrierOperator(
                 task_id="abort",
                 topology=self.topology,
                 barrier_conn_id=self.barrier_conn_id,
                 trigger_rule=TriggerRule.ONE_FAILED,
             )
-            abort.set_upstream(last)
+            self.abort.set_upstream(last)
 
     def _binding(self, job: Job, jobs: tuple[Job, ...]) -> Binding:
         return Binding(

@@ -1,0 +1,266 @@
+"""The steps of a task that is a job: begin an attempt, run the Spark work for it, close it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from airflow.sdk import BaseOperator
+from airflow.sdk.exceptions import AirflowException, AirflowSkipException
+
+from airflow_barrier.coordinator.deployment import Deployment
+from airflow_barrier.coordinator.opening import Fragment
+from airflow_barrier.coordinator.staging import (
+    Adopted,
+    Ready,
+    Waiting,
+    begin,
+    begin_again,
+    close,
+    find_barrier,
+    give_up,
+)
+from airflow_barrier.hooks.barrier import BarrierHook
+from airflow_barrier.operators._task import (
+    NOTHING_TO_DO,
+    actor,
+    generation,
+    run_key,
+    run_timestamp,
+    task_key,
+    without_useless_retries,
+)
+from airflow_barrier.protocol.errors import (
+    AlreadyCommittedError,
+    FencedAttemptError,
+    NotProcessedError,
+    StoreUnavailableError,
+)
+from airflow_barrier.protocol.records import Barrier
+from airflow_barrier.protocol.states import AttemptState
+from airflow_barrier.protocol.topology import Job
+from airflow_barrier.triggers.barrier import BarrierTrigger, Condition
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+    from airflow_barrier.spark.spec import ClosingRecord
+
+#: The operator's method that a deferred job resumes with.
+RESUME_METHOD = "resume_epoch"
+#: Seconds that a killed task waits for its attempt to be given up; Airflow kills it harder after five.
+_LAST_WORDS = 4.0
+
+
+@dataclass(frozen=True)
+class Binding:
+    """What ties a task to its place in a topology; the group says it while the DAG is parsed."""
+
+    job: Job
+    fragment: Fragment
+    member: bool
+    barrier_conn_id: str
+    poll_interval: float
+
+
+@dataclass(frozen=True)
+class SparkWork:
+    """The work itself, as the operator does it.
+
+    ``run`` returns the closing record, or None if the driver wrote it to its file. ``stop`` ends the work; it is
+    called in a thread of its own, maybe before the work has started. ``sql`` goes into the epoch spec.
+    """
+
+    run: Callable[[Ready], ClosingRecord | None]
+    stop: Callable[[], None]
+    sql: str | None = None
+
+
+class EpochSteps:
+    """One try of a job's task.
+
+    A retry adopts what an earlier try closed; a cleared task stages anew, and from COMMITTING on does nothing. Missing
+    input defers the task.
+    """
+
+    def __init__(self, task: BaseOperator, binding: Binding, work: SparkWork, context: Context) -> None:
+        self.task = task
+        self.log = task.log
+        self.binding = binding
+        self.work = work
+        self.context = context
+        #: where the barrier can be looked at, once it is known
+        self.link_path: str | None = None
+        self._under_way: tuple[Deployment, int] | None = None
+        self._killed = False
+        self._killer: threading.Thread | None = None
+
+    # --- what the task calls ----------------------------------------------------------------------
+
+    def execute(self) -> int:
+        """Returns the barrier's id, or raises TaskDeferred."""
+        with without_useless_retries():
+            deployment = BarrierHook(self.binding.barrier_conn_id).get_deployment()
+            barrier = self._find_barrier(deployment)
+            try:
+                step = begin(
+                    deployment,
+                    barrier,
+                    self.binding.job.name,
+                    request_key=task_key(self.context),
+                    generation=generation(self.context),
+                    actor=actor(self.context),
+                    sql=self.work.sql,
+                )
+            except AlreadyCommittedError as error:
+                self.log.info("%s: %s", error, NOTHING_TO_DO)
+                return barrier.barrier_id
+            return self._go_on(deployment, barrier, step)
+
+    def resume(self, event: dict[str, Any], attempt_id: int | None) -> int:
+        """The trigger fired, which is only a hint: ask again."""
+        if event["status"] == "unavailable":
+            raise StoreUnavailableError(event["message"])
+        if attempt_id is None:
+            return self.execute()
+        with without_useless_retries():
+            deployment = BarrierHook(self.binding.barrier_conn_id).get_deployment()
+            attempt = deployment.meta.attempt(attempt_id)
+            barrier = deployment.meta.barrier(attempt.topology, attempt.barrier_id)
+            self._remember(barrier)
+            with _new_try_if_voided(deployment, attempt_id):
+                step = begin_again(deployment, attempt_id, actor=actor(self.context), sql=self.work.sql)
+            return self._go_on(deployment, barrier, step)
+
+    def kill(self) -> None:
+        """Stop the Spark work and give the attempt up.
+
+        Airflow calls this in a signal handler of the main thread, which may hold the database's lock just then: so
+        all that takes time happens in another thread, and the main thread waits for it when its work has ended.
+        """
+        self._killed = True
+        self._killer = threading.Thread(target=self._die, name="barrier-on-kill", daemon=True)
+        self._killer.start()
+
+    # --- the steps --------------------------------------------------------------------------------
+
+    def _find_barrier(self, deployment: Deployment) -> Barrier:
+        binding = self.binding
+        topology = binding.fragment.topology
+        timestamp, _ = run_timestamp(self.context)
+        if not binding.member:
+            barrier: Barrier = find_barrier(deployment, topology, run_key=run_key(self.context), timestamp=timestamp)
+            self._remember(barrier)
+            return barrier
+        deployment.meta.register(topology, binding.fragment.owner, binding.fragment.jobs, actor(self.context))
+        found = deployment.meta.barrier_at(topology, timestamp)
+        if found is None:
+            self.log.info("Waiting for a barrier of %s at %s to be opened", topology, timestamp.isoformat())
+            self._defer([Condition(None, timestamp=timestamp)], attempt_id=None)
+        names = {job.name for job in deployment.meta.topology(topology, found.topology_version).jobs}
+        if binding.job.name not in names:
+            raise AirflowSkipException(
+                f"{found} was opened before job {binding.job.name} joined {topology}; the job takes part from the next "
+                "barrier on"
+            )
+        self._remember(found)
+        return found
+
+    def _go_on(self, deployment: Deployment, barrier: Barrier, step: Ready | Adopted | Waiting) -> int:
+        if isinstance(step, Adopted):
+            self.log.info("%s is %s: nothing to run", step.attempt, step.attempt.state.value)
+            return barrier.barrier_id
+        if isinstance(step, Waiting):
+            self._wait(deployment, barrier, step)
+        self._run(deployment, step)
+        return barrier.barrier_id
+
+    def _wait(self, deployment: Deployment, barrier: Barrier, waiting: Waiting) -> NoReturn:
+        topology = deployment.meta.topology(barrier.topology, barrier.topology_version)
+        dead = [
+            need
+            for need in waiting.needs
+            # tasks of one DAG follow each other by edges: this table's has ended, and nothing more will come
+            if need.barrier_id == barrier.barrier_id and topology.job(need.job).owner == self.task.dag_id
+        ]
+        if dead:
+            give_up(
+                deployment, waiting.attempt.attempt_id, reason="its input was never staged", actor=actor(self.context)
+            )
+            raise NotProcessedError(
+                f"{waiting.attempt} cannot run: not PROCESSED although the task before it has ended: "
+                f"{', '.join(map(str, dead))}. Marking a task success stages nothing: clear it and what follows it"
+            )
+        self.log.info("%s waits for %s", waiting.attempt, ", ".join(map(str, waiting.needs)))
+        self._defer(
+            [Condition("PROCESSED", barrier_id=n.barrier_id, tables=(n.table,)) for n in waiting.needs],
+            attempt_id=waiting.attempt.attempt_id,
+        )
+
+    def _run(self, deployment: Deployment, ready: Ready) -> None:
+        attempt = ready.attempt
+        self._under_way = (deployment, attempt.attempt_id)
+        self.log.info("Staging %s on branch %s", attempt, attempt.branch)
+        try:
+            self._stop_if_killed()
+            record = self.work.run(ready)
+            self._stop_if_killed()
+        except BaseException as error:  # a timeout and an exit are no Exceptions, and end the attempt all the same
+            self._give_up(deployment, attempt.attempt_id, f"{type(error).__name__}: {error}", actor(self.context))
+            raise
+        with _new_try_if_voided(deployment, attempt.attempt_id):
+            barrier = close(deployment, attempt.attempt_id, actor=actor(self.context), record=record)
+        self.log.info("%s is PROCESSED; %s is %s", attempt, barrier, barrier.state.value)
+
+    def _defer(self, conditions: list[Condition], attempt_id: int | None) -> NoReturn:
+        self.task.defer(
+            trigger=BarrierTrigger(
+                topology=self.binding.fragment.topology,
+                barrier_conn_id=self.binding.barrier_conn_id,
+                conditions=conditions,
+                poll_interval=self.binding.poll_interval,
+                attempt_id=attempt_id,
+            ),
+            method_name=RESUME_METHOD,
+            kwargs={"attempt_id": attempt_id},
+        )
+
+    def _remember(self, barrier: Barrier) -> None:
+        self.link_path = f"{self.binding.barrier_conn_id}/{barrier.topology}/{barrier.barrier_id}"
+
+    # --- endings ----------------------------------------------------------------------------------
+
+    def _stop_if_killed(self) -> None:
+        if self._killed:
+            raise AirflowException(f"task {self.task.task_id} was killed; what it staged does not count")
+
+    def _give_up(self, deployment: Deployment, attempt_id: int, reason: str, who: str) -> None:
+        if self._killer is not None:
+            self._killer.join(_LAST_WORDS)
+        try:
+            give_up(deployment, attempt_id, reason=reason, actor=who)
+        except StoreUnavailableError as error:
+            # the next try, or a person's clear, fences the attempt; what counts now is the error before this one
+            self.log.warning("attempt %s could not be given up: %s", attempt_id, error)
+
+    def _die(self) -> None:
+        try:
+            self.work.stop()
+        finally:
+            if self._under_way is not None:
+                deployment, attempt_id = self._under_way
+                give_up(deployment, attempt_id, reason="the task was killed", actor=actor(self.context))
+
+
+@contextmanager
+def _new_try_if_voided(deployment: Deployment, attempt_id: int) -> Iterator[None]:
+    """An attempt whose input was staged anew is nobody's fault, and a new one mends it; a fenced one stays fenced."""
+    try:
+        yield
+    except FencedAttemptError as error:
+        if deployment.meta.attempt(attempt_id).state is AttemptState.VOIDED:
+            raise AirflowException(f"{error}; its input was staged anew: the next try starts afresh") from error
+        raise

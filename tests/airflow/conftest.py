@@ -1,0 +1,32 @@
+"""What tests through Airflow look at: the same deployment that Airflow's tasks use."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+from tests.support.airflow import AirflowUnderTest
+from tests.support.counting import Counting
+
+if TYPE_CHECKING:
+    from airflow_barrier.coordinator.deployment import Deployment
+    from demo.local_spark import LocalConnectServer
+    from pyspark.sql import SparkSession
+
+
+@pytest.fixture(scope="session")
+def deployment(spark_server: LocalConnectServer) -> Iterator[Deployment]:
+    from airflow_barrier.coordinator.deployment import Deployment
+    from airflow_barrier.coordinator.settings import Settings
+
+    url = f"sqlite:///{spark_server.catalog_db}"
+    found = Deployment.connect(Settings(url, url, spark_server.warehouse.as_uri()))
+    yield found
+    found.close()
+
+
+@pytest.fixture
+def counting(request: pytest.FixtureRequest, airflow: AirflowUnderTest, deployment: Deployment, spark: SparkSession) -> Counting:
+    """The tables of `tests/airflow/jobs/counting.py` in the namespace that the test's module names ``NAMESPACE``."""
+    return Counting(request.module.NAMESPACE, airflow, deployment, spark)

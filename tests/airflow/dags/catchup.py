@@ -1,0 +1,26 @@
+"""Twelve days to catch up with, four runs at a time."""
+
+from datetime import datetime, timezone
+from pathlib import Path
+
+from airflow.sdk import DAG
+
+from airflow_barrier.operators.epoch import SparkEpochOperator
+from airflow_barrier.operators.group import BarrierGroup
+
+JOBS = Path(__file__).parents[1] / "jobs"
+
+with (
+    DAG(
+        "catchup",
+        schedule="@daily",
+        start_date=datetime(2025, 1, 1, tzinfo=timezone.utc),
+        end_date=datetime(2025, 1, 12, tzinfo=timezone.utc),
+        catchup=True,
+        max_active_runs=4,
+    ),
+    BarrierGroup("catchup", poll_interval=0.5) as barrier,
+):
+    barrier.job(
+        SparkEpochOperator(task_id="load", application=str(JOBS / "catchup.py"), retries=0), sinks=["catchup.events"]
+    )

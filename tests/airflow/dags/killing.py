@@ -1,0 +1,36 @@
+"""The same endless work, handed to Spark in both ways, and one task of `SparkSubmitOperator` that ends well."""
+
+import json
+import os
+from datetime import datetime, timezone
+from pathlib import Path
+
+from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
+from airflow.sdk import DAG
+
+from airflow_barrier.operators.epoch import SparkEpochOperator
+from airflow_barrier.operators.group import BarrierGroup
+
+JOBS = Path(__file__).parents[1] / "jobs"
+SUBMIT_CONF = json.loads(os.environ.get("BARRIER_TEST_SUBMIT_CONF", "{}"))
+DAY = {
+    "schedule": "@daily",
+    "start_date": datetime(2025, 1, 1, tzinfo=timezone.utc),
+    "end_date": datetime(2025, 1, 1, tzinfo=timezone.utc),
+    "catchup": True,
+}
+
+
+def submit(task_id: str, file: str) -> SparkSubmitOperator:
+    return SparkSubmitOperator(task_id=task_id, application=str(JOBS / file), conf=SUBMIT_CONF, name="{{ task.task_id }}")
+
+
+with DAG("killing", **DAY), BarrierGroup("killing", on_failure="abort", poll_interval=0.5) as barrier:
+    barrier.job(
+        SparkEpochOperator(task_id="on_connect", application=str(JOBS / "endless_on_connect.py")),
+        sinks=["killing.connected"],
+    )
+    barrier.job(submit("by_submit", "endless_by_submit.py"), sinks=["killing.submitted"])
+
+with DAG("submitted", **DAY), BarrierGroup("submitted", poll_interval=0.5) as barrier:
+    barrier.job(submit("load", "submitted.py"), sinks=["submitted.events"])

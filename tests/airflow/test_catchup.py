@@ -1,0 +1,38 @@
+"""Runs that Airflow starts in any order open and commit their barriers in order."""
+
+from __future__ import annotations
+
+import pytest
+from tests.support.airflow import LONG
+from tests.support.counting import Counting, sum_of_barriers
+
+NAMESPACE = "catchup"
+DAYS = 12
+
+
+@pytest.mark.timeout(LONG)
+def test_twelve_runs_are_twelve_barriers_in_order(counting: Counting) -> None:
+    counting.create("events")
+    airflow = counting.airflow
+    airflow.unpause("catchup")
+
+    run_ids = airflow.wait_for_runs("catchup", DAYS)
+
+    meta = counting.deployment.meta
+    barriers = [meta.barrier("catchup", number) for number in range(1, DAYS + 1)]
+    assert [b.state.value for b in barriers] == ["COMMIT"] * DAYS
+    assert meta.open_barriers("catchup") == []
+    # barrier n is the n-th day's, and committed after the one before
+    assert [b.run_key for b in barriers] == [f"catchup/{run_id}" for run_id in run_ids]
+    assert [b.timestamp.day for b in barriers] == list(range(1, DAYS + 1))
+    commits = [b.commit_at for b in barriers if b.commit_at]
+    assert commits == sorted(commits)
+    assert len(commits) == DAYS
+    assert {b.timestamp_origin for b in barriers} == {"data interval end of scheduled run"}
+    # each epoch once in each barrier
+    assert [counting.total_at("events", b.barrier_id) for b in barriers] == [
+        sum_of_barriers(n) for n in range(1, DAYS + 1)
+    ]
+    assert counting.published("events") == sum_of_barriers(DAYS)
+    events = counting.events("events")
+    assert [event["partition_key"] for event in events] == [f"b{n}.r0" for n in range(1, DAYS + 1)]

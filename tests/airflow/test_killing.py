@@ -1,0 +1,72 @@
+"""Marking a task failed ends its Spark work, however it was handed over."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import httpx
+import pytest
+from tests.support.airflow import LONG
+from tests.support.counting import Counting, sum_of_barriers
+
+NAMESPACE = "killing"
+
+
+@pytest.mark.timeout(LONG)
+def test_marked_failed_leaves_no_spark_work(counting: Counting, spark_ui: str) -> None:
+    counting.create("connected", "submitted")
+    airflow = counting.airflow
+    airflow.unpause("killing")
+    run = airflow.until(lambda: airflow.run_ids("killing"), "a run of killing")[0]
+    on_connect, by_submit = counting.task("on_connect"), counting.task("by_submit")
+    for task in (on_connect, by_submit):
+        airflow.wait_for_task("killing", run, task, "running")
+    airflow.until(lambda: running_jobs(spark_ui), "Spark work on the Connect server")
+    drivers = airflow.until(lambda: processes_that_say("endless_by_submit.py"), "the driver that was submitted")
+
+    airflow.mark("killing", run, by_submit, "failed")
+    airflow.until(lambda: not processes_that_say("endless_by_submit.py"), f"the drivers {drivers} to be gone")
+    assert running_jobs(spark_ui)  # the other one is nobody's fault
+    airflow.until(lambda: counting.attempts(1, "by_submit") == ["ABORTED"], "its attempt to be given up")
+
+    airflow.mark("killing", run, on_connect, "failed")
+    airflow.until(lambda: not running_jobs(spark_ui), "the Spark work on the Connect server to end")
+    airflow.until(lambda: counting.states() == {1: "ABORTED"}, "on_failure='abort' to give the barrier up")
+    assert counting.attempts(1, "on_connect") == ["ABORTED"]
+    airflow.wait_for_run("killing", run, "failed")
+    assert counting.published("connected") == 0
+
+
+def running_jobs(spark_ui: str) -> list[object]:
+    """What the Connect server's own pages call running."""
+    api = f"{spark_ui}/api/v1/applications"
+    (application,) = httpx.get(api, timeout=30).raise_for_status().json()
+    found = httpx.get(f"{api}/{application['id']}/jobs", params={"status": "running"}, timeout=30)
+    return list(found.raise_for_status().json())
+
+
+def processes_that_say(text: str) -> list[int]:
+    """Processes of this machine with ``text`` in their command line."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdigit() or int(entry.name) == os.getpid():
+            continue
+        try:
+            command = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+        except (FileNotFoundError, ProcessLookupError):
+            continue  # it ended while we looked
+        if text in command:
+            found.append(int(entry.name))
+    return found
+
+
+@pytest.mark.timeout(LONG)
+def test_a_spark_submit_operator_takes_part(counting: Counting) -> None:
+    submitted = Counting("submitted", counting.airflow, counting.deployment, counting.spark)
+    submitted.create("events")
+    submitted.airflow.unpause("submitted")
+    (run,) = submitted.airflow.wait_for_runs("submitted", 1)
+    assert submitted.airflow.tasks("submitted", run)[submitted.task("load")]["operator"] == "SparkSubmitOperator"
+    assert submitted.published("events") == sum_of_barriers(1)
+    assert submitted.states() == {1: "COMMIT"}

@@ -1,0 +1,63 @@
+"""A job fails while others go on; scheduler and triggerer die while tasks wait; then all of it recovers."""
+
+from __future__ import annotations
+
+import pytest
+from airflow_barrier.protocol.levels import Level
+from tests.support.airflow import LONG
+from tests.support.counting import Counting, sum_of_barriers
+
+NAMESPACE = "recovery"
+DAYS = 4
+FAILS_AT = 2
+
+
+@pytest.mark.timeout(LONG)
+def test_a_failed_job_is_cleared_after_scheduler_and_triggerer_died(counting: Counting) -> None:
+    counting.create("events", "mirror", "totals")
+    airflow = counting.airflow
+    failure = counting.tell("fail", "mirror", FAILS_AT)
+    airflow.unpause("recovery_reader")
+    airflow.unpause("recovery")
+
+    # the others reach the last barrier: two further than the job that failed
+    airflow.until(lambda: len(airflow.runs("recovery")) == DAYS, "all runs of recovery")
+    runs = airflow.run_ids("recovery")
+    for run in runs:
+        for job in ("load", "total"):
+            airflow.wait_for_task("recovery", run, counting.task(job), "success")
+    airflow.wait_for_run("recovery", runs[FAILS_AT - 1], "failed")
+    assert airflow.state("recovery", runs[FAILS_AT - 1], counting.task("mirror")) == "failed"
+    assert airflow.state("recovery", runs[FAILS_AT - 1], counting.task("commit")) == "upstream_failed"
+    airflow.wait_for_task("recovery", runs[0], counting.task("commit"), "success")
+    assert counting.states() == {1: "COMMIT", 2: "OPEN", 3: "OPEN", 4: "OPEN"}
+    assert counting.attempts(FAILS_AT, "mirror") == ["ABORTED"]
+    assert counting.served(Level.REPEATABLE_READ) == 1
+    assert counting.published("mirror") == sum_of_barriers(1)
+    assert counting.published("totals") == sum_of_barriers(1)
+
+    # the job waits at the next barriers, and so does another DAG
+    (reader,) = airflow.run_ids("recovery_reader")
+    waiting = [(run, counting.task("mirror"), "recovery") for run in runs[FAILS_AT:]]
+    waiting += [(reader, task, "recovery_reader") for task in ("mirrored", "committed")]
+    for run, task, dag in waiting:
+        airflow.wait_for_task(dag, run, task, "deferred")
+    airflow.stop_component("triggerer", hard=True)
+    airflow.stop_component("scheduler", hard=True)
+    failure.unlink()
+    airflow.clear("recovery", runs[FAILS_AT - 1], counting.task("mirror"))
+    airflow.start_component("scheduler")
+    airflow.wait_for_task("recovery", runs[FAILS_AT - 1], counting.task("mirror"), "success")
+    assert [airflow.state(dag, run, task) for run, task, dag in waiting] == ["deferred"] * len(waiting)
+    airflow.start_component("triggerer")
+
+    for run in runs:
+        airflow.wait_for_run("recovery", run)
+    airflow.wait_for_run("recovery_reader", reader)
+    assert counting.states() == dict.fromkeys(range(1, DAYS + 1), "COMMIT")
+    for table in ("events", "mirror", "totals"):
+        found = [counting.total_at(table, n) for n in range(1, DAYS + 1)]
+        assert found == [sum_of_barriers(n) for n in range(1, DAYS + 1)], table
+    assert counting.attempts(FAILS_AT, "mirror") == ["ABORTED", "PROCESSED"]
+    # what the others had staged was neither lost nor done again
+    assert [counting.attempts(n, "total") for n in range(1, DAYS + 1)] == [["PROCESSED"]] * DAYS

@@ -1,0 +1,226 @@
+"""A real Airflow for the whole test run: scheduler, triggerer, DAG processor, API server and LocalExecutor.
+
+Tests drive it over its REST API, and look at its effects in the MetaService and in the tables. DAG files of tests lie
+in `tests/airflow/dags`; they are paused until a test wants them.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import httpx
+import pytest
+from demo.local_airflow import LocalAirflow
+from demo.local_spark import PACKAGES, catalog_conf
+
+if TYPE_CHECKING:
+    from demo.local_spark import LocalConnectServer
+
+DAGS = Path(__file__).parents[1] / "airflow" / "dags"
+#: Seconds that anything may take to happen; only reached when it does not happen at all.
+PATIENCE = 900.0
+#: Seconds for `pytest.mark.timeout` of a test that drives Airflow.
+LONG = 2 * PATIENCE
+_ENDED = frozenset({"success", "failed"})
+
+
+class AirflowUnderTest(LocalAirflow):
+    """What tests do to Airflow. ``folder`` is where the DAGs of tests find and leave files."""
+
+    def __init__(self, home: Path, folder: Path, environment: dict[str, str]) -> None:
+        super().__init__(home, DAGS, home / "plugins", home / "component-logs", environment)
+        self.folder = folder
+        self._client: httpx.Client | None = None
+
+    # --- components -------------------------------------------------------------------------------
+
+    def stop_component(self, component: str, *, hard: bool = False) -> None:
+        """End one component; ``hard``: as if its machine had lost power, with everything that it runs."""
+        process = self._processes.pop(component)
+        if hard:
+            os.killpg(process.pid, signal.SIGKILL)
+        else:
+            os.kill(process.pid, signal.SIGTERM)
+        process.wait(timeout=PATIENCE)
+
+    def start_component(self, component: str) -> None:
+        self._processes[component] = self._spawn(component, [component])
+
+    def stop(self) -> None:
+        if self._client is not None:
+            self._client.close()
+        super().stop()
+
+    # --- REST -------------------------------------------------------------------------------------
+
+    @property
+    def api(self) -> httpx.Client:
+        """A client that is logged in."""
+        if self._client is None:
+            login = {"username": "admin", "password": self.password}
+            answer = httpx.post(f"{self.url}/auth/token", json=login, timeout=30).raise_for_status()
+            self._client = httpx.Client(
+                base_url=f"{self.url}/api/v2",
+                headers={"Authorization": f"Bearer {answer.json()['access_token']}"},
+                timeout=60,
+            )
+        return self._client
+
+    def get(self, path: str, **params: Any) -> Any:
+        return self.api.get(path, params=params).raise_for_status().json()
+
+    def unpause(self, dag_id: str) -> None:
+        """Let a DAG run, once the DAG processor has seen it."""
+        self.until(lambda: self.api.get(f"/dags/{dag_id}").status_code == 200, f"DAG {dag_id} to be parsed")
+        self.api.patch(f"/dags/{dag_id}", json={"is_paused": False}).raise_for_status()
+
+    def pause(self, dag_id: str) -> None:
+        self.api.patch(f"/dags/{dag_id}", json={"is_paused": True}).raise_for_status()
+
+    def runs(self, dag_id: str) -> list[dict[str, Any]]:
+        """The DAG's runs, in the order of their times."""
+        return list(self.get(f"/dags/{dag_id}/dagRuns", order_by="run_after", limit=100)["dag_runs"])
+
+    def run_ids(self, dag_id: str) -> list[str]:
+        return [run["dag_run_id"] for run in self.runs(dag_id)]
+
+    def tasks(self, dag_id: str, run_id: str) -> dict[str, dict[str, Any]]:
+        """The run's task instances by task id."""
+        found = self.get(f"/dags/{dag_id}/dagRuns/{run_id}/taskInstances", limit=100)["task_instances"]
+        return {one["task_id"]: one for one in found}
+
+    def state(self, dag_id: str, run_id: str, task_id: str) -> str | None:
+        state: str | None = self.tasks(dag_id, run_id)[task_id]["state"]
+        return state
+
+    def log(self, dag_id: str, run_id: str, task_id: str, try_number: int = 1) -> str:
+        """A try's log as text."""
+        path = f"/dags/{dag_id}/dagRuns/{run_id}/taskInstances/{task_id}/logs/{try_number}"
+        return json.dumps(self.get(path, full_content="true")["content"])
+
+    def trigger(self, dag_id: str, **body: Any) -> str:
+        """Start a manual run; its id."""
+        answer = self.api.post(f"/dags/{dag_id}/dagRuns", json={"logical_date": None, **body}).raise_for_status()
+        return str(answer.json()["dag_run_id"])
+
+    def clear(self, dag_id: str, run_id: str, *task_ids: str, **body: Any) -> list[str]:
+        """Clear tasks of a run, with those downstream of them unless ``include_downstream=False``."""
+        options = {
+            "dry_run": False,
+            "dag_run_id": run_id,
+            "task_ids": list(task_ids),
+            "only_failed": False,
+            "include_downstream": True,
+            "reset_dag_runs": True,
+            **body,
+        }
+        answer = self.api.post(f"/dags/{dag_id}/clearTaskInstances", json=options).raise_for_status()
+        return [one["task_id"] for one in answer.json()["task_instances"]]
+
+    def mark(self, dag_id: str, run_id: str, task_id: str, state: str) -> None:
+        """As a person does in the UI: ``success`` or ``failed``."""
+        path = f"/dags/{dag_id}/dagRuns/{run_id}/taskInstances/{task_id}"
+        self.api.patch(path, json={"new_state": state}).raise_for_status()
+
+    # --- waiting ----------------------------------------------------------------------------------
+
+    def until(self, holds: Callable[[], Any], what: str) -> Any:
+        """Ask until ``holds`` is true, and return what it said; a failure says what Airflow was doing instead."""
+        deadline = time.monotonic() + PATIENCE
+        while not (found := holds()):
+            self.check()
+            if time.monotonic() > deadline:
+                raise AssertionError(f"waited {PATIENCE:.0f} s in vain for {what}; {self._doing()}")
+            time.sleep(0.3)
+        return found
+
+    def wait_for_task(self, dag_id: str, run_id: str, task_id: str, *states: str) -> str:
+        """The first of ``states`` that the task is in."""
+        found = self.until(
+            lambda: (state := self.state(dag_id, run_id, task_id)) in states and state,
+            f"{dag_id}/{run_id}/{task_id} to be {' or '.join(states)}",
+        )
+        return str(found)
+
+    def wait_for_run(self, dag_id: str, run_id: str, state: str = "success") -> None:
+        """The run has ended, and as expected."""
+        path = f"/dags/{dag_id}/dagRuns/{run_id}"
+        found = self.until(
+            lambda: (now := self.get(path)["state"]) in _ENDED and now, f"{dag_id}/{run_id} to end"
+        )
+        assert found == state, f"{dag_id}/{run_id} ended as {found}; {self._doing()}"
+
+    def wait_for_runs(self, dag_id: str, count: int, state: str = "success") -> list[str]:
+        """So many runs, all ended as expected; their ids in order."""
+        self.until(lambda: len(self.runs(dag_id)) >= count, f"{count} runs of {dag_id}")
+        run_ids = self.run_ids(dag_id)
+        for run_id in run_ids:
+            self.wait_for_run(dag_id, run_id, state)
+        return run_ids
+
+    def _doing(self) -> str:
+        """States of all tasks that have not succeeded, for a failure's message."""
+        lines: list[str] = []
+        for dag in self.get("/dags", paused=False)["dags"]:
+            for run_id in self.run_ids(dag["dag_id"]):
+                tasks = self.tasks(dag["dag_id"], run_id).values()
+                lines += [f"{dag['dag_id']}/{run_id}/{t['task_id']}={t['state']}" for t in tasks if not _done(t)]
+        return "not done: " + (", ".join(lines) or "nothing") + f"; logs: {self.home}"
+
+
+def _done(task: dict[str, Any]) -> bool:
+    return task["state"] in ("success", "skipped")
+
+
+@pytest.fixture(scope="session")
+def airflow(spark_server: LocalConnectServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[AirflowUnderTest]:
+    """Airflow, with the connections ``barrier_default`` and ``spark_connect_default``."""
+    home = tmp_path_factory.mktemp("airflow")
+    folder = home / "folder"
+    folder.mkdir()
+    host, _, port = spark_server.url.removeprefix("sc://").partition(":")
+    barrier = {"warehouse": spark_server.warehouse.as_uri(), "metaservice_url": f"sqlite:///{spark_server.catalog_db}"}
+    under_test = AirflowUnderTest(
+        home,
+        folder,
+        {
+            "AIRFLOW_CONN_BARRIER_DEFAULT": json.dumps({"conn_type": "barrier", "extra": barrier}),
+            "AIRFLOW_CONN_SPARK_CONNECT_DEFAULT": json.dumps(
+                {"conn_type": "spark_connect", "host": host, "port": int(port)}
+            ),
+            "AIRFLOW__CORE__DAGS_ARE_PAUSED_AT_CREATION": "True",
+            "AIRFLOW__CORE__PARALLELISM": "4",
+            # a worker that is lost is noticed in seconds
+            "AIRFLOW__SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT": "30",
+            "AIRFLOW__SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT_DETECTION_INTERVAL": "5",
+            "AIRFLOW_CONN_SPARK_DEFAULT": json.dumps({"conn_type": "spark", "host": "local[1]"}),
+            "BARRIER_TEST_FOLDER": str(folder),
+            "BARRIER_TEST_SUBMIT_CONF": json.dumps(_submit_conf(spark_server)),
+            "PYSPARK_PYTHON": sys.executable,
+            "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]),
+        },
+    )
+    try:
+        under_test.start()
+        yield under_test
+    finally:
+        under_test.stop()
+
+
+def _submit_conf(server: LocalConnectServer) -> dict[str, str]:
+    """What a driver of its own needs to work on the server's catalog."""
+    return {
+        **catalog_conf(server.warehouse, server.catalog_db),
+        "spark.jars.packages": PACKAGES,
+        "spark.jars.ivy": str(server.ivy),
+        "spark.ui.enabled": "false",
+        "spark.driver.memory": "1g",
+        "spark.sql.shuffle.partitions": "2",
+    }

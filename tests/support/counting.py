@@ -1,0 +1,89 @@
+"""The little topologies of `tests/airflow/dags`: what a test does to them and sees of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from airflow_barrier.protocol.levels import Level
+from tests.support.airflow import AirflowUnderTest
+
+if TYPE_CHECKING:
+    from airflow_barrier.coordinator.deployment import Deployment
+    from pyspark.sql import SparkSession
+
+
+def sum_of_barriers(count: int) -> int:
+    """The total of the first ``count`` barriers: 1, 11, 111, ..."""
+    return int("1" * count) if count else 0
+
+
+@dataclass(frozen=True)
+class Counting:
+    """Topology and namespace bear the same name."""
+
+    name: str
+    airflow: AirflowUnderTest
+    deployment: Deployment
+    spark: SparkSession
+
+    def create(self, *tables: str) -> None:
+        self.spark.sql(f"CREATE NAMESPACE IF NOT EXISTS lake.{self.name}")
+        for table in tables:
+            self.spark.sql(
+                f"CREATE TABLE lake.{self.name}.{table} (k INT, n BIGINT) USING iceberg "
+                "TBLPROPERTIES ('format-version' = '3')"
+            )
+
+    def task(self, task: str) -> str:
+        """A task id inside the group."""
+        return f"{self.name}.{task}"
+
+    def tell(self, kind: str, job: str, barrier_id: int) -> Path:
+        """Make a job ``hold`` or ``fail`` at a barrier, until the file that this returns is removed."""
+        path = self.airflow.folder / f"{kind}-{self.name}-{job}-{barrier_id}"
+        path.touch()
+        return path
+
+    # --- what is there ----------------------------------------------------------------------------
+
+    def states(self) -> dict[int, str]:
+        """The state of every barrier but the baseline."""
+        head = self.deployment.meta.head(self.name)
+        return {
+            number: self.deployment.meta.barrier(self.name, number).state.value
+            for number in range(1, (head.barrier_id if head else 0) + 1)
+        }
+
+    def table_states(self, barrier_id: int) -> dict[str, str]:
+        return {p.table: p.state.value for p in self.deployment.meta.progress(self.name, barrier_id)}
+
+    def attempts(self, barrier_id: int, job: str) -> list[str]:
+        """The states of a job's attempts, oldest first."""
+        found = self.deployment.meta.attempts(self.name, barrier_id)
+        return [attempt.state.value for attempt in found if attempt.job == job]
+
+    def served(self, level: Level) -> int | None:
+        """The barrier that readers at ``level`` get."""
+        return self.deployment.meta.resolve(self.name, level).barrier_id
+
+    def total_at(self, table: str, barrier_id: int) -> int:
+        """What the table's column `n` adds up to in the snapshot that belongs to a barrier."""
+        name = f"{self.name}.{table}"
+        (row,) = [p for p in self.deployment.meta.progress(self.name, barrier_id) if p.table == name]
+        rows = self.deployment.tables.load(name).scan(snapshot_id=row.snapshot_id).to_arrow()
+        return int(sum(rows.column("n").to_pylist()))
+
+    def published(self, table: str) -> int:
+        """The same of what every reader sees."""
+        rows = self.spark.sql(f"SELECT coalesce(sum(n), 0) FROM lake.{self.name}.{table}").collect()
+        return int(rows[0][0])
+
+    def events(self, table: str) -> list[dict[str, object]]:
+        """The asset events of a table, oldest first."""
+        uri = f"barrier://{self.name}/{self.name}.{table}"
+        assets = self.airflow.get("/assets", uri_pattern=uri)["assets"]
+        (asset,) = [one for one in assets if one["uri"] == uri]
+        found = self.airflow.get("/assets/events", asset_id=asset["id"], order_by="id", limit=100)
+        return list(found["asset_events"])
