@@ -212,7 +212,7 @@ class Topology:
         try:
             TopologicalSorter(graph).prepare()
         except _GraphCycle as error:
-            circle: list[str] = list(reversed(error.args[1]))
+            circle: list[str] = error.args[1]  # each feeds the next
             tables = [
                 next(table for table in self.job(reader).sources if self._writers[table].name == writer)
                 for writer, reader in pairwise(circle)
