@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from typing import Any
 
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from airflow_barrier.tables._metadata import Changes, edited, empty_root, obsolete_files, ref_of, refs_of, snapshots_of
@@ -14,6 +14,9 @@ OLD = "wh/t/metadata/00041-old.metadata.json"
 IDS = st.integers(1, 2**63 - 1)
 NAMES = st.text(min_size=1, max_size=12)
 TIMES = st.integers(0, 2**45)
+# The examples may take as long as a busy machine needs.
+patiently = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
@@ -87,6 +90,7 @@ def changes(draw: st.DrawFn, document: dict[str, Any]) -> Changes:
     return Changes(branches, tags, drop)
 
 
+@patiently
 @given(st.data(), documents(), TIMES, st.booleans())
 def test_an_edit_changes_what_it_says_and_nothing_else(
     data: st.DataObject, document: dict[str, Any], now_ms: int, trim: bool
@@ -132,6 +136,7 @@ def test_an_edit_changes_what_it_says_and_nothing_else(
     assert again is None
 
 
+@patiently
 @given(documents(), IDS, TIMES)
 def test_a_root_takes_a_sequence_number_and_no_row_ids(document: dict[str, Any], snapshot_id: int, now_ms: int) -> None:
     root = empty_root(document, snapshot_id, "wh/t/metadata/snap.avro", {"barrier.id": "7"}, now_ms)
