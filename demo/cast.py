@@ -1,0 +1,89 @@
+"""Everything that runs during the demo: Spark, Airflow, and one reader a side. All of it ends with the demo."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import datetime, timedelta, timezone
+from typing import TYPE_CHECKING
+
+from demo.landing import FIRST_DAY
+from demo.local_airflow import LocalAirflow
+from demo.local_spark import CATALOG, LocalConnectServer
+from demo.places import CHECKOUT, Places
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+DAGS = CHECKOUT / "dags"
+
+
+def barrier_time(number: int) -> datetime:
+    """The timestamp of the ``number``-th daily barrier: the end of that day, in UTC."""
+    return datetime.combine(FIRST_DAY, datetime.min.time(), timezone.utc) + timedelta(days=number)
+
+
+def local_spark(places: Places) -> LocalConnectServer:
+    """A Spark Connect server for small data on few cores."""
+    conf = {
+        "spark.sql.shuffle.partitions": "2",
+        "spark.default.parallelism": "2",
+        "spark.driver.memory": "3g",
+        "spark.sql.session.timeZone": "UTC",
+    }
+    return LocalConnectServer(places.warehouse, places.database, places.ivy, conf=conf)
+
+
+def local_airflow(places: Places, spark: LocalConnectServer, days: int, victim: tuple[str, int]) -> LocalAirflow:
+    """Airflow with the two DAGs, ending after ``days`` days. ``victim``: the job to be killed, and at which barrier."""
+    job, barrier = victim
+    settings = places.settings()
+    extra = {"warehouse": settings.warehouse, "metaservice_url": settings.metaservice_url, "spark_catalog": CATALOG}
+    environment = {
+        "AIRFLOW_CONN_BARRIER_DEFAULT": json.dumps({"conn_type": "barrier", "extra": extra}),
+        "AIRFLOW_CONN_SPARK_CONNECT_DEFAULT": json.dumps(
+            {"conn_type": "spark_connect", "host": "sc://127.0.0.1", "port": spark.port}
+        ),
+        "SHOPPING_LANDING": str(places.landing),
+        "SHOPPING_UNTIL": barrier_time(days).isoformat(),
+        "SPARK_REMOTE_URL": spark.url,
+        "PLAIN_MEMORY": str(places.plain_memory),
+        "DEMO_VICTIM": f"shopping shopping.{job} {barrier_time(barrier).isoformat()}",
+        "DEMO_HELD": str(places.held),
+    }
+    return LocalAirflow(places.airflow, DAGS, CHECKOUT / "demo" / "saboteur", places.logs, environment)
+
+
+def create_tables(spark: SparkSession) -> None:
+    """The topology's tables, and the same again for the uncoordinated jobs."""
+    sys.path.append(str(DAGS))
+    from shopping_jobs.tables import create_tables as create
+
+    for namespace in ("shop", "plain"):
+        create(spark, CATALOG, namespace)
+
+
+@contextmanager
+def pollers(places: Places) -> Iterator[None]:
+    """One reader a side, in processes of their own, for as long as the block lasts."""
+    readers = []
+    try:
+        for side in ("plain", "barrier"):
+            with (places.logs / f"poller-{side}.log").open("wb") as log:
+                readers.append(
+                    subprocess.Popen(
+                        [sys.executable, "-m", "demo.poller", side], cwd=CHECKOUT, stdout=log, stderr=subprocess.STDOUT
+                    )
+                )
+        yield
+    finally:
+        for reader in readers:
+            reader.terminate()
+        for reader in readers:
+            try:
+                reader.wait(timeout=20)
+            except subprocess.TimeoutExpired:
+                reader.kill()

@@ -1,0 +1,150 @@
+"""A real Airflow on this machine: scheduler, triggerer, DAG processor and API server as four processes of ours."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Mapping
+from pathlib import Path
+
+_COMPONENTS = ("api-server", "scheduler", "dag-processor", "triggerer")
+_SECONDS_TO_START = 180
+
+
+class LocalAirflowError(RuntimeError):
+    """Airflow cannot be started, or a part of it died; the message says which and where its log is."""
+
+
+class LocalAirflow:
+    """Starts on :meth:`start`, ends on :meth:`stop`. ``url`` is the UI's; user ``admin`` with ``password``.
+
+    ``home`` becomes Airflow's home, with its SQLite database and logs; ``environment`` is added for all components
+    (connections, what the DAGs read). Ports are free ones, except that the UI gets 8080 if nobody has it.
+    """
+
+    def __init__(self, home: Path, dags: Path, plugins: Path, logs: Path, environment: Mapping[str, str]) -> None:
+        self.home, self.logs = home, logs
+        self.port = 8080 if _is_free(8080) else free_port()
+        self.url = f"http://localhost:{self.port}"
+        self.password = secrets.token_urlsafe(9)
+        self._environment = {**os.environ, **self._settings(dags, plugins), **environment}
+        self._processes: dict[str, subprocess.Popen[bytes]] = {}
+
+    def _settings(self, dags: Path, plugins: Path) -> dict[str, str]:
+        passwords = self.home / "passwords.json"
+        settings = {
+            "CORE__DAGS_FOLDER": dags,
+            "CORE__PLUGINS_FOLDER": plugins,
+            "CORE__LOAD_EXAMPLES": False,
+            "CORE__EXECUTOR": "LocalExecutor",
+            "CORE__PARALLELISM": 5,
+            "CORE__DAGS_ARE_PAUSED_AT_CREATION": False,
+            "CORE__EXECUTION_API_SERVER_URL": f"{self.url}/execution/",
+            "CORE__SIMPLE_AUTH_MANAGER_USERS": "admin:admin",
+            "CORE__SIMPLE_AUTH_MANAGER_PASSWORDS_FILE": passwords,
+            "API__HOST": "127.0.0.1",
+            "API__PORT": self.port,
+            "API__BASE_URL": self.url,
+            "API__WORKERS": 1,
+            "API__SECRET_KEY": secrets.token_hex(16),
+            "API_AUTH__JWT_SECRET": secrets.token_hex(32),
+            "DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{self.home}/airflow.db",
+            "DAG_PROCESSOR__PARSING_PROCESSES": 1,
+            "LOGGING__WORKER_LOG_SERVER_PORT": free_port(),
+            "LOGGING__TRIGGER_LOG_SERVER_PORT": free_port(),
+            "SCHEDULER__SCHEDULER_IDLE_SLEEP_TIME": 0.5,
+            "USAGE_DATA_COLLECTION__ENABLED": False,
+        }
+        return {"AIRFLOW_HOME": str(self.home), **{f"AIRFLOW__{key}": str(value) for key, value in settings.items()}}
+
+    def start(self) -> None:
+        """Make the database, start everything, and wait until all of it is healthy."""
+        self.home.mkdir(parents=True, exist_ok=True)
+        self.logs.mkdir(parents=True, exist_ok=True)
+        (self.home / "passwords.json").write_text(json.dumps({"admin": self.password}))
+        migrate = self._spawn("db migrate", ["db", "migrate"])
+        if migrate.wait(timeout=_SECONDS_TO_START) != 0:
+            raise LocalAirflowError(f"airflow db migrate failed: see {self._log('db migrate')}")
+        for component in _COMPONENTS:
+            self._processes[component] = self._spawn(component, [component])
+        deadline = time.monotonic() + _SECONDS_TO_START
+        while not self._healthy():
+            self.check()
+            if time.monotonic() > deadline:
+                raise LocalAirflowError(f"Airflow was not healthy after {_SECONDS_TO_START} s: see {self.logs}")
+            time.sleep(0.5)
+
+    def check(self) -> None:
+        """Raise :class:`LocalAirflowError` if a component has died."""
+        for component, process in self._processes.items():
+            if process.poll() is not None:
+                raise LocalAirflowError(
+                    f"Airflow's {component} ended with exit code {process.returncode}: see {self._log(component)}"
+                )
+
+    def stop(self) -> None:
+        """End all components and the tasks they run. Again is fine."""
+        processes, self._processes = self._processes, {}
+        for signum, patience in ((signal.SIGTERM, 15), (signal.SIGKILL, 5)):
+            for process in processes.values():
+                _signal_group(process, signum)
+            deadline = time.monotonic() + patience
+            for process in processes.values():
+                try:
+                    process.wait(timeout=max(0.1, deadline - time.monotonic()))
+                except subprocess.TimeoutExpired:
+                    continue
+
+    def _spawn(self, name: str, arguments: list[str]) -> subprocess.Popen[bytes]:
+        with self._log(name).open("wb") as log:
+            return subprocess.Popen(
+                [sys.executable, "-m", "airflow", *arguments],
+                env=self._environment,
+                cwd=self.home,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,  # a process group of its own: tasks end with the component that runs them
+            )
+
+    def _log(self, name: str) -> Path:
+        return self.logs / f"airflow-{name.replace(' ', '-')}.log"
+
+    def _healthy(self) -> bool:
+        try:
+            with urllib.request.urlopen(f"{self.url}/api/v2/monitor/health", timeout=5) as answer:
+                health = json.load(answer)
+        except (urllib.error.URLError, TimeoutError, ConnectionError):
+            return False
+        return all(health[part]["status"] == "healthy" for part in ("scheduler", "triggerer", "dag_processor"))
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+        return True
+
+
+def _signal_group(process: subprocess.Popen[bytes], signum: int) -> None:
+    try:
+        os.killpg(process.pid, signum)
+    except ProcessLookupError:
+        return

@@ -1,0 +1,127 @@
+"""A reader that asks one question of five tables all the time, and notes when the answer contradicts itself.
+
+    python -m demo.poller plain | barrier       # one process a side; ends on SIGTERM
+
+Both sides run the same query on the same kind of tables. They differ in which snapshots they read: the plain side what
+`main` of each table is at, as every reader does today; the barrier side what the MetaService resolves at repeatable
+read. Each read becomes a line of JSON in `reads-<side>.jsonl`.
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Any
+
+import pyarrow.compute as pc
+
+from demo.places import Places
+
+if TYPE_CHECKING:
+    from airflow_barrier.tables.iceberg import IcebergTables
+
+#: table -> the column that is summed up
+QUESTION = {
+    "shopping": ("amount", "price"),
+    "user_item_amount": ("totalAmount",),
+    "user_item_price": ("totalPrice",),
+    "user_category_spend": ("spend",),
+    "user_item_avg_price": ("avgPrice",),
+}
+_PAUSE = 0.5
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What one read said. Items and money are counted in several tables: they have to agree."""
+
+    items: Mapping[str, int]
+    money: Mapping[str, str]
+    pairs: Mapping[str, int]
+
+    @property
+    def torn(self) -> bool:
+        return any(len(set(counted.values())) > 1 for counted in (self.items, self.money, self.pairs))
+
+
+def ask(iceberg: IcebergTables, namespace: str, snapshots: Mapping[str, int | None] | None = None) -> Answer:
+    """Sum up the tables at ``snapshots``, or (None) at what each table's `main` is at when the read begins."""
+    tables = {table: iceberg.load(f"{namespace}.{table}") for table in QUESTION}
+    if snapshots is None:
+        snapshots = {
+            table: head.snapshot_id if (head := loaded.current_snapshot()) else None for table, loaded in tables.items()
+        }
+    sums: dict[tuple[str, str], Any] = {}
+    rows: dict[str, int] = {}
+    for table, columns in QUESTION.items():
+        snapshot = snapshots[table]
+        found = (
+            None if snapshot is None else tables[table].scan(snapshot_id=snapshot, selected_fields=columns).to_arrow()
+        )
+        rows[table] = found.num_rows if found is not None else 0
+        for column in columns:
+            sums[table, column] = (pc.sum(found[column]).as_py() or 0) if found is not None else 0
+    return Answer(
+        items={table: int(sums[table, column]) for table, column in _ITEMS},
+        money={table: f"{sums[table, column]:.2f}" for table, column in _MONEY},
+        pairs={table: rows[table] for table in ("user_item_amount", "user_item_price", "user_item_avg_price")},
+    )
+
+
+_ITEMS = (("shopping", "amount"), ("user_item_amount", "totalAmount"))
+_MONEY = (("shopping", "price"), ("user_item_price", "totalPrice"), ("user_category_spend", "spend"))
+
+
+def reads_file(places: Places, side: str) -> Path:
+    return places.run / f"reads-{side}.jsonl"
+
+
+def poll(side: str, places: Places) -> None:
+    """Read until SIGTERM."""
+    from airflow_barrier.coordinator.deployment import Deployment
+    from airflow_barrier.protocol.levels import Level
+
+    deployment = Deployment.connect(places.settings())
+    meta = deployment.meta
+    stop = _Stop()
+    with reads_file(places, side).open("a", buffering=1) as file:
+        while not stop.asked:
+            barrier_id = None
+            snapshots = None
+            if side == "barrier":
+                if "shopping" not in meta.topologies() or meta.head("shopping") is None:
+                    time.sleep(_PAUSE)
+                    continue
+                resolution = meta.resolve("shopping", Level.REPEATABLE_READ)
+                barrier_id = resolution.barrier_id
+                snapshots = {table: resolution.tables[f"shop.{table}"].snapshot_id for table in QUESTION}
+            answer = ask(deployment.tables, "shop" if side == "barrier" else "plain", snapshots)
+            line = {
+                "at": datetime.now(timezone.utc).isoformat(),
+                "barrier": barrier_id,
+                "torn": answer.torn,
+                **vars(answer),
+            }
+            file.write(json.dumps(line) + "\n")
+            time.sleep(_PAUSE)
+    deployment.close()
+
+
+class _Stop:
+    def __init__(self) -> None:
+        self.asked = False
+        signal.signal(signal.SIGTERM, self._ask)
+
+    def _ask(self, _signum: int, _frame: FrameType | None) -> None:
+        self.asked = True
+
+
+if __name__ == "__main__":
+    poll(sys.argv[1], Places())

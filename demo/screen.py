@@ -1,0 +1,143 @@
+"""The last screen: what this run showed, number by number, and whether each claim held."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from statistics import median
+from typing import TYPE_CHECKING, Any
+
+from rich.markup import escape
+
+from airflow_barrier.protocol.levels import Level
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from airflow_barrier.protocol.records import Barrier
+    from demo.killing import Aftermath
+    from demo.progress import Reads
+    from demo.seeds import SeedsExample, Seen
+    from demo.verify import Equality
+
+
+@dataclass(frozen=True)
+class Claim:
+    """One thing the demo is about: whether it held in this run, and the numbers that say so."""
+
+    holds: bool
+    title: str
+    lines: tuple[str, ...]
+
+
+def claims(
+    barriers: Sequence[Barrier],
+    wanted: int,
+    reads: Mapping[str, Reads],
+    aftermath: Aftermath,
+    equality: Equality,
+    plain_differences: Sequence[str],
+    seeds: SeedsExample,
+) -> list[Claim]:
+    """Everything that is claimed, in the order of the screen."""
+    return [
+        _torn_reads(reads),
+        _killed(aftermath),
+        _equality(equality, wanted),
+        _plain(plain_differences),
+        _seeds(seeds),
+        _times(barriers, wanted),
+    ]
+
+
+def lines_of(claims: Sequence[Claim]) -> list[str]:
+    """The screen, as lines with rich's markup."""
+    lines = []
+    for claim in claims:
+        mark = "[green]holds[/]" if claim.holds else "[bold red]DOES NOT HOLD[/]"
+        lines.append(f"[bold]{escape(claim.title)}[/]  {mark}")
+        lines += [f"    {escape(line)}" for line in claim.lines]
+    return lines
+
+
+def _torn_reads(reads: Mapping[str, Reads]) -> Claim:
+    plain, barrier = reads["plain"], reads["barrier"]
+    lines = [
+        f"uncoordinated  {plain.torn:>4} torn of {plain.count:>4} reads",
+        f"barriers       {barrier.torn:>4} torn of {barrier.count:>4} reads (repeatable read)",
+    ]
+    for side, found in reads.items():
+        if found.first_torn is not None:
+            lines.append(f"the first torn one ({side}): {_contradiction(found.first_torn)}")
+    holds = barrier.torn == 0 and barrier.count > 0 and plain.torn > 0
+    return Claim(holds, "Torn reads: five tables asked for the same totals, all the time", tuple(lines))
+
+
+def _contradiction(read: Mapping[str, Any]) -> str:
+    for what in ("items", "money", "pairs"):
+        if len(set(read[what].values())) > 1:
+            said = ", ".join(f"{table} {value}" for table, value in read[what].items())
+            return f"{what} at {read['at'][11:19]}: {said}"
+    return "nothing contradicts"
+
+
+def _killed(found: Aftermath) -> Claim:
+    victim = next(a for a in found.attempts if a.attempt_id == found.killed.attempt_id)
+    lines = [
+        f"job {victim.job}: process {found.killed.pid} got SIGKILL after Spark had staged snapshot "
+        f"{found.killed.staged} of {found.killed.table}"
+    ]
+    for attempt in found.attempts:
+        staged = attempt.staged.get(found.killed.table)
+        what = f", staged {staged.snapshot_id}" if staged else ""
+        published = ", which was published" if staged and staged.snapshot_id == found.published else ""
+        lines.append(f"attempt {attempt.attempt_id} is {attempt.state.value}{what}{published}")
+    return Claim(found.holds, f"One job killed at barrier {victim.barrier_id}", tuple(lines))
+
+
+def _equality(found: Equality, wanted: int) -> Claim:
+    checked = found.tables * found.barriers
+    lines = (
+        f"{checked - len(found.differences)} of {checked} equal ({found.tables} tables x {found.barriers} barriers, "
+        f"{found.rows:,} rows compared)",
+        *found.differences[:3],
+    )
+    holds = not found.differences and found.barriers == wanted
+    return Claim(holds, "Each table at each barrier against its full recomputation from the landed files", lines)
+
+
+def _plain(differences: Sequence[str]) -> Claim:
+    lines = ("all six are right once nothing runs any more: they were wrong only together", *differences[:3])
+    return Claim(
+        not differences, "The uncoordinated tables, after the last day", lines if not differences else lines[1:]
+    )
+
+
+def _seeds(found: SeedsExample) -> Claim:
+    lines = (
+        f"only the price PROCESSED  {_seen(found.half)}",
+        f"barrier PRECOMMIT         {_seen(found.precommit)}",
+        f"barrier COMMIT            {_seen(found.commit)}    = 2500 / 300",
+    )
+    return Claim(found.holds, "FLIP-276's example: 100 items for 1000, then 200 more for 1500", lines)
+
+
+def _seen(seen: Seen) -> str:
+    return "   ".join(f"{level.value.replace('_', ' ')} {seen[level]:.5f}" for level in Level)
+
+
+def _times(barriers: Sequence[Barrier], wanted: int) -> Claim:
+    took = [b.commit_at - b.opened_at for b in barriers if b.commit_at is not None]
+    processing = [b.precommit_at - b.opened_at for b in barriers if b.precommit_at is not None]
+    commits = [b.commit_at - b.precommit_at for b in barriers if b.commit_at is not None and b.precommit_at is not None]
+    lines = (
+        f"median {_seconds(took)} from opening to readable, {_seconds(processing)} of it until the last table was "
+        f"PROCESSED, {_seconds(commits)} to publish",
+        f"opened by the scheduler in catch-up, up to 4 at a time; their timestamps are of {barriers[0].timestamp:%Y}",
+    )
+    return Claim(len(took) == wanted, f"{len(took)} daily barriers committed, in order", lines)
+
+
+def _seconds(times: Sequence[timedelta]) -> str:
+    return f"{median(times).total_seconds():.1f} s" if times else "-"

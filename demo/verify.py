@@ -1,0 +1,76 @@
+"""Every table at every barrier against its full recomputation."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from airflow_barrier.protocol.states import BarrierState
+from demo.oracle import Difference, Rows, compare, recompute, rows_of
+
+if TYPE_CHECKING:
+    from airflow_barrier.coordinator.deployment import Deployment
+    from airflow_barrier.protocol.records import Barrier
+
+TOPOLOGY = "shopping"
+
+
+@dataclass(frozen=True)
+class Equality:
+    """``checked`` tables x barriers were compared; ``differences`` says where they were not equal."""
+
+    tables: int
+    barriers: int
+    rows: int
+    differences: tuple[str, ...]
+
+
+def committed_barriers(deployment: Deployment) -> list[Barrier]:
+    """The barriers of the shopping topology that are COMMIT, in order."""
+    chain: list[Barrier] = []
+    barrier = deployment.meta.head(TOPOLOGY)
+    while barrier is not None and barrier.barrier_id:
+        if barrier.state is BarrierState.COMMIT:
+            chain.append(barrier)
+        barrier = deployment.meta.barrier(TOPOLOGY, barrier.predecessor or 0)
+    return chain[::-1]
+
+
+def verify(deployment: Deployment, landing: Path) -> Equality:
+    """Compare each table, read by the tag of each committed barrier, with what its input up to the cut amounts to."""
+    line_files: set[Path] = set()
+    product_files: set[Path] = set()
+    differences: list[str] = []
+    rows = 0
+    tables: set[str] = set()
+    barriers = committed_barriers(deployment)
+    for barrier in barriers:
+        cuts = deployment.meta.cuts(TOPOLOGY, barrier.barrier_id)
+        line_files |= {landing / "shopping" / item for item in cuts["shopping"].items}
+        product_files |= {landing / "products" / item for item in cuts["products"].items}
+        for table, expected in recompute(line_files, product_files).items():
+            difference = _compare(deployment, barrier, table, expected)
+            rows += expected.total()
+            tables.add(table)
+            if difference is not None:
+                differences.append(f"{barrier}: {difference}")
+    return Equality(len(tables), len(barriers), rows, tuple(differences))
+
+
+def verify_plain(deployment: Deployment, landing: Path) -> list[str]:
+    """The uncoordinated tables, as they are now, against everything that landed."""
+    expected = recompute((landing / "shopping").rglob("*.parquet"), (landing / "products").rglob("*.parquet"))
+    differences = (
+        compare(table, rows, rows_of(deployment.tables.load(f"plain.{table}").scan().to_arrow()))
+        for table, rows in expected.items()
+    )
+    return [f"plain.{difference}" for difference in differences if difference is not None]
+
+
+def _compare(deployment: Deployment, barrier: Barrier, table: str, expected: Rows) -> Difference | None:
+    iceberg = deployment.tables.load(f"shop.{table}")
+    snapshot = iceberg.snapshot_by_name(barrier.tag)
+    if snapshot is None:
+        raise RuntimeError(f"shop.{table} has no tag {barrier.tag} although {barrier} is COMMIT")
+    return compare(table, expected, rows_of(iceberg.scan(snapshot_id=snapshot.snapshot_id).to_arrow()))

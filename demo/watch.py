@@ -1,0 +1,62 @@
+"""Looking on until the scheduler has brought every barrier to COMMIT, and killing one task meanwhile."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from rich.live import Live
+
+from airflow_barrier.protocol.states import BarrierState
+from demo.killing import Killed, kill_held
+from demo.progress import barriers_of, picture, plain_days
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from airflow_barrier.coordinator.deployment import Deployment
+    from airflow_barrier.protocol.records import Barrier
+    from demo.local_airflow import LocalAirflow
+    from demo.places import Places
+
+
+class DemoFailedError(RuntimeError):
+    """The run did not get as far as its last screen; the message says why."""
+
+
+def watch(
+    deployment: Deployment, airflow: LocalAirflow, places: Places, console: Console, days: int, deadline: float
+) -> Killed:
+    """Returns once ``days`` barriers are COMMIT and the uncoordinated jobs are through; says who was killed.
+
+    ``deadline`` is on the monotonic clock. Raises :class:`DemoFailedError` when it has passed.
+    """
+    killed: Killed | None = None
+    said = 0
+    with Live(console=console, refresh_per_second=2, transient=True) as live:
+        while True:
+            airflow.check()
+            if killed is None:
+                killed = kill_held(deployment, places)
+                if killed is not None:
+                    console.print(f"Sent SIGKILL to process {killed.pid}, which had just staged {killed.table}.")
+            barriers = barriers_of(deployment.meta)
+            done = [barrier for barrier in barriers if barrier.state is BarrierState.COMMIT]
+            for barrier in done[said:]:
+                console.print(f"{barrier} is COMMIT.", highlight=False)
+            said = len(done)
+            if len(done) == days and plain_days(places.plain_memory) == days:
+                break
+            if time.monotonic() > deadline:
+                raise DemoFailedError(_stuck(barriers, days, plain_days(places.plain_memory)))
+            live.update(picture(deployment.meta, barriers, days, places))
+            time.sleep(0.5)
+    if killed is None:
+        raise DemoFailedError("expected one task to be held and killed, found none that was")
+    return killed
+
+
+def _stuck(barriers: Sequence[Barrier], days: int, plain: int) -> str:
+    states = ", ".join(f"{barrier.barrier_id} {barrier.state.value}" for barrier in barriers) or "none"
+    return f"expected {days} barriers to be COMMIT in time, found {states}; uncoordinated days done: {plain}"

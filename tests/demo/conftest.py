@@ -1,0 +1,82 @@
+"""The shopping topology over the committed sample, driven by the coordinator on the shared Spark Connect server."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from airflow_barrier.coordinator.deployment import Deployment
+from airflow_barrier.coordinator.opening import Fragment
+from airflow_barrier.coordinator.settings import Settings
+from airflow_barrier.protocol.topology import ExternalSource, Job
+from airflow_barrier.sources.files import Files
+from airflow_barrier.spark.job import Job as SparkJob
+from airflow_barrier.spark.job import load_job
+from airflow_barrier.spark.sql import SqlJob
+from demo.cast import DAGS, create_tables
+from demo.local_spark import LocalConnectServer
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+SAMPLE = Path(__file__).parents[1] / "data" / "landing"
+_TABLES = {
+    "load": ((), "shop.shopping"),
+    "products": ((), "shop.products"),
+    "amount": (("shop.shopping",), "shop.user_item_amount"),
+    "price": (("shop.shopping",), "shop.user_item_price"),
+    "category_spend": (("shop.shopping", "shop.products"), "shop.user_category_spend"),
+    "avg_price": (("shop.user_item_amount", "shop.user_item_price"), "shop.user_item_avg_price"),
+}
+
+
+@dataclass(frozen=True)
+class Shopping:
+    """What `demo.steps` needs to run the topology of `dags/shopping.py` without Airflow."""
+
+    deployment: Deployment
+    spark_url: str
+    fragment: Fragment
+    jobs: dict[str, SparkJob]
+
+
+@pytest.fixture(scope="session")
+def demo_deployment(spark_server: LocalConnectServer, spark: SparkSession) -> Iterator[Deployment]:
+    """MetaService and catalog in the server's one SQLite file, with the demo's tables made."""
+    create_tables(spark)
+    url = f"sqlite:///{spark_server.catalog_db}"
+    deployment = Deployment.connect(
+        Settings(metaservice_url=url, catalog_uri=url, warehouse=spark_server.warehouse.as_uri())
+    )
+    yield deployment
+    deployment.close()
+
+
+@pytest.fixture(scope="session")
+def shopping(demo_deployment: Deployment, spark_server: LocalConnectServer) -> Shopping:
+    folder = DAGS / "shopping_jobs"
+    jobs: dict[str, SparkJob] = {
+        name: SqlJob((folder / "price.sql").read_text()) if name == "price" else load_job(str(folder / f"{name}.py"))
+        for name in _TABLES
+    }
+    externals = {"load": _landed("SHOPPING"), "products": _landed("PRODUCTS")}
+    declared = tuple(
+        Job(name, "tests", sources=sources, sinks=(sink,), externals=externals.get(name, ()))
+        for name, (sources, sink) in _TABLES.items()
+    )
+    return Shopping(demo_deployment, spark_server.url, Fragment("shopping", "tests", declared), jobs)
+
+
+def _landed(name: str) -> tuple[ExternalSource, ...]:
+    """A source of the DAG, over the sample."""
+    if str(DAGS) not in sys.path:
+        sys.path.append(str(DAGS))
+    from shopping_jobs import landing
+
+    source: Files = getattr(landing, name)
+    return (replace(source, path=str(SAMPLE / source.name)).declare(),)
