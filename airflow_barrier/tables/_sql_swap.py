@@ -45,6 +45,17 @@ class SqlPointers:
     def close(self) -> None:
         self._engine.dispose()
 
+    def count(self) -> int:
+        """How many tables the catalog has; none before an engine made the first one."""
+        from sqlalchemy import func, inspect, select
+
+        rows = _iceberg_tables()
+        with self._translated(), self._engine.connect() as connection:
+            if not inspect(connection).has_table(rows.name):
+                return 0
+            mine = select(func.count()).select_from(rows).where(rows.c.catalog_name == self.catalog_name)
+            return int(connection.execute(mine).scalar_one())
+
     def read(self, tables: Iterable[str]) -> dict[str, str]:
         """Table -> location of its metadata document. Raises :class:`MissingTableError`."""
         with self._translated(), self._engine.connect() as connection:

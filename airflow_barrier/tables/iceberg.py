@@ -85,6 +85,10 @@ class IcebergTables:
         """The catalog's database, without password and options."""
         return self._pointers.database_url
 
+    def check(self) -> str:
+        """One sentence about what is there. Raises CatalogUnavailableError."""
+        return f"Iceberg catalog {self._pointers.catalog_name} in {self.database_url}: {self._pointers.count()} tables."
+
     # --- reading ----------------------------------------------------------------------------------
 
     def mains(self, tables: Sequence[str]) -> dict[str, int | None]:
