@@ -96,7 +96,7 @@ class EpochSteps:
         self.link_path: str | None = None
         self._under_way: tuple[Deployment, int] | None = None
         self._killed = False
-        self._killer: threading.Thread | None = None
+        self._killers: list[threading.Thread] = []
 
     # --- what the task calls ----------------------------------------------------------------------
 
@@ -139,11 +139,14 @@ class EpochSteps:
         """Stop the Spark work and give the attempt up.
 
         Airflow calls this in a signal handler of the main thread, which may hold the database's lock just then: so
-        all that takes time happens in another thread, and the main thread waits for it when its work has ended.
+        what takes time happens in threads of its own, side by side since a few seconds are all there is, and the main
+        thread waits for them when its work has ended.
         """
         self._killed = True
-        self._killer = threading.Thread(target=self._die, name="barrier-on-kill", daemon=True)
-        self._killer.start()
+        for step in (self._give_up_killed, self.work.stop):
+            thread = threading.Thread(target=step, name="barrier-on-kill", daemon=True)
+            self._killers.append(thread)
+            thread.start()
 
     # --- the steps --------------------------------------------------------------------------------
 
@@ -238,21 +241,18 @@ class EpochSteps:
             raise AirflowException(f"task {self.task.task_id} was killed; what it staged does not count")
 
     def _give_up(self, deployment: Deployment, attempt_id: int, reason: str, who: str) -> None:
-        if self._killer is not None:
-            self._killer.join(_LAST_WORDS)
+        for thread in self._killers:
+            thread.join(_LAST_WORDS)
         try:
             give_up(deployment, attempt_id, reason=reason, actor=who)
         except StoreUnavailableError as error:
             # the next try, or a person's clear, fences the attempt; what counts now is the error before this one
             self.log.warning("attempt %s could not be given up: %s", attempt_id, error)
 
-    def _die(self) -> None:
-        try:
-            self.work.stop()
-        finally:
-            if self._under_way is not None:
-                deployment, attempt_id = self._under_way
-                give_up(deployment, attempt_id, reason="the task was killed", actor=actor(self.context))
+    def _give_up_killed(self) -> None:
+        if self._under_way is not None:
+            deployment, attempt_id = self._under_way
+            give_up(deployment, attempt_id, reason="the task was killed", actor=actor(self.context))
 
 
 @contextmanager

@@ -6,13 +6,15 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import pytest
+
 from tests.support.airflow import AirflowUnderTest
 from tests.support.counting import Counting
 
 if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
     from airflow_barrier.coordinator.deployment import Deployment
     from demo.local_spark import LocalConnectServer
-    from pyspark.sql import SparkSession
 
 
 @pytest.fixture(scope="session")
@@ -27,6 +29,8 @@ def deployment(spark_server: LocalConnectServer) -> Iterator[Deployment]:
 
 
 @pytest.fixture
-def counting(request: pytest.FixtureRequest, airflow: AirflowUnderTest, deployment: Deployment, spark: SparkSession) -> Counting:
+def counting(
+    request: pytest.FixtureRequest, airflow: AirflowUnderTest, deployment: Deployment, spark: SparkSession
+) -> Counting:
     """The tables of `tests/airflow/jobs/counting.py` in the namespace that the test's module names ``NAMESPACE``."""
     return Counting(request.module.NAMESPACE, airflow, deployment, spark)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from tests.support.airflow import LONG
 from tests.support.counting import Counting, sum_of_barriers
 

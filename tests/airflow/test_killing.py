@@ -7,6 +7,7 @@ from pathlib import Path
 
 import httpx
 import pytest
+
 from tests.support.airflow import LONG
 from tests.support.counting import Counting, sum_of_barriers
 

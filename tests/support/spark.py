@@ -22,12 +22,26 @@ IVY = Path(os.environ.get("BARRIER_TEST_IVY") or Path(__file__).parents[2] / ".d
 
 
 @pytest.fixture(scope="session")
-def spark_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalConnectServer]:
+def spark_ui() -> str:
+    """Where the server's own pages are: they know what runs."""
+    from demo.local_airflow import free_port
+
+    return f"http://127.0.0.1:{free_port()}"
+
+
+@pytest.fixture(scope="session")
+def spark_server(tmp_path_factory: pytest.TempPathFactory, spark_ui: str) -> Iterator[LocalConnectServer]:
     """The server; ``.url`` for further sessions, ``.warehouse`` and ``.catalog_db`` for other engines."""
     from demo.local_spark import LocalConnectServer
 
     folder = tmp_path_factory.mktemp("spark")
-    conf = {"spark.sql.shuffle.partitions": "2", "spark.default.parallelism": "2", "spark.driver.memory": "2g"}
+    conf = {
+        "spark.sql.shuffle.partitions": "2",
+        "spark.default.parallelism": "2",
+        "spark.driver.memory": "2g",
+        "spark.ui.enabled": "true",
+        "spark.ui.port": spark_ui.rpartition(":")[2],
+    }
     with LocalConnectServer(folder / "warehouse", folder / "catalog.db", IVY, conf=conf) as server:
         yield server
 

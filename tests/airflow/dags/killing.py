@@ -22,7 +22,8 @@ DAY = {
 
 
 def submit(task_id: str, file: str) -> SparkSubmitOperator:
-    return SparkSubmitOperator(task_id=task_id, application=str(JOBS / file), conf=SUBMIT_CONF, name="{{ task.task_id }}")
+    application = str(JOBS / file)
+    return SparkSubmitOperator(task_id=task_id, application=application, conf=SUBMIT_CONF, name="{{ task.task_id }}")
 
 
 with DAG("killing", **DAY), BarrierGroup("killing", on_failure="abort", poll_interval=0.5) as barrier:

@@ -1,7 +1,7 @@
 """Jobs for the DAGs of tests: tiny data, and files by which a test holds a job up or makes it fail.
 
-In namespace ``n``, `load` adds one row per barrier to `n.events`, worth 10 to the power of the barrier's id less one, so
-that a total of 111 says: barriers 1, 2 and 3, each once.
+In namespace ``n``, `load` adds one row per barrier to `n.events`, worth 10 to the power of the barrier's id less one,
+so that a total of 111 says: barriers 1, 2 and 3, each once.
 """
 
 from __future__ import annotations
