@@ -22,6 +22,10 @@ log = logging.getLogger(__name__)
 
 #: Seconds to wait for a server to accept the connection.
 CONNECT_TIMEOUT = 30.0
+#: Of a call that finds the server gone, with pauses of 0.05 to 8 seconds: about 20 seconds in all.
+_RETRIES = 6
+# What running work is told by a server that shuts down in good order; there is no error class for it.
+_SHUTTING_DOWN = ("stopped SparkContext", "SparkContext was shut down")
 _USER = "airflow-barrier"
 _NAMESPACE = uuid.UUID("5e6f1c0a-3a0e-5b4f-9a53-0d7f3b6f2c11")
 # Calls that do no work on the server end in time even if it hangs; AnalyzePlan and ExecutePlan take what they take.
@@ -46,7 +50,7 @@ def session_id_of(stamp: Stamp) -> str:
 def connect_session(url: str, session_id: str | None = None, timeout: float = CONNECT_TIMEOUT) -> SparkSession:
     """A new session on the server at ``url`` (``sc://host:port/;token=…``), never a shared one.
 
-    A lost server is retried for half a minute, not for the client's own ten. Raises
+    A lost server is retried for half a minute, not for the ten minutes of the client's own choice. Raises
     :class:`~airflow_barrier.protocol.errors.SparkUnavailableError` if the server accepts no connection within
     ``timeout`` seconds. Close it with :func:`stop_session`.
     """
@@ -69,7 +73,7 @@ def connect_session(url: str, session_id: str | None = None, timeout: float = CO
     # pyspark's functions ask this variable which engine they build expressions for
     os.environ["SPARK_CONNECT_MODE_ENABLED"] = "1"
     session = SparkSession.builder.channelBuilder(builder).create()
-    _retry(session, 8)
+    _retry(session, _RETRIES)
     try:
         grpc.channel_ready_future(session.client._channel).result(timeout)
     except grpc.FutureTimeoutError:
@@ -83,8 +87,16 @@ def connect_session(url: str, session_id: str | None = None, timeout: float = CO
 
 def stop_session(session: SparkSession) -> None:
     """End a session and all its work on the server; does not wait long for a server that is gone."""
-    _retry(session, 2)
-    session.stop()
+    from pyspark.errors.exceptions.connect import SparkConnectException
+
+    connect: Any = session
+    _retry(connect, 2)
+    try:
+        connect.client.release_session()
+    except SparkConnectException as error:
+        log.warning("Spark Connect session %s was not released: %s", connect.session_id, _first_line(error))
+    connect.release_session_on_close = False
+    connect.stop()
 
 
 class ConnectRun:
@@ -124,12 +136,8 @@ def interrupt(url: str, stamp: Stamp) -> None:
     Uses a connection of its own, so that a signal handler may call it while the task waits for the same session.
     Raises :class:`~airflow_barrier.protocol.errors.SparkUnavailableError` if the server cannot be reached.
     """
-    session = connect_session(url, session_id_of(stamp))
-    try:
-        stopped = session.interruptAll()
-        log.info("interrupted %d operations of attempt %d of %s", len(stopped), stamp.attempt_id, stamp.topology)
-    finally:
-        stop_session(session)
+    stop_session(connect_session(url, session_id_of(stamp)))
+    log.info("stopped the work of attempt %d of %s on Spark Connect", stamp.attempt_id, stamp.topology)
 
 
 def _retry(session: Any, times: int) -> None:
@@ -149,8 +157,8 @@ def _lost_server_is_retryable(spec: EpochSpec) -> Iterator[None]:
             raise
         raise SparkUnavailableError(
             f"attempt {spec.attempt_id} of job {spec.job} at barrier {spec.barrier_id} of {spec.topology}: expected "
-            f"the Spark Connect server to answer, found {type(error).__name__}; it went away or was restarted: a "
-            "retry begins a new attempt"
+            f"the Spark Connect server to answer, found {_first_line(error)}; it went away, was restarted, or "
+            "somebody stopped this attempt: a retry begins a new one"
         ) from error
 
 
@@ -165,5 +173,16 @@ def _is_lost(error: Exception) -> bool:
         return error.code() in gone
     if isinstance(error, SparkConnectGrpcException) and error.getGrpcStatusCode() in gone:
         return True
+    if any(sign in str(error) for sign in _SHUTTING_DOWN):
+        return True
     condition = (error.getCondition() or "") if isinstance(error, PySparkException) else ""
     return condition.startswith("INVALID_HANDLE") or condition in ("NO_ACTIVE_SESSION", "RESPONSE_ALREADY_RECEIVED")
+
+
+def _first_line(error: Exception) -> str:
+    """Spark's messages go on for pages."""
+    from pyspark.errors.exceptions.connect import SparkConnectGrpcException
+
+    if type(error) is SparkConnectGrpcException:  # its text is gRPC's whole report
+        return f"{type(error).__name__}: {error.getGrpcStatusCode().name}"
+    return f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0][:200]}"

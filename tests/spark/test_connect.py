@@ -1,0 +1,226 @@
+"""Work on a Spark Connect server: sessions of their own, killed for good, and a server that goes away."""
+
+from __future__ import annotations
+
+import json
+import socket
+import subprocess
+import sys
+import threading
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from airflow_barrier.protocol.errors import ConfigurationError, SparkUnavailableError
+from airflow_barrier.protocol.names import Stamp
+from airflow_barrier.spark.connect import ConnectRun, connect_session, interrupt, session_id_of, stop_session
+from airflow_barrier.spark.epoch import Epoch
+from airflow_barrier.spark.job import load_job
+from airflow_barrier.spark.spec import ClosingRecord
+from demo.local_spark import LocalConnectServer
+from tests.support.epochs import AMOUNT, SHOPPING, Barriers, recomputed_amount, shop_for_a_day, shopping_barriers
+from tests.support.spark import IVY
+
+JOB_FILE = str(Path(__file__).parent / "jobs" / "amount.py")
+# Two tasks of hours of work, in which Spark looks at the kill flag often.
+LONG = "SELECT count(*) FROM range(0, 10000000000000, 1, 2) WHERE sin(id) > 2"
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def wait_for(what: str, condition: Callable[[], Any], seconds: float = 60) -> Any:
+    deadline = time.monotonic() + seconds
+    while not (found := condition()):
+        assert time.monotonic() < deadline, f"waited {seconds} s for {what}"
+        threading.Event().wait(0.05)
+    return found
+
+
+class Monitor:
+    """What the server itself says that it runs (Spark's REST API)."""
+
+    def __init__(self, port: int) -> None:
+        self._url = f"http://127.0.0.1:{port}/api/v1/applications"
+
+    def running(self, tag: str) -> list[int]:
+        (application,) = self._get(self._url)
+        jobs = self._get(f"{self._url}/{application['id']}/jobs?status=running")
+        return [job["jobId"] for job in jobs if any(tag in found for found in job.get("jobTags", []))]
+
+    def active_tasks(self) -> int:
+        (application,) = self._get(self._url)
+        return sum(int(e["activeTasks"]) for e in self._get(f"{self._url}/{application['id']}/executors"))
+
+    def _get(self, url: str) -> Any:
+        with urllib.request.urlopen(url, timeout=10) as answer:
+            return json.load(answer)
+
+
+@pytest.fixture(scope="module")
+def monitor_port() -> int:
+    return free_port()
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory, monitor_port: int) -> Iterator[LocalConnectServer]:
+    """A server that tests may kill, with a monitor."""
+    folder = tmp_path_factory.mktemp("connect")
+    conf = {
+        "spark.sql.shuffle.partitions": "2",
+        "spark.master": "local[2]",
+        "spark.ui.enabled": "true",
+        "spark.ui.port": str(monitor_port),
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.host": "127.0.0.1",
+    }
+    with LocalConnectServer(folder / "warehouse", folder / "catalog.db", IVY, conf=conf) as server:
+        yield server
+
+
+@pytest.fixture
+def monitor(server: LocalConnectServer, monitor_port: int) -> Monitor:
+    return Monitor(monitor_port)
+
+
+@pytest.fixture
+def spark(server: LocalConnectServer) -> Iterator[SparkSession]:
+    session = connect_session(server.url)
+    yield session
+    stop_session(session)
+
+
+@pytest.fixture
+def barriers(spark: SparkSession, tmp_path: Path) -> Barriers:
+    return shopping_barriers(spark, tmp_path)
+
+
+@pytest.fixture
+def pool() -> Iterator[ThreadPoolExecutor]:
+    with ThreadPoolExecutor(1) as pool:
+        yield pool
+
+
+def writes_half_then_works_for_hours(epoch: Epoch) -> None:
+    epoch.spark.sql(f"INSERT INTO {epoch.target(AMOUNT)} VALUES (1, 1, 1)")
+    epoch.spark.sql(LONG).collect()
+    raise AssertionError("the long query ended by itself")
+
+
+def goes_on_after_being_interrupted(epoch: Epoch) -> None:
+    try:
+        epoch.spark.sql(LONG).collect()
+    except Exception:
+        epoch.spark.sql(f"INSERT INTO {epoch.target(AMOUNT)} VALUES (1, 1, 1)")
+
+
+def test_the_job_of_a_file_runs_in_a_session_of_its_own(server: LocalConnectServer, barriers: Barriers) -> None:
+    shop_for_a_day(barriers, 1)
+    spec = barriers.begin(1, sources=[SHOPPING], sinks=[AMOUNT])
+    record = ConnectRun(server.url, spec).run(load_job(JOB_FILE))
+    barriers.publish(spec, ClosingRecord.loads(record.dumps()))
+    assert barriers.rows(AMOUNT) == recomputed_amount(barriers)
+    assert barriers.spark.conf.get("spark.sql.iceberg.snapshot-property.barrier.attempt", "none") == "none"
+
+
+def test_sessions_are_never_shared_and_their_ids_can_be_derived(server: LocalConnectServer) -> None:
+    stamp = Stamp("shopping", 3, 0, 41, "incarnation")
+    assert session_id_of(stamp) == session_id_of(Stamp("shopping", 3, 0, 41, "incarnation"))
+    assert session_id_of(stamp) != session_id_of(Stamp("shopping", 3, 0, 42, "incarnation"))
+    one, two = connect_session(server.url), connect_session(server.url, session_id_of(stamp))
+    try:
+        one.conf.set("spark.sql.session.timeZone", "Europe/Berlin")
+        assert two.conf.get("spark.sql.session.timeZone") != "Europe/Berlin"
+        assert two.session_id == session_id_of(stamp)
+    finally:
+        stop_session(one)
+        stop_session(two)
+
+
+def test_interrupted_work_no_longer_runs_on_the_server(
+    server: LocalConnectServer, monitor: Monitor, barriers: Barriers, pool: ThreadPoolExecutor
+) -> None:
+    spec = barriers.begin(1, sources=[SHOPPING], sinks=[AMOUNT])
+    run = ConnectRun(server.url, spec)
+    work: Future[ClosingRecord] = pool.submit(run.run, writes_half_then_works_for_hours)
+    wait_for("the long query to start", lambda: monitor.running(spec.branch) and monitor.active_tasks())
+    run.interrupt()
+    assert not isinstance(work.exception(60), AssertionError | None)
+    wait_for("no task to be running", lambda: not monitor.running(spec.branch) and not monitor.active_tasks())
+
+
+def test_a_job_that_swallows_the_interruption_cannot_go_on(
+    server: LocalConnectServer, monitor: Monitor, barriers: Barriers, pool: ThreadPoolExecutor
+) -> None:
+    spec = barriers.begin(1, sources=[SHOPPING], sinks=[AMOUNT])
+    work = pool.submit(ConnectRun(server.url, spec).run, goes_on_after_being_interrupted)
+    wait_for("the long query to start", lambda: monitor.running(spec.branch))
+    interrupt(server.url, spec.stamp)
+    assert work.exception(60) is not None
+    branch = barriers.spark.sql(f"SELECT * FROM lake.shop.user_item_amount.`branch_{spec.branch}`")
+    assert branch.collect() == []
+
+
+def test_another_process_can_stop_the_work_and_a_signal_handler_too(
+    server: LocalConnectServer, monitor: Monitor, barriers: Barriers, tmp_path: Path
+) -> None:
+    """Like an Airflow worker: the main thread waits for Spark when the signal comes, and the handler calls on_kill."""
+    spec = barriers.begin(1, sources=[SHOPPING], sinks=[AMOUNT])
+    (tmp_path / "spec.json").write_text(spec.dumps())
+    worker = subprocess.Popen(
+        [sys.executable, "-W", "error", str(Path(__file__).parent / "jobs" / "worker.py"), server.url, str(tmp_path)],
+        cwd=Path(__file__).parents[2],
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        wait_for("the long query to start", lambda: monitor.running(spec.branch))
+        worker.terminate()
+        _, errors = worker.communicate(timeout=60)
+    finally:
+        worker.kill()
+        worker.wait()
+    assert worker.returncode == 3, errors
+    wait_for("no task to be running", lambda: not monitor.running(spec.branch) and not monitor.active_tasks())
+    interrupt(server.url, spec.stamp)  # nothing is running any more, and that is fine
+
+
+def test_a_server_that_is_not_there() -> None:
+    url = f"sc://127.0.0.1:{free_port()}/;token=very-secret"
+    with pytest.raises(SparkUnavailableError, match=r"127\.0\.0\.1.*found none") as caught:
+        connect_session(url, timeout=0.5)
+    assert caught.value.retryable
+    assert "secret" not in str(caught.value)
+    with pytest.raises(ConfigurationError, match="expected sc://host:port") as refused:
+        connect_session("spark://host/;token=very-secret")
+    assert "secret" not in str(refused.value)
+
+
+@pytest.mark.filterwarnings("ignore:.RETRIES_EXCEEDED:UserWarning")
+def test_a_server_that_goes_away_in_the_middle_is_worth_a_retry(
+    server: LocalConnectServer,
+    monitor: Monitor,
+    spark: SparkSession,
+    tmp_path: Path,
+    pool: ThreadPoolExecutor,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The last test of this file: it takes the server along."""
+    monkeypatch.setattr("airflow_barrier.spark.connect._RETRIES", 3)
+    barriers = shopping_barriers(spark, tmp_path)
+    spec = barriers.begin(1, sources=[SHOPPING], sinks=[AMOUNT])
+    work = pool.submit(ConnectRun(server.url, spec).run, writes_half_then_works_for_hours)
+    wait_for("the long query to start", lambda: monitor.running(spec.branch))
+    server.stop()
+    with pytest.raises(SparkUnavailableError, match="it went away, was restarted") as caught:
+        work.result(110)
+    assert caught.value.retryable
