@@ -125,14 +125,6 @@ class IcebergTables:
 
         self._committer.commit({table: edit})
 
-    def drop_branches(self, table: str, branches: Sequence[str]) -> None:
-        def edit(document: Document, _: str) -> Changes:
-            refs = refs_of(document)
-            there = {name for name in branches if name != MAIN and name in refs and refs[name]["type"] == "branch"}
-            return Changes(drop=frozenset(there))
-
-        self._committer.commit({table: edit})
-
     # --- publishing -------------------------------------------------------------------------------
 
     def publish(

@@ -104,7 +104,3 @@ class TableFormat(Protocol):
         ...         tables.publish(publications, connection, staging)
         """
         ...
-
-    def drop_branches(self, table: str, branches: Sequence[str]) -> None:
-        """Drop attempt branches that are there; visibility of ordinary readers does not change."""
-        ...

@@ -52,7 +52,6 @@ def test_every_call_names_a_table_that_is_missing(local: IcebergTables, table: s
         lambda: local.prepare(gone, STAMP, None),
         lambda: local.staged(gone, STAMP, None),
         lambda: local.publish([publication(table, None, None), publication(gone, None, 1)]),
-        lambda: local.drop_branches(gone, ["b"]),
         lambda: local.load(gone),
         lambda: local.pin(gone, "held", 1),
     ]
