@@ -126,6 +126,10 @@ def unblock(connection: Connection, topology: str, barrier_id: int, reason: str,
     barrier = load_barrier(connection, topology, barrier_id)
     if barrier.state is BarrierState.COMMITTING:
         return barrier
+    if barrier.state is not BarrierState.BLOCKED:
+        raise IllegalTransitionError(
+            f"{barrier}: expected BLOCKED, found {barrier.state.value}; there is nothing to unblock"
+        )
     return move_barrier(
         connection, barrier, BarrierState.COMMITTING, Event("unblocked", actor, {"reason": reason}), reason=None
     )

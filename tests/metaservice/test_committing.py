@@ -1,0 +1,141 @@
+"""Decide once, publish with the tables' own swap, and be repeatable by anyone."""
+
+from __future__ import annotations
+
+import pytest
+from sqlalchemy import text
+
+from airflow_barrier.protocol.errors import (
+    BarrierAbortedError,
+    ConfigurationError,
+    ForeignWriteError,
+    IllegalTransitionError,
+    NotPrecommitError,
+)
+from airflow_barrier.protocol.states import BarrierState, TableState
+from airflow_barrier.protocol.topology import Job
+from tests.metaservice.world import AMOUNT, PRICE, SHOPPING, TOP, World
+
+
+@pytest.fixture
+def ready(world: World) -> World:
+    """Barriers 1 and 2 are PRECOMMIT."""
+    for number in (1, 2):
+        world.open(number)
+        world.process_all(number)
+    return world
+
+
+def test_from_precommit_to_commit(ready: World) -> None:
+    expected = {AMOUNT: 2**62, PRICE: 12, SHOPPING: None, TOP: None}
+    decided = ready.begin_commit(1, expected)
+    assert decided.state is BarrierState.COMMITTING
+    assert {p.table: p.expected_snapshot for p in ready.meta.progress("shopping", 1)} == expected
+    assert ready.publish(1)
+    barrier = ready.barrier(1)
+    assert barrier.state is BarrierState.COMMIT
+    assert set(ready.tables(1).values()) == {TableState.WRITTEN}
+    times = [barrier.opened_at, barrier.precommit_at, barrier.committing_at, barrier.commit_at]
+    assert times == sorted(time for time in times if time is not None)
+
+
+def test_again_changes_nothing(ready: World) -> None:
+    decided = ready.begin_commit(1)
+    assert ready.begin_commit(1, dict.fromkeys(ready.tables(1), 5)) == decided, "the first decision stands"
+    assert ready.publish(1)
+    entries = ready.meta.audit("shopping", limit=1000)
+    assert not ready.publish(1)
+    assert ready.begin_commit(1).state is BarrierState.COMMIT
+    assert ready.meta.audit("shopping", limit=1000) == entries
+
+
+def test_the_swap_and_commit_are_one_transaction(ready: World) -> None:
+    ready.begin_commit(1)
+    with ready.meta.publishing("shopping", 1, "test") as connection:
+        assert connection is not None
+        connection.execute(text("CREATE TABLE iceberg_tables (table_name TEXT, metadata_location TEXT)"))
+        connection.execute(text("INSERT INTO iceberg_tables VALUES ('amount', 'v2.json')"))
+    ready.begin_commit(2)
+
+    def swap_and_fail() -> None:
+        with ready.meta.publishing("shopping", 2, "test") as connection:
+            assert connection is not None
+            connection.execute(text("UPDATE iceberg_tables SET metadata_location = 'v3.json'"))
+            raise ForeignWriteError("somebody moved it")
+
+    with pytest.raises(ForeignWriteError):
+        swap_and_fail()
+    assert ready.state(2) is BarrierState.COMMITTING
+    assert set(ready.tables(2).values()) == {TableState.PROCESSED}
+    with ready.meta.publishing("shopping", 2, "test") as connection:
+        assert connection is not None
+        assert connection.execute(text("SELECT metadata_location FROM iceberg_tables")).scalar_one() == "v2.json"
+
+
+def test_in_order_only(ready: World) -> None:
+    with pytest.raises(
+        NotPrecommitError, match=r"expected COMMIT of the barrier before it, found barrier 1 .*PRECOMMIT"
+    ):
+        ready.begin_commit(2)
+    ready.begin_commit(1)
+    with pytest.raises(NotPrecommitError, match=r"found barrier 1 .*COMMITTING"):
+        ready.begin_commit(2)
+    ready.publish(1)
+    ready.commit(2)
+
+
+def test_what_is_not_precommit_says_who_is_missing(ready: World) -> None:
+    ready.open(3)
+    ready.process(3, "load")
+    with pytest.raises(NotPrecommitError) as refused:
+        ready.begin_commit(3)
+    assert "shop.amount (job amount)" in str(refused.value)
+    assert "shop.shopping" not in str(refused.value)
+    with pytest.raises(NotPrecommitError, match="expected COMMITTING to publish it, found OPEN"):
+        ready.publish(3)
+    ready.abort(3)
+    with pytest.raises(BarrierAbortedError):
+        ready.begin_commit(3)
+    with pytest.raises(BarrierAbortedError):
+        ready.publish(3)
+
+
+def test_every_table_has_to_be_looked_at_before_the_decision(ready: World) -> None:
+    with pytest.raises(ConfigurationError, match=r"found those of shop\.price"):
+        ready.begin_commit(1, {PRICE: 1})
+    assert ready.state(1) is BarrierState.PRECOMMIT
+
+
+def test_blocked_until_a_person_decides(ready: World) -> None:
+    ready.begin_commit(1)
+    blocked = ready.meta.block("shopping", 1, "shop.price moved to 99", "commit")
+    assert (blocked.state, blocked.reason) == (BarrierState.BLOCKED, "shop.price moved to 99")
+    assert ready.meta.block("shopping", 1, "again", "commit") == blocked
+    for attempt in (lambda: ready.begin_commit(1), lambda: ready.publish(1)):
+        with pytest.raises(IllegalTransitionError, match=r"BLOCKED \(shop\.price moved to 99\).*unblock"):
+            attempt()
+    with pytest.raises(NotPrecommitError, match="BLOCKED"):
+        ready.begin_commit(2)
+    unblocked = ready.meta.unblock("shopping", 1, "rolled back by hand", "alice")
+    assert (unblocked.state, unblocked.reason) == (BarrierState.COMMITTING, None)
+    assert ready.meta.unblock("shopping", 1, "again", "alice") == unblocked
+    assert ready.publish(1)
+    entry = next(entry for entry in ready.meta.audit("shopping", 1) if entry.event == "unblocked")
+    assert (entry.actor, entry.detail) == ("alice", {"reason": "rolled back by hand"})
+
+
+def test_only_a_barrier_in_committing_can_be_blocked(ready: World) -> None:
+    with pytest.raises(IllegalTransitionError, match="PRECOMMIT and cannot become BLOCKED"):
+        ready.meta.block("shopping", 1, "r", "test")
+    with pytest.raises(IllegalTransitionError, match="expected BLOCKED, found PRECOMMIT"):
+        ready.meta.unblock("shopping", 1, "r", "test")
+    assert ready.state(1) is BarrierState.PRECOMMIT
+
+
+def test_topologies_publish_independently(ready: World) -> None:
+    other = World(ready.meta, "pricing", [Job("mine", "dag", sinks=("p.a",))])
+    other.open(1)
+    other.process_all(1)
+    ready.begin_commit(1)
+    other.commit(1)
+    ready.publish(1)

@@ -1,0 +1,140 @@
+"""A topology in a MetaService, driven as the coordinator drives it, with numbers for snapshots."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta, timezone
+from typing import Any
+
+from airflow_barrier.metaservice.store import MetaService
+from airflow_barrier.protocol.levels import Level
+from airflow_barrier.protocol.records import Attempt, Barrier, Cut, StagedTable
+from airflow_barrier.protocol.states import BarrierState, TableState
+from airflow_barrier.protocol.topology import ExternalSource, Job
+
+START = datetime(2017, 1, 1, tzinfo=timezone.utc)
+FILES = ExternalSource("files", "files", {"path": "/landing"})
+SHOPPING, AMOUNT, PRICE, TOP = "shop.shopping", "shop.amount", "shop.price", "shop.top"
+
+LOAD_JOB = Job("load", "dag", sinks=(SHOPPING,), externals=(FILES,))
+AMOUNT_JOB = Job("amount", "dag", sources=(SHOPPING,), sinks=(AMOUNT,))
+PRICE_JOB = Job("price", "dag", sources=(SHOPPING,), sinks=(PRICE,))
+TOP_JOB = Job("top", "dag", sources=(AMOUNT, PRICE), sinks=(TOP,))
+#: A diamond, writers before readers.
+JOBS = (LOAD_JOB, AMOUNT_JOB, PRICE_JOB, TOP_JOB)
+
+_snapshots = itertools.count(7_000_000_000_000_000_001)
+
+
+def day(number: int) -> datetime:
+    return START + timedelta(days=number)
+
+
+class World:
+    """One topology. What a method is not told, it makes up."""
+
+    def __init__(self, meta: MetaService, name: str = "shopping", jobs: Sequence[Job] = JOBS) -> None:
+        self.meta = meta
+        self.name = name
+        self.declare(jobs)
+
+    def declare(self, jobs: Sequence[Job], owner: str = "dag") -> int:
+        return self.meta.register(self.name, owner, jobs, "test")
+
+    # --- barriers ---------------------------------------------------------------------------------
+
+    def open(self, number: int, **given: Any) -> Barrier:
+        """The next barrier, for day ``number``."""
+        head = self.meta.head(self.name)
+        items: Sequence[str] = given.pop("items", ())
+        sources = self.meta.topology(self.name).externals
+        arguments: dict[str, Any] = {
+            "cuts": [Cut(source.name, None, {"day": number}, tuple(items)) for source in sources],
+            "predecessor": head.barrier_id if head else 0,
+            "run_key": f"scheduled__{number}",
+            "origin": "data_interval_end",
+            "max_open": 4,
+            "baseline": dict.fromkeys(self.meta.unjoined(self.name)),
+            "actor": "test",
+        }
+        return self.meta.open_barrier(self.name, day(number), **{**arguments, **given})
+
+    def barrier(self, barrier_id: int) -> Barrier:
+        return self.meta.barrier(self.name, barrier_id)
+
+    def state(self, barrier_id: int) -> BarrierState:
+        return self.barrier(barrier_id).state
+
+    def tables(self, barrier_id: int) -> dict[str, TableState]:
+        return {progress.table: progress.state for progress in self.meta.progress(self.name, barrier_id)}
+
+    def snapshots(self, barrier_id: int) -> dict[str, int | None]:
+        return {progress.table: progress.snapshot_id for progress in self.meta.progress(self.name, barrier_id)}
+
+    def abort(self, barrier_id: int) -> list[int]:
+        return [b.barrier_id for b in self.meta.abort_barrier(self.name, barrier_id, "bad input", "test")]
+
+    # --- attempts ---------------------------------------------------------------------------------
+
+    def request(self, barrier_id: int, job: str, generation: str = "g1", key: str = "try 1") -> Attempt:
+        return self.meta.request_attempt(
+            self.name, barrier_id, job, request_key=key, generation=generation, actor="test"
+        )
+
+    def start(self, barrier_id: int, job: str, generation: str = "g1", key: str = "try 1") -> Attempt:
+        started = self.meta.start_attempt(self.request(barrier_id, job, generation, key).attempt_id)
+        assert isinstance(started, Attempt), started
+        return started
+
+    def close(self, attempt: Attempt, unchanged: bool = False) -> Attempt:
+        return self.meta.close_attempt(attempt.attempt_id, staged(attempt, unchanged), "test")
+
+    def process(self, barrier_id: int, job: str, generation: str = "g1", unchanged: bool = False) -> Attempt:
+        """The job from request to PROCESSED."""
+        attempt = self.start(barrier_id, job, generation)
+        self.close(attempt, unchanged)
+        self.meta.report_processed(attempt.attempt_id, "test")
+        return self.meta.attempt(attempt.attempt_id)
+
+    def process_all(self, barrier_id: int, generation: str = "g1") -> None:
+        """All jobs of the barrier that are not PROCESSED yet, writers before readers."""
+        topology = self.meta.topology(self.name, self.barrier(barrier_id).topology_version)
+        left = list(topology.jobs)
+        while left:
+            states = self.tables(barrier_id)
+            job = next(each for each in left if all(states[table] is not TableState.PENDING for table in each.sources))
+            left.remove(job)
+            if any(states[table] is TableState.PENDING for table in job.sinks):
+                self.process(barrier_id, job.name, generation)
+
+    # --- commit and reading -----------------------------------------------------------------------
+
+    def begin_commit(self, barrier_id: int, expected: Mapping[str, int | None] | None = None) -> Barrier:
+        found = dict.fromkeys(self.tables(barrier_id)) if expected is None else expected
+        return self.meta.begin_commit(self.name, barrier_id, found, "test")
+
+    def publish(self, barrier_id: int) -> bool:
+        """Whether it was this call that published."""
+        with self.meta.publishing(self.name, barrier_id, "test") as connection:
+            return connection is not None
+
+    def commit(self, barrier_id: int) -> None:
+        self.begin_commit(barrier_id)
+        assert self.publish(barrier_id)
+
+    def committed(self, number: int) -> Barrier:
+        """A barrier from opening to COMMIT."""
+        barrier = self.open(number)
+        self.process_all(barrier.barrier_id)
+        self.commit(barrier.barrier_id)
+        return self.barrier(barrier.barrier_id)
+
+    def served(self, level: Level) -> dict[str, int]:
+        """Table -> the barrier that a reader at ``level`` gets it at."""
+        return {name: table.barrier_id for name, table in self.meta.resolve(self.name, level).tables.items()}
+
+
+def staged(attempt: Attempt, unchanged: bool = False) -> dict[str, StagedTable]:
+    """A closing record's tables: new snapshots for all sinks, or all unchanged."""
+    return {table: StagedTable(table, None if unchanged else next(_snapshots), unchanged) for table in attempt.bases}
