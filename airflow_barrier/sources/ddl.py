@@ -1,4 +1,4 @@
-"""Column lists in Spark's DDL, parsed without Spark: what a declared schema means for files that arrive.
+"""Columns in Spark's own words, without Spark: DDL parsed, names and times written.
 
 ``pyspark`` asks a running Spark for this; the worker that checks files before Spark starts has none.
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from datetime import datetime, timezone
 from typing import TYPE_CHECKING
 
 from airflow_barrier.protocol.errors import ConfigurationError
@@ -83,6 +84,12 @@ def quoted(name: str) -> str:
     '`at ``noon```'
     """
     return "`" + name.replace("`", "``") + "`"
+
+
+def timestamp_literal(moment: datetime, zoned: bool) -> str:
+    """A moment in Spark's SQL, the same in every session time zone. Not ``zoned``: a TIMESTAMP_NTZ, in UTC."""
+    text = moment.astimezone(timezone.utc).strftime("%Y-%m-%d %H:%M:%S.%f")
+    return f"TIMESTAMP '{text}+00:00'" if zoned else f"TIMESTAMP_NTZ '{text}'"
 
 
 class _Parser:

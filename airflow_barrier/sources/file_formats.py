@@ -123,11 +123,23 @@ def span(fs: Any, path: str, layout: Layout, column: str) -> Span:
 
 def count_late(fs: Any, path: str, layout: Layout, column: str, after: datetime) -> int:
     """How many records of the file have an event time up to ``after``. Raises :data:`DAMAGED`."""
+    return _late(_parts(fs, path, layout, column), after)
+
+
+def count_late_parquet(file: Any, column: str, after: datetime) -> int:
+    """:func:`count_late` of a Parquet file that is open already."""
+    import pyarrow.parquet as pq
+
+    with pq.ParquetFile(file, coerce_int96_timestamp_unit="us") as parquet:
+        return _late(_parquet_parts(parquet, column), after)
+
+
+def _late(parts: Iterator[_Part], after: datetime) -> int:
     import pyarrow as pa
     import pyarrow.compute as pc
 
     late = 0
-    for part in _parts(fs, path, layout, column):
+    for part in parts:
         if part.span is not None and part.span.oldest is not None and part.span.oldest > after:
             continue
         moments = part.moments()

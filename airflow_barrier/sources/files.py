@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta, timezone
+from datetime import datetime, timedelta
 from functools import cached_property, reduce
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from urllib.parse import urlsplit
@@ -13,7 +13,7 @@ from airflow_barrier.protocol.errors import ConfigurationError, SourceDataError
 from airflow_barrier.protocol.records import Cut
 from airflow_barrier.protocol.topology import ExternalSource
 from airflow_barrier.sources import file_cuts
-from airflow_barrier.sources.ddl import Column, ddl_of, parse_ddl, quoted
+from airflow_barrier.sources.ddl import Column, ddl_of, parse_ddl, quoted, timestamp_literal
 from airflow_barrier.sources.decimals import exact, with_room
 from airflow_barrier.sources.file_cuts import EventTime, Reading
 from airflow_barrier.sources.file_formats import Layout
@@ -218,8 +218,7 @@ class Files:
         return f"{column} > {self._literal(reading.after)} AND {upper}"
 
     def _literal(self, moment: datetime) -> str:
-        text = moment.astimezone(timezone.utc).strftime("%Y-%m-%d %H:%M:%S.%f")
-        return f"TIMESTAMP_NTZ '{text}'" if self._event_time_type == "TIMESTAMP_NTZ" else f"TIMESTAMP '{text}+00:00'"
+        return timestamp_literal(moment, zoned=self._event_time_type == "TIMESTAMP")
 
     # --- parts ------------------------------------------------------------------------------------
 

@@ -54,8 +54,10 @@ class SourceCatalog(Protocol):
         """The table (pyiceberg's) with its newest metadata. Raises MissingTableError."""
         ...
 
-    def pin(self, table: str, ref: str, snapshot_id: int) -> None:
-        """Hold ``snapshot_id`` by a ref of that name, so that nobody's expiry takes it; again is fine."""
+    def pin(self, table: str, ref: str, snapshot_id: int, ancestors: int = 0) -> None:
+        """Hold ``snapshot_id`` and as many of its ancestors by a ref of that name, so that nobody's expiry takes them;
+        again is fine.
+        """
         ...
 
     def unpin(self, table: str, ref: str) -> None:
