@@ -43,8 +43,9 @@ class RowReader:
                 parts.append((rows.withColumn(WEIGHT, F.lit(sign)), sign))
         if files.kept:
             # Deleted at the start but not at the end: the row came back. The other way round: it went.
-            back = self._deleted(stretch.start, files.kept).withColumn(WEIGHT, F.lit(1))
-            gone = self._deleted(stretch.end, files.kept).withColumn(WEIGHT, F.lit(-1))
+            # (distinct: a table upgraded to deletion vectors may name a position twice.)
+            back = self._deleted(stretch.start, files.kept).distinct().withColumn(WEIGHT, F.lit(1))
+            gone = self._deleted(stretch.end, files.kept).distinct().withColumn(WEIGHT, F.lit(-1))
             moved = back.union(gone).groupBy("path", "pos").agg(F.sum(WEIGHT).alias(WEIGHT)).where(f"{WEIGHT} <> 0")
             parts.append((self.rows(files.kept).join(moved, ["path", "pos"]), 0))
         return [(part.select(*self.columns, F.col(WEIGHT).cast("int").alias(WEIGHT)), sign) for part, sign in parts]
@@ -73,7 +74,7 @@ class RowReader:
         from pyspark.sql import functions as F  # noqa: N812
 
         about = positions(self._table, snapshot).where(F.col("file_path").isin(list(paths)))
-        return about.select(_path_in_storage(F.col("file_path")).alias("path"), "pos").distinct()
+        return about.select(_path_in_storage(F.col("file_path")).alias("path"), "pos")
 
     def _check_same_files(self, paths: Sequence[str], found: Sequence[str]) -> None:
         """Deletes are matched by path: if Spark had other paths in mind than Iceberg, they would silently not apply."""

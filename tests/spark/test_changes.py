@@ -2,27 +2,12 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 from pyspark.sql import SparkSession
 
-from tests.support.history import History, names, read_files
-
-COLUMNS = "id BIGINT, v INT, s STRING"
-ROWS = "SELECT id, CAST(id % 5 AS INT), concat('s', id % 3) FROM range({}, {}, 1, 1)"
-MERGE = """
-    MERGE INTO {t} t USING (SELECT id + 8 AS id, 100 AS v FROM range(6)) d ON t.id = d.id
-    WHEN MATCHED AND t.id % 2 = 0 THEN DELETE WHEN MATCHED THEN UPDATE SET v = d.v
-    WHEN NOT MATCHED THEN INSERT (id, v, s) VALUES (d.id, d.v, 'new')"""
-COW = "copy-on-write"
-MOR = "merge-on-read"
-
-
-def modes(mode: str) -> dict[str, str]:
-    return {f"write.{verb}.mode": mode for verb in ("delete", "update", "merge")}
-
-
-def insert(start: int, end: int) -> str:
-    return "INSERT INTO {t} " + ROWS.format(start, end)
+from tests.support.history import COLUMNS, COW, MERGE, MOR, REWRITE_ALL, History, insert, modes, names, read_files
 
 
 @pytest.mark.parametrize(
@@ -35,13 +20,13 @@ def test_every_kind_of_write(spark: SparkSession, version: str, mode: str, claus
     heads.append(table.do("UPDATE {t} SET v = v + 1 WHERE id < 4"))
     heads.append(table.do("DELETE FROM {t} WHERE id = 7"))
     heads.append(table.do(MERGE))
-    table.call("rewrite_data_files", ", options => map('rewrite-all', 'true')")
+    table.call("rewrite_data_files", REWRITE_ALL)
     assert "replace" in table.operations()
     heads.append(table.do("DELETE FROM {t} WHERE id = 9", insert(20, 22)))
     heads.append(table.do("DELETE FROM {t} WHERE s = 's0'"))
-    heads.append(table.do("INSERT OVERWRITE {t} " + ROWS.format(0, 3)))
+    heads.append(table.do("INSERT OVERWRITE {t} SELECT 1L, 2, 's1'"))
 
-    for start, end in zip(heads, heads[1:], strict=False):
+    for start, end in pairwise(heads):
         table.check(start, end)
     table.check(None, heads[3])
     table.check(heads[0], heads[-1])
@@ -94,11 +79,11 @@ def test_a_delete_file_over_several_data_files(spark: SparkSession) -> None:
     start = table.do(insert(20, 30))
     end = table.do("DELETE FROM {t} WHERE id IN (3, 13)")
     assert table.check(start, end).count() == 2
-    after = table.call("rewrite_data_files", ", where => 'id < 10', options => map('rewrite-all', 'true')")
+    after = table.call("rewrite_data_files", ", where => 'id < 10'" + REWRITE_ALL)
     later = table.do("DELETE FROM {t} WHERE id IN (4, 14)")  # on top of a delete file that is about a file long gone
     assert table.check(end, later).count() == 2
     assert table.check(end, after).count() == 0
-    table.call("rewrite_position_delete_files", ", options => map('rewrite-all', 'true')")
+    table.call("rewrite_position_delete_files", REWRITE_ALL)
     table.check(start, table.do("DELETE FROM {t} WHERE id IN (5, 15)"))
 
 
@@ -108,7 +93,7 @@ def test_compaction_is_not_read(spark: SparkSession) -> None:
     start = table.do(insert(10, 20))
     middle = table.do(insert(20, 22))
     appended = table.files(middle) - table.files(start)
-    table.call("rewrite_data_files", ", options => map('rewrite-all', 'true')")
+    table.call("rewrite_data_files", REWRITE_ALL)
     assert table.operations()[-1] == "replace"
     assert table.check(middle, table.main()).count() == 0
     before = table.files(table.main())
@@ -122,9 +107,9 @@ def test_a_table_upgraded_from_v2_to_v3(spark: SparkSession) -> None:
     heads = [table.do(insert(0, 10)), table.do("DELETE FROM {t} WHERE id IN (2, 3)")]
     heads.append(table.do("ALTER TABLE {t} SET TBLPROPERTIES ('format-version' = '3')", "DELETE FROM {t} WHERE id = 4"))
     heads.append(table.do("UPDATE {t} SET v = 9 WHERE id IN (5, 6)"))
-    table.call("rewrite_data_files", ", options => map('rewrite-all', 'true')")
+    table.call("rewrite_data_files", REWRITE_ALL)
     heads.append(table.do(MERGE))
-    for start, end in zip(heads, heads[1:], strict=False):
+    for start, end in pairwise(heads):
         table.check(start, end)
     table.check(heads[0], heads[-1])
     table.check(heads[1], heads[3])
@@ -146,7 +131,7 @@ def test_branches(spark: SparkSession) -> None:
     table.check(None, refs["two"])
 
 
-def test_the_session_reads_and_writes_another_branch(spark_server: object, spark: SparkSession) -> None:
+def test_the_session_reads_and_writes_another_branch(spark: SparkSession) -> None:
     table = History(spark, "changes", COLUMNS, **{"format-version": "2", "write.wap.enabled": "true", **modes(MOR)})
     start, end = table.do(insert(0, 10)), table.do("DELETE FROM {t} WHERE id = 3")
     table.do("ALTER TABLE {t} CREATE BRANCH attempt")
@@ -170,8 +155,9 @@ def test_a_snapshot_between_was_expired(spark: SparkSession) -> None:
 
 def test_nothing_changed(spark: SparkSession) -> None:
     table = History(spark, "changes", COLUMNS, format_version="2")
-    assert table.changes(None, None).columns == ["id", "v", "s", "_change_type", "_weight"]  # type: ignore[arg-type]
-    assert table.changes(None, None).count() == 0  # type: ignore[arg-type]
+    nothing = table.changes(None, None)
+    assert nothing.columns == ["id", "v", "s", "_change_type", "_weight"]
+    assert nothing.count() == 0
     head = table.do(insert(0, 1))
     table.check(head, head)
     empty = table.do("DELETE FROM {t} WHERE id = 50", "INSERT INTO {t} SELECT * FROM {t} WHERE false")

@@ -7,21 +7,39 @@ from collections.abc import Mapping
 from itertools import count
 from typing import Any
 
+from pyspark.sql import DataFrame, SparkSession
+
 from airflow_barrier.spark._weights import CHANGE_TYPE, WEIGHT
 from airflow_barrier.spark.changes import changes
 from airflow_barrier.spark.identifiers import quoted
-from pyspark.sql import DataFrame, SparkSession
 
 CATALOG = "lake"
+COLUMNS = "id BIGINT, v INT, s STRING"
+COW = "copy-on-write"
+MOR = "merge-on-read"
+MERGE = """
+    MERGE INTO {t} t USING (SELECT id + 8 AS id, 100 AS v FROM range(6)) d ON t.id = d.id
+    WHEN MATCHED AND t.id % 2 = 0 THEN DELETE WHEN MATCHED THEN UPDATE SET v = d.v
+    WHEN NOT MATCHED THEN INSERT (id, v, s) VALUES (d.id, d.v, 'new')"""
+REWRITE_ALL = ", options => map('rewrite-all', 'true')"
 _numbers = count(1)
+
+
+def modes(mode: str) -> dict[str, str]:
+    """The table properties by which rows are updated and deleted."""
+    return {f"write.{verb}.mode": mode for verb in ("delete", "update", "merge")}
+
+
+def insert(start: int, end: int) -> str:
+    """One file of rows with these ids, for a table of :data:`COLUMNS`."""
+    rows = f"SELECT id, CAST(id % 5 AS INT), concat('s', id % 3) FROM range({start}, {end}, 1, 1)"
+    return f"INSERT INTO {{t}} (id, v, s) {rows}"
 
 
 class History:
     """A new table ``name``. ``heads`` are the snapshots that :meth:`do` left on ``main``, oldest first."""
 
-    def __init__(
-        self, spark: SparkSession, namespace: str, columns: str, clause: str = "", **properties: str
-    ) -> None:
+    def __init__(self, spark: SparkSession, namespace: str, columns: str, clause: str = "", **properties: str) -> None:
         self.spark = spark
         self.name = quoted(CATALOG, namespace, f"t{next(_numbers)}")
         self.namespace = namespace
@@ -30,6 +48,7 @@ class History:
         listed = ", ".join(f"'{key}' = '{value}'" for key, value in settings.items())
         spark.sql(f"CREATE TABLE {self.name} ({columns}) USING iceberg {clause} TBLPROPERTIES ({listed})")
         self.heads: list[int] = []
+        self._rows: dict[int, list[dict[str, Any]]] = {}
 
     def do(self, *statements: str) -> int:
         """Run SQL with ``{t}`` for the table; the snapshot that ``main`` is at afterwards."""
@@ -47,24 +66,27 @@ class History:
         return self.do(f"CALL {CATALOG}.system.{procedure}(table => '{table}'{arguments})")
 
     def rows(self, snapshot: int) -> list[dict[str, Any]]:
-        frame = self.spark.sql(f"SELECT * FROM {self.name} VERSION AS OF {snapshot}")
-        return [row.asDict(recursive=True) for row in frame.collect()]
+        if snapshot not in self._rows:
+            frame = self.spark.sql(f"SELECT * FROM {self.name} VERSION AS OF {snapshot}")
+            self._rows[snapshot] = [row.asDict(recursive=True) for row in frame.collect()]
+        return self._rows[snapshot]
 
     def operations(self) -> list[str]:
-        return [r[0] for r in self.spark.sql(f"SELECT operation FROM {self.name}.snapshots ORDER BY committed_at").collect()]
+        listed = self.spark.sql(f"SELECT operation FROM {self.name}.snapshots ORDER BY committed_at")
+        return [row[0] for row in listed.collect()]
 
     def files(self, snapshot: int) -> set[str]:
         """Paths of the data files at ``snapshot``."""
         listed = self.spark.sql(f"SELECT file_path FROM {self.name}.files VERSION AS OF {snapshot} WHERE content = 0")
         return {row[0] for row in listed.collect()}
 
-    def changes(self, start: int | None, end: int) -> DataFrame:
+    def changes(self, start: int | None, end: int | None) -> DataFrame:
         return changes(self.spark, self.name, start, end)
 
     def check(self, start: int | None, end: int, renamed: Mapping[str, str] | None = None) -> DataFrame:
         """Changes from ``start`` to ``end``, which turn the one state into the other and have no row both ways."""
         frame = self.changes(start, end)
-        columns = self.spark.sql(f"SELECT * FROM {self.name} VERSION AS OF {end} LIMIT 0").columns
+        columns = self.spark.sql(f"SELECT * FROM {self.name} VERSION AS OF {end}").columns
         assert frame.columns == [*columns, CHANGE_TYPE, WEIGHT]
         delta: Counter[str] = Counter()
         types: dict[str, set[str]] = {}
