@@ -16,6 +16,7 @@ from airflow_barrier.metaservice.rows import (
     lock_topology,
     of_barrier,
     of_topology,
+    uncommitted,
 )
 from airflow_barrier.metaservice.transitions import Event, record
 from airflow_barrier.protocol.errors import IllegalTransitionError, SourceDataError
@@ -76,14 +77,31 @@ def insert_cut(connection: Connection, topology: str, barrier_id: int, cut: Cut)
 
 
 def repin_cut(connection: Connection, topology: str, barrier_id: int, cut: Cut, actor: str) -> None:
-    """Replace a cut of which no attempt has closed: from then on its content is what it was."""
+    """Replace a cut of which no attempt has closed: from then on its content is what it was.
+
+    Nor may the next barrier's cut begin at what changed: what is held over to it would be read twice or never.
+    """
     lock_topology(connection, topology)
     barrier = load_barrier(connection, topology, barrier_id)
     _check_unread(connection, barrier, cut.source)
+    _check_not_built_on(connection, barrier, cut)
     for table in (schema.cut_item, schema.cut):
         connection.execute(delete(table).where(of_barrier(table, topology, barrier_id), table.c.source == cut.source))
     insert_cut(connection, topology, barrier_id, cut)
     record(connection, Event("repinned", actor, {"end": dict(cut.end)}), topology, barrier_id, "cut", [cut.source])
+
+
+def _check_not_built_on(connection: Connection, barrier: Barrier, cut: Cut) -> None:
+    later = uncommitted(connection, barrier.topology, barrier.barrier_id + 1)
+    for successor in (each for each in later if each.predecessor == barrier.barrier_id):
+        following = cuts(connection, barrier.topology, successor.barrier_id).get(cut.source)
+        begins = following.start or {} if following is not None else {}
+        moved = sorted(key for key in begins.keys() & cut.end.keys() if begins[key] != cut.end[key])
+        if moved:
+            raise IllegalTransitionError(
+                f"{barrier}: expected the cut of source {cut.source} to end where that of {successor} begins, found "
+                f"that mended files change its {', '.join(moved)}: abort the barrier to have the source cut anew"
+            )
 
 
 def _check_unread(connection: Connection, barrier: Barrier, source: str) -> None:

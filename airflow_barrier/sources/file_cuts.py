@@ -13,7 +13,7 @@ from airflow_barrier.protocol.records import Cut
 from airflow_barrier.sources import file_formats
 from airflow_barrier.sources.file_formats import DAMAGED, Layout, Span
 from airflow_barrier.sources.listing import Folder, LandedFile
-from airflow_barrier.sources.port import CutRequest, NotReady
+from airflow_barrier.sources.port import CutRequest, NotReady, text_of
 
 _T = TypeVar("_T")
 _R = TypeVar("_R")
@@ -98,7 +98,7 @@ def cut_by_event_time(source: str, folder: Folder, request: CutRequest, by: Even
         request.until,
         [one.file for one in taken],
         late=_count_late(folder, by, taken, request.after),
-        newest=newest.isoformat() if newest else None,
+        newest=text_of(newest) if newest else None,
         held=held + _held(taken, request.until),
         unread={one.file.path: one.unread for one in taken if one.unread},
     )
@@ -140,7 +140,7 @@ def cut_anew(cut: Cut, folder: Folder, by: EventTime | None) -> Cut:
         seen = _look(folder, by, there)
         kept = [entry for entry in (cut.start or {}).get("held", ()) if datetime.fromisoformat(entry["newest"]) > until]
         newest = max(_moments([cut.end["newest"]]) + [one.span.newest for one in seen if one.span.newest], default=None)
-        end["newest"] = newest.isoformat() if newest else None
+        end["newest"] = text_of(newest) if newest else None
         end["held"] = kept + _held(seen, until)
         end["late"] = _count_late(folder, by, seen, datetime.fromisoformat(after) if after else None)
         end["unread"] = {one.file.path: one.unread for one in seen if one.unread}
@@ -178,8 +178,8 @@ def _unused(listed: Sequence[LandedFile], request: CutRequest) -> list[LandedFil
 def _cut(source: str, after: datetime | None, until: datetime, files: Sequence[LandedFile], **more: Any) -> Cut:
     return Cut(
         source,
-        {"time": after.isoformat()} if after else None,
-        {"time": until.isoformat(), "files": [file.to_json() for file in files], **more},
+        {"time": text_of(after)} if after else None,
+        {"time": text_of(until), "files": [file.to_json() for file in files], **more},
         tuple(file.path for file in files),
     )
 
@@ -209,7 +209,7 @@ def _count_late(folder: Folder, by: EventTime, taken: Sequence[_Seen], after: da
 
 def _held(seen: Sequence[_Seen], until: datetime) -> list[dict[str, Any]]:
     return [
-        {**one.file.to_json(), "newest": one.span.newest.isoformat()}
+        {**one.file.to_json(), "newest": text_of(one.span.newest)}
         for one in seen
         if one.span.newest is not None and one.span.newest > until
     ]

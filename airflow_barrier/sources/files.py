@@ -255,9 +255,9 @@ class Files:
         named = [f"{url_of(self.path, path)}: {what}" for path, what in sorted(wrong.items())]
         more = f"; and {len(named) - 5} more" if len(named) > 5 else ""
         return (
-            f"source {self.name}: {'; '.join(named[:5])}{more}. Put right what is wrong (the files as declared and as "
-            "they were cut, or the declaration) and clear the task; where files had to be replaced, abort the barrier "
-            "and clear its start task, which cuts the epoch anew"
+            f"source {self.name}: {'; '.join(named[:5])}{more}. Mend or move away what is wrong and clear the "
+            "task; what an attempt has read already has to be as it was cut, or the barrier to be aborted, so that the "
+            "epoch is cut anew"
         )
 
     def _check_settings(self) -> None:

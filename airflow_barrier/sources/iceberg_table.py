@@ -12,7 +12,7 @@ from airflow_barrier.protocol.errors import ConfigurationError
 from airflow_barrier.protocol.records import Cut
 from airflow_barrier.protocol.topology import ExternalSource
 from airflow_barrier.sources.ddl import quoted, timestamp_literal
-from airflow_barrier.sources.port import CutRequest, Delta, NotReady, SourceCatalog
+from airflow_barrier.sources.port import CutRequest, Delta, NotReady, SourceCatalog, text_of
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table
@@ -186,7 +186,7 @@ class IcebergTable:
         }
         late = sum(times.count_late(arrival, request.after) for arrival in taken) if request.after else 0
         more = {
-            "newest": newest.isoformat() if newest else None,
+            "newest": text_of(newest) if newest else None,
             "held": held,
             "held_after": _before_the_first(table, end, held),
             "late": late,
@@ -218,8 +218,8 @@ class IcebergTable:
             catalog.pin(self.table, ref, end, _ancestors_in_use(table, start, end, more))
         return Cut(
             self.name,
-            {"time": request.after.isoformat(), "snapshot": start, **was} if request.after else None,
-            {"time": request.until.isoformat(), "snapshot": end, "ref": ref, **more},
+            {"time": text_of(request.after), "snapshot": start, **was} if request.after else None,
+            {"time": text_of(request.until), "snapshot": end, "ref": ref, **more},
         )
 
     def _ref(self, request: CutRequest, end: int) -> str:
@@ -239,7 +239,7 @@ def _up_to_the_last_due(arrivals: Sequence[Arrival], until: datetime) -> Sequenc
 
 def _early(arrivals: Sequence[Arrival], until: datetime) -> dict[str, str]:
     return {
-        str(arrival.snapshot_id): arrival.span.newest.isoformat()
+        str(arrival.snapshot_id): text_of(arrival.span.newest)
         for arrival in arrivals
         if arrival.span.newest is not None and arrival.span.newest > until
     }

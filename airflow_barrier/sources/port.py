@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 
 from airflow_barrier.protocol.records import Cut
@@ -45,6 +45,11 @@ class NotReady:
     watermark: datetime | None
     reason: str
     details: Mapping[str, Any] = field(default_factory=dict)
+
+
+def text_of(moment: datetime) -> str:
+    """A moment in a cut: the same text whatever time zone it came in."""
+    return moment.astimezone(timezone.utc).isoformat()
 
 
 class SourceCatalog(Protocol):
@@ -99,7 +104,10 @@ class Source(Protocol):
         ...
 
     def cut(self, request: CutRequest) -> Cut | NotReady:
-        """Which positions belong to the epoch. Reads listings and metadata, writes at most a ref that pins them."""
+        """Which positions belong to the epoch. Reads listings and metadata, writes at most a ref that pins them.
+
+        The cut's ``start`` repeats, under the same keys, what it builds on of the predecessor's ``end``.
+        """
         ...
 
     def check(self, cut: Cut) -> None:

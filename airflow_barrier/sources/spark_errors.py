@@ -16,8 +16,8 @@ _NO_REASON = "SQLSTATE"  # stands where the reason would, if Spark gives none
 _CAUSE = re.compile(r"Caused by: [\w.$]+: (?P<why>[^\n]+)")
 _INEXACT = re.compile(re.escape(INEXACT) + r"(?P<what>[^\n]+) in (?P<file>\S+)")
 _REMEDY = (
-    "Replace the file by a right one, abort the barrier and clear its start task, which cuts the epoch anew; or "
-    "correct the declaration"
+    "Mend the file or move it away, and clear the task; where another job has read it already, abort the barrier, so "
+    "that the epoch is cut anew"
 )
 
 

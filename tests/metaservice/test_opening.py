@@ -172,6 +172,19 @@ def test_a_cut_is_pinned_anew_until_something_closed_over_it(world: World) -> No
         world.meta.repin_cut("shopping", 1, Cut("files", None, {"day": 1}, ("c",)), "test")
 
 
+def test_a_cut_that_the_next_one_begins_at_is_not_changed_under_it(world: World) -> None:
+    """What a file still holds for later epochs would be read twice, or never."""
+    world.open(1, cuts=[Cut("files", None, {"day": 1, "held": ["b"], "files": ["a", "b"]})])
+    world.open(2, cuts=[Cut("files", {"day": 1, "held": ["b"]}, {"day": 2, "held": [], "files": []})])
+    world.meta.repin_cut("shopping", 1, Cut("files", None, {"day": 1, "held": ["b"], "files": ["a2", "b"]}), "test")
+    moved = Cut("files", None, {"day": 1, "held": ["a2", "b"], "files": ["a2", "b"]})
+    with pytest.raises(IllegalTransitionError, match=r"that of barrier 2 .* begins, found .* change its held: abort"):
+        world.meta.repin_cut("shopping", 1, moved, "test")
+    world.abort(2)
+    world.meta.repin_cut("shopping", 1, moved, "test")
+    assert world.meta.cuts("shopping", 1)["files"].end["held"] == ["a2", "b"]
+
+
 # --- joining, leaving, coming back --------------------------------------------------------------------
 
 

@@ -175,7 +175,7 @@ def test_a_file_changed_or_gone_after_the_cut_is_named(tmp_path: Path) -> None:
     assert f"file://{changed}: expected it as it was cut (4 bytes of {day(0.5).isoformat()}), found 8 bytes" in message
     assert f"file://{tmp_path}/gone.csv: expected it as it was cut" in message
     assert "found no such file" in message
-    assert "abort the barrier" in message
+    assert "the barrier to be aborted" in message
 
     land(changed, "1,1\n", day(0.5))
     land(tmp_path / "gone.csv", "1,1\n", day(0.5))
