@@ -60,11 +60,12 @@ def status(meta: MetaService, topology: str) -> TopologyStatus:
         committed=committed,
         committed_timestamp=meta.barrier(topology, committed).timestamp if committed else None,
         precommitted=meta.resolve(topology, Level.READ_COMMITTED).barrier_id if started else None,
-        open=tuple(_barrier_status(meta, barrier) for barrier in meta.open_barriers(topology)),
+        open=tuple(barrier_status(meta, barrier) for barrier in meta.open_barriers(topology)),
     )
 
 
-def _barrier_status(meta: MetaService, barrier: Barrier) -> BarrierStatus:
+def barrier_status(meta: MetaService, barrier: Barrier) -> BarrierStatus:
+    """How far one barrier is."""
     newest = {attempt.job: attempt for attempt in meta.attempts(barrier.topology, barrier.barrier_id)}
     jobs = meta.topology(barrier.topology, barrier.topology_version).jobs
     return BarrierStatus(

@@ -96,6 +96,8 @@ def settings_of(connection: Connection) -> Settings:
     """A connection's settings, by allow-list. Raises :class:`ConfigurationError`."""
     extras = {name: value for name, value in connection.extra_dejson.items() if value not in (None, "")}
     where = f"connection {connection.conn_id}"
+    if connection.conn_type != BarrierHook.conn_type:
+        raise ConfigurationError(f"{where}: expected the type {BarrierHook.conn_type}, found {connection.conn_type}")
     unknown = sorted(set(extras) - EXTRAS)
     if unknown:
         raise ConfigurationError(

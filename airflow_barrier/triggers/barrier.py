@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
 from airflow_barrier.hooks.barrier import BarrierHook
-from airflow_barrier.protocol.errors import ConfigurationError, Retryable
+from airflow_barrier.protocol.errors import ConfigurationError, Retryable, UnknownBarrierError
+from airflow_barrier.protocol.records import Barrier
 from airflow_barrier.protocol.states import BarrierState, TableState
 
 if TYPE_CHECKING:
@@ -72,20 +73,27 @@ class Found:
 
 
 def look(meta: MetaService, topology: str, condition: Condition) -> Found:
-    """How far a condition is. Raises UnknownBarrierError, StoreUnavailableError."""
-    barrier_id = condition.barrier_id
-    if barrier_id is None and condition.timestamp is not None:
-        barrier = meta.barrier_at(topology, condition.timestamp)
-        if barrier is None:
-            return Found(None, f"a barrier of {topology} at {condition.timestamp.isoformat()} to be opened")
-        barrier_id = barrier.barrier_id
-    if condition.target is None or barrier_id is None:
-        return Found(barrier_id, None)
-    reached = meta.reached(topology, barrier_id, condition.tables, _STATES[condition.target])
+    """How far a condition is. Raises UnknownTableError, StoreUnavailableError."""
+    try:
+        barrier = _barrier(meta, topology, condition)
+    except UnknownBarrierError:
+        barrier = None
+    if barrier is None:
+        which = condition.barrier_id if condition.timestamp is None else f"at {condition.timestamp.isoformat()}"
+        return Found(None, f"barrier {which} of {topology} to be opened")
+    if condition.target is None:
+        return Found(barrier.barrier_id, None)
+    reached = meta.reached(topology, barrier.barrier_id, condition.tables, _STATES[condition.target])
     if reached.done:
-        return Found(barrier_id, None)
+        return Found(barrier.barrier_id, None)
     missing = f" ({', '.join(reached.missing)})" if reached.missing else ""
-    return Found(barrier_id, f"{condition.target} of barrier {barrier_id} of {topology}{missing}", reached.aborted)
+    return Found(barrier.barrier_id, f"{condition.target} of {barrier}{missing}", reached.aborted)
+
+
+def _barrier(meta: MetaService, topology: str, condition: Condition) -> Barrier | None:
+    if condition.timestamp is not None:
+        return meta.barrier_at(topology, condition.timestamp)
+    return meta.barrier(topology, condition.barrier_id or 0)
 
 
 class _PollingTrigger(BaseTrigger):

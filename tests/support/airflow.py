@@ -11,12 +11,13 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import httpx
 import pytest
+
 from demo.local_airflow import LocalAirflow
 from demo.local_spark import PACKAGES, catalog_conf
 
@@ -76,9 +77,13 @@ class AirflowUnderTest(LocalAirflow):
     def get(self, path: str, **params: Any) -> Any:
         return self.api.get(path, params=params).raise_for_status().json()
 
-    def unpause(self, dag_id: str) -> None:
-        """Let a DAG run, once the DAG processor has seen it."""
+    def wait_for_dag(self, dag_id: str) -> None:
+        """The DAG processor has parsed the DAG."""
         self.until(lambda: self.api.get(f"/dags/{dag_id}").status_code == 200, f"DAG {dag_id} to be parsed")
+
+    def unpause(self, dag_id: str) -> None:
+        """Let a DAG run, once it is parsed."""
+        self.wait_for_dag(dag_id)
         self.api.patch(f"/dags/{dag_id}", json={"is_paused": False}).raise_for_status()
 
     def pause(self, dag_id: str) -> None:

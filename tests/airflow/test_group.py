@@ -1,0 +1,139 @@
+"""How a group puts tasks together, and what it refuses."""
+
+from __future__ import annotations
+
+from datetime import datetime, timezone
+
+import pytest
+from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
+from airflow.providers.standard.operators.empty import EmptyOperator
+from airflow.sdk import DAG
+
+from airflow_barrier.operators.commit import AbortBarrierOperator
+from airflow_barrier.operators.epoch import SparkEpochOperator
+from airflow_barrier.operators.group import BarrierGroup
+from airflow_barrier.protocol.errors import ConfigurationError, CycleError, SecondWriterError, UnknownTableError
+from airflow_barrier.sources.files import Files
+
+
+@pytest.fixture
+def dag() -> DAG:
+    return DAG("shop", schedule="@daily", start_date=datetime(2025, 1, 1, tzinfo=timezone.utc))
+
+
+def epoch(name: str) -> SparkEpochOperator:
+    return SparkEpochOperator(task_id=name, application=f"/jobs/{name}.py")
+
+
+def test_edges_follow_tables(dag: DAG) -> None:
+    landing = Files("/in/shopping", schema="id BIGINT")
+    with dag, BarrierGroup("shopping") as group:
+        load = group.job(epoch("load"), sources=[landing], sinks=["shop.a"])
+        left = group.job(epoch("left"), sources=["shop.a"], sinks=["shop.l"])
+        right = group.job(epoch("right"), sources=["shop.a"], sinks=["shop.r"])
+        both = group.job(epoch("both"), sources=["shop.l", "shop.r"], sinks=["shop.b"])
+    assert group.start is not None
+    assert group.commit is not None
+    assert group.start.downstream_task_ids == {load.task_id}
+    assert load.downstream_task_ids == {left.task_id, right.task_id}
+    assert both.upstream_task_ids == {left.task_id, right.task_id}
+    assert both.downstream_task_ids == {"shopping.commit"}
+    assert group.start.depends_on_past
+    assert [job.name for job in group.start.jobs] == ["load", "left", "right", "both"]
+    assert {job.owner for job in group.start.jobs} == {"shop"}
+    assert group.start.jobs[0].externals == (landing.declare(),)
+    assert sorted(asset.uri for asset in group.commit.outlets) == [
+        f"barrier://shopping/shop.{table}" for table in ("a", "b", "l", "r")
+    ]
+
+
+def test_a_wrapped_operator_stays_what_it_was(dag: DAG) -> None:
+    with dag, BarrierGroup("shopping") as group:
+        task = SparkSubmitOperator(task_id="load", application="/jobs/{{ ds }}.py", conf={"spark.x": "1"}, retries=2)
+        assert group.job(task, sinks=["shop.a"]) is task
+    assert isinstance(task, SparkSubmitOperator)
+    assert task.task_type == "SparkSubmitOperator"
+    assert task.retries == 2
+    assert task.template_fields == SparkSubmitOperator.template_fields
+    # other tasks of the same class are left alone
+    with dag:
+        other = SparkSubmitOperator(task_id="other", application="/jobs/other.py")
+    assert type(other) is SparkSubmitOperator
+
+
+def test_abort_on_failure_does_not_hold_up_what_follows_the_group(dag: DAG) -> None:
+    with dag:
+        with BarrierGroup("shopping", on_failure="abort") as group:
+            load = group.job(epoch("load"), sinks=["shop.a"])
+        after = EmptyOperator(task_id="after")
+        group >> after
+    assert isinstance(group.abort, AbortBarrierOperator)
+    assert group.abort.trigger_rule == "one_failed"
+    assert load.downstream_task_ids == {"shopping.commit", "shopping.abort"}
+    assert after.upstream_task_ids == {"shopping.commit"}
+
+
+def test_a_member_neither_opens_nor_commits(dag: DAG) -> None:
+    with dag, BarrierGroup("shopping", member=True) as group:
+        price = group.job(epoch("price"), sources=["shop.a"], sinks=["shop.price"])
+    assert dag.task_ids == [price.task_id]
+
+
+@pytest.mark.parametrize(
+    ("jobs", "error"),
+    [
+        ([("load", [], ["shop.a"]), ("again", [], ["shop.a"])], SecondWriterError),
+        ([("load", ["shop.b"], ["shop.a"]), ("back", ["shop.a"], ["shop.b"])], CycleError),
+        ([("load", ["shop.nowhere"], ["shop.a"])], UnknownTableError),
+    ],
+)
+def test_a_topology_that_cannot_work_is_an_import_error(
+    dag: DAG, jobs: list[tuple[str, list[str], list[str]]], error: type[Exception]
+) -> None:
+    def declare() -> None:
+        with dag, BarrierGroup("shopping") as group:
+            for name, sources, sinks in jobs:
+                group.job(epoch(name), sources=sources, sinks=sinks)
+
+    with pytest.raises(error):
+        declare()
+
+
+def test_what_is_no_job_is_refused(dag: DAG) -> None:
+    def declare(task: object) -> None:
+        group.job(task, sinks=["shop.a"])  # type: ignore[arg-type]
+
+    with dag, BarrierGroup("shopping") as group:
+        group.job(epoch("load"), sinks=["shop.z"])
+        with pytest.raises(ConfigurationError, match=r"expected SparkEpochOperator.*found EmptyOperator"):
+            declare(EmptyOperator(task_id="empty"))
+        with pytest.raises(ConfigurationError, match="a table has one writer"):
+            declare(SparkSubmitOperator.partial(task_id="mapped").expand(application=["/a.py", "/b.py"]))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({}, "either application=... or sql=..."),
+        ({"sql": "SELECT 1", "application": "/a.py"}, "not both"),
+        ({"application": "/a.py", "via": "livy"}, "found 'livy'"),
+        ({"application": "/a.py", "via": "submit", "job": "load"}, "a file of its own"),
+    ],
+)
+def test_arguments_that_contradict_each_other(arguments: dict[str, str], message: str) -> None:
+    with pytest.raises(ConfigurationError, match=message):
+        SparkEpochOperator(task_id="load", **arguments)
+
+
+def test_an_epoch_operator_alone_says_where_it_belongs() -> None:
+    with pytest.raises(ConfigurationError, match=r"hand it to barrier\.job"):
+        SparkEpochOperator.execute.__wrapped__(epoch("load"), {})  # type: ignore[attr-defined]
+
+
+def test_options_of_the_owner_are_not_a_members(dag: DAG) -> None:
+    with dag, pytest.raises(ConfigurationError, match="not to a member"):
+        BarrierGroup("shopping", member=True, on_failure="abort")
+    with dag, pytest.raises(ConfigurationError, match="found 'ignore'"):
+        BarrierGroup("shopping", on_failure="ignore")
+    with dag, pytest.raises(ConfigurationError, match="expected jobs"), BarrierGroup("shopping"):
+        pass

@@ -1,0 +1,108 @@
+"""From an Airflow connection to a deployment."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from airflow.sdk import Connection
+
+from airflow_barrier.hooks.barrier import EXTRAS, BarrierHook, settings_of
+from airflow_barrier.protocol.errors import ConfigurationError
+from airflow_barrier.provider import get_provider_info
+
+
+def connection(password: str | None = None, conn_type: str = "barrier", **extras: Any) -> Connection:
+    return Connection(conn_id="barrier_test", conn_type=conn_type, password=password, extra=json.dumps(extras))
+
+
+def test_a_warehouse_alone_is_the_embedded_default() -> None:
+    settings = settings_of(connection(warehouse="/data/warehouse"))
+    assert settings.metaservice_url == settings.catalog_uri == "sqlite:////data/warehouse/barrier.db"
+    assert settings.warehouse == "/data/warehouse"
+    assert settings_of(connection(warehouse="file:///data/warehouse")).metaservice_url == settings.metaservice_url
+
+
+def test_one_database_for_both_unless_the_catalog_has_its_own() -> None:
+    shared = settings_of(connection("geheim", warehouse="s3://lake/", metaservice_url="postgresql://barrier@db/barrier"))
+    assert shared.catalog_uri == shared.metaservice_url
+    assert shared.catalog_password == shared.metaservice_password == "geheim"
+    assert "geheim" not in repr(shared)
+    apart = settings_of(
+        connection(
+            "geheim",
+            warehouse="s3://lake/",
+            metaservice_url="postgresql://barrier@db/barrier",
+            catalog_uri="postgresql://iceberg@db/lake",
+            catalog_password="anders",
+            max_open_barriers="7",
+            tag_policy="every=10",
+            catalog_name="prod",
+            spark_catalog="prod_in_spark",
+        )
+    )
+    assert (apart.metaservice_password, apart.catalog_password) == ("geheim", "anders")
+    assert (apart.max_open_barriers, apart.tag_policy) == (7, "every=10")
+    assert (apart.catalog_name, apart.spark_catalog) == ("prod", "prod_in_spark")
+
+
+def test_empty_fields_of_the_form_are_not_there() -> None:
+    filled = settings_of(connection(warehouse="/data/warehouse", metaservice_url="", catalog_uri=None))
+    assert filled == settings_of(connection(warehouse="/data/warehouse"))
+
+
+@pytest.mark.parametrize(
+    ("extras", "message"),
+    [
+        ({"warehouse": "/w", "warehous": "/w"}, "unknown extra 'warehous'; expected some of: catalog_name"),
+        ({}, "expected the extra 'warehouse'.*found none"),
+        ({"warehouse": "s3://lake/"}, "expected the extra 'metaservice_url' beside the warehouse s3://lake/"),
+        ({"warehouse": "relative"}, "given by its absolute path"),
+        ({"warehouse": "/w", "max_open_barriers": "many"}, "expected a whole number, found 'many'"),
+        ({"warehouse": "/w", "max_open_barriers": 0}, "connection barrier_test: max_open_barriers: expected 1 or more"),
+        ({"warehouse": "/w", "tag_policy": "some"}, "connection barrier_test: tag policy 'some'"),
+    ],
+)
+def test_what_is_refused_is_named(extras: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigurationError, match=message):
+        settings_of(connection(**extras))
+
+
+def test_another_type_of_connection_is_not_looked_into() -> None:
+    with pytest.raises(ConfigurationError, match="expected the type barrier, found http"):
+        settings_of(connection(conn_type="http", token="geheim"))
+
+
+def test_the_form_has_a_field_for_every_extra() -> None:
+    (declared,) = get_provider_info()["connection-types"]
+    assert set(declared["conn-fields"]) == EXTRAS
+    assert declared["hook-class-name"] == f"{BarrierHook.__module__}.{BarrierHook.__qualname__}"
+
+
+def test_testing_a_connection(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def told(**extras: Any) -> tuple[bool, str]:
+        monkeypatch.setenv("AIRFLOW_CONN_BARRIER_TEST", json.dumps({"conn_type": "barrier", "extra": extras}))
+        return BarrierHook("barrier_test").test_connection()
+
+    good, said = told(warehouse=str(tmp_path))
+    assert good, said
+    assert "0 topologies" in said
+    assert "Iceberg catalog lake" in said
+    assert told(warehouse=str(tmp_path), nonsense=1) == (
+        False,
+        "connection barrier_test: unknown extra 'nonsense'; expected some of: " + ", ".join(sorted(EXTRAS)),
+    )
+    (tmp_path / "file").touch()
+    bad, said = told(warehouse="/w", metaservice_url=f"sqlite:///{tmp_path}/file/barrier.db")
+    assert not bad
+    assert f"{tmp_path}/file/barrier.db" in said
+
+
+def test_deployments_are_connected_once_per_process(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    extras = {"conn_type": "barrier", "extra": {"warehouse": str(tmp_path)}}
+    monkeypatch.setenv("AIRFLOW_CONN_BARRIER_TEST", json.dumps(extras))
+    hook = BarrierHook("barrier_test")
+    assert hook.get_deployment() is BarrierHook("barrier_test").get_deployment()
+    assert hook.get_meta_service() is BarrierHook("barrier_test").get_meta_service()

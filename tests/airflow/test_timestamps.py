@@ -1,0 +1,81 @@
+"""What time a run's barrier has, for each timetable: the table in `docs/timestamps.md`."""
+
+from __future__ import annotations
+
+from datetime import datetime, timezone
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from airflow.sdk.api.datamodels._generated import DagRunType
+
+from airflow_barrier.operators._task import run_timestamp
+from tests.support.airflow import LONG, AirflowUnderTest
+
+TYPED = "2025-06-15T13:07:00Z"
+#: timetable -> the timestamp of its first scheduled run, and of a manual run with the logical date ``TYPED``
+TABLE = {
+    "cron": ("2025-01-01T06:00", "2025-06-15T13:07"),
+    "cron_trigger_with_interval": ("2025-01-01T06:00", "2025-06-15T13:07"),
+    "cron_data_interval": ("2025-01-02T06:00", "2025-06-15T06:00"),
+    "delta": ("2025-01-01T06:00", "2025-06-15T13:07"),
+    "delta_trigger": ("2025-01-01T06:00", "2025-06-15T13:07"),
+    "delta_data_interval": ("2025-01-02T06:00", "2025-06-15T13:07"),
+    "once": ("2025-01-01T06:00", "2025-06-15T13:07"),
+    "continuous": (None, "2025-06-15T13:07"),
+    "none": (None, "2025-06-15T13:07"),
+    "asset": (None, "2025-06-15T13:07"),
+}
+
+
+def timestamp_of(run: dict[str, Any]) -> tuple[str, str]:
+    """What the start operator would say of the run, in minutes."""
+    end, after = run["data_interval_end"], run["run_after"]
+    dag_run = SimpleNamespace(
+        run_type=DagRunType(run["run_type"]),
+        data_interval_end=datetime.fromisoformat(end) if end else None,
+        run_after=datetime.fromisoformat(after),
+    )
+    context: Any = {"dag_run": dag_run}
+    timestamp, origin = run_timestamp(context)
+    assert timestamp.tzinfo is timezone.utc
+    return f"{timestamp:%Y-%m-%dT%H:%M}", origin
+
+
+def minute(text: str) -> str:
+    return f"{datetime.fromisoformat(text):%Y-%m-%dT%H:%M}"
+
+
+@pytest.mark.timeout(LONG)
+def test_every_timetable(airflow: AirflowUnderTest) -> None:
+    for name, (scheduled, typed) in TABLE.items():
+        dag_id = f"timetable_{name}"
+        airflow.wait_for_dag(dag_id)
+        with_date = airflow.get(f"/dags/{dag_id}/dagRuns/{airflow.trigger(dag_id, logical_date=TYPED)}")
+        assert timestamp_of(with_date) == (typed, "data interval end of manual run"), name
+        without = airflow.get(f"/dags/{dag_id}/dagRuns/{airflow.trigger(dag_id)}")
+        assert timestamp_of(without) == (minute(without["run_after"]), "run_after of manual run"), name
+        if scheduled is not None:
+            airflow.unpause(dag_id)
+            runs = airflow.until(lambda dag_id=dag_id: scheduled_runs(airflow, dag_id), f"a scheduled run of {dag_id}")
+            first = runs[0]
+            assert timestamp_of(first) == (scheduled, "data interval end of scheduled run"), name
+            airflow.pause(dag_id)
+
+
+@pytest.mark.timeout(LONG)
+def test_an_asset_triggered_run_has_no_interval(airflow: AirflowUnderTest) -> None:
+    airflow.unpause("timetable_asset")
+    (asset,) = airflow.get("/assets", name_pattern="timetables")["assets"]
+    airflow.api.post("/assets/events", json={"asset_id": asset["id"]}).raise_for_status()
+    run = airflow.until(
+        lambda: [r for r in airflow.runs("timetable_asset") if r["run_type"] == "asset_triggered"],
+        "the run that the asset's event starts",
+    )[0]
+    airflow.pause("timetable_asset")
+    assert run["data_interval_end"] is None
+    assert timestamp_of(run) == (minute(run["run_after"]), "run_after of asset_triggered run")
+
+
+def scheduled_runs(airflow: AirflowUnderTest, dag_id: str) -> list[dict[str, Any]]:
+    return [run for run in airflow.runs(dag_id) if run["run_type"] == "scheduled"]

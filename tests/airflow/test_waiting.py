@@ -1,0 +1,163 @@
+"""What deferred tasks wait with: the triggers, run as the triggerer runs them, on a real MetaService."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterator
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+from typing import Any
+
+import pytest
+from airflow.triggers.base import TriggerEvent
+
+from airflow_barrier.hooks.barrier import BarrierHook
+from airflow_barrier.metaservice.store import MetaService
+from airflow_barrier.protocol.errors import ConfigurationError
+from airflow_barrier.protocol.records import Barrier, StagedTable
+from airflow_barrier.protocol.topology import Job
+from airflow_barrier.triggers.barrier import BarrierTrigger, Condition, OpeningTrigger
+
+DAY = datetime(2025, 1, 1, tzinfo=timezone.utc)
+TABLE = "shop.shopping"
+CONN = "barrier_waiting"
+
+
+@pytest.fixture
+def meta(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[MetaService]:
+    extras = {"conn_type": "barrier", "extra": {"warehouse": str(tmp_path)}}
+    monkeypatch.setenv(f"AIRFLOW_CONN_{CONN.upper()}", json.dumps(extras))
+    meta = BarrierHook(CONN).get_meta_service()
+    meta.register("shopping", "dag", [Job("load", "dag", sinks=(TABLE,))], "test")
+    yield meta
+    meta.close()
+
+
+def open_barrier(meta: MetaService, day: int = 0) -> Barrier:
+    head = meta.head("shopping")
+    return meta.open_barrier(
+        "shopping",
+        DAY + timedelta(days=day),
+        cuts=(),
+        predecessor=head.barrier_id if head else 0,
+        run_key=f"dag/{day}",
+        origin="test",
+        max_open=4,
+        baseline=dict.fromkeys(meta.unjoined("shopping")),
+        actor="test",
+    )
+
+
+def request(meta: MetaService, barrier: Barrier) -> int:
+    asked = meta.request_attempt(
+        "shopping", barrier.barrier_id, "load", request_key="dag/0/load", generation="0", actor="test"
+    )
+    return asked.attempt_id
+
+
+def process(meta: MetaService, barrier: Barrier) -> None:
+    attempt = request(meta, barrier)
+    meta.start_attempt(attempt)
+    meta.close_attempt(attempt, {TABLE: StagedTable(TABLE, 1)}, "test")
+    meta.report_processed(attempt, "test")
+
+
+def trigger(*conditions: Condition, **options: Any) -> BarrierTrigger:
+    made = BarrierTrigger(
+        topology="shopping", barrier_conn_id=CONN, conditions=conditions, **{"poll_interval": 0.01, **options}
+    )
+    # the triggerer makes it anew from what the database keeps
+    _, arguments = made.serialize()
+    return BarrierTrigger(**json.loads(json.dumps(arguments)))
+
+
+async def first(waiting: BarrierTrigger | OpeningTrigger) -> Any:
+    async for event in waiting.run():
+        assert isinstance(event, TriggerEvent)
+        return event.payload
+    raise AssertionError("the trigger ended without an event")
+
+
+def test_fires_when_all_conditions_hold(meta: MetaService) -> None:
+    async def story() -> Any:
+        waiting = asyncio.create_task(
+            first(trigger(Condition("PROCESSED", timestamp=DAY, tables=(TABLE,)), Condition("PRECOMMIT", barrier_id=1)))
+        )
+        await asyncio.to_thread(open_barrier, meta)
+        barrier = meta.barrier("shopping", 1)
+        assert not waiting.done()
+        await asyncio.to_thread(process, meta, barrier)
+        return await asyncio.wait_for(waiting, 60)
+
+    assert asyncio.run(story()) == {"status": "reached"}
+
+
+def test_is_told_that_a_barrier_was_aborted(meta: MetaService) -> None:
+    barrier = open_barrier(meta)
+    meta.abort_barrier("shopping", barrier.barrier_id, "bad file", "test")
+    event = asyncio.run(first(trigger(Condition("COMMIT", barrier_id=1))))
+    assert event == {"status": "aborted", "barrier_id": 1}
+
+
+def test_a_timestamp_waits_for_the_barrier_that_reopens_it(meta: MetaService) -> None:
+    meta.abort_barrier("shopping", open_barrier(meta).barrier_id, "bad file", "test")
+
+    async def story() -> Any:
+        waiting = asyncio.create_task(first(trigger(Condition(None, timestamp=DAY))))
+        await asyncio.to_thread(open_barrier, meta)
+        return await asyncio.wait_for(waiting, 60)
+
+    assert asyncio.run(story()) == {"status": "reached"}
+    assert meta.barrier_at("shopping", DAY) == meta.barrier("shopping", 2)
+
+
+def test_a_lost_database_is_survived_for_a_while_and_then_said(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "barrier.db").mkdir()  # a database that nobody can open
+    extras = {"warehouse": "/w", "metaservice_url": f"sqlite:///{tmp_path}/barrier.db"}
+    monkeypatch.setenv(f"AIRFLOW_CONN_{CONN.upper()}", json.dumps({"conn_type": "barrier", "extra": extras}))
+    event = asyncio.run(first(trigger(Condition("COMMIT", barrier_id=1), patience=0.01)))
+    assert event["status"] == "unavailable"
+    assert "no answer from the MetaService for 0.01 s" in event["message"]
+
+
+def test_a_person_who_ends_the_waiting_ends_the_attempt(meta: MetaService) -> None:
+    barrier = open_barrier(meta)
+    attempt = request(meta, barrier)
+    asyncio.run(trigger(Condition("PROCESSED", barrier_id=1), attempt_id=attempt).on_kill())
+    assert meta.attempt(attempt).state.value == "ABORTED"
+
+
+def test_opening_waits_for_room_and_for_its_time(meta: MetaService) -> None:
+    open_barrier(meta)
+
+    def opening(max_open: int, not_before: datetime) -> OpeningTrigger:
+        made = OpeningTrigger(
+            topology="shopping", barrier_conn_id=CONN, max_open=max_open, not_before=not_before, poll_interval=0.01
+        )
+        return OpeningTrigger(**json.loads(json.dumps(made.serialize()[1])))
+
+    async def story() -> Any:
+        waiting = asyncio.create_task(first(opening(1, DAY)))
+        await asyncio.to_thread(meta.abort_barrier, "shopping", 1, "bad file", "test")
+        return await asyncio.wait_for(waiting, 60)
+
+    assert asyncio.run(story()) == {"status": "reached"}
+    tomorrow = datetime.now(timezone.utc) + timedelta(days=1)
+    with pytest.raises(asyncio.TimeoutError):
+        asyncio.run(asyncio.wait_for(first(opening(4, tomorrow)), 0.2))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"target": "DONE", "barrier_id": 1}, "expected one of PROCESSED, PRECOMMIT, COMMIT, found 'DONE'"),
+        ({"target": "COMMIT"}, "found id None and None"),
+        ({"target": "COMMIT", "barrier_id": 1, "timestamp": DAY}, "found id 1 and 2025"),
+    ],
+)
+def test_conditions_that_make_no_sense(arguments: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigurationError, match=message):
+        Condition(**arguments)
