@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import httpx
 import pytest
 
 from tests.support.airflow import LONG
@@ -35,5 +36,28 @@ def test_twelve_runs_are_twelve_barriers_in_order(counting: Counting) -> None:
         sum_of_barriers(n) for n in range(1, DAYS + 1)
     ]
     assert counting.published("events") == sum_of_barriers(DAYS)
-    events = counting.events("events")
-    assert [event["partition_key"] for event in events] == [f"b{n}.r0" for n in range(1, DAYS + 1)]
+    assert counting.event_keys("events") == {f"b{n}.r0" for n in range(1, DAYS + 1)}
+
+
+@pytest.mark.timeout(LONG)
+def test_a_manual_run_opens_nothing_and_says_why(counting: Counting) -> None:
+    airflow = counting.airflow
+    before = counting.states()
+    run = airflow.trigger("catchup")
+    airflow.wait_for_run("catchup", run)
+    assert {task["state"] for task in airflow.tasks("catchup", run).values()} == {"skipped"}
+    assert "opens no barrier of catchup" in airflow.log("catchup", run, counting.task("start"))
+    assert counting.states() == before
+
+
+@pytest.mark.timeout(LONG)
+def test_a_job_links_to_the_page_of_its_barrier(counting: Counting) -> None:
+    airflow = counting.airflow
+    path = f"/dags/catchup/dagRuns/{airflow.run_ids('catchup')[0]}/taskInstances/{counting.task('load')}/links"
+    url = airflow.get(path)["Barrier"]
+    assert url == f"{airflow.url}/barrier/barrier_default/catchup/1"
+    assert httpx.get(url, timeout=30).status_code == 401
+    page = airflow.api.get(url).raise_for_status().text
+    for text in ("barrier 1 of catchup", "COMMIT", "catchup.events", "WRITTEN", "processed"):
+        assert text in page
+    assert airflow.api.get(f"{airflow.url}/barrier/barrier_default/catchup/99").status_code == 404

@@ -34,7 +34,8 @@ def test_marked_failed_leaves_no_spark_work(counting: Counting, spark_ui: str) -
     airflow.mark("killing", run, on_connect, "failed")
     airflow.until(lambda: not running_jobs(spark_ui), "the Spark work on the Connect server to end")
     airflow.until(lambda: counting.states() == {1: "ABORTED"}, "on_failure='abort' to give the barrier up")
-    assert counting.attempts(1, "on_connect") == ["ABORTED"]
+    # given up by its own task, unless the barrier was first
+    assert counting.attempts(1, "on_connect") in (["ABORTED"], ["VOIDED"])
     airflow.wait_for_run("killing", run, "failed")
     assert counting.published("connected") == 0
 
@@ -67,7 +68,11 @@ def test_a_spark_submit_operator_takes_part(counting: Counting) -> None:
     submitted = Counting("submitted", counting.airflow, counting.deployment, counting.spark)
     submitted.create("events")
     submitted.airflow.unpause("submitted")
-    (run,) = submitted.airflow.wait_for_runs("submitted", 1)
+    run = submitted.airflow.trigger("submitted")
+    submitted.airflow.wait_for_run("submitted", run)
     assert submitted.airflow.tasks("submitted", run)[submitted.task("load")]["operator"] == "SparkSubmitOperator"
     assert submitted.published("events") == sum_of_barriers(1)
     assert submitted.states() == {1: "COMMIT"}
+    # the DAG wants manual runs to open barriers, at the only time that such a run has
+    barrier = submitted.deployment.meta.barrier("submitted", 1)
+    assert barrier.timestamp_origin == "run_after of manual run"

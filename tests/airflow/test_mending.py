@@ -54,7 +54,7 @@ def a_commit_marked_success_is_made_up_for(counting: Counting, run: str) -> str:
     airflow.wait_for_run("mending", run)
     assert counting.states() == {1: "PRECOMMIT"}
     assert counting.published("totals") == 0
-    assert counting.events("totals") == []
+    assert counting.event_keys("totals") == set()
 
     (airflow.folder / "gate-2025-01-02").touch()
     hold = counting.tell("hold", "load", 3)
@@ -63,7 +63,7 @@ def a_commit_marked_success_is_made_up_for(counting: Counting, run: str) -> str:
     assert {n: state for n, state in counting.states().items() if n < 3} == {1: "COMMIT", 2: "COMMIT"}
     assert counting.published("totals") == sum_of_barriers(2)
     # the event that was swallowed comes with the next
-    assert [event["partition_key"] for event in counting.events("totals")] == ["b1.r0", "b2.r0"]
+    assert counting.event_keys("totals") == {"b1.r0", "b2.r0"}
     assert hold.exists()
     return second
 

@@ -10,8 +10,9 @@ from airflow_barrier.protocol.levels import Level
 from tests.support.airflow import AirflowUnderTest
 
 if TYPE_CHECKING:
-    from airflow_barrier.coordinator.deployment import Deployment
     from pyspark.sql import SparkSession
+
+    from airflow_barrier.coordinator.deployment import Deployment
 
 
 def sum_of_barriers(count: int) -> int:
@@ -68,11 +69,16 @@ class Counting:
         """The barrier that readers at ``level`` get."""
         return self.deployment.meta.resolve(self.name, level).barrier_id
 
-    def total_at(self, table: str, barrier_id: int) -> int:
-        """What the table's column `n` adds up to in the snapshot that belongs to a barrier."""
+    def snapshot(self, table: str, barrier_id: int) -> int | None:
+        """Which snapshot of the table belongs to a barrier."""
         name = f"{self.name}.{table}"
         (row,) = [p for p in self.deployment.meta.progress(self.name, barrier_id) if p.table == name]
-        rows = self.deployment.tables.load(name).scan(snapshot_id=row.snapshot_id).to_arrow()
+        return row.snapshot_id
+
+    def total_at(self, table: str, barrier_id: int) -> int:
+        """What the table's column `n` adds up to at a barrier."""
+        iceberg = self.deployment.tables.load(f"{self.name}.{table}")
+        rows = iceberg.scan(snapshot_id=self.snapshot(table, barrier_id)).to_arrow()
         return int(sum(rows.column("n").to_pylist()))
 
     def published(self, table: str) -> int:
@@ -80,10 +86,14 @@ class Counting:
         rows = self.spark.sql(f"SELECT coalesce(sum(n), 0) FROM lake.{self.name}.{table}").collect()
         return int(rows[0][0])
 
-    def events(self, table: str) -> list[dict[str, object]]:
-        """The asset events of a table, oldest first."""
+    def event_keys(self, table: str) -> set[str]:
+        """The barriers for which the table had an asset event, at least once."""
         uri = f"barrier://{self.name}/{self.name}.{table}"
         assets = self.airflow.get("/assets", uri_pattern=uri)["assets"]
         (asset,) = [one for one in assets if one["uri"] == uri]
-        found = self.airflow.get("/assets/events", asset_id=asset["id"], order_by="id", limit=100)
-        return list(found["asset_events"])
+        found = self.airflow.get("/assets/events", asset_id=asset["id"], limit=100)["asset_events"]
+        for event in found:
+            told = event["extra"]["barriers"][event["partition_key"]]
+            assert event["partition_key"] == f"b{told['barrier']}.r{told['revision']}"
+            assert told["snapshot"] == self.snapshot(table, told["barrier"])
+        return {event["partition_key"] for event in found}

@@ -33,5 +33,5 @@ with DAG("killing", **DAY), BarrierGroup("killing", on_failure="abort", poll_int
     )
     barrier.job(submit("by_submit", "endless_by_submit.py"), sinks=["killing.submitted"])
 
-with DAG("submitted", **DAY), BarrierGroup("submitted", poll_interval=0.5) as barrier:
+with DAG("submitted", schedule=None), BarrierGroup("submitted", open_manual_runs=True, poll_interval=0.5) as barrier:
     barrier.job(submit("load", "submitted.py"), sinks=["submitted.events"])

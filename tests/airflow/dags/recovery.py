@@ -41,3 +41,6 @@ with DAG("recovery_reader", **{**DAYS, "start_date": DAYS["end_date"]}):
     BarrierSensor(task_id="mirrored", topology="recovery", tables=["recovery.mirror"], target="PROCESSED",
                   deferrable=True, poke_interval=0.5)  # fmt: skip
     BarrierSensor(task_id="committed", topology="recovery", deferrable=True, poke_interval=0.5)
+    # this one asks from a worker
+    BarrierSensor(task_id="precommitted", topology="recovery", target="PRECOMMIT", barrier_id="1",
+                  deferrable=False, mode="reschedule", poke_interval=5)  # fmt: skip
