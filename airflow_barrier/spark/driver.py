@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from airflow_barrier.protocol.errors import ChangedSinkError, SilentSinkError, StagedTableError
+from airflow_barrier.protocol.errors import ChangedSinkError, SilentSinkError, SourceDataError, StagedTableError
 from airflow_barrier.protocol.records import StagedTable
+from airflow_barrier.sources.spark_errors import source_error
 from airflow_barrier.spark.epoch import Epoch
 from airflow_barrier.spark.identifiers import table_name
 from airflow_barrier.spark.job import Job
@@ -33,11 +36,24 @@ def run_epoch(spark: SparkSession, spec: EpochSpec, job: Job) -> ClosingRecord:
     _check_untouched(spec, prepared)
     epoch = Epoch(spark, spec)
     log.info("job %s starts at barrier %s of %s", spec.job, spec.barrier_id, spec.topology)
-    job(epoch)
+    with _input_named(spec):
+        job(epoch)
     staged = _staged(spec, prepared, _heads(spark, spec), epoch.declared_unchanged)
     for table in staged.values():
         log.info("%s: %s", table.table, "unchanged" if table.unchanged else f"staged {table.snapshot_id}")
     return ClosingRecord(spec.attempt_id, staged)
+
+
+@contextmanager
+def _input_named(spec: EpochSpec) -> Iterator[None]:
+    """Files are read by the job's own actions, so only here can Spark's error become one that says what to do."""
+    try:
+        yield
+    except Exception as error:
+        unreadable = source_error(error)
+        if unreadable is None:
+            raise
+        raise SourceDataError(f"{_attempt(spec)}: {unreadable}") from error
 
 
 @dataclass(frozen=True)

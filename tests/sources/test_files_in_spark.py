@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from decimal import Decimal
 from pathlib import Path
@@ -17,7 +18,11 @@ from airflow_barrier.protocol.errors import SourceDataError
 from airflow_barrier.protocol.records import Cut
 from airflow_barrier.sources import Files
 from airflow_barrier.sources.spark_errors import source_error
+from airflow_barrier.spark.connect import connect_session, stop_session
+from airflow_barrier.spark.driver import run_epoch
+from airflow_barrier.spark.epoch import Epoch
 from tests.sources.landing import Cutter, day, land, land_parquet
+from tests.support.epochs import AMOUNT, shopping_barriers
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -200,6 +205,26 @@ def test_a_column_of_another_type_that_the_check_did_not_see_fails_in_spark(
     with pytest.raises(Exception, match="FAILED_READ_FILE") as raised:
         load(session, source, cut, None, day(1)).collect()
     assert "Expected Spark type int, actual Parquet type INT64" in str(source_error(raised.value))
+
+
+def test_the_job_that_met_a_malformed_record_fails_naming_the_file(
+    spark: SparkSession, spark_server: LocalConnectServer, tmp_path: Path
+) -> None:
+    barriers = shopping_barriers(spark, tmp_path)
+    source = Files(str(tmp_path / "in"), format="csv", schema="userId BIGINT, itemId BIGINT, totalAmount DECIMAL(38,2)")
+    bad = land(tmp_path / "in" / "bad.csv", "1,2,3.00\n1,2,dear\n")
+    cut = Cutter(source).cut(day(1))
+    spec = replace(barriers.begin(1, sources=[], sinks=[AMOUNT]), externals={"in": source.declare()}, cuts={"in": cut})
+
+    def job(epoch: Epoch) -> None:
+        epoch.source("in").writeTo(epoch.target(AMOUNT)).append()
+
+    session = connect_session(spark_server.url)
+    try:
+        with pytest.raises(SourceDataError, match=rf"^attempt .* at barrier 1 of .*: file://{bad}: .* clear the task"):
+            run_epoch(session, spec, job)
+    finally:
+        stop_session(session)
 
 
 def test_errors_about_something_else_are_left_alone() -> None:
