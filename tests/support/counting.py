@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from airflow_barrier.protocol.errors import UnknownBarrierError
 from airflow_barrier.protocol.levels import Level
 from tests.support.airflow import AirflowUnderTest
 
@@ -51,11 +53,12 @@ class Counting:
 
     def states(self) -> dict[int, str]:
         """The state of every barrier but the baseline."""
-        head = self.deployment.meta.head(self.name)
-        return {
-            number: self.deployment.meta.barrier(self.name, number).state.value
-            for number in range(1, (head.barrier_id if head else 0) + 1)
-        }
+        found: dict[int, str] = {}
+        with contextlib.suppress(UnknownBarrierError):  # the number after the last
+            while True:
+                number = len(found) + 1
+                found[number] = self.deployment.meta.barrier(self.name, number).state.value
+        return found
 
     def table_states(self, barrier_id: int) -> dict[str, str]:
         return {p.table: p.state.value for p in self.deployment.meta.progress(self.name, barrier_id)}
