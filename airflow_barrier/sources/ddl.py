@@ -1,6 +1,8 @@
 """Columns in Spark's own words, without Spark: DDL parsed, names and times written.
 
 ``pyspark`` asks a running Spark for this; the worker that checks files before Spark starts has none.
+
+Nor can a library parse it: a Spark driver gets this package without what it depends on, and reads by the same schema.
 """
 
 from __future__ import annotations
