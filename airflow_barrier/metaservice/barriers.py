@@ -9,7 +9,7 @@ from datetime import datetime, timezone
 from sqlalchemy import Connection, delete, insert, select, update
 
 from airflow_barrier.metaservice import schema
-from airflow_barrier.metaservice.cuts import insert_cut
+from airflow_barrier.metaservice.cuts import check_begins, insert_cut
 from airflow_barrier.metaservice.rows import (
     attempts_of,
     barrier_key,
@@ -71,6 +71,7 @@ def open_barrier(connection: Connection, opening: Opening) -> Barrier:
     newest = head(connection, opening.topology)
     _check_head(opening, newest)
     _check_look(opening, topology, unjoined(connection, topology, newest))
+    check_begins(connection, opening.topology, opening.predecessor, opening.cuts)
     _check_room(opening, uncommitted(connection, opening.topology))
     if newest is None:
         _open_baseline(connection, opening, version)

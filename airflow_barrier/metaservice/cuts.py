@@ -19,7 +19,7 @@ from airflow_barrier.metaservice.rows import (
     uncommitted,
 )
 from airflow_barrier.metaservice.transitions import Event, record
-from airflow_barrier.protocol.errors import IllegalTransitionError, SourceDataError
+from airflow_barrier.protocol.errors import HeadMovedError, IllegalTransitionError, SourceDataError
 from airflow_barrier.protocol.records import Barrier, Cut
 from airflow_barrier.protocol.states import STAGING_BARRIERS
 
@@ -91,12 +91,31 @@ def repin_cut(connection: Connection, topology: str, barrier_id: int, cut: Cut, 
     record(connection, Event("repinned", actor, {"end": dict(cut.end)}), topology, barrier_id, "cut", [cut.source])
 
 
+def check_begins(connection: Connection, topology: str, predecessor: int, following: Sequence[Cut]) -> None:
+    """Raise HeadMovedError if a cut of the predecessor was repinned since ``following`` were made to begin at it."""
+    if predecessor == 0:
+        return
+    before = cuts(connection, topology, predecessor)
+    for cut in following:
+        moved = _moved(cut, before[cut.source]) if cut.source in before else []
+        if moved:
+            raise HeadMovedError(
+                f"topology {topology}: expected the cut of source {cut.source} to begin where that of barrier "
+                f"{predecessor} ends, found that its {', '.join(moved)} changed meanwhile: look again"
+            )
+
+
+def _moved(following: Cut, before: Cut) -> list[str]:
+    """What ``following`` begins at (its start repeats it, under the same keys) and ``before`` no longer ends at."""
+    begins = following.start or {}
+    return sorted(key for key in begins.keys() & before.end.keys() if begins[key] != before.end[key])
+
+
 def _check_not_built_on(connection: Connection, barrier: Barrier, cut: Cut) -> None:
     later = uncommitted(connection, barrier.topology, barrier.barrier_id + 1)
     for successor in (each for each in later if each.predecessor == barrier.barrier_id):
         following = cuts(connection, barrier.topology, successor.barrier_id).get(cut.source)
-        begins = following.start or {} if following is not None else {}
-        moved = sorted(key for key in begins.keys() & cut.end.keys() if begins[key] != cut.end[key])
+        moved = _moved(following, cut) if following is not None else []
         if moved:
             raise IllegalTransitionError(
                 f"{barrier}: expected the cut of source {cut.source} to end where that of {successor} begins, found "

@@ -161,8 +161,10 @@ def _parse(url: str) -> URL:
 
 
 def _postgresql_engine(url: URL) -> Engine:
+    # Statements are planned each time: a generic plan compares long IN lists one by one, and takes minutes for them.
+    arguments = {"connect_timeout": 10, "prepare_threshold": None}
     try:
-        return create_engine(url, pool_pre_ping=True, connect_args={"connect_timeout": 10})
+        return create_engine(url, pool_pre_ping=True, connect_args=arguments)
     except ModuleNotFoundError as error:
         raise ConfigurationError(
             f"MetaService database on PostgreSQL: expected the driver psycopg, found none ({error}); install "

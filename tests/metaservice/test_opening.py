@@ -185,6 +185,14 @@ def test_a_cut_that_the_next_one_begins_at_is_not_changed_under_it(world: World)
     assert world.meta.cuts("shopping", 1)["files"].end["held"] == ["a2", "b"]
 
 
+def test_a_barrier_does_not_open_over_a_cut_that_was_changed_meanwhile(world: World) -> None:
+    world.open(1, cuts=[Cut("files", None, {"day": 1, "held": ["b"]})])
+    looked = Cut("files", {"day": 1, "held": ["b"]}, {"day": 2, "held": []})
+    world.meta.repin_cut("shopping", 1, Cut("files", None, {"day": 1, "held": []}), "test")
+    with pytest.raises(HeadMovedError, match=r"begin where that of barrier 1 ends, found that its held changed"):
+        world.open(2, cuts=[looked])
+
+
 # --- joining, leaving, coming back --------------------------------------------------------------------
 
 
