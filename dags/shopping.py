@@ -34,7 +34,7 @@ with (
         catchup=True,
         max_active_runs=4,
         default_args={"retries": 3, "retry_delay": timedelta(seconds=5)},
-    ) as dag,
+    ),
     BarrierGroup("shopping", poll_interval=1) as barrier,
 ):
     barrier.job(job("load"), sources=[SHOPPING], sinks=["shop.shopping"])

@@ -44,7 +44,8 @@ console = Console()
 
 def main() -> int:
     began = time.monotonic()
-    signal.signal(signal.SIGTERM, _interrupt)
+    for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(signum, _interrupt)
     places = Places()
     try:
         with _alone(places), ExitStack() as stack:

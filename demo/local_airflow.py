@@ -15,7 +15,6 @@ import urllib.request
 from collections.abc import Mapping
 from pathlib import Path
 
-_COMPONENTS = ("api-server", "scheduler", "dag-processor", "triggerer")
 _SECONDS_TO_START = 180
 
 
@@ -73,14 +72,12 @@ class LocalAirflow:
         migrate = self._spawn("db migrate", ["db", "migrate"])
         if migrate.wait(timeout=_SECONDS_TO_START) != 0:
             raise LocalAirflowError(f"airflow db migrate failed: see {self._log('db migrate')}")
-        for component in _COMPONENTS:
+        for component in ("api-server", "dag-processor", "triggerer"):
             self._processes[component] = self._spawn(component, [component])
-        deadline = time.monotonic() + _SECONDS_TO_START
-        while not self._healthy():
-            self.check()
-            if time.monotonic() > deadline:
-                raise LocalAirflowError(f"Airflow was not healthy after {_SECONDS_TO_START} s: see {self.logs}")
-            time.sleep(0.5)
+        self._wait(set())
+        # last: tasks that start before they can reach the API server fail
+        self._processes["scheduler"] = self._spawn("scheduler", ["scheduler"])
+        self._wait({"scheduler", "triggerer", "dag_processor"})
 
     def check(self) -> None:
         """Raise :class:`LocalAirflowError` if a component has died."""
@@ -118,13 +115,22 @@ class LocalAirflow:
     def _log(self, name: str) -> Path:
         return self.logs / f"airflow-{name.replace(' ', '-')}.log"
 
-    def _healthy(self) -> bool:
+    def _wait(self, parts: set[str]) -> None:
+        """Until the API server answers and says that ``parts`` are healthy."""
+        deadline = time.monotonic() + _SECONDS_TO_START
+        while not self._healthy(parts):
+            self.check()
+            if time.monotonic() > deadline:
+                raise LocalAirflowError(f"Airflow was not healthy after {_SECONDS_TO_START} s: see {self.logs}")
+            time.sleep(0.5)
+
+    def _healthy(self, parts: set[str]) -> bool:
         try:
             with urllib.request.urlopen(f"{self.url}/api/v2/monitor/health", timeout=5) as answer:
                 health = json.load(answer)
         except (urllib.error.URLError, TimeoutError, ConnectionError):
             return False
-        return all(health[part]["status"] == "healthy" for part in ("scheduler", "triggerer", "dag_processor"))
+        return all(health[part]["status"] == "healthy" for part in parts)
 
 
 def free_port() -> int:

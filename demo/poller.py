@@ -25,6 +25,7 @@ import pyarrow.compute as pc
 from demo.places import Places
 
 if TYPE_CHECKING:
+    from airflow_barrier.coordinator.deployment import Deployment
     from airflow_barrier.tables.iceberg import IcebergTables
 
 #: table -> the column that is summed up
@@ -45,6 +46,10 @@ class Answer:
     items: Mapping[str, int]
     money: Mapping[str, str]
     pairs: Mapping[str, int]
+
+    @property
+    def empty(self) -> bool:
+        return not any(self.items.values())
 
     @property
     def torn(self) -> bool:
@@ -84,34 +89,30 @@ def reads_file(places: Places, side: str) -> Path:
 
 
 def poll(side: str, places: Places) -> None:
-    """Read until SIGTERM."""
+    """Read until SIGTERM. Reads that found empty tables only are not noted: they agree about nothing."""
     from airflow_barrier.coordinator.deployment import Deployment
-    from airflow_barrier.protocol.levels import Level
 
     deployment = Deployment.connect(places.settings())
-    meta = deployment.meta
     stop = _Stop()
     with reads_file(places, side).open("a", buffering=1) as file:
         while not stop.asked:
-            barrier_id = None
-            snapshots = None
-            if side == "barrier":
-                if "shopping" not in meta.topologies() or meta.head("shopping") is None:
-                    time.sleep(_PAUSE)
-                    continue
-                resolution = meta.resolve("shopping", Level.REPEATABLE_READ)
-                barrier_id = resolution.barrier_id
-                snapshots = {table: resolution.tables[f"shop.{table}"].snapshot_id for table in QUESTION}
-            answer = ask(deployment.tables, "shop" if side == "barrier" else "plain", snapshots)
-            line = {
-                "at": datetime.now(timezone.utc).isoformat(),
-                "barrier": barrier_id,
-                "torn": answer.torn,
-                **vars(answer),
-            }
-            file.write(json.dumps(line) + "\n")
+            answer = ask(deployment.tables, "plain") if side == "plain" else _ask_at_repeatable_read(deployment)
+            if answer is not None and not answer.empty:
+                at = datetime.now(timezone.utc).isoformat()
+                file.write(json.dumps({"at": at, "torn": answer.torn, **vars(answer)}) + "\n")
             time.sleep(_PAUSE)
     deployment.close()
+
+
+def _ask_at_repeatable_read(deployment: Deployment) -> Answer | None:
+    """None before the first barrier was opened."""
+    from airflow_barrier.protocol.levels import Level
+
+    meta = deployment.meta
+    if "shopping" not in meta.topologies() or meta.head("shopping") is None:
+        return None
+    resolved = meta.resolve("shopping", Level.REPEATABLE_READ).tables
+    return ask(deployment.tables, "shop", {table: resolved[f"shop.{table}"].snapshot_id for table in QUESTION})
 
 
 class _Stop:

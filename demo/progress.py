@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from rich.box import SIMPLE_HEAD
 from rich.console import Group
 from rich.table import Table
 from rich.text import Text
@@ -17,25 +18,27 @@ from demo.poller import reads_file
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from airflow_barrier.metaservice.store import MetaService
     from rich.console import RenderableType
 
-    from airflow_barrier.protocol.records import Barrier
+    from airflow_barrier.metaservice.store import MetaService
+    from airflow_barrier.protocol.records import Attempt, Barrier
     from demo.places import Places
 
 TOPOLOGY = "shopping"
-TABLES = (
-    "shopping",
-    "products",
-    "user_item_amount",
-    "user_item_price",
-    "user_category_spend",
-    "user_item_avg_price",
-)
+#: table -> its column's title
+TABLES = {
+    "shopping": "shopping",
+    "products": "products",
+    "user_item_amount": "amount",
+    "user_item_price": "price",
+    "user_category_spend": "spend",
+    "user_item_avg_price": "average",
+}
+_LEGEND = "· not yet   ▶ running, ▶2 its second try   ● PROCESSED   ✔ WRITTEN   = unchanged at this barrier"
 _MARKS = {
     TableState.PENDING: ("·", "dim"),
-    TableState.PROCESSED: ("PROCESSED", "yellow"),
-    TableState.WRITTEN: ("WRITTEN", "green"),
+    TableState.PROCESSED: ("●", "yellow"),
+    TableState.WRITTEN: ("✔", "green"),
 }
 
 
@@ -71,22 +74,26 @@ def barriers_of(meta: MetaService) -> list[Barrier]:
 
 def picture(meta: MetaService, barriers: Sequence[Barrier], wanted: int, places: Places) -> RenderableType:
     """Everything on one screen; drawn anew several times a second."""
-    grid = Table(expand=False)
-    grid.add_column("barrier")
-    grid.add_column("of")
-    grid.add_column("state")
-    for table in TABLES:
-        grid.add_column(table.removeprefix("user_"))
-    grid.add_column("waits for")
+    grid = Table(box=SIMPLE_HEAD, pad_edge=False)
+    for title in ("#", "at", "state", *TABLES.values()):
+        grid.add_column(title)
+    waits = []
     for barrier in barriers:
-        grid.add_row(*_row(meta, barrier))
+        attempts = meta.attempts(TOPOLOGY, barrier.barrier_id) if barrier.state is BarrierState.OPEN else []
+        grid.add_row(*_row(meta, barrier, attempts))
+        waits += [
+            Text(f"{attempt.job} at barrier {barrier.barrier_id} waits for {', '.join(map(str, attempt.waited_for))}")
+            for attempt in attempts
+            if attempt.state is AttemptState.REQUESTED and attempt.waited_for
+        ]
     reads = {side: reads_of(places, side) for side in ("plain", "barrier")}
-    summary = Text(
-        f"{sum(b.state is BarrierState.COMMIT for b in barriers)} of {wanted} barriers are COMMIT; uncoordinated: "
-        f"{plain_days(places.plain_memory)} days done. Torn reads so far: "
-        + ", ".join(f"{side} {found.torn} of {found.count}" for side, found in reads.items())
+    committed = sum(barrier.state is BarrierState.COMMIT for barrier in barriers)
+    torn = ", ".join(f"{side} {found.torn} of {found.count}" for side, found in reads.items())
+    summary = (
+        f"{committed} of {wanted} barriers COMMIT; {plain_days(places.plain_memory)} of {wanted} days done "
+        f"uncoordinated; torn reads so far: {torn}"
     )
-    return Group(grid, summary)
+    return Group(grid, Text(_LEGEND, "dim"), *waits, Text(summary, "bold"))
 
 
 def plain_days(memory: Path) -> int:
@@ -95,38 +102,18 @@ def plain_days(memory: Path) -> int:
     return min(days) if len(days) == len(TABLES) else 0
 
 
-def _row(meta: MetaService, barrier: Barrier) -> list[Text]:
+def _row(meta: MetaService, barrier: Barrier, attempts: Sequence[Attempt]) -> list[Text]:
     progress = {p.table: p for p in meta.progress(TOPOLOGY, barrier.barrier_id)}
-    running = {
-        attempt.job: attempt
-        for attempt in meta.attempts(TOPOLOGY, barrier.barrier_id)
-        if barrier.state is BarrierState.OPEN
-    }
     cells = []
     for table in TABLES:
-        state = progress[f"shop.{table}"]
-        mark, style = _MARKS[state.state]
-        attempt = running.get(state.job or "")
-        if state.state is TableState.PENDING and attempt is not None and attempt.state is AttemptState.RUNNING:
-            mark, style = f"running (try {attempt_number(meta, barrier, attempt.job)})", "cyan"
-        elif state.carried_from is not None:
-            mark = f"{mark} (unchanged)"
+        found = progress[f"shop.{table}"]
+        mark, style = _MARKS[found.state]
+        tries = [attempt for attempt in attempts if attempt.job == found.job]
+        if found.state is TableState.PENDING and tries and tries[-1].state is AttemptState.RUNNING:
+            mark, style = "▶" if len(tries) == 1 else f"▶{len(tries)}", "cyan"
+        elif found.carried_from is not None:
+            mark += " ="
         cells.append(Text(mark, style))
-    waits = [
-        f"{attempt.job}: " + ", ".join(f"{need.table} at {need.barrier_id}" for need in attempt.waited_for)
-        for attempt in running.values()
-        if attempt.state is AttemptState.REQUESTED and attempt.waited_for
-    ]
     style = "green" if barrier.state is BarrierState.COMMIT else "bold"
-    return [
-        Text(str(barrier.barrier_id)),
-        Text(f"{barrier.timestamp:%Y-%m-%d}"),
-        Text(barrier.state.value, style),
-        *cells,
-        Text("; ".join(waits)),
-    ]
-
-
-def attempt_number(meta: MetaService, barrier: Barrier, job: str) -> int:
-    """How many attempts of ``job`` the barrier has seen."""
-    return sum(attempt.job == job for attempt in meta.attempts(TOPOLOGY, barrier.barrier_id))
+    what = (str(barrier.barrier_id), f"{barrier.timestamp:%Y-%m-%d}", barrier.state.value)
+    return [*(Text(text, style) for text in what), *cells]

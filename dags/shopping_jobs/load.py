@@ -7,12 +7,15 @@ from pyspark.sql import functions as F
 
 from airflow_barrier.spark.job import epoch_job
 
-NEWEST = F.expr("max_by(struct(*), sent_at)").alias("line")
-
 
 @epoch_job
 def load(epoch):
-    newest = epoch.source("shopping").groupBy("basket_id", "product_id").agg(NEWEST).select("line.*")
+    newest = (
+        epoch.source("shopping")
+        .groupBy("basket_id", "product_id")
+        .agg(F.expr("max_by(struct(*), sent_at)").alias("line"))
+        .select("line.*")
+    )
     t = epoch.target("shop.shopping")
     (
         newest.alias("s")

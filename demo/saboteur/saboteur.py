@@ -10,7 +10,7 @@ import json
 import os
 import signal
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from airflow.listeners import hookimpl
 from airflow.plugins_manager import AirflowPlugin
@@ -27,15 +27,19 @@ class Saboteur:
 
 
 def _hold_before_close(note: Path) -> None:
-    from airflow_barrier.operators import job
+    from airflow_barrier.spark.connect import ConnectRun
 
-    def held(_deployment: Any, attempt_id: int, **_: Any) -> None:
-        note.with_suffix(".new").write_text(json.dumps({"pid": os.getpid(), "attempt_id": attempt_id}))
-        note.with_suffix(".new").replace(note)
+    run = ConnectRun.run
+
+    def held(self: ConnectRun, job: Any) -> NoReturn:
+        record = run(self, job)  # everything is staged; nobody has been told
+        unfinished = note.with_suffix(".new")
+        unfinished.write_text(json.dumps({"pid": os.getpid(), "attempt_id": record.attempt_id}))
+        unfinished.replace(note)
         while True:
             signal.pause()
 
-    job.close = held
+    ConnectRun.run = held  # type: ignore[method-assign]
 
 
 class SaboteurPlugin(AirflowPlugin):

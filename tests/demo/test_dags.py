@@ -3,25 +3,29 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 from demo.cast import DAGS
+from demo.places import CHECKOUT
 
 _PARSE = """
-import importlib, json, sys
-sys.path.append(sys.argv[1])
-dag = importlib.import_module(sys.argv[2]).dag
+import json, runpy, sys
+sys.path.append(sys.argv[1].rpartition("/")[0])
+names = runpy.run_path(sys.argv[1])
+dag = names["barrier"].dag if "barrier" in names else names["dag"]
 edges = sorted([task.task_id, down] for task in dag.tasks for down in task.downstream_task_ids)
 print(json.dumps({"edges": edges, "loaded": [m for m in ("pyspark", "pyiceberg", "pyarrow") if m in sys.modules]}))
 """
 
 
-def _parse(dag: str) -> dict[str, list[list[str]]]:
+def _parse(file: Path) -> dict[str, list[list[str]]]:
     done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", _PARSE, str(DAGS), dag], capture_output=True, text=True, timeout=110
+        [sys.executable, "-W", "ignore", "-c", _PARSE, str(file)], capture_output=True, text=True, timeout=110
     )
     assert done.returncode == 0, done.stderr
     parsed: dict[str, list[list[str]]] = json.loads(done.stdout.splitlines()[-1])
@@ -30,7 +34,7 @@ def _parse(dag: str) -> dict[str, list[list[str]]]:
 
 @pytest.mark.parametrize("dag", ["shopping", "shopping_plain"])
 def test_parsing_loads_neither_spark_nor_iceberg(dag: str) -> None:
-    assert _parse(dag)["loaded"] == []
+    assert _parse(DAGS / f"{dag}.py")["loaded"] == []
 
 
 def test_edges_follow_from_sources_and_sinks() -> None:
@@ -49,5 +53,15 @@ def test_edges_follow_from_sources_and_sinks() -> None:
         ["category_spend", "commit"],
     ]
     edges = sorted([f"shopping.{one}", f"shopping.{other}"] for one, other in [*between_jobs, *framed])
-    assert _parse("shopping")["edges"] == edges
-    assert _parse("shopping_plain")["edges"] == sorted(between_jobs)
+    assert _parse(DAGS / "shopping.py")["edges"] == edges
+    assert _parse(DAGS / "shopping_plain.py")["edges"] == sorted(between_jobs)
+
+
+def test_the_readmes_dag_is_one(tmp_path: Path) -> None:
+    code = re.search(r"```python\n(.*?)```", (CHECKOUT / "README.md").read_text(), re.DOTALL)
+    assert code is not None
+    file = tmp_path / "readme.py"
+    file.write_text(code[1])
+    assert len([line for line in code[1].splitlines() if line]) <= 22
+    edges = [["load", "amount"], ["load", "price"], ["amount", "commit"], ["price", "commit"], ["start", "load"]]
+    assert _parse(file)["edges"] == sorted([f"shopping.{one}", f"shopping.{other}"] for one, other in edges)
