@@ -129,7 +129,9 @@ def _migrate(options: argparse.Namespace) -> int:
 
 
 def _check(options: argparse.Namespace) -> int:
-    print(_meta_service(options).check())
+    from airflow_barrier.metaservice.migrate import check
+
+    print(check(_url(options)))
     return 0
 
 
@@ -139,7 +141,7 @@ def _check(options: argparse.Namespace) -> int:
 def _meta_service(options: argparse.Namespace) -> MetaService:
     from airflow_barrier.metaservice.store import MetaService
 
-    return MetaService(_url(options))
+    return MetaService(_url(options), create=False)  # looking at a database makes none
 
 
 def _url(options: argparse.Namespace) -> str:

@@ -53,6 +53,8 @@ if TYPE_CHECKING:
 RESUME_METHOD = "resume_epoch"
 #: Seconds that a killed task waits for its attempt to be given up; Airflow kills it harder after five.
 _LAST_WORDS = 4.0
+#: Characters of an error that are kept with the attempt.
+_REASON = 300
 
 
 @dataclass(frozen=True)
@@ -212,7 +214,9 @@ class EpochSteps:
             record = self.work.run(ready)
             self._stop_if_killed()
         except BaseException as error:  # a timeout and an exit are no Exceptions, and end the attempt all the same
-            self._give_up(deployment, attempt.attempt_id, f"{type(error).__name__}: {error}", actor(self.context))
+            # Spark's messages go on for pages; what happened stands in the first line
+            said = str(error).partition("\n")[0][:_REASON]
+            self._give_up(deployment, attempt.attempt_id, f"{type(error).__name__}: {said}", actor(self.context))
             raise
         with _new_try_if_voided(deployment, attempt.attempt_id):
             barrier = close(deployment, attempt.attempt_id, actor=actor(self.context), record=record)

@@ -69,6 +69,10 @@ def test_the_database_is_looked_after(url: str, tmp_path: Path, capsys: pytest.C
     assert "schema version" in capsys.readouterr().out
     assert main(["db", "migrate", "--metaservice-url", f"sqlite:///{tmp_path}/new.db"]) == 0
     assert "new.db" in capsys.readouterr().out
+    # asking makes nothing
+    assert main(["status", "--metaservice-url", f"sqlite:///{tmp_path}/other.db"]) == 1
+    assert "expected a file" in capsys.readouterr().err
+    assert not (tmp_path / "other.db").exists()
 
 
 @pytest.mark.parametrize(
