@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Literal
 
 from airflow_barrier.protocol.errors import UndeclaredTableError
 from airflow_barrier.spark.changes import appends, changes
+from airflow_barrier.spark.delta_join import delta_join
 from airflow_barrier.spark.identifiers import table_name
 from airflow_barrier.spark.spec import EpochSpec
 
@@ -92,11 +93,10 @@ class Epoch:
     def delta_join(self, left: str, right: str, on: str | list[str], how: str = "inner") -> DataFrame:
         """The changes of ``left JOIN right``, from the two tables' deltas and their shared previous state.
 
-        ``on``: names of columns that both have. The result carries ``_change_type`` and ``_weight`` like
-        :meth:`changes`.
+        ``on``: names of columns that both have; ``how``: ``inner`` or ``left``. The result carries ``_change_type`` and
+        ``_weight`` like :meth:`changes`. For sides that need a selection or filter first, call
+        :func:`airflow_barrier.spark.delta_join.delta_join` with frames.
         """
-        from airflow_barrier.spark.delta_join import delta_join
-
         return delta_join(
             self.previous(left), self.changes(left), self.previous(right), self.changes(right), on=on, how=how
         )
