@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 from airflow_barrier.spark.identifiers import quoted
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import Column, DataFrame
+    from pyspark.sql.types import DataType
 
 #: +1: the row came, -1: the row went.
 WEIGHT = "_weight"
@@ -20,9 +21,53 @@ def netted(frame: DataFrame, columns: Sequence[str]) -> DataFrame:
     """``columns`` and a weight of +1 or -1, without pairs of equal rows of which one came and one went."""
     from pyspark.sql import functions as F  # noqa: N812
 
-    total = frame.groupBy(*map(quoted, columns)).agg(F.sum(quoted(WEIGHT)).alias(WEIGHT))
+    kinds = {field.name: field.dataType for field in frame.schema.fields}
+    with_maps = [name for name in columns if _has_map(kinds[name])]
+    compared = {name: F.col(quoted(name)) for name in columns if name not in with_maps}
+    compared |= {f"_compared_{name}": _without_maps(F.col(quoted(name)), kinds[name]) for name in with_maps}
+    total = frame.groupBy(*(column.alias(name) for name, column in compared.items())).agg(
+        F.sum(quoted(WEIGHT)).alias(WEIGHT), *(F.first(quoted(name)).alias(name) for name in with_maps)
+    )
     copies = F.expr(f"array_repeat(int(sign({quoted(WEIGHT)})), int(abs({quoted(WEIGHT)})))")
     return total.where(f"{quoted(WEIGHT)} <> 0").select(*map(quoted, columns), F.explode(copies).alias(WEIGHT))
+
+
+def _has_map(kind: DataType) -> bool:
+    from pyspark.sql import types
+
+    if isinstance(kind, types.StructType):
+        return any(_has_map(field.dataType) for field in kind.fields)
+    if isinstance(kind, types.ArrayType):
+        return _has_map(kind.elementType)
+    return isinstance(kind, types.MapType)
+
+
+def _without_maps(column: Column, kind: DataType) -> Column:
+    """``column`` with each map as the list of its entries in order of their keys.
+
+    Spark 4.1 groups by maps, but turns NULLs among their values into zeros while it does.
+    """
+    from pyspark.sql import functions as F  # noqa: N812
+    from pyspark.sql import types
+
+    if not _has_map(kind):
+        return column
+    if isinstance(kind, types.StructType):
+        fields = [_without_maps(column.getField(field.name), field.dataType).alias(field.name) for field in kind.fields]
+        return F.when(column.isNotNull(), F.struct(*fields))
+    if isinstance(kind, types.ArrayType):
+        element = kind.elementType
+        return F.transform(column, lambda item: _without_maps(item, element))
+    assert isinstance(kind, types.MapType)
+    key, value = kind.keyType, kind.valueType
+    entries = F.transform(
+        F.map_entries(column),
+        lambda entry: F.struct(
+            _without_maps(entry.getField("key"), key).alias("key"),
+            _without_maps(entry.getField("value"), value).alias("value"),
+        ),
+    )
+    return F.array_sort(entries)
 
 
 def labelled(frame: DataFrame, columns: Sequence[str]) -> DataFrame:

@@ -1,0 +1,40 @@
+"""The local Spark server says in one sentence why it cannot start."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from demo.local_spark import LocalConnectServer, LocalSparkError, find_java
+from tests.support.spark import IVY
+
+
+def test_no_java(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(LocalSparkError, match=r"^Spark needs Java 17 or newer, and java was not found: install .*\.$"):
+        find_java()
+
+
+def test_a_java_home_without_java(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    with pytest.raises(LocalSparkError, match=f"{tmp_path}/bin/java was not found"):
+        find_java()
+
+
+@pytest.mark.parametrize(("said", "found"), [('openjdk version "11.0.2"', "11"), ('java version "1.8.0_202"', "8")])
+def test_an_old_java(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, said: str, found: str) -> None:
+    java = tmp_path / "bin" / "java"
+    java.parent.mkdir()
+    java.write_text(f"#!/bin/sh\necho '{said}' >&2\n")
+    java.chmod(0o755)
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    with pytest.raises(LocalSparkError, match=rf"^Spark needs Java 17 or newer, and \S+ is {found}: install .*\.$"):
+        find_java()
+
+
+def test_a_server_that_dies_shows_its_log(tmp_path: Path) -> None:
+    server = LocalConnectServer(tmp_path / "wh", tmp_path / "catalog.db", IVY, conf={"spark.master": "nonsense"})
+    with pytest.raises(LocalSparkError, match=r"(?s)Spark ended with code 1 while starting.*nonsense.*the whole log: "):
+        server.start()
