@@ -17,6 +17,7 @@ from airflow_barrier.metaservice.rows import (
     load_barrier,
     load_topology,
     lock_topology,
+    newest,
     of_barrier,
     of_topology,
     progress,
@@ -68,12 +69,12 @@ def open_barrier(connection: Connection, opening: Opening) -> Barrier:
     """The next barrier, if nothing has changed since the look."""
     version = lock_topology(connection, opening.topology)
     topology = load_topology(connection, opening.topology, version)
-    newest = head(connection, opening.topology)
-    _check_head(opening, newest)
-    _check_look(opening, topology, unjoined(connection, topology, newest))
+    latest = head(connection, opening.topology)
+    _check_head(opening, latest)
+    _check_look(opening, topology, unjoined(connection, topology, latest))
     check_begins(connection, opening.topology, opening.predecessor, opening.cuts)
     _check_room(opening, uncommitted(connection, opening.topology))
-    if newest is None:
+    if latest is None:
         _open_baseline(connection, opening, version)
     _join(connection, opening)
     barrier_id = _next_id(connection, opening.topology)
@@ -103,9 +104,9 @@ def open_barrier(connection: Connection, opening: Opening) -> Barrier:
     return load_barrier(connection, opening.topology, barrier_id)
 
 
-def unjoined(connection: Connection, topology: Topology, newest: Barrier | None) -> tuple[str, ...]:
+def unjoined(connection: Connection, topology: Topology, latest: Barrier | None) -> tuple[str, ...]:
     """Tables that the newest barrier does not have: they join with the next one, and need a baseline for it."""
-    joined = progress(connection, topology.name, newest.barrier_id) if newest is not None else {}
+    joined = progress(connection, topology.name, latest.barrier_id) if latest is not None else {}
     return tuple(table for table in topology.tables if table not in joined)
 
 
@@ -170,23 +171,23 @@ def barrier_of_run(connection: Connection, topology: str, run_key: str) -> Barri
 # --- the parts of opening -------------------------------------------------------------------------
 
 
-def _check_head(opening: Opening, newest: Barrier | None) -> None:
+def _check_head(opening: Opening, latest: Barrier | None) -> None:
     if opening.timestamp.tzinfo is None:
         raise ConfigurationError(
             f"barrier of {opening.topology}: expected a timestamp with a time zone, found {opening.timestamp}; "
             "pass an aware datetime, best in UTC"
         )
-    found = newest.barrier_id if newest is not None else 0
+    found = latest.barrier_id if latest is not None else 0
     if found != opening.predecessor:
         raise HeadMovedError(
             f"topology {opening.topology}: expected barrier {opening.predecessor} to be the newest, found {found}; "
             "another process opened or aborted a barrier meanwhile: look again"
         )
-    if newest is not None and opening.timestamp <= newest.timestamp:
-        relation = "equals" if opening.timestamp == newest.timestamp else "is before"
+    if latest is not None and opening.timestamp <= latest.timestamp:
+        relation = "equals" if opening.timestamp == latest.timestamp else "is before"
         raise BarrierOrderError(
-            f"topology {opening.topology}: expected a timestamp after {newest.timestamp.isoformat()} of barrier "
-            f"{newest.barrier_id} (opened by {newest.run_key}), found {opening.timestamp.isoformat()}, which "
+            f"topology {opening.topology}: expected a timestamp after {latest.timestamp.isoformat()} of barrier "
+            f"{latest.barrier_id} (opened by {latest.run_key}), found {opening.timestamp.isoformat()}, which "
             f"{relation} it; open barriers in the order of time: check the clock, and that the start task depends on "
             "past"
         )
@@ -283,12 +284,9 @@ def _join(connection: Connection, opening: Opening) -> None:
 
 
 def _next_id(connection: Connection, topology: str) -> int:
-    table = schema.barrier
-    # Of aborted ones too: an id is never used again, since branches and stamps of the old one may still be about.
-    newest = connection.execute(
-        select(table.c.barrier_id).where(of_topology(table, topology)).order_by(table.c.barrier_id.desc()).limit(1)
-    ).scalar_one()
-    return int(newest) + 1
+    # After aborted ones too: an id is never used again, since branches and stamps of the old one may still be about.
+    last = newest(connection, topology, BarrierState)
+    return 1 if last is None else last.barrier_id + 1
 
 
 def _insert_barrier(

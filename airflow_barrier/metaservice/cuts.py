@@ -29,14 +29,13 @@ def cuts(connection: Connection, topology: str, barrier_id: int) -> dict[str, Cu
     load_barrier(connection, topology, barrier_id)
     cut, cut_item = schema.cut, schema.cut_item
     items: dict[str, list[str]] = {}
+    # Sorted below: asked for order, SQLite would walk the key, which holds the items of all history.
     for row in connection.execute(
-        select(cut_item.c.source, cut_item.c.item)
-        .where(of_barrier(cut_item, topology, barrier_id))
-        .order_by(cut_item.c.source, cut_item.c.item)
+        select(cut_item.c.source, cut_item.c.item).where(of_barrier(cut_item, topology, barrier_id))
     ):
         items.setdefault(row.source, []).append(row.item)
     return {
-        row.source: Cut(row.source, row.start_position, row.end_position, tuple(items.get(row.source, ())))
+        row.source: Cut(row.source, row.start_position, row.end_position, tuple(sorted(items.get(row.source, ()))))
         for row in connection.execute(select(cut).where(of_barrier(cut, topology, barrier_id)).order_by(cut.c.source))
     }
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
-from sqlalchemy.exc import ArgumentError, DBAPIError, InterfaceError, OperationalError
+from sqlalchemy.exc import ArgumentError, DatabaseError, DBAPIError, InterfaceError, OperationalError
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
 
 from airflow_barrier.metaservice.versions import EXPECTED, check_version, found_version, upgrade
@@ -83,7 +83,7 @@ class Database:
                         connection.exec_driver_sql(f"SET LOCAL lock_timeout = '{_LOCK_TIMEOUT}s'")
                     yield connection
         except DBAPIError as error:
-            if not (error.connection_invalidated or isinstance(error, (OperationalError, InterfaceError))):
+            if not _is_outage(error):
                 raise
             raise StoreUnavailableError(
                 f"MetaService database {self.url}: expected an answer, found: {error.orig}; check that it runs and "
@@ -134,6 +134,15 @@ class Database:
             reraise=True,
         )
         return retrying(call)
+
+
+def _is_outage(error: DBAPIError) -> bool:
+    """Locks, connections and servers; also a file that is damaged. Not statements that are refused."""
+    return (
+        error.connection_invalidated
+        or isinstance(error, (OperationalError, InterfaceError))
+        or type(error) is DatabaseError
+    )
 
 
 def _parse(url: str) -> URL:
