@@ -33,10 +33,9 @@ def test_marked_failed_leaves_no_spark_work(counting: Counting, spark_ui: str) -
 
     airflow.mark("killing", run, on_connect, "failed")
     airflow.until(lambda: not running_jobs(spark_ui), "the Spark work on the Connect server to end")
-    airflow.until(lambda: counting.states() == {1: "ABORTED"}, "on_failure='abort' to give the barrier up")
-    # given up by its own task, unless the barrier was first
-    assert counting.attempts(1, "on_connect") in (["ABORTED"], ["VOIDED"])
+    airflow.until(lambda: counting.attempts(1, "on_connect") == ["ABORTED"], "its attempt to be given up")
     airflow.wait_for_run("killing", run, "failed")
+    assert counting.states() == {1: "OPEN"}  # on_failure="block": it waits for a person
     assert counting.published("connected") == 0
 
 
@@ -64,14 +63,15 @@ def processes_that_say(text: str) -> list[int]:
 
 
 @pytest.mark.timeout(LONG)
-def test_a_spark_submit_operator_takes_part(counting: Counting) -> None:
+def test_jobs_that_are_submitted_take_part(counting: Counting) -> None:
     submitted = Counting("submitted", counting.airflow, counting.deployment, counting.spark)
-    submitted.create("events")
+    submitted.create("events", "totals")
     submitted.airflow.unpause("submitted")
     run = submitted.airflow.trigger("submitted")
     submitted.airflow.wait_for_run("submitted", run)
     assert submitted.airflow.tasks("submitted", run)[submitted.task("load")]["operator"] == "SparkSubmitOperator"
     assert submitted.published("events") == sum_of_barriers(1)
+    assert submitted.published("totals") == sum_of_barriers(1)
     assert submitted.states() == {1: "COMMIT"}
     # the DAG wants manual runs to open barriers, at the only time that such a run has
     barrier = submitted.deployment.meta.barrier("submitted", 1)

@@ -105,9 +105,10 @@ class AirflowUnderTest(LocalAirflow):
         state: str | None = self.tasks(dag_id, run_id)[task_id]["state"]
         return state
 
-    def log(self, dag_id: str, run_id: str, task_id: str, try_number: int = 1) -> str:
-        """A try's log as text."""
-        path = f"/dags/{dag_id}/dagRuns/{run_id}/taskInstances/{task_id}/logs/{try_number}"
+    def log(self, dag_id: str, run_id: str, task_id: str) -> str:
+        """The log of the task's newest try, as text."""
+        newest = self.tasks(dag_id, run_id)[task_id]["try_number"]
+        path = f"/dags/{dag_id}/dagRuns/{run_id}/taskInstances/{task_id}/logs/{newest}"
         return json.dumps(self.get(path, full_content="true")["content"])
 
     def trigger(self, dag_id: str, **body: Any) -> str:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import sys
 from datetime import datetime, timezone
 from pathlib import Path
 
@@ -12,6 +13,10 @@ from airflow_barrier.operators.epoch import SparkEpochOperator
 from airflow_barrier.operators.group import BarrierGroup
 
 JOBS = Path(__file__).parents[1] / "jobs"
+sys.path.append(str(JOBS))
+
+from counting import total_sql  # noqa: E402
+
 SUBMIT_CONF = json.loads(os.environ.get("BARRIER_TEST_SUBMIT_CONF", "{}"))
 DAY = {
     "schedule": "@daily",
@@ -26,7 +31,7 @@ def submit(task_id: str, file: str) -> SparkSubmitOperator:
     return SparkSubmitOperator(task_id=task_id, application=application, conf=SUBMIT_CONF, name="{{ task.task_id }}")
 
 
-with DAG("killing", **DAY), BarrierGroup("killing", on_failure="abort", poll_interval=0.5) as barrier:
+with DAG("killing", **DAY), BarrierGroup("killing", poll_interval=0.5) as barrier:
     barrier.job(
         SparkEpochOperator(task_id="on_connect", application=str(JOBS / "endless_on_connect.py")),
         sinks=["killing.connected"],
@@ -35,3 +40,8 @@ with DAG("killing", **DAY), BarrierGroup("killing", on_failure="abort", poll_int
 
 with DAG("submitted", schedule=None), BarrierGroup("submitted", open_manual_runs=True, poll_interval=0.5) as barrier:
     barrier.job(submit("load", "submitted.py"), sinks=["submitted.events"])
+    barrier.job(
+        SparkEpochOperator(task_id="total", via="submit", sql=total_sql("submitted"), conf=SUBMIT_CONF),
+        sources=["submitted.events"],
+        sinks=["submitted.totals"],
+    )

@@ -1,0 +1,25 @@
+"""A barrier that nobody waits for once a job has failed."""
+
+from datetime import datetime, timezone
+from pathlib import Path
+
+from airflow.sdk import DAG
+
+from airflow_barrier.operators.epoch import SparkEpochOperator
+from airflow_barrier.operators.group import BarrierGroup
+
+with (
+    DAG(
+        "aborting",
+        schedule="@daily",
+        start_date=datetime(2025, 1, 1, tzinfo=timezone.utc),
+        end_date=datetime(2025, 1, 2, tzinfo=timezone.utc),
+        catchup=True,
+        max_active_runs=1,
+    ),
+    BarrierGroup("aborting", on_failure="abort", poll_interval=0.5) as barrier,
+):
+    barrier.job(
+        SparkEpochOperator(task_id="load", application=str(Path(__file__).parents[1] / "jobs" / "aborting.py")),
+        sinks=["aborting.events"],
+    )
