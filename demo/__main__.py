@@ -90,7 +90,9 @@ def _run(places: Places, stack: ExitStack, began: float) -> int:
     console.rule(f"this run, {time.monotonic() - began:.0f} seconds")
     for line in lines_of(verdict):
         console.print(line, highlight=False)
-    _what_next(places, airflow)
+    _what_next(places)
+    if os.environ.get("KEEP"):
+        _keep(airflow)
     return 0 if all(claim.holds for claim in verdict) else 1
 
 
@@ -108,21 +110,26 @@ def _prepare(places: Places, deployment: Deployment, spark_url: str, airflow: Lo
     return seeds
 
 
-def _what_next(places: Places, airflow: LocalAirflow) -> None:
-    settings = places.settings()
+def _what_next(places: Places) -> None:
     console.print("[bold]What to try next[/]")
+    for line in (
+        "make demo KEEP=1          the same with Airflow's UI left up, where each job's task links to its barrier",
+        "dags/shopping.py          the DAG; its jobs are beside it, and README.md has a smaller one to start from",
+        f".venv/bin/airflow-barrier status --metaservice-url {places.database_url}",
+    ):
+        console.print(f"    {line}", highlight=False, soft_wrap=True)
+
+
+def _keep(airflow: LocalAirflow) -> None:
     console.print(
-        "    make demo KEEP=1                                    look around in Airflow's UI", highlight=False
+        f"Airflow stays up at {airflow.url} until Ctrl-C: user admin, password {airflow.password}", highlight=False
     )
-    console.print(
-        f"    .venv/bin/airflow-barrier --metaservice {settings.metaservice_url} status shopping", highlight=False
-    )
-    console.print("    dags/shopping.py and the jobs beside it; README.md for a DAG of your own", highlight=False)
-    if os.environ.get("KEEP"):
-        console.print(f"Airflow stays at {airflow.url} (admin / {airflow.password}) until Ctrl-C.", highlight=False)
+    try:
         while True:
             airflow.check()
             time.sleep(1)
+    except KeyboardInterrupt:
+        console.print("Stopping.")
 
 
 @contextmanager

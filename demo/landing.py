@@ -108,7 +108,7 @@ def _write(frame: pd.DataFrame, schema: pa.Schema, path: Path) -> int:
     table = pa.Table.from_pandas(frame[schema.names], schema=schema, preserve_index=False)
     path.parent.mkdir(parents=True, exist_ok=True)
     pq.write_table(table, path, compression="zstd")
-    return table.num_rows
+    return int(table.num_rows)
 
 
 def main() -> None:

@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 from decimal import ROUND_HALF_UP, Decimal
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -92,8 +93,15 @@ def _newest_lines(files: Iterable[Path]) -> list[dict[str, Any]]:
 
 
 def _rows(files: Iterable[Path]) -> list[dict[str, Any]]:
-    """All rows, file after file; `partitioning=None` since a folder's name is not a column."""
-    return [row for file in sorted(files) for row in pq.read_table(file, partitioning=None).to_pylist()]
+    """All rows, file after file."""
+    return [row for file in sorted(files) for row in _rows_of_file(file)]
+
+
+@cache
+def _rows_of_file(file: Path) -> list[dict[str, Any]]:
+    """A landed file never changes; `partitioning=None` since a folder's name is not a column."""
+    rows: list[dict[str, Any]] = pq.read_table(file, partitioning=None).to_pylist()
+    return rows
 
 
 def _average(price: Decimal, amount: int) -> Decimal | None:

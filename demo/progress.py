@@ -74,7 +74,7 @@ def barriers_of(meta: MetaService) -> list[Barrier]:
 
 def picture(meta: MetaService, barriers: Sequence[Barrier], wanted: int, places: Places) -> RenderableType:
     """Everything on one screen; drawn anew several times a second."""
-    grid = Table(box=SIMPLE_HEAD, pad_edge=False)
+    grid = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
     for title in ("#", "at", "state", *TABLES.values()):
         grid.add_column(title)
     waits = []

@@ -140,4 +140,4 @@ def _times(barriers: Sequence[Barrier], wanted: int) -> Claim:
 
 
 def _seconds(times: Sequence[timedelta]) -> str:
-    return f"{median(times).total_seconds():.1f} s" if times else "-"
+    return f"{median(time.total_seconds() for time in times):.1f} s" if times else "-"

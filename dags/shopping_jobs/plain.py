@@ -10,7 +10,7 @@ import json
 import os
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from airflow_barrier.spark.changes import appends, changes
 from airflow_barrier.spark.connect import connect_session, stop_session
@@ -35,7 +35,7 @@ class PlainEpoch:
         self.timestamp, self.previous_timestamp = timestamp, timestamp - timedelta(days=1)
         self.seed = timestamp.toordinal()
         self._landing, self._schemas, self._memory = landing, schemas, memory
-        remembered = json.loads(memory.read_text()) if memory.exists() else {"days": 0, "snapshots": {}}
+        remembered: dict[str, Any] = json.loads(memory.read_text()) if memory.exists() else {"days": 0, "snapshots": {}}
         self._days: int = remembered["days"]
         self._before: dict[str, int | None] = remembered["snapshots"]
         self._now: dict[str, int | None] = {}
