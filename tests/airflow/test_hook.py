@@ -26,7 +26,9 @@ def test_a_warehouse_alone_is_the_embedded_default() -> None:
 
 
 def test_one_database_for_both_unless_the_catalog_has_its_own() -> None:
-    shared = settings_of(connection("geheim", warehouse="s3://lake/", metaservice_url="postgresql://barrier@db/barrier"))
+    shared = settings_of(
+        connection("geheim", warehouse="s3://lake/", metaservice_url="postgresql://barrier@db/barrier")
+    )
     assert shared.catalog_uri == shared.metaservice_url
     assert shared.catalog_password == shared.metaservice_password == "geheim"
     assert "geheim" not in repr(shared)

@@ -112,9 +112,7 @@ def test_a_timestamp_waits_for_the_barrier_that_reopens_it(meta: MetaService) ->
     assert meta.barrier_at("shopping", DAY) == meta.barrier("shopping", 2)
 
 
-def test_a_lost_database_is_survived_for_a_while_and_then_said(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_lost_database_is_survived_for_a_while_and_then_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (tmp_path / "barrier.db").mkdir()  # a database that nobody can open
     extras = {"warehouse": "/w", "metaservice_url": f"sqlite:///{tmp_path}/barrier.db"}
     monkeypatch.setenv(f"AIRFLOW_CONN_{CONN.upper()}", json.dumps({"conn_type": "barrier", "extra": extras}))

@@ -158,9 +158,7 @@ class AirflowUnderTest(LocalAirflow):
     def wait_for_run(self, dag_id: str, run_id: str, state: str = "success") -> None:
         """The run has ended, and as expected."""
         path = f"/dags/{dag_id}/dagRuns/{run_id}"
-        found = self.until(
-            lambda: (now := self.get(path)["state"]) in _ENDED and now, f"{dag_id}/{run_id} to end"
-        )
+        found = self.until(lambda: (now := self.get(path)["state"]) in _ENDED and now, f"{dag_id}/{run_id} to end")
         assert found == state, f"{dag_id}/{run_id} ended as {found}; {self._doing()}"
 
     def wait_for_runs(self, dag_id: str, count: int, state: str = "success") -> list[str]:

@@ -29,13 +29,9 @@ with DAG(
     catchup=True,
     max_active_runs=1,
 ):
-    gate = PythonSensor(
-        task_id="gate", python_callable=is_open, op_args=["{{ ds }}"], poke_interval=0.5
-    )
+    gate = PythonSensor(task_id="gate", python_callable=is_open, op_args=["{{ ds }}"], poke_interval=0.5)
     with BarrierGroup("mending", poll_interval=0.5) as barrier:
-        barrier.job(
-            SparkEpochOperator(task_id="load", application=str(JOBS / "mending.py")), sinks=["mending.events"]
-        )
+        barrier.job(SparkEpochOperator(task_id="load", application=str(JOBS / "mending.py")), sinks=["mending.events"])
         total = barrier.job(
             SparkEpochOperator(task_id="total", sql=total_sql("mending")),
             sources=["mending.events"],
