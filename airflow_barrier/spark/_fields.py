@@ -25,19 +25,27 @@ _PLAIN = {
 }
 
 
-def positional_name(index: int) -> str:
-    """What the column at ``index`` is called while rows are on their way, so that no name needs quoting or clashes."""
-    return f"c{index}"
+def column_types(table: str, fields: list[dict[str, Any]]) -> list[DataType]:
+    """What Spark calls the columns' types. Raises :class:`InexactChangesError` for what it cannot read from a file."""
+    return [_type(f"{table}: column {field['name']}", field["type"], in_file=False) for field in fields]
 
 
 def parquet_schema(table: str, fields: list[dict[str, Any]]) -> StructType:
-    """Top-level columns by :func:`positional_name`. Raises :class:`InexactChangesError` for what Spark cannot read."""
+    """The same columns as a schema that matches by field id, nested fields too; see :func:`name_in_file`."""
     from pyspark.sql.types import StructType
 
-    return StructType([_field(f"{table}: column {f['name']}", f, positional_name(i)) for i, f in enumerate(fields)])
+    return StructType([_field(f"{table}: column {field['name']}", field, in_file=True) for field in fields])
 
 
-def _field(where: str, field: dict[str, Any], name: str) -> StructField:
+def name_in_file(field: dict[str, Any]) -> str:
+    """What a column or nested field is called while it is read: a name that no file has.
+
+    Spark 4.1 finds a field by its id, but where the file has another field of the asked name, it takes that one's type.
+    """
+    return f"_airflow_barrier_{field['id']}"
+
+
+def _field(where: str, field: dict[str, Any], in_file: bool) -> StructField:
     from pyspark.sql.types import StructField
 
     if field.get("initial-default") is not None:
@@ -46,10 +54,13 @@ def _field(where: str, field: dict[str, Any], name: str) -> StructField:
             f"{where}: expected a column without an initial default, found {field['initial-default']!r}; read the "
             "table whole at both snapshots instead of its changes"
         )
-    return StructField(name, _type(where, field["type"]), True, {"parquet.field.id": field["id"]})
+    kind = _type(where, field["type"], in_file)
+    if in_file:
+        return StructField(name_in_file(field), kind, True, {"parquet.field.id": field["id"]})
+    return StructField(field["name"], kind)
 
 
-def _type(where: str, iceberg: str | dict[str, Any]) -> DataType:
+def _type(where: str, iceberg: str | dict[str, Any], in_file: bool) -> DataType:
     from pyspark.sql import types
 
     if isinstance(iceberg, str):
@@ -59,11 +70,12 @@ def _type(where: str, iceberg: str | dict[str, Any]) -> DataType:
         if decimal := re.fullmatch(r"decimal\((\d+),\s*(\d+)\)", iceberg):
             return types.DecimalType(int(decimal[1]), int(decimal[2]))
     elif iceberg["type"] == "struct":
-        return types.StructType([_field(f"{where}.{f['name']}", f, f["name"]) for f in iceberg["fields"]])
+        return types.StructType([_field(f"{where}.{field['name']}", field, in_file) for field in iceberg["fields"]])
     elif iceberg["type"] == "list":
-        return types.ArrayType(_type(f"{where}.element", iceberg["element"]))
+        return types.ArrayType(_type(f"{where}.element", iceberg["element"], in_file))
     elif iceberg["type"] == "map":
-        return types.MapType(_type(f"{where}.key", iceberg["key"]), _type(f"{where}.value", iceberg["value"]))
+        key = _type(f"{where}.key", iceberg["key"], in_file)
+        return types.MapType(key, _type(f"{where}.value", iceberg["value"], in_file))
     known = ", ".join([*_PLAIN, "decimal", "struct", "list", "map"])
     raise InexactChangesError(
         f"{where}: expected one of the types {known}, found {iceberg!r}, which Spark cannot read "

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
 from airflow_barrier.protocol.errors import InexactChangesError
-from airflow_barrier.spark._fields import parquet_schema, positional_name
+from airflow_barrier.spark._fields import column_types, parquet_schema
 from airflow_barrier.spark._iceberg import IcebergTable, Snapshot, by_path
 from airflow_barrier.spark._touched import Stretch, positions, touched
 from airflow_barrier.spark._weights import WEIGHT
@@ -26,8 +26,10 @@ class RowReader:
 
     def __init__(self, table: IcebergTable, end: Snapshot) -> None:
         self._table = table
-        self._schema: StructType = parquet_schema(table.name, table.fields(end))
-        self.columns = [positional_name(index) for index in range(len(self._schema))]
+        fields = table.fields(end)
+        self._schema: StructType = parquet_schema(table.name, fields)
+        self._types = column_types(table.name, fields)
+        self.columns = [f"c{index}" for index in range(len(fields))]  # so that no name needs quoting or clashes
 
     def changed(self, stretch: Stretch) -> list[tuple[DataFrame, int]]:
         """Frames of :attr:`columns` and a weight, each with the sign of all its weights, 0 if they are mixed."""
@@ -68,7 +70,12 @@ class RowReader:
         metadata = frame.metadataColumn("_metadata")
         # Spark encodes the path, but a plus in it stands for itself.
         path = F.url_decode(F.replace(metadata["file_path"], F.lit("+"), F.lit("%2B")))
-        return frame.select(*self.columns, _path_in_storage(path).alias("path"), metadata["row_index"].alias("pos"))
+        # The cast gives nested fields their own names back.
+        columns = [
+            F.col(field.name).cast(kind).alias(name)
+            for field, kind, name in zip(self._schema.fields, self._types, self.columns, strict=True)
+        ]
+        return frame.select(*columns, _path_in_storage(path).alias("path"), metadata["row_index"].alias("pos"))
 
     def _deleted(self, snapshot: Snapshot, paths: Sequence[str]) -> DataFrame:
         from pyspark.sql import functions as F  # noqa: N812

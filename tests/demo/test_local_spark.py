@@ -36,5 +36,6 @@ def test_an_old_java(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, said: str,
 
 def test_a_server_that_dies_shows_its_log(tmp_path: Path) -> None:
     server = LocalConnectServer(tmp_path / "wh", tmp_path / "catalog.db", IVY, conf={"spark.master": "nonsense"})
-    with pytest.raises(LocalSparkError, match=r"(?s)Spark ended with code 1 while starting.*Master must either.*the whole log: "):
+    said = r"(?s)Spark ended with code 1 while starting.*Master must either.*the whole log: "
+    with pytest.raises(LocalSparkError, match=said):
         server.start()

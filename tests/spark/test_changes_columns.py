@@ -34,6 +34,28 @@ def test_columns_added_renamed_widened_and_dropped(spark: SparkSession) -> None:
     assert gone.late is None
 
 
+def test_names_that_other_columns_had(spark: SparkSession) -> None:
+    """Spark matches by field id and still looks at names: whatever it asks for must be no name in any file."""
+    columns = "c1 INT, c0 STRING, c2 STRUCT<a: INT, b: STRING, c: ARRAY<STRUCT<x: INT, y: STRING>>>"
+    table = History(spark, "columns", columns, **modes(MOR))
+    nested = "named_struct('a', {0}, 'b', 'b{0}', 'c', array(named_struct('x', {0}, 'y', 'y{0}')))"
+    start = table.do(
+        "INSERT INTO {t} " + " UNION ALL ".join(f"SELECT {i}, 's{i}', " + nested.format(i) for i in (1, 2))
+    )
+    swaps = [("c1", "c9"), ("c0", "c1"), ("c9", "c0"), ("c2.a", "z"), ("c2.b", "a"), ("c2.z", "b")]
+    swaps += [("c2.c.element.x", "z"), ("c2.c.element.y", "x"), ("c2.c.element.z", "y")]
+    table.do(*(f"ALTER TABLE {{t}} RENAME COLUMN {old} TO {new}" for old, new in swaps))
+    end = table.do("DELETE FROM {t} WHERE c0 = 1")
+    [gone] = table.changes(start, end).collect()
+    assert gone.asDict(recursive=True) == {
+        "c0": 1,
+        "c1": "s1",
+        "c2": {"b": 1, "a": "b1", "c": [{"y": 1, "x": "y1"}]},
+        "_change_type": "delete",
+        "_weight": -1,
+    }
+
+
 def test_the_columns_are_those_of_the_end(spark: SparkSession) -> None:
     table = History(spark, "columns", "id INT", format_version="2")
     start, end = table.do("INSERT INTO {t} VALUES (1)"), table.do("INSERT INTO {t} VALUES (2)")

@@ -13,6 +13,7 @@ from airflow_barrier.protocol.errors import (
     NotAppendOnlyError,
     SnapshotMissingError,
 )
+from airflow_barrier.spark._fields import parquet_schema
 from airflow_barrier.spark.changes import appends, changes
 from demo.local_spark import LocalConnectServer
 from tests.support.equality_deletes import commit_equality_delete
@@ -48,6 +49,15 @@ def test_types_that_spark_cannot_read_from_a_file(spark: SparkSession) -> None:
     end = table.do("INSERT INTO {t} SELECT 2, parse_json('2')")
     with pytest.raises(InexactChangesError, match=r"column v: expected one of .*, found 'variant'"):
         table.changes(start, end)
+
+
+def test_columns_that_older_files_have_by_default() -> None:
+    """Spark cannot make such a column yet; other engines can, on v3 tables."""
+    nested = {"type": "struct", "fields": [{"id": 2, "name": "d", "type": "int", "initial-default": 5}]}
+    with pytest.raises(
+        InexactChangesError, match=r"t: column s\.d: expected a column without an initial default, found 5"
+    ):
+        parquet_schema("t", [{"id": 1, "name": "s", "type": nested}])
 
 
 def test_snapshots_and_tables_that_are_not_there(spark: SparkSession) -> None:
