@@ -89,7 +89,8 @@ class EpochSpec:
             data["previous_timestamp"] = datetime.fromisoformat(data["previous_timestamp"])
         data["externals"] = {name: ExternalSource.from_json(source) for name, source in data["externals"].items()}
         data["cuts"] = {
-            name: Cut(cut["source"], cut["start"], cut["end"], tuple(cut["items"])) for name, cut in data["cuts"].items()
+            name: Cut(cut["source"], cut["start"], cut["end"], tuple(cut["items"]))
+            for name, cut in data["cuts"].items()
         }
         return cls(**data)
 
