@@ -102,9 +102,9 @@ def stop_session(session: SparkSession) -> None:
 class ConnectRun:
     """One attempt's work on a Spark Connect server.
 
-        run = ConnectRun("sc://spark:15002", spec)
-        record = run.run(job)          # in the task
-        run.interrupt()                # in on_kill, or in any other process
+    run = ConnectRun("sc://spark:15002", spec)
+    record = run.run(job)          # in the task
+    run.interrupt()                # in on_kill, or in any other process
     """
 
     def __init__(self, url: str, spec: EpochSpec) -> None:

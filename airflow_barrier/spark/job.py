@@ -40,12 +40,12 @@ class EpochJob:
 def epoch_job(function: Job) -> EpochJob:
     """Make a function of an epoch a job, which runs by spark-submit and on Spark Connect from the same file.
 
-        @epoch_job
-        def amount(epoch):
-            ...
+    @epoch_job
+    def amount(epoch):
+        ...
 
-        if __name__ == "__main__":
-            amount.main()
+    if __name__ == "__main__":
+        amount.main()
     """
     return EpochJob(function)
 

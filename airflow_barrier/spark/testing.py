@@ -1,13 +1,13 @@
 """Epochs for unit tests of jobs: DataFrames go in, and the sinks are real Iceberg tables that vanish with the session.
 
-    def test_amount(spark):
-        epoch = epoch_of(
-            spark,
-            changes={"shop.shopping": spark.createDataFrame([(1, 7, Decimal("2.50"))], SHOPPING)},
-            sinks={"shop.user_item_amount": spark.createDataFrame([], AMOUNT)},
-        )
-        amount(epoch)
-        assert epoch.read("shop.user_item_amount").collect() == [Row(userId=1, itemId=7, totalAmount=Decimal("2.50"))]
+def test_amount(spark):
+    epoch = epoch_of(
+        spark,
+        changes={"shop.shopping": spark.createDataFrame([(1, 7, Decimal("2.50"))], SHOPPING)},
+        sinks={"shop.user_item_amount": spark.createDataFrame([], AMOUNT)},
+    )
+    amount(epoch)
+    assert epoch.read("shop.user_item_amount").collect() == [Row(userId=1, itemId=7, totalAmount=Decimal("2.50"))]
 """
 
 from __future__ import annotations

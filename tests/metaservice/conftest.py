@@ -41,6 +41,7 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
 @pytest.fixture
 def meta(url: str) -> Iterator[MetaService]:
     meta = MetaService(url, create=True)
+    meta.check()
     yield meta
     meta.close()
     check_audit(url)

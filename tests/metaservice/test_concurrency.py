@@ -12,6 +12,7 @@ from typing import TypeVar
 
 from sqlalchemy import text
 
+from airflow_barrier.metaservice.migrate import migrate
 from airflow_barrier.metaservice.store import MetaService
 from airflow_barrier.protocol.errors import BarrierError
 from airflow_barrier.protocol.records import Attempt, Cut
@@ -158,7 +159,7 @@ def first_barrier(url: str, number: int) -> tuple[str, str, bool]:
 
 def test_processes_that_find_no_database_make_one_and_share_it(url: str) -> None:
     if url.startswith("postgresql"):
-        MetaService(url, create=True).check()
+        migrate(url)
     with ProcessPoolExecutor(4, mp_context=multiprocessing.get_context("spawn")) as pool:
         results = list(pool.map(first_barrier, [url] * 4, range(4), timeout=100))
     assert Counter(opened for opened, _, _ in results)["1"] == 1

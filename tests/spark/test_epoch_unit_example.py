@@ -41,9 +41,7 @@ def test_a_corrected_purchase_is_taken_back_and_counted_anew(spark: SparkSession
         spark,
         changes={"shop.shopping": delta},
         sinks={
-            "shop.user_item_amount": spark.createDataFrame(
-                [(1, 7, Decimal("3.50")), (2, 7, Decimal("9.00"))], AMOUNT
-            )
+            "shop.user_item_amount": spark.createDataFrame([(1, 7, Decimal("3.50")), (2, 7, Decimal("9.00"))], AMOUNT)
         },
     )
     amount(epoch)

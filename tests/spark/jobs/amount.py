@@ -10,9 +10,7 @@ from airflow_barrier.spark.job import epoch_job
 
 @epoch_job
 def amount(epoch: Epoch) -> None:
-    delta = (
-        epoch.changes("shop.shopping").groupBy("userId", "itemId").agg(F.sum(F.expr("amount * _weight")).alias("d"))
-    )
+    delta = epoch.changes("shop.shopping").groupBy("userId", "itemId").agg(F.sum(F.expr("amount * _weight")).alias("d"))
     t = epoch.target("shop.user_item_amount")
     (
         delta.alias("d")
