@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
 from airflow_barrier.hooks.barrier import BarrierHook
-from airflow_barrier.protocol.errors import ConfigurationError, Retryable, UnknownBarrierError
+from airflow_barrier.protocol.errors import ConfigurationError, Retryable, UnknownBarrierError, UnknownTopologyError
 from airflow_barrier.protocol.records import Barrier
 from airflow_barrier.protocol.states import BarrierState, TableState
 
@@ -76,7 +76,7 @@ def look(meta: MetaService, topology: str, condition: Condition) -> Found:
     """How far a condition is. Raises UnknownTableError, StoreUnavailableError."""
     try:
         barrier = _barrier(meta, topology, condition)
-    except UnknownBarrierError:
+    except (UnknownBarrierError, UnknownTopologyError):  # whoever registers and opens may not have run yet
         barrier = None
     if barrier is None:
         which = condition.barrier_id if condition.timestamp is None else f"at {condition.timestamp.isoformat()}"

@@ -17,7 +17,7 @@ from airflow_barrier.metaservice.store import MetaService
 from airflow_barrier.protocol.errors import ConfigurationError
 from airflow_barrier.protocol.records import Barrier, StagedTable
 from airflow_barrier.protocol.topology import Job
-from airflow_barrier.triggers.barrier import BarrierTrigger, Condition, OpeningTrigger
+from airflow_barrier.triggers.barrier import BarrierTrigger, Condition, OpeningTrigger, look
 
 DAY = datetime(2025, 1, 1, tzinfo=timezone.utc)
 TABLE = "shop.shopping"
@@ -110,6 +110,12 @@ def test_a_timestamp_waits_for_the_barrier_that_reopens_it(meta: MetaService) ->
 
     assert asyncio.run(story()) == {"status": "reached"}
     assert meta.barrier_at("shopping", DAY) == meta.barrier("shopping", 2)
+
+
+def test_who_waits_may_come_before_who_registers(meta: MetaService) -> None:
+    assert look(meta, "tomorrow", Condition("COMMIT", barrier_id=1)).waits_for == "barrier 1 of tomorrow to be opened"
+    at = look(meta, "tomorrow", Condition("COMMIT", timestamp=DAY)).waits_for
+    assert at == "barrier at 2025-01-01T00:00:00+00:00 of tomorrow to be opened"
 
 
 def test_a_lost_database_is_survived_for_a_while_and_then_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
