@@ -106,7 +106,9 @@ class LocalConnectServer:
             **self._conf,
         }
         home = Path(pyspark.__file__).parent
-        command = [str(home / "bin" / "spark-submit"), "--class", _SERVER]
+        # Where Linux's setpriv is there, a killed demo or test run takes its server along.
+        dying_with_us = ["setpriv", "--pdeathsig", "TERM"] if shutil.which("setpriv") else []
+        command = [*dying_with_us, str(home / "bin" / "spark-submit"), "--class", _SERVER]
         for key, value in conf.items():
             command += ["--conf", f"{key}={value}"]
         environment = {**os.environ, "SPARK_HOME": str(home), "JAVA_HOME": str(Path(java).resolve().parents[1])}

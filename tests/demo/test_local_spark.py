@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import shutil
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -39,3 +43,31 @@ def test_a_server_that_dies_shows_its_log(tmp_path: Path) -> None:
     said = r"(?s)Spark ended with code 1 while starting.*Master must either.*the whole log: "
     with pytest.raises(LocalSparkError, match=said):
         server.start()
+
+
+STARTER = """
+import sys
+from pathlib import Path
+from demo.local_spark import LocalConnectServer
+folder, ivy = map(Path, sys.argv[1:])
+server = LocalConnectServer(folder / "wh", folder / "catalog.db", ivy).start()
+print(server._process.pid, flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.mark.skipif(shutil.which("setpriv") is None, reason="only util-linux can tie a process to its parent")
+def test_a_killed_run_leaves_no_server_behind(tmp_path: Path) -> None:
+    checkout = Path(__file__).parents[2]
+    command = [sys.executable, "-c", STARTER, str(tmp_path), str(IVY)]
+    with subprocess.Popen(command, cwd=checkout, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as run:
+        assert run.stdout is not None
+        pid = run.stdout.readline().strip()
+        server = Path("/proc") / pid
+        assert pid
+        assert server.exists()
+        run.kill()
+    deadline = time.monotonic() + 30
+    while server.exists() and "State:\tZ" not in (server / "status").read_text():
+        assert time.monotonic() < deadline, "the server outlives the run that started it"
+        time.sleep(0.1)
