@@ -24,16 +24,16 @@ _R = TypeVar("_R")
 _MANY = 6
 
 
-def at_once(work: Callable[[int], _R]) -> list[_R | type[BarrierError]]:
-    """``work`` in many threads that start together: its results, or the types of its errors."""
+def at_once(work: Callable[[int], _R]) -> list[_R | BarrierError]:
+    """``work`` in many threads that start together: its results, or its errors."""
     start = threading.Barrier(_MANY)
 
-    def one(number: int) -> _R | type[BarrierError]:
+    def one(number: int) -> _R | BarrierError:
         start.wait(timeout=60)
         try:
             return work(number)
         except BarrierError as error:
-            return type(error)
+            return error
 
     with ThreadPoolExecutor(_MANY) as pool:
         return list(pool.map(one, range(_MANY)))
@@ -47,7 +47,7 @@ def test_one_of_many_openers_opens(world: World) -> None:
         ).barrier_id  # fmt: skip
 
     world.meta.topology("shopping")
-    results = Counter(result if isinstance(result, int) else result.__name__ for result in at_once(open_first))
+    results = Counter(result if isinstance(result, int) else type(result).__name__ for result in at_once(open_first))
     assert results == {1: 1, "HeadMovedError": _MANY - 1}
     assert len(world.meta.open_barriers("shopping")) == 1
 
@@ -72,7 +72,8 @@ def test_retries_share_one_attempt_that_one_of_them_starts(world: World) -> None
 def test_of_many_clears_one_attempt_is_left(world: World) -> None:
     world.open(1)
     world.process_all(1)
-    at_once(lambda number: world.request(1, "amount", generation=f"g{number}"))
+    results = at_once(lambda number: world.request(1, "amount", generation=f"clear {number}"))
+    assert [type(result) for result in results] == [Attempt] * _MANY, results
     attempts = [a for a in world.meta.attempts("shopping", 1) if a.job == "amount"]
     assert [a.state for a in attempts] == [AttemptState.FENCED] * _MANY + [AttemptState.REQUESTED]
 
@@ -126,7 +127,7 @@ def test_of_many_topologies_one_gets_the_table(meta: MetaService) -> None:
     def claim(number: int) -> int:
         return meta.register(f"topology{number}", "dag", [Job("mine", "dag", sinks=("shop.a",))], "test")
 
-    results = Counter(result if isinstance(result, int) else result.__name__ for result in at_once(claim))
+    results = Counter(result if isinstance(result, int) else type(result).__name__ for result in at_once(claim))
     assert results == {1: 1, "TableClaimedError": _MANY - 1}
 
 
