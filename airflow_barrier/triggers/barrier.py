@@ -19,6 +19,10 @@ from airflow_barrier.protocol.states import BarrierState, TableState
 if TYPE_CHECKING:
     from airflow_barrier.metaservice.store import MetaService
 
+#: Seconds before the first look: the task has just looked itself, and Airflow (3.3.2, LocalExecutor) fails a task that
+#: is queued again before the scheduler has taken notice of the exit with which it deferred.
+_SETTLING = 3.0
+
 _STATES: dict[str, TableState | BarrierState] = {
     state.value: state for state in (TableState.PROCESSED, BarrierState.PRECOMMIT, BarrierState.COMMIT)
 }
@@ -123,6 +127,7 @@ class _PollingTrigger(BaseTrigger):
         }
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
+        await asyncio.sleep(max(self.poll_interval, _SETTLING))
         answered = monotonic()
         while True:
             try:
