@@ -60,6 +60,8 @@ class LocalAirflow:
             "LOGGING__WORKER_LOG_SERVER_PORT": free_port(),
             "LOGGING__TRIGGER_LOG_SERVER_PORT": free_port(),
             "SCHEDULER__SCHEDULER_IDLE_SLEEP_TIME": 0.5,
+            # How late an executor learns that a task was deferred: our triggers hold a task back for so long.
+            "WORKERS__MIN_HEARTBEAT_INTERVAL": 1,
             "USAGE_DATA_COLLECTION__ENABLED": False,
         }
         return {"AIRFLOW_HOME": str(self.home), **{f"AIRFLOW__{key}": str(value) for key, value in settings.items()}}

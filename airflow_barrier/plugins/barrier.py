@@ -1,4 +1,4 @@
-"""The plugin: the link from a task to its barrier, and the page that it leads to."""
+"""The plugin: the pages that tasks link to."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.plugins_manager import AirflowPlugin
 
-from airflow_barrier.links.barrier import URL_PREFIX, BarrierLink
+from airflow_barrier.links.barrier import URL_PREFIX
 
 if TYPE_CHECKING:
     from starlette.types import Receive, Scope, Send
@@ -23,5 +23,4 @@ class BarrierPlugin(AirflowPlugin):
     """Loaded through the entry point group `airflow.plugins`."""
 
     name = "barrier"
-    operator_extra_links: list[Any] = [BarrierLink()]  # noqa: RUF012 - the base class declares it so
     fastapi_apps: list[Any] = [{"app": pages, "url_prefix": URL_PREFIX, "name": "barrier"}]  # noqa: RUF012

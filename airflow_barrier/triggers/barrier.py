@@ -9,6 +9,7 @@ from datetime import datetime, timezone
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
+from airflow.sdk import conf
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
 from airflow_barrier.hooks.barrier import BarrierHook
@@ -18,10 +19,6 @@ from airflow_barrier.protocol.states import BarrierState, TableState
 
 if TYPE_CHECKING:
     from airflow_barrier.metaservice.store import MetaService
-
-#: Seconds before the first look: the task has just looked itself, and Airflow (3.3.2, LocalExecutor) fails a task that
-#: is queued again before the scheduler has taken notice of the exit with which it deferred.
-_SETTLING = 3.0
 
 _STATES: dict[str, TableState | BarrierState] = {
     state.value: state for state in (TableState.PROCESSED, BarrierState.PRECOMMIT, BarrierState.COMMIT)
@@ -100,8 +97,22 @@ def _barrier(meta: MetaService, topology: str, condition: Condition) -> Barrier 
     return meta.barrier(topology, condition.barrier_id or 0)
 
 
+def settling_time() -> float:
+    """Seconds that a task has to be deferred at least, before it may run again.
+
+    The executor learns up to one heartbeat interval late that a deferring task's process has ended, and the scheduler
+    one or two of its rounds after that. If the task runs again by then, Airflow 3.3 takes the old process's end for
+    the new one's and fails the task (apache/airflow#72716).
+    """
+    heartbeat: float = conf.getfloat("workers", "min_heartbeat_interval", fallback=5.0)
+    idle: float = conf.getfloat("scheduler", "scheduler_idle_sleep_time", fallback=1.0)
+    return heartbeat + 2 * idle
+
+
 class _PollingTrigger(BaseTrigger):
     """Asks again every ``poll_interval`` seconds; survives ``patience`` seconds without an answer.
+
+    Looks first when :func:`settling_time` has passed.
 
     Delivery: a trigger that is moved to another triggerer, or restarted, starts over from its arguments and asks
     again; nothing is remembered between two looks, so an event is late at most by one interval and may come twice.
@@ -127,7 +138,7 @@ class _PollingTrigger(BaseTrigger):
         }
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
-        await asyncio.sleep(max(self.poll_interval, _SETTLING))
+        await asyncio.sleep(settling_time())  # the task has just looked itself
         answered = monotonic()
         while True:
             try:

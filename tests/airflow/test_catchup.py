@@ -54,7 +54,7 @@ def test_a_manual_run_opens_nothing_and_says_why(counting: Counting) -> None:
 def test_a_job_links_to_the_page_of_its_barrier(counting: Counting) -> None:
     airflow = counting.airflow
     path = f"/dags/catchup/dagRuns/{airflow.run_ids('catchup')[0]}/taskInstances/{counting.task('load')}/links"
-    url = airflow.get(path)["Barrier"]
+    url = airflow.get(path)["extra_links"]["Barrier"]
     assert url == f"{airflow.url}/barrier/barrier_default/catchup/1"
     assert httpx.get(url, timeout=30).status_code == 401
     page = airflow.api.get(url).raise_for_status().text

@@ -24,6 +24,13 @@ TABLE = "shop.shopping"
 CONN = "barrier_waiting"
 
 
+@pytest.fixture(autouse=True)
+def no_settling(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No scheduler is there to be waited for."""
+    monkeypatch.setenv("AIRFLOW__WORKERS__MIN_HEARTBEAT_INTERVAL", "0")
+    monkeypatch.setenv("AIRFLOW__SCHEDULER__SCHEDULER_IDLE_SLEEP_TIME", "0")
+
+
 @pytest.fixture
 def meta(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[MetaService]:
     extras = {"conn_type": "barrier", "extra": {"warehouse": str(tmp_path)}}
@@ -132,6 +139,13 @@ def test_a_person_who_ends_the_waiting_ends_the_attempt(meta: MetaService) -> No
     attempt = request(meta, barrier)
     asyncio.run(trigger(Condition("PROCESSED", barrier_id=1), attempt_id=attempt).on_kill())
     assert meta.attempt(attempt).state.value == "ABORTED"
+
+
+def test_a_trigger_fires_no_sooner_than_airflow_bears(meta: MetaService, monkeypatch: pytest.MonkeyPatch) -> None:
+    open_barrier(meta)
+    monkeypatch.setenv("AIRFLOW__WORKERS__MIN_HEARTBEAT_INTERVAL", "3600")
+    with pytest.raises(asyncio.TimeoutError):
+        asyncio.run(asyncio.wait_for(first(trigger(Condition(None, barrier_id=1))), 0.5))
 
 
 def test_opening_waits_for_room_and_for_its_time(meta: MetaService) -> None:

@@ -38,9 +38,16 @@ with DAG("recovery", **DAYS), BarrierGroup("recovery", poll_interval=0.5) as bar
     )
 
 with DAG("recovery_reader", **{**DAYS, "start_date": DAYS["end_date"]}):
-    BarrierSensor(task_id="mirrored", topology="recovery", tables=["recovery.mirror"], target="PROCESSED",
-                  deferrable=True, poke_interval=0.5)  # fmt: skip
-    BarrierSensor(task_id="committed", topology="recovery", deferrable=True, poke_interval=0.5)
-    # this one asks from a worker
-    BarrierSensor(task_id="precommitted", topology="recovery", target="PRECOMMIT", barrier_id="1",
-                  deferrable=False, mode="reschedule", poke_interval=5)  # fmt: skip
+    BarrierSensor(
+        task_id="mirrored",
+        topology="recovery",
+        tables=["recovery.mirror"],
+        target="PROCESSED",
+        deferrable=True,
+        poke_interval=0.5,
+    )
+    committed = BarrierSensor(task_id="committed", topology="recovery", deferrable=True, poke_interval=0.5)
+    # asks from a worker, about a barrier that it names
+    committed >> BarrierSensor(
+        task_id="precommitted", topology="recovery", target="PRECOMMIT", barrier_id="1", deferrable=False
+    )
