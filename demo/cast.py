@@ -27,12 +27,14 @@ def barrier_time(number: int) -> datetime:
 
 
 def local_spark(places: Places) -> LocalConnectServer:
-    """A Spark Connect server for small data on few cores."""
+    """A Spark Connect server that spends two cores on small data, not on planning and compiling for big data."""
     conf = {
         "spark.sql.shuffle.partitions": "2",
         "spark.default.parallelism": "2",
+        "spark.sql.adaptive.enabled": "false",
+        "spark.sql.codegen.wholeStage": "false",
         "spark.driver.memory": "3g",
-        "spark.sql.session.timeZone": "UTC",
+        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
     }
     return LocalConnectServer(places.warehouse, places.database, places.ivy, conf=conf)
 

@@ -22,8 +22,12 @@ TABLES: dict[str, tuple[str, int, dict[str, str]]] = {
     # `purchases` counts what is in a total: a total of 0 may be two purchases, a count of 0 is no row.
     "user_item_amount": ("userId BIGINT, itemId BIGINT, totalAmount BIGINT, purchases BIGINT", 3, _MERGE_ON_READ),
     "user_item_price": ("userId BIGINT, itemId BIGINT, totalPrice DECIMAL(18, 2), purchases BIGINT", 2, _MERGE_ON_READ),
-    "user_category_spend": ("userId BIGINT, category STRING, spend DECIMAL(18, 2), purchases BIGINT", 2, {}),
-    "user_item_avg_price": ("userId BIGINT, itemId BIGINT, avgPrice DECIMAL(18, 5)", 3, {}),
+    "user_category_spend": (
+        "userId BIGINT, category STRING, spend DECIMAL(18, 2), purchases BIGINT",
+        2,
+        _MERGE_ON_READ,
+    ),
+    "user_item_avg_price": ("userId BIGINT, itemId BIGINT, avgPrice DECIMAL(18, 5)", 3, _MERGE_ON_READ),
 }
 
 
