@@ -25,7 +25,7 @@ from airflow_barrier.spark.connect import connect_session, stop_session
 from demo.cast import create_tables, local_airflow, local_spark, pollers
 from demo.killing import aftermath
 from demo.landing import land
-from demo.local_airflow import LocalAirflow, LocalAirflowError
+from demo.local_airflow import UI_PORT, LocalAirflow, LocalAirflowError
 from demo.local_spark import LocalSparkError
 from demo.places import Places
 from demo.progress import barriers_of, reads_of
@@ -73,6 +73,8 @@ def _run(places: Places, stack: ExitStack, began: float) -> int:
 
     console.print("Starting Airflow, and running FLIP-276's own example meanwhile.")
     seeds = _prepare(places, deployment, spark.url, airflow)
+    if airflow.port != UI_PORT:
+        console.print(f"Port {UI_PORT} is taken, so Airflow's UI is on port {airflow.port}; free it to have {UI_PORT}.")
     console.print(f"Airflow is up: {airflow.url}, user admin, password {airflow.password}", highlight=False)
     with pollers(places):
         killed = watch(deployment, airflow, places, console, DAYS, deadline=began + _PATIENCE)

@@ -18,6 +18,10 @@ from pathlib import Path
 _SECONDS_TO_START = 180
 
 
+#: Where people look for Airflow's UI.
+UI_PORT = 8080
+
+
 class LocalAirflowError(RuntimeError):
     """Airflow cannot be started, or a part of it died; the message says which and where its log is."""
 
@@ -26,12 +30,12 @@ class LocalAirflow:
     """Starts on :meth:`start`, ends on :meth:`stop`. ``url`` is the UI's; user ``admin`` with ``password``.
 
     ``home`` becomes Airflow's home, with its SQLite database and logs; ``environment`` is added for all components
-    (connections, what the DAGs read). Ports are free ones, except that the UI gets 8080 if nobody has it.
+    (connections, what the DAGs read). Ports are free ones, except that the UI gets UI_PORT if nobody has it.
     """
 
     def __init__(self, home: Path, dags: Path, plugins: Path, logs: Path, environment: Mapping[str, str]) -> None:
         self.home, self.logs = home, logs
-        self.port = 8080 if _is_free(8080) else free_port()
+        self.port = UI_PORT if _is_free(UI_PORT) else free_port()
         self.url = f"http://localhost:{self.port}"
         self.password = secrets.token_urlsafe(9)
         self._environment = {**os.environ, **self._settings(dags, plugins), **environment}
