@@ -44,7 +44,10 @@ console = Console()
 
 def main() -> int:
     began = time.monotonic()
-    for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+    signals = [signal.SIGINT, signal.SIGTERM]
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # ignored: started by nohup
+        signals.append(signal.SIGHUP)
+    for signum in signals:
         signal.signal(signum, _interrupt)
     places = Places()
     try:
