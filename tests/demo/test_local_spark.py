@@ -56,8 +56,8 @@ sys.stdin.read()
 """
 
 
-@pytest.mark.skipif(shutil.which("setpriv") is None, reason="only util-linux can tie a process to its parent")
 def test_a_killed_run_leaves_no_server_behind(tmp_path: Path) -> None:
+    assert shutil.which("setpriv"), "util-linux's setpriv ties a process to its parent: install util-linux"
     checkout = Path(__file__).parents[2]
     command = [sys.executable, "-c", STARTER, str(tmp_path), str(IVY)]
     with subprocess.Popen(command, cwd=checkout, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as run:
