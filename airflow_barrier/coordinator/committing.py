@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from airflow_barrier.coordinator.cuts import release_sources
 from airflow_barrier.coordinator.deployment import Deployment
+from airflow_barrier.coordinator.journal import check_lead, check_origin, write_entry
 from airflow_barrier.coordinator.staging import closing_uri, spec_uri
 from airflow_barrier.protocol.errors import BarrierAbortedError, ForeignWriteError, NotPrecommitError
 from airflow_barrier.protocol.names import tag_name
@@ -73,13 +74,15 @@ def _commit_one(deployment: Deployment, barrier: Barrier, actor: str) -> Barrier
     if barrier.state is BarrierState.OPEN:
         raise NotPrecommitError(f"{barrier} is OPEN")
     if barrier.state is BarrierState.PRECOMMIT:
+        check_lead(deployment, barrier.topology)
         # the last look before the decision: from here on a foreign write can only block, not refuse
         expected = {
-            table: deployment.tables.current(table, snapshot_id)
+            table: _current(deployment, barrier, table, snapshot_id)
             for table, snapshot_id in _published_before(deployment, barrier).items()
         }
         meta.begin_commit(barrier.topology, barrier.barrier_id, expected, actor)
         log.info("%s is COMMITTING", barrier)
+    write_entry(deployment, barrier)
     _publish(deployment, barrier, actor)
     # what the predecessor's cut holds was the start of this epoch, which is published now
     release_sources(deployment, barrier, barrier.predecessor or 0)
@@ -87,6 +90,14 @@ def _commit_one(deployment: Deployment, barrier: Barrier, actor: str) -> Barrier
     attempts = meta.attempts(barrier.topology, barrier.barrier_id)
     deployment.tables.delete(uri(deployment, attempt) for attempt in attempts for uri in (spec_uri, closing_uri))
     return meta.barrier(barrier.topology, barrier.barrier_id)
+
+
+def _current(deployment: Deployment, barrier: Barrier, table: str, expected: int | None) -> int | None:
+    try:
+        return deployment.tables.current(table, expected)
+    except ForeignWriteError:
+        check_origin(deployment, barrier.topology, table)
+        raise
 
 
 def _publish(deployment: Deployment, barrier: Barrier, actor: str) -> None:

@@ -10,6 +10,7 @@ from tenacity import Retrying, retry_if_exception_type, stop_after_attempt
 
 from airflow_barrier.coordinator.cuts import cut_sources
 from airflow_barrier.coordinator.deployment import Deployment
+from airflow_barrier.coordinator.journal import check_lead
 from airflow_barrier.protocol.errors import HeadMovedError
 from airflow_barrier.protocol.records import Barrier, Cut
 from airflow_barrier.protocol.topology import Job, Topology
@@ -57,9 +58,11 @@ def open_barrier(
 
     ``origin`` says where the timestamp came from, ``run_key`` which run opens. ``now`` (UTC; default: the clock) is
     what sources compare idle time with. Raises BarrierOrderError if a later barrier is open already,
-    MissingTableError, TopologyError, SourceDataError, ForeignWriteError.
+    MissingTableError, TopologyError, SourceDataError, ForeignWriteError, and LostStateError if the MetaService knows
+    less than the tables.
     """
     version = deployment.meta.register(fragment.topology, fragment.owner, fragment.jobs, actor)
+    check_lead(deployment, fragment.topology)
     topology = deployment.meta.topology(fragment.topology, version)
     for attempt in Retrying(retry=retry_if_exception_type(HeadMovedError), stop=stop_after_attempt(5), reraise=True):
         with attempt:

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
-from functools import cached_property
 
 from sqlalchemy import Connection, func, select
 
@@ -26,7 +25,7 @@ from airflow_barrier.protocol.records import (
     StagedTable,
     TableProgress,
 )
-from airflow_barrier.protocol.states import BarrierState, TableState
+from airflow_barrier.protocol.states import DECIDED_BARRIERS, BarrierState, TableState
 from airflow_barrier.protocol.topology import Job, Topology
 
 
@@ -56,9 +55,9 @@ class MetaService:
         """Where the database is, without password and options."""
         return self._db.url
 
-    @cached_property
+    @property
     def incarnation(self) -> str:
-        """Made up when the database was created; it stands in the stamp of every staged snapshot."""
+        """Made up when the database was created or recovered; it stands in the stamp of every staged snapshot."""
         return str(self._db.read(lambda c: c.execute(select(schema.service.c.incarnation)).scalar_one()))
 
     def check(self) -> str:
@@ -143,6 +142,10 @@ class MetaService:
     def barrier_of_run(self, topology: str, run_key: str) -> Barrier | None:
         """The newest barrier that this run opened, aborted or not."""
         return self._db.read(lambda c: barriers.barrier_of_run(c, topology, run_key))
+
+    def newest_decided(self, topology: str) -> Barrier | None:
+        """The newest barrier that is COMMITTING, BLOCKED or COMMIT, the baseline included; None before it."""
+        return self._db.read(lambda c: rows.newest(c, topology, DECIDED_BARRIERS))
 
     def open_barriers(self, topology: str) -> list[Barrier]:
         """All that are neither committed nor aborted, in order."""

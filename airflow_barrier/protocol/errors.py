@@ -171,6 +171,14 @@ class SchemaVersionError(Terminal):
     """The MetaService database has the schema of another version of this package."""
 
 
+class LostStateError(Terminal):
+    """The MetaService knows less than the tables: it was lost, restored from an old backup, or is another one."""
+
+
+class JournalError(Terminal):
+    """The journal beside the tables is missing, damaged, or contradicts the MetaService."""
+
+
 class StoreUnavailableError(Retryable):
     """The MetaService database does not answer."""
 

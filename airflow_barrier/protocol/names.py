@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 _NAME = re.compile(r"^[A-Za-z][A-Za-z0-9_-]{0,99}$")
 _BRANCH = re.compile(
     r"^barrier_(?P<topology>[A-Za-z][A-Za-z0-9_-]{0,99})_b(?P<barrier>\d+)_r(?P<revision>\d+)_a(?P<attempt>\d+)$"
 )
+_TAG = re.compile(r"^barrier_(?P<topology>[A-Za-z][A-Za-z0-9_-]{0,99})_b(?P<barrier>\d+)_r(?P<revision>\d+)$")
 
 
 @dataclass(frozen=True)
@@ -33,6 +35,20 @@ class Stamp:
             "barrier.attempt": str(self.attempt_id),
             "barrier.incarnation": self.incarnation,
         }
+
+    @classmethod
+    def of(cls, summary: Mapping[str, str]) -> Stamp | None:
+        """The stamp in a snapshot's summary; None if it bears none."""
+        try:
+            return cls(
+                topology=summary["barrier.topology"],
+                barrier_id=int(summary["barrier.id"]),
+                revision=int(summary["barrier.revision"]),
+                attempt_id=int(summary["barrier.attempt"]),
+                incarnation=summary["barrier.incarnation"],
+            )
+        except (KeyError, ValueError):
+            return None
 
     @property
     def branch(self) -> str:
@@ -61,6 +77,21 @@ def parse_branch(name: str) -> BranchName | None:
 def tag_name(topology: str, barrier_id: int, revision: int) -> str:
     """The tag that every table's published snapshot of a barrier bears, so that any engine can read it by name."""
     return f"barrier_{topology}_b{barrier_id}_r{revision}"
+
+
+@dataclass(frozen=True)
+class TagName:
+    """A barrier's tag taken apart."""
+
+    topology: str
+    barrier_id: int
+    revision: int
+
+
+def parse_tag(name: str) -> TagName | None:
+    """The parts of a barrier's tag, or None if it is somebody else's."""
+    match = _TAG.match(name)
+    return None if match is None else TagName(match["topology"], int(match["barrier"]), int(match["revision"]))
 
 
 def is_topology_name(name: str) -> bool:

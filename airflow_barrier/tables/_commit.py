@@ -56,6 +56,19 @@ class Committer:
             return {}
         return _patiently()(self._read, tables)
 
+    def current(self, table: str) -> tuple[str, Document]:
+        """Where the table's current document lies, and the document."""
+
+        def look() -> tuple[str, Document]:
+            return self._current(table, self._pointers.read([table])[table])
+
+        return _patiently()(look)
+
+    def locations(self, tables: Iterable[str]) -> dict[str, str]:
+        """Where the current document of each table lies."""
+        tables = tuple(tables)
+        return _patiently()(self._pointers.read, tables) if tables else {}
+
     def commit(self, edits: Mapping[str, Edit]) -> dict[str, str]:
         """Make all edits visible in one transaction. Returns table -> location of the document that now counts."""
         if not edits:

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 from urllib.parse import urlparse
 
-from airflow_barrier.protocol.errors import CatalogUnavailableError
+from airflow_barrier.protocol.errors import CatalogUnavailableError, ConfigurationError
 from airflow_barrier.tables._metadata import Document, Snapshot
 
 if TYPE_CHECKING:
@@ -92,6 +92,22 @@ class Documents:
     def write_bytes(self, uri: str, data: bytes) -> None:
         with _storage(uri), self.io(uri).new_output(uri).create(overwrite=True) as stream:
             stream.write(data)
+
+    def names(self, folder: str) -> list[str]:
+        """The names of the files in a folder; none if it is not there. Raises ConfigurationError."""
+        from pyarrow.fs import FileSelector
+        from pyiceberg.io.pyarrow import PyArrowFileIO
+
+        io = self.io(folder)
+        if not isinstance(io, PyArrowFileIO):
+            raise ConfigurationError(
+                f"storage of {folder}: expected pyiceberg's PyArrowFileIO, which can list a folder, found "
+                f"{type(io).__name__}; leave py-io-impl out of the catalog's properties for this command"
+            )
+        scheme, netloc, path = io.parse_location(folder)
+        with _storage(folder):
+            found = io.fs_by_scheme(scheme, netloc).get_file_info(FileSelector(path, allow_not_found=True))
+        return [info.base_name for info in found if info.is_file]
 
     def exists(self, uri: str) -> bool:
         with _storage(uri):

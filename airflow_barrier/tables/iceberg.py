@@ -10,14 +10,15 @@ from functools import cached_property, partial
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from airflow_barrier.protocol.errors import StagedTableError
+from airflow_barrier.protocol.errors import MissingTableError, StagedTableError
 from airflow_barrier.protocol.names import Stamp
-from airflow_barrier.tables import _checks
+from airflow_barrier.tables import _checks, _traces
 from airflow_barrier.tables._commit import Committer, Drafts, Edit, now_ms
 from airflow_barrier.tables._documents import Documents
-from airflow_barrier.tables._metadata import MAIN, Changes, Document, empty_root, ref_of, refs_of
+from airflow_barrier.tables._lost import newest_with
+from airflow_barrier.tables._metadata import MAIN, Changes, Document, empty_root, ref_of, refs_of, snapshots_of
 from airflow_barrier.tables._sql_swap import SqlPointers, split
-from airflow_barrier.tables.port import Publication
+from airflow_barrier.tables.port import Publication, Traces
 
 if TYPE_CHECKING:
     from pyiceberg.catalog.sql import SqlCatalog
@@ -149,6 +150,37 @@ class IcebergTables:
         finally:
             if not staging.used:
                 self._committer.discard(staging.drafts)
+
+    # --- after a loss -----------------------------------------------------------------------------
+
+    def metadata_locations(self, tables: Sequence[str]) -> dict[str, str]:
+        return self._committer.locations(tables)
+
+    def origin(self, table: str) -> Stamp | None:
+        return _traces.main_origin(self._read(table))
+
+    def traces(self, table: str, topology: str) -> Traces:
+        document = self._read(table)
+        return Traces(_traces.published(document, topology), _traces.newest_attempt(document, topology))
+
+    def reattach(self, table: str, metadata: str, snapshot_id: int | None) -> bool:
+        try:
+            location, document = self._committer.current(table)
+        except MissingTableError:
+            location, document = "", None
+        if document is not None and (snapshot_id is None or snapshot_id in snapshots_of(document)):
+            return False
+        found = newest_with(self._documents, metadata.rpartition("/")[0], snapshot_id, document)
+        if found is None or found[0] == location:
+            return False
+        if document is None:
+            self.catalog.create_namespace_if_not_exists(split(table)[0])
+            self.catalog.register_table(split(table), found[0])
+        else:
+            with self._pointers.transaction() as connection:
+                at = self._pointers.lock(connection, [table])[table]
+                self._pointers.move(connection, table, at, found[0])
+        return True
 
     # --- tables outside the topology, and files beside the tables ---------------------------------
 

@@ -31,6 +31,15 @@ class Publication:
     drop_tags: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True)
+class Traces:
+    """What a table tells of a topology: the newest barrier that published it, by its tags, and the highest number of an
+    attempt that left a branch or a snapshot. 0: none."""
+
+    published: int
+    newest_attempt: int
+
+
 class TableFormat(Protocol):
     """A catalog of versioned tables. Table names are ``namespace.table``, without the catalog.
 
@@ -102,5 +111,27 @@ class TableFormat(Protocol):
         >>> with tables.staging(publications) as staging:  # doctest: +SKIP
         ...     with meta.publishing(topology, barrier_id, actor) as connection:
         ...         tables.publish(publications, connection, staging)
+        """
+        ...
+
+    # --- after a loss -----------------------------------------------------------------------------
+
+    def metadata_locations(self, tables: Sequence[str]) -> dict[str, str]:
+        """Where each table's metadata document lies now."""
+        ...
+
+    def origin(self, table: str) -> Stamp | None:
+        """The stamp of the snapshot that `main` is at; None if there is none, or it is not an attempt's."""
+        ...
+
+    def traces(self, table: str, topology: str) -> Traces:
+        """What the table still tells of a topology whose MetaService was lost."""
+        ...
+
+    def reattach(self, table: str, metadata: str, snapshot_id: int | None) -> bool:
+        """Let a catalog that was lost or restored from an older backup point to the newest state of the table again.
+
+        ``metadata`` is where one of its documents lay, beside which the newest is looked for; ``snapshot_id`` what it
+        has to contain. False: nothing to do, or no such state is there.
         """
         ...

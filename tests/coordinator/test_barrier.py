@@ -53,7 +53,7 @@ def test_nothing_is_visible_before_commit_and_all_of_it_after(shop: Shop) -> Non
     for table in (SHOPPING, AMOUNT, PRICE):
         refs = shop.deployment.tables.load(table).metadata.refs
         assert set(refs) == {"main", barrier.tag}, "attempt branches go with the publish"
-    specs = Path(shop.deployment.tables.location("_barrier")).rglob("*.json")
+    specs = Path(shop.deployment.tables.location("_barrier")).rglob("*.spec.json")
     assert not list(specs), "and so do the epoch specs"
 
 

@@ -1,0 +1,157 @@
+"""Keeping the journal beside the tables, and seeing by it that a MetaService was lost, or restored from an old backup.
+
+    <warehouse>/_barrier/<topology>/journal/head.json              who leads the topology, and how far
+                                            b<id>.json             one decided barrier each
+                                            topology-<digest>.json the topologies that they were opened with
+
+An entry is written after the decision (COMMITTING) and before the publish: whatever readers can see has one. Writing it
+again writes the same.
+"""
+
+from __future__ import annotations
+
+import json
+
+from airflow_barrier.coordinator.deployment import Deployment
+from airflow_barrier.protocol.errors import JournalError, LostStateError
+from airflow_barrier.protocol.journal import DecidedTable, JournalEntry, JournalHead
+from airflow_barrier.protocol.records import Barrier
+from airflow_barrier.protocol.topology import Topology
+
+
+def check_lead(deployment: Deployment, topology: str) -> None:
+    """See that the MetaService is the one that leads ``topology``, and knows all that it decided.
+
+    The first one to open a barrier leads. Costs one small file. Raises :class:`LostStateError`.
+    """
+    # Before the MetaService, which is always ahead of it: in the other order a commit between the two looks like a loss.
+    head = read_head(deployment, topology)
+    incarnation, known = deployment.meta.incarnation, _newest_known(deployment, topology)
+    if head is None:
+        for table in deployment.meta.topology(topology).tables:
+            check_origin(deployment, topology, table)
+        write_head(deployment, topology, JournalHead(incarnation, known))
+        return
+    if head.incarnation != incarnation:
+        raise LostStateError(
+            f"topology {topology}: expected the MetaService that leads it, incarnation {head.incarnation} (barriers up "
+            f"to {head.barrier_id} are decided), found incarnation {incarnation} at {deployment.meta.url}. Does the "
+            "connection point to another deployment's MetaService? Then correct it. Was the MetaService lost and made "
+            f"anew? Then run `airflow-barrier recover {topology}`, which catches up from the tables"
+        )
+    if head.barrier_id > known:
+        raise LostStateError(
+            f"topology {topology}: expected a MetaService that knows barrier {head.barrier_id}, which is decided, "
+            f"found one at {deployment.meta.url} that knows barriers up to {known} only; it was restored from an older "
+            f"backup: run `airflow-barrier recover {topology}`, which catches up from the tables"
+        )
+
+
+def check_origin(deployment: Deployment, topology: str, table: str) -> None:
+    """See that it was not ourselves who moved a table's `main`, in a time that this MetaService has lost.
+
+    The table's own word, in case the journal's head is lost as well. Raises :class:`LostStateError`.
+    """
+    stamp = deployment.tables.origin(table)
+    if stamp is None or stamp.topology != topology:
+        return
+    known = _newest_known(deployment, topology)
+    if stamp.barrier_id > known:
+        raise LostStateError(
+            f"topology {topology}: table {table} is at barrier {stamp.barrier_id}, which MetaService incarnation "
+            f"{stamp.incarnation} published; expected a MetaService that knows it, found incarnation "
+            f"{deployment.meta.incarnation} at {deployment.meta.url}, which knows barriers up to {known} only. Does "
+            "the connection point to another deployment's MetaService? Then correct it. Was the MetaService lost, or "
+            f"restored from an older backup? Then run `airflow-barrier recover {topology}`"
+        )
+
+
+def write_entry(deployment: Deployment, barrier: Barrier) -> None:
+    """Put a decided barrier into the journal, as the MetaService has it now."""
+    meta = deployment.meta
+    topology = meta.topology(barrier.topology, barrier.topology_version)
+    rows = meta.progress(barrier.topology, barrier.barrier_id)
+    metadata = deployment.tables.metadata_locations([row.table for row in rows])
+    incarnation = meta.incarnation
+    entry = JournalEntry(
+        topology=barrier.topology,
+        barrier_id=barrier.barrier_id,
+        revision=barrier.revision,
+        incarnation=incarnation,
+        predecessor=barrier.predecessor or 0,
+        timestamp=barrier.timestamp,
+        timestamp_origin=barrier.timestamp_origin,
+        run_key=barrier.run_key,
+        topology_digest=topology.digest,
+        cuts=meta.cuts(barrier.topology, barrier.barrier_id),
+        tables={
+            row.table: DecidedTable(
+                row.job, row.snapshot_id, row.expected_snapshot, row.carried_from, metadata[row.table]
+            )
+            for row in rows
+        },
+    )
+    _write_topology(deployment, topology)
+    deployment.tables.write_text(entry_uri(deployment, barrier.topology, barrier.barrier_id), entry.dumps())
+    head = read_head(deployment, barrier.topology)
+    if head is None or head.barrier_id < barrier.barrier_id:
+        write_head(deployment, barrier.topology, JournalHead(incarnation, barrier.barrier_id))
+
+
+# --- the files ------------------------------------------------------------------------------------
+
+
+def read_head(deployment: Deployment, topology: str) -> JournalHead | None:
+    """None: nobody has opened a barrier of the topology on this warehouse."""
+    text = _text(deployment, _uri(deployment, topology, "head"))
+    return None if text is None else JournalHead.loads(text)
+
+
+def write_head(deployment: Deployment, topology: str, head: JournalHead) -> None:
+    deployment.tables.write_text(_uri(deployment, topology, "head"), head.dumps())
+
+
+def read_entry(deployment: Deployment, topology: str, barrier_id: int) -> JournalEntry:
+    """Raises :class:`JournalError` if it is not there."""
+    return JournalEntry.loads(_required(deployment, entry_uri(deployment, topology, barrier_id)))
+
+
+def read_topology(deployment: Deployment, name: str, digest: str) -> Topology:
+    """Raises :class:`JournalError` if it is not there."""
+    return Topology.from_json(json.loads(_required(deployment, _uri(deployment, name, f"topology-{digest}"))))
+
+
+def entry_uri(deployment: Deployment, topology: str, barrier_id: int) -> str:
+    return _uri(deployment, topology, f"b{barrier_id}")
+
+
+def _newest_known(deployment: Deployment, topology: str) -> int:
+    newest = deployment.meta.newest_decided(topology)
+    return newest.barrier_id if newest is not None else 0
+
+
+def _write_topology(deployment: Deployment, topology: Topology) -> None:
+    uri = _uri(deployment, topology.name, f"topology-{topology.digest}")
+    if not deployment.tables.exists(uri):
+        deployment.tables.write_text(uri, json.dumps(topology.to_json(), indent=1, sort_keys=True))
+
+
+def _required(deployment: Deployment, uri: str) -> str:
+    text = _text(deployment, uri)
+    if text is None:
+        raise JournalError(
+            f"journal: expected a file at {uri}, found none; restore it from the storage's own versions or backup: "
+            "without it the MetaService cannot be rebuilt past it"
+        )
+    return text
+
+
+def _text(deployment: Deployment, uri: str) -> str | None:
+    try:
+        return deployment.tables.read_text(uri)
+    except FileNotFoundError:
+        return None
+
+
+def _uri(deployment: Deployment, topology: str, name: str) -> str:
+    return deployment.tables.location("_barrier", topology, "journal", f"{name}.json")
