@@ -13,7 +13,7 @@ from airflow_barrier.coordinator.staging import closing_uri, spec_uri
 from airflow_barrier.protocol.errors import BarrierAbortedError, ForeignWriteError, NotPrecommitError
 from airflow_barrier.protocol.names import tag_name
 from airflow_barrier.protocol.records import Barrier, TableProgress
-from airflow_barrier.protocol.states import BarrierState, TableState
+from airflow_barrier.protocol.states import DECIDED_BARRIERS, BarrierState, TableState
 from airflow_barrier.tables.port import Publication
 
 log = logging.getLogger(__name__)
@@ -75,13 +75,7 @@ def _commit_one(deployment: Deployment, barrier: Barrier, actor: str) -> Barrier
         raise NotPrecommitError(f"{barrier} is OPEN")
     if barrier.state is BarrierState.PRECOMMIT:
         check_lead(deployment, barrier.topology)
-        # the last look before the decision: from here on a foreign write can only block, not refuse
-        expected = {
-            table: _current(deployment, barrier, table, snapshot_id)
-            for table, snapshot_id in _published_before(deployment, barrier).items()
-        }
-        meta.begin_commit(barrier.topology, barrier.barrier_id, expected, actor)
-        log.info("%s is COMMITTING", barrier)
+        _decide(deployment, barrier, actor)
     write_entry(deployment, barrier)
     _publish(deployment, barrier, actor)
     # what the predecessor's cut holds was the start of this epoch, which is published now
@@ -90,6 +84,24 @@ def _commit_one(deployment: Deployment, barrier: Barrier, actor: str) -> Barrier
     attempts = meta.attempts(barrier.topology, barrier.barrier_id)
     deployment.tables.delete(uri(deployment, attempt) for attempt in attempts for uri in (spec_uri, closing_uri))
     return meta.barrier(barrier.topology, barrier.barrier_id)
+
+
+def _decide(deployment: Deployment, barrier: Barrier, actor: str) -> None:
+    """PRECOMMIT -> COMMITTING, unless another committer of the same barrier was faster."""
+    meta = deployment.meta
+    try:
+        # the last look before the decision: from here on a foreign write can only block, not refuse
+        expected = {
+            table: _current(deployment, barrier, table, snapshot_id)
+            for table, snapshot_id in _published_before(deployment, barrier).items()
+        }
+    except ForeignWriteError:
+        # while nobody has decided, no committer moves a table; afterwards it was one of us who did
+        if meta.barrier(barrier.topology, barrier.barrier_id).state not in DECIDED_BARRIERS:
+            raise
+        return
+    meta.begin_commit(barrier.topology, barrier.barrier_id, expected, actor)
+    log.info("%s is COMMITTING", barrier)
 
 
 def _current(deployment: Deployment, barrier: Barrier, table: str, expected: int | None) -> int | None:
@@ -111,7 +123,9 @@ def _publish(deployment: Deployment, barrier: Barrier, actor: str) -> None:
             with meta.publishing(barrier.topology, barrier.barrier_id, actor):
                 pass  # published already: only COMMIT is left to write down
     except ForeignWriteError as error:
-        meta.block(barrier.topology, barrier.barrier_id, str(error), actor)
+        after = meta.block(barrier.topology, barrier.barrier_id, str(error), actor)
+        if after.state is BarrierState.COMMIT:
+            return  # another committer has published it, and main went on to a later barrier meanwhile
         raise
     log.info("%s is COMMIT: published %s", barrier, ", ".join(p.table for p in publications if p.new != p.expected))
 

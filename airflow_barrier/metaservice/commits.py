@@ -110,10 +110,10 @@ def finish_commit(connection: Connection, barrier: Barrier, actor: str) -> Barri
 
 
 def block(connection: Connection, topology: str, barrier_id: int, reason: str, actor: str) -> Barrier:
-    """COMMITTING -> BLOCKED. Again changes nothing."""
+    """COMMITTING -> BLOCKED. Again, or once another committer has brought it to COMMIT, changes nothing."""
     lock_topology(connection, topology)
     barrier = load_barrier(connection, topology, barrier_id)
-    if barrier.state is BarrierState.BLOCKED:
+    if barrier.state in (BarrierState.BLOCKED, BarrierState.COMMIT):
         return barrier
     return move_barrier(
         connection, barrier, BarrierState.BLOCKED, Event("blocked", actor, {"reason": reason}), reason=reason
