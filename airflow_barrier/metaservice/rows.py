@@ -10,7 +10,7 @@ from sqlalchemy import ColumnElement, Connection, Row, Table, and_, select
 from airflow_barrier.metaservice import schema
 from airflow_barrier.protocol.errors import BarrierAbortedError, UnknownBarrierError, UnknownTopologyError
 from airflow_barrier.protocol.records import Attempt, AuditEntry, Barrier, Need, StagedTable, TableProgress
-from airflow_barrier.protocol.states import AttemptState, BarrierState, TableState
+from airflow_barrier.protocol.states import AttemptState, BarrierState, Decision, TableState
 from airflow_barrier.protocol.topology import Topology
 
 #: The revision that every barrier belongs to until revisions are published.
@@ -161,6 +161,9 @@ def to_progress(row: Row[Any]) -> TableProgress:
         attempt_id=row.attempt_id,
         carried_from=row.carried_from,
         expected_snapshot=row.expected_snapshot,
+        decision=None if row.decision is None else Decision(row.decision),
+        set_aside=row.set_aside,
+        republish_as=row.republish_as,
         processed_at=row.processed_at,
         written_at=row.written_at,
     )

@@ -12,7 +12,7 @@ from airflow_barrier.protocol.errors import SchemaVersionError
 #: A name of our own: the database may hold other alembic histories (Airflow's).
 VERSION_TABLE = "barrier_schema_version"
 #: All versions, oldest first: the files of ``migrations/versions``. Listed, so that opening needs no alembic.
-VERSIONS = ("0001",)
+VERSIONS = ("0001", "0002")
 EXPECTED = VERSIONS[-1]
 
 # alembic keeps its current environment in module globals, so one process runs one upgrade at a time.

@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any
 
 from airflow_barrier.protocol.names import Stamp, tag_name
-from airflow_barrier.protocol.states import AttemptState, BarrierState, TableState
+from airflow_barrier.protocol.states import AttemptState, BarrierState, Decision, TableState
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,12 @@ class StagedTable:
 
 @dataclass(frozen=True)
 class TableProgress:
-    """One table at one barrier."""
+    """One table at one barrier.
+
+    The three after ``expected_snapshot`` are set only where a person decided about a table that somebody else moved
+    while the barrier was COMMITTING: whose snapshot stands, the other one, and the new id that ours is published
+    under where `main` has been at it before.
+    """
 
     topology: str
     barrier_id: int
@@ -76,6 +81,9 @@ class TableProgress:
     attempt_id: int | None = None
     carried_from: int | None = None
     expected_snapshot: int | None = None
+    decision: Decision | None = None
+    set_aside: int | None = None
+    republish_as: int | None = None
     processed_at: datetime | None = None
     written_at: datetime | None = None
 

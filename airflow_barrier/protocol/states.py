@@ -40,6 +40,13 @@ class AttemptState(str, Enum):
     ABORTED = "ABORTED"  # killed or failed
 
 
+class Decision(str, Enum):
+    """Whose snapshot of a table stands, where somebody else moved it while its barrier was COMMITTING."""
+
+    KEEP_OURS = "keep-ours"
+    ADOPT_THEIRS = "adopt-theirs"
+
+
 #: States in which an attempt still may report something.
 LIVE_ATTEMPTS = frozenset({AttemptState.REQUESTED, AttemptState.RUNNING, AttemptState.CLOSED, AttemptState.PROCESSED})
 #: Barriers that still may take reports.
