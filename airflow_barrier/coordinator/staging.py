@@ -116,7 +116,7 @@ def close(deployment: Deployment, attempt_id: int, *, actor: str, record: Closin
 def give_up(deployment: Deployment, attempt_id: int, *, reason: str, actor: str) -> Attempt:
     """The task was killed or failed: the attempt ends, its branch is never looked at again."""
     attempt = deployment.meta.abort_attempt(attempt_id, reason, actor)
-    log.info("%s is %s: %s", attempt, attempt.state.value, reason)
+    log.info("%s is %s: %s", attempt, attempt.state.value, attempt.reason)
     return attempt
 
 

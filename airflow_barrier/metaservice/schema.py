@@ -29,6 +29,8 @@ from sqlalchemy.engine import Dialect
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.functions import FunctionElement
 
+from airflow_barrier.protocol.names import one_line
+
 
 class UtcTime(TypeDecorator[datetime]):
     """An aware datetime in UTC. SQLite has no such type: there it is text of fixed form, which sorts as time does."""
@@ -51,6 +53,20 @@ class UtcTime(TypeDecorator[datetime]):
             return value.astimezone(timezone.utc)
         # The database's own clock writes milliseconds; Python 3.10 parses three or six digits, nothing between.
         return datetime.fromisoformat(value).replace(tzinfo=timezone.utc)
+
+
+class Line(TypeDecorator[str]):
+    """Text on one line: what no database, log or terminal holds well is escaped, in what is asked for as well.
+
+    Names have been refused before if they hold such characters; reasons, actors and keys come from anywhere, such as
+    the message of an error, and a NUL in one must not keep PostgreSQL from writing down that something failed.
+    """
+
+    impl = Text
+    cache_ok = True
+
+    def process_bind_param(self, value: str | None, dialect: Dialect) -> str | None:
+        return None if value is None else one_line(value)
 
 
 class DatabaseNow(FunctionElement[datetime]):
@@ -99,7 +115,7 @@ service = Table(
     "barrier_service",
     metadata,
     Column("service_id", Integer, primary_key=True, autoincrement=False),
-    Column("incarnation", Text, nullable=False),
+    Column("incarnation", Line, nullable=False),
     _time("created_at", nullable=False),
 )
 
@@ -107,7 +123,7 @@ service = Table(
 topology = Table(
     "barrier_topology",
     metadata,
-    Column("name", Text, primary_key=True),
+    Column("name", Line, primary_key=True),
     Column("version", Integer, nullable=False),
     _time("created_at", nullable=False),
 )
@@ -115,10 +131,10 @@ topology = Table(
 topology_version = Table(
     "barrier_topology_version",
     metadata,
-    Column("topology", Text, ForeignKey("barrier_topology.name"), primary_key=True),
+    Column("topology", Line, ForeignKey("barrier_topology.name"), primary_key=True),
     Column("version", Integer, primary_key=True, autoincrement=False),
     _json("definition"),
-    Column("digest", Text, nullable=False),
+    Column("digest", Line, nullable=False),
     _time("created_at", nullable=False),
 )
 
@@ -126,8 +142,8 @@ topology_version = Table(
 fragment = Table(
     "barrier_fragment",
     metadata,
-    Column("topology", Text, ForeignKey("barrier_topology.name"), primary_key=True),
-    Column("owner", Text, primary_key=True),
+    Column("topology", Line, ForeignKey("barrier_topology.name"), primary_key=True),
+    Column("owner", Line, primary_key=True),
     _json("jobs"),
     _time("registered_at", nullable=False),
 )
@@ -135,28 +151,28 @@ fragment = Table(
 table_claim = Table(
     "barrier_table_claim",
     metadata,
-    Column("table_name", Text, primary_key=True),
-    Column("topology", Text, ForeignKey("barrier_topology.name"), nullable=False),
+    Column("table_name", Line, primary_key=True),
+    Column("topology", Line, ForeignKey("barrier_topology.name"), nullable=False),
 )
 
 barrier = Table(
     "barrier_barrier",
     metadata,
-    Column("topology", Text, primary_key=True),
+    Column("topology", Line, primary_key=True),
     Column("revision", Integer, primary_key=True, autoincrement=False),
     Column("barrier_id", BigInteger, primary_key=True, autoincrement=False),
     _time("timestamp", nullable=False),
-    Column("state", Text, nullable=False),
+    Column("state", Line, nullable=False),
     Column("predecessor", BigInteger),
     Column("topology_version", Integer, nullable=False),
-    Column("run_key", Text, nullable=False),
-    Column("timestamp_origin", Text, nullable=False),
+    Column("run_key", Line, nullable=False),
+    Column("timestamp_origin", Line, nullable=False),
     _time("opened_at", nullable=False),
     _time("precommit_at"),
     _time("committing_at"),
     _time("commit_at"),
     _time("aborted_at"),
-    Column("reason", Text),
+    Column("reason", Line),
     ForeignKeyConstraint(
         ["topology", "topology_version"], ["barrier_topology_version.topology", "barrier_topology_version.version"]
     ),
@@ -192,10 +208,10 @@ barrier = Table(
 cut = Table(
     "barrier_cut",
     metadata,
-    Column("topology", Text, primary_key=True),
+    Column("topology", Line, primary_key=True),
     Column("revision", Integer, primary_key=True, autoincrement=False),
     Column("barrier_id", BigInteger, primary_key=True, autoincrement=False),
-    Column("source", Text, primary_key=True),
+    Column("source", Line, primary_key=True),
     _json("start_position", nullable=True),
     _json("end_position"),
     _of_barrier(),
@@ -206,9 +222,9 @@ cut = Table(
 cut_item = Table(
     "barrier_cut_item",
     metadata,
-    Column("topology", Text, primary_key=True),
+    Column("topology", Line, primary_key=True),
     Column("revision", Integer, primary_key=True, autoincrement=False),
-    Column("source", Text, primary_key=True),
+    Column("source", Line, primary_key=True),
     Column("item", Text, primary_key=True),
     Column("barrier_id", BigInteger, nullable=False),
     _of_barrier(),
@@ -219,19 +235,19 @@ cut_item = Table(
 table_progress = Table(
     "barrier_table_progress",
     metadata,
-    Column("topology", Text, primary_key=True),
+    Column("topology", Line, primary_key=True),
     Column("revision", Integer, primary_key=True, autoincrement=False),
     Column("barrier_id", BigInteger, primary_key=True, autoincrement=False),
-    Column("table_name", Text, primary_key=True),
-    Column("job", Text),
-    Column("state", Text, nullable=False),
+    Column("table_name", Line, primary_key=True),
+    Column("job", Line),
+    Column("state", Line, nullable=False),
     Column("snapshot_id", BigInteger),
     Column("attempt_id", BigInteger),
     Column("carried_from", BigInteger),
     Column("expected_snapshot", BigInteger),
     # What a person decided about a table that moved after the decision to commit: whose snapshot stands, which one is
     # set aside for it, and the id that ours is published anew under where `main` has been at it already.
-    Column("decision", Text),
+    Column("decision", Line),
     Column("set_aside", BigInteger),
     Column("republish_as", BigInteger),
     _time("processed_at"),
@@ -243,14 +259,14 @@ attempt = Table(
     "barrier_attempt",
     metadata,
     Column("attempt_id", _Id, primary_key=True),
-    Column("topology", Text, nullable=False),
+    Column("topology", Line, nullable=False),
     Column("revision", Integer, nullable=False),
     Column("barrier_id", BigInteger, nullable=False),
-    Column("job", Text, nullable=False),
-    Column("state", Text, nullable=False),
-    Column("request_key", Text, nullable=False),
-    Column("generation", Text, nullable=False),
-    Column("incarnation", Text, nullable=False),
+    Column("job", Line, nullable=False),
+    Column("state", Line, nullable=False),
+    Column("request_key", Line, nullable=False),
+    Column("generation", Line, nullable=False),
+    Column("incarnation", Line, nullable=False),
     _time("requested_at", nullable=False),
     _time("started_at"),
     _time("closed_at"),
@@ -261,7 +277,7 @@ attempt = Table(
     _json("previous"),
     _json("bases"),
     _json("staged"),
-    Column("reason", Text),
+    Column("reason", Line),
     _of_barrier(),
     Index("barrier_attempt_by_job", "topology", "revision", "barrier_id", "job", "attempt_id"),
     Index(
@@ -283,15 +299,15 @@ audit = Table(
     metadata,
     Column("audit_id", _Id, primary_key=True),
     _time("at", nullable=False),
-    Column("topology", Text, nullable=False),
+    Column("topology", Line, nullable=False),
     Column("revision", Integer, nullable=False),
     Column("barrier_id", BigInteger),
-    Column("kind", Text, nullable=False),
-    Column("subject", Text, nullable=False),
-    Column("event", Text, nullable=False),
-    Column("state_before", Text),
-    Column("state_after", Text),
-    Column("actor", Text, nullable=False),
+    Column("kind", Line, nullable=False),
+    Column("subject", Line, nullable=False),
+    Column("event", Line, nullable=False),
+    Column("state_before", Line),
+    Column("state_after", Line),
+    Column("actor", Line, nullable=False),
     _json("detail"),
     Index("barrier_audit_by_barrier", "topology", "barrier_id", "audit_id"),
     Index("barrier_audit_by_topology", "topology", "audit_id"),
@@ -303,10 +319,10 @@ lease = Table(
     "barrier_lease",
     metadata,
     Column("lease_id", _Id, primary_key=True),
-    Column("topology", Text, nullable=False),
+    Column("topology", Line, nullable=False),
     Column("revision", Integer, nullable=False),
     Column("barrier_id", BigInteger, nullable=False),
-    Column("holder", Text, nullable=False),
+    Column("holder", Line, nullable=False),
     _time("granted_at", nullable=False),
     _time("expires_at", nullable=False),
     _of_barrier(),
@@ -318,7 +334,7 @@ lease = Table(
 revision = Table(
     "barrier_revision",
     metadata,
-    Column("topology", Text, ForeignKey("barrier_topology.name"), primary_key=True),
+    Column("topology", Line, ForeignKey("barrier_topology.name"), primary_key=True),
     Column("revision", Integer, primary_key=True, autoincrement=False),
     Column("published", Boolean, nullable=False),
     _time("created_at", nullable=False),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
+from urllib.parse import quote
 
 from airflow.sdk import Asset, BaseOperator
 
@@ -39,7 +40,7 @@ def table_asset(topology: str, table: str) -> Asset:
     >>> table_asset("shopping", "shop.user_item_price").uri
     'barrier://shopping/shop.user_item_price'
     """
-    uri = f"barrier://{topology}/{table}"
+    uri = f"barrier://{topology}/{quote(table, safe='')}"
     return Asset(name=uri, uri=uri, group="barrier")
 
 

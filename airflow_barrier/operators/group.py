@@ -14,7 +14,7 @@ from airflow_barrier.operators.commit import AbortBarrierOperator, CommitBarrier
 from airflow_barrier.operators.job import as_job, bind
 from airflow_barrier.operators.start import StartBarrierOperator
 from airflow_barrier.protocol.errors import ConfigurationError
-from airflow_barrier.protocol.topology import Job, Topology
+from airflow_barrier.protocol.topology import Job, Topology, check_names
 from airflow_barrier.sources.port import Source
 
 if TYPE_CHECKING:
@@ -136,7 +136,9 @@ class BarrierGroup(TaskGroup):
         jobs = tuple(job for _, job in self._jobs)
         if not jobs:
             raise ConfigurationError(f"topology {self.topology}: expected jobs in this group, found none")
-        if not self.member:  # what a member reads, another DAG writes: the union is checked when it registers
+        if self.member:  # what a member reads, another DAG writes: the union is checked when it registers
+            check_names(self.topology, jobs)
+        else:
             Topology.of(self.topology, jobs)
         for operator, job in self._jobs:
             bind(operator, self._binding(job, jobs))

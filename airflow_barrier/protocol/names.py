@@ -3,14 +3,29 @@
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-_NAME = re.compile(r"^[A-Za-z][A-Za-z0-9_-]{0,99}$")
+# `\Z` and not `$`, which also matches before a newline at the end
+_NAME = re.compile(r"^[A-Za-z][A-Za-z0-9_-]{0,99}\Z")
 _BRANCH = re.compile(
-    r"^barrier_(?P<topology>[A-Za-z][A-Za-z0-9_-]{0,99})_b(?P<barrier>\d+)_r(?P<revision>\d+)_a(?P<attempt>\d+)$"
+    r"^barrier_(?P<topology>[A-Za-z][A-Za-z0-9_-]{0,99})_b(?P<barrier>\d+)_r(?P<revision>\d+)_a(?P<attempt>\d+)\Z"
 )
-_TAG = re.compile(r"^barrier_(?P<topology>[A-Za-z][A-Za-z0-9_-]{0,99})_b(?P<barrier>\d+)_r(?P<revision>\d+)$")
+_TAG = re.compile(r"^barrier_(?P<topology>[A-Za-z][A-Za-z0-9_-]{0,99})_b(?P<barrier>\d+)_r(?P<revision>\d+)\Z")
+
+# Control characters, halves of surrogate pairs, line and paragraph separators: what moves a cursor, ends a line, or is
+# no text at all, so that databases, logs and terminals each make something else of it.
+_UNPRINTABLE = frozenset({"Cc", "Cs", "Zl", "Zp"})
+# They turn the order of what follows around, so that a name reads as another one.
+_TURNING = frozenset("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
+_LONGEST_NAME = 250
+# What Spark, Hadoop and pyiceberg disagree about in the URIs of a table's files (tried, all of them).
+_NOT_IN_URIS = frozenset("?#\\:")
+# They end a placeholder of an SQL job.
+_BRACES = frozenset("{}")
+#: Bytes of a table's name: percent-encoded in the identifier of its Airflow asset, it has to fit into 1,500 characters.
+_LONGEST_TABLE = 450
 
 
 @dataclass(frozen=True)
@@ -97,6 +112,65 @@ def parse_tag(name: str) -> TagName | None:
 def is_topology_name(name: str) -> bool:
     """Whether ``name`` can be a topology's: it becomes part of branch and tag names."""
     return _NAME.match(name) is not None
+
+
+def name_fault(name: str) -> str | None:
+    """What keeps ``name`` from being a job's, a DAG's or a source's, or None. Any script will do, and any punctuation.
+
+    >>> name_fault("préparer l'été; 100%"), name_fault("load\\n")
+    (None, "an unprintable character, '\\\\n'")
+    """
+    if not name or len(name) > _LONGEST_NAME:
+        return f"{len(name)} characters (1 to {_LONGEST_NAME} are possible)"
+    if odd := next(filter(_is_odd, name), None):
+        return f"an unprintable character, {odd!a}"
+    if name != name.strip():
+        return "blanks around it"
+    return None
+
+
+def table_fault(table: str) -> str | None:
+    """What keeps ``table`` from being a table's name (``namespace.table``, without the catalog), or None.
+
+    >>> table_fault("shop.o'brien"), table_fault("shopping")
+    (None, 'no namespace')
+    """
+    namespace, dot, _ = table.rpartition(".")
+    if not dot:
+        return "no namespace"
+    for part in table.split("."):
+        if fault := name_fault(part):
+            return f"{fault} in the part {part!a}"
+    if size := max(0, len(table.encode()) - _LONGEST_TABLE):
+        return f"{size} bytes more than the {_LONGEST_TABLE} that are possible"
+    if odd := next((c for c in table if c in _NOT_IN_URIS), None):
+        return f"{odd!r}, which engines disagree about in the URIs of a table's files"
+    return _brace_in(table)
+
+
+def source_fault(name: str) -> str | None:
+    """What keeps ``name`` from being an external source's, or None."""
+    return name_fault(name) or _brace_in(name)
+
+
+def _brace_in(name: str) -> str | None:
+    brace = next((c for c in name if c in _BRACES), None)
+    return f"{brace!r}, which no placeholder of an SQL job can hold" if brace else None
+
+
+def one_line(text: str) -> str:
+    """Free text as it is kept and logged: what would end a line, move a cursor or fail in a database is escaped.
+
+    >>> one_line("bad\\nfile é")
+    'bad\\\\nfile é'
+    """
+    if text.isprintable():
+        return text
+    return "".join(c.encode("unicode_escape").decode() if _is_odd(c) else c for c in text)
+
+
+def _is_odd(character: str) -> bool:
+    return character in _TURNING or unicodedata.category(character) in _UNPRINTABLE
 
 
 def event_key(barrier_id: int, revision: int) -> str:

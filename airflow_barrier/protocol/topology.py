@@ -20,7 +20,7 @@ from airflow_barrier.protocol.errors import (
     TopologyError,
     UnknownTableError,
 )
-from airflow_barrier.protocol.names import is_topology_name
+from airflow_barrier.protocol.names import is_topology_name, name_fault, source_fault, table_fault
 
 
 @dataclass(frozen=True)
@@ -94,11 +94,8 @@ class Topology:
 
         Raises a :class:`TopologyError` of its own for each thing that is wrong.
         """
-        if not is_topology_name(name):
-            raise TopologyError(
-                f"topology name {name!r}: expected a letter, then at most 99 letters, digits, '_' or '-', "
-                "because it becomes part of Iceberg branch and tag names"
-            )
+        jobs = tuple(jobs)
+        check_names(name, jobs)
         topology = cls(name, tuple(sorted(jobs, key=lambda job: job.name)))
         topology._check_jobs()
         topology._check_tables()
@@ -221,6 +218,28 @@ class Topology:
                 f"topology {self.name}: jobs feed each other in a circle: {' -> '.join(circle)} "
                 f"(through tables {', '.join(tables)}); break it at one of these tables"
             ) from None
+
+
+def check_names(topology: str, jobs: Iterable[Job]) -> None:
+    """See that every name can go wherever it will have to: branches, files, databases, SQL, logs.
+
+    Raises :class:`TopologyError` that shows the name escaped.
+    """
+    if not is_topology_name(topology):
+        raise TopologyError(
+            f"topology name {topology!a}: expected a letter, then at most 99 letters, digits, '_' or '-', "
+            "because it becomes part of Iceberg branch and tag names"
+        )
+    for job in jobs:
+        names = [("job", job.name, name_fault(job.name)), ("DAG", job.owner, name_fault(job.owner))]
+        names += [("table", table, table_fault(table)) for table in (*job.sources, *job.sinks)]
+        names += [("external source", source.name, source_fault(source.name)) for source in job.externals]
+        for kind, name, fault in names:
+            if fault is not None:
+                raise TopologyError(
+                    f"topology {topology}: expected a name for {kind} {name!a} that every engine, database and log can "
+                    f"hold, found {fault}; rename it"
+                )
 
 
 def downstream_jobs(topology: Topology, job: str) -> tuple[str, ...]:
