@@ -163,7 +163,6 @@ def to_progress(row: Row[Any]) -> TableProgress:
         expected_snapshot=row.expected_snapshot,
         decision=None if row.decision is None else Decision(row.decision),
         set_aside=row.set_aside,
-        republish_as=row.republish_as,
         processed_at=row.processed_at,
         written_at=row.written_at,
     )

@@ -245,11 +245,10 @@ table_progress = Table(
     Column("attempt_id", BigInteger),
     Column("carried_from", BigInteger),
     Column("expected_snapshot", BigInteger),
-    # What a person decided about a table that moved after the decision to commit: whose snapshot stands, which one is
-    # set aside for it, and the id that ours is published anew under where `main` has been at it already.
+    # What a person decided about a table that moved after the decision to commit: whose snapshot stands, and which
+    # one is set aside for it.
     Column("decision", Line),
     Column("set_aside", BigInteger),
-    Column("republish_as", BigInteger),
     _time("processed_at"),
     _time("written_at"),
     _of_barrier(),

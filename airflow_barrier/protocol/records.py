@@ -66,9 +66,8 @@ class StagedTable:
 class TableProgress:
     """One table at one barrier.
 
-    The three after ``expected_snapshot`` are set only where a person decided about a table that somebody else moved
-    while the barrier was COMMITTING: whose snapshot stands, the other one, and the new id that ours is published
-    under where `main` has been at it before.
+    ``decision`` and ``set_aside`` are there only if somebody else moved the table while the barrier was COMMITTING, and
+    a person decided whose snapshot stands: ``snapshot_id`` is that one, ``set_aside`` the other.
     """
 
     topology: str
@@ -83,7 +82,6 @@ class TableProgress:
     expected_snapshot: int | None = None
     decision: Decision | None = None
     set_aside: int | None = None
-    republish_as: int | None = None
     processed_at: datetime | None = None
     written_at: datetime | None = None
 

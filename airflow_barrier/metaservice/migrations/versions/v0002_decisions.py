@@ -14,4 +14,3 @@ depends_on = None
 def upgrade() -> None:
     op.add_column("barrier_table_progress", sa.Column("decision", sa.Text))
     op.add_column("barrier_table_progress", sa.Column("set_aside", sa.BigInteger))
-    op.add_column("barrier_table_progress", sa.Column("republish_as", sa.BigInteger))
