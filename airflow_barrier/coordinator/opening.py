@@ -82,6 +82,8 @@ def _open_once(
     now: datetime,
 ) -> Opened | Later:
     meta = deployment.meta
+    # Before the other looks: whoever opens a barrier from here on makes ours stale, and we look again.
+    head = meta.head(topology.name)
     there = meta.barrier_at(topology.name, timestamp)
     if there is not None:
         log.info("%s is %s already, opened by %s; observing it", there, there.state.value, there.run_key)
@@ -92,7 +94,6 @@ def _open_once(
             f"{len(open_now)} barriers of {topology.name} are open (max_open_barriers={deployment.max_open_barriers}); "
             f"the oldest is {open_now[0]}, {open_now[0].state.value}"
         )
-    head = meta.head(topology.name)
     cuts = cut_sources(deployment, topology, head, timestamp, now)
     if isinstance(cuts, NotReady):
         return Later(f"source {cuts.source}: {cuts.reason}")
