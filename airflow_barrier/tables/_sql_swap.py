@@ -136,7 +136,7 @@ class SqlPointers:
 
     @property
     def _shown(self) -> str:
-        return self._engine.url.render_as_string(hide_password=True)
+        return self.database_url
 
     @contextmanager
     def _translated(self) -> Iterator[None]:
@@ -177,14 +177,18 @@ def _engine(uri: str) -> Engine:
 
     try:
         url = make_url(uri)
+        if url.drivername in ("postgresql", "postgres"):
+            # SQLAlchemy's own choice would be a driver that is seldom there; the MetaService's is.
+            url = url.set(drivername="postgresql+psycopg")
         sqlite = url.get_backend_name() == "sqlite"
         engine = create_engine(url, connect_args={"timeout": _BUSY_SECONDS} if sqlite else {}, pool_pre_ping=not sqlite)
-    except (ArgumentError, NoSuchModuleError, ModuleNotFoundError) as error:
-        # Not the URL itself: it may carry a password, and what cannot be parsed cannot be masked.
+    except (ArgumentError, NoSuchModuleError, ModuleNotFoundError, ValueError) as error:
+        # Neither the URL nor what was said about it: both may show a password, and what cannot be parsed cannot be
+        # masked.
         raise ConfigurationError(
             f"catalog URL: expected an SQLAlchemy URL such as sqlite:////path/catalog.db, found {type(error).__name__} "
             "when using it; correct the URL or install the database's driver"
-        ) from error
+        ) from None
     if sqlite:
 
         @event.listens_for(engine, "connect")

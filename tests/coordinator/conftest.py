@@ -1,4 +1,4 @@
-"""The seeds' shopping topology, on one database and on two."""
+"""The seeds' shopping topology on each kind of deployment."""
 
 from __future__ import annotations
 
@@ -7,27 +7,24 @@ from pathlib import Path
 
 import pytest
 
-from airflow_barrier.coordinator.settings import Settings
+from tests.support.deployments import APART, SHARED, settings_on
+from tests.support.postgresql import PostgreSQL
 from tests.support.shop import Shop, make_shop
 
 
-@pytest.fixture
-def shop(tmp_path: Path) -> Iterator[Shop]:
-    """MetaService and catalog in one SQLite file."""
-    shop = make_shop(Settings.embedded(str(tmp_path)))
-    yield shop
-    shop.deployment.close()
+@pytest.fixture(params=SHARED)
+def shop(request: pytest.FixtureRequest, tmp_path: Path, postgresql: PostgreSQL) -> Iterator[Shop]:
+    """MetaService and catalog in one database."""
+    with settings_on(request.param, tmp_path, postgresql) as settings:
+        shop = make_shop(settings)
+        yield shop
+        shop.deployment.close()
 
 
-@pytest.fixture
-def shop_apart(tmp_path: Path) -> Iterator[Shop]:
+@pytest.fixture(params=APART)
+def shop_apart(request: pytest.FixtureRequest, tmp_path: Path, postgresql: PostgreSQL) -> Iterator[Shop]:
     """MetaService and catalog in two databases."""
-    shop = make_shop(
-        Settings(
-            metaservice_url=f"sqlite:///{tmp_path}/meta.db",
-            catalog_uri=f"sqlite:///{tmp_path}/catalog.db",
-            warehouse=str(tmp_path / "warehouse"),
-        )
-    )
-    yield shop
-    shop.deployment.close()
+    with settings_on(request.param, tmp_path, postgresql) as settings:
+        shop = make_shop(settings)
+        yield shop
+        shop.deployment.close()

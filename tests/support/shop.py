@@ -1,4 +1,4 @@
-"""A real deployment on SQLite, and hands that write to attempt branches like a Spark driver would.
+"""A real deployment, and hands that write to attempt branches like a Spark driver would.
 
 Real Iceberg tables through pyiceberg: what the coordinator does is the same with Spark, only slower to start.
 """
