@@ -235,6 +235,11 @@ def without_password(url: str) -> str:
     ).render_as_string()
 
 
+def with_driver(url: str) -> str:
+    """For SQLAlchemy itself, whose own choice of a driver is another."""
+    return url.replace("postgresql://", "postgresql+psycopg://")
+
+
 def _name(url: str) -> str:
     """The database of a URL; a name as it is."""
     return make_url(url).database or "" if "://" in url else url

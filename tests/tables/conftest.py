@@ -1,4 +1,4 @@
-"""Tables of both format versions in the catalog of the session's Spark server."""
+"""Tables of both format versions in the catalog of the session's Spark server; and catalogs without Spark."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from airflow_barrier.tables.iceberg import IcebergTables
+from tests.support.postgresql import PostgreSQL
 from tests.tables.lake import Lake
 
 
@@ -24,9 +25,19 @@ def lake(request: pytest.FixtureRequest, spark: Any, spark_server: Any, tables: 
     return Lake(spark, tables, request.param, spark_server.url)
 
 
+@pytest.fixture(params=["sqlite", "postgresql"])
+def local_url(request: pytest.FixtureRequest, tmp_path: Path, postgresql: PostgreSQL) -> Iterator[str]:
+    """An empty database of either kind for a catalog."""
+    if request.param == "sqlite":
+        yield f"sqlite:///{tmp_path}/catalog.db"
+        return
+    with postgresql.database(migrated=False) as url:
+        yield url
+
+
 @pytest.fixture
-def local(tmp_path: Path) -> Iterator[IcebergTables]:
+def local(local_url: str, tmp_path: Path) -> Iterator[IcebergTables]:
     """A catalog of its own, without Spark."""
-    with IcebergTables.connect(f"sqlite:///{tmp_path}/catalog.db", str(tmp_path / "warehouse")) as tables:
+    with IcebergTables.connect(local_url, str(tmp_path / "warehouse")) as tables:
         tables.catalog.create_namespace("shop")
         yield tables

@@ -20,6 +20,7 @@ from sqlalchemy import Connection, create_engine, text
 from airflow_barrier.protocol.errors import ForeignWriteError
 from airflow_barrier.tables.iceberg import IcebergTables
 from airflow_barrier.tables.port import Publication
+from tests.support.postgresql import with_driver
 from tests.tables import poll
 from tests.tables.lake import Lake, publication, stamp_of
 
@@ -44,12 +45,12 @@ def metadata_files(tmp_path: Path) -> set[Path]:
 
 
 @contextmanager
-def transaction_of(tables: IcebergTables, *, commit: bool = True) -> Iterator[Connection]:
+def transaction_of(url: str, *, commit: bool = True) -> Iterator[Connection]:
     """A transaction of the MetaService's kind: on the same database, begun as a writer's."""
-    engine = create_engine(tables.database_url, isolation_level="AUTOCOMMIT")
+    engine = create_engine(with_driver(url), isolation_level="AUTOCOMMIT")
     try:
         with engine.connect() as connection:
-            connection.exec_driver_sql("BEGIN IMMEDIATE")
+            connection.exec_driver_sql("BEGIN IMMEDIATE" if engine.dialect.name == "sqlite" else "BEGIN")
             ending = "ROLLBACK"
             try:
                 yield connection
@@ -60,12 +61,14 @@ def transaction_of(tables: IcebergTables, *, commit: bool = True) -> Iterator[Co
         engine.dispose()
 
 
-def test_a_hundred_tables_become_visible_in_one_step_or_not_at_all(local: IcebergTables, tmp_path: Path) -> None:
+def test_a_hundred_tables_become_visible_in_one_step_or_not_at_all(
+    local: IcebergTables, local_url: str, tmp_path: Path
+) -> None:
     publications = make(local, COUNT)
     names = [each.table for each in publications]
     conflicting = dataclasses.replace(publications[COUNT // 2], expected=4711)
     files = metadata_files(tmp_path)
-    command = [sys.executable, poll.__file__, local.database_url, local.location(), *names]
+    command = [sys.executable, poll.__file__, local_url, local.location(), *names]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}  # the same package as in this process
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as reader:
         assert reader.stdout is not None
@@ -79,10 +82,10 @@ def test_a_hundred_tables_become_visible_in_one_step_or_not_at_all(local: Iceber
     assert json.loads(said) == [0, COUNT]
 
 
-def test_a_joined_publish_is_committed_with_its_transaction(local: IcebergTables) -> None:
+def test_a_joined_publish_is_committed_with_its_transaction(local: IcebergTables, local_url: str) -> None:
     publications = make(local, 3)
     names = [each.table for each in publications]
-    with transaction_of(local) as connection:
+    with transaction_of(local_url) as connection:
         connection.execute(text("CREATE TABLE decided (barrier INTEGER)"))
         locations = local.publish(publications, connection)
         assert set(local.mains(names).values()) == {None}
@@ -90,30 +93,32 @@ def test_a_joined_publish_is_committed_with_its_transaction(local: IcebergTables
     assert {name: local.load(name).metadata_location for name in names} == locations
 
 
-def test_a_joined_publish_vanishes_with_its_transaction(local: IcebergTables) -> None:
+def test_a_joined_publish_vanishes_with_its_transaction(local: IcebergTables, local_url: str) -> None:
     publications = make(local, 3)
     names = [each.table for each in publications]
-    with transaction_of(local, commit=False) as connection:
+    with transaction_of(local_url, commit=False) as connection:
         local.publish(publications, connection)
     assert set(local.mains(names).values()) == {None}
     local.publish(publications)
     assert None not in local.mains(names).values()
 
 
-def test_a_joined_publish_that_is_refused_leaves_no_files(local: IcebergTables, tmp_path: Path) -> None:
+def test_a_joined_publish_that_is_refused_leaves_no_files(local: IcebergTables, local_url: str, tmp_path: Path) -> None:
     good, bad = make(local, 2)
     files = metadata_files(tmp_path)
-    with pytest.raises(ForeignWriteError), transaction_of(local) as connection:
+    with pytest.raises(ForeignWriteError), transaction_of(local_url) as connection:
         local.publish([good, dataclasses.replace(bad, expected=4711)], connection)
     assert metadata_files(tmp_path) == files
 
 
-def test_what_was_staged_ahead_is_used_or_made_anew_if_overtaken(local: IcebergTables, tmp_path: Path) -> None:
+def test_what_was_staged_ahead_is_used_or_made_anew_if_overtaken(
+    local: IcebergTables, local_url: str, tmp_path: Path
+) -> None:
     overtaken, untouched = publications = make(local, 2)
     with local.staging(publications) as staging:
         ahead = {table: draft.location for table, draft in staging.drafts.items()}
         local.pin(overtaken.table, "held", overtaken.new)
-        with transaction_of(local) as connection:
+        with transaction_of(local_url) as connection:
             locations = local.publish(publications, connection, staging)
     assert locations[untouched.table] == ahead[untouched.table]
     assert locations[overtaken.table] != ahead[overtaken.table]
@@ -130,13 +135,13 @@ def test_what_was_staged_ahead_and_not_used_is_cleaned_up(local: IcebergTables, 
     assert metadata_files(tmp_path) == files
 
 
-def test_publishers_and_pinners_in_many_threads_lose_nothing(local: IcebergTables) -> None:
+def test_publishers_and_pinners_in_many_threads_lose_nothing(local: IcebergTables, local_url: str) -> None:
     """They all race for the same pointers; losers go on from what the winner left."""
     publications = make(local, 10)
     names = [each.table for each in publications]
 
     def pin(worker: int) -> None:
-        with IcebergTables.connect(local.database_url, local.location()) as other:
+        with IcebergTables.connect(local_url, local.location()) as other:
             for each in publications:
                 other.pin(each.table, f"pin_{worker}", each.new)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import pickle
-import sqlite3
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +11,7 @@ from pathlib import Path
 import pytest
 from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField
+from sqlalchemy import create_engine, inspect
 
 from airflow_barrier.protocol.errors import (
     CatalogUnavailableError,
@@ -21,6 +21,7 @@ from airflow_barrier.protocol.errors import (
     SnapshotMissingError,
 )
 from airflow_barrier.tables.iceberg import IcebergTables
+from tests.support.postgresql import with_driver
 from tests.tables.lake import Lake, path_of, publication, stamp_of
 
 TABLE = "shop.shopping"
@@ -57,7 +58,8 @@ def test_every_call_names_a_table_that_is_missing(local: IcebergTables, table: s
     ]
     for call in calls:
         with pytest.raises(
-            MissingTableError, match=r"expected table shop\.gone in catalog 'lake' \(sqlite:///.*create the"
+            MissingTableError,
+            match=r"expected table shop\.gone in catalog 'lake' \(\w+.*://.*create the",
         ):
             call()
     with pytest.raises(ConfigurationError, match=r"table 'shopping': expected namespace\.table"):
@@ -66,9 +68,9 @@ def test_every_call_names_a_table_that_is_missing(local: IcebergTables, table: s
     assert local.publish([]) == {}
 
 
-def test_another_name_of_the_catalog_finds_no_tables(local: IcebergTables, table: str) -> None:
+def test_another_name_of_the_catalog_finds_no_tables(local: IcebergTables, local_url: str, table: str) -> None:
     with (
-        IcebergTables.connect(local.database_url, local.location(), catalog_name="other") as other,
+        IcebergTables.connect(local_url, local.location(), catalog_name="other") as other,
         pytest.raises(MissingTableError, match="in catalog 'other'"),
     ):
         other.mains([table])
@@ -127,19 +129,18 @@ def test_views_are_refused(lake: Lake) -> None:
         lake.tables.mains([f"{table}_view"])
 
 
-def test_a_catalog_of_schema_v0_is_served_and_not_migrated(local: IcebergTables, table: str, tmp_path: Path) -> None:
+def test_a_catalog_of_schema_v0_is_served_and_not_migrated(local: IcebergTables, local_url: str, table: str) -> None:
     """Iceberg's JDBC catalog makes it unless `jdbc.schema-version` is V1: without the column that marks views."""
-    with sqlite3.connect(tmp_path / "catalog.db") as database:
-        database.execute("ALTER TABLE iceberg_tables DROP COLUMN iceberg_type")
-    database.close()
-    with IcebergTables.connect(local.database_url, local.location()) as tables:
+    engine = create_engine(with_driver(local_url))
+    with engine.begin() as database:
+        database.exec_driver_sql("ALTER TABLE iceberg_tables DROP COLUMN iceberg_type")
+    with IcebergTables.connect(local_url, local.location()) as tables:
         tables.prepare(table, STAMP, None)
         root = tables.load(table).metadata.refs[STAMP.branch].snapshot_id
         tables.publish([publication(table, None, root)])
         assert tables.mains([table]) == {table: root}
-    with sqlite3.connect(tmp_path / "catalog.db") as database:
-        columns = [row[1] for row in database.execute("PRAGMA table_info(iceberg_tables)")]
-    database.close()
+    columns = [column["name"] for column in inspect(engine).get_columns("iceberg_tables")]
+    engine.dispose()
     assert "iceberg_type" not in columns
 
 
