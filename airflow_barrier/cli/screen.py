@@ -7,6 +7,7 @@ from datetime import datetime
 
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from airflow_barrier.coordinator.status import BarrierStatus, TopologyStatus
 
@@ -36,11 +37,15 @@ def _barriers(barriers: Sequence[BarrierStatus]) -> Table:
     for one in barriers:
         state = one.barrier.state.value
         done = [progress for progress in one.tables if progress.state.value != "PENDING"]
+        # reasons and names come from outside: as plain strings they would be read as rich's own markup
+        said = Text(state, _COLOURS.get(state, "white"))
+        if one.barrier.reason:
+            said.append(Text(f"\n{one.barrier.reason}"))
         table.add_row(
             str(one.barrier.barrier_id),
             f"{one.barrier.timestamp:%Y-%m-%d %H:%M:%S}",
-            f"[{_COLOURS.get(state, 'white')}]{state}[/]" + (f"\n{one.barrier.reason}" if one.barrier.reason else ""),
+            said,
             f"{len(done)} of {len(one.tables)} tables",
-            "\n".join(f"{job.job}: {job.summary}" for job in one.jobs),
+            Text("\n".join(f"{job.job}: {job.summary}" for job in one.jobs)),
         )
     return table

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from airflow_barrier.coordinator.settings import Settings
+from airflow_barrier.coordinator.settings import Settings, parsed_url
 from airflow_barrier.protocol.tags import TagPolicy
 
 if TYPE_CHECKING:
@@ -55,17 +55,13 @@ class Deployment:
 
 
 def with_password(url: str, password: str | None) -> str:
-    """``url`` with the password put in, for an engine; never logged."""
-    from sqlalchemy import make_url
-
+    """``url`` with the password put in, for an engine; never logged. Raises ConfigurationError if it is no URL."""
     if password is None:
         return url
-    return make_url(url).set(password=password).render_as_string(hide_password=False)
+    return parsed_url(url).set(password=password).render_as_string(hide_password=False)
 
 
 def _same_place(url: str) -> tuple[str | None, ...]:
     """What tells databases apart: not the driver, the user or the options that somebody connects with."""
-    from sqlalchemy import make_url
-
-    parts = make_url(url)
+    parts = parsed_url(url)
     return parts.get_backend_name(), parts.host, str(parts.port), parts.database

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from airflow_barrier.protocol.errors import ConfigurationError
 from airflow_barrier.protocol.tags import TagPolicy
+
+if TYPE_CHECKING:
+    from sqlalchemy import URL
 
 
 @dataclass(frozen=True)
@@ -20,8 +24,9 @@ class Settings:
     'sqlite:////data/warehouse/barrier.db'
     """
 
-    metaservice_url: str
-    catalog_uri: str
+    # Not shown either: nothing keeps a caller from writing a password into a URL.
+    metaservice_url: str = field(repr=False)
+    catalog_uri: str = field(repr=False)
     warehouse: str
     metaservice_password: str | None = field(default=None, repr=False)
     catalog_password: str | None = field(default=None, repr=False)
@@ -40,3 +45,24 @@ class Settings:
         """The default without servers: one SQLite file in the local folder ``warehouse`` holds it all."""
         url = f"sqlite:///{warehouse.rstrip('/')}/barrier.db"
         return cls(metaservice_url=url, catalog_uri=url, warehouse=warehouse, **others)  # type: ignore[arg-type]
+
+
+def parsed_url(url: str) -> URL:
+    """Raises :class:`ConfigurationError`, which does not show the text: it may hold a password."""
+    from sqlalchemy import make_url
+    from sqlalchemy.exc import ArgumentError
+
+    try:
+        return make_url(url)
+    except (ArgumentError, ValueError):
+        raise ConfigurationError(
+            "expected an SQLAlchemy URL such as sqlite:////folder/barrier.db or postgresql://user@host/database, found "
+            "text that is none (it is not shown, since it may hold a password)"
+        ) from None
+
+
+def require_no_password(what: str, url: str, remedy: str) -> None:
+    """URLs are shown, and stand where passwords are not masked. Raises :class:`ConfigurationError`."""
+    parsed = parsed_url(url)
+    if parsed.password is not None or any("password" in option.lower() for option in parsed.query):
+        raise ConfigurationError(f"{what}: expected a URL without password, found one with it; {remedy}")

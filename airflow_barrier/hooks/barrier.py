@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk import BaseHook
 
 from airflow_barrier.coordinator.deployment import Deployment, with_password
-from airflow_barrier.coordinator.settings import Settings
+from airflow_barrier.coordinator.settings import Settings, require_no_password
 from airflow_barrier.protocol.errors import BarrierError, ConfigurationError
 
 if TYPE_CHECKING:
@@ -110,6 +110,10 @@ def settings_of(connection: Connection) -> Settings:
         )
     url = extras.pop("metaservice_url", None) or _embedded_url(where, extras["warehouse"])
     try:
+        require_no_password("metaservice_url", url, "put it into the connection's field for it, which Airflow masks")
+        require_no_password(
+            "catalog_uri", extras.get("catalog_uri", url), "put it into the extra catalog_password, which Airflow masks"
+        )
         if "max_open_barriers" in extras:
             extras["max_open_barriers"] = _whole_number(extras["max_open_barriers"])
         return Settings(

@@ -148,7 +148,7 @@ def _is_outage(error: DBAPIError) -> bool:
 def _parse(url: str) -> URL:
     try:
         parsed = make_url(url)
-    except ArgumentError:
+    except (ArgumentError, ValueError):
         # The text itself stays out of the message: it may hold a password.
         raise ConfigurationError(
             "MetaService database: expected an SQLAlchemy URL such as sqlite:////folder/barrier.db or "

@@ -109,6 +109,11 @@ def parse_tag(name: str) -> TagName | None:
     return None if match is None else TagName(match["topology"], int(match["barrier"]), int(match["revision"]))
 
 
+def set_aside_tag(topology: str, barrier_id: int, revision: int) -> str:
+    """The tag that keeps the snapshot of a table against which a person decided at that barrier."""
+    return f"{tag_name(topology, barrier_id, revision)}_set_aside"
+
+
 def is_topology_name(name: str) -> bool:
     """Whether ``name`` can be a topology's: it becomes part of branch and tag names."""
     return _NAME.match(name) is not None
@@ -135,8 +140,7 @@ def table_fault(table: str) -> str | None:
     >>> table_fault("shop.o'brien"), table_fault("shopping")
     (None, 'no namespace')
     """
-    namespace, dot, _ = table.rpartition(".")
-    if not dot:
+    if "." not in table:
         return "no namespace"
     for part in table.split("."):
         if fault := name_fault(part):

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from urllib.parse import urlsplit
 
 from airflow_barrier.protocol.errors import ConfigurationError, SourceDataError
+from airflow_barrier.protocol.names import one_line
 from airflow_barrier.protocol.records import Cut
 from airflow_barrier.protocol.topology import ExternalSource
 from airflow_barrier.sources import file_cuts
@@ -252,7 +253,7 @@ class Files:
         return self._path_date.end_of(file.path) if self._path_date is not None else file.modified
 
     def _refusal(self, wrong: Mapping[str, str]) -> str:
-        named = [f"{url_of(self.path, path)}: {what}" for path, what in sorted(wrong.items())]
+        named = [one_line(f"{url_of(self.path, path)}: {what}") for path, what in sorted(wrong.items())]
         more = f"; and {len(named) - 5} more" if len(named) > 5 else ""
         return (
             f"source {self.name}: {'; '.join(named[:5])}{more}. Mend or move away what is wrong and clear the "

@@ -9,6 +9,7 @@ from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from airflow_barrier.protocol.errors import ConfigurationError
+from airflow_barrier.protocol.names import table_fault
 from airflow_barrier.protocol.records import Cut
 from airflow_barrier.protocol.topology import ExternalSource
 from airflow_barrier.sources.ddl import quoted, timestamp_literal
@@ -59,8 +60,8 @@ class IcebergTable:
         if not self.name:
             object.__setattr__(self, "name", self.table)
         where = f"IcebergTable({self.table!r})"
-        if "." not in self.table or not all(self.table.split(".")):
-            raise ConfigurationError(f"{where}: expected namespace.table, without the catalog")
+        if fault := table_fault(self.table):
+            raise ConfigurationError(f"{where}: expected namespace.table, without the catalog, found {fault}")
         if self.read not in ("appends", "changes"):
             raise ConfigurationError(f"{where}: expected read 'appends' or 'changes', found {self.read!r}")
         if self.event_time is not None and self.read != "appends":

@@ -13,6 +13,8 @@ from airflow_barrier.protocol.errors import SourceDataError, SourceUnavailableEr
 # Stores without folders of their own: there an empty one cannot be told from one that is not there.
 _OBJECT_STORES = frozenset({"s3", "s3a", "gs", "gcs", "abfs", "abfss", "az", "adl", "memory"})
 _MODIFIED_KEYS = ("mtime", "LastModified", "last_modified", "updated", "modified", "created")
+# As object stores have it; a database's index of long texts ends at 2,700.
+_LONGEST_PATH = 1024
 _ETAG_KEYS = ("ETag", "etag", "md5Hash")
 
 
@@ -77,7 +79,14 @@ class Folder:
             files = [self._landed(self._relative(path), info) for path, info in found.items() if info["type"] == "file"]
         except OSError as error:
             raise self._unavailable(error) from error
-        return sorted((file for file in files if not _hidden(file.path)), key=lambda file: file.path)
+        visible = sorted((file for file in files if not _hidden(file.path)), key=lambda file: file.path)
+        for file in visible:
+            if fault := _path_fault(file.path):
+                raise SourceDataError(
+                    f"landing folder {self.url}: expected paths that a database can keep, found {file.path!a}, which "
+                    f"{fault}; rename the file"
+                )
+        return visible
 
     def stat(self, path: str) -> LandedFile | None:
         """The file as it is now, None if it is gone. Raises :class:`SourceUnavailableError`."""
@@ -119,6 +128,14 @@ class Folder:
 
 def _hidden(path: str) -> bool:
     return any(part.startswith(("_", ".")) for part in path.split("/")) or posixpath.splitext(path)[1] == ".crc"
+
+
+def _path_fault(path: str) -> str | None:
+    try:
+        size = len(path.encode())
+    except UnicodeEncodeError:
+        return "is not UTF-8"
+    return f"is {size} bytes long (up to {_LONGEST_PATH} are possible)" if size > _LONGEST_PATH else None
 
 
 def _utc(moment: Any) -> datetime:
