@@ -147,8 +147,14 @@ def _meta_service(options: argparse.Namespace) -> MetaService:
 def _url(options: argparse.Namespace) -> str:
     """The database's URL with its password; never printed."""
     from airflow_barrier.coordinator.deployment import with_password
+    from airflow_barrier.coordinator.settings import require_no_password
 
     if options.metaservice_url:
+        require_no_password(
+            "--metaservice-url",
+            options.metaservice_url,
+            "everybody on a machine can read its command lines: use the environment variable AIRFLOW_BARRIER_PASSWORD",
+        )
         return with_password(options.metaservice_url, os.environ.get("AIRFLOW_BARRIER_PASSWORD"))
     settings = _settings(options.conn_id)
     return with_password(settings.metaservice_url, settings.metaservice_password)

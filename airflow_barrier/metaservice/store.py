@@ -26,7 +26,7 @@ from airflow_barrier.protocol.records import (
     TableProgress,
 )
 from airflow_barrier.protocol.states import DECIDED_BARRIERS, BarrierState, TableState
-from airflow_barrier.protocol.topology import Job, Topology
+from airflow_barrier.protocol.topology import Job, Topology, check_names
 
 
 class MetaService:
@@ -78,6 +78,7 @@ class MetaService:
         :class:`~airflow_barrier.protocol.errors.TopologyError` of its own for each thing that is wrong with the
         union of all DAGs' jobs, TableClaimedError for a table of another topology.
         """
+        check_names(topology, jobs)
         version = self._db.read(lambda c: topologies.registered_version(c, topology, owner_dag, jobs))
         if version is not None:
             return version
