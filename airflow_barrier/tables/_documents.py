@@ -8,6 +8,7 @@ import re
 import uuid
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlparse
 
@@ -90,8 +91,14 @@ class Documents:
             return stream.read()
 
     def write_bytes(self, uri: str, data: bytes) -> None:
-        with _storage(uri), self.io(uri).new_output(uri).create(overwrite=True) as stream:
-            stream.write(data)
+        """Write or replace the file: who reads it meanwhile gets all of the old content or all of the new."""
+        with _storage(uri):
+            if urlparse(uri).scheme in ("", "file"):
+                _replace_local(uri, data)
+                return
+            # An object store shows a new object when it is complete.
+            with self.io(uri).new_output(uri).create(overwrite=True) as stream:
+                stream.write(data)
 
     def names(self, folder: str) -> list[str]:
         """The names of the files in a folder; none if it is not there. Raises ConfigurationError."""
@@ -112,6 +119,20 @@ class Documents:
     def exists(self, uri: str) -> bool:
         with _storage(uri):
             return self.io(uri).new_input(uri).exists()
+
+
+def _replace_local(uri: str, data: bytes) -> None:
+    from pyiceberg.io.pyarrow import PyArrowFileIO
+
+    path = Path(PyArrowFileIO.parse_location(uri)[2])
+    path.parent.mkdir(parents=True, exist_ok=True)
+    # Not named after the file, whose name may have the longest length that there is.
+    part = path.with_name(f".{uuid.uuid4()}.part")
+    try:
+        part.write_bytes(data)
+        part.replace(path)
+    finally:
+        part.unlink(missing_ok=True)
 
 
 @contextmanager
