@@ -6,17 +6,27 @@ import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from airflow_barrier.coordinator.blocking import IN_THE_WAY, block
 from airflow_barrier.coordinator.cuts import release_sources
 from airflow_barrier.coordinator.deployment import Deployment
-from airflow_barrier.coordinator.journal import check_lead, check_origin, write_entry
-from airflow_barrier.coordinator.staging import closing_uri, spec_uri
-from airflow_barrier.protocol.errors import BarrierAbortedError, ForeignWriteError, NotPrecommitError
-from airflow_barrier.protocol.names import tag_name
+from airflow_barrier.coordinator.journal import check_lead, current_main, write_entry
+from airflow_barrier.coordinator.staging import attempt_files
+from airflow_barrier.protocol.errors import (
+    BarrierAbortedError,
+    BarrierBlockedError,
+    ForeignWriteError,
+    HeadMovedError,
+    NotPrecommitError,
+)
+from airflow_barrier.protocol.names import set_aside_tag, tag_name
 from airflow_barrier.protocol.records import Barrier, TableProgress
 from airflow_barrier.protocol.states import DECIDED_BARRIERS, BarrierState, TableState
 from airflow_barrier.tables.port import Publication
 
 log = logging.getLogger(__name__)
+
+#: How often a commit looks again because a person decided, or a table moved back, under its hands.
+_LOOKS = 3
 
 
 @dataclass(frozen=True)
@@ -44,12 +54,16 @@ def commit_barrier(deployment: Deployment, topology: str, barrier_id: int, *, ac
     """Commit ``barrier_id`` and, before it and in order, every earlier barrier that is PRECOMMIT.
 
     Calling it again after a crash rolls forward; calling it for a barrier that is COMMIT changes nothing. Raises
-    BarrierAbortedError; ForeignWriteError when somebody else moved a table (before the decision: nothing has
-    happened; after it: the barrier is BLOCKED and readers stay at the one before).
+    BarrierAbortedError; ForeignWriteError, SnapshotMissingError or MissingTableError when somebody else changed a table
+    before the decision: then nothing has happened; BarrierBlockedError (a ForeignWriteError too) when that was after
+    it: then the barrier is BLOCKED, readers stay at the one before, and the error says how a person leads it out.
     """
     barrier = deployment.meta.barrier(topology, barrier_id)
     if barrier.state is BarrierState.ABORTED:
         raise BarrierAbortedError(f"{barrier} was aborted ({barrier.reason}); its epoch is part of the next barrier")
+    if barrier.state is BarrierState.COMMIT:
+        _tidy(deployment, barrier)  # whoever committed it may have died before that
+        return Committed(barrier, ())
     published: list[Barrier] = []
     for candidate in deployment.meta.open_barriers(topology):
         if candidate.barrier_id > barrier_id:
@@ -70,20 +84,24 @@ def commit_barrier(deployment: Deployment, topology: str, barrier_id: int, *, ac
 def _commit_one(deployment: Deployment, barrier: Barrier, actor: str) -> Barrier:
     meta = deployment.meta
     if barrier.state is BarrierState.BLOCKED:
-        raise ForeignWriteError(f"{barrier} is BLOCKED: {barrier.reason}; a person has to decide")
+        raise BarrierBlockedError(f"{barrier} is BLOCKED: {barrier.reason}")
     if barrier.state is BarrierState.OPEN:
         raise NotPrecommitError(f"{barrier} is OPEN")
     if barrier.state is BarrierState.PRECOMMIT:
         check_lead(deployment, barrier.topology)
         _decide(deployment, barrier, actor)
-    write_entry(deployment, barrier)
-    _publish(deployment, barrier, actor)
+    _roll_forward(deployment, barrier, actor)
+    _tidy(deployment, barrier)
+    return meta.barrier(barrier.topology, barrier.barrier_id)
+
+
+def _tidy(deployment: Deployment, barrier: Barrier) -> None:
+    """Let go of what nobody needs once ``barrier`` is COMMIT. Again is fine: a commit may die before it gets here."""
     # what the predecessor's cut holds was the start of this epoch, which is published now
     release_sources(deployment, barrier, barrier.predecessor or 0)
     # nor does anybody read the epoch specs of a committed barrier any more, and they would pile up
-    attempts = meta.attempts(barrier.topology, barrier.barrier_id)
-    deployment.tables.delete(uri(deployment, attempt) for attempt in attempts for uri in (spec_uri, closing_uri))
-    return meta.barrier(barrier.topology, barrier.barrier_id)
+    attempts = deployment.meta.attempts(barrier.topology, barrier.barrier_id)
+    deployment.tables.delete(uri for attempt in attempts for uri in attempt_files(deployment, attempt))
 
 
 def _decide(deployment: Deployment, barrier: Barrier, actor: str) -> None:
@@ -92,9 +110,10 @@ def _decide(deployment: Deployment, barrier: Barrier, actor: str) -> None:
     try:
         # the last look before the decision: from here on a foreign write can only block, not refuse
         expected = {
-            table: _current(deployment, barrier, table, snapshot_id)
+            table: current_main(deployment, barrier.topology, table, snapshot_id)
             for table, snapshot_id in _published_before(deployment, barrier).items()
         }
+        deployment.tables.look(publications_of(deployment, barrier, expected))
     except ForeignWriteError:
         # while nobody has decided, no committer moves a table; afterwards it was one of us who did
         if meta.barrier(barrier.topology, barrier.barrier_id).state not in DECIDED_BARRIERS:
@@ -104,45 +123,45 @@ def _decide(deployment: Deployment, barrier: Barrier, actor: str) -> None:
     log.info("%s is COMMITTING", barrier)
 
 
-def _current(deployment: Deployment, barrier: Barrier, table: str, expected: int | None) -> int | None:
-    try:
-        return deployment.tables.current(table, expected)
-    except ForeignWriteError:
-        check_origin(deployment, barrier.topology, table)
-        raise
+def _roll_forward(deployment: Deployment, barrier: Barrier, actor: str) -> None:
+    """Publish a decided barrier, or let it be BLOCKED where somebody else changed a table."""
+    for _ in range(_LOOKS):
+        publications = publications_of(deployment, barrier)
+        try:
+            write_entry(deployment, barrier)
+            _publish(deployment, barrier, publications, actor)
+            return
+        except HeadMovedError as error:
+            log.info("%s", error)
+        except IN_THE_WAY as error:
+            if block(deployment, barrier, publications_of(deployment, barrier), error, actor):
+                return  # another committer has published it, and main may have gone on to a later barrier meanwhile
+    raise HeadMovedError(
+        f"{barrier}: expected its tables to stay as they are for a moment, found they do not; try again"
+    )
 
 
-def _publish(deployment: Deployment, barrier: Barrier, actor: str) -> None:
-    meta = deployment.meta
-    publications = _publications(deployment, barrier)
-    try:
-        if deployment.shares_database:
-            _publish_with_commit(deployment, barrier, publications, actor)
-        else:
-            deployment.tables.publish(publications)
-            with meta.publishing(barrier.topology, barrier.barrier_id, actor):
-                pass  # published already: only COMMIT is left to write down
-    except ForeignWriteError as error:
-        after = meta.block(barrier.topology, barrier.barrier_id, str(error), actor)
-        if after.state is BarrierState.COMMIT:
-            return  # another committer has published it, and main went on to a later barrier meanwhile
-        raise
+def _publish(deployment: Deployment, barrier: Barrier, publications: Sequence[Publication], actor: str) -> None:
+    expected = {publication.table: publication.expected for publication in publications}
+    if deployment.shares_database:
+        # tables and COMMIT in one transaction; what takes time is done before it begins
+        with (
+            deployment.tables.staging(publications) as staging,
+            deployment.meta.publishing(barrier.topology, barrier.barrier_id, actor, expected) as connection,
+        ):
+            if connection is not None:  # None: somebody else has committed it meanwhile
+                deployment.tables.publish(publications, connection, staging)
+    else:
+        deployment.tables.publish(publications)
+        with deployment.meta.publishing(barrier.topology, barrier.barrier_id, actor, expected):
+            pass  # published already: only COMMIT is left to write down
     log.info("%s is COMMIT: published %s", barrier, ", ".join(p.table for p in publications if p.new != p.expected))
 
 
-def _publish_with_commit(
-    deployment: Deployment, barrier: Barrier, publications: Sequence[Publication], actor: str
-) -> None:
-    """Tables and COMMIT in one transaction; what takes time is done before it begins."""
-    with (
-        deployment.tables.staging(publications) as staging,
-        deployment.meta.publishing(barrier.topology, barrier.barrier_id, actor) as connection,
-    ):
-        if connection is not None:  # None: somebody else has committed it meanwhile
-            deployment.tables.publish(publications, connection, staging)
-
-
-def _publications(deployment: Deployment, barrier: Barrier) -> list[Publication]:
+def publications_of(
+    deployment: Deployment, barrier: Barrier, expected: Mapping[str, int | None] | None = None
+) -> list[Publication]:
+    """What is to be published of each table; ``expected``: what `main` was found at, before that is decided."""
     drop_tags = tuple(
         tag_name(barrier.topology, dropped, barrier.revision)
         for dropped in deployment.tag_policy.dropped(barrier.predecessor or 0, barrier.barrier_id)
@@ -152,14 +171,22 @@ def _publications(deployment: Deployment, barrier: Barrier) -> list[Publication]
             table=progress.table,
             topology=barrier.topology,
             barrier_id=barrier.barrier_id,
-            expected=progress.expected_snapshot,
+            expected=main,
             # a carried table keeps what main is at, which may be a compaction of what is carried
-            new=progress.expected_snapshot if progress.carried_from is not None else progress.snapshot_id,
+            new=main if progress.carried_from is not None and progress.decision is None else progress.snapshot_id,
             tag=barrier.tag,
             drop_tags=drop_tags,
+            decision=progress.decision,
+            set_aside=set_aside(barrier, progress.set_aside),
         )
         for progress in deployment.meta.progress(barrier.topology, barrier.barrier_id)
+        for main in [progress.expected_snapshot if expected is None else expected[progress.table]]
     ]
+
+
+def set_aside(barrier: Barrier, snapshot_id: int | None) -> dict[str, int]:
+    """The tag that keeps the snapshot against which a person decided."""
+    return {set_aside_tag(barrier.topology, barrier.barrier_id, barrier.revision): snapshot_id} if snapshot_id else {}
 
 
 def _published_before(deployment: Deployment, barrier: Barrier) -> Mapping[str, int | None]:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import NoReturn
 
 from sqlalchemy import Connection, update
 
 from airflow_barrier.metaservice import schema
+from airflow_barrier.metaservice.restage import replace_table
 from airflow_barrier.metaservice.rows import (
     load_barrier,
     lock_topology,
@@ -16,10 +19,17 @@ from airflow_barrier.metaservice.rows import (
     uncommitted,
 )
 from airflow_barrier.metaservice.schema import DatabaseNow
-from airflow_barrier.metaservice.transitions import Event, move_barrier, move_tables
-from airflow_barrier.protocol.errors import ConfigurationError, IllegalTransitionError, NotPrecommitError
-from airflow_barrier.protocol.records import Barrier
-from airflow_barrier.protocol.states import BarrierState, TableState
+from airflow_barrier.metaservice.transitions import Event, move_barrier, move_tables, record
+from airflow_barrier.protocol.errors import (
+    BarrierBlockedError,
+    ConfigurationError,
+    HeadMovedError,
+    IllegalTransitionError,
+    NotPrecommitError,
+    UnknownTableError,
+)
+from airflow_barrier.protocol.records import Attempt, Barrier
+from airflow_barrier.protocol.states import BarrierState, Decision, TableState
 
 _PUBLISHING = frozenset({BarrierState.COMMITTING, BarrierState.BLOCKED})
 
@@ -35,7 +45,7 @@ def begin_commit(
     if barrier.state is BarrierState.ABORTED:
         raise_aborted(barrier)
     if barrier.state is BarrierState.BLOCKED:
-        _raise_blocked(barrier)
+        raise_blocked(barrier)
     tables = progress(connection, topology, barrier_id)
     if barrier.state is BarrierState.OPEN:
         missing = [f"{each.table} (job {each.job})" for each in tables.values() if each.state is TableState.PENDING]
@@ -86,7 +96,7 @@ def publishable(connection: Connection, topology: str, barrier_id: int) -> Barri
     if barrier.state is BarrierState.ABORTED:
         raise_aborted(barrier)
     if barrier.state is BarrierState.BLOCKED:
-        _raise_blocked(barrier)
+        raise_blocked(barrier)
     if barrier.state is not BarrierState.COMMITTING:
         raise NotPrecommitError(
             f"{barrier}: expected COMMITTING to publish it, found {barrier.state.value}; begin its commit first"
@@ -94,13 +104,20 @@ def publishable(connection: Connection, topology: str, barrier_id: int) -> Barri
     return barrier
 
 
-def finish_commit(connection: Connection, barrier: Barrier, actor: str) -> Barrier:
+def finish_commit(
+    connection: Connection, barrier: Barrier, actor: str, expected: Mapping[str, int | None] | None = None
+) -> Barrier:
     """All tables WRITTEN and the barrier COMMIT."""
-    tables = list(progress(connection, barrier.topology, barrier.barrier_id))
+    tables = progress(connection, barrier.topology, barrier.barrier_id)
+    if expected is not None and expected != {name: each.expected_snapshot for name, each in tables.items()}:
+        raise HeadMovedError(
+            f"{barrier}: expected what a person decided about its tables to be the same as at the beginning of the "
+            "publish, found another decision: look again"
+        )
     move_tables(
         connection,
         barrier,
-        tables,
+        list(tables),
         TableState.PROCESSED,
         TableState.WRITTEN,
         Event("written", actor),
@@ -120,6 +137,56 @@ def block(connection: Connection, topology: str, barrier_id: int, reason: str, a
     )
 
 
+@dataclass(frozen=True)
+class Settled:
+    """A person's decision about one table that is in the way of a BLOCKED barrier.
+
+    ``theirs``: the snapshot (None: none) that the person found `main` at; ``ours``: what the barrier has of it.
+    """
+
+    table: str
+    decision: Decision
+    theirs: int | None
+    ours: int | None
+    reason: str
+    actor: str
+
+
+def settle(
+    connection: Connection, topology: str, barrier_id: int, settled: Settled
+) -> tuple[Barrier, tuple[Attempt, ...]]:
+    """BLOCKED -> COMMITTING, and the table's row says which snapshot stands. Returns the attempts that this voids."""
+    lock_topology(connection, topology)
+    barrier = load_barrier(connection, topology, barrier_id)
+    if barrier.state is not BarrierState.BLOCKED:
+        raise_not_blocked(barrier)
+    before = progress(connection, topology, barrier_id).get(settled.table)
+    if before is None:
+        raise UnknownTableError(
+            f"{barrier}: expected one of its tables, found {settled.table}; `airflow-barrier status {topology}` says "
+            "which table is in the way"
+        )
+    adopt = settled.decision is Decision.ADOPT_THEIRS
+    stands, aside = (settled.theirs, settled.ours) if adopt else (settled.ours, settled.theirs)
+    values = {"decision": settled.decision.value, "expected_snapshot": settled.theirs, "set_aside": aside}
+    # theirs is no attempt's work, nor unchanged since an earlier barrier
+    values |= {"snapshot_id": stands, **({"attempt_id": None, "carried_from": None} if adopt else {})}
+    table = schema.table_progress
+    connection.execute(
+        update(table)
+        .where(of_barrier(table, topology, barrier_id), table.c.table_name == settled.table)
+        .values(**values)
+    )
+    detail = {"table": settled.table, "reason": settled.reason, "theirs": settled.theirs, "ours": settled.ours}
+    event = Event(settled.decision.value, settled.actor, detail)
+    record(connection, event, topology, barrier_id, "table", [settled.table], before.state.value, before.state.value)
+    gone: tuple[Attempt, ...] = ()
+    if adopt or before.decision is Decision.ADOPT_THEIRS:
+        why = f"a person chose {settled.decision.value} for {settled.table} at {barrier}, and this stands on another"
+        gone = replace_table(connection, barrier, settled.table, settled.actor, why)
+    return move_barrier(connection, barrier, BarrierState.COMMITTING, event, reason=None), gone
+
+
 def unblock(connection: Connection, topology: str, barrier_id: int, reason: str, actor: str) -> Barrier:
     """BLOCKED -> COMMITTING. Again changes nothing."""
     lock_topology(connection, topology)
@@ -127,16 +194,17 @@ def unblock(connection: Connection, topology: str, barrier_id: int, reason: str,
     if barrier.state is BarrierState.COMMITTING:
         return barrier
     if barrier.state is not BarrierState.BLOCKED:
-        raise IllegalTransitionError(
-            f"{barrier}: expected BLOCKED, found {barrier.state.value}; there is nothing to unblock"
-        )
+        raise_not_blocked(barrier)
     return move_barrier(
         connection, barrier, BarrierState.COMMITTING, Event("unblocked", actor, {"reason": reason}), reason=None
     )
 
 
-def _raise_blocked(barrier: Barrier) -> None:
+def raise_not_blocked(barrier: Barrier) -> NoReturn:
     raise IllegalTransitionError(
-        f"{barrier}: expected COMMITTING, found BLOCKED ({barrier.reason}); look at the table that moved, then "
-        "unblock the barrier"
+        f"{barrier}: expected BLOCKED, found {barrier.state.value}; there is nothing to unblock"
     )
+
+
+def raise_blocked(barrier: Barrier) -> NoReturn:
+    raise BarrierBlockedError(f"{barrier}: expected COMMITTING, found BLOCKED: {barrier.reason}")

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
 from sqlalchemy import Connection
 
 from airflow_barrier.metaservice.rows import attempts_of, load_topology, progress, uncommitted
 from airflow_barrier.metaservice.transitions import Event, end_attempt, move_barrier, record, unstage_tables
 from airflow_barrier.protocol.records import Attempt, Barrier
-from airflow_barrier.protocol.restaging import Membership, consumers, voided
+from airflow_barrier.protocol.restaging import Membership, consumers, consumers_of_table, voided
 from airflow_barrier.protocol.states import AttemptState, BarrierState, TableState
 
 
@@ -17,14 +19,7 @@ def restage(connection: Connection, barrier: Barrier, attempt: Attempt, actor: s
     The attempt itself is the caller's to fence. Its barrier is not decided, so no later one is.
     """
     barriers = uncommitted(connection, barrier.topology, first=barrier.barrier_id)
-    members = [
-        Membership(each.barrier_id, each.predecessor, load_topology(connection, each.topology, each.topology_version))
-        for each in barriers
-    ]
-    stands_on = consumers(members, attempt.job)
-    gone = voided(
-        [each for later in barriers for each in attempts_of(connection, later.topology, later.barrier_id)], stands_on
-    )
+    gone = _standing(connection, barriers, consumers(_memberships(connection, barriers), attempt.job))
     event = Event(
         "restaged",
         actor,
@@ -37,6 +32,39 @@ def restage(connection: Connection, barrier: Barrier, attempt: Attempt, actor: s
     for later in barriers:
         _reopen(connection, later, ended, event)
     record(connection, event, barrier.topology, barrier.barrier_id, "topology", [barrier.topology])
+
+
+def replace_table(connection: Connection, barrier: Barrier, table: str, actor: str, reason: str) -> tuple[Attempt, ...]:
+    """Void what later barriers built on a table of ``barrier``, which is decided, of which another snapshot stands now.
+
+    Returns the voided attempts, whose jobs have to be run again.
+    """
+    later = uncommitted(connection, barrier.topology, first=barrier.barrier_id + 1)
+    stands_on = consumers_of_table(barrier.barrier_id, table, _memberships(connection, later))
+    gone = _standing(connection, later, stands_on)
+    event = Event("restaged", actor, {"table": table, "voided": [each.attempt_id for each in gone]})
+    for each in gone:
+        end_attempt(connection, each, AttemptState.VOIDED, reason, event)
+    ended = {each.attempt_id for each in gone}
+    for one in later:
+        _reopen(connection, one, ended, event)
+    if gone:
+        record(connection, event, barrier.topology, barrier.barrier_id, "topology", [barrier.topology])
+    return gone
+
+
+def _memberships(connection: Connection, barriers: Sequence[Barrier]) -> list[Membership]:
+    return [
+        Membership(each.barrier_id, each.predecessor, load_topology(connection, each.topology, each.topology_version))
+        for each in barriers
+    ]
+
+
+def _standing(
+    connection: Connection, barriers: Sequence[Barrier], stands_on: Mapping[int, tuple[str, ...]]
+) -> tuple[Attempt, ...]:
+    attempts = [each for later in barriers for each in attempts_of(connection, later.topology, later.barrier_id)]
+    return voided(attempts, stands_on)
 
 
 def _reopen(connection: Connection, barrier: Barrier, ended: set[int], event: Event) -> None:

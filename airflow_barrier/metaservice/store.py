@@ -12,6 +12,7 @@ from datetime import datetime
 from sqlalchemy import Connection, func, select
 
 from airflow_barrier.metaservice import attempts, barriers, commits, cuts, reading, rows, schema, topologies
+from airflow_barrier.metaservice.commits import Settled
 from airflow_barrier.metaservice.database import Database
 from airflow_barrier.metaservice.versions import EXPECTED
 from airflow_barrier.protocol.levels import Level, Resolution
@@ -252,11 +253,14 @@ class MetaService:
         return self._db.write(lambda c: commits.begin_commit(c, topology, barrier_id, expected, actor))
 
     @contextmanager
-    def publishing(self, topology: str, barrier_id: int, actor: str) -> Iterator[Connection | None]:
+    def publishing(
+        self, topology: str, barrier_id: int, actor: str, expected: Mapping[str, int | None] | None = None
+    ) -> Iterator[Connection | None]:
         """A write transaction for the swap of a COMMITTING barrier's tables: both are committed together, or neither.
 
         At the end of the block all tables are WRITTEN and the barrier is COMMIT. Yields None, without a transaction,
         if it is COMMIT already. Prepare files before: nobody else can write to the database during the block.
+        ``expected``: the `main` that the swap goes by; HeadMovedError if a person has decided otherwise meanwhile.
 
             with meta.publishing("shopping", 3, actor="me") as connection:
                 if connection is not None:
@@ -267,7 +271,7 @@ class MetaService:
             barrier = commits.publishable(connection, topology, barrier_id)
             if barrier is not None:
                 yield connection
-                commits.finish_commit(connection, barrier, actor)
+                commits.finish_commit(connection, barrier, actor, expected)
                 return
         yield None
 
@@ -276,8 +280,16 @@ class MetaService:
         return self._db.write(lambda c: commits.block(c, topology, barrier_id, reason, actor))
 
     def unblock(self, topology: str, barrier_id: int, reason: str, actor: str) -> Barrier:
-        """BLOCKED -> COMMITTING, on a person's decision."""
+        """BLOCKED -> COMMITTING: a person says that nothing is in the way any more."""
         return self._db.write(lambda c: commits.unblock(c, topology, barrier_id, reason, actor))
+
+    def settle(self, topology: str, barrier_id: int, settled: Settled) -> tuple[Barrier, tuple[Attempt, ...]]:
+        """BLOCKED -> COMMITTING with a person's decision about the table in the way.
+
+        Returns the barrier and the attempts at later barriers that this voids, because they stand on what the person
+        decided against. Raises IllegalTransitionError unless BLOCKED, UnknownTableError.
+        """
+        return self._db.write(lambda c: commits.settle(c, topology, barrier_id, settled))
 
     # --- reading ----------------------------------------------------------------------------------
 

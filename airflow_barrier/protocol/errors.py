@@ -128,6 +128,14 @@ class ForeignWriteError(Terminal):
     """Somebody else moved a table's `main`; it is never overwritten."""
 
 
+class RefTakenError(ForeignWriteError):
+    """A branch or tag that somebody else made bears a name that is ours."""
+
+
+class BarrierBlockedError(ForeignWriteError):
+    """The barrier is BLOCKED: somebody else moved a table after the decision to commit, and a person decides."""
+
+
 class SnapshotMissingError(Terminal):
     """A snapshot that is needed is no longer in the table's metadata."""
 

@@ -29,18 +29,29 @@ def consumers(barriers: Sequence[Membership], job: str) -> Mapping[int, tuple[st
     jobs downstream. At a later one they are the jobs that write a table staged anew at the predecessor (they build
     on it) or that read one (they compare with it), and what is downstream of those.
     """
-    anew: dict[int, frozenset[str]] = {}
+    first = barriers[0]
+    jobs = downstream_jobs(first.topology, job)
+    anew = {first.barrier_id: frozenset(sink for name in jobs for sink in first.topology.job(name).sinks)}
+    return {first.barrier_id: jobs[1:], **_later(barriers[1:], anew)}
+
+
+def consumers_of_table(barrier_id: int, table: str, later: Sequence[Membership]) -> Mapping[int, tuple[str, ...]]:
+    """The jobs of ``later`` barriers that stand on another snapshot of ``table``, once a person has replaced it.
+
+    What was computed from it at its own barrier, which is decided, stays.
+    """
+    return _later(later, {barrier_id: frozenset({table})})
+
+
+def _later(barriers: Iterable[Membership], anew: dict[int, frozenset[str]]) -> dict[int, tuple[str, ...]]:
+    """By barrier: the jobs that stand on ``anew``, which are tables by the barrier at which they are replaced."""
     found: dict[int, tuple[str, ...]] = {}
     for barrier in barriers:
         topology = barrier.topology
-        if not anew:
-            jobs = downstream_jobs(topology, job)
-            found[barrier.barrier_id] = jobs[1:]
-        else:
-            base = anew.get(barrier.predecessor, frozenset()) if barrier.predecessor is not None else frozenset()
-            touched = [each.name for each in topology.jobs if base.intersection((*each.sinks, *each.sources))]
-            jobs = tuple(dict.fromkeys(name for first in touched for name in downstream_jobs(topology, first)))
-            found[barrier.barrier_id] = jobs
+        base = anew.get(barrier.predecessor, frozenset()) if barrier.predecessor is not None else frozenset()
+        touched = [each.name for each in topology.jobs if base.intersection((*each.sinks, *each.sources))]
+        jobs = tuple(dict.fromkeys(name for first in touched for name in downstream_jobs(topology, first)))
+        found[barrier.barrier_id] = jobs
         anew[barrier.barrier_id] = frozenset(sink for name in jobs for sink in topology.job(name).sinks)
     return found
 

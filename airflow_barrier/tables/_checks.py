@@ -6,8 +6,14 @@ from collections.abc import Mapping
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
-from airflow_barrier.protocol.errors import ForeignWriteError, SnapshotMissingError, StagedTableError
+from airflow_barrier.protocol.errors import (
+    ForeignWriteError,
+    RefTakenError,
+    SnapshotMissingError,
+    StagedTableError,
+)
 from airflow_barrier.protocol.names import Stamp, parse_branch
+from airflow_barrier.protocol.states import Decision
 from airflow_barrier.tables._metadata import (
     EMPTY_ROOT,
     MAIN,
@@ -17,6 +23,7 @@ from airflow_barrier.tables._metadata import (
     lineage,
     ref_of,
     refs_of,
+    republished,
     snapshots_of,
     was_main,
 )
@@ -50,58 +57,86 @@ def keeps_rows_of(document: Document, expected: int | None) -> bool:
 
 def require_main(table: str, document: Document, expected: int | None) -> int | None:
     """What `main` is at, if that keeps the rows of ``expected``. Raises :class:`ForeignWriteError`."""
-    main = ref_of(document, MAIN)
     if not keeps_rows_of(document, expected):
-        raise ForeignWriteError(
-            f"table {table}: expected main at {_at(expected)}, found {_described(document, main)}. Somebody else wrote "
-            "to the table, and that is not overwritten: see to it that only the job which declares the table as its "
-            f"sink writes to it, then either set main back to {_at(expected)}, or abort the barrier, whose epoch then "
-            "joins the next one"
-        )
-    return main
+        raise _moved(table, document, expected, f". {_ONLY_ITS_JOB}, and {_way_back(table, document, expected)}")
+    return ref_of(document, MAIN)
 
 
-def publication_changes(document: Document, publication: Publication) -> Changes:
+def publication_changes(document: Document, publication: Publication, new_id: int, now_ms: int) -> Changes:
     """What is left to do for ``publication``; nothing if it has been done.
+
+    ``new_id`` and ``now_ms`` are for a snapshot that is published anew.
 
     Raises ForeignWriteError, SnapshotMissingError, StagedTableError.
     """
     table, new = publication.table, publication.new
     attempts = _attempt_branches(document, publication.topology, publication.barrier_id)
+    # of a table that was dropped and made again, what is set aside went with the old one
+    aside = {name: each for name, each in publication.set_aside.items() if each in snapshots_of(document)}
+    for name, each in aside.items():
+        _check_ref(table, document, name, each, "tag")
     if new is None:
-        require_main(table, document, publication.expected)
-        return Changes(drop=attempts)
+        _require_expected(document, publication)
+        return Changes(tags=aside, drop=attempts)
     branches: dict[str, int] = {}
-    if not keeps_rows_of(document, new):
-        _check_move(document, publication, new)
-        branches[MAIN] = new
+    snapshot: Snapshot | None = None
+    if not keeps_rows_of(document, new) and not _was_published(document, publication, new):
+        has_been_main = _check_move(document, publication, new)
+        if has_been_main:
+            snapshot = republished(document, new, new_id, now_ms)
+        branches[MAIN] = new if snapshot is None else snapshot["snapshot-id"]
     refs = refs_of(document)
-    _check_ref(table, document, publication.tag, new, "tag")
+    _check_ref(table, document, publication.tag, new, "tag", or_at=frozenset(publication.set_aside.values()))
     if new not in snapshots_of(document):
         raise _missing(table, new)
     thinned = {name for name in publication.drop_tags if name in refs and refs[name]["type"] == "tag"}
-    return Changes(branches, {publication.tag: new}, attempts | thinned - {publication.tag})
+    tags = {publication.tag: new, **aside}
+    return Changes(branches, tags, attempts | thinned - tags.keys(), snapshot=snapshot)
 
 
-def _check_move(document: Document, publication: Publication, new: int) -> None:
-    """May `main` go to ``new``?"""
+def _was_published(document: Document, publication: Publication, new: int) -> bool:
+    """Whether a publish has set the tag and moved `main` already, and somebody wrote on top of it since.
+
+    That is then the next barrier's to refuse. A publisher may have died before it could write down that it was done.
+    """
+    main = ref_of(document, MAIN)
+    if main is None or ref_of(document, publication.tag) != new:
+        return False
+    return any(snapshot["snapshot-id"] == new for snapshot in lineage(document, main))
+
+
+def _check_move(document: Document, publication: Publication, new: int) -> bool:
+    """May `main` go to ``new``? And whether it has been there before."""
     table, expected = publication.table, publication.expected
-    main = require_main(table, document, expected)
+    main = _require_expected(document, publication)
+    keep_ours = publication.decision is Decision.KEEP_OURS
     left = any(snapshot["snapshot-id"] == new for snapshot in lineage(document, main)) if main is not None else False
-    if left or was_main(document, new):
+    has_been_main = left or was_main(document, new)
+    if has_been_main and not keep_ours:
         # Otherwise a publisher that was suspended before a rollback would undo the rollback when it wakes.
         raise ForeignWriteError(
             f"table {table}: main has been at snapshot {new} and has left it, found {_described(document, main)}. Main "
-            "never returns to a snapshot that it left: find out who set it back; to have those rows again, publish "
-            "them in a new snapshot"
+            "never returns to a snapshot that it left: find out who set it back"
         )
     if new not in snapshots_of(document):
         raise _missing(table, new)
-    if expected is not None and not _builds_on(document, new, expected):
+    if expected is not None and not keep_ours and not _builds_on(document, new, expected):
         raise StagedTableError(
             f"table {table}: expected staged snapshot {new} to descend from snapshot {expected}, found it does not; "
             "it was built on another state of the table: clear the job, which stages it anew"
         )
+    return has_been_main
+
+
+def _require_expected(document: Document, publication: Publication) -> int | None:
+    """What `main` is at, if a publish may begin there. Raises :class:`ForeignWriteError`."""
+    table, expected = publication.table, publication.expected
+    main = ref_of(document, MAIN)
+    # what a person has decided about is one snapshot exactly, and nothing that came on top of it
+    exact = publication.decision is Decision.KEEP_OURS
+    if main != expected if exact else not keeps_rows_of(document, expected):
+        raise _moved(table, document, expected, f". {_ONLY_ITS_JOB}")
+    return main
 
 
 def pin_changes(table: str, document: Document, ref: str, snapshot_id: int, ancestors: int) -> Changes:
@@ -120,12 +155,16 @@ def is_pin(name: str, ref: Mapping[str, Any]) -> bool:
     return name != MAIN and (ref["type"] == "tag" or "min-snapshots-to-keep" in ref)
 
 
-def _check_ref(table: str, document: Document, name: str, snapshot_id: int, kind: str) -> None:
+def _check_ref(
+    table: str, document: Document, name: str, snapshot_id: int, kind: str, or_at: frozenset[int] = frozenset()
+) -> None:
+    """Raise unless the name is free, or the ref is at the snapshot already (or at one of ``or_at``, to be moved)."""
     found = refs_of(document).get(name)
-    if found is not None and (found["type"], found["snapshot-id"]) != (kind, snapshot_id):
-        raise ForeignWriteError(
+    if found is not None and (found["type"] != kind or found["snapshot-id"] not in {snapshot_id, *or_at}):
+        raise RefTakenError(
             f"table {table}: expected no ref {name}, or a {kind} at snapshot {snapshot_id}; found a {found['type']} at "
-            f"{_at(found['snapshot-id'])}. Refs of this name are airflow_barrier's: find out who made it, and drop it"
+            f"{_at(found['snapshot-id'])}. Refs of this name are airflow_barrier's: find out who made it, and drop it "
+            f"(ALTER TABLE {table} DROP {found['type'].upper()} `{name}`)"
         )
 
 
@@ -210,6 +249,29 @@ def _is_empty_root(snapshot: Snapshot, stamp: Stamp) -> bool:
 
 
 # --- words ----------------------------------------------------------------------------------------
+
+_ONLY_ITS_JOB = (
+    "Somebody else wrote to the table, and that is not overwritten: see to it that only the job which declares the "
+    "table as its sink writes to it"
+)
+
+
+def _moved(table: str, document: Document, expected: int | None, advice: str) -> ForeignWriteError:
+    found = _described(document, ref_of(document, MAIN))
+    return ForeignWriteError(f"table {table}: expected main at {_at(expected)}, found {found}{advice}")
+
+
+def _way_back(table: str, document: Document, expected: int | None) -> str:
+    """How a person brings `main` to where it is expected, by Spark's own procedures."""
+    if expected is None or expected not in snapshots_of(document):
+        return (
+            "let the table leave the topology and join it again, which takes what main is at as its baseline: "
+            f"{_at(expected)} cannot come back"
+        )
+    main = ref_of(document, MAIN)
+    below = main is not None and any(each["snapshot-id"] == expected for each in lineage(document, main))
+    procedure = "rollback_to_snapshot" if below else "set_current_snapshot"
+    return f"set main back: CALL <catalog>.system.{procedure}('{table}', {expected})"
 
 
 def _builds_on(document: Document, snapshot_id: int, expected: int) -> bool:

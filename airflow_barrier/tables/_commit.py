@@ -158,7 +158,7 @@ class Committer:
         if after is None:
             return Draft(location, location)
         files: tuple[str, ...] = ()
-        if changes.snapshot is not None:
+        if changes.snapshot is not None and changes.writes_list:
             self._documents.write_empty_manifest_list(changes.snapshot, document["format-version"])
             files = (changes.snapshot["manifest-list"],)
         following = self._documents.write(after, location)

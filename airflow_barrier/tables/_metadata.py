@@ -29,7 +29,8 @@ _DELETE_AFTER_COMMIT = "write.metadata.delete-after-commit.enabled"
 class Changes:
     """What one commit changes: branches and tags to set (name -> snapshot id), refs to drop, a snapshot to add.
 
-    ``keep``: how many of a new branch's snapshots no expiry takes.
+    ``keep``: how many of a new branch's snapshots no expiry takes. ``writes_list``: the snapshot is an empty root,
+    whose (empty) list of manifests is yet to be written; without it, the list is another snapshot's.
     """
 
     branches: Mapping[str, int] = field(default_factory=dict)
@@ -37,6 +38,7 @@ class Changes:
     drop: frozenset[str] = field(default_factory=frozenset)
     keep: Mapping[str, int] = field(default_factory=dict)
     snapshot: Snapshot | None = None
+    writes_list: bool = False
 
 
 def require_editable(table: str, document: Document) -> None:
@@ -148,6 +150,34 @@ def empty_root(
     if document["format-version"] >= 3:
         # Row lineage: the range of row ids that this snapshot takes up, which is empty.
         snapshot |= {"first-row-id": document["next-row-id"], "added-rows": 0}
+    return snapshot
+
+
+def republished(document: Document, snapshot_id: int, new_id: int, now_ms: int) -> Snapshot:
+    """A snapshot ``new_id`` with exactly the rows of one that is there, as its child; to be added to ``document``.
+
+    It names the same list of manifests, whose sequence numbers and row ids stand in the list itself; and it is a
+    `replace`, since rows neither come nor go. ``now_ms`` as for :func:`edited`.
+    """
+    original = snapshots_of(document)[snapshot_id]
+    kept = {
+        key: value
+        for key, value in original["summary"].items()
+        if key.startswith(("total-", "barrier.")) and key != EMPTY_ROOT
+    }
+    snapshot: Snapshot = {
+        "sequence-number": document["last-sequence-number"] + 1,
+        "snapshot-id": new_id,
+        "parent-snapshot-id": snapshot_id,
+        "timestamp-ms": max(now_ms, document["last-updated-ms"]),
+        "summary": {"operation": "replace", **kept},
+        "manifest-list": original["manifest-list"],
+        "schema-id": original.get("schema-id", document["current-schema-id"]),
+    }
+    if document["format-version"] >= 3:
+        snapshot |= {"first-row-id": document["next-row-id"], "added-rows": 0}
+        if "key-id" in original:  # the list of manifests is encrypted with it
+            snapshot["key-id"] = original["key-id"]
     return snapshot
 
 

@@ -10,7 +10,7 @@ from functools import cached_property, partial
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from airflow_barrier.protocol.errors import MissingTableError, StagedTableError
+from airflow_barrier.protocol.errors import BarrierError, MissingTableError, StagedTableError, Terminal
 from airflow_barrier.protocol.names import Stamp
 from airflow_barrier.tables import _checks, _traces
 from airflow_barrier.tables._commit import Committer, Drafts, Edit, now_ms
@@ -119,14 +119,28 @@ class IcebergTables:
                 return Changes()
             if base is not None:
                 return Changes(branches={stamp.branch: base})
-            snapshot_id = uuid.uuid4().int >> 65  # 63 random bits: a positive long, as Iceberg's own ids
+            snapshot_id = new_snapshot_id()
             manifest_list = f"{location.rpartition('/')[0]}/snap-{snapshot_id}-1-{uuid.uuid4()}.avro"
             root = empty_root(document, snapshot_id, manifest_list, stamp.properties(), now_ms())
-            return Changes(branches={stamp.branch: snapshot_id}, snapshot=root)
+            return Changes(branches={stamp.branch: snapshot_id}, snapshot=root, writes_list=True)
 
         self._committer.commit({table: edit})
 
     # --- publishing -------------------------------------------------------------------------------
+
+    def look(self, publications: Sequence[Publication]) -> None:
+        documents = self._committer.read([publication.table for publication in publications])
+        for publication in publications:
+            _publication_edit(documents[publication.table], "", publication=publication)
+
+    def findings(self, publications: Sequence[Publication]) -> dict[str, BarrierError]:
+        found: dict[str, BarrierError] = {}
+        for publication in publications:
+            try:
+                self.look([publication])
+            except (Terminal, StagedTableError) as error:
+                found[publication.table] = error
+        return found
 
     def publish(
         self,
@@ -248,4 +262,9 @@ def _edits(publications: Sequence[Publication]) -> dict[str, Edit]:
 
 
 def _publication_edit(document: Document, _: str, *, publication: Publication) -> Changes:
-    return _checks.publication_changes(document, publication)
+    return _checks.publication_changes(document, publication, new_snapshot_id(), now_ms())
+
+
+def new_snapshot_id() -> int:
+    """63 random bits: a positive long, as Iceberg's own ids."""
+    return uuid.uuid4().int >> 65

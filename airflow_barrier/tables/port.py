@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
+from airflow_barrier.protocol.errors import BarrierError
 from airflow_barrier.protocol.names import Stamp
+from airflow_barrier.protocol.states import Decision
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
@@ -20,6 +22,11 @@ class Publication:
     ``expected`` None: the table has no `main` yet. ``new`` equal to ``expected``: a carried table, which only gets
     its tag. ``new`` None: a table without any snapshot, which gets no tag. ``drop_tags`` are tags that the tag policy
     no longer keeps. Attempt branches of ``topology`` up to and including ``barrier_id`` are dropped along.
+
+    ``decision``: a person looked at ``expected``, which is somebody else's, and said what becomes of it. KEEP_OURS:
+    `main` leaves exactly ``expected``, on which ``new`` need not be built; where `main` has been at ``new`` before, its
+    content is published in a snapshot of its own, since `main` never returns to an id that it left. ADOPT_THEIRS:
+    ``new`` equals ``expected``. ``set_aside``: tags (name -> snapshot) that keep what does not stand.
     """
 
     table: str
@@ -29,6 +36,8 @@ class Publication:
     new: int | None
     tag: str
     drop_tags: tuple[str, ...] = ()
+    decision: Decision | None = None
+    set_aside: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -84,6 +93,14 @@ class TableFormat(Protocol):
         """
         ...
 
+    def look(self, publications: Sequence[Publication]) -> None:
+        """Raise what :meth:`publish` would raise, and change nothing."""
+        ...
+
+    def findings(self, publications: Sequence[Publication]) -> Mapping[str, BarrierError]:
+        """Table -> what :meth:`publish` would raise about it; nothing of those that can be published."""
+        ...
+
     def publish(
         self,
         publications: Sequence[Publication],
@@ -97,7 +114,7 @@ class TableFormat(Protocol):
         Returns table -> metadata location that now counts. With nothing published it raises
 
         - ForeignWriteError if some `main` is neither at ``expected`` (or absorbed `replace` snapshots on top of it)
-          nor at ``new``, if it has been at ``new`` and left it, or if the tag's name is taken;
+          nor at ``new``, if it has been at ``new`` and left it; RefTakenError if the tag's name is taken;
         - SnapshotMissingError if ``new`` is gone, StagedTableError if it does not descend from ``expected``.
         """
         ...

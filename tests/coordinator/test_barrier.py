@@ -223,7 +223,7 @@ def test_a_publish_without_a_shared_database_is_resumed(shop_apart: Shop) -> Non
     shop_apart.process_all(barrier := shop_apart.open(1), ROWS)
     meta = shop_apart.deployment.meta
     meta.begin_commit("shopping", 1, {SHOPPING: None, AMOUNT: None, PRICE: None}, "who dies after publishing")
-    shop_apart.deployment.tables.publish(committing._publications(shop_apart.deployment, meta.barrier("shopping", 1)))
+    shop_apart.deployment.tables.publish(committing.publications_of(shop_apart.deployment, meta.barrier("shopping", 1)))
     assert shop_apart.commit(barrier).barrier.state is BarrierState.COMMIT
     assert shop_apart.main_totals() == {SHOPPING: 1000, AMOUNT: 100, PRICE: 1000}
 

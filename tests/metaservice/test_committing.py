@@ -7,6 +7,7 @@ from sqlalchemy import text
 
 from airflow_barrier.protocol.errors import (
     BarrierAbortedError,
+    BarrierBlockedError,
     ConfigurationError,
     ForeignWriteError,
     IllegalTransitionError,
@@ -112,7 +113,7 @@ def test_blocked_until_a_person_decides(ready: World) -> None:
     assert (blocked.state, blocked.reason) == (BarrierState.BLOCKED, "shop.price moved to 99")
     assert ready.meta.block("shopping", 1, "again", "commit") == blocked
     for attempt in (lambda: ready.begin_commit(1), lambda: ready.publish(1)):
-        with pytest.raises(IllegalTransitionError, match=r"BLOCKED \(shop\.price moved to 99\).*unblock"):
+        with pytest.raises(BarrierBlockedError, match=r"BLOCKED: shop\.price moved to 99"):
             attempt()
     with pytest.raises(NotPrecommitError, match="BLOCKED"):
         ready.begin_commit(2)
