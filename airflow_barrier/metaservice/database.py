@@ -9,18 +9,41 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
-from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
+from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url, text
 from sqlalchemy.exc import ArgumentError, DatabaseError, DBAPIError, InterfaceError, OperationalError
-from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
+from tenacity import (
+    RetryError,
+    Retrying,
+    retry_if_exception,
+    retry_if_exception_type,
+    retry_if_result,
+    stop_after_attempt,
+    stop_after_delay,
+    wait_random_exponential,
+)
 
-from airflow_barrier.metaservice.versions import EXPECTED, check_version, found_version, upgrade
-from airflow_barrier.protocol.errors import ConfigurationError, StoreUnavailableError
+from airflow_barrier.metaservice.versions import (
+    EXPECTED,
+    VERSION_TABLE,
+    check_version,
+    found_version,
+    require_version,
+    upgrade,
+)
+from airflow_barrier.protocol.errors import ConfigurationError, OutcomeUnknownError, StoreUnavailableError
 
 _R = TypeVar("_R")
 
 #: Seconds that a writer waits for another one's (short) transaction.
 _LOCK_TIMEOUT = 30
+#: Seconds that a database which went away in the middle of a commit has to come back and say what became of it.
+_OUTCOME_PATIENCE = 30
 _WRITE = "barrier_write"
+
+# Codes of PostgreSQL's errors.
+_READ_ONLY = "25006"
+_LOCKED = "55P03"
+_FUTURE_TRANSACTION = "22023"
 
 
 class Database:
@@ -65,7 +88,10 @@ class Database:
         return self._retried(lambda: self._run(work, write=False))
 
     def write(self, work: Callable[[Connection], _R]) -> _R:
-        """``work`` in one write transaction. It may run again if the connection breaks: it must only use that."""
+        """``work`` in one write transaction, which happens once, whatever breaks.
+
+        It may run again if it certainly did not happen: it must only use the connection.
+        """
         self.open()
         return self._retried(lambda: self._run(work, write=True))
 
@@ -73,22 +99,74 @@ class Database:
     def transaction(self, write: bool) -> Iterator[Connection]:
         """One transaction, not retried: committed at the end of the block, rolled back by any exception.
 
-        Raises :class:`StoreUnavailableError` for what the driver says about locks, connections and the server.
+        Raises :class:`StoreUnavailableError` for what the driver says about locks, connections and the server; its
+        subclass :class:`OutcomeUnknownError` if nobody can tell whether it was committed; and
+        :class:`~airflow_barrier.protocol.errors.SchemaVersionError` if somebody has upgraded the database meanwhile.
         """
+        with self._begun(write) as connection:
+            # Until it ends nobody else can upgrade the schema under it: see `_upgrade`.
+            require_version(connection, self.url)
+            yield connection
+
+    @contextmanager
+    def _begun(self, write: bool) -> Iterator[Connection]:
+        """As :meth:`transaction`, on a schema of any version."""
+        transaction_id = None
+        deciding = False
         try:
             with self._engine.connect() as raw:
                 connection = raw.execution_options(**self._options(write))
                 with connection.begin():
                     if write and not self._sqlite:
-                        connection.exec_driver_sql(f"SET LOCAL lock_timeout = '{_LOCK_TIMEOUT}s'")
+                        transaction_id = str(connection.exec_driver_sql("SELECT pg_current_xact_id()").scalar_one())
                     yield connection
+                    deciding = True
         except DBAPIError as error:
             if not _is_outage(error):
                 raise
-            raise StoreUnavailableError(
-                f"MetaService database {self.url}: expected an answer, found: {error.orig}; check that it runs and "
-                "can be reached from here, then try again"
+            if _sqlstate(error) == _READ_ONLY:
+                # The server was demoted under us: what is pooled would stay with it.
+                self._engine.dispose()
+            # An answer to COMMIT that is lost on the way does not mean that nothing happened.
+            if deciding and transaction_id is not None and self._was_committed(transaction_id):
+                return
+            raise self._unavailable(error) from error
+
+    def _was_committed(self, transaction_id: str) -> bool:
+        """What became of a transaction whose COMMIT was not answered; waits for a server that starts again."""
+
+        def ask() -> str:
+            with self._begun(write=False) as connection:
+                try:
+                    question = text("SELECT pg_xact_status(CAST(:transaction_id AS xid8))")
+                    return str(connection.execute(question, {"transaction_id": transaction_id}).scalar_one())
+                except DBAPIError as error:
+                    if _sqlstate(error) != _FUTURE_TRANSACTION:
+                        raise
+                    # A standby that had not heard of it yet has taken over.
+                    return "aborted"
+
+        asking = Retrying(
+            retry=retry_if_exception_type(StoreUnavailableError) | retry_if_result(lambda said: said == "in progress"),
+            stop=stop_after_delay(_OUTCOME_PATIENCE),
+            wait=wait_random_exponential(multiplier=0.05, max=2),
+        )
+        try:
+            return asking(ask) == "committed"
+        except RetryError as error:
+            raise OutcomeUnknownError(
+                f"MetaService database {self.url}: expected an answer to COMMIT, found none, and nobody who says "
+                f"within {_OUTCOME_PATIENCE} s whether it happened; check that the database runs, then try again: a "
+                "step that has happened is found, not repeated"
             ) from error
+
+    def _unavailable(self, error: DBAPIError) -> StoreUnavailableError:
+        advice = "check that it runs and can be reached from here, then try again"
+        if _sqlstate(error) == _LOCKED:
+            advice = f"something holds a lock for more than {_LOCK_TIMEOUT} s: end that transaction, then try again"
+        return StoreUnavailableError(
+            f"MetaService database {self.url}: expected an answer, found: {error.orig}; {advice}"
+        )
 
     def _run(self, work: Callable[[Connection], _R], write: bool) -> _R:
         with self.transaction(write) as connection:
@@ -105,16 +183,23 @@ class Database:
     def _prepare(self) -> None:
         if self._sqlite:
             self._prepare_file()
-        with self.transaction(write=False) as connection:
+        with self._begun(write=False) as connection:
             found = found_version(connection)
         if found != EXPECTED and self._create:
-            with self.transaction(write=True) as connection:
+            with self._begun(write=True) as connection:
                 if not self._sqlite:
-                    # SQLite's writers are alone anyhow; here two upgrades at once have to queue as well.
-                    connection.exec_driver_sql("SELECT pg_advisory_xact_lock(hashtext('airflow_barrier'))")
+                    self._be_alone(connection)
                 upgrade(connection, self.url)
-        with self.transaction(write=False) as connection:
+        with self._begun(write=False) as connection:
             check_version(connection, self.url)
+
+    @staticmethod
+    def _be_alone(connection: Connection) -> None:
+        """SQLite's writers are alone anyhow. Here upgrades queue, and wait for all transactions on the old schema."""
+        connection.exec_driver_sql("SELECT pg_advisory_xact_lock(hashtext('airflow_barrier'))")
+        if found_version(connection) is not None:
+            # Every transaction begins by looking at it, which this excludes until both have ended.
+            connection.exec_driver_sql(f"LOCK TABLE {VERSION_TABLE} IN ACCESS EXCLUSIVE MODE")
 
     def _prepare_file(self) -> None:
         path = Path(self._url.database or "")
@@ -128,7 +213,7 @@ class Database:
 
     def _retried(self, call: Callable[[], _R]) -> _R:
         retrying = Retrying(
-            retry=retry_if_exception_type(StoreUnavailableError),
+            retry=retry_if_exception(_certainly_did_not_happen),
             stop=stop_after_attempt(3),
             wait=wait_random_exponential(multiplier=0.1, max=2),
             reraise=True,
@@ -136,10 +221,20 @@ class Database:
         return retrying(call)
 
 
+def _certainly_did_not_happen(error: BaseException) -> bool:
+    return isinstance(error, StoreUnavailableError) and not isinstance(error, OutcomeUnknownError)
+
+
+def _sqlstate(error: DBAPIError) -> str | None:
+    """PostgreSQL's code of an error."""
+    return getattr(error.orig, "sqlstate", None)
+
+
 def _is_outage(error: DBAPIError) -> bool:
     """Locks, connections and servers; also a file that is damaged. Not statements that are refused."""
     return (
         error.connection_invalidated
+        or _sqlstate(error) == _READ_ONLY
         or isinstance(error, (OperationalError, InterfaceError))
         or type(error) is DatabaseError
     )
@@ -170,15 +265,30 @@ def _parse(url: str) -> URL:
 
 
 def _postgresql_engine(url: URL) -> Engine:
-    # Statements are planned each time: a generic plan compares long IN lists one by one, and takes minutes for them.
-    arguments = {"connect_timeout": 10, "prepare_threshold": None}
+    arguments = {
+        "connect_timeout": 10,
+        # Statements are planned each time: a generic plan compares long IN lists one by one, for minutes.
+        "prepare_threshold": None,
+        # A server that is lost without a word (its machine, the network) is noticed within a minute, not in hours.
+        "keepalives_idle": 30,
+        "keepalives_interval": 10,
+        "keepalives_count": 3,
+        "tcp_user_timeout": 60_000,
+    }
     try:
-        return create_engine(url, pool_pre_ping=True, connect_args=arguments)
+        engine = create_engine(url, pool_pre_ping=True, connect_args=arguments)
     except ModuleNotFoundError as error:
         raise ConfigurationError(
             f"MetaService database on PostgreSQL: expected the driver psycopg, found none ({error}); install "
             "airflow-provider-barrier[postgres]"
         ) from error
+
+    @event.listens_for(engine, "connect")
+    def _configure(connection: Any, record: Any) -> None:
+        connection.execute(f"SET lock_timeout = '{_LOCK_TIMEOUT}s'")
+        connection.commit()
+
+    return engine
 
 
 def _sqlite_engine(url: URL) -> Engine:

@@ -6,6 +6,7 @@ import threading
 from pathlib import Path
 
 from sqlalchemy import Connection, inspect, text
+from sqlalchemy.exc import DBAPIError
 
 from airflow_barrier.protocol.errors import SchemaVersionError
 
@@ -14,6 +15,9 @@ VERSION_TABLE = "barrier_schema_version"
 #: All versions, oldest first: the files of ``migrations/versions``. Listed, so that opening needs no alembic.
 VERSIONS = ("0001", "0002")
 EXPECTED = VERSIONS[-1]
+
+#: PostgreSQL's code of that error.
+_NO_SUCH_TABLE = "42P01"
 
 # alembic keeps its current environment in module globals, so one process runs one upgrade at a time.
 _upgrading = threading.Lock()
@@ -29,7 +33,29 @@ def found_version(connection: Connection) -> str | None:
 
 def check_version(connection: Connection, where: str) -> None:
     """Raise :class:`SchemaVersionError` unless the database has exactly the version that this package expects."""
-    found = found_version(connection)
+    _expect(found_version(connection), where)
+
+
+def require_version(connection: Connection, where: str) -> None:
+    """:func:`check_version` at the beginning of every transaction: as cheap as can be.
+
+    A process lives for weeks, and an upgrade need not wait for it: from the first transaction after it on, workers
+    of the old version are refused.
+    """
+    try:
+        if connection.dialect.name == "postgresql":
+            # Waits for an upgrade in progress, and holds the next one up. In a statement of its own: a transaction
+            # sees the state as of its first query, which must not be the one from before the wait.
+            connection.exec_driver_sql(f"LOCK TABLE {VERSION_TABLE} IN ACCESS SHARE MODE")
+        found = connection.exec_driver_sql(f"SELECT version_num FROM {VERSION_TABLE}").scalar_one_or_none()
+    except DBAPIError as error:
+        if getattr(error.orig, "sqlstate", None) != _NO_SUCH_TABLE and "no such table" not in str(error.orig):
+            raise
+        found = None
+    _expect(found, where)
+
+
+def _expect(found: str | None, where: str) -> None:
     if found == EXPECTED:
         return
     if found is None or found in VERSIONS:

@@ -191,6 +191,10 @@ class StoreUnavailableError(Retryable):
     """The MetaService database does not answer."""
 
 
+class OutcomeUnknownError(StoreUnavailableError):
+    """The MetaService database went away in the middle of a commit, and does not say whether it happened."""
+
+
 class CatalogUnavailableError(Retryable):
     """The table catalog, or the storage under it, does not answer."""
 
