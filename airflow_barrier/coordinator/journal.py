@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 
 from airflow_barrier.coordinator.deployment import Deployment
-from airflow_barrier.protocol.errors import JournalError, LostStateError
+from airflow_barrier.protocol.errors import ForeignWriteError, JournalError, LostStateError
 from airflow_barrier.protocol.journal import DecidedTable, JournalEntry, JournalHead
 from airflow_barrier.protocol.records import Barrier
 from airflow_barrier.protocol.topology import Topology
@@ -24,12 +24,12 @@ def check_lead(deployment: Deployment, topology: str) -> None:
 
     The first one to open a barrier leads. Costs one small file. Raises :class:`LostStateError`.
     """
-    # Before the MetaService, which is always ahead of it: in the other order a commit between the two looks like a loss.
+    # Before the MetaService, which is always ahead of it: the other way round a commit in between looks like a loss.
     head = read_head(deployment, topology)
     incarnation, known = deployment.meta.incarnation, _newest_known(deployment, topology)
     if head is None:
         for table in deployment.meta.topology(topology).tables:
-            check_origin(deployment, topology, table)
+            _check_origin(deployment, topology, table)
         write_head(deployment, topology, JournalHead(incarnation, known))
         return
     if head.incarnation != incarnation:
@@ -47,11 +47,21 @@ def check_lead(deployment: Deployment, topology: str) -> None:
         )
 
 
-def check_origin(deployment: Deployment, topology: str, table: str) -> None:
-    """See that it was not ourselves who moved a table's `main`, in a time that this MetaService has lost.
+def current_main(deployment: Deployment, topology: str, table: str, expected: int | None) -> int | None:
+    """What `main` is at, if that keeps the rows of ``expected``.
 
-    The table's own word, in case the journal's head is lost as well. Raises :class:`LostStateError`.
+    Raises ForeignWriteError; LostStateError if it was no stranger who moved it, but ourselves, in a time that this
+    MetaService has lost.
     """
+    try:
+        return deployment.tables.current(table, expected)
+    except ForeignWriteError:
+        _check_origin(deployment, topology, table)
+        raise
+
+
+def _check_origin(deployment: Deployment, topology: str, table: str) -> None:
+    """The table's own word, in case the journal's head is lost as well. Raises :class:`LostStateError`."""
     stamp = deployment.tables.origin(table)
     if stamp is None or stamp.topology != topology:
         return

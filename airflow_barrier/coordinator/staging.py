@@ -9,6 +9,7 @@ from datetime import datetime
 
 from airflow_barrier.coordinator.cuts import checked_cuts
 from airflow_barrier.coordinator.deployment import Deployment
+from airflow_barrier.coordinator.journal import current_main
 from airflow_barrier.protocol.errors import BarrierError, NotClosedError, StagedTableError, UnknownBarrierError
 from airflow_barrier.protocol.records import Attempt, Barrier, Need
 from airflow_barrier.protocol.states import AttemptState, BarrierState
@@ -132,6 +133,12 @@ def closing_uri(deployment: Deployment, attempt: Attempt) -> str:
     )
 
 
+def attempt_files(deployment: Deployment, attempt: Attempt) -> tuple[str, ...]:
+    """All files that an attempt may leave; a driver writes its closing record beside its place, then renames it."""
+    closing = closing_uri(deployment, attempt)
+    return spec_uri(deployment, attempt), closing, f"{closing}.partial"
+
+
 def _proceed(deployment: Deployment, attempt: Attempt, actor: str, sql: str | None) -> Ready | Adopted | Waiting:
     meta = deployment.meta
     if attempt.state in (AttemptState.CLOSED, AttemptState.PROCESSED):
@@ -162,7 +169,7 @@ def _absorb_compactions(deployment: Deployment, attempt: Attempt) -> Attempt:
     predecessor = deployment.meta.barrier(attempt.topology, barrier.predecessor or 0)
     if predecessor.state is not BarrierState.COMMIT:
         return attempt
-    bases = {table: deployment.tables.current(table, base) for table, base in attempt.bases.items()}
+    bases = {table: current_main(deployment, attempt.topology, table, base) for table, base in attempt.bases.items()}
     if bases == attempt.bases:
         return attempt
     for table in bases:
