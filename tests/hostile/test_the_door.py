@@ -1,0 +1,197 @@
+"""Names are refused before anything is written, or they can go everywhere."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime, timezone
+from urllib.parse import unquote
+
+import pytest
+from airflow.sdk import DAG
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from airflow_barrier.coordinator.settings import Settings
+from airflow_barrier.metaservice.store import MetaService
+from airflow_barrier.operators.commit import table_asset
+from airflow_barrier.operators.epoch import SparkEpochOperator
+from airflow_barrier.operators.group import BarrierGroup
+from airflow_barrier.protocol.errors import ConfigurationError, TopologyError
+from airflow_barrier.protocol.names import (
+    Stamp,
+    event_key,
+    name_fault,
+    one_line,
+    parse_branch,
+    source_fault,
+    table_fault,
+    tag_name,
+)
+from airflow_barrier.protocol.topology import ExternalSource, Job
+from airflow_barrier.sources import IcebergTable
+from tests.hostile.names import NO_TABLES, NO_TOPOLOGIES, UNPRINTABLE, WORKABLE
+from tests.support.deployments import SHARED, settings_on
+from tests.support.postgresql import PostgreSQL
+from tests.support.reporting import report
+
+LONGEST_TOPOLOGY = "t" * 100
+HUGE = 2**63 - 1
+
+
+@pytest.fixture(scope="module", params=SHARED)
+def meta(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, postgresql: PostgreSQL
+) -> Iterator[MetaService]:
+    with settings_on(request.param, tmp_path_factory.mktemp("door"), postgresql) as where:
+        meta = MetaService(_url(where), create=True)
+        yield meta
+        meta.close()
+
+
+def _url(where: Settings) -> str:
+    from airflow_barrier.coordinator.deployment import with_password
+
+    return with_password(where.metaservice_url, where.metaservice_password)
+
+
+def refused(meta: MetaService, topology: str, job: Job) -> str:
+    """What is said; nothing has been written."""
+    before = [meta.topology(name).to_json() for name in meta.topologies()]
+    with pytest.raises(TopologyError) as caught:
+        meta.register(topology, job.owner, [job], "test")
+    assert [meta.topology(name).to_json() for name in meta.topologies()] == before
+    said = str(caught.value)
+    assert said.isprintable(), said
+    assert "expected" in said
+    return said
+
+
+# --- refused ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", NO_TOPOLOGIES, ids=ascii)
+def test_a_topology(meta: MetaService, name: str) -> None:
+    assert ascii(name) in refused(meta, name, Job("load", "dag", sinks=("shop.a",)))
+
+
+@pytest.mark.parametrize("name", UNPRINTABLE, ids=ascii)
+def test_a_job_a_dag_a_source_a_namespace_and_a_table(meta: MetaService, name: str) -> None:
+    """Each in a topology of which nothing may stay."""
+    source = ExternalSource(name, "files", {"path": "/in"})
+    for job in (
+        Job(name, "dag", sinks=("shop.a",)),
+        Job("load", name, sinks=("shop.a",)),
+        Job("load", "dag", sinks=("shop.a",), externals=(source,)),
+        Job("load", "dag", sinks=(f"{name}.a",)),
+        Job("load", "dag", sinks=(f"shop.{name}",)),
+        Job("load", "dag", sources=(f"shop.{name}",), sinks=("shop.a",)),
+    ):
+        assert ascii(name)[1:-1] in refused(meta, "refused", job)
+
+
+@pytest.mark.parametrize("name", NO_TABLES, ids=ascii)
+def test_a_table(meta: MetaService, name: str) -> None:
+    assert ascii(f"shop.{name}") in refused(meta, "refused", Job("load", "dag", sinks=(f"shop.{name}",)))
+    with pytest.raises(ConfigurationError, match=r"expected namespace\.table"):
+        IcebergTable(f"shop.{name}")
+
+
+@pytest.mark.parametrize("name", ["nodot", ".a", "shop."])
+def test_a_table_without_namespace_or_name(meta: MetaService, name: str) -> None:
+    assert ascii(name) in refused(meta, "refused", Job("load", "dag", sinks=(name,)))
+
+
+@pytest.mark.parametrize("name", ["{braced", "}"])
+def test_a_source_that_no_placeholder_can_hold(meta: MetaService, name: str) -> None:
+    source = ExternalSource(name, "files", {"path": "/in"})
+    said = refused(meta, "refused", Job("load", "dag", sinks=("shop.a",), externals=(source,)))
+    assert "placeholder" in said
+
+
+@pytest.mark.parametrize("member", [False, True], ids=["owner", "member"])
+@pytest.mark.parametrize("table", ["shop.new\nline", "nodot"])
+def test_while_the_dag_is_parsed(member: bool, table: str) -> None:
+    def declare() -> None:
+        with (
+            DAG("hostile", schedule=None, start_date=datetime(2025, 1, 1, tzinfo=timezone.utc)),
+            BarrierGroup("hostile", member=member) as group,
+        ):
+            group.job(SparkEpochOperator(task_id="load", application="/jobs/load.py"), sinks=[table])
+
+    with pytest.raises(TopologyError, match="rename it"):
+        declare()
+
+
+# --- taken --------------------------------------------------------------------------------------------
+
+plain = st.text(st.characters(exclude_categories=["C"], exclude_characters=".:?#\\{}"), min_size=1, max_size=40)
+text = plain | st.text(st.characters(), max_size=260) | st.sampled_from((*WORKABLE, *UNPRINTABLE, *NO_TABLES))
+registered = {"taken": 0, "refused": 0}
+
+
+@settings(max_examples=250, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(job=text, owner=text, namespace=text, table=text, source=text)
+def test_any_text_is_refused_whole_or_comes_back_as_it_was(
+    meta: MetaService, job: str, owner: str, namespace: str, table: str, source: str
+) -> None:
+    declared = Job(
+        job, owner, sinks=(f"{namespace}.{table}",), externals=(ExternalSource(source, "files", {"path": table}),)
+    )
+    if any((name_fault(job), name_fault(owner), table_fault(declared.sinks[0]), source_fault(source))):
+        registered["refused"] += 1
+        refused(meta, "any", declared)
+        return
+    version = meta.register("any", owner, [declared], job)
+    registered["taken"] += 1
+    assert meta.topology("any", version).job(job) == declared
+    assert unquote(table_asset("any", declared.sinks[0]).uri).endswith(declared.sinks[0])
+    meta.register("any", owner, [], "test")  # leaves, so that the next one's table is not claimed
+
+
+@pytest.mark.parametrize("name", WORKABLE, ids=ascii)
+def test_a_name_that_works_comes_back_as_it_was(meta: MetaService, name: str) -> None:
+    table = f"{'n' * 150 if len(name) == 250 else name}.{name}"
+    job = Job(name, name, sinks=(table,), externals=(ExternalSource(name, "files", {"path": name}),))
+    version = meta.register("any", name, [job], name)
+    assert meta.register("any", name, [job], name) == version
+    assert meta.topology("any").job(name) == job
+    assert meta.topology("any").writer(table) == job
+    meta.register("any", name, [], "test")
+
+
+def test_assets_of_different_tables_are_different() -> None:
+    tables = [f"shop.{name}" for name in (*WORKABLE, "a?b", "a#b", "a", "a/", "a//")]
+    assets = [table_asset(LONGEST_TOPOLOGY, table) for table in tables]
+    assert len({asset.uri for asset in assets}) == len({asset.name for asset in assets}) == len(tables)
+    assert all(asset.uri.isascii() for asset in assets)
+    longest = table_asset(LONGEST_TOPOLOGY, "é" * 112 + "." + "é" * 112)
+    assert len(longest.uri) <= 1500
+
+
+def test_the_longest_names_stay_within_what_others_hold() -> None:
+    stamp = Stamp(LONGEST_TOPOLOGY, HUGE, HUGE, HUGE, "i")
+    parsed = parse_branch(stamp.branch)
+    assert parsed is not None
+    assert parsed.topology == LONGEST_TOPOLOGY
+    assert max(map(len, (stamp.branch, tag_name(LONGEST_TOPOLOGY, HUGE, HUGE), event_key(HUGE, HUGE)))) <= 250
+    assert parse_branch(f"{stamp.branch}\n") is None
+
+
+@given(st.text())
+def test_free_text_on_one_line_keeps_what_can_be_kept(free: str) -> None:
+    line = one_line(free)
+    line.encode()  # no half of a surrogate pair is left
+    assert len(line.splitlines()) <= 1
+    assert one_line(line) == line
+    if free.isprintable():
+        assert line == free
+
+
+def test_printed() -> None:
+    """The last test of this file."""
+    assert registered["taken"] >= 20
+    assert registered["refused"] >= 20
+    report(
+        f"hostile names: {registered['taken']} topologies of random names taken, {registered['refused']} refused, on "
+        f"SQLite and PostgreSQL; {len(WORKABLE)} listed names work, {len({*UNPRINTABLE, *NO_TABLES})} are refused"
+    )
