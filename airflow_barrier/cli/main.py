@@ -50,6 +50,7 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
     _deployment_options(_status_command(commands))
     _deployment_options(_abort_command(commands))
+    _recover_command(commands)
     _db_command(commands)
     return parser
 
@@ -76,6 +77,19 @@ def _abort_command(commands: Any) -> argparse.ArgumentParser:
     command.add_argument("--reason", required=True, help="why, for the audit and for the tasks that meet the barrier")
     command.set_defaults(run=_abort)
     return command
+
+
+def _recover_command(commands: Any) -> None:
+    command = commands.add_parser(
+        "recover",
+        help="catch a MetaService up that was lost or restored from a backup",
+        description="Catch the MetaService up from the tables and the journal beside them, after it was lost or "
+        "restored from a backup. Stop the topology's DAGs before. Barriers that were in flight are given up: their "
+        "epochs join the next barrier's.",
+    )
+    command.add_argument("topology")
+    command.add_argument("--conn-id", default="barrier_default", help="Airflow connection (default: %(default)s)")
+    command.set_defaults(run=_recover)
 
 
 def _db_command(commands: Any) -> None:
@@ -118,6 +132,27 @@ def _abort(options: argparse.Namespace) -> int:
         print(f"aborted {barrier}")
     if not aborted:
         print(f"barrier {options.barrier} of {options.topology} was aborted before; nothing to do")
+    return 0
+
+
+def _recover(options: argparse.Namespace) -> int:
+    from airflow_barrier.coordinator.deployment import Deployment
+    from airflow_barrier.coordinator.recovering import recover
+
+    deployment = Deployment.connect(_settings(options.conn_id))
+    try:
+        recovered = recover(deployment, options.topology, actor=f"{getpass.getuser()} (airflow-barrier)")
+    finally:
+        deployment.close()
+    for table in recovered.reattached:
+        print(f"table {table}: the catalog points to its newest metadata again")
+    for entry in recovered.entries:
+        print(f"{entry} is COMMIT again")
+    print(
+        f"topology {recovered.topology}: {len(recovered.entries)} barriers put back, the newest is "
+        f"{recovered.newest or 'the baseline'}; MetaService incarnation {recovered.incarnation} leads it now. "
+        "Clear the start tasks of the runs that were in flight, which opens their barriers anew."
+    )
     return 0
 
 

@@ -75,7 +75,7 @@ def open_barrier(connection: Connection, opening: Opening) -> Barrier:
     check_begins(connection, opening.topology, opening.predecessor, opening.cuts)
     _check_room(opening, uncommitted(connection, opening.topology))
     if latest is None:
-        _open_baseline(connection, opening, version)
+        insert_baseline(connection, opening.topology, version, opening.actor)
     _join(connection, opening)
     barrier_id = _next_id(connection, opening.topology)
     _insert_barrier(connection, opening, barrier_id, BarrierState.OPEN, version)
@@ -122,14 +122,15 @@ def abort_barrier(connection: Connection, topology: str, barrier_id: int, reason
             "so it cannot be aborted any more: let it commit, then correct the data at a later barrier"
         )
     return [
-        _abort_one(
+        abort_one(
             connection, each, reason if each.barrier_id == barrier_id else f"with barrier {barrier_id}: {reason}", actor
         )
         for each in uncommitted(connection, topology, first=barrier_id)
     ]
 
 
-def _abort_one(connection: Connection, barrier: Barrier, reason: str, actor: str) -> Barrier:
+def abort_one(connection: Connection, barrier: Barrier, reason: str, actor: str) -> Barrier:
+    """This barrier alone, for callers that see to the later ones."""
     event = Event("aborted", actor, {"reason": reason})
     for attempt in attempts_of(connection, barrier.topology, barrier.barrier_id):
         if attempt.state in LIVE_ATTEMPTS:
@@ -221,10 +222,11 @@ def _check_room(opening: Opening, in_flight: Sequence[Barrier]) -> None:
         )
 
 
-def _open_baseline(connection: Connection, opening: Opening, version: int) -> None:
+def insert_baseline(connection: Connection, topology: str, version: int, actor: str) -> None:
+    """Barrier 0, which every topology begins with."""
     connection.execute(
         insert(schema.barrier).values(
-            **barrier_key(opening.topology, 0),
+            **barrier_key(topology, 0),
             timestamp=_BASELINE_TIME,
             state=BarrierState.COMMIT.value,
             topology_version=version,
@@ -236,8 +238,8 @@ def _open_baseline(connection: Connection, opening: Opening, version: int) -> No
     )
     record(
         connection,
-        Event("baseline", opening.actor),
-        opening.topology,
+        Event("baseline", actor),
+        topology,
         0,
         "barrier",
         ["0"],

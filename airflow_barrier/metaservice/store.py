@@ -11,10 +11,21 @@ from datetime import datetime
 
 from sqlalchemy import Connection, func, select
 
-from airflow_barrier.metaservice import attempts, barriers, commits, cuts, reading, rows, schema, topologies
+from airflow_barrier.metaservice import (
+    attempts,
+    barriers,
+    commits,
+    cuts,
+    reading,
+    recovering,
+    rows,
+    schema,
+    topologies,
+)
 from airflow_barrier.metaservice.commits import Settled
 from airflow_barrier.metaservice.database import Database
 from airflow_barrier.metaservice.versions import EXPECTED
+from airflow_barrier.protocol.journal import History
 from airflow_barrier.protocol.levels import Level, Resolution
 from airflow_barrier.protocol.records import (
     Attempt,
@@ -290,6 +301,15 @@ class MetaService:
         decided against. Raises IllegalTransitionError unless BLOCKED, UnknownTableError.
         """
         return self._db.write(lambda c: commits.settle(c, topology, barrier_id, settled))
+
+    # --- after a loss -----------------------------------------------------------------------------
+
+    def recover(self, history: History, actor: str) -> str:
+        """Put back what the database has lost, give up what was in flight; returns the new incarnation.
+
+        ``history`` begins after the newest barrier that is COMMIT here. Raises JournalError if it does not.
+        """
+        return self._db.write(lambda c: recovering.recover(c, history, actor))
 
     # --- reading ----------------------------------------------------------------------------------
 

@@ -55,7 +55,7 @@ def register(connection: Connection, name: str, owner: str, jobs: Sequence[Job],
 
 
 def _next_version(connection: Connection, union: Topology) -> int:
-    topology, versions = schema.topology, schema.topology_version
+    topology = schema.topology
     exists = connection.execute(select(topology.c.name).where(topology.c.name == union.name)).one_or_none()
     if exists is None:
         connection.execute(insert(topology).values(name=union.name, version=1, created_at=DatabaseNow()))
@@ -68,16 +68,53 @@ def _next_version(connection: Connection, union: Topology) -> int:
         connection.execute(
             update(topology).where(topology.c.name == union.name, topology.c.version == current).values(version=version)
         )
+    _insert_version(connection, union, version)
+    return version
+
+
+def _insert_version(connection: Connection, topology: Topology, version: int) -> None:
     connection.execute(
-        insert(versions).values(
-            topology=union.name,
+        insert(schema.topology_version).values(
+            topology=topology.name,
             version=version,
-            definition=union.to_json(),
-            digest=union.digest,
+            definition=topology.to_json(),
+            digest=topology.digest,
             created_at=DatabaseNow(),
         )
     )
-    return version
+
+
+def adopt_topology(connection: Connection, topology: Topology) -> None:
+    """Register what the barriers of a lost time were opened with, unless DAGs have registered the topology since."""
+    table = schema.topology
+    if connection.execute(select(table.c.name).where(table.c.name == topology.name)).one_or_none() is not None:
+        return
+    connection.execute(insert(table).values(name=topology.name, version=1, created_at=DatabaseNow()))
+    _insert_version(connection, topology, 1)
+    _claim(connection, topology)
+    for owner in sorted({job.owner for job in topology.jobs}):
+        _replace_fragment(connection, topology.name, owner, [job for job in topology.jobs if job.owner == owner])
+
+
+def version_of(connection: Connection, topology: Topology) -> int:
+    """The number of a version that an earlier barrier was opened with; it gets one, below the current, if it has none.
+
+    The current definition stays the newest version: it gets the number above.
+    """
+    table, versions = schema.topology, schema.topology_version
+    known = connection.execute(
+        select(versions.c.version)
+        .where(versions.c.topology == topology.name, versions.c.digest == topology.digest)
+        .order_by(versions.c.version)
+        .limit(1)
+    ).scalar_one_or_none()
+    if known is not None:
+        return int(known)
+    current = lock_topology(connection, topology.name)
+    _insert_version(connection, topology, current + 1)
+    _insert_version(connection, load_topology(connection, topology.name, current), current + 2)
+    connection.execute(update(table).where(table.c.name == topology.name).values(version=current + 2))
+    return current + 1
 
 
 def _claim(connection: Connection, union: Topology) -> None:

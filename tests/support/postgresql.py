@@ -145,7 +145,7 @@ class PostgreSQL:
         while True:
             with self._log.open("ab") as log:
                 self._process = subprocess.Popen(
-                    [*_not_root(), "--pdeathsig", "INT", _binary("postgres"), "-D", str(self._data), *options],
+                    [*_not_root(), "--pdeathsig", "INT", binary("postgres"), "-D", str(self._data), *options],
                     stdout=log,
                     stderr=log,
                     start_new_session=True,  # Ctrl+C is for the tests, which stop it
@@ -191,7 +191,7 @@ class PostgreSQL:
         self._own(self._folder, secret)
         command = [
             *_not_root(),
-            _binary("initdb"),
+            binary("initdb"),
             *("--pgdata", self._data, "--username", "admin", "--pwfile", secret, "--auth", "scram-sha-256"),
             *("--encoding", "UTF8", "--locale", "C.UTF-8", "--no-sync", "--no-instructions"),
         ]
@@ -208,7 +208,7 @@ class PostgreSQL:
 _SERVER_USER = "postgres"
 
 
-def _binary(name: str) -> str:
+def binary(name: str) -> str:
     """Debian keeps the server's programs off the PATH."""
     installed = sorted(Path("/usr/lib/postgresql").glob("*/bin"), key=lambda folder: float(folder.parent.name))
     path = os.pathsep.join((os.environ.get("PATH", ""), *map(str, reversed(installed))))

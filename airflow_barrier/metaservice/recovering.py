@@ -1,0 +1,185 @@
+"""Rebuilding a MetaService that was lost, or restored from an older backup, from what its barriers left behind."""
+
+from __future__ import annotations
+
+import logging
+from uuid import uuid4
+
+from sqlalchemy import Connection, delete, func, insert, select, text, update
+
+from airflow_barrier.metaservice import schema
+from airflow_barrier.metaservice.barriers import abort_one, insert_baseline
+from airflow_barrier.metaservice.cuts import insert_cut
+from airflow_barrier.metaservice.rows import (
+    attempts_of,
+    barrier_key,
+    lock_topology,
+    newest,
+    of_barrier,
+    progress,
+    uncommitted,
+)
+from airflow_barrier.metaservice.schema import DatabaseNow
+from airflow_barrier.metaservice.topologies import adopt_topology, version_of
+from airflow_barrier.metaservice.transitions import Event, end_attempt, record
+from airflow_barrier.protocol.errors import JournalError
+from airflow_barrier.protocol.journal import History, JournalEntry
+from airflow_barrier.protocol.states import (
+    LIVE_ATTEMPTS,
+    STAGING_BARRIERS,
+    AttemptState,
+    BarrierState,
+    TableState,
+)
+
+log = logging.getLogger(__name__)
+
+#: Attempts of the lost time that left no trace keep numbers of their own: new ones begin that far above.
+_MARGIN = 1000
+_REASON = "the MetaService was recovered: what was in flight is lost, and its epoch joins the next barrier's"
+
+
+def recover(connection: Connection, history: History, actor: str) -> str:
+    """Put ``history`` in, give up what was in flight, and begin a new incarnation, which this returns.
+
+    What a suspended process of the lost time still stages bears the old incarnation's stamp, and is refused.
+    """
+    event = Event("recovered", actor, {"published": history.published})
+    if history.entries:
+        adopt_topology(connection, history.topologies[history.entries[-1].topology_digest])
+    lock_topology(connection, history.topology)
+    if history.entries and newest(connection, history.topology, BarrierState) is None:
+        oldest = history.topologies[history.entries[0].topology_digest]
+        insert_baseline(connection, history.topology, version_of(connection, oldest), actor)
+    decided = {entry.barrier_id for entry in history.entries}
+    for barrier in uncommitted(connection, history.topology):
+        if barrier.state in STAGING_BARRIERS and barrier.barrier_id not in decided:
+            abort_one(connection, barrier, _REASON, actor)
+            log.info("%s is ABORTED: %s", barrier, _REASON)
+    for number, entry in enumerate(history.entries, start=1):
+        _put_back(connection, history, entry, event)
+        if number % 1000 == 0:
+            log.info("recovered %s of %s barriers of %s", number, len(history.entries), history.topology)
+    _raise_attempt_numbers(connection, history.above_attempt + _MARGIN)
+    incarnation = uuid4().hex
+    connection.execute(update(schema.service).values(incarnation=incarnation))
+    detail = {"incarnation": incarnation, "barriers": len(history.entries)}
+    record(connection, Event("recovered", actor, detail), history.topology, None, "topology", [history.topology])
+    return incarnation
+
+
+def _put_back(connection: Connection, history: History, entry: JournalEntry, event: Event) -> None:
+    """One barrier with its cuts and tables, in place of what is known of it."""
+    topology, barrier_id = entry.topology, entry.barrier_id
+    written = barrier_id <= history.published
+    state = BarrierState.COMMIT if written else BarrierState.COMMITTING
+    before = _state(connection, topology, barrier_id)
+    if before is BarrierState.COMMIT:
+        raise JournalError(
+            f"{entry}: expected a barrier that the MetaService has not committed, found COMMIT; recover begins after "
+            "the newest barrier that both agree on"
+        )
+    _end_attempts(connection, entry, event)
+    for table in (schema.cut_item, schema.cut):
+        connection.execute(delete(table).where(of_barrier(table, topology, barrier_id)))
+    values = {
+        "timestamp": entry.timestamp,
+        "state": state.value,
+        "predecessor": entry.predecessor,
+        "topology_version": version_of(connection, history.topologies[entry.topology_digest]),
+        "run_key": entry.run_key,
+        "timestamp_origin": entry.timestamp_origin,
+        "committing_at": DatabaseNow(),
+        "commit_at": DatabaseNow() if written else None,
+        "aborted_at": None,
+        "reason": None,
+    }
+    table = schema.barrier
+    if before is None:
+        connection.execute(insert(table).values(**barrier_key(topology, barrier_id), opened_at=DatabaseNow(), **values))
+    else:
+        connection.execute(update(table).where(of_barrier(table, topology, barrier_id)).values(**values))
+    was = before.value if before is not None else None
+    record(connection, event, topology, barrier_id, "barrier", [str(barrier_id)], was, state.value)
+    for cut in entry.cuts.values():
+        insert_cut(connection, topology, barrier_id, cut)
+    _put_tables_back(connection, entry, TableState.WRITTEN if written else TableState.PROCESSED, event)
+
+
+def _put_tables_back(connection: Connection, entry: JournalEntry, state: TableState, event: Event) -> None:
+    topology, barrier_id = entry.topology, entry.barrier_id
+    table = schema.table_progress
+    known = progress(connection, topology, barrier_id)
+    connection.execute(delete(table).where(of_barrier(table, topology, barrier_id)))
+    connection.execute(
+        insert(table).values(
+            processed_at=DatabaseNow(), written_at=DatabaseNow() if state is TableState.WRITTEN else None
+        ),
+        [
+            {
+                **barrier_key(topology, barrier_id),
+                "table_name": name,
+                "job": decided.job,
+                "state": state.value,
+                "snapshot_id": decided.snapshot_id,
+                "carried_from": decided.carried_from,
+                "expected_snapshot": decided.expected_snapshot,
+            }
+            for name, decided in sorted(entry.tables.items())
+        ],
+    )
+    for name in sorted(entry.tables):
+        before = known[name].state.value if name in known else TableState.PENDING.value
+        record(connection, event, topology, barrier_id, "table", [name], before, state.value)
+    _complete_baseline(connection, entry, event)
+
+
+def _complete_baseline(connection: Connection, entry: JournalEntry, event: Event) -> None:
+    """The tables that joined at this barrier: their baseline is what `main` was at before it."""
+    baseline = progress(connection, entry.topology, 0)
+    joined = {name: table.expected_snapshot for name, table in entry.tables.items() if name not in baseline}
+    for name, snapshot in sorted(joined.items()):
+        connection.execute(
+            insert(schema.table_progress).values(
+                **barrier_key(entry.topology, 0),
+                table_name=name,
+                state=TableState.WRITTEN.value,
+                snapshot_id=snapshot,
+                written_at=DatabaseNow(),
+            )
+        )
+        record(connection, event, entry.topology, 0, "table", [name], None, TableState.WRITTEN.value)
+
+
+def _state(connection: Connection, topology: str, barrier_id: int) -> BarrierState | None:
+    table = schema.barrier
+    state = connection.execute(
+        select(table.c.state).where(of_barrier(table, topology, barrier_id))
+    ).scalar_one_or_none()
+    return None if state is None else BarrierState(state)
+
+
+def _end_attempts(connection: Connection, entry: JournalEntry, event: Event) -> None:
+    """What an older backup holds of a barrier's attempts is not how they ended."""
+    for attempt in attempts_of(connection, entry.topology, entry.barrier_id):
+        if attempt.state in LIVE_ATTEMPTS:
+            end_attempt(connection, attempt, AttemptState.VOIDED, "the MetaService was recovered", event)
+
+
+def _raise_attempt_numbers(connection: Connection, above: int) -> None:
+    """An attempt's number is its fencing token: those of the lost time must not come back."""
+    known = connection.execute(select(func.coalesce(func.max(schema.attempt.c.attempt_id), 0))).scalar_one()
+    last = max(above, int(known))
+    if connection.dialect.name == "sqlite":
+        name = schema.attempt.name
+        changed = connection.execute(
+            text("UPDATE sqlite_sequence SET seq = max(seq, :last) WHERE name = :name"), {"last": last, "name": name}
+        ).rowcount
+        if not changed:
+            connection.execute(
+                text("INSERT INTO sqlite_sequence (name, seq) VALUES (:name, :last)"), {"last": last, "name": name}
+            )
+    else:
+        sequence = func.pg_get_serial_sequence(schema.attempt.name, "attempt_id")
+        following = func.greatest(func.nextval(sequence), last)
+        connection.execute(select(func.setval(sequence, following)))

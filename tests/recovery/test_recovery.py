@@ -1,0 +1,348 @@
+"""A MetaService that was lost, restored from an old backup, or mistaken for another: noticed, refused, caught up.
+
+The landing folder holds all files from the start, so whoever forgets what was read reads it again; the amounts are
+powers of two, so that every table tells which files are in it, and how often.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from airflow_barrier.cli.main import main
+from airflow_barrier.coordinator.committing import commit_barrier
+from airflow_barrier.coordinator.deployment import Deployment
+from airflow_barrier.coordinator.journal import check_lead, entry_uri, read_head, write_entry, write_head
+from airflow_barrier.coordinator.recovering import recover
+from airflow_barrier.coordinator.settings import Settings
+from airflow_barrier.coordinator.staging import close
+from airflow_barrier.protocol.errors import (
+    BarrierAbortedError,
+    BarrierError,
+    JournalError,
+    LostStateError,
+    MissingTableError,
+    UnknownBarrierError,
+)
+from airflow_barrier.protocol.journal import JournalHead
+from airflow_barrier.protocol.levels import Level
+from airflow_barrier.protocol.states import BarrierState
+from tests.metaservice.auditing import check_audit
+from tests.recovery.backups import Backups
+from tests.recovery.landing import TABLES, LandedShop, landed_shop
+from tests.support.deployments import settings_on
+from tests.support.postgresql import PostgreSQL
+from tests.support.shop import SHOPPING, Shop
+
+
+@pytest.fixture(params=["sqlite", "sqlite apart", "postgresql"])
+def settings(request: pytest.FixtureRequest, tmp_path: Path, postgresql: PostgreSQL) -> Iterator[Settings]:
+    """Where they are not apart, the catalog lies in the MetaService's database, and is lost and restored with it."""
+    with settings_on(request.param, tmp_path, postgresql) as settings:
+        yield settings
+
+
+@pytest.fixture
+def backups(settings: Settings, tmp_path: Path, postgresql: PostgreSQL) -> Backups:
+    return Backups(settings, tmp_path, postgresql)
+
+
+@pytest.fixture
+def landed(settings: Settings, backups: Backups, tmp_path: Path) -> Iterator[LandedShop]:
+    landed = landed_shop(settings, tmp_path)
+    yield landed
+    landed.close()
+    check_audit(backups.url)
+
+
+@pytest.fixture
+def old(landed: LandedShop, backups: Backups) -> LandedShop:
+    """Three barriers were committed and backed up, then three more."""
+    landed.committed(1, 2, 3)
+    backups.back_up()
+    landed.committed(4, 5, 6)
+    return landed
+
+
+def put_back(landed: LandedShop, backups: Backups) -> None:
+    landed.close()
+    backups.put_back()
+    landed.reconnect()
+
+
+def lose(landed: LandedShop, backups: Backups) -> None:
+    landed.close()
+    backups.lose()
+    landed.reconnect()
+
+
+def served(deployment: Deployment) -> int | None:
+    return deployment.meta.resolve("shopping", Level.REPEATABLE_READ).barrier_id
+
+
+# --- an old backup --------------------------------------------------------------------------------
+
+
+def test_a_backup_three_barriers_old_is_noticed_refused_and_caught_up(old: LandedShop, backups: Backups) -> None:
+    landed = old
+    put_back(landed, backups)
+    with pytest.raises(LostStateError, match=r"knows barrier 6.*barriers up to 3 only.*`airflow-barrier recover shop"):
+        landed.open(7)
+    recovered = recover(landed.shop.deployment, "shopping", actor="test")
+    assert [entry.barrier_id for entry in recovered.entries] == [4, 5, 6]
+    assert served(landed.shop.deployment) == 6
+    landed.check_oracle(6)
+    landed.committed(7, 8)
+    landed.check_oracle(8)
+
+
+def test_what_was_in_flight_at_the_backup_is_not_committed_on_top(landed: LandedShop, backups: Backups) -> None:
+    landed.committed(1)
+    landed.process(landed.open(2))
+    backups.back_up()
+    landed.shop.commit(landed.shop.deployment.meta.barrier("shopping", 2))
+    landed.committed(3)
+    put_back(landed, backups)
+    deployment = landed.shop.deployment
+    assert deployment.meta.barrier("shopping", 2).state is BarrierState.PRECOMMIT
+    with pytest.raises(LostStateError, match="recover"):
+        commit_barrier(deployment, "shopping", 2, actor="test")
+    recovered = recover(deployment, "shopping", actor="test")
+    assert [entry.barrier_id for entry in recovered.entries] == [2, 3]
+    landed.committed(4)
+    landed.check_oracle(4)
+
+
+def test_what_was_open_is_given_up_and_joins_the_next(landed: LandedShop, backups: Backups) -> None:
+    landed.committed(1)
+    second, third = landed.open(2), landed.open(3)
+    landed.process(second)
+    zombie, record = landed.stage(third, "load")
+    backups.back_up()
+    landed.shop.commit(second)
+    put_back(landed, backups)
+    deployment = landed.shop.deployment
+    recover(deployment, "shopping", actor="test")
+    assert deployment.meta.barrier("shopping", 2).state is BarrierState.COMMIT
+    assert deployment.meta.barrier("shopping", 3).state is BarrierState.ABORTED
+    with pytest.raises(BarrierAbortedError, match="recovered"):
+        close(deployment, zombie.attempt.attempt_id, record=record, actor="zombie")
+    landed.committed(4)
+    landed.check_oracle(4)
+
+
+def test_attempts_of_the_lost_time_get_no_namesake(old: LandedShop, backups: Backups) -> None:
+    landed = old
+    fourth = landed.shop.deployment.meta.attempts("shopping", 4)
+    seventh = landed.open(7)
+    zombie, record = landed.stage(seventh, "load")
+    put_back(landed, backups)
+    with pytest.raises(BarrierError):
+        close(landed.shop.deployment, zombie.attempt.attempt_id, record=record, actor="zombie")
+    incarnation = landed.shop.deployment.meta.incarnation
+    recover(landed.shop.deployment, "shopping", actor="test")
+    again = landed.open(7)
+    ready, _ = landed.stage(again, "load")
+    assert ready.attempt.attempt_id > zombie.attempt.attempt_id + 500 > fourth[-1].attempt_id
+    assert ready.attempt.incarnation != incarnation == zombie.attempt.incarnation
+    with pytest.raises(UnknownBarrierError):
+        close(landed.shop.deployment, zombie.attempt.attempt_id, record=record, actor="zombie")
+    landed.process(again)
+    landed.shop.commit(again)
+    landed.check_oracle(7)
+
+
+# --- lost altogether ------------------------------------------------------------------------------
+
+
+def test_a_lost_metaservice_is_noticed_and_rebuilt(landed: LandedShop, backups: Backups) -> None:
+    landed.committed(1, 2, 3)
+    before = {b: landed.shop.deployment.meta.progress("shopping", b) for b in (1, 2, 3)}
+    cuts = {b: landed.shop.deployment.meta.cuts("shopping", b) for b in (1, 2, 3)}
+    lose(landed, backups)
+    with pytest.raises(LostStateError, match=r"another deployment's MetaService.*`airflow-barrier recover shopping`"):
+        landed.open(4)
+    recovered = recover(landed.shop.deployment, "shopping", actor="test")
+    assert [entry.barrier_id for entry in recovered.entries] == [1, 2, 3]
+    assert set(recovered.reattached) == (set(TABLES) if landed.shop.deployment.shares_database else set())
+    meta = landed.shop.deployment.meta
+    for barrier_id in (1, 2, 3):
+        rows = meta.progress("shopping", barrier_id)
+        assert [(r.table, r.snapshot_id, r.job) for r in rows] == [
+            (r.table, r.snapshot_id, r.job) for r in before[barrier_id]
+        ]
+        assert meta.cuts("shopping", barrier_id) == cuts[barrier_id]
+        assert meta.barrier("shopping", barrier_id).run_key == f"shopping_dag/day-{barrier_id}"
+    assert served(landed.shop.deployment) == 3
+    landed.check_oracle(3)
+    landed.committed(4, 5)
+    landed.check_oracle(5)
+
+
+def test_carried_tables_and_joining_ones_are_rebuilt(landed: LandedShop, backups: Backups) -> None:
+    from airflow_barrier.coordinator.opening import Fragment
+    from airflow_barrier.protocol.records import StagedTable
+    from airflow_barrier.spark.spec import ClosingRecord
+
+    all_jobs = landed.fragment.jobs
+    shop = landed.shop
+    first = shop.open(1, Fragment("shopping", "shopping_dag", all_jobs[:2]))
+    landed.process(first, "load", "amount")
+    shop.commit(first)
+    second = landed.open(2)
+    landed.process(second, "load", "price")
+    ready = shop.begin(second, "amount")
+    unchanged = {table: StagedTable(table, None, unchanged=True) for table in ready.spec.bases}
+    close(
+        shop.deployment, ready.attempt.attempt_id, record=ClosingRecord(ready.attempt.attempt_id, unchanged), actor="t"
+    )
+    shop.commit(second)
+    rows = [(r.table, r.snapshot_id, r.carried_from) for r in shop.deployment.meta.progress("shopping", 2)]
+    lose(landed, backups)
+    shop = landed.shop
+    recover(shop.deployment, "shopping", actor="test")
+    assert [(r.table, r.snapshot_id, r.carried_from) for r in shop.deployment.meta.progress("shopping", 2)] == rows
+    assert (
+        len(
+            shop.deployment.meta.topology("shopping", shop.deployment.meta.barrier("shopping", 1).topology_version).jobs
+        )
+        == 2
+    )
+    totals = shop.main_totals()
+    landed.process(third := landed.open(3))
+    shop.commit(third)
+    assert {t: n - totals[t] for t, n in shop.main_totals().items()} == dict.fromkeys(TABLES, 2**3)
+
+
+def test_a_decision_that_was_not_published_is_rolled_forward(landed: LandedShop, backups: Backups) -> None:
+    landed.committed(1)
+    landed.process(second := landed.open(2))
+    meta = landed.shop.deployment.meta
+    meta.begin_commit("shopping", 2, landed.shop.deployment.tables.mains(list(TABLES)), "test")
+    write_entry(landed.shop.deployment, meta.barrier("shopping", 2))
+    lose(landed, backups)
+    recovered = recover(landed.shop.deployment, "shopping", actor="test")
+    assert [entry.barrier_id for entry in recovered.entries] == [1, second.barrier_id]
+    landed.check_oracle(2)
+    landed.committed(3)
+    landed.check_oracle(3)
+
+
+# --- what else may happen to it -------------------------------------------------------------------
+
+
+def test_two_deployments_on_one_warehouse_are_told_apart(landed: LandedShop, backups: Backups) -> None:
+    """Two connections that differ in the MetaService only: of one topology's tables one can be the leader."""
+    landed.committed(1, 2)
+    mistaken = replace(
+        landed.settings, metaservice_url=f"sqlite:///{backups.folder}/other.db", metaservice_password=None
+    )
+    other = LandedShop(Shop(Deployment.connect(mistaken)), landed.folder, mistaken)
+    with pytest.raises(LostStateError, match="expected the MetaService that leads it"):
+        other.open(1)
+    other.close()
+    landed.committed(3)
+    landed.check_oracle(3)
+
+
+def test_recovering_into_a_strangers_metaservice_is_refused(old: LandedShop, backups: Backups) -> None:
+    """A MetaService that committed something else may not be mixed with this history."""
+    landed = old
+    deployment = landed.shop.deployment
+    uri = entry_uri(deployment, "shopping", 3)
+    entry = json.loads(deployment.tables.read_text(uri))
+    put_back(landed, backups)
+    deployment = landed.shop.deployment
+    entry["tables"][SHOPPING]["snapshot_id"] = 4711
+    deployment.tables.write_text(uri, json.dumps(entry))
+    with pytest.raises(JournalError, match=f"found others of {SHOPPING}: this MetaService is of another deployment"):
+        recover(deployment, "shopping", actor="test")
+    assert deployment.meta.newest_decided("shopping").barrier_id == 3  # type: ignore[union-attr]
+
+
+# Not where the catalog went back with the MetaService: there no table tells of what came later, only the head does.
+@pytest.mark.parametrize("settings", ["sqlite apart"], indirect=True)
+def test_a_head_that_lags_does_not_hide_what_was_published(old: LandedShop, backups: Backups) -> None:
+    """A committer that was suspended before it wrote the head may write it last: tables say what was published."""
+    landed = old
+    head = read_head(landed.shop.deployment, "shopping")
+    assert head is not None
+    write_head(landed.shop.deployment, "shopping", JournalHead(head.incarnation, 3))
+    put_back(landed, backups)
+    deployment = landed.shop.deployment
+    check_lead(deployment, "shopping")
+    fourth = landed.open(4)
+    with pytest.raises(LostStateError, match=r"is at barrier 6.*recover"):
+        landed.process(fourth)
+    recovered = recover(deployment, "shopping", actor="test")
+    assert [entry.barrier_id for entry in recovered.entries] == [4, 5, 6]
+    landed.committed(7)
+    landed.check_oracle(7)
+
+
+def test_without_a_journal_the_tables_still_say_that_something_is_lost(landed: LandedShop, backups: Backups) -> None:
+    landed.committed(1, 2)
+    for file in Path(backups.settings.warehouse, "_barrier", "shopping", "journal").iterdir():
+        file.unlink()
+    lose(landed, backups)
+    deployment = landed.shop.deployment
+    expected: type[BarrierError] = MissingTableError if deployment.shares_database else LostStateError
+    with pytest.raises(expected):
+        landed.open(3)
+    with pytest.raises(JournalError, match="expected a journal beside its tables, found none"):
+        recover(deployment, "shopping", actor="test")
+
+
+def test_a_missing_entry_is_named(old: LandedShop, backups: Backups) -> None:
+    landed = old
+    deployment = landed.shop.deployment
+    uri = entry_uri(deployment, "shopping", 5)
+    deployment.tables.delete([uri])
+    put_back(landed, backups)
+    deployment = landed.shop.deployment
+    with pytest.raises(JournalError, match=f"expected a file at {uri}"):
+        recover(deployment, "shopping", actor="test")
+
+
+def test_recovering_again_changes_nothing_that_anyone_reads(old: LandedShop, backups: Backups) -> None:
+    landed = old
+    put_back(landed, backups)
+    deployment = landed.shop.deployment
+    recover(deployment, "shopping", actor="test")
+    rows = deployment.meta.progress("shopping", 6)
+    again = recover(deployment, "shopping", actor="test")
+    assert again.entries == ()
+    assert deployment.meta.progress("shopping", 6) == rows
+    landed.committed(7)
+    landed.check_oracle(7)
+
+
+def test_the_command_line_says_what_it_did(
+    old: LandedShop,
+    backups: Backups,
+    settings: Settings,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    landed = old
+    put_back(landed, backups)
+    extra = {
+        "metaservice_url": settings.metaservice_url,
+        "catalog_uri": settings.catalog_uri,
+        "catalog_password": settings.catalog_password,
+        "warehouse": settings.warehouse,
+    }
+    connection = {"conn_type": "barrier", "password": settings.metaservice_password, "extra": extra}
+    monkeypatch.setenv("AIRFLOW_CONN_BARRIER_RECOVERY", json.dumps(connection))
+    assert main(["recover", "shopping", "--conn-id", "barrier_recovery"]) == 0
+    said = capsys.readouterr().out
+    assert "barrier 5 of shopping (2026-01-10 00:00:00+0000) is COMMIT again" in said
+    assert "3 barriers put back, the newest is barrier 6 of shopping" in said
+    assert main(["recover", "nothing", "--conn-id", "barrier_recovery"]) == 1
+    assert "expected a journal" in capsys.readouterr().err
+    audit = landed.shop.deployment.meta.audit("shopping", limit=500)
+    assert {entry.event for entry in audit if entry.actor.endswith("(airflow-barrier)")} == {"recovered"}
