@@ -1,0 +1,147 @@
+"""Reasons, actors and keys come from anywhere: they are kept, and shown as the text that they are."""
+
+from __future__ import annotations
+
+import io
+import logging
+from collections.abc import Iterator
+from datetime import datetime, timezone
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from airflow_barrier.cli.main import main
+from airflow_barrier.cli.screen import show_status
+from airflow_barrier.coordinator.opening import Opened, open_barrier
+from airflow_barrier.coordinator.staging import Ready, begin, give_up
+from airflow_barrier.coordinator.status import barrier_status, status
+from airflow_barrier.plugins.html import render
+from airflow_barrier.protocol.errors import FencedAttemptError
+from airflow_barrier.protocol.names import one_line
+from airflow_barrier.protocol.records import Barrier
+from airflow_barrier.protocol.states import AttemptState, BarrierState
+from tests.support.deployments import SHARED, settings_on
+from tests.support.postgresql import PostgreSQL
+from tests.support.shop import FRAGMENT, Shop, make_shop
+
+TEXTS = (
+    "<script>alert(1)</script>",
+    "</td></table><img src=x onerror=alert(1)>",
+    "\"'><svg/onload=alert(1)>&lt;&amp;",
+    "[red]all is well[/red]",
+    "[/nothing] [link=file:///etc/passwd]x[/link] [",
+    "first\n2026-01-01 00:00:00 ERROR forged line\r\nthird",
+    "\x1b[2J\x1b]0;title\x07",
+    "nul \0 in the middle",
+    "half of a pair \udfff",
+    "\u202eesrever",
+    "'; DROP TABLE barrier_barrier; --",
+    "%s %(x)s {0} {{ ds }} $x",
+    "é" * 10_000,
+    "",
+)
+
+
+@pytest.fixture(scope="module", params=SHARED)
+def shop(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, postgresql: PostgreSQL
+) -> Iterator[Shop]:
+    with settings_on(request.param, tmp_path_factory.mktemp("text"), postgresql) as settings:
+        shop = make_shop(settings)
+        yield shop
+        shop.deployment.close()
+
+
+def opened(shop: Shop, text: str) -> Barrier:
+    """A new barrier, all of whose texts are ``text``; what was open is given up."""
+    for barrier in shop.deployment.meta.open_barriers("shopping"):
+        shop.deployment.meta.abort_barrier("shopping", barrier.barrier_id, "room for the next", "test")
+    opening = open_barrier(
+        shop.deployment,
+        FRAGMENT,
+        datetime(2026, 1, 1, tzinfo=timezone.utc),
+        origin=text,
+        run_key=f"run {text[:250]}",
+        actor=text,
+    )
+    assert isinstance(opening, Opened)
+    return opening.barrier
+
+
+class Texts(HTMLParser):
+    """What a browser would show, and the tags that it would obey."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.tags: set[str] = set()
+        self.said = ""
+        self.feed(page)
+
+    def handle_starttag(self, tag: str, attrs: object) -> None:
+        self.tags.add(tag)
+
+    def handle_data(self, data: str) -> None:
+        self.said += data
+
+
+@pytest.mark.parametrize("text", TEXTS, ids=lambda text: ascii(text)[:30])
+def test_kept_as_data_and_shown_as_text(shop: Shop, text: str, caplog: pytest.LogCaptureFixture) -> None:
+    meta = shop.deployment.meta
+    barrier = opened(shop, text)
+    assert meta.barrier_of_run("shopping", f"run {text[:250]}") == barrier
+    assert barrier.timestamp_origin == one_line(text)
+
+    # an attempt that failed of it, after one that a retry of the same name had asked for
+    begun, again = (
+        begin(shop.deployment, barrier, "load", request_key=text, generation=text, actor=text) for _ in range(2)
+    )
+    assert isinstance(begun, Ready)
+    assert isinstance(again, Ready)
+    assert meta.attempt(begun.attempt.attempt_id).state is AttemptState.FENCED
+    with caplog.at_level(logging.INFO):
+        ended = give_up(shop.deployment, again.attempt.attempt_id, reason=text, actor=text)
+    assert ended.reason == one_line(text)
+    assert all(len(record.getMessage().splitlines()) == 1 for record in caplog.records)
+    with pytest.raises(FencedAttemptError) as caught:
+        meta.report_processed(begun.attempt.attempt_id, text)
+    assert str(caught.value).isprintable()
+    assert one_line(text) in str(caught.value)
+
+    page = Texts(render(barrier_status(meta, barrier)))
+    assert page.tags == {"html", "head", "meta", "title", "style", "body", "h1", "p", "table", "tr", "th", "td", "h2"}
+    assert f"Timestamp from the {one_line(text)}; opened by" in page.said
+    assert f"load{'aborted'}{f': {one_line(text)}' if text else ''}" in page.said
+
+    screen = Console(file=io.StringIO(), width=50_000, color_system="truecolor", force_terminal=True)
+    show_status([status(meta, "shopping")], screen)
+    assert isinstance(screen.file, io.StringIO)
+    shown = screen.file.getvalue()
+    assert f"load: aborted{f': {one_line(text)}' if text else ''}" in shown
+    assert "\x1b]" not in shown
+    assert "\x1b[2J" not in shown
+
+    (given_up,) = meta.abort_barrier("shopping", barrier.barrier_id, text, text)
+    assert given_up.state is BarrierState.ABORTED
+    assert meta.barrier("shopping", barrier.barrier_id).reason == one_line(text)
+    assert {entry.actor for entry in meta.audit("shopping", barrier.barrier_id)} == {one_line(text)}
+    assert Texts(render(barrier_status(meta, given_up))).tags == page.tags
+
+
+def test_a_reason_on_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from airflow_barrier.coordinator.settings import Settings
+
+    settings = Settings.embedded(str(tmp_path))
+    shop = make_shop(settings)
+    opened(shop, "test")
+    reason = "[/red] \x1b[2J\nforged <b>"
+    command = ["--metaservice-url", settings.metaservice_url]
+    assert main(["abort", "shopping", "1", "--reason", reason, *command]) == 0
+    assert main(["status", *command]) == 0
+    assert main(["status", "no\nsuch", *command]) == 1
+    said = capsys.readouterr()
+    assert "\x1b[2J" not in said.out + said.err
+    assert len(said.err.splitlines()) == 1
+    assert shop.deployment.meta.barrier("shopping", 1).reason == one_line(reason)
+    shop.deployment.close()
