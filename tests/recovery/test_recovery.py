@@ -7,9 +7,13 @@ powers of two, so that every table tells which files are in it, and how often.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+import os
+import signal
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -20,6 +24,7 @@ from airflow_barrier.coordinator.journal import check_lead, entry_uri, read_head
 from airflow_barrier.coordinator.recovering import recover
 from airflow_barrier.coordinator.settings import Settings
 from airflow_barrier.coordinator.staging import close
+from airflow_barrier.metaservice.store import MetaService
 from airflow_barrier.protocol.errors import (
     BarrierAbortedError,
     BarrierError,
@@ -31,11 +36,13 @@ from airflow_barrier.protocol.errors import (
 from airflow_barrier.protocol.journal import JournalHead
 from airflow_barrier.protocol.levels import Level
 from airflow_barrier.protocol.states import BarrierState
+from airflow_barrier.tables.iceberg import IcebergTables
 from tests.metaservice.auditing import check_audit
 from tests.recovery.backups import Backups
 from tests.recovery.landing import TABLES, LandedShop, landed_shop
 from tests.support.deployments import settings_on
 from tests.support.postgresql import PostgreSQL
+from tests.support.reporting import report
 from tests.support.shop import SHOPPING, Shop
 
 
@@ -346,3 +353,66 @@ def test_the_command_line_says_what_it_did(
     assert "expected a journal" in capsys.readouterr().err
     audit = landed.shop.deployment.meta.audit("shopping", limit=500)
     assert {entry.event for entry in audit if entry.actor.endswith("(airflow-barrier)")} == {"recovered"}
+
+
+# --- crashes --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("settings", ["sqlite", "sqlite apart"], indirect=True)
+def test_recovery_killed_at_any_step_is_finished_by_running_it_again(old: LandedShop, backups: Backups) -> None:
+    landed, killed = old, 0
+    for point in range(100):
+        put_back(landed, backups)
+        landed.close()
+        if not killed_at(point, landed):
+            break
+        killed += 1
+        landed.reconnect()
+        recover(landed.shop.deployment, "shopping", actor="again")
+        assert served(landed.shop.deployment) == 6
+        landed.check_oracle(6)
+    landed.committed(7)
+    landed.check_oracle(7)
+    assert killed >= 8, "the steps have to be met at all"
+    report(f"recovery: killed at {killed} points ({backups.settings.catalog_uri.partition(':')[0]})")
+
+
+def killed_at(point: int, landed: LandedShop) -> bool:
+    """Recover in a child that gets a real SIGKILL before or after a step; False: it had no such step, and ended."""
+    child = os.fork()
+    if child == 0:
+        ended = 1
+        try:
+            watch(point)
+            landed.reconnect()
+            recover(landed.shop.deployment, "shopping", actor="child")
+            ended = 0
+        finally:
+            os._exit(ended)  # whatever happens: the rest of the test run is the parent's
+    _, status = os.waitpid(child, 0)
+    assert os.WIFSIGNALED(status) or os.WEXITSTATUS(status) == 0, "the child failed by itself"
+    return os.WIFSIGNALED(status)
+
+
+def watch(point: int) -> None:
+    """From here on the process is killed at that point: before or after one of the steps that change something."""
+    steps = count()
+
+    def step(work: Callable[..., Any]) -> Callable[..., Any]:
+        def watched(*arguments: Any, **named: Any) -> Any:
+            if next(steps) == point:
+                os.kill(os.getpid(), signal.SIGKILL)
+            done = work(*arguments, **named)
+            if next(steps) == point:
+                os.kill(os.getpid(), signal.SIGKILL)
+            return done
+
+        return watched
+
+    for owner, name in (
+        (IcebergTables, "reattach"),
+        (IcebergTables, "write_text"),
+        (IcebergTables, "publish"),
+        (MetaService, "recover"),
+    ):
+        setattr(owner, name, step(getattr(owner, name)))
