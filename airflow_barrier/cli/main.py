@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+from airflow_barrier.cli.resolve import add_barrier_command
 from airflow_barrier.cli.screen import show_status
 from airflow_barrier.coordinator.status import status
 from airflow_barrier.protocol.errors import BarrierError, ConfigurationError
@@ -50,6 +51,7 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
     _deployment_options(_status_command(commands))
     _deployment_options(_abort_command(commands))
+    add_barrier_command(commands, _settings)
     _recover_command(commands)
     _db_command(commands)
     return parser

@@ -24,6 +24,9 @@ def show_status(topologies: Sequence[TopologyStatus], console: Console | None = 
         console.print(f"  repeatable read: {_serves(one.committed, one.committed_timestamp)}")
         console.print(f"  read committed:  {_serves(one.precommitted, None)}")
         console.print(_barriers(one.open) if one.open else "  no barrier is open")
+        for barrier in (each.barrier for each in one.open if each.barrier.reason):
+            # on lines of its own, unbroken: it holds commands to be copied
+            console.print(Text(f"{barrier} is {barrier.state.value}: {barrier.reason}"), soft_wrap=True)
 
 
 def _serves(barrier_id: int | None, timestamp: datetime | None) -> str:
@@ -37,15 +40,12 @@ def _barriers(barriers: Sequence[BarrierStatus]) -> Table:
     for one in barriers:
         state = one.barrier.state.value
         done = [progress for progress in one.tables if progress.state.value != "PENDING"]
-        # reasons and names come from outside: as plain strings they would be read as rich's own markup
-        said = Text(state, _COLOURS.get(state, "white"))
-        if one.barrier.reason:
-            said.append(Text(f"\n{one.barrier.reason}"))
         table.add_row(
             str(one.barrier.barrier_id),
             f"{one.barrier.timestamp:%Y-%m-%d %H:%M:%S}",
-            said,
+            Text(state, _COLOURS.get(state, "white")),
             f"{len(done)} of {len(one.tables)} tables",
+            # names come from outside: as plain strings they would be read as rich's own markup
             Text("\n".join(f"{job.job}: {job.summary}" for job in one.jobs)),
         )
     return table

@@ -44,7 +44,7 @@ def block(
     if not findings:
         log.info("%s: nothing is in the way any more of what was met as: %s", barrier, error)
         return False
-    blocked = deployment.meta.block(barrier.topology, barrier.barrier_id, _reason(barrier, findings), actor)
+    blocked = deployment.meta.block(barrier.topology, barrier.barrier_id, reason_of(barrier, findings), actor)
     if blocked.state is BarrierState.COMMIT:
         return True
     raise BarrierBlockedError(f"{barrier} is BLOCKED: {blocked.reason}") from error
@@ -58,7 +58,8 @@ def resolve_command(barrier: Barrier, table: str, decision: Decision) -> str:
     )
 
 
-def _reason(barrier: Barrier, findings: Mapping[str, BarrierError]) -> str:
+def reason_of(barrier: Barrier, findings: Mapping[str, BarrierError]) -> str:
+    """Why a barrier is BLOCKED: which tables, what was expected and found, and how a person goes on."""
     named = [_one(barrier, table, findings[table]) for table in sorted(findings)[:_NAMED]]
     more = [f"and {len(findings) - _NAMED} tables more"] if len(findings) > _NAMED else []
     return ". ".join(named + more)

@@ -1,0 +1,166 @@
+"""The way out of BLOCKED: a person says whose snapshot of a table stands, and the next commit rolls forward."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass, replace
+
+from airflow_barrier.coordinator.blocking import reason_of, resolve_command
+from airflow_barrier.coordinator.committing import publications_of, set_aside
+from airflow_barrier.coordinator.deployment import Deployment
+from airflow_barrier.metaservice.commits import Settled, raise_not_blocked
+from airflow_barrier.protocol.errors import (
+    BarrierError,
+    ConfigurationError,
+    MissingTableError,
+    SnapshotMissingError,
+    UnknownTableError,
+)
+from airflow_barrier.protocol.records import Attempt, Barrier, TableProgress
+from airflow_barrier.protocol.states import BarrierState, Decision
+from airflow_barrier.protocol.topology import downstream_jobs
+from airflow_barrier.tables.port import Publication
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Resolved:
+    """What was decided. ``barrier`` is COMMITTING again, to be published by the next commit; or still BLOCKED, because
+    another table is in the way.
+
+    ``decision`` None: nothing was in the way any more. ``tag`` keeps the snapshot that does not stand, from the publish
+    on; None if there is none. ``computed_from_ours``: tables of this barrier that were computed from our snapshot of
+    this one, which does not stand. ``voided``: attempts at later barriers that stood on what was decided against.
+    """
+
+    barrier: Barrier
+    table: str
+    decision: Decision | None
+    theirs: int | None = None
+    ours: int | None = None
+    tag: str | None = None
+    computed_from_ours: tuple[str, ...] = ()
+    voided: tuple[Attempt, ...] = ()
+
+
+def resolve_table(
+    deployment: Deployment, topology: str, barrier_id: int, table: str, decision: Decision, *, reason: str, actor: str
+) -> Resolved:
+    """Decide about one table that is in the way of a BLOCKED barrier.
+
+    KEEP_OURS: the next commit publishes what this barrier staged over exactly the snapshot that `main` is at now; if it
+    moves again before, the barrier is BLOCKED again. ADOPT_THEIRS: that snapshot is the table at this barrier, and what
+    this barrier staged of it is dropped.
+
+    Raises IllegalTransitionError unless the barrier is BLOCKED, UnknownTableError, MissingTableError,
+    ConfigurationError (this table is not in the way, or cannot be decided that way), SnapshotMissingError (ours is
+    gone), RefTakenError.
+    """
+    barrier = deployment.meta.barrier(topology, barrier_id)
+    if barrier.state is not BarrierState.BLOCKED:
+        raise_not_blocked(barrier)
+    rows = {row.table: row for row in deployment.meta.progress(topology, barrier_id)}
+    if table not in rows:
+        raise UnknownTableError(
+            f"{barrier}: expected one of its tables, which are {', '.join(rows)}; found {table}; correct the name"
+        )
+    planned = publications_of(deployment, barrier)
+    findings = deployment.tables.findings(planned)
+    if table not in findings:
+        return _not_in_the_way(deployment, barrier, table, decision, findings, reason, actor)
+    if isinstance(findings[table], (MissingTableError, ConfigurationError)):
+        raise findings[table]  # nothing can be decided about a table that cannot be looked at
+    theirs, ours = deployment.tables.mains([table])[table], _ours(rows[table])
+    current = next(each for each in planned if each.table == table)
+    _check(deployment, barrier, _decided(barrier, current, decision, theirs, ours))
+    settled = Settled(table, decision, theirs, ours, reason, actor)
+    after, voided = deployment.meta.settle(topology, barrier_id, settled)
+    log.info("%s: %s for %s by %s: %s", barrier, decision.value, table, actor, reason)
+    if still := deployment.tables.findings(publications_of(deployment, after)):
+        after = deployment.meta.block(topology, barrier_id, reason_of(barrier, still), actor)
+    aside = theirs if decision is Decision.KEEP_OURS else ours
+    return Resolved(
+        barrier=after,
+        table=table,
+        decision=decision,
+        theirs=theirs,
+        ours=ours,
+        tag=next(iter(set_aside(barrier, aside)), None),
+        computed_from_ours=_readers(deployment, barrier, table) if decision is Decision.ADOPT_THEIRS else (),
+        voided=voided,
+    )
+
+
+def _not_in_the_way(
+    deployment: Deployment,
+    barrier: Barrier,
+    table: str,
+    decision: Decision,
+    findings: dict[str, BarrierError],
+    reason: str,
+    actor: str,
+) -> Resolved:
+    """Somebody has mended the table by hand, or it is another one that is in the way."""
+    if findings:
+        raise ConfigurationError(
+            f"{barrier}: expected a table that is in the way, found that {table} can be published; in the way are "
+            f"{', '.join(sorted(findings))}: decide about these"
+        )
+    if decision is Decision.ADOPT_THEIRS:
+        keep = resolve_command(barrier, table, Decision.KEEP_OURS)
+        raise ConfigurationError(
+            f"{barrier}: expected somebody else's snapshot of {table} to adopt, found that nothing is in the way any "
+            f"more; `{keep}` goes on"
+        )
+    after = deployment.meta.unblock(barrier.topology, barrier.barrier_id, reason, actor)
+    return Resolved(after, table, None)
+
+
+def _ours(row: TableProgress) -> int | None:
+    """What the barrier has of a table by itself, whatever was decided before."""
+    if row.decision is Decision.ADOPT_THEIRS:
+        return row.set_aside
+    # of a carried table, what main was at: maybe a compaction of what is carried
+    return row.expected_snapshot if row.carried_from is not None and row.decision is None else row.snapshot_id
+
+
+def _decided(
+    barrier: Barrier, current: Publication, decision: Decision, theirs: int | None, ours: int | None
+) -> Publication:
+    """The publication as it will be with the decision."""
+    keep = decision is Decision.KEEP_OURS
+    return replace(
+        current,
+        expected=theirs,
+        new=ours if keep else theirs,
+        decision=decision,
+        set_aside=set_aside(barrier, theirs if keep else ours),
+    )
+
+
+def _check(deployment: Deployment, barrier: Barrier, decided: Publication) -> None:
+    """Refuse a decision that the next commit could not carry out."""
+    adopt = resolve_command(barrier, decided.table, Decision.ADOPT_THEIRS)
+    if decided.decision is Decision.KEEP_OURS and decided.new is None:
+        raise ConfigurationError(
+            f"{barrier}: expected a snapshot of {decided.table} to keep, found that this barrier leaves the table "
+            f"without any, and main cannot be set back to none; `{adopt}` takes what main is at"
+        )
+    finding = deployment.tables.findings([decided]).get(decided.table)
+    if isinstance(finding, SnapshotMissingError):
+        raise SnapshotMissingError(
+            f"{barrier}: expected what it staged of {decided.table}, snapshot {decided.new}, found it is gone "
+            "(expired, or the table was dropped and made again), so it cannot be kept; "
+            f"`{adopt}` takes what main is at"
+        )
+    if finding is not None:
+        raise finding
+
+
+def _readers(deployment: Deployment, barrier: Barrier, table: str) -> tuple[str, ...]:
+    """The tables of this barrier that were computed from ``table``, directly or through others."""
+    topology = deployment.meta.topology(barrier.topology, barrier.topology_version)
+    first = [job.name for job in topology.jobs if table in job.sources]
+    jobs = {name for each in first for name in downstream_jobs(topology, each)}
+    return tuple(sorted(sink for name in jobs for sink in topology.job(name).sinks))
