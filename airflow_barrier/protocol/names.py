@@ -21,7 +21,7 @@ _UNPRINTABLE = frozenset({"Cc", "Cs", "Zl", "Zp"})
 _TURNING = frozenset("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
 _LONGEST_NAME = 250
 # What Spark, Hadoop and pyiceberg disagree about in the URIs of a table's files (tried, all of them).
-_NOT_IN_URIS = frozenset("?#\\:")
+_NOT_IN_URIS = frozenset("?#:")
 # They end a placeholder of an SQL job.
 _BRACES = frozenset("{}")
 #: Bytes of a table's name: percent-encoded in the identifier of its Airflow asset, it has to fit into 1,500 characters.

@@ -18,7 +18,7 @@ from airflow_barrier.sources.ddl import Column, ddl_of, parse_ddl, quoted, times
 from airflow_barrier.sources.decimals import exact, with_room
 from airflow_barrier.sources.file_cuts import EventTime, Reading
 from airflow_barrier.sources.file_formats import Layout
-from airflow_barrier.sources.listing import Folder, LandedFile, url_of
+from airflow_barrier.sources.listing import Folder, LandedFile, literally, url_of
 from airflow_barrier.sources.path_dates import PathDate
 from airflow_barrier.sources.port import CutRequest, Delta, NotReady, SourceCatalog
 
@@ -29,7 +29,6 @@ Format = Literal["parquet", "csv", "json"]
 AttributeBy = Literal["mtime", "path", "event_time"]
 
 _CSV_OPTIONS = frozenset({"header", "delimiter", "quote", "escape", "nullValue"})
-_GLOB = str.maketrans({character: f"\\{character}" for character in "{}[]*?\\"})
 # What Spark is told whatever the session says, so that an epoch reads the same everywhere: nothing malformed, damaged
 # or missing is passed over, times without a zone are UTC, and folder names such as `date=…` add no columns.
 _READ_OPTIONS = {
@@ -204,8 +203,8 @@ class Files:
         return frame if columns == self._columns else frame.selectExpr(*exact(self.name, self._columns))
 
     def _spark_path(self, path: str) -> str:
-        """The file as Hadoop names it; Spark would take special characters for a glob."""
-        url = url_of(self.path, path).translate(_GLOB)
+        """The file as Hadoop names it."""
+        url = literally(url_of(self.path, path))
         return "s3a://" + url.removeprefix("s3://") if url.startswith("s3://") else url
 
     def _condition(self, reading: Reading) -> str | None:

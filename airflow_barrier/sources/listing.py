@@ -13,6 +13,7 @@ from airflow_barrier.protocol.errors import SourceDataError, SourceUnavailableEr
 # Stores without folders of their own: there an empty one cannot be told from one that is not there.
 _OBJECT_STORES = frozenset({"s3", "s3a", "gs", "gcs", "abfs", "abfss", "az", "adl", "memory"})
 _MODIFIED_KEYS = ("mtime", "LastModified", "last_modified", "updated", "modified", "created")
+_PATTERN = str.maketrans({character: f"\\{character}" for character in "{}[]*?\\"})
 # As object stores have it; a database's index of long texts ends at 2,700.
 _LONGEST_PATH = 1024
 _ETAG_KEYS = ("ETag", "etag", "md5Hash")
@@ -47,6 +48,11 @@ def url_of(folder: str, path: str) -> str:
     """
     base = folder if "://" in folder else f"file://{folder}"
     return f"{base.rstrip('/')}/{path}" if path else base
+
+
+def literally(url: str) -> str:
+    """A URL for Spark's ``load()``, which takes special characters for a pattern."""
+    return url.translate(_PATTERN)
 
 
 class Folder:

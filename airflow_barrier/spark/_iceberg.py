@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from airflow_barrier.protocol.errors import InexactChangesError, MissingTableError, SnapshotMissingError
+from airflow_barrier.sources.listing import literally
 from airflow_barrier.spark.identifiers import quoted
 
 if TYPE_CHECKING:
@@ -122,7 +123,7 @@ def _metadata(spark: SparkSession, name: str, log: str) -> dict[str, Any]:
             ) from error
         raise
     try:
-        content = by_path(spark, "binaryFile").load([location]).select("content").collect()[0][0]
+        content = by_path(spark, "binaryFile").load([literally(location)]).select("content").collect()[0][0]
     except PySparkException as error:
         if "No FileSystem for scheme" not in str(error):
             raise
@@ -136,10 +137,9 @@ def _metadata(spark: SparkSession, name: str, log: str) -> dict[str, Any]:
 
 
 def by_path(spark: SparkSession, format_name: str) -> DataFrameReader:
-    """A reader of exactly the files it is given: none skipped, no pattern in their names, no columns from folders."""
+    """A reader of exactly the files it is given, :func:`literally`: none skipped, no columns from folders."""
     return (
         spark.read.format(format_name)
-        .option("__globPaths__", "false")
         .option("recursiveFileLookup", "true")
         .option("ignoreMissingFiles", "false")
         .option("ignoreCorruptFiles", "false")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
 from airflow_barrier.protocol.errors import InexactChangesError
+from airflow_barrier.sources.listing import literally
 from airflow_barrier.spark._fields import column_types, parquet_schema
 from airflow_barrier.spark._iceberg import IcebergTable, Snapshot, by_path
 from airflow_barrier.spark._touched import Stretch, positions, touched
@@ -64,7 +65,7 @@ class RowReader:
             .option("datetimeRebaseMode", "CORRECTED")  # Iceberg never wrote the old calendar
             .option("int96RebaseMode", "CORRECTED")
             .schema(self._schema)
-            .load(list(paths))
+            .load(list(map(literally, paths)))
         )
         self._check_same_files(paths, frame.inputFiles())
         metadata = frame.metadataColumn("_metadata")

@@ -39,7 +39,6 @@ FILES = (
     "\u202egnp",
     "question?",
     "hash#",
-    "back\\slash",
     "{ds}",
     "x" * 240,
     "é" * 120,

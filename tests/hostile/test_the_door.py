@@ -124,7 +124,7 @@ def test_while_the_dag_is_parsed(member: bool, table: str) -> None:
 
 # --- taken --------------------------------------------------------------------------------------------
 
-plain = st.text(st.characters(exclude_categories=["C"], exclude_characters=".:?#\\{}"), min_size=1, max_size=40)
+plain = st.text(st.characters(exclude_categories=["C"], exclude_characters=".:?#{}"), min_size=1, max_size=40)
 text = plain | st.text(st.characters(), max_size=260) | st.sampled_from((*WORKABLE, *UNPRINTABLE, *NO_TABLES))
 registered = {"taken": 0, "refused": 0}
 
