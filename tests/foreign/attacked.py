@@ -134,10 +134,10 @@ class Attacked:
 class Template:
     """A folder with everything in it (tables name their files by absolute paths, so it is always the same folder)."""
 
-    def __init__(self, folder: Path, format_version: str = "2") -> None:
-        self._live, self._kept = folder / "live", folder
-        self._live.mkdir()
-        shop = make_shop(self._settings(), format_version)
+    def __init__(self, folder: Path, *, apart: bool = False) -> None:
+        self.live, self._kept, self._apart = folder / "live", folder, apart
+        self.live.mkdir()
+        shop = make_shop(self._settings())
         _add_note(shop)
         for number in range(1, UNDER_WAY):
             shop.process_all(barrier := shop.open(number), epoch(number))
@@ -153,8 +153,8 @@ class Template:
     @contextmanager
     def put_back(self, state: str) -> Iterator[Attacked]:
         """``open``: job `amount` has not begun; ``staged``: the barrier is PRECOMMIT."""
-        shutil.rmtree(self._live)
-        shutil.copytree(self._kept / state, self._live)
+        shutil.rmtree(self.live)
+        shutil.copytree(self._kept / state, self.live)
         deployment = self._connect()
         try:
             yield Attacked(Shop(deployment))
@@ -162,7 +162,13 @@ class Template:
             deployment.close()
 
     def _settings(self) -> Settings:
-        return Settings.embedded(str(self._live))
+        if self._apart:
+            return Settings(
+                metaservice_url=f"sqlite:///{self.live}/meta.db",
+                catalog_uri=f"sqlite:///{self.live}/catalog.db",
+                warehouse=str(self.live),
+            )
+        return Settings.embedded(str(self.live))
 
     def _connect(self) -> Any:
         from airflow_barrier.coordinator.deployment import Deployment
@@ -171,7 +177,7 @@ class Template:
 
     def _keep(self, shop: Shop, state: str) -> None:
         shop.deployment.close()
-        shutil.copytree(self._live, self._kept / state)
+        shutil.copytree(self.live, self._kept / state)
 
 
 def _add_note(shop: Shop) -> None:

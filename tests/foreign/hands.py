@@ -25,7 +25,7 @@ from tests.support.shop import AMOUNT, Shop
 #: A column that no job writes.
 NOTE = "note"
 #: What they write.
-THEIRS = [7]
+THEIRS = 7
 RENAMED = "shop.renamed_by_hand"
 
 
@@ -36,17 +36,18 @@ class Hands:
     shop: Shop
     barrier: Barrier
     previous: Barrier
+    name: str = AMOUNT
     notes: dict[str, Any] = field(default_factory=dict)
 
     @property
     def table(self) -> Table:
-        return self.shop.deployment.tables.load(AMOUNT)
+        return self.shop.deployment.tables.load(self.name)
 
     def append(self) -> None:
-        self.table.append(rows(self.table, THEIRS))
+        self.table.append(theirs(self.table))
 
     def overwrite(self) -> None:
-        self.table.overwrite(rows(self.table, THEIRS))
+        self.table.overwrite(theirs(self.table))
 
     def delete(self) -> None:
         self.table.delete("amount == 100")
@@ -102,16 +103,16 @@ class Hands:
         schema = self.table.schema()
         catalog = self.shop.deployment.tables.catalog
         self.notes["lost"] = self.table.metadata_location
-        catalog.drop_table(AMOUNT)
-        catalog.create_table(AMOUNT, schema, properties={"format-version": "2"})
+        catalog.drop_table(self.name)
+        catalog.create_table(self.name, schema, properties={"format-version": "2"})
         self.append()
 
     def drop(self) -> None:
         self.notes["lost"] = self.table.metadata_location
-        self.shop.deployment.tables.catalog.drop_table(AMOUNT)
+        self.shop.deployment.tables.catalog.drop_table(self.name)
 
     def rename(self) -> None:
-        self.shop.deployment.tables.catalog.rename_table(AMOUNT, RENAMED)
+        self.shop.deployment.tables.catalog.rename_table(self.name, RENAMED)
 
     # --- what a person does about it, by the words of the error -----------------------------------
 
@@ -119,13 +120,13 @@ class Hands:
         self.table.manage_snapshots().set_current_snapshot(snapshot_id).commit()
 
     def rename_back(self) -> None:
-        self.shop.deployment.tables.catalog.rename_table(RENAMED, AMOUNT)
+        self.shop.deployment.tables.catalog.rename_table(RENAMED, self.name)
 
     def register_again(self) -> None:
         catalog = self.shop.deployment.tables.catalog
-        if catalog.table_exists(AMOUNT):
-            catalog.drop_table(AMOUNT)
-        catalog.register_table(AMOUNT, self.notes["lost"])
+        if catalog.table_exists(self.name):
+            catalog.drop_table(self.name)
+        catalog.register_table(self.name, self.notes["lost"])
 
     def free_tag(self) -> None:
         self.table.manage_snapshots().remove_tag(tag_name("shopping", self.barrier.barrier_id, 0)).commit()
@@ -134,8 +135,11 @@ class Hands:
 Hand = Callable[[Hands], None]
 
 
-def rows(table: Table, amounts: list[int]) -> pa.Table:
-    return pa.Table.from_pylist([{"amount": amount} for amount in amounts], table.schema().as_arrow())
+def theirs(table: Table) -> pa.Table:
+    """One row of theirs, equal in all columns that jobs write."""
+    fields = table.schema().fields
+    row = {field.name: THEIRS for field in fields if isinstance(field.field_type, LongType)}
+    return pa.Table.from_pylist([row], table.schema().as_arrow())
 
 
 class _Replace(_OverwriteFiles):

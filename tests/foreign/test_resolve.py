@@ -1,0 +1,372 @@
+"""A person leads a BLOCKED barrier out: both ways, again and again, with several tables, and with later barriers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from airflow_barrier.coordinator.committing import commit_barrier
+from airflow_barrier.coordinator.resolving import Resolved, resolve_table
+from airflow_barrier.protocol.errors import (
+    BarrierBlockedError,
+    ConfigurationError,
+    FencedAttemptError,
+    ForeignWriteError,
+    IllegalTransitionError,
+    MissingTableError,
+    RefTakenError,
+    SnapshotMissingError,
+    UnknownTableError,
+)
+from airflow_barrier.protocol.levels import Level
+from airflow_barrier.protocol.names import set_aside_tag
+from airflow_barrier.protocol.records import StagedTable
+from airflow_barrier.protocol.states import AttemptState, BarrierState, Decision
+from airflow_barrier.spark.spec import ClosingRecord
+from tests.foreign.attacked import NEXT, UNDER_WAY, Attacked, Template, epoch
+from tests.foreign.hands import Hands
+from tests.support.shop import AMOUNT, PRICE, SHOPPING
+
+KEEP, ADOPT = Decision.KEEP_OURS, Decision.ADOPT_THEIRS
+TAG = set_aside_tag("shopping", UNDER_WAY, 0)
+
+
+@pytest.fixture
+def attacked(template: Template) -> Iterator[Attacked]:
+    """Barrier 3 is PRECOMMIT."""
+    with template.put_back("staged") as attacked:
+        yield attacked
+
+
+def block(attacked: Attacked, hand: str = "append", hands: Hands | None = None) -> BarrierBlockedError:
+    with (
+        attacked.interrupted("committing", getattr(hands or attacked.hands, hand)),
+        pytest.raises(BarrierBlockedError) as blocked,
+    ):
+        attacked.commit()
+    return blocked.value
+
+
+def decide(attacked: Attacked, decision: Decision, table: str = AMOUNT) -> Resolved:
+    return resolve_table(
+        attacked.shop.deployment, "shopping", UNDER_WAY, table, decision, reason="looked at it", actor="alice"
+    )
+
+
+def state(attacked: Attacked, barrier_id: int = UNDER_WAY) -> BarrierState:
+    return attacked.meta.barrier("shopping", barrier_id).state
+
+
+def tag_of(attacked: Attacked, name: str, table: str = AMOUNT) -> int | None:
+    ref = attacked.shop.deployment.tables.load(table).refs().get(name)
+    return ref.snapshot_id if ref else None
+
+
+def staged(attacked: Attacked, table: str = AMOUNT) -> int | None:
+    return next(p.snapshot_id for p in attacked.meta.progress("shopping", UNDER_WAY) if p.table == table)
+
+
+# --- what is said -------------------------------------------------------------------------------------
+
+
+def test_the_reason_names_table_expected_found_and_the_commands(attacked: Attacked) -> None:
+    expected = attacked.main()
+    said = str(block(attacked))
+    theirs = attacked.main()
+    assert f"table {AMOUNT}: expected main at snapshot {expected}, found snapshot {theirs} (append" in said
+    for way in ("--keep-ours", "--adopt-theirs"):
+        assert f"`airflow-barrier barrier resolve shopping 3 --table {AMOUNT} {way} --reason TEXT`" in said
+    assert TAG in said
+    assert attacked.meta.barrier("shopping", UNDER_WAY).reason in said
+    assert "abort" not in said, "from the decision on nothing can be given up"
+
+
+def test_both_ways_are_audited(attacked: Attacked) -> None:
+    ours, _ = staged(attacked), block(attacked)
+    theirs = attacked.main()
+    decide(attacked, KEEP)
+    entries = [each for each in attacked.meta.audit("shopping", UNDER_WAY) if each.event == "keep-ours"]
+    assert {(each.kind, each.subject, each.actor) for each in entries} == {
+        ("barrier", "3", "alice"),
+        ("table", AMOUNT, "alice"),
+    }
+    detail = {"table": AMOUNT, "reason": "looked at it", "theirs": theirs, "ours": ours}
+    assert [each.detail for each in entries] == [detail, detail]
+    assert [(each.before, each.after) for each in entries if each.kind == "barrier"] == [("BLOCKED", "COMMITTING")]
+
+
+def test_what_cannot_be_decided_is_refused(attacked: Attacked) -> None:
+    with pytest.raises(IllegalTransitionError, match="expected BLOCKED, found PRECOMMIT"):
+        decide(attacked, KEEP)
+    block(attacked)
+    with pytest.raises(UnknownTableError, match=r"found shop\.nothing"):
+        decide(attacked, KEEP, "shop.nothing")
+    with pytest.raises(ConfigurationError, match=f"{PRICE} can be published; in the way are {AMOUNT}"):
+        decide(attacked, KEEP, PRICE)
+    assert state(attacked) is BarrierState.BLOCKED
+    assert decide(attacked, KEEP).barrier.state is BarrierState.COMMITTING
+    with pytest.raises(IllegalTransitionError, match="expected BLOCKED, found COMMITTING"):
+        decide(attacked, KEEP)
+    attacked.commit()
+    with pytest.raises(IllegalTransitionError, match="expected BLOCKED, found COMMIT"):
+        decide(attacked, ADOPT)
+
+
+def test_what_was_mended_by_hand_goes_on_and_leaves_nothing_to_adopt(attacked: Attacked) -> None:
+    expected = attacked.main()
+    block(attacked)
+    assert expected is not None
+    attacked.hands.set_main_back(expected)
+    with pytest.raises(ConfigurationError, match=r"nothing is in the way any more; `airflow-barrier .*--keep-ours"):
+        decide(attacked, ADOPT)
+    assert decide(attacked, KEEP).decision is None
+    attacked.commit()
+    attacked.check_mains(UNDER_WAY)
+
+
+def test_ours_cannot_be_kept_when_it_is_gone_nor_decided_about_a_table_that_is(attacked: Attacked) -> None:
+    said = str(block(attacked, "recreate"))
+    with pytest.raises(SnapshotMissingError, match=r"so it cannot be kept; `airflow-barrier .*--adopt-theirs"):
+        decide(attacked, KEEP)
+    assert AMOUNT in said
+    attacked.hands.drop()
+    with pytest.raises(MissingTableError, match=AMOUNT):
+        decide(attacked, ADOPT)
+
+
+def test_our_tags_name_has_to_be_freed_first(attacked: Attacked) -> None:
+    said = str(block(attacked, "take_tag"))
+    assert f"ALTER TABLE {AMOUNT} DROP TAG `barrier_shopping_b3_r0`" in said
+    for decision in Decision:
+        with pytest.raises(RefTakenError, match="DROP TAG"):
+            decide(attacked, decision)
+
+
+# --- keeping ours -------------------------------------------------------------------------------------
+
+
+def test_main_moves_again_after_the_person_looked(attacked: Attacked) -> None:
+    block(attacked)
+    decide(attacked, KEEP)
+    attacked.hands.append()
+    theirs = attacked.main()
+    with pytest.raises(BarrierBlockedError, match=f"found snapshot {theirs}"):
+        attacked.commit()
+    assert attacked.main() == theirs, "only the one snapshot that the person saw may be left"
+    # even a compaction: the person has not seen it
+    decide(attacked, KEEP)
+    attacked.hands.compact()
+    with pytest.raises(BarrierBlockedError):
+        attacked.commit()
+    theirs = attacked.main()
+    decide(attacked, KEEP)
+    attacked.commit()
+    attacked.check_mains(UNDER_WAY)
+    assert tag_of(attacked, TAG) == theirs
+    assert attacked.rows(AMOUNT, theirs) == [7, 7, 100, 200], "and can be read"
+
+
+@pytest.mark.parametrize("hand", ["append", "rollback"])
+def test_a_table_that_main_has_been_at_is_published_anew(template: Template, hand: str) -> None:
+    """Of an unchanged table ours is where `main` was: it gets a new id, and a zombie's compare-and-set fails."""
+    with template.put_back("open") as attacked:
+        unchanged(attacked)
+        before = attacked.main()
+        block(attacked, hand)
+        theirs = attacked.main()
+        decide(attacked, KEEP)
+        attacked.commit()
+        main = attacked.main()
+        assert main not in (before, theirs), "main never returns to an id that it left"
+        snapshot = attacked.hands.table.current_snapshot()
+        assert snapshot is not None
+        assert snapshot.summary is not None
+        assert (snapshot.parent_snapshot_id, snapshot.summary.operation.value) == (before, "replace")
+        attacked.oracle[UNDER_WAY] = [100, 200]
+        attacked.oracle[NEXT] = [100, 200, 400]
+        attacked.read()
+        attacked.check_mains(UNDER_WAY)
+        assert tag_of(attacked, attacked.barrier.tag) == before, "the map's snapshot is held by the barrier's tag"
+        attacked.shop.commit(attacked.stage_next())
+        attacked.check_mains(NEXT)
+
+
+def unchanged(attacked: Attacked) -> None:
+    """Job `amount` declares its table unchanged at barrier 3."""
+    from airflow_barrier.coordinator.staging import close
+
+    ready = attacked.shop.begin(attacked.barrier, "amount")
+    record = ClosingRecord(ready.attempt.attempt_id, {AMOUNT: StagedTable(AMOUNT, None, unchanged=True)})
+    close(attacked.shop.deployment, ready.attempt.attempt_id, record=record, actor="test")
+
+
+def test_later_barriers_that_are_staged_stay_staged(attacked: Attacked) -> None:
+    following = attacked.stage_next()
+    block(attacked)
+    resolved = decide(attacked, KEEP)
+    assert resolved.voided == resolved.computed_from_ours == ()
+    attacked.shop.commit(following)
+    attacked.check_mains(NEXT)
+
+
+def test_the_same_on_a_republished_table(template: Template) -> None:
+    """What was staged on the snapshot that main left is published on top of its new edition."""
+    with template.put_back("open") as attacked:
+        unchanged(attacked)
+        following = attacked.stage_next()
+        block(attacked)
+        decide(attacked, KEEP)
+        attacked.shop.commit(following)
+        attacked.oracle[NEXT] = [100, 200, 400]
+        attacked.check_mains(NEXT)
+
+
+# --- adopting theirs ----------------------------------------------------------------------------------
+
+
+def test_what_later_barriers_built_on_ours_is_staged_anew_on_theirs(attacked: Attacked) -> None:
+    ours = staged(attacked)
+    following = attacked.stage_next()
+    block(attacked)
+    resolved = decide(attacked, ADOPT)
+    assert [(each.job, each.barrier_id) for each in resolved.voided] == [("amount", NEXT)]
+    assert (resolved.ours, resolved.theirs, resolved.tag) == (ours, attacked.main(), TAG)
+    assert state(attacked, NEXT) is BarrierState.OPEN
+    attacked.oracle[UNDER_WAY], attacked.oracle[NEXT] = [100, 200, 7], [100, 200, 7, 400]
+    attacked.read()
+    attacked.commit()
+    attacked.check_mains(UNDER_WAY)
+    assert tag_of(attacked, TAG) == ours, "our rows are not published, and can be read"
+    attacked.shop.process(following, "amount", epoch(NEXT), generation="cleared")
+    attacked.shop.commit(following)
+    attacked.check_mains(NEXT)
+
+
+def test_a_running_attempt_on_ours_is_voided_too(attacked: Attacked) -> None:
+    following = attacked.shop.open(NEXT)
+    attacked.shop.process(following, "load", epoch(NEXT))
+    zombie = attacked.shop.begin(following, "amount")
+    record = attacked.shop.write(zombie, epoch(NEXT))
+    block(attacked)
+    decide(attacked, ADOPT)
+    assert attacked.meta.attempt(zombie.attempt.attempt_id).state is AttemptState.VOIDED
+    with pytest.raises(FencedAttemptError, match="adopt-theirs"):
+        attacked.meta.close_attempt(zombie.attempt.attempt_id, record.staged, "zombie")
+
+
+def test_a_source_that_theirs_stands_of_names_what_was_computed_from_ours(attacked: Attacked) -> None:
+    following = attacked.stage_next()
+    hands = Hands(attacked.shop, attacked.barrier, attacked.hands.previous, name=SHOPPING)
+    block(attacked, "append", hands)
+    resolved = decide(attacked, ADOPT, SHOPPING)
+    assert resolved.computed_from_ours == (AMOUNT, PRICE)
+    assert {each.job for each in resolved.voided} == {"load", "amount", "price"}
+    attacked.commit()
+    for job in ("load", "amount", "price"):
+        attacked.shop.process(following, job, epoch(NEXT), generation="cleared")
+    attacked.shop.commit(following)
+    assert attacked.rows(SHOPPING, attacked.main(SHOPPING)) == [7, 1000, 2000, 4000]
+    assert attacked.rows(AMOUNT, attacked.main()) == attacked.expected(AMOUNT, NEXT)
+
+
+def test_a_mind_is_changed_when_main_moves_again(attacked: Attacked) -> None:
+    ours, following = staged(attacked), attacked.stage_next()
+    block(attacked)
+    decide(attacked, ADOPT)
+    attacked.shop.process(following, "amount", epoch(NEXT), generation="on theirs")
+    attacked.hands.append()
+    with pytest.raises(BarrierBlockedError):
+        attacked.commit()
+    resolved = decide(attacked, KEEP)
+    assert resolved.ours == ours, "ours is remembered"
+    assert [(each.job, each.barrier_id) for each in resolved.voided] == [("amount", NEXT)], "it stood on theirs"
+    attacked.commit()
+    attacked.check_mains(UNDER_WAY)
+    attacked.shop.process(following, "amount", epoch(NEXT), generation="on ours again")
+    attacked.shop.commit(following)
+    attacked.check_mains(NEXT)
+
+
+# --- several tables, several committers ---------------------------------------------------------------
+
+
+def test_several_tables_are_decided_about_one_by_one(attacked: Attacked) -> None:
+    other = Hands(attacked.shop, attacked.barrier, attacked.hands.previous, name=PRICE)
+
+    def both() -> None:
+        attacked.hands.append()
+        other.rollback()
+
+    with attacked.interrupted("publishing", both), pytest.raises(BarrierBlockedError) as blocked:
+        attacked.commit()
+    assert AMOUNT in str(blocked.value)
+    assert PRICE in str(blocked.value)
+    first = decide(attacked, ADOPT)
+    assert first.barrier.state is BarrierState.BLOCKED
+    assert PRICE in str(first.barrier.reason)
+    assert AMOUNT not in str(first.barrier.reason)
+    assert decide(attacked, KEEP, PRICE).barrier.state is BarrierState.COMMITTING
+    attacked.commit()
+    attacked.oracle[UNDER_WAY] = [100, 200, 7]
+    attacked.check_mains(UNDER_WAY)
+    attacked.read()
+
+
+def test_a_committer_that_slept_through_the_decision_does_not_go_by_the_old_one(attacked: Attacked) -> None:
+    """It planned to publish ours over what was expected; meanwhile a person adopted theirs, and main is back again."""
+    expected, ours = attacked.main(), staged(attacked)
+    assert expected is not None
+
+    def meanwhile() -> None:
+        """All that happens while the committer sleeps: somebody else's commit, the decision, and main set back."""
+        publishing = attacked.meta.publishing
+        del attacked.meta.publishing  # type: ignore[method-assign]
+        attacked.hands.append()
+        with pytest.raises(BarrierBlockedError):
+            attacked.commit()
+        decide(attacked, ADOPT)
+        attacked.hands.set_main_back(expected)
+        attacked.meta.publishing = publishing  # type: ignore[method-assign]
+
+    with attacked.interrupted("publishing", meanwhile), pytest.raises(BarrierBlockedError):
+        attacked.commit()
+    assert attacked.main() == expected
+    assert attacked.main() != ours
+    decide(attacked, KEEP)
+    attacked.commit()
+    attacked.check_mains(UNDER_WAY)
+
+
+def test_an_outage_blocks_nothing(attacked: Attacked) -> None:
+    from pathlib import Path
+    from urllib.parse import urlparse
+
+    from airflow_barrier.protocol.errors import CatalogUnavailableError
+
+    folder = Path(urlparse(attacked.hands.table.metadata_location).path).parent
+    aside = folder.with_name("out_of_reach")
+
+    def unplug() -> None:
+        folder.rename(aside)
+        folder.write_text("not a folder")
+
+    with attacked.interrupted("committing", unplug), pytest.raises(CatalogUnavailableError):
+        attacked.commit()
+    assert state(attacked) is BarrierState.COMMITTING
+    folder.unlink()
+    aside.rename(folder)
+    attacked.commit()
+    attacked.check_mains(UNDER_WAY)
+
+
+def test_readers_stay_where_they_are_while_a_barrier_is_blocked(attacked: Attacked) -> None:
+    following = attacked.stage_next()
+    block(attacked)
+    for _ in range(3):
+        with pytest.raises(BarrierBlockedError):
+            commit_barrier(attacked.shop.deployment, "shopping", following.barrier_id, actor="test")
+    assert attacked.meta.resolve("shopping", Level.REPEATABLE_READ).barrier_id == UNDER_WAY - 1
+    attacked.others_are_at(UNDER_WAY - 1)
+    with pytest.raises(ForeignWriteError, match="is BLOCKED"):
+        attacked.commit()
