@@ -15,9 +15,13 @@ def check_audit(url: str) -> None:
     """Replay the audit: each entry starts where the last one for the same thing ended, and all ends as stored."""
     database = Database(url, create=False)
     try:
-        stored, replayed = database.read(_stored), database.read(_replayed)
+        database.read(check_audit_in)
     finally:
         database.close()
+
+
+def check_audit_in(connection: Connection) -> None:
+    stored, replayed = _stored(connection), _replayed(connection)
     for thing, state in stored.items():
         kind = thing[0]
         assert replayed.get(thing, _FIRST[kind]) == state, (

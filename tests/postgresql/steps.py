@@ -1,0 +1,135 @@
+"""Every method of the MetaService that writes: what has to be there before it, and a call of it."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from airflow_barrier.metaservice.commits import Settled
+from airflow_barrier.metaservice.store import MetaService
+from airflow_barrier.protocol.journal import History
+from airflow_barrier.protocol.records import Cut
+from airflow_barrier.protocol.states import Decision
+from tests.metaservice.world import AMOUNT, JOBS, SHOPPING, World, staged
+
+
+@dataclass(frozen=True)
+class Step:
+    """``method``: of the MetaService. ``prepare`` may leave something for ``call``, which gets it."""
+
+    method: str
+    prepare: Callable[[World], Any]
+    call: Callable[[World, Any], object]
+
+
+def _nothing(world: World) -> None:
+    """The topology is registered, no more."""
+
+
+def _opened(world: World) -> None:
+    world.open(1, items=["a"])
+
+
+def _processed(world: World) -> None:
+    world.open(1)
+    world.process_all(1)
+    world.open(2)
+    world.process_all(2)
+
+
+def _running(world: World) -> int:
+    _opened(world)
+    return world.start(1, "load").attempt_id
+
+
+def _closed(world: World) -> int:
+    """The last job of the barrier is."""
+    world.open(1)
+    for job in ("load", "amount", "price"):
+        world.process(1, job)
+    attempt = world.start(1, "top")
+    world.close(attempt)
+    return attempt.attempt_id
+
+
+def _committing(world: World) -> None:
+    _processed(world)
+    world.begin_commit(1)
+
+
+def _blocked(world: World) -> None:
+    _committing(world)
+    world.meta.block("shopping", 1, "a table moved", "test")
+
+
+def _close(world: World, attempt_id: int) -> object:
+    attempt = world.meta.attempt(attempt_id)
+    said = staged(attempt, unchanged=True)
+    return world.meta.close_attempt(attempt_id, said, "test")
+
+
+def _settled(world: World) -> Settled:
+    ours = world.snapshots(1)[AMOUNT]
+    return Settled(AMOUNT, Decision.ADOPT_THEIRS, theirs=4711, ours=ours, reason="theirs is right", actor="test")
+
+
+STEPS = {
+    "a topology's first registration": Step(
+        "register", _nothing, lambda world, _: world.meta.register("other", "dag", [], "test")
+    ),
+    "a registration that changes a topology": Step("register", _processed, lambda world, _: world.declare(JOBS[:3])),
+    "the first barrier": Step("open_barrier", _nothing, lambda world, _: world.open(1, items=["a", "b"])),
+    "the next barrier": Step("open_barrier", _opened, lambda world, _: world.open(2, items=["b"])),
+    "a cut": Step(
+        "repin_cut",
+        _opened,
+        lambda world, _: world.meta.repin_cut("shopping", 1, Cut("files", None, {"day": 1}, ("mended",)), "test"),
+    ),
+    "barriers given up": Step("abort_barrier", _processed, lambda world, _: world.abort(1)),
+    "a first attempt": Step("request_attempt", _opened, lambda world, _: world.request(1, "load")),
+    "an attempt in place of a running one": Step(
+        "request_attempt", _running, lambda world, _: world.request(1, "load")
+    ),
+    "an attempt after a clear": Step(
+        "request_attempt", _processed, lambda world, _: world.request(1, "amount", generation="cleared")
+    ),
+    "a start": Step(
+        "start_attempt",
+        lambda world: (_opened(world), world.request(1, "load").attempt_id)[1],
+        lambda world, attempt_id: world.meta.start_attempt(attempt_id),
+    ),
+    "a wait": Step(
+        "start_attempt",
+        lambda world: (_opened(world), world.request(1, "amount").attempt_id)[1],
+        lambda world, attempt_id: world.meta.start_attempt(attempt_id),
+    ),
+    "a rebase": Step(
+        "rebase_attempt", _running, lambda world, attempt_id: world.meta.rebase_attempt(attempt_id, {SHOPPING: 4711})
+    ),
+    "a close": Step("close_attempt", _running, _close),
+    "a report": Step(
+        "report_processed", _closed, lambda world, attempt_id: world.meta.report_processed(attempt_id, "test")
+    ),
+    "an attempt given up": Step(
+        "abort_attempt", _running, lambda world, attempt_id: world.meta.abort_attempt(attempt_id, "killed", "test")
+    ),
+    "the decision to commit": Step("begin_commit", _processed, lambda world, _: world.begin_commit(1)),
+    "the commit": Step("publishing", _committing, lambda world, _: world.publish(1)),
+    "a block": Step("block", _committing, lambda world, _: world.meta.block("shopping", 1, "a table moved", "test")),
+    "an unblocking": Step("unblock", _blocked, lambda world, _: world.meta.unblock("shopping", 1, "mended", "test")),
+    "a recovery": Step(
+        "recover",
+        _processed,
+        lambda world, _: world.meta.recover(History("shopping", (), {}, published=0, above_attempt=8), "test"),
+    ),
+    "a person's choice": Step("settle", _blocked, lambda world, _: world.meta.settle("shopping", 1, _settled(world))),
+}
+
+
+def writing_methods() -> set[str]:
+    """The methods of the MetaService that begin a write transaction."""
+    methods = inspect.getmembers(MetaService, inspect.isfunction)
+    writes = ("_db.write(", "transaction(write=True)")
+    return {name for name, method in methods if any(text in inspect.getsource(method) for text in writes)}

@@ -1,0 +1,226 @@
+"""A TCP proxy in front of PostgreSQL that cuts a connection at one statement, before or after the server ran it."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import struct
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+#: Requests for encryption, which come before the first real message.
+_ENCRYPTION = {80877103, 80877104}
+_CANCEL = 80877102
+
+
+@dataclass(frozen=True)
+class Cut:
+    """At the statement of that number: it never reaches the server, or (``answered``) its answer never comes back."""
+
+    number: int
+    answered: bool
+
+
+@dataclass
+class Seen:
+    """What went through since :meth:`Proxy.watching` began: the text of each statement, and whether the cut came."""
+
+    cut: Cut | None
+    statements: list[str] = field(default_factory=list)
+    happened: bool = False
+
+    @property
+    def commits(self) -> list[int]:
+        """The numbers of the COMMITs."""
+        return [number for number, text in enumerate(self.statements) if text.upper().startswith("COMMIT")]
+
+    @property
+    def writes(self) -> int:
+        """The number of the BEGIN of the first write transaction."""
+        return next(number for number, text in enumerate(self.statements) if "pg_current_xact_id" in text) - 1
+
+
+class Proxy:
+    """Listens on a port of its own for any number of connections. ``target`` may change: new ones go there.
+
+    >>> with Proxy(5432) as proxy, proxy.watching(Cut(3, answered=False)) as seen:  # doctest: +SKIP
+    ...     work_through(proxy.port)
+    """
+
+    def __init__(self, target: int) -> None:
+        self.target = target
+        self._lock = threading.Lock()
+        self._seen = Seen(None)
+        self._sockets: set[socket.socket] = set()
+        self._threads: list[threading.Thread] = []
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port: int = self._listener.getsockname()[1]
+
+    def __enter__(self) -> Proxy:
+        self._run(self._accept)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+        self.cut_all()
+        for thread in self._threads:
+            thread.join(timeout=30)
+            assert not thread.is_alive()
+
+    @contextlib.contextmanager
+    def watching(self, cut: Cut | None = None) -> Iterator[Seen]:
+        """Count statements from here on, and cut once."""
+        with self._lock:
+            self._seen = seen = Seen(cut)
+        try:
+            yield seen
+        finally:
+            with self._lock:
+                self._seen = Seen(None)
+
+    def cut_all(self) -> None:
+        """Every connection that is open now."""
+        with self._lock:
+            sockets = list(self._sockets)
+        for each in sockets:
+            _shut(each)
+
+    # --- inside -----------------------------------------------------------------------------------
+
+    def _run(self, work: object, *arguments: object) -> None:
+        thread = threading.Thread(target=work, args=arguments, daemon=True)  # type: ignore[arg-type]
+        self._threads.append(thread)
+        thread.start()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                client, _ = self._listener.accept()
+            except OSError:  # closed
+                return
+            try:
+                server = socket.create_connection(("127.0.0.1", self.target))
+            except OSError:  # it is down, as the client finds out now
+                client.close()
+                continue
+            connection = _Connection(client, server, threading.Event())
+            for each in (client, server):
+                each.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            with self._lock:
+                self._sockets |= {client, server}
+            self._run(self._forward, connection)
+            self._run(self._answer, connection)
+
+    def _forward(self, connection: _Connection) -> None:
+        """From client to server, message by message."""
+        with self._closing(connection):
+            if not connection.greet():
+                return
+            for kind, message in connection.messages(connection.client):
+                statement = _statement(kind, message)
+                if statement is not None:
+                    cut = self._count(statement)
+                    if cut is not None and not cut.answered:
+                        return
+                    if cut is not None:
+                        connection.silenced.set()
+                connection.server.sendall(message)
+
+    def _answer(self, connection: _Connection) -> None:
+        """From server to client; nothing any more once the cut came, which waits for the server to be done."""
+        with self._closing(connection):
+            for kind, message in connection.messages(connection.server):
+                if not connection.silenced.is_set():
+                    connection.client.sendall(message)
+                elif kind == b"Z":
+                    return
+
+    def _count(self, statement: str) -> Cut | None:
+        with self._lock:
+            seen = self._seen
+            seen.statements.append(statement)
+            if seen.happened or seen.cut is None or seen.cut.number != len(seen.statements) - 1:
+                return None
+            seen.happened = True
+            return seen.cut
+
+    @contextlib.contextmanager
+    def _closing(self, connection: _Connection) -> Iterator[None]:
+        """Whoever is done first ends both directions."""
+        both = (connection.client, connection.server)
+        try:
+            with contextlib.suppress(OSError):  # the other direction ended it
+                yield
+        finally:
+            for each in both:
+                _shut(each)
+            if connection.last_to_leave():
+                with self._lock:
+                    self._sockets -= set(both)
+                for each in both:
+                    each.close()
+
+
+@dataclass
+class _Connection:
+    client: socket.socket
+    server: socket.socket
+    silenced: threading.Event
+    _left: list[None] = field(default_factory=list)
+
+    def last_to_leave(self) -> bool:
+        self._left.append(None)  # atomic
+        return len(self._left) == 2
+
+    def greet(self) -> bool:
+        """The start of a session, whose messages have no kind. False: there is none."""
+        while True:
+            head = _exactly(self.client, 8)
+            if head is None:
+                return False
+            length, code = struct.unpack("!ii", head)
+            if code in _ENCRYPTION:
+                self.client.sendall(b"N")
+                continue
+            rest = _exactly(self.client, length - 8)
+            if rest is None:
+                return False
+            self.server.sendall(head + rest)
+            return code != _CANCEL
+
+    @staticmethod
+    def messages(source: socket.socket) -> Iterator[tuple[bytes, bytes]]:
+        """Kind and whole text of each message until the end."""
+        while (head := _exactly(source, 5)) is not None:
+            (length,) = struct.unpack("!i", head[1:])
+            rest = _exactly(source, length - 4)
+            if rest is None:
+                return
+            yield head[:1], head + rest
+
+
+def _statement(kind: bytes, message: bytes) -> str | None:
+    """The SQL that a message brings, if it does."""
+    if kind == b"Q":
+        return message[5:-1].decode()
+    if kind == b"P":
+        return message[5:].split(b"\0")[1].decode()
+    return None
+
+
+def _exactly(source: socket.socket, size: int) -> bytes | None:
+    """So many bytes; None if the connection ends before."""
+    parts = bytearray()
+    while len(parts) < size:
+        part = source.recv(size - len(parts))
+        if not part:
+            return None
+        parts += part
+    return bytes(parts)
+
+
+def _shut(end: socket.socket) -> None:
+    with contextlib.suppress(OSError):  # it is gone already
+        end.shutdown(socket.SHUT_RDWR)
