@@ -59,8 +59,7 @@ def commit_barrier(deployment: Deployment, topology: str, barrier_id: int, *, ac
     it: then the barrier is BLOCKED, readers stay at the one before, and the error says how a person leads it out.
     """
     barrier = deployment.meta.barrier(topology, barrier_id)
-    if barrier.state is BarrierState.ABORTED:
-        raise BarrierAbortedError(f"{barrier} was aborted ({barrier.reason}); its epoch is part of the next barrier")
+    _check_not_aborted(barrier)
     if barrier.state is BarrierState.COMMIT:
         _tidy(deployment, barrier)  # whoever committed it may have died before that
         return Committed(barrier, ())
@@ -78,7 +77,14 @@ def commit_barrier(deployment: Deployment, topology: str, barrier_id: int, *, ac
                 if progress.state is TableState.PENDING
             ]
             return NotYet(now, tuple(missing))
-    return Committed(deployment.meta.barrier(topology, barrier_id), tuple(published))
+    barrier = deployment.meta.barrier(topology, barrier_id)
+    _check_not_aborted(barrier)  # since our first look: then it was not among the open ones
+    return Committed(barrier, tuple(published))
+
+
+def _check_not_aborted(barrier: Barrier) -> None:
+    if barrier.state is BarrierState.ABORTED:
+        raise BarrierAbortedError(f"{barrier} was aborted ({barrier.reason}); its epoch is part of the next barrier")
 
 
 def _commit_one(deployment: Deployment, barrier: Barrier, actor: str) -> Barrier:
