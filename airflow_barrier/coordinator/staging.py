@@ -10,7 +10,13 @@ from datetime import datetime
 from airflow_barrier.coordinator.cuts import checked_cuts
 from airflow_barrier.coordinator.deployment import Deployment
 from airflow_barrier.coordinator.journal import current_main
-from airflow_barrier.protocol.errors import BarrierError, NotClosedError, StagedTableError, UnknownBarrierError
+from airflow_barrier.protocol.errors import (
+    BarrierError,
+    FencedAttemptError,
+    NotClosedError,
+    StagedTableError,
+    UnknownBarrierError,
+)
 from airflow_barrier.protocol.records import Attempt, Barrier, Need
 from airflow_barrier.protocol.states import AttemptState, BarrierState
 from airflow_barrier.spark.spec import ClosingRecord, EpochSpec, digest_of
@@ -152,7 +158,13 @@ def _proceed(deployment: Deployment, attempt: Attempt, actor: str, sql: str | No
     try:
         return _prepare(deployment, started, actor, sql)
     except BarrierError as error:
-        meta.abort_attempt(started.attempt_id, str(error), actor)
+        ended = meta.abort_attempt(started.attempt_id, str(error), actor)
+        if ended.state in (AttemptState.FENCED, AttemptState.VOIDED):
+            # what it met is the work of those who superseded it, and no stranger's
+            raise FencedAttemptError(
+                f"{ended}: expected the current attempt, found one that is {ended.state.value} ({ended.reason}); "
+                "request a new attempt if the job still has to be done"
+            ) from error
         raise
 
 

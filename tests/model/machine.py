@@ -1,0 +1,273 @@
+"""A Hypothesis state machine: anything that a deployment, its neighbours and its misfortunes may do, in any order."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any, ClassVar
+
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
+
+from airflow_barrier.coordinator.committing import Committed, publications_of
+from airflow_barrier.coordinator.opening import Later, Opened
+from airflow_barrier.coordinator.resolving import resolve_table
+from airflow_barrier.coordinator.staging import Adopted, Waiting, give_up
+from airflow_barrier.protocol import errors
+from airflow_barrier.protocol.records import Barrier
+from airflow_barrier.protocol.states import BarrierState, Decision
+from airflow_barrier.tables._metadata import snapshots_of
+from tests.model import work
+from tests.model.oracle import Oracle
+from tests.model.tasks import Task
+from tests.model.topology import COMING_AND_GOING, EXTRA, FRAGMENT, JOBS, NAME, ORDER, SOURCES, TABLES
+from tests.model.world import Bench, World
+
+#: How many operations a task does before it stands still; mostly all of them, or nothing would come about.
+_STEPS = st.sampled_from((None,) * 20 + tuple(range(16)) + tuple(range(16, 40, 2)))
+_INDEX = st.integers(0, 5)
+
+_ALLOWED: dict[str, tuple[type[errors.BarrierError], ...]] = {
+    "open": (errors.BarrierOrderError, errors.HeadMovedError, errors.TooManyOpenBarriersError),
+    "commit": (errors.BarrierAbortedError,),
+    "abort": (errors.AlreadyCommittedError,),
+    "job": (
+        errors.FencedAttemptError,
+        errors.BarrierAbortedError,
+        errors.AlreadyCommittedError,
+        errors.AttemptTakenError,
+        errors.StagedTableError,
+        errors.NotClosedError,
+    ),
+}
+
+
+class Schedules(RuleBasedStateMachine):
+    """One example is one schedule."""
+
+    bench: ClassVar[Bench]
+    #: of the whole process: schedules that ran to their end, steps, and what happened in them
+    ran: ClassVar[Counter[str]] = Counter()
+
+    world: World
+
+    @initialize(shared=st.booleans(), extra=st.sets(st.sampled_from(COMING_AND_GOING)), foreign=st.booleans())
+    def begin(self, shared: bool, extra: set[str], foreign: bool) -> None:
+        self.world = World(self.bench, shared=shared)
+        self.oracle = Oracle(self.world)
+        self.members = [name for name in COMING_AND_GOING if name in extra]
+        self.days = 0
+        self.generations: dict[tuple[int, str], int] = {}
+        self.sleeping: list[int] = []
+        #: tables that somebody else changed, ever
+        self.foreign: set[str] = set()
+        for table in TABLES:
+            self.world.tables.create(table)
+        for source in SOURCES:
+            self.world.input.arrive(source, 2)
+        if foreign:
+            self._write_foreign("t.amount")
+        self.world.meta.register(NAME, FRAGMENT.owner, FRAGMENT.jobs, "test")
+        self._declare()
+        self._open(None)
+        self._done("begin")
+
+    def teardown(self) -> None:
+        if not hasattr(self, "world"):
+            return
+        try:
+            self.oracle.check_audit()
+        finally:
+            self.world.close()
+        self.ran["schedules"] += 1
+
+    # --- steps: what the deployment does ----------------------------------------------------------
+
+    @rule(source=st.sampled_from(SOURCES), how_many=st.integers(1, 2))
+    def arrive(self, source: str, how_many: int) -> None:
+        self.world.input.arrive(source, how_many)
+        self._done("arrive")
+
+    @rule(steps=_STEPS, again=st.sampled_from((False, False, False, True)))
+    def open(self, steps: int | None, again: bool) -> None:
+        """The next run's start task; or the newest one's is tried again: it observes, or opens what was aborted."""
+        self._open(steps, again)
+        self._done("open")
+
+    @precondition(lambda self: self.oracle.chain)
+    @rule(which=_INDEX, job=_INDEX, steps=_STEPS, cleared=st.sampled_from((False, False, True)))
+    def process(self, which: int, job: int, steps: int | None, cleared: bool) -> None:
+        """A try of a job's task; or it was cleared, maybe after its code was corrected."""
+        barrier = self._barrier(which)
+        jobs = self._jobs(barrier)
+        self._settled(self.world.run(self._processing(barrier, jobs[job % len(jobs)], cleared), steps), "job")
+        self._done("clear" if cleared else "process")
+
+    @precondition(lambda self: self.oracle.chain)
+    @rule(which=_INDEX)
+    def process_all(self, which: int) -> None:
+        """All jobs of a barrier, one after another."""
+        barrier = self._barrier(which)
+        for job in self._jobs(barrier):
+            self._settled(self.world.run(self._processing(barrier, job), None), "job")
+        self._done("process all")
+
+    @precondition(lambda self: self.sleeping)
+    @rule(which=_INDEX, steps=_STEPS)
+    def resume(self, which: int, steps: int | None) -> None:
+        """A deferred task looks again."""
+        attempt_id = self.sleeping.pop(which % len(self.sleeping))
+        self._settled(self.world.run(work.resuming(self.world, attempt_id), steps), "job")
+        self._done("resume")
+
+    @precondition(lambda self: self.world.tasks)
+    @rule(which=_INDEX, steps=_STEPS)
+    def wake(self, which: int, steps: int | None) -> None:
+        """A task that stood still goes on, however late: a zombie, if another took its place."""
+        task = self.world.tasks[which % len(self.world.tasks)]
+        self._settled(self.world.run(task, steps), task.name.partition(" ")[0])
+        self._done("wake")
+
+    @precondition(lambda self: any(task.attempt_id is not None for task in self.world.tasks))
+    @rule(which=_INDEX, killed=st.booleans())
+    def lose_worker(self, which: int, killed: bool) -> None:
+        """The worker dies while its driver may go on; ``killed``: it could still give the attempt up."""
+        running = [task for task in self.world.tasks if task.attempt_id is not None]
+        task = running[which % len(running)]
+        task.orphan = True
+        if killed:
+            assert task.attempt_id is not None
+            give_up(self.world.deployment, task.attempt_id, reason="killed", actor="on_kill")
+        self._done("kill" if killed else "lose worker")
+
+    @precondition(lambda self: self.oracle.chain)
+    @rule(which=_INDEX, steps=_STEPS)
+    def commit(self, which: int, steps: int | None) -> None:
+        barrier = self._barrier(which)
+        self._settled(self.world.run(work.committing(self.world, barrier.barrier_id), steps), "commit")
+        self._done("commit")
+
+    @precondition(lambda self: self.oracle.chain)
+    @rule(which=_INDEX, steps=_STEPS)
+    def abort(self, which: int, steps: int | None) -> None:
+        barrier = self._barrier(which)
+        self._settled(self.world.run(work.aborting(self.world, barrier.barrier_id), steps), "abort")
+        self._done("abort")
+
+    @rule(job=st.sampled_from(COMING_AND_GOING))
+    def join_or_leave(self, job: str) -> None:
+        self.members = [j for j in COMING_AND_GOING if (j in self.members) != (j == job)]
+        self._declare()
+        self._done("join or leave")
+
+    @precondition(lambda self: self.oracle.in_flight and not self.foreign)
+    @rule()
+    def finish(self) -> None:
+        """Nothing that happened keeps the oldest barrier from being completed by fresh tries."""
+        barrier = self._oldest_in_flight()
+        if barrier.state in (BarrierState.OPEN, BarrierState.PRECOMMIT):
+            for job in self._jobs(barrier):
+                tries = [self._processing(barrier, job) for _ in range(3)]
+                for task in tries:
+                    self.world.run(task, None)
+                    if task.error is None:
+                        break
+                    assert isinstance(task.error, errors.Retryable), task.error
+                assert isinstance(task.result, (Adopted, Barrier)), task.result
+        task = self.world.run(work.committing(self.world, barrier.barrier_id), None)
+        assert task.error is None, task.error
+        assert isinstance(task.result, Committed), task.result
+        self._done("finish")
+
+    # --- steps: what others do --------------------------------------------------------------------
+
+    @rule(what=st.sampled_from(("compact", "compact", "write", "roll back", "scribble")), table=st.sampled_from(TABLES))
+    def meddle(self, what: str, table: str) -> None:
+        """Somebody else has his hands in a table."""
+        tables, main = self.world.tables, self.world.tables.main(table)
+        if what == "write":
+            self._write_foreign(table)
+        elif what == "compact" and main is not None:
+            tables.write(table, "main", lambda rows: rows, operation="replace")
+        elif what == "roll back" and main is not None:
+            # to undo a foreign write, or one of ours
+            parent = snapshots_of(tables.document(table))[main].get("parent-snapshot-id")
+            if parent is not None:
+                tables.set_main(table, parent)
+                self._touch(table)
+        elif what == "scribble":
+            # on an attempt's branch, without its stamp
+            refs = tables.document(table)["refs"]
+            branches = sorted(name for name, ref in refs.items() if ref["type"] == "branch" and name != "main")
+            if branches:
+                tables.write(table, branches[-1], lambda rows: rows + Counter(["scribbled"]))
+        self._done(what)
+
+    @precondition(lambda self: any(barrier.state == "BLOCKED" for barrier in self.oracle.in_flight))
+    @rule(decision=st.sampled_from(Decision), which=_INDEX)
+    def resolve(self, decision: Decision, which: int) -> None:
+        """A person decides about a table that is in the way."""
+        deployment, barrier = self.world.deployment, self._oldest_in_flight()
+        findings = sorted(deployment.tables.findings(publications_of(deployment, barrier)))
+        table = findings[which % len(findings)] if findings else TABLES[0]
+        try:
+            resolve_table(
+                deployment, NAME, barrier.barrier_id, table, decision, reason="looked at it", actor="a person"
+            )
+        except errors.ConfigurationError:
+            # there may be nothing to adopt, or to keep: the other way is open
+            assert not findings or decision is Decision.KEEP_OURS
+        self._done(decision.value)
+
+    # --- parts ------------------------------------------------------------------------------------
+
+    def _done(self, what: str) -> None:
+        self.ran["steps"] += 1
+        self.ran[what] += 1
+        self.oracle.check()
+
+    def _declare(self) -> None:
+        self.world.meta.register(NAME, EXTRA, [JOBS[name] for name in self.members], "test")
+
+    def _open(self, steps: int | None, again: bool = False) -> None:
+        self.days += not again
+        self._settled(self.world.run(work.opening(self.world, self.days), steps), "open")
+
+    def _barrier(self, which: int) -> Barrier:
+        """From the newest back, aborted ones among them."""
+        number = max(self.oracle.opened) - which % min(4, len(self.oracle.opened))
+        return self.world.meta.barrier(NAME, number)
+
+    def _oldest_in_flight(self) -> Barrier:
+        return self.world.meta.barrier(NAME, self.oracle.in_flight[0].barrier_id)
+
+    def _jobs(self, barrier: Barrier) -> list[str]:
+        tables = self.oracle.opened[barrier.barrier_id].tables
+        return [name for name in ORDER if set(JOBS[name].sinks) <= tables]
+
+    def _processing(self, barrier: Barrier, job: str, cleared: bool = False) -> Task:
+        key = (barrier.barrier_id, job)
+        number = self.generations[key] = self.generations.get(key, 0) + cleared
+        return work.processing(self.world, barrier, job, f"g{number}")
+
+    def _settled(self, task: Task, kind: str) -> None:
+        """A task has ended or stands still: was that what may happen?"""
+        if task.error is not None:
+            if kind not in _ALLOWED:
+                kind = "job"
+            allowed: tuple[Any, ...] = _ALLOWED[kind]
+            if self.foreign:
+                allowed += (errors.ForeignWriteError, errors.HeadMovedError)
+            assert isinstance(task.error, allowed), f"{task.name}: {type(task.error).__name__}: {task.error}"
+            return
+        if isinstance(task.result, Waiting):
+            self.sleeping.append(task.result.attempt.attempt_id)
+        if kind == "open" and not task.paused:
+            assert isinstance(task.result, (Opened, Later))
+
+    def _write_foreign(self, table: str) -> None:
+        self.world.tables.write(table, "main", lambda rows: rows + Counter([f"foreign {next(self.world.numbers)}"]))
+        self._touch(table)
+
+    def _touch(self, table: str) -> None:
+        self.foreign.add(table)
+        self.oracle.touched.add(table)

@@ -1,0 +1,398 @@
+"""What must hold after every step, told from the inputs and the stored state alone.
+
+The oracle knows nothing of how the protocol goes about it. It remembers what each barrier was opened with, computes
+from the input records what every table must hold at every barrier, and compares.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from airflow_barrier.metaservice import reading
+from airflow_barrier.protocol.levels import Level, Resolution
+from airflow_barrier.protocol.states import Decision
+from tests.model.inputs import Landing
+from tests.model.topology import JOBS, NAME, WRITER
+from tests.model.world import MAX_OPEN, World
+from tests.support.memory_tables import Rows
+
+_COUNTING = "SELECT barrier_id, state, predecessor, timestamp, topology_version FROM barrier_barrier ORDER BY 1"
+_PROGRESS = (
+    "SELECT barrier_id, table_name, state, snapshot_id, attempt_id, carried_from, decision, expected_snapshot "
+    "FROM barrier_table_progress ORDER BY 1, 2"
+)
+_ATTEMPTS = (
+    "SELECT attempt_id, barrier_id, job, state, generation, inputs, bases FROM barrier_attempt ORDER BY attempt_id"
+)
+_UNCOMMITTED = ("OPEN", "PRECOMMIT", "COMMITTING", "BLOCKED")
+_DECIDED = ("COMMITTING", "BLOCKED", "COMMIT")
+_STAGED = ("PROCESSED", "WRITTEN")
+_KEEP, _ADOPT = (decision.value for decision in (Decision.KEEP_OURS, Decision.ADOPT_THEIRS))
+_MAY_FOLLOW = {
+    "OPEN": {"OPEN", "PRECOMMIT", "COMMITTING", "BLOCKED", "COMMIT", "ABORTED"},
+    "PRECOMMIT": {"OPEN", "PRECOMMIT", "COMMITTING", "BLOCKED", "COMMIT", "ABORTED"},
+    "COMMITTING": {"COMMITTING", "BLOCKED", "COMMIT"},
+    "BLOCKED": {"COMMITTING", "BLOCKED", "COMMIT"},
+    "COMMIT": {"COMMIT"},
+    "ABORTED": {"ABORTED"},
+}
+
+
+class Barrier(NamedTuple):
+    barrier_id: int
+    state: str
+    predecessor: int | None
+    timestamp: str
+    version: int
+
+
+class Progress(NamedTuple):
+    barrier_id: int
+    table: str
+    state: str
+    snapshot_id: int | None
+    attempt_id: int | None
+    carried_from: int | None
+    decision: str | None
+    expected: int | None
+
+
+class Attempt(NamedTuple):
+    attempt_id: int
+    barrier_id: int
+    job: str
+    state: str
+    generation: str
+    inputs: str
+    bases: str
+
+
+@dataclass
+class Opened:
+    """What a barrier was opened with. It never changes."""
+
+    barrier_id: int
+    before: Opened | None
+    timestamp: str
+    version: int
+    tables: frozenset[str]
+    #: rows of the tables that join here
+    baseline: dict[str, Rows]
+    #: the records of each source that are in the epoch
+    epoch: dict[str, list[str]]
+    #: the records of each source that are in this epoch or one before
+    read: dict[str, frozenset[str]] = field(default_factory=dict)
+
+
+class Oracle:
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.raw = world.bench.raw
+        self.opened: dict[int, Opened] = {}
+        self.barriers: dict[int, Barrier] = {}
+        self.progress: dict[int, dict[str, Progress]] = {}
+        self.attempts: dict[int, Attempt] = {}
+        #: tables whose rows somebody else changed since our last publish
+        self.touched: set[str] = set()
+        #: snapshots that `main` of a table has been at
+        self.mains: dict[str, set[int]] = {}
+        self.served: dict[Level, int] = {}
+        #: which attempt made a table, and what, before a person may have decided against it
+        self.made: dict[tuple[int, str], tuple[int, int | None]] = {}
+        self._seen: tuple[Any, ...] = ()
+        self._rows: list[Any] = []
+        #: committed barriers that were checked, with their tables: these stay as they are
+        self._verified: dict[int, dict[str, Progress]] = {}
+
+    # --- looking ----------------------------------------------------------------------------------
+
+    def check(self) -> None:
+        """After a step: everything that must hold."""
+        now = (self.raw.total_changes, self.world.tables.pointers.moves)
+        if now == self._seen:
+            return
+        before, self._seen = self._seen, now
+        if before[:1] != now[:1]:
+            self._look()
+        self._check_main()
+
+    def _look(self) -> None:
+        rows = [self.raw.execute(query).fetchall() for query in (_COUNTING, _PROGRESS, _ATTEMPTS)]
+        if rows == self._rows:
+            return
+        served_anew = not self._rows or rows[:2] != self._rows[:2]
+        self._rows = rows
+        earlier = self.barriers
+        self.barriers = {row[0]: Barrier(*row) for row in rows[0]}
+        self.attempts = {row[0]: Attempt(*row) for row in rows[2]}
+        self.progress = {}
+        for row in rows[1]:
+            progress = self.progress.setdefault(row[0], {})[row[1]] = Progress(*row)
+            if progress.attempt_id is not None and progress.decision is None:
+                self.made[row[0], row[1]] = (progress.attempt_id, progress.snapshot_id)
+        for barrier in self.barriers.values():
+            if barrier.barrier_id and barrier.barrier_id not in self.opened:
+                self.opened[barrier.barrier_id] = self._open(barrier)
+        self._check_states(earlier)
+        if served_anew:
+            self._check_tables()
+            self._check_reading()
+
+    @property
+    def chain(self) -> list[Barrier]:
+        """The barriers that count, in order, without the baseline."""
+        return [b for b in self.barriers.values() if b.barrier_id and b.state != "ABORTED"]
+
+    @property
+    def in_flight(self) -> list[Barrier]:
+        return [b for b in self.chain if b.state != "COMMIT"]
+
+    # --- opening ----------------------------------------------------------------------------------
+
+    def _open(self, barrier: Barrier) -> Opened:
+        """A barrier is seen for the first time: order, membership, and which records are its epoch's."""
+        number = barrier.barrier_id
+        assert number == max(self.opened, default=0) + 1, "ids count up"
+        earlier = [b for b in self.chain if b.barrier_id < number]
+        assert barrier.predecessor == (earlier[-1].barrier_id if earlier else 0), "it builds on the newest that counts"
+        assert not earlier or barrier.timestamp > earlier[-1].timestamp, "timestamps rise"
+        assert sum(b.state in _UNCOMMITTED for b in earlier) < MAX_OPEN, "no more open than allowed"
+        before = self.opened.get(barrier.predecessor or 0)
+        jobs = self._members(barrier.version)
+        tables = frozenset(sink for job in jobs for sink in JOBS[job].sinks)
+        assert set(self.progress[number]) == tables, "it needs the tables of its topology"
+        assert {p.state for p in self.progress[number].values()} == {"PENDING"}
+        joining = tables - (before.tables if before else frozenset())
+        baseline = {table: self._baseline(table) for table in joining}
+        epoch: dict[str, list[str]] = {}
+        read = dict(before.read) if before else {}
+        for job in jobs:
+            for source in JOBS[job].externals:
+                epoch[source.name] = self._epoch(number, source.name, source.kind, read.get(source.name, frozenset()))
+                read[source.name] = read.get(source.name, frozenset()) | set(epoch[source.name])
+        return Opened(number, before, barrier.timestamp, barrier.version, tables, baseline, epoch, read)
+
+    def _members(self, version: int) -> list[str]:
+        query = "SELECT definition FROM barrier_topology_version WHERE topology = ? AND version = ?"
+        return [job["name"] for job in json.loads(self.raw.execute(query, (NAME, version)).fetchone()[0])["jobs"]]
+
+    def _baseline(self, table: str) -> Rows:
+        snapshot = self.progress[0][table].snapshot_id
+        return self.world.tables.rows(snapshot)
+
+    def _epoch(self, barrier_id: int, source: str, kind: str, read: frozenset[str]) -> list[str]:
+        """Exactly what had arrived when the cut was made and is in no epoch before."""
+        query = "SELECT end_position FROM barrier_cut WHERE topology = ? AND barrier_id = ? AND source = ?"
+        end = json.loads(self.raw.execute(query, (NAME, barrier_id, source)).fetchone()[0])
+        arrived = self.world.input.of(source)
+        upto = end["seen" if kind == Landing.kind else "position"]
+        assert len(read) <= upto <= len(arrived)
+        return [record for record in arrived[:upto] if record not in read]
+
+    # --- what tables must hold --------------------------------------------------------------------
+
+    def expected(self, opened: Opened, table: str) -> Rows:
+        """The rows of a table at a barrier."""
+        row = self.progress[opened.barrier_id][table]
+        if row.decision == _ADOPT:
+            return self.world.tables.rows(row.snapshot_id)
+        if table in opened.baseline:
+            return opened.baseline[table] + self.epoch(opened, table)
+        assert opened.before is not None
+        return self.expected(opened.before, table) + self.epoch(opened, table)
+
+    def before(self, opened: Opened, table: str) -> Rows:
+        """The rows of a table just before a barrier."""
+        if table in opened.baseline:
+            return opened.baseline[table]
+        assert opened.before is not None
+        return self.expected(opened.before, table)
+
+    def epoch(self, opened: Opened, table: str) -> Rows:
+        """The rows that a barrier adds to a table, in words of the attempts that count."""
+        job = JOBS[WRITER[table]]
+        row = self.progress[opened.barrier_id][table]
+        attempt_id = row.attempt_id if row.decision is None else self.made[opened.barrier_id, table][0]
+        assert attempt_id is not None, f"{table} counts at barrier {opened.barrier_id}, and nobody made it"
+        by = f"{job.name} {self.attempts[attempt_id].generation}"
+        rows: Rows = Counter()
+        for source in job.externals:
+            rows.update((record, by) for record in opened.epoch[source.name])
+        for name in job.sources:
+            rows.update({(row, name, by): times for row, times in self.epoch(opened, name).items()})
+        return rows
+
+    # --- the checks -------------------------------------------------------------------------------
+
+    def _check_states(self, earlier: dict[int, Barrier]) -> None:
+        """Decide once, barrier order, frozen membership."""
+        for number, was in earlier.items():
+            now = self.barriers[number]
+            assert now.state in _MAY_FOLLOW[was.state], f"barrier {number} went from {was.state} to {now.state}"
+            assert now[2:] == was[2:], f"barrier {number} changed"
+        states = [barrier.state for barrier in self.chain]
+        committed = states.count("COMMIT")
+        assert states[:committed] == ["COMMIT"] * committed, f"barriers are committed in order: {states}"
+        assert sum(state in ("COMMITTING", "BLOCKED") for state in states) <= 1, "one publisher"
+        assert not set(states[committed + 1 :]) & {"COMMITTING", "BLOCKED"}, "and it is the next one"
+        for barrier in self.chain:
+            assert set(self.progress[barrier.barrier_id]) == self.opened[barrier.barrier_id].tables, "frozen membership"
+            before = self.barriers[barrier.predecessor or 0]
+            assert before.state != "ABORTED", f"barrier {barrier.barrier_id} builds on one that was given up"
+
+    def _check_tables(self) -> None:
+        """Every staged table holds exactly what it must, made by the attempt that counts from what counts."""
+        tables = self.world.tables
+        newest = {(a.barrier_id, a.job): a.attempt_id for a in self.attempts.values()}
+        for barrier in self.barriers.values():
+            if not barrier.barrier_id:
+                continue
+            opened, rows = self.opened[barrier.barrier_id], self.progress[barrier.barrier_id]
+            staged = [row for row in rows.values() if row.state in _STAGED]
+            if barrier.state == "ABORTED":
+                assert not staged, f"barrier {barrier.barrier_id} was given up with tables"
+                continue
+            if barrier.state == "COMMIT":
+                if self._verified.get(barrier.barrier_id) == rows:
+                    continue
+                self._verified[barrier.barrier_id] = rows
+            full = len(staged) == len(rows)
+            assert full == (barrier.state != "OPEN"), f"barrier {barrier.barrier_id} is {barrier.state}: {staged}"
+            assert (barrier.state == "COMMIT") == all(row.state == "WRITTEN" for row in rows.values())
+            for row in staged:
+                if row.decision == _ADOPT:
+                    assert row.snapshot_id is None or row.snapshot_id in self.mains[row.table], "adopted from nowhere"
+                    continue
+                attempt_id, snapshot_id = self.made[row.barrier_id, row.table]
+                assert row.decision is not None or row.attempt_id == attempt_id
+                assert row.carried_from is not None or row.snapshot_id == snapshot_id
+                attempt = self.attempts[attempt_id]
+                where = f"{row.table} at barrier {row.barrier_id}"
+                assert attempt.state == "PROCESSED", f"{where} is of an attempt that is {attempt.state}"
+                assert (attempt.barrier_id, attempt.job) == (row.barrier_id, WRITER[row.table]), where
+                assert newest[attempt.barrier_id, attempt.job] == attempt.attempt_id, f"{where} is of an old attempt"
+                inputs = {name: self.made[row.barrier_id, name][1] for name in JOBS[attempt.job].sources}
+                assert json.loads(attempt.inputs) == inputs, f"{where} was made of what does not count"
+                found, expected = tables.rows(row.snapshot_id), self.expected(opened, row.table)
+                assert found == expected, f"{where}: too much {found - expected}, too little {expected - found}"
+                if row.carried_from is not None:
+                    assert not self.epoch(opened, row.table), f"{where} is carried, but something happened"
+
+    def _check_reading(self) -> None:
+        """No torn read, never back."""
+        if not self.opened:
+            return
+        answers: dict[Level, Resolution] = self.world.meta._db.read(
+            lambda c: {level: reading.resolve(c, NAME, level, None) for level in Level}
+        )
+        for answer in answers.values():
+            for table in answer.tables.values():
+                assert self.world.tables.readable(table.table, table.snapshot_id), f"{table}: the snapshot is gone"
+        for level, states in ((Level.REPEATABLE_READ, ("COMMIT",)), (Level.READ_COMMITTED, (*_DECIDED, "PRECOMMIT"))):
+            answer = answers[level]
+            newest = max((b.barrier_id for b in self.barriers.values() if b.state in states), default=0)
+            assert answer.barrier_id == newest, f"{level} serves {answer.barrier_id}, not {newest}"
+            rows = {row.table: row.snapshot_id for row in self.progress[newest].values()}
+            assert {t.table: t.snapshot_id for t in answer.tables.values()} == rows, f"{level}: torn"
+            assert {t.barrier_id for t in answer.tables.values()} <= {newest}, f"{level}: torn"
+            if newest < self.served.get(level, 0):
+                fallen = self.barriers[self.served[level]].state
+                assert level is Level.READ_COMMITTED, "repeatable read went back"
+                assert fallen in ("OPEN", "ABORTED"), "read committed went back without work that was rolled back"
+            self.served[level] = newest
+        self._check_uncommitted(answers[Level.READ_UNCOMMITTED])
+
+    def _check_uncommitted(self, answer: Resolution) -> None:
+        """The newest staged snapshot of each table of the newest barrier."""
+        chain = self.chain
+        if not chain:
+            return
+        assert set(answer.tables) == self.opened[chain[-1].barrier_id].tables
+        for table, found in answer.tables.items():
+            for barrier in reversed(chain):
+                row = self.progress[barrier.barrier_id].get(table)
+                if row is None:  # it came back: what it was before it left does not count
+                    break
+                if row.state in _STAGED:
+                    assert (found.barrier_id, found.snapshot_id) == (barrier.barrier_id, row.snapshot_id)
+                    break
+
+    def _check_main(self) -> None:
+        """What was published went from exactly what was expected to exactly what it must be; the others stay."""
+        tables = self.world.tables
+        moved, self.world.moved = self.world.moved, []
+        for table, before, after in moved:
+            self._check_move(table, *(self._main_of(location) for location in (before, after)))
+        for table in tables.pointers.at:
+            main = tables.main(table)
+            if main is not None:
+                self.mains.setdefault(table, set()).add(main)
+        committed = next((b for b in reversed(self.chain) if b.state == "COMMIT"), None)
+        deciding = next((b for b in self.chain if b.state in ("COMMITTING", "BLOCKED")), None)
+        if deciding is not None and not self.world.shared:
+            opened = self.opened[deciding.barrier_id]
+            assert self._mains_are(opened, self.before) or self._mains_are(opened, self.expected), (
+                f"{deciding} was published in part"
+            )
+        elif committed is not None:
+            assert self._mains_are(self.opened[committed.barrier_id], self.expected), f"main is not at {committed}"
+
+    def _mains_are(self, opened: Opened, rows: Callable[[Opened, str], Rows]) -> bool:
+        tables = self.world.tables
+        return all(tables.rows(tables.main(table)) == rows(opened, table) for table in opened.tables - self.touched)
+
+    def _main_of(self, location: str) -> int | None:
+        ref = self.world.tables.documents.read(location)["refs"].get("main")
+        return None if ref is None else int(ref["snapshot-id"])
+
+    def _check_move(self, table: str, before: int | None, after: int | None) -> None:
+        if before == after:
+            return
+        rows = self.world.tables.rows
+        published = [
+            b
+            for b in self.chain
+            if b.state in _DECIDED and table in self.progress[b.barrier_id] and self.progress[b.barrier_id][table].snapshot_id == after
+        ]
+        assert published, f"{table}: main went to {after}, which no barrier decided"
+        opened = self.opened[published[0].barrier_id]
+        row = self.progress[opened.barrier_id][table]
+        if row.decision == _KEEP:
+            assert before == row.expected, f"{table}: overwrote {before}, which the person did not see"
+        else:
+            found, expected = rows(before), self.before(opened, table)
+            assert found == expected, f"{table}: overwrote {found - expected}, or lost {expected - found}"
+        assert after not in self.mains.get(table, ()), f"{table}: main returned to {after}"
+        self.touched.discard(table)
+
+    # --- the end ----------------------------------------------------------------------------------
+
+    def check_audit(self) -> None:
+        """Replay the audit: each entry starts where the last one of the same thing ended, and all ends as stored."""
+        self._look()
+        states: dict[tuple[str, Any, str], str | None] = {}
+        decided: Counter[tuple[int, str]] = Counter()
+        first = {"barrier": None, "attempt": None, "table": "PENDING"}
+        query = "SELECT kind, barrier_id, subject, event, state_before, state_after FROM barrier_audit ORDER BY audit_id"
+        for kind, barrier_id, subject, name, before, after in self.raw.execute(query):
+            if kind not in first:
+                continue
+            thing = (kind, barrier_id, subject)
+            assert before == states.get(thing, first[kind] if barrier_id else None), f"{thing} was not {before}"
+            states[thing] = after
+            if kind == "barrier":
+                decided[barrier_id, name] += 1
+        stored: dict[tuple[str, Any, str], str] = {}
+        stored.update({("barrier", b.barrier_id, str(b.barrier_id)): b.state for b in self.barriers.values()})
+        stored.update({("attempt", a.barrier_id, str(a.attempt_id)): a.state for a in self.attempts.values()})
+        for rows in self.progress.values():
+            stored.update({("table", p.barrier_id, p.table): p.state for p in rows.values()})
+        for thing, state in stored.items():
+            assert states.get(thing, first[thing[0]]) == state, f"{thing} is {state}, not {states.get(thing)}"
+        assert set(states) <= set(stored), "the audit speaks of things that are not there"
+        for (number, name), times in decided.items():
+            assert name not in ("committing", "commit") or times == 1, f"barrier {number}: {name} {times} times"

@@ -1,0 +1,30 @@
+"""The model's topology: a chain with a job of two sinks that is always there, and jobs that join and leave."""
+
+from __future__ import annotations
+
+from airflow_barrier.coordinator.opening import Fragment
+from airflow_barrier.protocol.topology import ExternalSource, Job
+from tests.model.inputs import Landing, Log
+
+NAME = "model"
+CORE, EXTRA = "core", "extra"
+
+JOBS = {
+    job.name: job
+    for job in (
+        Job("load", CORE, sinks=("t.shopping",), externals=(ExternalSource("clicks", Log.kind),)),
+        Job("sums", CORE, sources=("t.shopping",), sinks=("t.amount", "t.price")),
+        Job("top", EXTRA, sources=("t.amount", "t.price"), sinks=("t.top",)),
+        Job("visits", EXTRA, sinks=("t.visits",), externals=(ExternalSource("visits", Log.kind),)),
+        Job("returns", EXTRA, sources=("t.shopping",), sinks=("t.returned",), externals=(
+            ExternalSource("landing", Landing.kind),
+        )),
+    )
+}  # fmt: skip
+#: Writers before readers.
+ORDER = tuple(JOBS)
+TABLES = tuple(sink for job in JOBS.values() for sink in job.sinks)
+SOURCES = ("clicks", "visits", "landing")
+COMING_AND_GOING = tuple(job.name for job in JOBS.values() if job.owner == EXTRA)
+FRAGMENT = Fragment(NAME, CORE, tuple(job for job in JOBS.values() if job.owner == CORE))
+WRITER = {sink: job.name for job in JOBS.values() for sink in job.sinks}

@@ -1,0 +1,130 @@
+"""What tasks do: as Airflow's operators call the coordinator, and as a Spark driver works for a job."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from datetime import datetime, timedelta, timezone
+from functools import partial
+from typing import Any
+
+from airflow_barrier.coordinator.aborting import abort_barrier
+from airflow_barrier.coordinator.committing import commit_barrier
+from airflow_barrier.coordinator.opening import open_barrier
+from airflow_barrier.coordinator.staging import Adopted, Ready, Waiting, begin, begin_again, close
+from airflow_barrier.protocol.records import Barrier, StagedTable
+from airflow_barrier.spark.spec import ClosingRecord, EpochSpec
+from tests.model.inputs import records_of
+from tests.model.tasks import Task, stepping
+from tests.model.topology import FRAGMENT, JOBS, NAME
+from tests.model.world import World
+from tests.support.memory_tables import Rows
+
+_MONDAY = datetime(2026, 1, 5, tzinfo=timezone.utc)
+
+
+def opening(world: World, day: int) -> Task:
+    """The start task of a day's run."""
+    moment = _MONDAY + timedelta(days=day)
+
+    def work(task: Task) -> Any:
+        return open_barrier(
+            world.deployment,
+            FRAGMENT,
+            moment,
+            origin="test",
+            run_key=f"run/{day}",
+            actor=task.name,
+            now=moment,
+        )
+
+    return Task(f"open day {day} #{next(world.numbers)}", work)
+
+
+def committing(world: World, barrier_id: int) -> Task:
+    def work(task: Task) -> Any:
+        return commit_barrier(world.deployment, NAME, barrier_id, actor=task.name)
+
+    return Task(f"commit {barrier_id} #{next(world.numbers)}", work)
+
+
+def aborting(world: World, barrier_id: int) -> Task:
+    def work(task: Task) -> Any:
+        return abort_barrier(world.deployment, NAME, barrier_id, reason="bad input", actor=task.name)
+
+    return Task(f"abort {barrier_id} #{next(world.numbers)}", work)
+
+
+def processing(world: World, barrier: Barrier, job: str, generation: str) -> Task:
+    """One try of a job's task. A retry has the same ``generation``, a clear another one."""
+
+    def work(task: Task) -> Any:
+        step = begin(
+            world.deployment, barrier, job, request_key=task.name, generation=generation, actor=task.name
+        )
+        return _go_on(world, task, step)
+
+    return Task(f"{job}@{barrier.barrier_id} {generation} #{next(world.numbers)}", work)
+
+
+def resuming(world: World, attempt_id: int) -> Task:
+    """The task of an attempt that was waiting goes on."""
+
+    def work(task: Task) -> Any:
+        task.attempt_id = attempt_id
+        return _go_on(world, task, begin_again(world.deployment, attempt_id, actor=task.name))
+
+    return Task(f"resume a{attempt_id} #{next(world.numbers)}", work)
+
+
+def _go_on(world: World, task: Task, step: Ready | Adopted | Waiting) -> Any:
+    if not isinstance(step, Ready):
+        return step
+    task.attempt_id = step.attempt.attempt_id
+    drive(world, step)
+    if task.orphan:
+        return None
+    return close(world.deployment, step.attempt.attempt_id, actor=task.name)
+
+
+# --- the driver -----------------------------------------------------------------------------------
+
+
+def drive(world: World, ready: Ready) -> None:
+    """A Spark driver: knows its spec, writes each sink on the attempt's branch, says last what it wrote."""
+    tables = world.tables
+    spec = EpochSpec.loads(tables.read_text(ready.spec_uri), ready.digest)
+    staged: dict[str, StagedTable] = {}
+    for table in sorted(spec.bases):
+        rows = epoch_of(world, spec, ready.attempt.generation)
+        if not rows and spec.attempt_id % 2:
+            staged[table] = StagedTable(table, None, unchanged=True)
+            continue
+        stepping.step(f"write {table}")
+        snapshot_id = tables.write(
+            table, spec.branch, partial(_with, rows), properties=spec.stamp.properties()
+        )
+        staged[table] = StagedTable(table, snapshot_id)
+    tables.write_text(spec.closing_uri, ClosingRecord(spec.attempt_id, staged).dumps())
+
+
+def epoch_of(world: World, spec: EpochSpec, generation: str) -> Rows:
+    """The rows that the job adds: what came into its sources, marked with who made it of what.
+
+    The generation stands for the code, which may have been corrected before a clear.
+    """
+    by = f"{spec.job} {generation}"
+    rows: Rows = Counter()
+    for name, cut in spec.cuts.items():
+        rows.update((record, by) for record in records_of(spec.externals[name].kind, cut))
+    for source in JOBS[spec.job].sources:
+        delta = world.tables.rows(spec.inputs[source]) - world.tables.rows(spec.previous[source])
+        rows.update({(row, source, by): times for row, times in delta.items()})
+    return rows
+
+
+def _with(added: Rows, rows: Rows) -> Rows:
+    return rows + added
+
+
+Change = Callable[[Rows], Rows]

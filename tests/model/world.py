@@ -1,0 +1,155 @@
+"""One world that a schedule is played in: a MetaService on SQLite, tables in memory, sources, and tasks that may stop
+anywhere.
+
+The MetaService, the coordinator's functions and the tables' decisions are the production code. Clock and ids are
+counters, and each world starts from a copy of one migrated database, so equal schedules are equal runs.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import Connection, event
+
+from airflow_barrier import sources
+from airflow_barrier.coordinator.deployment import Deployment
+from airflow_barrier.metaservice.database import Database
+from airflow_barrier.metaservice.store import MetaService
+from airflow_barrier.protocol.tags import TagPolicy
+from tests.model import inputs
+from tests.model.tasks import Task, stepping
+from tests.support.memory_tables import MemoryTables, Ticks
+
+MAX_OPEN = 3
+_SHM = Path("/dev/shm")
+
+
+class _Database(Database):
+    """Tells before each transaction that it comes; no retries, which wait by the clock."""
+
+    step: Callable[[str], None]
+
+    @contextmanager
+    def transaction(self, write: bool) -> Iterator[Connection]:
+        self.step("write" if write else "read")
+        with super().transaction(write) as connection, stepping.inside():
+            yield connection
+
+    def _retried(self, call: Callable[[], Any]) -> Any:
+        return call()
+
+
+class Bench:
+    """What worlds share because it is dear to make: the database's connection and the template. One per process."""
+
+    def __init__(self) -> None:
+        self._folder = tempfile.TemporaryDirectory(prefix="barrier-model-", dir=_SHM if _SHM.is_dir() else None)
+        self.ticks = Ticks()
+        self.tables: MemoryTables | None = None
+        self.meta = MetaService(f"sqlite:///{self._folder.name}/barrier.db")
+        self._template = self._migrated_template()
+        database = _Database(f"sqlite:///{self._folder.name}/barrier.db")
+        database.step = stepping.step
+        self.meta._db = database
+        event.listen(database._engine, "connect", self._configure)
+        event.listen(database._engine, "commit", self._committed)
+        event.listen(database._engine, "rollback", self._rolled_back)
+        database.open()
+        with database._engine.connect() as connection:
+            #: the one connection that the pool keeps, for looks past the MetaService
+            self.raw: sqlite3.Connection = connection.connection.dbapi_connection  # type: ignore[assignment]
+        self.engine = database._engine
+        self.patch = pytest.MonkeyPatch()
+        self.ticks.inject(self.patch)
+        for kind, adapter in inputs.ADAPTERS.items():
+            self.patch.setitem(sources._ADAPTERS, kind, adapter)
+
+    def close(self) -> None:
+        self.patch.undo()
+        self.meta.close()
+        self._template.close()
+        self._folder.cleanup()
+
+    def pristine(self) -> None:
+        """The database as it was migrated, the clock and the ids as they began."""
+        self._template.backup(self.raw)
+        self.ticks.restart()
+
+    def _migrated_template(self) -> sqlite3.Connection:
+        MetaService(self.meta.url).check()
+        template = sqlite3.connect(":memory:")
+        with sqlite3.connect(f"{self._folder.name}/barrier.db") as file:
+            file.backup(template)
+        file.close()
+        template.execute("UPDATE barrier_service SET incarnation = 'model', created_at = '2026-01-01 00:00:00.000'")
+        template.commit()
+        return template
+
+    def _configure(self, connection: sqlite3.Connection, _: Any) -> None:
+        connection.create_function("strftime", -1, self._strftime)
+        connection.execute("PRAGMA synchronous=OFF")
+
+    def _strftime(self, *asked: str) -> str:
+        """The database's clock: a millisecond later each time."""
+        assert asked == ("%Y-%m-%d %H:%M:%f", "now"), f"a clock that is not injected: {asked}"
+        seconds, milliseconds = divmod(self.ticks.now_ms() - 1_700_000_000_000, 1000)
+        return f"2026-01-01 {seconds // 3600:02d}:{seconds // 60 % 60:02d}:{seconds % 60:02d}.{milliseconds:03d}"
+
+    def _committed(self, _: Connection) -> None:
+        if self.tables is not None:
+            self.tables.pointers.committed()
+
+    def _rolled_back(self, _: Connection) -> None:
+        if self.tables is not None:
+            self.tables.pointers.rolled_back()
+
+
+class World:
+    """``shared``: catalog and MetaService are one database, so that publish and COMMIT are one transaction."""
+
+    def __init__(self, bench: Bench, *, shared: bool) -> None:
+        bench.pristine()
+        self.bench = bench
+        self.shared = shared
+        self.input = inputs.Input()
+        inputs.current = self.input
+        #: what the protocol's hand moved since the last look: table, document's location before and after
+        self.moved: list[tuple[str, str, str]] = []
+        self.tables = MemoryTables(
+            bench.meta.url if shared else "memory://catalog/tables",
+            bench.ticks,
+            stepping.step,
+            lambda table, before, after: self.moved.append((table, before, after)),
+        )
+        bench.tables = self.tables
+        self.deployment = Deployment(
+            meta=bench.meta,
+            tables=self.tables,
+            spark_catalog="lake",
+            tag_policy=TagPolicy.parse("newest=2"),
+            max_open_barriers=MAX_OPEN,
+        )
+        self.meta = bench.meta
+        self.tasks: list[Task] = []
+        self.numbers = count(1)
+
+    def run(self, task: Task, steps: int | None) -> Task:
+        """Let a task take so many steps (None: all); what is left of it may go on at any time later, or never."""
+        task.advance(steps)
+        if task.paused and task not in self.tasks:
+            self.tasks.append(task)
+        elif not task.paused and task in self.tasks:
+            self.tasks.remove(task)
+        return task
+
+    def close(self) -> None:
+        for task in self.tasks:
+            task.bury()
+        self.bench.tables = None

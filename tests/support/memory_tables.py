@@ -1,0 +1,305 @@
+"""Iceberg tables in memory: the real `IcebergTables` over a catalog and a storage that are dictionaries.
+
+Everything that decides is the production code (the edits and checks of metadata documents, compare-and-set, drafts);
+replaced are only the catalog's rows, the files, the clock and the random ids. What an engine would do to tables, ours
+or a stranger's, stands here as methods. A snapshot's rows are kept as what they are made of, so that "exactly once"
+can be checked as content.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from itertools import count
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from sqlalchemy import Connection
+
+from airflow_barrier.protocol.errors import MissingTableError
+from airflow_barrier.tables import _commit, iceberg
+from airflow_barrier.tables._commit import Committer
+from airflow_barrier.tables._metadata import MAIN, Document, Snapshot, lineage, ref_of, refs_of, snapshots_of
+from airflow_barrier.tables.iceberg import IcebergTables
+
+WAREHOUSE = "memory:/warehouse"
+Rows = Counter[Any]
+
+
+class Ticks:
+    """Clock and ids, injected: each question gets the next number."""
+
+    def __init__(self) -> None:
+        self.restart()
+
+    def restart(self) -> None:
+        self._next = count(1).__next__
+
+    def now_ms(self) -> int:
+        return 1_700_000_000_000 + self._next()
+
+    def uuid4(self) -> Any:
+        number = self._next()
+        return _Id(int=number << 65, hex=f"{number:032x}")
+
+    def inject(self, patch: pytest.MonkeyPatch) -> None:
+        """Let the production code of the tables' room ask here."""
+        patch.setattr(_commit, "now_ms", self.now_ms)
+        patch.setattr(iceberg, "now_ms", self.now_ms)
+        patch.setattr(iceberg, "uuid", SimpleNamespace(uuid4=self.uuid4))
+
+
+class _Id(SimpleNamespace):
+    def __str__(self) -> str:
+        return str(self.hex)
+
+
+class MemoryDocuments:
+    """`Documents` in a dictionary. A document is never changed once it is written, so nothing is copied."""
+
+    def __init__(self, step: Callable[[str], None]) -> None:
+        self._step = step
+        self.files: dict[str, Any] = {}
+        self.rows: dict[int | None, Rows] = {None: Counter()}
+
+    def read(self, location: str) -> Document:
+        if location not in self.files:
+            raise FileNotFoundError(location)
+        document: Document = self.files[location]
+        return document
+
+    def write(self, document: Document, previous: str) -> str:
+        folder, _, name = previous.rpartition("/")
+        location = f"{folder}/{int(name.partition('-')[0]) + 1:05d}-{len(self.files)}.metadata.json"
+        while location in self.files:  # an earlier loser of the same race
+            location = location.replace(".metadata", "x.metadata")
+        self.files[location] = document
+        return location
+
+    def write_empty_manifest_list(self, snapshot: Snapshot, format_version: int) -> None:
+        self.rows[snapshot["snapshot-id"]] = Counter()
+
+    def delete(self, locations: Iterable[str]) -> None:
+        for location in locations:
+            self.files.pop(location, None)
+
+    def read_bytes(self, uri: str) -> bytes:
+        self._step(f"read {uri}")
+        if uri not in self.files:
+            raise FileNotFoundError(uri)
+        data: bytes = self.files[uri]
+        return data
+
+    def write_bytes(self, uri: str, data: bytes) -> None:
+        self._step(f"write {uri}")
+        self.files[uri] = data
+
+    def exists(self, uri: str) -> bool:
+        self._step(f"exists {uri}")
+        return uri in self.files
+
+    def names(self, folder: str) -> list[str]:
+        return [uri.rpartition("/")[2] for uri in self.files if uri.rpartition("/")[0] == folder]
+
+
+class MemoryPointers:
+    """`SqlPointers` without SQL.
+
+    Moves in a transaction of the MetaService are undone when that rolls back, if its end is told to :meth:`committed`
+    and :meth:`rolled_back`.
+    """
+
+    def __init__(self, database_url: str, step: Callable[[str], None], moved: Callable[[str, str, str], None]) -> None:
+        self.database_url = database_url
+        self.catalog_name = "lake"
+        self.at: dict[str, str] = {}
+        #: how often any pointer moved
+        self.moves = 0
+        self._undo: list[tuple[str, str]] = []
+        self._step, self._moved = step, moved
+
+    def read(self, tables: Iterable[str]) -> dict[str, str]:
+        self._step("read pointers")
+        return self._select(tables)
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        self._step("lock pointers")
+        try:
+            yield
+        except BaseException:
+            self.rolled_back()
+            raise
+        self.committed()
+
+    def lock(self, connection: Connection | None, tables: Iterable[str]) -> dict[str, str]:
+        return self._select(tables)
+
+    def move(self, connection: Connection | None, table: str, old: str, new: str) -> None:
+        assert self.at[table] == old, "under the lock nobody can have moved it"
+        self._undo.append((table, old))
+        self.at[table] = new
+
+    def close(self) -> None:
+        """Nothing to close."""
+
+    def _select(self, tables: Iterable[str]) -> dict[str, str]:
+        wanted = sorted(set(tables))
+        if missing := [table for table in wanted if table not in self.at]:
+            raise MissingTableError(f"expected table {', '.join(missing)}, found none; create it")
+        return {table: self.at[table] for table in wanted}
+
+    def committed(self) -> None:
+        moved, self._undo = self._undo, []
+        for table, old in moved:
+            self.moves += 1
+            self._moved(table, old, self.at[table])
+
+    def rolled_back(self) -> None:
+        for table, old in reversed(self._undo):
+            self.at[table] = old
+        self._undo = []
+
+
+class _Committer(Committer):
+    """Without the retries of a real network, which wait by the clock."""
+
+    def read(self, tables: Iterable[str]) -> dict[str, Document]:
+        tables = tuple(tables)
+        return self._read(tables) if tables else {}
+
+    def commit(self, edits: Mapping[str, Any]) -> dict[str, str]:
+        return self._commit_once(edits) if edits else {}
+
+
+class MemoryTables(IcebergTables):
+    """``step`` is called before each operation on the catalog or a file, ``moved`` after a table has moved by the
+    protocol's hand (table, location before, location after); what an engine does calls neither.
+    """
+
+    def __init__(
+        self,
+        database_url: str,
+        ticks: Ticks,
+        step: Callable[[str], None] = lambda what: None,
+        moved: Callable[[str, str, str], None] = lambda table, before, after: None,
+    ) -> None:
+        self.pointers = MemoryPointers(database_url, step, moved)
+        self.documents = MemoryDocuments(step)
+        super().__init__(self.pointers, self.documents, WAREHOUSE, {})  # type: ignore[arg-type]
+        self._committer = _Committer(self.pointers, self.documents)  # type: ignore[arg-type]
+        self.ticks = ticks
+        self._snapshot_ids = count(1001)
+
+    # --- looking ----------------------------------------------------------------------------------
+
+    def document(self, table: str) -> Document:
+        return self.documents.read(self.pointers.at[table])
+
+    def main(self, table: str) -> int | None:
+        return ref_of(self.document(table), MAIN)
+
+    def rows(self, snapshot_id: int | None) -> Rows:
+        return self.documents.rows[snapshot_id]
+
+    def readable(self, table: str, snapshot_id: int | None) -> bool:
+        return snapshot_id is None or snapshot_id in snapshots_of(self.document(table))
+
+    # --- what engines do --------------------------------------------------------------------------
+
+    def create(self, table: str) -> None:
+        location = f"{WAREHOUSE}/{table}/metadata/00000-{len(self.documents.files)}.metadata.json"
+        self.documents.files[location] = {
+            "format-version": 2,
+            "table-uuid": str(self.ticks.uuid4()),
+            "location": f"{WAREHOUSE}/{table}",
+            "last-sequence-number": 0,
+            "last-updated-ms": self.ticks.now_ms(),
+            "current-schema-id": 0,
+            "properties": {},
+            "refs": {},
+            "snapshots": [],
+            "snapshot-log": [],
+            "metadata-log": [],
+        }
+        self.pointers.at[table] = location
+
+    def write(
+        self,
+        table: str,
+        branch: str,
+        change: Callable[[Rows], Rows],
+        *,
+        operation: str = "append",
+        properties: Mapping[str, str] | None = None,
+    ) -> int:
+        """A new snapshot on a branch: its rows are ``change`` of what the branch held.
+
+        A branch that is not there begins at `main`, as Spark does it. That is how a zombie's late write comes about.
+        """
+        document = self.document(table)
+        head = ref_of(document, branch)
+        head = ref_of(document, MAIN) if head is None else head
+        snapshot_id = next(self._snapshot_ids)
+        self.documents.rows[snapshot_id] = change(self.rows(head))
+        now = self.ticks.now_ms()
+        snapshot = {
+            "snapshot-id": snapshot_id,
+            "sequence-number": document["last-sequence-number"] + 1,
+            "timestamp-ms": now,
+            "summary": {"operation": operation, **(properties or {})},
+            "manifest-list": f"{document['location']}/snap-{snapshot_id}.avro",
+            "schema-id": 0,
+        }
+        if head is not None:
+            snapshot["parent-snapshot-id"] = head
+        after = {
+            **document,
+            "snapshots": [*document["snapshots"], snapshot],
+            "last-sequence-number": snapshot["sequence-number"],
+        }
+        self._commit(table, _pointed(after, branch, snapshot_id, now))
+        return snapshot_id
+
+    def set_main(self, table: str, snapshot_id: int) -> None:
+        """`rollback_to_snapshot`, `set_current_snapshot`."""
+        self._commit(table, _pointed(self.document(table), MAIN, snapshot_id, self.ticks.now_ms()))
+
+    def drop_ref(self, table: str, name: str) -> None:
+        document = self.document(table)
+        self._commit(table, {**document, "refs": {k: v for k, v in refs_of(document).items() if k != name}})
+
+    def expire(self, table: str) -> None:
+        """`expire_snapshots` of everything that no ref holds, with the history before what is gone."""
+        document = self.document(table)
+        kept: set[int] = set()
+        for ref in refs_of(document).values():
+            ancestors = lineage(document, ref["snapshot-id"])
+            kept.update(s["snapshot-id"] for s, _ in zip(ancestors, range(ref.get("min-snapshots-to-keep", 1))))
+        log: list[dict[str, Any]] = []
+        for entry in document["snapshot-log"]:
+            log = [*log, entry] if entry["snapshot-id"] in kept else []
+        snapshots = [snapshot for snapshot in document["snapshots"] if snapshot["snapshot-id"] in kept]
+        self._commit(table, {**document, "snapshots": snapshots, "snapshot-log": log})
+
+    def _commit(self, table: str, after: Document) -> None:
+        before = self.pointers.at[table]
+        now = self.ticks.now_ms()
+        self.pointers.at[table] = self.documents.write({**after, "last-updated-ms": now}, before)
+        self.pointers.moves += 1
+
+
+def _pointed(document: Document, branch: str, snapshot_id: int, now_ms: int) -> Document:
+    """The document with a branch at a snapshot."""
+    refs = dict(refs_of(document))
+    refs[branch] = {**refs.get(branch, {"type": "branch"}), "snapshot-id": snapshot_id}
+    after = {**document, "refs": refs}
+    if branch == MAIN:
+        after["current-snapshot-id"] = snapshot_id
+        entry = {"timestamp-ms": now_ms, "snapshot-id": snapshot_id}
+        after["snapshot-log"] = [*document["snapshot-log"], entry]
+    return after
+
+
