@@ -14,7 +14,13 @@ import pytest
 sys.path.append(str(Path(__file__).parent))
 
 # Fixtures that several folders of tests share.
-pytest_plugins = ["tests.support.spark", "tests.support.airflow", "tests.support.postgresql", "tests.support.reporting"]
+pytest_plugins = [
+    "tests.support.spark",
+    "tests.support.postgresql",
+    "tests.support.vault",
+    "tests.support.airflow",
+    "tests.support.reporting",
+]
 
 # Importing Airflow writes its configuration into AIRFLOW_HOME, which would be the home directory of whoever runs this.
 _airflow_home = tempfile.TemporaryDirectory(prefix="airflow-barrier-")

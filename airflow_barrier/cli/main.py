@@ -8,6 +8,7 @@ import json
 import os
 import sys
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
@@ -116,9 +117,9 @@ def _deployment_options(command: argparse.ArgumentParser) -> None:
 
 
 def _status(options: argparse.Namespace) -> int:
-    meta = _meta_service(options)
-    names = [options.topology] if options.topology else meta.topologies()
-    found = [status(meta, name) for name in names]
+    with closing(_meta_service(options)) as meta:
+        names = [options.topology] if options.topology else meta.topologies()
+        found = [status(meta, name) for name in names]
     if options.json:
         print(json.dumps([asdict(one) for one in found], default=str, indent=2))
         return 0
@@ -127,9 +128,9 @@ def _status(options: argparse.Namespace) -> int:
 
 
 def _abort(options: argparse.Namespace) -> int:
-    aborted = _meta_service(options).abort_barrier(
-        options.topology, options.barrier, options.reason, f"{getpass.getuser()} (airflow-barrier)"
-    )
+    actor = f"{getpass.getuser()} (airflow-barrier)"
+    with closing(_meta_service(options)) as meta:
+        aborted = meta.abort_barrier(options.topology, options.barrier, options.reason, actor)
     for barrier in aborted:
         print(f"aborted {barrier}")
     if not aborted:

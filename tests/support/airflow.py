@@ -23,6 +23,7 @@ from demo.local_spark import PACKAGES, catalog_conf
 
 if TYPE_CHECKING:
     from demo.local_spark import LocalConnectServer
+    from tests.support.vault import Vault
 
 DAGS = Path(__file__).parents[1] / "airflow" / "dags"
 #: Seconds that anything may take to happen; only reached when it does not happen at all.
@@ -184,8 +185,10 @@ def _done(task: dict[str, Any]) -> bool:
 
 
 @pytest.fixture(scope="session")
-def airflow(spark_server: LocalConnectServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[AirflowUnderTest]:
-    """Airflow, with the connections ``barrier_default`` and ``spark_connect_default``."""
+def airflow(
+    spark_server: LocalConnectServer, vault: Vault, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[AirflowUnderTest]:
+    """Airflow with connections ``barrier_default``, ``spark_connect_default``, ``spark_default``, and the vault's."""
     home = tmp_path_factory.mktemp("airflow")
     folder = home / "folder"
     folder.mkdir()
@@ -205,6 +208,7 @@ def airflow(spark_server: LocalConnectServer, tmp_path_factory: pytest.TempPathF
             "AIRFLOW__SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT": "30",
             "AIRFLOW__SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT_DETECTION_INTERVAL": "5",
             "AIRFLOW_CONN_SPARK_DEFAULT": json.dumps({"conn_type": "spark", "host": "local[1]"}),
+            **vault.environment(),
             "BARRIER_TEST_FOLDER": str(folder),
             "BARRIER_TEST_SUBMIT_CONF": json.dumps(_submit_conf(spark_server)),
             "PYSPARK_PYTHON": sys.executable,

@@ -1,0 +1,125 @@
+"""Passwords of connections are in no place that a person or another program can look into."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import httpx
+import pytest
+
+from airflow_barrier.cli.main import main
+from airflow_barrier.coordinator.settings import Settings
+from airflow_barrier.hooks.barrier import BarrierHook
+from tests.support.airflow import LONG, AirflowUnderTest
+from tests.support.postgresql import PostgreSQL
+from tests.support.reporting import report
+from tests.support.vault import META, PLANTED, CommandLines, Vault, leaks
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from demo.local_spark import LocalConnectServer
+
+ERRORS = ("wrong_password", "wrong_host", "wrong_database")
+
+
+@pytest.mark.timeout(LONG)
+def test_planted_passwords_are_nowhere(
+    airflow: AirflowUnderTest,
+    vault: Vault,
+    postgresql: PostgreSQL,
+    spark: SparkSession,
+    spark_server: LocalConnectServer,
+    spark_ui: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    spark.sql("CREATE NAMESPACE lake.vault")
+    for table in ("events", "totals"):
+        spark.sql(f"CREATE TABLE lake.vault.{table} (k INT, n BIGINT) USING iceberg")
+    for dag in ("vault", "vault_errors"):
+        airflow.unpause(dag)
+    shown: dict[str, str] = {}
+    with CommandLines() as seen:
+        run, failing = (airflow.trigger(dag) for dag in ("vault", "vault_errors"))
+        airflow.wait_for_run("vault", run)
+        airflow.wait_for_run("vault_errors", failing, "failed")
+        # what people look at in Airflow
+        for task in airflow.tasks("vault", run):
+            shown[task] = airflow.log("vault", run, task)
+            instance = f"/dags/vault/dagRuns/{run}/taskInstances/{task}"
+            shown |= {f"{task} {what}": airflow.api.get(f"{instance}{what}").text for what in ("", "/xcomEntries")}
+        for task in ERRORS:
+            shown[task] = airflow.log("vault_errors", failing, task)
+            assert "expected an answer" in shown[task], shown[task]
+            assert "Traceback" in shown[task] or "OperationalError" in shown[task], shown[task]
+        for connection in ("vault", *(f"vault_{error}" for error in ERRORS)):
+            page = airflow.api.get(f"{airflow.url}/barrier/{connection}/vault/1")
+            assert page.status_code == (200 if connection == "vault" else 503)
+            shown[f"page {connection}"] = page.text
+        # the command line, as on a worker
+        for name, value in vault.environment().items():
+            monkeypatch.setenv(name, value)
+        capfd.readouterr()
+        for connection in ("vault", *(f"vault_{error}" for error in ERRORS)):
+            for command in (["status"], ["db", "check"]):
+                assert main([*command, "--conn-id", connection]) == (0 if connection == "vault" else 1)
+            good, said = BarrierHook(connection).test_connection()
+            assert good == (connection == "vault")
+            shown[f"test {connection}"] = said
+        printed = capfd.readouterr()
+        shown |= {"out": printed.out, "err": printed.err}
+        assert "expected an answer" in printed.err
+        assert "vault" in printed.out
+
+    # it was the vault that was used, with its password, and the job was submitted
+    settings: Settings = BarrierHook("vault").get_settings()
+    assert settings.metaservice_password == META
+    assert any(b"vault.py" in line for line in seen.lines)
+    assert {line for line in seen.lines if PLANTED in line} == set()
+    for what, text in shown.items():
+        assert PLANTED not in text.encode(), f"{what}: {text}"
+
+    # Spark's pages; the submitted job has kept its own in the folder
+    (application,) = httpx.get(f"{spark_ui}/api/v1/applications", timeout=30).json()
+    api = f"api/v1/applications/{application['id']}"
+    pages = ("environment/", "SQL/", "jobs/", "stages/", "executors/", "connect/", f"{api}/environment", f"{api}/sql")
+    for page in pages:
+        assert PLANTED not in httpx.get(f"{spark_ui}/{page}", timeout=60).raise_for_status().content, page
+
+    # every file: logs of all components and tasks, Airflow's database, specs, journal and tables, Spark's log
+    found, files = leaks(airflow.home, spark_server.warehouse.parent)
+    assert found == []
+    assert (airflow.folder / "vault" / "environment_").is_file()
+    # and every row of the MetaService
+    database = vault.url.rpartition("/")[2]
+    tables = postgresql.run(
+        "SELECT table_name FROM information_schema.tables WHERE table_schema = 'public'", database=database
+    )
+    rows = [row for (table,) in tables for row in postgresql.run(f'SELECT t::text FROM "{table}" t', database=database)]
+    assert len(rows) > 20
+    assert [row for row in rows if PLANTED.decode() in row[0]] == []
+    report(
+        f"planted passwords: none in {files} files, {len(seen.lines)} command lines ({seen.looks} looks), "
+        f"{len(shown) + len(pages)} pages and outputs, {len(rows)} rows"
+    )
+
+
+def test_the_search_finds_what_is_there(tmp_path: Path) -> None:
+    import subprocess
+    import sys
+
+    (tmp_path / "below").mkdir()
+    (tmp_path / "below" / "log").write_bytes(b"\0 password=" + PLANTED)
+    assert leaks(tmp_path) == ([tmp_path / "below" / "log"], 1)
+    with CommandLines() as seen:
+        command = [sys.executable, "-c", "import sys; print(); sys.stdin.read()", "found me"]
+        process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        assert process.stdout is not None
+        process.stdout.readline()
+        looks = seen.looks
+        while seen.looks < looks + 2:
+            pass
+        process.communicate()
+    assert any(b"found me" in line for line in seen.lines)
