@@ -47,7 +47,7 @@ def block(
     blocked = deployment.meta.block(barrier.topology, barrier.barrier_id, reason_of(barrier, findings), actor)
     if blocked.state is BarrierState.COMMIT:
         return True
-    raise BarrierBlockedError(f"{barrier} is BLOCKED: {blocked.reason}") from error
+    raise BarrierBlockedError(f"{barrier} is BLOCKED: {blocked.reason}") from error  # safety: blocked-is-told
 
 
 def resolve_command(barrier: Barrier, table: str, decision: Decision) -> str:

@@ -59,13 +59,13 @@ def commit_barrier(deployment: Deployment, topology: str, barrier_id: int, *, ac
     it: then the barrier is BLOCKED, readers stay at the one before, and the error says how a person leads it out.
     """
     barrier = deployment.meta.barrier(topology, barrier_id)
-    _check_not_aborted(barrier)
+    _check_not_aborted(barrier)  # safety: aborted-is-told
     if barrier.state is BarrierState.COMMIT:
         _tidy(deployment, barrier)  # whoever committed it may have died before that
         return Committed(barrier, ())
     published: list[Barrier] = []
     for candidate in deployment.meta.open_barriers(topology):
-        if candidate.barrier_id > barrier_id:
+        if candidate.barrier_id > barrier_id:  # safety: commits-no-further
             break
         try:
             published.append(_commit_one(deployment, candidate, actor))
@@ -78,23 +78,26 @@ def commit_barrier(deployment: Deployment, topology: str, barrier_id: int, *, ac
             ]
             return NotYet(now, tuple(missing))
     barrier = deployment.meta.barrier(topology, barrier_id)
-    _check_not_aborted(barrier)  # since our first look: then it was not among the open ones
+    # since our first look: then it was not among the open ones
+    _check_not_aborted(barrier)  # safety: aborted-is-told
     return Committed(barrier, tuple(published))
 
 
 def _check_not_aborted(barrier: Barrier) -> None:
     if barrier.state is BarrierState.ABORTED:
-        raise BarrierAbortedError(f"{barrier} was aborted ({barrier.reason}); its epoch is part of the next barrier")
+        raise BarrierAbortedError(
+            f"{barrier} was aborted ({barrier.reason}); its epoch is part of the next barrier"
+        )  # safety: aborted-is-told
 
 
 def _commit_one(deployment: Deployment, barrier: Barrier, actor: str) -> Barrier:
     meta = deployment.meta
     if barrier.state is BarrierState.BLOCKED:
-        raise BarrierBlockedError(f"{barrier} is BLOCKED: {barrier.reason}")
+        raise BarrierBlockedError(f"{barrier} is BLOCKED: {barrier.reason}")  # safety: blocked-is-told
     if barrier.state is BarrierState.OPEN:
-        raise NotPrecommitError(f"{barrier} is OPEN")
+        raise NotPrecommitError(f"{barrier} is OPEN")  # safety: open-is-told
     if barrier.state is BarrierState.PRECOMMIT:
-        check_lead(deployment, barrier.topology)
+        check_lead(deployment, barrier.topology)  # safety: lead-before-deciding
         _decide(deployment, barrier, actor)
     _roll_forward(deployment, barrier, actor)
     _tidy(deployment, barrier)
@@ -119,10 +122,12 @@ def _decide(deployment: Deployment, barrier: Barrier, actor: str) -> None:
             table: current_main(deployment, barrier.topology, table, snapshot_id)
             for table, snapshot_id in _published_before(deployment, barrier).items()
         }
-        deployment.tables.look(publications_of(deployment, barrier, expected))
+        deployment.tables.look(publications_of(deployment, barrier, expected))  # safety: last-look
     except ForeignWriteError:
         # while nobody has decided, no committer moves a table; afterwards it was one of us who did
-        if meta.barrier(barrier.topology, barrier.barrier_id).state not in DECIDED_BARRIERS:
+        if (
+            meta.barrier(barrier.topology, barrier.barrier_id).state not in DECIDED_BARRIERS
+        ):  # safety: decided-by-another
             raise
         return
     meta.begin_commit(barrier.topology, barrier.barrier_id, expected, actor)
@@ -134,7 +139,7 @@ def _roll_forward(deployment: Deployment, barrier: Barrier, actor: str) -> None:
     for _ in range(_LOOKS):
         publications = publications_of(deployment, barrier)
         try:
-            write_entry(deployment, barrier)
+            write_entry(deployment, barrier)  # safety: journal-before-publish
             _publish(deployment, barrier, publications, actor)
             return
         except HeadMovedError as error:
@@ -142,7 +147,7 @@ def _roll_forward(deployment: Deployment, barrier: Barrier, actor: str) -> None:
         except IN_THE_WAY as error:
             if block(deployment, barrier, publications_of(deployment, barrier), error, actor):
                 return  # another committer has published it, and main may have gone on to a later barrier meanwhile
-    raise HeadMovedError(
+    raise HeadMovedError(  # safety: looks-run-out
         f"{barrier}: expected its tables to stay as they are for a moment, found they do not; try again"
     )
 

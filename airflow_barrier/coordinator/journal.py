@@ -29,18 +29,18 @@ def check_lead(deployment: Deployment, topology: str) -> None:
     incarnation, known = deployment.meta.incarnation, _newest_known(deployment, topology)
     if head is None:
         for table in deployment.meta.topology(topology).tables:
-            _check_origin(deployment, topology, table)
+            _check_origin(deployment, topology, table)  # safety: origin-before-leading
         write_head(deployment, topology, JournalHead(incarnation, known))
         return
     if head.incarnation != incarnation:
-        raise LostStateError(
+        raise LostStateError(  # safety: another-metaservice-leads
             f"topology {topology}: expected the MetaService that leads it, incarnation {head.incarnation} (barriers up "
             f"to {head.barrier_id} are decided), found incarnation {incarnation} at {deployment.meta.url}. Does the "
             "connection point to another deployment's MetaService? Then correct it. Was the MetaService lost and made "
             f"anew? Then run `airflow-barrier recover {topology}`, which catches up from the tables"
         )
     if head.barrier_id > known:
-        raise LostStateError(
+        raise LostStateError(  # safety: old-backup
             f"topology {topology}: expected a MetaService that knows barrier {head.barrier_id}, which is decided, "
             f"found one at {deployment.meta.url} that knows barriers up to {known} only; it was restored from an older "
             f"backup: run `airflow-barrier recover {topology}`, which catches up from the tables"
@@ -56,7 +56,7 @@ def current_main(deployment: Deployment, topology: str, table: str, expected: in
     try:
         return deployment.tables.current(table, expected)
     except ForeignWriteError:
-        _check_origin(deployment, topology, table)
+        _check_origin(deployment, topology, table)  # safety: own-write-is-no-foreign-one
         raise
 
 
@@ -67,7 +67,7 @@ def _check_origin(deployment: Deployment, topology: str, table: str) -> None:
         return
     known = _newest_known(deployment, topology)
     if stamp.barrier_id > known:
-        raise LostStateError(
+        raise LostStateError(  # safety: origin-is-known
             f"topology {topology}: table {table} is at barrier {stamp.barrier_id}, which MetaService incarnation "
             f"{stamp.incarnation} published; expected a MetaService that knows it, found incarnation "
             f"{deployment.meta.incarnation} at {deployment.meta.url}, which knows barriers up to {known} only. Does "
@@ -149,7 +149,7 @@ def _write_topology(deployment: Deployment, topology: Topology) -> None:
 def _required(deployment: Deployment, uri: str) -> str:
     text = _text(deployment, uri)
     if text is None:
-        raise JournalError(
+        raise JournalError(  # safety: journal-is-there
             f"journal: expected a file at {uri}, found none; restore it from the storage's own versions or backup: "
             "without it the MetaService cannot be rebuilt past it"
         )

@@ -62,7 +62,7 @@ def open_barrier(
     less than the tables.
     """
     version = deployment.meta.register(fragment.topology, fragment.owner, fragment.jobs, actor)
-    check_lead(deployment, fragment.topology)
+    check_lead(deployment, fragment.topology)  # safety: lead-before-opening
     topology = deployment.meta.topology(fragment.topology, version)
     for attempt in Retrying(retry=retry_if_exception_type(HeadMovedError), stop=stop_after_attempt(5), reraise=True):
         with attempt:

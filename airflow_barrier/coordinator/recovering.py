@@ -46,7 +46,7 @@ def recover(deployment: Deployment, topology: str, *, actor: str) -> Recovered:
     """
     head = read_head(deployment, topology)
     if head is None:
-        raise JournalError(
+        raise JournalError(  # safety: recovers-by-a-journal
             f"topology {topology}: expected a journal beside its tables, found none at "
             f"{entry_uri(deployment, topology, 0).rpartition('/')[0]}; is the warehouse of the connection the right "
             "one, and the name of the topology? Without a journal the MetaService cannot be rebuilt"
@@ -113,7 +113,7 @@ def _entries_after(
         found.append(read_entry(deployment, topology, barrier_id))
         barrier_id = found[-1].predecessor
     if barrier_id != known:
-        raise JournalError(
+        raise JournalError(  # safety: journal-leads-back
             f"topology {topology}: expected the journal to lead back to barrier {known}, which the MetaService at "
             f"{deployment.meta.url} has committed, found that it leads to barrier {barrier_id}: this MetaService is "
             "of another deployment; correct the connection"
@@ -130,7 +130,7 @@ def _check_agreement(deployment: Deployment, topology: str, barrier_id: int) -> 
     service = {row.table: row.snapshot_id for row in deployment.meta.progress(topology, barrier_id)}
     if journal != service:
         different = sorted(name for name in journal.keys() | service.keys() if journal.get(name) != service.get(name))
-        raise JournalError(
+        raise JournalError(  # safety: journal-agrees
             f"{entry}: expected the same snapshots in the journal and in the MetaService at {deployment.meta.url}, "
             f"found others of {', '.join(different)}: this MetaService is of another deployment; correct the connection"
         )

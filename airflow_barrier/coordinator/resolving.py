@@ -59,7 +59,7 @@ def resolve_table(
     """
     barrier = deployment.meta.barrier(topology, barrier_id)
     if barrier.state is not BarrierState.BLOCKED:
-        raise_not_blocked(barrier)
+        raise_not_blocked(barrier)  # safety: only-blocked-is-unblocked
     rows = {row.table: row for row in deployment.meta.progress(topology, barrier_id)}
     if table not in rows:
         raise UnknownTableError(
@@ -149,13 +149,13 @@ def _check(deployment: Deployment, barrier: Barrier, decided: Publication) -> No
         )
     finding = deployment.tables.findings([decided]).get(decided.table)
     if isinstance(finding, SnapshotMissingError):
-        raise SnapshotMissingError(
+        raise SnapshotMissingError(  # safety: kept-snapshot-is-there
             f"{barrier}: expected what it staged of {decided.table}, snapshot {decided.new}, found it is gone "
             "(expired, or the table was dropped and made again), so it cannot be kept; "
             f"`{adopt}` takes what main is at"
         )
     if finding is not None:
-        raise finding
+        raise finding  # safety: decision-can-be-carried-out
 
 
 def _readers(deployment: Deployment, barrier: Barrier, table: str) -> tuple[str, ...]:

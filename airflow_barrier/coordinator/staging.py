@@ -111,7 +111,7 @@ def close(deployment: Deployment, attempt_id: int, *, actor: str, record: Closin
         if record is None:
             reason = "the Spark work ended without a closing record"
             meta.abort_attempt(attempt_id, reason, actor)
-            raise NotClosedError(
+            raise NotClosedError(  # safety: closing-record
                 f"{attempt}: expected a closing record at {closing_uri(deployment, attempt)}, found none: the driver "
                 "died before its last write; what it staged is discarded and a new attempt starts afresh"
             )
@@ -244,10 +244,10 @@ def _read_closing_record(deployment: Deployment, attempt: Attempt) -> ClosingRec
 def _check_and_report(deployment: Deployment, attempt: Attempt, actor: str) -> Barrier:
     if attempt.state is AttemptState.CLOSED:
         try:
-            _check_tables(deployment, attempt)
+            _check_tables(deployment, attempt)  # safety: trust-the-table
         except StagedTableError as error:
             # left CLOSED, every retry would adopt it and fail the same way
-            deployment.meta.abort_attempt(attempt.attempt_id, str(error), actor)
+            deployment.meta.abort_attempt(attempt.attempt_id, str(error), actor)  # safety: bad-staging-is-given-up
             raise
     barrier = deployment.meta.report_processed(attempt.attempt_id, actor)
     log.info("%s PROCESSED %s; %s is %s", attempt, ", ".join(attempt.bases), barrier, barrier.state.value)
@@ -258,18 +258,18 @@ def _check_tables(deployment: Deployment, attempt: Attempt) -> None:
     """Trust the table, not the reporter."""
     missing = sorted(set(attempt.bases) - set(attempt.staged))
     if missing:
-        raise StagedTableError(
+        raise StagedTableError(  # safety: closing-record-of-every-sink
             f"{attempt}: expected a closing record for every sink, found none for {', '.join(missing)}; "
             "the next try starts afresh"
         )
     for table, base in attempt.bases.items():
         staged = attempt.staged[table]
         if not staged.unchanged and staged.snapshot_id is not None:
-            deployment.tables.check_snapshot(table, staged.snapshot_id, attempt.stamp, base)
+            deployment.tables.check_snapshot(table, staged.snapshot_id, attempt.stamp, base)  # safety: trust-the-table
             continue
         found = deployment.tables.staged(table, attempt.stamp, base)
         if found is not None:
-            raise StagedTableError(
+            raise StagedTableError(  # safety: unchanged-is-unwritten
                 f"{attempt}: {table} was declared unchanged, but branch {attempt.branch} holds snapshot {found} on top "
                 f"of {base}; the job writes to a table that it calls unchanged"
             )

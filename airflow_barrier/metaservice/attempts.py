@@ -48,7 +48,7 @@ from airflow_barrier.protocol.states import (
 )
 
 #: What a retry of the same task takes over instead of doing it again.
-_ADOPTED = frozenset({AttemptState.REQUESTED, AttemptState.CLOSED, AttemptState.PROCESSED})
+_ADOPTED = frozenset({AttemptState.REQUESTED, AttemptState.CLOSED, AttemptState.PROCESSED})  # safety: adopted-states
 
 
 @dataclass(frozen=True)
@@ -87,25 +87,31 @@ def load_attempt(connection: Connection, attempt_id: int) -> Attempt:
 
 def request_attempt(connection: Connection, request: Request) -> Attempt:
     """Adopt what a retry may take over; otherwise a new attempt that fences the one before."""
-    lock_topology(connection, request.topology)
+    lock_topology(connection, request.topology)  # safety: topology-lock
     barrier = load_barrier(connection, request.topology, request.barrier_id)
     if barrier.state is BarrierState.ABORTED:
-        raise_aborted(barrier)
+        raise_aborted(barrier)  # safety: aborted-takes-nothing
     # Refuses a job that is no member of this barrier, naming those that are.
     load_topology(connection, barrier.topology, barrier.topology_version).job(request.job)
     before = current_attempt(connection, request.topology, request.barrier_id, request.job)
-    if before is not None and before.generation == request.generation and before.state in _ADOPTED:
+    if (
+        before is not None
+        and before.generation == request.generation  # safety: clear-is-no-retry
+        and before.state in _ADOPTED  # safety: running-is-fenced
+    ):
         return before
     if barrier.state in DECIDED_BARRIERS:
-        raise AlreadyCommittedError(
+        raise AlreadyCommittedError(  # safety: decided-takes-no-attempt
             f"{barrier}: expected OPEN or PRECOMMIT to stage job {request.job} again, found {barrier.state.value}; "
             "its tables stay as they are: correct them at a later barrier"
         )
     if before is not None and before.state in LIVE_ATTEMPTS:
         if before.state is AttemptState.PROCESSED:
-            restage(connection, barrier, before, request.actor)
+            restage(connection, barrier, before, request.actor)  # safety: clear-restages
         reason = f"superseded by {request.request_key}"
-        end_attempt(connection, before, AttemptState.FENCED, reason, Event("fenced", request.actor))
+        end_attempt(
+            connection, before, AttemptState.FENCED, reason, Event("fenced", request.actor)
+        )  # safety: new-attempt-fences
     return _insert(connection, barrier, request)
 
 
@@ -165,13 +171,13 @@ def start_attempt(connection: Connection, attempt_id: int) -> Attempt | tuple[Ne
     """REQUESTED -> RUNNING with pinned inputs; or what it waits for."""
     attempt, _ = _reporting(connection, attempt_id)
     if attempt.state is not AttemptState.REQUESTED:
-        raise AttemptTakenError(
+        raise AttemptTakenError(  # safety: started-once
             f"{attempt}: expected REQUESTED, found {attempt.state.value}; another process started it: request an "
             "attempt again"
         )
     job, here, before = _surroundings(connection, attempt)
     needs = _needs(attempt, job, here, before)
-    if needs:
+    if needs:  # safety: inputs-are-there
         _wait(connection, attempt, needs)
         return needs
     sources, sinks = job
@@ -215,7 +221,7 @@ def _wait(connection: Connection, attempt: Attempt, needs: tuple[Need, ...]) -> 
     table = schema.attempt
     connection.execute(
         update(table)
-        .where(table.c.attempt_id == attempt.attempt_id, table.c.state == AttemptState.REQUESTED.value)
+        .where(table.c.attempt_id == attempt.attempt_id)
         .values(waited_for=[need.to_json() for need in waited])
     )
 
@@ -225,13 +231,13 @@ def _wait(connection: Connection, attempt: Attempt, needs: tuple[Need, ...]) -> 
 
 def _reporting(connection: Connection, attempt_id: int) -> tuple[Attempt, Barrier]:
     """The attempt, its topology locked; refused if it was superseded, whatever it wants to say."""
-    lock_topology(connection, load_attempt(connection, attempt_id).topology)
+    lock_topology(connection, load_attempt(connection, attempt_id).topology)  # safety: topology-lock
     attempt = load_attempt(connection, attempt_id)
     barrier = load_barrier(connection, attempt.topology, attempt.barrier_id)
     if barrier.state is BarrierState.ABORTED:
-        raise_aborted(barrier)
+        raise_aborted(barrier)  # safety: aborted-takes-nothing
     if attempt.state not in LIVE_ATTEMPTS:
-        raise FencedAttemptError(
+        raise FencedAttemptError(  # safety: fenced-reports-nothing
             f"{attempt}: expected the current attempt, found one that is {attempt.state.value} ({attempt.reason}); "
             "what it staged does not count: request a new attempt if the job still has to be done"
         )
@@ -242,18 +248,14 @@ def rebase_attempt(connection: Connection, attempt_id: int, bases: Mapping[str, 
     """Other bases for a RUNNING attempt: somebody compacted its sinks, which keeps the rows."""
     attempt, barrier = _reporting(connection, attempt_id)
     if attempt.state is not AttemptState.RUNNING:
-        raise IllegalTransitionError(
+        raise IllegalTransitionError(  # safety: rebase-only-running
             f"{attempt}: expected RUNNING to build on other snapshots, found {attempt.state.value}; "
             "request a new attempt"
         )
-    _check_declared(attempt, bases)
+    _check_declared(attempt, bases)  # safety: only-declared-sinks
     table = schema.attempt
     changed = {**attempt.bases, **bases}
-    connection.execute(
-        update(table)
-        .where(table.c.attempt_id == attempt_id, table.c.state == AttemptState.RUNNING.value)
-        .values(bases=changed)
-    )
+    connection.execute(update(table).where(table.c.attempt_id == attempt_id).values(bases=changed))
     event = Event("rebased", attempt.request_key, {"before": dict(attempt.bases), "after": changed})
     record(
         connection,
@@ -271,16 +273,16 @@ def rebase_attempt(connection: Connection, attempt_id: int, bases: Mapping[str, 
 def close_attempt(connection: Connection, attempt_id: int, staged: Mapping[str, StagedTable], actor: str) -> Attempt:
     """RUNNING -> CLOSED with what was staged in each sink. The same again changes nothing."""
     attempt, _ = _reporting(connection, attempt_id)
-    if attempt.staged and attempt.staged == dict(staged):
+    if attempt.staged and attempt.staged == dict(staged):  # safety: closing-again
         return attempt
-    _check_declared(attempt, staged)
+    _check_declared(attempt, staged)  # safety: only-declared-sinks
     silent = [
         name
         for name in sorted(attempt.bases)
         if name not in staged or (staged[name].snapshot_id is None and not staged[name].unchanged)
     ]
     if attempt.state is AttemptState.RUNNING and silent:
-        raise SilentSinkError(
+        raise SilentSinkError(  # safety: silent-sink
             f"{attempt}: expected each sink staged or declared unchanged, found nothing said of {', '.join(silent)}; "
             "write to it, or call epoch.unchanged"
         )
@@ -292,7 +294,7 @@ def close_attempt(connection: Connection, attempt_id: int, staged: Mapping[str, 
 def _check_declared(attempt: Attempt, tables: Mapping[str, object]) -> None:
     undeclared = sorted(set(tables) - set(attempt.bases))
     if undeclared and attempt.bases:
-        raise UndeclaredTableError(
+        raise UndeclaredTableError(  # safety: only-declared-sinks
             f"{attempt}: expected only its sinks {', '.join(sorted(attempt.bases))}, found {', '.join(undeclared)}; "
             "declare it as a sink of the job, or do not write to it"
         )
@@ -301,7 +303,7 @@ def _check_declared(attempt: Attempt, tables: Mapping[str, object]) -> None:
 def report_processed(connection: Connection, attempt_id: int, actor: str) -> Barrier:
     """CLOSED -> PROCESSED, its tables too, and the barrier PRECOMMIT if they were the last. Again changes nothing."""
     attempt, barrier = _reporting(connection, attempt_id)
-    if attempt.state is AttemptState.PROCESSED:
+    if attempt.state is AttemptState.PROCESSED:  # safety: processed-again
         return barrier
     event = Event("processed", actor, {"attempt_id": attempt_id})
     move_attempt(connection, attempt, AttemptState.PROCESSED, event, processed_at=DatabaseNow())
@@ -328,7 +330,7 @@ def report_processed(connection: Connection, attempt_id: int, actor: str) -> Bar
     # Its own tables decide. A table that an earlier barrier still lacks is not among them (its job has left), and
     # the commit, which goes in order, waits for that one.
     if all(
-        each.state is not TableState.PENDING
+        each.state is not TableState.PENDING  # safety: precommit-needs-all-tables
         for each in progress(connection, barrier.topology, barrier.barrier_id).values()
     ):
         return move_barrier(
@@ -339,8 +341,8 @@ def report_processed(connection: Connection, attempt_id: int, actor: str) -> Bar
 
 def abort_attempt(connection: Connection, attempt_id: int, reason: str, actor: str) -> Attempt:
     """Its task was killed or failed. What has ended, or is PROCESSED, stays as it is."""
-    lock_topology(connection, load_attempt(connection, attempt_id).topology)
+    lock_topology(connection, load_attempt(connection, attempt_id).topology)  # safety: topology-lock
     attempt = load_attempt(connection, attempt_id)
-    if attempt.state not in LIVE_ATTEMPTS or attempt.state is AttemptState.PROCESSED:
+    if attempt.state not in LIVE_ATTEMPTS or attempt.state is AttemptState.PROCESSED:  # safety: kill-spares
         return attempt
     return end_attempt(connection, attempt, AttemptState.ABORTED, reason, Event("aborted", actor, {"reason": reason}))

@@ -112,12 +112,12 @@ def unjoined(connection: Connection, topology: Topology, latest: Barrier | None)
 
 def abort_barrier(connection: Connection, topology: str, barrier_id: int, reason: str, actor: str) -> list[Barrier]:
     """Give up a barrier and every later one: they build on it."""
-    lock_topology(connection, topology)
+    lock_topology(connection, topology)  # safety: topology-lock
     barrier = load_barrier(connection, topology, barrier_id)
-    if barrier.state is BarrierState.ABORTED:
+    if barrier.state is BarrierState.ABORTED:  # safety: abort-again
         return []
     if barrier.state in DECIDED_BARRIERS:
-        raise AlreadyCommittedError(
+        raise AlreadyCommittedError(  # safety: decided-is-not-aborted
             f"{barrier}: expected OPEN or PRECOMMIT, found {barrier.state.value}; the decision to commit is durable, "
             "so it cannot be aborted any more: let it commit, then correct the data at a later barrier"
         )
@@ -134,12 +134,16 @@ def abort_one(connection: Connection, barrier: Barrier, reason: str, actor: str)
     event = Event("aborted", actor, {"reason": reason})
     for attempt in attempts_of(connection, barrier.topology, barrier.barrier_id):
         if attempt.state in LIVE_ATTEMPTS:
-            end_attempt(connection, attempt, AttemptState.VOIDED, f"its barrier was aborted: {reason}", event)
+            end_attempt(
+                connection, attempt, AttemptState.VOIDED, f"its barrier was aborted: {reason}", event
+            )  # safety: abort-voids-attempts
     tables = progress(connection, barrier.topology, barrier.barrier_id).values()
     staged = [each.table for each in tables if each.state is TableState.PROCESSED]
-    unstage_tables(connection, barrier, staged, event)
+    unstage_tables(connection, barrier, staged, event)  # safety: abort-unstages-tables
     # Its items are free again: they join the next barrier's cut.
-    connection.execute(delete(schema.cut_item).where(of_barrier(schema.cut_item, barrier.topology, barrier.barrier_id)))
+    connection.execute(
+        delete(schema.cut_item).where(of_barrier(schema.cut_item, barrier.topology, barrier.barrier_id))
+    )  # safety: abort-frees-items
     return move_barrier(
         connection, barrier, BarrierState.ABORTED, event, aborted_at=DatabaseNow(), precommit_at=None, reason=reason
     )
@@ -180,13 +184,13 @@ def _check_head(opening: Opening, latest: Barrier | None) -> None:
         )
     found = latest.barrier_id if latest is not None else 0
     if found != opening.predecessor:
-        raise HeadMovedError(
+        raise HeadMovedError(  # safety: opens-on-the-head
             f"topology {opening.topology}: expected barrier {opening.predecessor} to be the newest, found {found}; "
             "another process opened or aborted a barrier meanwhile: look again"
         )
     if latest is not None and opening.timestamp <= latest.timestamp:
         relation = "equals" if opening.timestamp == latest.timestamp else "is before"
-        raise BarrierOrderError(
+        raise BarrierOrderError(  # safety: timestamps-rise
             f"topology {opening.topology}: expected a timestamp after {latest.timestamp.isoformat()} of barrier "
             f"{latest.barrier_id} (opened by {latest.run_key}), found {opening.timestamp.isoformat()}, which "
             f"{relation} it; open barriers in the order of time: check the clock, and that the start task depends on "
@@ -206,7 +210,7 @@ def _check_look(opening: Opening, topology: Topology, joining: Sequence[str]) ->
         ("the baseline of each table that joins", set(joining), set(opening.baseline)),
     ):
         if expected != found:
-            raise HeadMovedError(
+            raise HeadMovedError(  # safety: opens-on-what-was-seen
                 f"topology {topology.name}: expected {what} ({', '.join(sorted(expected)) or 'none'}), found "
                 f"{', '.join(sorted(found)) or 'none'}; the topology changed meanwhile: look again"
             )
@@ -215,7 +219,7 @@ def _check_look(opening: Opening, topology: Topology, joining: Sequence[str]) ->
 def _check_room(opening: Opening, in_flight: Sequence[Barrier]) -> None:
     if len(in_flight) >= opening.max_open:
         oldest = in_flight[0]
-        raise TooManyOpenBarriersError(
+        raise TooManyOpenBarriersError(  # safety: max-open-barriers
             f"topology {opening.topology}: expected fewer than {opening.max_open} uncommitted barriers "
             f"(max_open_barriers), found {len(in_flight)}; the oldest is {oldest}, {oldest.state.value}: wait until "
             "it is committed, or abort it"
@@ -254,7 +258,7 @@ def _join(connection: Connection, opening: Opening) -> None:
     for name, snapshot in sorted(opening.baseline.items()):
         if name in known:
             if staged_somewhere(connection, opening.topology, name):
-                raise TooManyOpenBarriersError(
+                raise TooManyOpenBarriersError(  # safety: comes-back-after-publish
                     f"topology {opening.topology}: table {name} left and comes back, while an uncommitted barrier "
                     "still has to publish it; wait until that one is committed, or abort it"
                 )

@@ -38,24 +38,24 @@ def begin_commit(
     connection: Connection, topology: str, barrier_id: int, expected: Mapping[str, int | None], actor: str
 ) -> Barrier:
     """PRECOMMIT -> COMMITTING, with the `main` that each table is expected to be at. Again changes nothing."""
-    lock_topology(connection, topology)
+    lock_topology(connection, topology)  # safety: topology-lock
     barrier = load_barrier(connection, topology, barrier_id)
-    if barrier.state in (BarrierState.COMMITTING, BarrierState.COMMIT):
+    if barrier.state in (BarrierState.COMMITTING, BarrierState.COMMIT):  # safety: decided-once
         return barrier
     if barrier.state is BarrierState.ABORTED:
-        raise_aborted(barrier)
+        raise_aborted(barrier)  # safety: aborted-is-not-committed
     if barrier.state is BarrierState.BLOCKED:
-        raise_blocked(barrier)
+        raise_blocked(barrier)  # safety: blocked-waits-for-a-person
     tables = progress(connection, topology, barrier_id)
     if barrier.state is BarrierState.OPEN:
         missing = [f"{each.table} (job {each.job})" for each in tables.values() if each.state is TableState.PENDING]
-        raise NotPrecommitError(
+        raise NotPrecommitError(  # safety: only-precommit-is-decided
             f"{barrier}: expected PRECOMMIT, found OPEN; not PROCESSED yet: {', '.join(missing)}; run or repair these "
             "jobs, or abort the barrier"
         )
     _check_turn(connection, barrier)
     if set(expected) != set(tables):
-        raise ConfigurationError(
+        raise ConfigurationError(  # safety: expected-main-of-every-table
             f"{barrier}: expected the current snapshots of its tables {', '.join(tables)}, found those of "
             f"{', '.join(sorted(expected)) or 'none'}; look at exactly these tables before the commit"
         )
@@ -75,13 +75,13 @@ def _check_turn(connection: Connection, barrier: Barrier) -> None:
     if barrier.predecessor is not None:
         before = load_barrier(connection, barrier.topology, barrier.predecessor)
         if before.state is not BarrierState.COMMIT:
-            raise NotPrecommitError(
+            raise NotPrecommitError(  # safety: barriers-commit-in-order
                 f"{barrier}: expected COMMIT of the barrier before it, found {before}, {before.state.value}; commit "
                 "that one first"
             )
     for other in uncommitted(connection, barrier.topology):
         if other.state in _PUBLISHING:
-            raise NotPrecommitError(
+            raise NotPrecommitError(  # safety: one-publisher
                 f"{barrier}: expected nothing else to be published in {barrier.topology}, found {other}, "
                 f"{other.state.value}; finish that one first"
             )
@@ -89,16 +89,16 @@ def _check_turn(connection: Connection, barrier: Barrier) -> None:
 
 def publishable(connection: Connection, topology: str, barrier_id: int) -> Barrier | None:
     """The COMMITTING barrier, its topology locked; None if it is COMMIT already."""
-    lock_topology(connection, topology)
+    lock_topology(connection, topology)  # safety: topology-lock
     barrier = load_barrier(connection, topology, barrier_id)
-    if barrier.state is BarrierState.COMMIT:
+    if barrier.state is BarrierState.COMMIT:  # safety: published-once
         return None
     if barrier.state is BarrierState.ABORTED:
-        raise_aborted(barrier)
+        raise_aborted(barrier)  # safety: aborted-is-not-committed
     if barrier.state is BarrierState.BLOCKED:
-        raise_blocked(barrier)
+        raise_blocked(barrier)  # safety: blocked-waits-for-a-person
     if barrier.state is not BarrierState.COMMITTING:
-        raise NotPrecommitError(
+        raise NotPrecommitError(  # safety: only-decided-is-published
             f"{barrier}: expected COMMITTING to publish it, found {barrier.state.value}; begin its commit first"
         )
     return barrier
@@ -110,7 +110,7 @@ def finish_commit(
     """All tables WRITTEN and the barrier COMMIT."""
     tables = progress(connection, barrier.topology, barrier.barrier_id)
     if expected is not None and expected != {name: each.expected_snapshot for name, each in tables.items()}:
-        raise HeadMovedError(
+        raise HeadMovedError(  # safety: same-decision-throughout
             f"{barrier}: expected what a person decided about its tables to be the same as at the beginning of the "
             "publish, found another decision: look again"
         )
@@ -128,9 +128,9 @@ def finish_commit(
 
 def block(connection: Connection, topology: str, barrier_id: int, reason: str, actor: str) -> Barrier:
     """COMMITTING -> BLOCKED. Again, or once another committer has brought it to COMMIT, changes nothing."""
-    lock_topology(connection, topology)
+    lock_topology(connection, topology)  # safety: topology-lock
     barrier = load_barrier(connection, topology, barrier_id)
-    if barrier.state in (BarrierState.BLOCKED, BarrierState.COMMIT):
+    if barrier.state in (BarrierState.BLOCKED, BarrierState.COMMIT):  # safety: blocked-again
         return barrier
     return move_barrier(
         connection, barrier, BarrierState.BLOCKED, Event("blocked", actor, {"reason": reason}), reason=reason
@@ -156,10 +156,10 @@ def settle(
     connection: Connection, topology: str, barrier_id: int, settled: Settled
 ) -> tuple[Barrier, tuple[Attempt, ...]]:
     """BLOCKED -> COMMITTING, and the table's row says which snapshot stands. Returns the attempts that this voids."""
-    lock_topology(connection, topology)
+    lock_topology(connection, topology)  # safety: topology-lock
     barrier = load_barrier(connection, topology, barrier_id)
     if barrier.state is not BarrierState.BLOCKED:
-        raise_not_blocked(barrier)
+        raise_not_blocked(barrier)  # safety: only-blocked-is-unblocked
     before = progress(connection, topology, barrier_id).get(settled.table)
     if before is None:
         raise UnknownTableError(
@@ -189,12 +189,12 @@ def settle(
 
 def unblock(connection: Connection, topology: str, barrier_id: int, reason: str, actor: str) -> Barrier:
     """BLOCKED -> COMMITTING. Again changes nothing."""
-    lock_topology(connection, topology)
+    lock_topology(connection, topology)  # safety: topology-lock
     barrier = load_barrier(connection, topology, barrier_id)
-    if barrier.state is BarrierState.COMMITTING:
+    if barrier.state is BarrierState.COMMITTING:  # safety: unblocked-again
         return barrier
     if barrier.state is not BarrierState.BLOCKED:
-        raise_not_blocked(barrier)
+        raise_not_blocked(barrier)  # safety: only-blocked-is-unblocked
     return move_barrier(
         connection, barrier, BarrierState.COMMITTING, Event("unblocked", actor, {"reason": reason}), reason=None
     )

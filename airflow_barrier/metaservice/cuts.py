@@ -58,7 +58,7 @@ def insert_cut(connection: Connection, topology: str, barrier_id: int, cut: Cut)
     """Store a cut and use up its items. Raises SourceDataError if another barrier that counts has one of them."""
     used = used_items(connection, topology, cut.source, cut.items)
     if used:
-        raise SourceDataError(
+        raise SourceDataError(  # safety: item-in-one-cut
             f"topology {topology}: source {cut.source}: expected items that no barrier has read, found {len(used)} "
             f"that one has, such as {min(used)}; an item is read once: its adapter must leave out what is used"
         )
@@ -80,7 +80,7 @@ def repin_cut(connection: Connection, topology: str, barrier_id: int, cut: Cut, 
 
     Nor may the next barrier's cut begin at what changed: what is held over to it would be read twice or never.
     """
-    lock_topology(connection, topology)
+    lock_topology(connection, topology)  # safety: topology-lock
     barrier = load_barrier(connection, topology, barrier_id)
     _check_unread(connection, barrier, cut.source)
     _check_not_built_on(connection, barrier, cut)
@@ -98,7 +98,7 @@ def check_begins(connection: Connection, topology: str, predecessor: int, follow
     for cut in following:
         moved = _moved(cut, before[cut.source]) if cut.source in before else []
         if moved:
-            raise HeadMovedError(
+            raise HeadMovedError(  # safety: cut-begins-where-the-last-ended
                 f"topology {topology}: expected the cut of source {cut.source} to begin where that of barrier "
                 f"{predecessor} ends, found that its {', '.join(moved)} changed meanwhile: look again"
             )
@@ -116,7 +116,7 @@ def _check_not_built_on(connection: Connection, barrier: Barrier, cut: Cut) -> N
         following = cuts(connection, barrier.topology, successor.barrier_id).get(cut.source)
         moved = _moved(following, cut) if following is not None else []
         if moved:
-            raise IllegalTransitionError(
+            raise IllegalTransitionError(  # safety: cut-that-was-built-on
                 f"{barrier}: expected the cut of source {cut.source} to end where that of {successor} begins, found "
                 f"that mended files change its {', '.join(moved)}: abort the barrier to have the source cut anew"
             )
@@ -129,7 +129,7 @@ def _check_unread(connection: Connection, barrier: Barrier, source: str) -> None
     closed = [a for a in attempts if a.job in readers and a.closed_at is not None]
     if closed or barrier.state not in STAGING_BARRIERS:
         found = f"{closed[0]} closed over it" if closed else f"the barrier is {barrier.state.value}"
-        raise IllegalTransitionError(
+        raise IllegalTransitionError(  # safety: cut-that-was-read
             f"{barrier}: expected that nothing was computed from the cut of source {source} yet, found that {found}; "
             "its content stays what it was: abort the barrier to have the source cut anew"
         )

@@ -105,7 +105,7 @@ class Database:
         """
         with self._begun(write) as connection:
             # Until it ends nobody else can upgrade the schema under it: see `_upgrade`.
-            require_version(connection, self.url)
+            require_version(connection, self.url)  # safety: schema-at-each-transaction
             yield connection
 
     @contextmanager
@@ -301,12 +301,13 @@ def _sqlite_engine(url: URL) -> Engine:
         connection.isolation_level = None
         # Readers do not wait for a writer, nor a writer for readers. It stays in the file: later it changes nothing.
         connection.execute("PRAGMA journal_mode=WAL")
-        connection.execute("PRAGMA foreign_keys=ON")
+        connection.execute("PRAGMA foreign_keys=ON")  # safety: foreign-keys
 
     @event.listens_for(engine, "begin")
     def _begin(connection: Connection) -> None:
         # A writer that first read and then upgrades its lock fails at once if another was faster; so lock first.
         write = connection.get_execution_options().get(_WRITE, False)
-        connection.exec_driver_sql("BEGIN IMMEDIATE" if write else "BEGIN")
+        begin = "BEGIN IMMEDIATE" if write else "BEGIN"  # safety: write-lock-first
+        connection.exec_driver_sql(begin)
 
     return engine

@@ -47,22 +47,22 @@ def recover(connection: Connection, history: History, actor: str) -> str:
     event = Event("recovered", actor, {"published": history.published})
     if history.entries:
         adopt_topology(connection, history.topologies[history.entries[-1].topology_digest])
-    lock_topology(connection, history.topology)
+    lock_topology(connection, history.topology)  # safety: topology-lock
     if history.entries and newest(connection, history.topology, BarrierState) is None:
         oldest = history.topologies[history.entries[0].topology_digest]
         insert_baseline(connection, history.topology, version_of(connection, oldest), actor)
     decided = {entry.barrier_id for entry in history.entries}
     for barrier in uncommitted(connection, history.topology):
         if barrier.state in STAGING_BARRIERS and barrier.barrier_id not in decided:
-            abort_one(connection, barrier, _REASON, actor)
+            abort_one(connection, barrier, _REASON, actor)  # safety: in-flight-is-given-up
             log.info("%s is ABORTED: %s", barrier, _REASON)
     for number, entry in enumerate(history.entries, start=1):
         _put_back(connection, history, entry, event)
         if number % 1000 == 0:
             log.info("recovered %s of %s barriers of %s", number, len(history.entries), history.topology)
-    _raise_attempt_numbers(connection, history.above_attempt + _MARGIN)
+    _raise_attempt_numbers(connection, history.above_attempt + _MARGIN)  # safety: recovered-numbers-are-new
     incarnation = uuid4().hex
-    connection.execute(update(schema.service).values(incarnation=incarnation))
+    connection.execute(update(schema.service).values(incarnation=incarnation))  # safety: new-incarnation
     detail = {"incarnation": incarnation, "barriers": len(history.entries)}
     record(connection, Event("recovered", actor, detail), history.topology, None, "topology", [history.topology])
     return incarnation
@@ -75,7 +75,7 @@ def _put_back(connection: Connection, history: History, entry: JournalEntry, eve
     state = BarrierState.COMMIT if written else BarrierState.COMMITTING
     before = _state(connection, topology, barrier_id)
     if before is BarrierState.COMMIT:
-        raise JournalError(
+        raise JournalError(  # safety: recovers-after-what-both-know
             f"{entry}: expected a barrier that the MetaService has not committed, found COMMIT; recover begins after "
             "the newest barrier that both agree on"
         )

@@ -27,7 +27,7 @@ def restage(connection: Connection, barrier: Barrier, attempt: Attempt, actor: s
     )
     reason = f"job {attempt.job} is staged anew at barrier {barrier.barrier_id}, and this stands on its output"
     for each in gone:
-        end_attempt(connection, each, AttemptState.VOIDED, reason, event)
+        end_attempt(connection, each, AttemptState.VOIDED, reason, event)  # safety: restaging-voids-consumers
     ended = {attempt.attempt_id, *(each.attempt_id for each in gone)}
     for later in barriers:
         _reopen(connection, later, ended, event)
@@ -44,7 +44,7 @@ def replace_table(connection: Connection, barrier: Barrier, table: str, actor: s
     gone = _standing(connection, later, stands_on)
     event = Event("restaged", actor, {"table": table, "voided": [each.attempt_id for each in gone]})
     for each in gone:
-        end_attempt(connection, each, AttemptState.VOIDED, reason, event)
+        end_attempt(connection, each, AttemptState.VOIDED, reason, event)  # safety: restaging-voids-consumers
     ended = {each.attempt_id for each in gone}
     for one in later:
         _reopen(connection, one, ended, event)
@@ -74,6 +74,6 @@ def _reopen(connection: Connection, barrier: Barrier, ended: set[int], event: Ev
         for each in progress(connection, barrier.topology, barrier.barrier_id).values()
         if each.state is TableState.PROCESSED and each.attempt_id in ended
     ]
-    unstage_tables(connection, barrier, tables, event)
+    unstage_tables(connection, barrier, tables, event)  # safety: restaging-unstages-tables
     if tables and barrier.state is BarrierState.PRECOMMIT:
-        move_barrier(connection, barrier, BarrierState.OPEN, event, precommit_at=None)
+        move_barrier(connection, barrier, BarrierState.OPEN, event, precommit_at=None)  # safety: restaging-reopens

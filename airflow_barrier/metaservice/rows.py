@@ -49,7 +49,8 @@ def topology_version(connection: Connection, name: str) -> int:
 
 def _version(connection: Connection, name: str, lock: bool) -> int:
     query = select(schema.topology.c.version).where(schema.topology.c.name == name)
-    version = connection.execute(query.with_for_update() if lock else query).scalar_one_or_none()
+    query = query.with_for_update() if lock else query  # safety: topology-row-lock
+    version = connection.execute(query).scalar_one_or_none()
     if version is None:
         known = connection.execute(select(schema.topology.c.name).order_by(schema.topology.c.name)).scalars()
         raise UnknownTopologyError(

@@ -36,7 +36,7 @@ def register(connection: Connection, name: str, owner: str, jobs: Sequence[Job],
                 "registers only jobs of its own: correct the owner"
             )
     # Claims reach across topologies, so registrations are one after another; they are rare.
-    connection.execute(select(schema.service.c.service_id).with_for_update())
+    connection.execute(select(schema.service.c.service_id).with_for_update())  # safety: registrations-queue
     jobs_of_others = [
         Job.from_json(job)
         for row in connection.execute(
@@ -127,7 +127,7 @@ def _claim(connection: Connection, union: Topology) -> None:
         if holder == union.name:
             continue
         if _holds(connection, holder, table):
-            raise TableClaimedError(
+            raise TableClaimedError(  # safety: table-of-one-topology
                 f"topology {union.name}: table {table} (job {union.writer(table).name}) belongs to topology {holder}; "
                 f"a table belongs to one: take it out of {holder} and let its open barriers commit, or join {holder}"
             )
@@ -140,7 +140,10 @@ def _claim(connection: Connection, union: Topology) -> None:
 def _holds(connection: Connection, holder: str, table: str) -> bool:
     """Whether a topology still needs a table: it declares it, or a barrier in flight will publish it."""
     version = lock_topology(connection, holder)
-    return table in load_topology(connection, holder, version).tables or staged_somewhere(connection, holder, table)
+    return (
+        table in load_topology(connection, holder, version).tables  # safety: claimed-while-declared
+        or staged_somewhere(connection, holder, table)  # safety: claimed-while-in-flight
+    )
 
 
 def staged_somewhere(connection: Connection, topology: str, table: str) -> bool:

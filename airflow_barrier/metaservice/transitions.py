@@ -27,15 +27,18 @@ class Event:
 
 def move_barrier(connection: Connection, barrier: Barrier, after: BarrierState, event: Event, **values: Any) -> Barrier:
     """The barrier in its next state; ``values`` are further columns to set."""
-    check_transition(str(barrier), barrier.state, after)
+    check_transition(str(barrier), barrier.state, after)  # safety: moves-are-transitions
     table = schema.barrier
     changed = connection.execute(
         update(table)
-        .where(of_barrier(table, barrier.topology, barrier.barrier_id), table.c.state == barrier.state.value)
+        .where(
+            of_barrier(table, barrier.topology, barrier.barrier_id),
+            table.c.state == barrier.state.value,  # safety: compare-and-set
+        )
         .values(state=after.value, **values)
     ).rowcount
-    _check_count(str(barrier), barrier.state.value, changed, 1)
-    record(
+    _check_count(str(barrier), barrier.state.value, changed, 1)  # safety: lost-race-is-noticed
+    record(  # safety: audited
         connection,
         event,
         barrier.topology,
@@ -59,7 +62,7 @@ def move_tables(
 ) -> None:
     """All of ``tables`` at a barrier from one state to the next."""
     what = f"{barrier}: tables {', '.join(tables)}"
-    check_transition(what, before, after)
+    check_transition(what, before, after)  # safety: moves-are-transitions
     table = schema.table_progress
     changed = sum(
         connection.execute(
@@ -67,27 +70,32 @@ def move_tables(
             .where(
                 of_barrier(table, barrier.topology, barrier.barrier_id),
                 table.c.table_name.in_(names),
-                table.c.state == before.value,
+                table.c.state == before.value,  # safety: compare-and-set
             )
             .values(state=after.value, **values)
         ).rowcount
         for names in chunks(tables)
     )
-    _check_count(what, before.value, changed, len(tables))
-    record(connection, event, barrier.topology, barrier.barrier_id, "table", tables, before.value, after.value)
+    _check_count(what, before.value, changed, len(tables))  # safety: lost-race-is-noticed
+    record(
+        connection, event, barrier.topology, barrier.barrier_id, "table", tables, before.value, after.value
+    )  # safety: audited
 
 
 def move_attempt(connection: Connection, attempt: Attempt, after: AttemptState, event: Event, **values: Any) -> Attempt:
     """The attempt in its next state."""
-    check_transition(str(attempt), attempt.state, after)
+    check_transition(str(attempt), attempt.state, after)  # safety: moves-are-transitions
     table = schema.attempt
     changed = connection.execute(
         update(table)
-        .where(table.c.attempt_id == attempt.attempt_id, table.c.state == attempt.state.value)
+        .where(
+            table.c.attempt_id == attempt.attempt_id,
+            table.c.state == attempt.state.value,  # safety: compare-and-set
+        )
         .values(state=after.value, **values)
     ).rowcount
-    _check_count(str(attempt), attempt.state.value, changed, 1)
-    record(
+    _check_count(str(attempt), attempt.state.value, changed, 1)  # safety: lost-race-is-noticed
+    record(  # safety: audited
         connection,
         event,
         attempt.topology,
@@ -152,6 +160,6 @@ def record(
 
 def _check_count(what: str, expected: str, changed: int, wanted: int) -> None:
     if changed != wanted:
-        raise IllegalTransitionError(
+        raise IllegalTransitionError(  # safety: lost-race-is-noticed
             f"{what}: expected {wanted} in state {expected}, found {changed}; another process changed it: look again"
         )

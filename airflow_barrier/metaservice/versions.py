@@ -59,11 +59,11 @@ def _expect(found: str | None, where: str) -> None:
     if found == EXPECTED:
         return
     if found is None or found in VERSIONS:
-        raise SchemaVersionError(
+        raise SchemaVersionError(  # safety: older-schema
             f"MetaService database {where}: expected schema version {EXPECTED}, found {found or 'none'}, which is "
             "older; stop what uses it, then run `airflow-barrier db migrate`"
         )
-    raise SchemaVersionError(
+    raise SchemaVersionError(  # safety: newer-schema
         f"MetaService database {where}: expected schema version {EXPECTED}, found {found}, which this version of "
         "airflow-provider-barrier does not know: a newer one has upgraded the database; install that one here too"
     )

@@ -108,7 +108,7 @@ def _parsed(text: str) -> dict[str, Any]:
     except (ValueError, AttributeError) as error:
         raise JournalError(f"journal: expected a JSON object, found text that is none ({error})") from None
     if found != _VERSION:
-        raise JournalError(
+        raise JournalError(  # safety: journal-version
             f"journal: expected version {_VERSION}, found {found}; another version of airflow-provider-barrier wrote "
             "it: install that one"
         )

@@ -10,7 +10,7 @@ from airflow_barrier.protocol.states import AttemptState
 from airflow_barrier.protocol.topology import Topology, downstream_jobs
 
 #: Attempts whose inputs are pinned, and that count (or may come to).
-_CONSUMING = frozenset({AttemptState.RUNNING, AttemptState.CLOSED, AttemptState.PROCESSED})
+_CONSUMING = frozenset({AttemptState.RUNNING, AttemptState.CLOSED, AttemptState.PROCESSED})  # safety: consuming
 
 
 @dataclass(frozen=True)

@@ -48,17 +48,19 @@ class Decision(str, Enum):
 
 
 #: States in which an attempt still may report something.
-LIVE_ATTEMPTS = frozenset({AttemptState.REQUESTED, AttemptState.RUNNING, AttemptState.CLOSED, AttemptState.PROCESSED})
+LIVE_ATTEMPTS = frozenset(  # safety: live-attempts
+    {AttemptState.REQUESTED, AttemptState.RUNNING, AttemptState.CLOSED, AttemptState.PROCESSED}
+)
 #: Barriers that still may take reports.
-STAGING_BARRIERS = frozenset({BarrierState.OPEN, BarrierState.PRECOMMIT})
+STAGING_BARRIERS = frozenset({BarrierState.OPEN, BarrierState.PRECOMMIT})  # safety: staging-barriers
 #: Barriers that count against `max_open_barriers`.
-UNCOMMITTED_BARRIERS = frozenset(
+UNCOMMITTED_BARRIERS = frozenset(  # safety: uncommitted-barriers
     {BarrierState.OPEN, BarrierState.PRECOMMIT, BarrierState.COMMITTING, BarrierState.BLOCKED}
 )
 #: Barriers whose decision to commit is durable: they only roll forward.
-DECIDED_BARRIERS = frozenset({BarrierState.COMMITTING, BarrierState.BLOCKED, BarrierState.COMMIT})
+DECIDED_BARRIERS = frozenset({BarrierState.COMMITTING, BarrierState.BLOCKED, BarrierState.COMMIT})  # safety: decided
 
-BARRIER_TRANSITIONS: dict[BarrierState, frozenset[BarrierState]] = {
+BARRIER_TRANSITIONS: dict[BarrierState, frozenset[BarrierState]] = {  # safety: barrier-transitions
     BarrierState.OPEN: frozenset({BarrierState.PRECOMMIT, BarrierState.ABORTED}),
     # back to OPEN when a job is staged anew: the fallback of read committed
     BarrierState.PRECOMMIT: frozenset({BarrierState.OPEN, BarrierState.COMMITTING, BarrierState.ABORTED}),
@@ -68,7 +70,7 @@ BARRIER_TRANSITIONS: dict[BarrierState, frozenset[BarrierState]] = {
     BarrierState.ABORTED: frozenset(),
 }
 
-TABLE_TRANSITIONS: dict[TableState, frozenset[TableState]] = {
+TABLE_TRANSITIONS: dict[TableState, frozenset[TableState]] = {  # safety: table-transitions
     TableState.PENDING: frozenset({TableState.PROCESSED}),
     TableState.PROCESSED: frozenset({TableState.WRITTEN, TableState.PENDING}),
     TableState.WRITTEN: frozenset(),
@@ -76,7 +78,7 @@ TABLE_TRANSITIONS: dict[TableState, frozenset[TableState]] = {
 
 _ENDED = frozenset({AttemptState.FENCED, AttemptState.VOIDED, AttemptState.ABORTED})
 
-ATTEMPT_TRANSITIONS: dict[AttemptState, frozenset[AttemptState]] = {
+ATTEMPT_TRANSITIONS: dict[AttemptState, frozenset[AttemptState]] = {  # safety: attempt-transitions
     AttemptState.REQUESTED: frozenset({AttemptState.RUNNING}) | _ENDED,
     AttemptState.RUNNING: frozenset({AttemptState.CLOSED}) | _ENDED,
     AttemptState.CLOSED: frozenset({AttemptState.PROCESSED}) | _ENDED,
@@ -104,6 +106,6 @@ def check_transition(what: str, before: _S, after: _S) -> None:
     allowed: frozenset[_S] = _TRANSITIONS[type(before)][before]
     if after not in allowed:
         names = ", ".join(sorted(state.value for state in allowed)) or "nothing (it is final)"
-        raise IllegalTransitionError(
+        raise IllegalTransitionError(  # safety: illegal-transition
             f"{what} is {before.value} and cannot become {after.value}; what may follow {before.value}: {names}"
         )

@@ -180,7 +180,7 @@ class Topology:
         for job in self.jobs:
             for sink in job.sinks:
                 if sink in writers:
-                    raise SecondWriterError(
+                    raise SecondWriterError(  # safety: one-writer-a-table
                         f"topology {self.name}: table {sink} is written by job {writers[sink].name} "
                         f"(DAG {writers[sink].owner}) and by job {job.name} (DAG {job.owner}); "
                         "a table has one writer: merge the jobs or write to two tables"

@@ -172,7 +172,11 @@ def _fresh(folder: Folder, request: CutRequest) -> list[LandedFile]:
 
 def _unused(listed: Sequence[LandedFile], request: CutRequest) -> list[LandedFile]:
     used = request.used([file.path for file in listed])
-    return [file for file in listed if file.path not in used]
+    return [
+        file
+        for file in listed
+        if file.path not in used  # safety: used-files-are-left-out
+    ]
 
 
 def _cut(source: str, after: datetime | None, until: datetime, files: Sequence[LandedFile], **more: Any) -> Cut:

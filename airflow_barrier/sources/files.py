@@ -164,7 +164,7 @@ class Files:
             }
         )
         if wrong:
-            raise SourceDataError(self._refusal(wrong))
+            raise SourceDataError(self._refusal(wrong))  # safety: files-as-they-were-cut
 
     def repin(self, cut: Cut) -> Cut:
         return file_cuts.cut_anew(cut, self._folder, self._by_event_time)

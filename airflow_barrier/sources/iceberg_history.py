@@ -59,7 +59,7 @@ class EventTimes:
         self._column = column
         field = next((field for field in table.schema().fields if field.name == column), None)
         if field is None or not isinstance(field.field_type, (TimestampType, TimestamptzType)):
-            raise SourceDataError(
+            raise SourceDataError(  # safety: event-time-is-a-timestamp
                 f"source {source}: expected event_time {column!r} to be a timestamp of the table, found "
                 f"{field.field_type if field else 'no such column'}; correct the declaration"
             )
@@ -125,7 +125,7 @@ class EventTimes:
     def _span(self, file: DataFile) -> Span:
         bounds = [self._bound(known) for known in (file.lower_bounds, file.upper_bounds)]
         if None in bounds and self._nulls(file) < file.record_count:
-            raise SourceDataError(
+            raise SourceDataError(  # safety: bounds-of-event-times
                 f"source {self._source}: expected bounds of {self._column} for data file {file.file_path}, found none; "
                 f"set the table property 'write.metadata.metrics.column.{self._column}' to 'full' and have the file "
                 "rewritten, or take the source by system time"

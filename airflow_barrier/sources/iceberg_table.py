@@ -216,7 +216,7 @@ class IcebergTable:
         ref = None
         if end is not None:
             ref = self._ref(request, end)
-            catalog.pin(self.table, ref, end, _ancestors_in_use(table, start, end, more))
+            catalog.pin(self.table, ref, end, _ancestors_in_use(table, start, end, more))  # safety: source-is-pinned
         return Cut(
             self.name,
             {"time": text_of(request.after), "snapshot": start, **was} if request.after else None,

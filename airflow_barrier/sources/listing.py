@@ -78,7 +78,7 @@ class Folder:
             self.fs.invalidate_cache()
             found: Mapping[str, Mapping[str, Any]] = self.fs.find(self._root, detail=True)
             if not found and not self._may_be_empty():
-                raise SourceDataError(
+                raise SourceDataError(  # safety: folder-is-there
                     f"landing folder {self.url}: expected a folder, found nothing; make the folder (an empty one is "
                     "an empty epoch), mount it, or correct the source's path"
                 )
@@ -88,7 +88,7 @@ class Folder:
         visible = sorted((file for file in files if not _hidden(file.path)), key=lambda file: file.path)
         for file in visible:
             if fault := _path_fault(file.path):
-                raise SourceDataError(
+                raise SourceDataError(  # safety: paths-a-database-keeps
                     f"landing folder {self.url}: expected paths that a database can keep, found {file.path!a}, which "
                     f"{fault}; rename the file"
                 )

@@ -50,7 +50,7 @@ def _field(where: str, field: dict[str, Any], in_file: bool) -> StructField:
 
     if field.get("initial-default") is not None:
         # Files from before the column have the default in the table's eyes, and nothing in the file's.
-        raise InexactChangesError(
+        raise InexactChangesError(  # safety: columns-with-initial-default
             f"{where}: expected a column without an initial default, found {field['initial-default']!r}; read the "
             "table whole at both snapshots instead of its changes"
         )
@@ -77,7 +77,7 @@ def _type(where: str, iceberg: str | dict[str, Any], in_file: bool) -> DataType:
         key = _type(f"{where}.key", iceberg["key"], in_file)
         return types.MapType(key, _type(f"{where}.value", iceberg["value"], in_file))
     known = ", ".join([*_PLAIN, "decimal", "struct", "list", "map"])
-    raise InexactChangesError(
+    raise InexactChangesError(  # safety: types-spark-can-read
         f"{where}: expected one of the types {known}, found {iceberg!r}, which Spark cannot read "
         "from a file by itself; read the table whole at both snapshots instead of its changes"
     )

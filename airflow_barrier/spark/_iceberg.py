@@ -60,7 +60,7 @@ class IcebergTable:
     def snapshot(self, snapshot_id: int) -> Snapshot:
         """Raises :class:`SnapshotMissingError`."""
         if snapshot_id not in self._snapshots:
-            raise SnapshotMissingError(
+            raise SnapshotMissingError(  # safety: snapshot-to-read-is-there
                 f"{self.name}: expected snapshot {snapshot_id}, found only {len(self._snapshots)} others: it was "
                 "expired or never was in this table; hold snapshots that are still needed by a branch or a tag"
             )

@@ -93,7 +93,7 @@ class RowReader:
         wanted, seen = {in_storage(path) for path in paths}, {in_storage(unquote(path)) for path in found}
         if wanted != seen or len(wanted) != len(paths):
             odd = sorted(wanted ^ seen) or sorted(paths)
-            raise InexactChangesError(
+            raise InexactChangesError(  # safety: same-files-by-path
                 f"{self._table.name}: expected Spark to read the {len(paths)} changed files that Iceberg names, found "
                 f"that it reads {len(found)} others, for instance {odd[0]}; names that start with a dot or an "
                 "underscore are hidden to Spark: rewrite such files (rewrite_data_files)"

@@ -61,7 +61,7 @@ def touched(table: IcebergTable, stretch: Stretch) -> Touched:
     files = _differing_files(table, stretch)
     if not stretch.only_appends and any(file.content == _EQUALITY_DELETES for file in files):
         # They name values, not rows: which rows they hit can only be told by reading every older file.
-        raise InexactChangesError(
+        raise InexactChangesError(  # safety: no-equality-deletes
             f"{table.name}: expected deletes by position between snapshots {stretch.start.id} and {stretch.end.id}, "
             "found equality deletes (written by Flink and some others); compact the table before each barrier, or read "
             "it whole"
@@ -119,13 +119,13 @@ def positions(table: IcebergTable, snapshot: Snapshot) -> DataFrame:
 
 def _check(table: IcebergTable, file: Row) -> None:
     if file.file_format.upper() != "PARQUET":
-        raise InexactChangesError(
+        raise InexactChangesError(  # safety: only-parquet
             f"{table.name}: expected Parquet files, found {file.file_path} ({file.file_format}), whose columns Spark "
             "cannot find by field id; set write.format.default to parquet and rewrite the table (rewrite_data_files), "
             "or read it whole at both snapshots"
         )
     if abs(file.weight) != 1:
-        raise InexactChangesError(
+        raise InexactChangesError(  # safety: each-file-once
             f"{table.name}: expected each data file once, found {file.file_path} listed {abs(file.weight)} times more "
             "at one snapshot than at the other; a writer added it twice: repair the table (rewrite_data_files)"
         )

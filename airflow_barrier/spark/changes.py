@@ -43,7 +43,9 @@ def changes(spark: SparkSession, table: str, start: int | None, end: int | None)
     names = [field["name"] for field in source.fields(until)]
     for reserved in (CHANGE_TYPE, WEIGHT):
         if reserved in names:
-            raise InexactChangesError(f"{table}: expected no column of the name {reserved}, found one; rename it")
+            raise InexactChangesError(
+                f"{table}: expected no column of the name {reserved}, found one; rename it"
+            )  # safety: reserved-columns
     if until is None or start == end:
         return _constant(_nothing(source, until), names, 0)
     if start is None:
@@ -75,13 +77,13 @@ def appends(spark: SparkSession, table: str, start: int | None, end: int | None)
     since = None if start is None else source.snapshot(start)
     chain = source.chain(since, until)
     if chain is None:
-        raise NotAppendOnlyError(
+        raise NotAppendOnlyError(  # safety: appends-know-their-chain
             f"{table}: expected snapshots that only append between {start} and {end}, found that {end} does not "
             f"descend from {start}, or that a snapshot between them was expired; use epoch.changes"
         )
     for snapshot in chain:
         if not (snapshot.only_appends or snapshot.keeps_rows):
-            raise NotAppendOnlyError(
+            raise NotAppendOnlyError(  # safety: appends-only
                 f"{table}: expected snapshots that only append between {start} and {end}, found snapshot {snapshot.id} "
                 f"with operation {snapshot.operation!r}; use epoch.changes, which also tells updated and deleted rows"
             )
@@ -98,7 +100,7 @@ def _end(source: IcebergTable, start: int | None, end: int | None) -> Snapshot |
     if end is not None:
         return source.snapshot(end)
     if start is not None:
-        raise InexactChangesError(
+        raise InexactChangesError(  # safety: changes-have-an-end
             f"{source.name}: expected a snapshot to end at, found none although it starts at {start}; pass both "
             "from the same barriers"
         )

@@ -33,7 +33,7 @@ def run_epoch(spark: SparkSession, spec: EpochSpec, job: Job) -> ClosingRecord:
     for key, value in spec.stamp.properties().items():
         spark.conf.set(f"spark.sql.iceberg.snapshot-property.{key}", value)
     prepared = _heads(spark, spec)
-    _check_untouched(spec, prepared)
+    _check_untouched(spec, prepared)  # safety: driver-starts-on-untouched-branch
     epoch = Epoch(spark, spec)
     log.info("job %s starts at barrier %s of %s", spec.job, spec.barrier_id, spec.topology)
     with _input_named(spec):
@@ -75,7 +75,7 @@ def _heads(spark: SparkSession, spec: EpochSpec) -> dict[str, _Head]:
     heads = {sinks[row.sink]: _Head(row.snapshot_id, row.parent_id) for row in rows}
     for sink in sinks:
         if sink not in heads:
-            raise StagedTableError(
+            raise StagedTableError(  # safety: driver-finds-its-branch
                 f"{_attempt(spec)}: expected branch {spec.branch} on table {sink}, found none; the attempt was "
                 "superseded or its branch dropped: a retry begins a new attempt"
             )
@@ -88,7 +88,7 @@ def _check_untouched(spec: EpochSpec, heads: dict[str, _Head]) -> None:
         head = heads[sink]
         fresh = head.parent_id is None if base is None else head.snapshot_id == base
         if not fresh:
-            raise StagedTableError(
+            raise StagedTableError(  # safety: driver-starts-on-untouched-branch
                 f"{_attempt(spec)}: expected branch {spec.branch} of {sink} at its base {base}, found snapshot "
                 f"{head.snapshot_id}: an earlier run of this attempt wrote to it; a retry begins a new attempt"
             )
@@ -102,12 +102,12 @@ def _staged(
         head = after[sink].snapshot_id
         written = head != before[sink].snapshot_id
         if written and sink in unchanged:
-            raise ChangedSinkError(
+            raise ChangedSinkError(  # safety: changed-sink
                 f"{_attempt(spec)}: expected {sink} untouched, since the job called epoch.unchanged({sink!r}), found "
                 f"snapshot {head} on its branch; do one or the other"
             )
         if not written and sink not in unchanged:
-            raise SilentSinkError(
+            raise SilentSinkError(  # safety: driver-silent-sink
                 f"{_attempt(spec)}: expected output in {sink}, found none; write to epoch.target({sink!r}), or call "
                 f"epoch.unchanged({sink!r}) if the epoch adds nothing"
             )

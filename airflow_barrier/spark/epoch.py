@@ -107,7 +107,9 @@ class Epoch:
 
         spec = self._spec
         if name not in spec.externals:
-            raise _undeclared(spec.job, "external source", name, "sources", spec.externals)
+            raise _undeclared(
+                spec.job, "external source", name, "sources", spec.externals
+            )  # safety: undeclared-external
         return source_of(spec.externals[name]).load(
             self.spark, spec.cuts[name], spec.previous_timestamp, spec.timestamp, spec.catalog, _delta
         )
@@ -142,12 +144,12 @@ class Epoch:
     def _source(self, table: str) -> tuple[int | None, int | None]:
         """The snapshots of a source table at this barrier and at the one before."""
         if table not in self._spec.inputs:
-            raise _undeclared(self._spec.job, "table", table, "sources", self._spec.inputs)
+            raise _undeclared(self._spec.job, "table", table, "sources", self._spec.inputs)  # safety: undeclared-source
         return self._spec.inputs[table], self._spec.previous.get(table)
 
     def _check_sink(self, table: str) -> None:
         if table not in self._spec.bases:
-            raise _undeclared(self._spec.job, "table", table, "sinks", self._spec.bases)
+            raise _undeclared(self._spec.job, "table", table, "sinks", self._spec.bases)  # safety: undeclared-sink
 
 
 def _delta(

@@ -73,14 +73,14 @@ class EpochSpec:
         Raises :class:`SpecError`.
         """
         if digest is not None and digest_of(text) != digest:
-            raise SpecError(
+            raise SpecError(  # safety: spec-digest
                 f"epoch spec: expected digest {digest}, found {digest_of(text)}; the file was changed after the task "
                 "wrote it: clear the task, which writes a new one"
             )
         data = json.loads(text)
         found = data.pop("version", None)
         if found != _VERSION:
-            raise SpecError(
+            raise SpecError(  # safety: spec-version
                 f"epoch spec: expected version {_VERSION}, found {found}; run the same version of "
                 "airflow-provider-barrier on the Airflow worker and in the Spark driver"
             )

@@ -48,7 +48,7 @@ def run_submitted(job: Job | None = None) -> None:
 
 def _sql_of(spec: EpochSpec) -> SqlJob:
     if spec.sql is None:
-        raise SpecError(
+        raise SpecError(  # safety: spec-has-sql
             f"epoch spec of job {spec.job}: expected an SQL statement, found none; give the job sql=..., or its own "
             "application file instead of the SQL application"
         )
@@ -58,13 +58,13 @@ def _sql_of(spec: EpochSpec) -> SqlJob:
 def _read_spec(spark: SparkSession) -> EpochSpec:
     uri, digest = spark.conf.get(SPEC_URI, None), spark.conf.get(SPEC_DIGEST, None)
     if not uri or not digest:
-        raise SpecError(
+        raise SpecError(  # safety: spec-is-named
             f"expected Spark conf {SPEC_URI} and {SPEC_DIGEST}, found {uri!r} and {digest!r}; run this file through "
             "barrier.job(...), which sets them, or call the job with airflow_barrier.spark.testing in a test"
         )
     path, files = _hadoop(spark, uri)
     if not files.exists(path):
-        raise SpecError(
+        raise SpecError(  # safety: spec-is-there
             f"expected the epoch spec at {uri}, found nothing; can the Spark driver read the warehouse under this URI?"
         )
     stream = files.open(path)
@@ -85,7 +85,7 @@ def _write_new(spark: SparkSession, uri: str, text: str) -> None:
     finally:
         stream.close()
     if files.exists(path) or not files.rename(partial, path):
-        raise SpecError(
+        raise SpecError(  # safety: closed-once
             f"expected to write the closing record {uri}, found one there: another driver ran the same attempt; a "
             "retry begins a new attempt"
         )

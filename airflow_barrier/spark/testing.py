@@ -103,7 +103,7 @@ class _EpochOfFrames(Epoch):
     def appends(self, table: str) -> DataFrame:
         frame = self.changes(table)
         if frame.where("_change_type <> 'insert'").limit(1).count():
-            raise NotAppendOnlyError(
+            raise NotAppendOnlyError(  # safety: appends-in-unit-tests
                 f"{table}: expected appended rows only, found deleted ones; use epoch.changes({table!r})"
             )
         return frame.drop("_change_type", "_weight")

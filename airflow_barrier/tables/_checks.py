@@ -47,7 +47,7 @@ def keeps_rows_of(document: Document, expected: int | None) -> bool:
     for snapshot in lineage(document, main):
         if snapshot["snapshot-id"] == expected:
             return True
-        if snapshot["summary"]["operation"] != "replace":
+        if snapshot["summary"]["operation"] != "replace":  # safety: only-compactions-are-absorbed
             return False
         # The parent may have been expired since, but its id is still named by its child.
         if snapshot.get("parent-snapshot-id") == expected:
@@ -58,7 +58,9 @@ def keeps_rows_of(document: Document, expected: int | None) -> bool:
 def require_main(table: str, document: Document, expected: int | None) -> int | None:
     """What `main` is at, if that keeps the rows of ``expected``. Raises :class:`ForeignWriteError`."""
     if not keeps_rows_of(document, expected):
-        raise _moved(table, document, expected, f". {_ONLY_ITS_JOB}, and {_way_back(table, document, expected)}")
+        raise _moved(
+            table, document, expected, f". {_ONLY_ITS_JOB}, and {_way_back(table, document, expected)}"
+        )  # safety: foreign-write
     return ref_of(document, MAIN)
 
 
@@ -74,21 +76,23 @@ def publication_changes(document: Document, publication: Publication, new_id: in
     # of a table that was dropped and made again, what is set aside went with the old one
     aside = {name: each for name, each in publication.set_aside.items() if each in snapshots_of(document)}
     for name, each in aside.items():
-        _check_ref(table, document, name, each, "tag")
+        _check_ref(table, document, name, each, "tag")  # safety: set-aside-is-ours
     if new is None:
-        _require_expected(document, publication)
+        _require_expected(document, publication)  # safety: foreign-write-on-empty
         return Changes(tags=aside, drop=attempts)
     branches: dict[str, int] = {}
     snapshot: Snapshot | None = None
     if not keeps_rows_of(document, new) and not _was_published(document, publication, new):
         has_been_main = _check_move(document, publication, new)
-        if has_been_main:
+        if has_been_main:  # safety: published-anew
             snapshot = republished(document, new, new_id, now_ms)
         branches[MAIN] = new if snapshot is None else snapshot["snapshot-id"]
     refs = refs_of(document)
-    _check_ref(table, document, publication.tag, new, "tag", or_at=frozenset(publication.set_aside.values()))
+    _check_ref(
+        table, document, publication.tag, new, "tag", or_at=frozenset(publication.set_aside.values())
+    )  # safety: tag-is-ours
     if new not in snapshots_of(document):
-        raise _missing(table, new)
+        raise _missing(table, new)  # safety: published-snapshot-is-there
     thinned = {name for name in publication.drop_tags if name in refs and refs[name]["type"] == "tag"}
     tags = {publication.tag: new, **aside}
     return Changes(branches, tags, attempts | thinned - tags.keys(), snapshot=snapshot)
@@ -111,17 +115,20 @@ def _check_move(document: Document, publication: Publication, new: int) -> bool:
     main = _require_expected(document, publication)
     keep_ours = publication.decision is Decision.KEEP_OURS
     left = any(snapshot["snapshot-id"] == new for snapshot in lineage(document, main)) if main is not None else False
-    has_been_main = left or was_main(document, new)
+    has_been_main = (
+        left  # safety: never-back
+        or was_main(document, new)  # safety: never-back
+    )
     if has_been_main and not keep_ours:
         # Otherwise a publisher that was suspended before a rollback would undo the rollback when it wakes.
-        raise ForeignWriteError(
+        raise ForeignWriteError(  # safety: never-back
             f"table {table}: main has been at snapshot {new} and has left it, found {_described(document, main)}. Main "
             "never returns to a snapshot that it left: find out who set it back"
         )
     if new not in snapshots_of(document):
-        raise _missing(table, new)
+        raise _missing(table, new)  # safety: new-snapshot-is-there
     if expected is not None and not keep_ours and not _builds_on(document, new, expected):
-        raise StagedTableError(
+        raise StagedTableError(  # safety: builds-on-expected
             f"table {table}: expected staged snapshot {new} to descend from snapshot {expected}, found it does not; "
             "it was built on another state of the table: clear the job, which stages it anew"
         )
@@ -135,15 +142,15 @@ def _require_expected(document: Document, publication: Publication) -> int | Non
     # what a person has decided about is one snapshot exactly, and nothing that came on top of it
     exact = publication.decision is Decision.KEEP_OURS
     if main != expected if exact else not keeps_rows_of(document, expected):
-        raise _moved(table, document, expected, f". {_ONLY_ITS_JOB}")
+        raise _moved(table, document, expected, f". {_ONLY_ITS_JOB}")  # safety: foreign-write
     return main
 
 
 def pin_changes(table: str, document: Document, ref: str, snapshot_id: int, ancestors: int) -> Changes:
     """Raises SnapshotMissingError, and ForeignWriteError if the name is taken."""
-    _check_ref(table, document, ref, snapshot_id, "branch" if ancestors else "tag")
+    _check_ref(table, document, ref, snapshot_id, "branch" if ancestors else "tag")  # safety: pin-is-ours
     if snapshot_id not in snapshots_of(document):
-        raise _missing(table, snapshot_id)
+        raise _missing(table, snapshot_id)  # safety: pinned-snapshot-is-there
     if ancestors == 0:
         return Changes(tags={ref: snapshot_id})
     # a tag holds one snapshot only; of a branch, expiry leaves as many as the branch says
@@ -152,7 +159,10 @@ def pin_changes(table: str, document: Document, ref: str, snapshot_id: int, ance
 
 def is_pin(name: str, ref: Mapping[str, Any]) -> bool:
     """Whether :func:`pin_changes` makes such refs."""
-    return name != MAIN and (ref["type"] == "tag" or "min-snapshots-to-keep" in ref)
+    return (
+        name != MAIN  # safety: unpin-leaves-main
+        and (ref["type"] == "tag" or "min-snapshots-to-keep" in ref)  # safety: unpin-leaves-branches
+    )
 
 
 def _check_ref(
@@ -161,7 +171,7 @@ def _check_ref(
     """Raise unless the name is free, or the ref is at the snapshot already (or at one of ``or_at``, to be moved)."""
     found = refs_of(document).get(name)
     if found is not None and (found["type"] != kind or found["snapshot-id"] not in {snapshot_id, *or_at}):
-        raise RefTakenError(
+        raise RefTakenError(  # safety: ref-is-ours
             f"table {table}: expected no ref {name}, or a {kind} at snapshot {snapshot_id}; found a {found['type']} at "
             f"{_at(found['snapshot-id'])}. Refs of this name are airflow_barrier's: find out who made it, and drop it "
             f"(ALTER TABLE {table} DROP {found['type'].upper()} `{name}`)"
@@ -173,7 +183,9 @@ def _attempt_branches(document: Document, topology: str, barrier_id: int) -> fro
     return frozenset(
         name
         for name, branch in parsed
-        if branch is not None and branch.topology == topology and branch.barrier_id <= barrier_id
+        if branch is not None
+        and branch.topology == topology  # safety: branches-of-others-stay
+        and branch.barrier_id <= barrier_id  # safety: branches-of-later-barriers-stay
     )
 
 
@@ -188,11 +200,11 @@ def branch_is_ready(table: str, document: Document, stamp: Stamp, base: int | No
     head = ref_of(document, stamp.branch)
     if head is None:
         if base is not None and base not in snapshots_of(document):
-            raise _missing(table, base)
+            raise _missing(table, base)  # safety: base-is-there
         return False
     at_base = head == base if base is not None else _is_empty_root(snapshots_of(document)[head], stamp)
     if not at_base:
-        raise StagedTableError(
+        raise StagedTableError(  # safety: branch-at-base
             f"table {table}: expected branch {stamp.branch} at {_at(base)}, found {_described(document, head)}; an "
             "earlier start of this attempt has written to it already: retry the task, which begins a new attempt"
         )
@@ -203,7 +215,7 @@ def staged_head(table: str, document: Document, stamp: Stamp, base: int | None) 
     """The checked head of the attempt branch, None if nothing was added to ``base``. Raises StagedTableError."""
     head = ref_of(document, stamp.branch)
     if head is None:
-        raise StagedTableError(
+        raise StagedTableError(  # safety: branch-is-there
             f"table {table}: expected branch {stamp.branch}, found none; it was dropped while the attempt was "
             "running: retry the task, which begins a new attempt"
         )
@@ -217,7 +229,7 @@ def staged_head(table: str, document: Document, stamp: Stamp, base: int | None) 
         if base is not None and snapshot.get("parent-snapshot-id") == base:
             break
     else:
-        raise StagedTableError(
+        raise StagedTableError(  # safety: ancestry
             f"table {table}: expected branch {stamp.branch} to descend from {_at(base)}, found "
             f"{_described(document, head)}, which does not; the branch was moved or made anew by something other than "
             "this attempt: retry the task, which begins a new attempt"
@@ -234,9 +246,12 @@ def _check_stamp(table: str, snapshot: Snapshot, stamp: Stamp) -> None:
         return
     # Spark puts no snapshot properties on a DELETE that drops whole files (seen with Iceberg 1.12, v2 and v3). It was
     # written on the attempt's own branch, whose name nobody else is told, and can only have taken rows away.
-    if not found and summary["operation"] == "delete":
+    if (
+        not found  # safety: another-stamp-on-a-delete
+        and summary["operation"] == "delete"  # safety: only-deletes-without-stamp
+    ):
         return
-    raise StagedTableError(
+    raise StagedTableError(  # safety: stamp
         f"table {table}: expected snapshot {snapshot['snapshot-id']} ({summary['operation']}) on branch "
         f"{stamp.branch} to bear the stamp {stamp.properties()}, found {found or 'none'}; something other than this "
         "attempt wrote to the branch: retry the task, which begins a new attempt"
@@ -245,7 +260,10 @@ def _check_stamp(table: str, snapshot: Snapshot, stamp: Stamp) -> None:
 
 def _is_empty_root(snapshot: Snapshot, stamp: Stamp) -> bool:
     expected = {**stamp.properties(), EMPTY_ROOT: "true"}
-    return snapshot.get("parent-snapshot-id") is None and expected.items() <= snapshot["summary"].items()
+    return (
+        snapshot.get("parent-snapshot-id") is None  # safety: root-has-no-parent
+        and expected.items() <= snapshot["summary"].items()  # safety: root-is-the-attempts
+    )
 
 
 # --- words ----------------------------------------------------------------------------------------
@@ -278,7 +296,10 @@ def _builds_on(document: Document, snapshot_id: int, expected: int) -> bool:
     """Whether the snapshot descends from ``expected``, or from what ``expected`` is a compaction of."""
     same_rows = {expected}
     for snapshot in lineage(document, expected):
-        if snapshot["summary"]["operation"] != "replace" or "parent-snapshot-id" not in snapshot:
+        if (
+            snapshot["summary"]["operation"] != "replace"  # safety: same-rows-by-compaction-only
+            or "parent-snapshot-id" not in snapshot
+        ):
             break
         same_rows.add(snapshot["parent-snapshot-id"])
     return any(snapshot.get("parent-snapshot-id") in same_rows for snapshot in lineage(document, snapshot_id))

@@ -92,7 +92,7 @@ class Committer:
             self._settle(connection, edits, drafts, trim=False)
             settled = True
         finally:
-            if not settled:
+            if not settled:  # safety: files-of-a-moved-pointer
                 # No pointer has moved yet, so whatever becomes of the transaction, no table will name these files.
                 # Once one has moved the answer lies with the transaction's owner, and the files stay.
                 self.discard(drafts)
@@ -118,7 +118,7 @@ class Committer:
                 locations = self._move(connection, drafts)
                 decided = True
         finally:
-            if not decided:
+            if not decided:  # safety: files-of-an-unknown-commit
                 # The database was not asked to commit, so it cannot have. When the commit itself fails it may have
                 # happened all the same: deleting then could take away a document that a table points to. The next
                 # try finds out from the tables.
@@ -138,11 +138,10 @@ class Committer:
         """
         for table, location in self._pointers.lock(connection, edits).items():
             overtaken = drafts.get(table)
-            if overtaken is not None and overtaken.based_on == location:
-                continue
-            drafts[table] = self._draft(table, location, edits[table], trim=trim)
-            if overtaken is not None:
-                self._documents.delete(overtaken.files)
+            if overtaken is None or overtaken.based_on != location:  # safety: overtaken-is-made-anew
+                drafts[table] = self._draft(table, location, edits[table], trim=trim)
+                if overtaken is not None:
+                    self._documents.delete(overtaken.files)
 
     def _move(self, connection: Connection, drafts: Drafts) -> dict[str, str]:
         for table in sorted(drafts):

@@ -68,7 +68,7 @@ class SqlPointers:
             if self._engine.dialect.name == "sqlite":
                 # A transaction that reads first and writes later fails at once when another one wrote in between,
                 # without waiting; one that says from the start that it will write waits its turn.
-                connection.exec_driver_sql("BEGIN IMMEDIATE")
+                connection.exec_driver_sql("BEGIN IMMEDIATE")  # safety: pointer-write-lock
             yield connection
 
     def lock(self, connection: Connection, tables: Iterable[str]) -> dict[str, str]:
@@ -88,14 +88,14 @@ class SqlPointers:
                 rows.c.catalog_name == self.catalog_name,
                 rows.c.table_namespace == namespace,
                 rows.c.table_name == name,
-                rows.c.metadata_location == old,
+                rows.c.metadata_location == old,  # safety: pointer-compare-and-set
             )
             .values(metadata_location=new, previous_metadata_location=old)
         )
         with self._translated():
             moved = connection.execute(statement).rowcount
         if moved != 1:
-            raise CatalogUnavailableError(
+            raise CatalogUnavailableError(  # safety: pointer-count
                 f"table {table}: expected its row in the catalog to stay locked, found it changed; the transaction "
                 "is not isolated. Try again, and check the isolation level of the catalog's database"
             )
@@ -120,11 +120,12 @@ class SqlPointers:
                     )
                 ),
             )
-            .order_by(rows.c.table_namespace, rows.c.table_name)
+            .order_by(rows.c.table_namespace, rows.c.table_name)  # safety: pointer-lock-order
         )
+        statement = statement.with_for_update() if lock else statement  # safety: pointer-row-lock
         found = {
             f"{row.table_namespace}.{row.table_name}": row.metadata_location
-            for row in connection.execute(statement.with_for_update() if lock else statement)
+            for row in connection.execute(statement)
             if row.metadata_location is not None
         }
         if missing := [table for table in wanted if table not in found]:

@@ -105,7 +105,7 @@ class IcebergTables:
     def check_snapshot(self, table: str, snapshot_id: int, stamp: Stamp, base: int | None) -> None:
         head = self.staged(table, stamp, base)
         if head != snapshot_id:
-            raise StagedTableError(
+            raise StagedTableError(  # safety: head-is-what-was-closed
                 f"table {table}: expected the head of branch {stamp.branch} to be snapshot {snapshot_id}, as the "
                 f"attempt said when it closed, found {'nothing staged' if head is None else f'snapshot {head}'}; "
                 "something wrote to the branch after the close: retry the task, which begins a new attempt"

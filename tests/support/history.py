@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Mapping
 from itertools import count
@@ -41,7 +42,7 @@ class History:
 
     def __init__(self, spark: SparkSession, namespace: str, columns: str, clause: str = "", **properties: str) -> None:
         self.spark = spark
-        self.name = quoted(CATALOG, namespace, f"t{next(_numbers)}")
+        self.name = quoted(CATALOG, namespace, f"t{next(_numbers)}_{os.getpid()}")
         self.namespace = namespace
         spark.sql(f"CREATE NAMESPACE IF NOT EXISTS {quoted(CATALOG, namespace)}")
         settings = {"format-version": "2"} | {key.replace("_", "-"): value for key, value in properties.items()}

@@ -6,9 +6,11 @@ tables in a namespace of its own. ``BARRIER_TEST_IVY`` names another cache of ja
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -18,6 +20,8 @@ if TYPE_CHECKING:
 
     from demo.local_spark import LocalConnectServer
 
+#: Names the server of another process of the same test run, to be used instead of one's own.
+SHARED_SERVER = "BARRIER_TEST_SPARK_SERVER"
 IVY = Path(os.environ.get("BARRIER_TEST_IVY") or Path(__file__).parents[2] / ".demo" / "ivy")
 
 
@@ -34,6 +38,10 @@ def spark_server(tmp_path_factory: pytest.TempPathFactory, spark_ui: str) -> Ite
     """The server; ``.url`` for further sessions, ``.warehouse`` and ``.catalog_db`` for other engines."""
     from demo.local_spark import LocalConnectServer
 
+    if SHARED_SERVER in os.environ:
+        url, warehouse, catalog_db = json.loads(os.environ[SHARED_SERVER])
+        yield SimpleNamespace(url=url, warehouse=Path(warehouse), catalog_db=Path(catalog_db))  # type: ignore[misc]
+        return
     folder = tmp_path_factory.mktemp("spark")
     conf = {
         "spark.sql.shuffle.partitions": "2",
@@ -46,6 +54,11 @@ def spark_server(tmp_path_factory: pytest.TempPathFactory, spark_ui: str) -> Ite
     }
     with LocalConnectServer(folder / "warehouse", folder / "catalog.db", IVY, conf=conf) as server:
         yield server
+
+
+def shared(server: LocalConnectServer) -> str:
+    """What :data:`SHARED_SERVER` is for another process."""
+    return json.dumps([server.url, str(server.warehouse), str(server.catalog_db)])
 
 
 @pytest.fixture(scope="session")

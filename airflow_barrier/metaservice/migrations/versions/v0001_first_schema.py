@@ -97,13 +97,13 @@ def _create_barriers() -> None:
         unique=False,
     )
     op.create_index("barrier_barrier_by_run", "barrier_barrier", ["topology", "revision", "run_key", "barrier_id"])
-    _create_partial_index(
+    _create_partial_index(  # safety: one-barrier-a-timestamp
         "barrier_barrier_one_a_timestamp",
         "barrier_barrier",
         ["topology", "revision", "timestamp"],
         where="state <> 'ABORTED'",
     )
-    _create_partial_index(
+    _create_partial_index(  # safety: one-publisher-index
         "barrier_barrier_one_publisher",
         "barrier_barrier",
         ["topology"],
@@ -126,7 +126,7 @@ def _create_cuts() -> None:
         sa.Column("topology", sa.Text, primary_key=True),
         sa.Column("revision", sa.Integer, primary_key=True, autoincrement=False),
         sa.Column("source", sa.Text, primary_key=True),
-        sa.Column("item", sa.Text, primary_key=True),
+        sa.Column("item", sa.Text, primary_key=True),  # safety: item-in-one-cut-key
         sa.Column("barrier_id", sa.BigInteger, nullable=False),
         _of_barrier(),
     )
@@ -176,7 +176,7 @@ def _create_attempts() -> None:
         sqlite_autoincrement=True,
     )
     op.create_index("barrier_attempt_by_job", "barrier_attempt", [*_BARRIER_KEY, "job", "attempt_id"])
-    _create_partial_index(
+    _create_partial_index(  # safety: one-live-attempt
         "barrier_attempt_one_live",
         "barrier_attempt",
         [*_BARRIER_KEY, "job"],

@@ -1,0 +1,209 @@
+"""The guards under the protocol: the lock that each transition begins with, compare-and-set, the database's own rules.
+
+Each would do alone in most races, so each is tried here without the others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import pytest
+from sqlalchemy import Connection, Engine, event, insert, select
+from sqlalchemy.dialects import postgresql
+from sqlalchemy.exc import IntegrityError
+
+from airflow_barrier.metaservice import schema
+from airflow_barrier.metaservice.database import Database
+from airflow_barrier.metaservice.rows import barrier_key
+from airflow_barrier.metaservice.transitions import Event, move_attempt, move_barrier, move_tables
+from airflow_barrier.protocol.errors import IllegalTransitionError
+from airflow_barrier.protocol.records import Cut
+from airflow_barrier.protocol.states import AttemptState, BarrierState, TableState
+from airflow_barrier.protocol.topology import Job
+from tests.metaservice.world import AMOUNT, SHOPPING, World, day
+
+
+@contextmanager
+def statements() -> Iterator[list[str]]:
+    """What is executed meanwhile, as PostgreSQL would be asked: SQLite has no row locks to ask for."""
+    said: list[str] = []
+
+    def listen(connection: Connection, element: object, *_: object) -> None:
+        compiled = getattr(element, "compile", None)
+        said.append(str(compiled(dialect=postgresql.dialect())) if compiled is not None else str(element))
+
+    event.listen(Engine, "before_execute", listen)
+    try:
+        yield said
+    finally:
+        event.remove(Engine, "before_execute", listen)
+
+
+def locks(said: str, table: str) -> bool:
+    return f"FROM {table}" in said and said.endswith("FOR UPDATE")
+
+
+# --- the lock -----------------------------------------------------------------------------------------
+
+
+def life(world: World) -> Iterator[tuple[str, Callable[[], object]]]:
+    """Every transition that a barrier can make, one after another."""
+    yield "open", lambda: world.open(1)
+    yield "request", lambda: world.request(1, "load")
+    load = world.request(1, "load").attempt_id
+    yield "start", lambda: world.meta.start_attempt(load)
+    yield "rebase", lambda: world.meta.rebase_attempt(load, {SHOPPING: 1})
+    yield "close", lambda: world.close(world.meta.attempt(load))
+    yield "report", lambda: world.meta.report_processed(load, "test")
+    amount = world.request(1, "amount").attempt_id
+    yield "give up", lambda: world.meta.abort_attempt(amount, "killed", "test")
+    world.process_all(1)
+    yield "decide", lambda: world.begin_commit(1)
+    yield "block", lambda: world.meta.block("shopping", 1, "moved", "test")
+    yield "unblock", lambda: world.meta.unblock("shopping", 1, "decided", "test")
+    yield "publish", lambda: world.publish(1)
+    world.open(2)
+    yield "repin", lambda: world.meta.repin_cut("shopping", 2, Cut("files", None, {"day": 2}), "test")
+    yield "abort", lambda: world.abort(2)
+
+
+def test_every_transition_locks_its_topology_before_it_looks(world: World) -> None:
+    for name, transition in life(world):
+        with statements() as said:
+            transition()
+        written = next(i for i, each in enumerate(said) if not each.startswith("SELECT"))
+        locked = [i for i, each in enumerate(said) if locks(each, "barrier_topology")]
+        assert locked, f"{name} does not lock the topology"
+        assert locked[0] < written, f"{name} writes before it has locked the topology"
+        looked = [
+            each
+            for each in said[locked[0] + 1 : written]
+            if "FROM barrier_barrier" in each or "FROM barrier_attempt" in each
+        ]
+        assert looked, f"{name} decides on what it saw before it had the lock"
+
+
+def test_registrations_queue_whatever_topology_they_are_for(world: World) -> None:
+    with statements() as said:
+        world.meta.register("pricing", "dag", [Job("mine", "dag", sinks=("shop.mine",))], "test")
+    reads = [each for each in said if each.startswith("SELECT")]
+    assert [i for i, each in enumerate(reads) if locks(each, "barrier_service")] == [1], (
+        "after the look that may end it"
+    )
+
+
+# --- compare-and-set ----------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def store(world: World, url: str) -> Iterator[Database]:
+    database = Database(url)
+    yield database
+    database.close()
+
+
+NOTE = Event("test", "test")
+
+
+def test_a_barrier_that_moved_meanwhile_is_left_alone(world: World, store: Database) -> None:
+    seen = world.open(1)
+    world.process_all(1)
+    with pytest.raises(IllegalTransitionError, match="expected 1 in state OPEN, found 0; another process changed it"):
+        store.write(lambda c: move_barrier(c, seen, BarrierState.ABORTED, NOTE))
+    assert world.state(1) is BarrierState.PRECOMMIT
+
+
+def test_an_attempt_that_moved_meanwhile_is_left_alone(world: World, store: Database) -> None:
+    world.open(1)
+    seen = world.start(1, "load")
+    world.close(seen)
+    with pytest.raises(IllegalTransitionError, match="expected 1 in state RUNNING, found 0; another process changed"):
+        store.write(lambda c: move_attempt(c, seen, AttemptState.ABORTED, NOTE))
+    assert world.meta.attempt(seen.attempt_id).state is AttemptState.CLOSED
+
+
+def test_tables_of_which_one_moved_meanwhile_are_left_alone(world: World, store: Database) -> None:
+    barrier = world.open(1)
+    world.process(1, "load")
+
+    def stage_both(connection: Connection) -> None:
+        both = [SHOPPING, AMOUNT]
+        move_tables(connection, barrier, both, TableState.PENDING, TableState.PROCESSED, NOTE, snapshot_id=1)
+
+    before = world.snapshots(1)
+    with pytest.raises(IllegalTransitionError, match="expected 2 in state PENDING, found 1; another process changed"):
+        store.write(stage_both)
+    assert world.snapshots(1) == before
+
+
+def test_what_may_not_follow_is_refused_where_it_would_be_written(world: World, store: Database) -> None:
+    barrier = world.open(1)
+    attempt = world.request(1, "load")
+    for move in (
+        lambda c: move_barrier(c, barrier, BarrierState.COMMIT, NOTE),
+        lambda c: move_attempt(c, attempt, AttemptState.PROCESSED, NOTE),
+        lambda c: move_tables(c, barrier, [SHOPPING], TableState.PENDING, TableState.WRITTEN, NOTE),
+    ):
+        with pytest.raises(IllegalTransitionError, match="cannot become"):
+            store.write(move)
+
+
+# --- the database's own rules -------------------------------------------------------------------------
+
+
+def barrier_row(barrier_id: int, number: int, state: BarrierState) -> dict[str, object]:
+    return {
+        **barrier_key("shopping", barrier_id),
+        "timestamp": day(number),
+        "state": state.value,
+        "topology_version": 1,
+        "run_key": "run",
+        "timestamp_origin": "test",
+        "opened_at": day(number),
+    }
+
+
+def test_the_database_itself_has_one_barrier_a_timestamp(world: World, store: Database) -> None:
+    world.open(1)
+    with pytest.raises(IntegrityError):
+        store.write(lambda c: c.execute(insert(schema.barrier).values(barrier_row(7, 1, BarrierState.OPEN))))
+    world.abort(1)
+    world.open(1)
+
+
+def test_the_database_itself_has_one_publisher_a_topology(world: World, store: Database) -> None:
+    world.open(1)
+    world.process_all(1)
+    world.begin_commit(1)
+    for state in (BarrierState.COMMITTING, BarrierState.BLOCKED):
+        row = barrier_row(7, 7, state)
+        with pytest.raises(IntegrityError):
+            store.write(lambda c, row=row: c.execute(insert(schema.barrier).values(row)))
+
+
+def test_the_database_itself_has_one_live_attempt_of_a_job_at_a_barrier(world: World, store: Database) -> None:
+    world.open(1)
+    attempt = world.start(1, "load")
+
+    def another(connection: Connection) -> None:
+        table = schema.attempt
+        row = connection.execute(select(table).where(table.c.attempt_id == attempt.attempt_id)).one()._asdict()
+        connection.execute(insert(table).values({**row, "attempt_id": attempt.attempt_id + 1}))
+
+    with pytest.raises(IntegrityError):
+        store.write(another)
+
+
+def test_the_database_itself_has_an_item_in_one_cut(world: World, store: Database) -> None:
+    world.open(1, items=["a"])
+    world.open(2)
+    row = {**barrier_key("shopping", 2), "source": "files", "item": "a"}
+    with pytest.raises(IntegrityError):
+        store.write(lambda c: c.execute(insert(schema.cut_item).values(row)))
+
+
+def test_the_database_itself_has_nothing_of_a_barrier_that_is_not_there(world: World, store: Database) -> None:
+    row = {**barrier_key("shopping", 7), "source": "files", "item": "a"}
+    with pytest.raises(IntegrityError):
+        store.write(lambda c: c.execute(insert(schema.cut_item).values(row)))

@@ -1,0 +1,141 @@
+"""What a driver insists on, as far as it can be told without a Spark session: by what it found, and what a job said."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import datetime, timezone
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from py4j.java_gateway import JavaGateway
+from pyspark.java_gateway import launch_gateway
+
+from airflow_barrier.protocol.errors import (
+    ChangedSinkError,
+    SilentSinkError,
+    SpecError,
+    StagedTableError,
+    UndeclaredTableError,
+)
+from airflow_barrier.protocol.records import StagedTable
+from airflow_barrier.spark.driver import _check_untouched, _Head, _staged
+from airflow_barrier.spark.epoch import Epoch
+from airflow_barrier.spark.spec import SPEC_DIGEST, SPEC_URI, EpochSpec, digest_of
+from airflow_barrier.spark.submit import _read_spec, _sql_of, _write_new
+
+SOURCE, SINK, EMPTY = "shop.shopping", "shop.amount", "shop.empty"
+MONDAY = datetime(2026, 1, 5, tzinfo=timezone.utc)
+SPEC = EpochSpec(
+    job="amount",
+    topology="shopping",
+    barrier_id=2,
+    revision=0,
+    attempt_id=7,
+    incarnation="incarnation-1",
+    timestamp=MONDAY,
+    previous_timestamp=None,
+    catalog="lake",
+    inputs={SOURCE: 11},
+    previous={SOURCE: 10},
+    bases={SINK: 20, EMPTY: None},
+    externals={},
+    cuts={},
+    closing_uri="file:///a7.closed.json",
+    seed=1,
+)
+PREPARED = {SINK: _Head(20, 19), EMPTY: _Head(30, None)}
+
+
+def test_a_driver_does_not_start_on_top_of_an_earlier_ones_half() -> None:
+    _check_untouched(SPEC, PREPARED)
+    for sink, head in ((SINK, _Head(21, 20)), (EMPTY, _Head(31, 30))):
+        with pytest.raises(StagedTableError, match=f"of {sink} at its base .* found snapshot {head.snapshot_id}: an"):
+            _check_untouched(SPEC, {**PREPARED, sink: head})
+
+
+def test_each_sink_is_written_or_called_unchanged_and_not_both() -> None:
+    after = {**PREPARED, SINK: _Head(21, 20)}
+    assert _staged(SPEC, PREPARED, after, frozenset({EMPTY})) == {
+        SINK: StagedTable(SINK, 21),
+        EMPTY: StagedTable(EMPTY, None, unchanged=True),
+    }
+    with pytest.raises(SilentSinkError, match=f"expected output in {EMPTY}, found none"):
+        _staged(SPEC, PREPARED, after, frozenset())
+    with pytest.raises(ChangedSinkError, match=f"expected {SINK} untouched"):
+        _staged(SPEC, PREPARED, after, frozenset({SINK, EMPTY}))
+
+
+def test_a_job_touches_what_it_declares_and_nothing_else() -> None:
+    epoch = Epoch(None, SPEC)  # type: ignore[arg-type]  # refused before Spark is asked for anything
+    for read in (epoch.appends, epoch.changes, epoch.read, epoch.previous):
+        with pytest.raises(UndeclaredTableError, match=r"'shop\.other', which is not among its sources"):
+            read("shop.other")
+    for write in (epoch.target, epoch.unchanged):
+        with pytest.raises(UndeclaredTableError, match="not among its sinks"):
+            write(SOURCE)
+    with pytest.raises(UndeclaredTableError, match="external source 'files'"):
+        epoch.source("files")
+
+
+def test_a_spec_that_was_changed_on_the_way_is_refused() -> None:
+    text = SPEC.dumps()
+    assert EpochSpec.loads(text, digest_of(text)) == SPEC
+    with pytest.raises(SpecError, match=r"expected digest .* the file was changed after the task wrote it"):
+        EpochSpec.loads(replace(SPEC, barrier_id=3).dumps(), digest_of(text))
+
+
+def test_a_spec_of_another_version_is_refused() -> None:
+    with pytest.raises(SpecError, match="expected version 1, found 2"):
+        EpochSpec.loads(SPEC.dumps().replace('"version": 1', '"version": 2'))
+
+
+# --- with Hadoop's file systems -------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def jvm() -> Iterator[Any]:
+    """A Java machine with Hadoop's classes, without a Spark application."""
+    gateway: JavaGateway = launch_gateway()
+    yield gateway.jvm
+    gateway.shutdown()
+    gateway.proc.stdin.close()  # the sign that it ends by
+    gateway.proc.wait(timeout=60)
+
+
+def driver(jvm: Any, **conf: str) -> Any:
+    """As much of a session as files and conf take."""
+    configuration = jvm.org.apache.hadoop.conf.Configuration()
+    return SimpleNamespace(
+        _jvm=jvm,
+        _jsc=SimpleNamespace(hadoopConfiguration=lambda: configuration),
+        conf=SimpleNamespace(get=lambda key, default=None: conf.get(key, default)),
+    )
+
+
+def test_of_two_drivers_of_one_attempt_one_closes_it(jvm: Any, tmp_path: Path) -> None:
+    record = tmp_path / "a7.closed.json"
+    _write_new(driver(jvm), record.as_uri(), "first")
+    with pytest.raises(SpecError, match="found one there: another driver ran the same attempt"):
+        _write_new(driver(jvm), record.as_uri(), "second")
+    assert record.read_text() == "first"
+
+
+def test_a_driver_without_its_own_spec_does_nothing(jvm: Any, tmp_path: Path) -> None:
+    spec = tmp_path / "a7.spec.json"
+    spec.write_text(SPEC.dumps())
+    conf = {SPEC_URI: spec.as_uri(), SPEC_DIGEST: digest_of(SPEC.dumps())}
+    assert _read_spec(driver(jvm, **conf)) == SPEC
+    for missing in (SPEC_URI, SPEC_DIGEST):
+        with pytest.raises(SpecError, match="run this file through"):
+            _read_spec(driver(jvm, **{key: value for key, value in conf.items() if key != missing}))
+    spec.unlink()
+    with pytest.raises(SpecError, match=r"expected the epoch spec at .* found nothing"):
+        _read_spec(driver(jvm, **conf))
+
+
+def test_the_sql_application_does_nothing_without_a_statement() -> None:
+    with pytest.raises(SpecError, match="expected an SQL statement, found none"):
+        _sql_of(SPEC)

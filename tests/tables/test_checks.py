@@ -1,0 +1,334 @@
+"""What a publish, an attempt branch and a pin insist on, on tables that pyiceberg writes: quick, and one at a time."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Mapping
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyiceberg.schema import Schema
+from pyiceberg.types import LongType, NestedField
+from sqlalchemy import Engine, event
+from sqlalchemy.dialects import postgresql
+
+from airflow_barrier.protocol.errors import (
+    CatalogUnavailableError,
+    ForeignWriteError,
+    SnapshotMissingError,
+    StagedTableError,
+)
+from airflow_barrier.protocol.names import Stamp
+from airflow_barrier.tables import _sql_swap
+from airflow_barrier.tables._metadata import Changes, refs_of
+from airflow_barrier.tables.iceberg import IcebergTables
+from tests.tables.lake import path_of, publication, stamp_of
+
+TABLE = "shop.shopping"
+STAMP = stamp_of(1)
+
+
+class Written:
+    """One table, written by hand."""
+
+    def __init__(self, tables: IcebergTables) -> None:
+        self.tables = tables
+        tables.catalog.create_namespace_if_not_exists("shop")
+        tables.catalog.create_table(TABLE, Schema(NestedField(1, "id", LongType(), required=False)))
+
+    def append(self, branch: str = "main", stamp: Mapping[str, str] | None = None) -> int:
+        table = self.tables.load(TABLE)
+        table.append(pa.table({"id": [1]}), snapshot_properties=dict(stamp or {}), branch=branch)
+        return self.at(branch)
+
+    def delete(self, branch: str, stamp: Mapping[str, str] | None = None) -> int:
+        self.tables.load(TABLE).delete(snapshot_properties=dict(stamp or {}), branch=branch)
+        return self.at(branch)
+
+    def stage(self, stamp: Stamp, base: int | None) -> int:
+        self.tables.prepare(TABLE, stamp, base)
+        return self.append(stamp.branch, stamp.properties())
+
+    def edit(self, **changes: Any) -> None:
+        """What somebody else does to the table's refs."""
+        self.tables._committer.commit({TABLE: lambda document, _: Changes(**changes)})
+
+    def at(self, ref: str) -> int:
+        return self.refs()[ref]
+
+    def refs(self) -> dict[str, int]:
+        return {name: ref["snapshot-id"] for name, ref in refs_of(self.document()).items()}
+
+    def document(self) -> dict[str, Any]:
+        return self.tables._read(TABLE)
+
+    def rewrite(self, document: dict[str, Any]) -> None:
+        """Another history, as an engine or an expiry may have left it."""
+        path_of(self.tables.load(TABLE).metadata_location).write_text(json.dumps(document))
+
+
+@pytest.fixture
+def table(local: IcebergTables) -> Written:
+    return Written(local)
+
+
+# --- publishing ---------------------------------------------------------------------------------------
+
+
+def test_a_foreign_write_is_never_overwritten(table: Written) -> None:
+    base = table.append()
+    staged = table.stage(STAMP, base)
+    foreign = table.append()
+    with pytest.raises(ForeignWriteError, match=f"expected main at snapshot {base}, found snapshot {foreign}"):
+        table.tables.current(TABLE, base)
+    with pytest.raises(ForeignWriteError, match=f"expected main at snapshot {base}, found snapshot {foreign}"):
+        table.tables.publish([publication(TABLE, base, staged)])
+    assert table.at("main") == foreign
+
+
+def test_only_a_compaction_keeps_the_rows_of_what_it_stands_on(table: Written) -> None:
+    base = table.append()
+    staged = table.stage(STAMP, base)
+    table.append()
+    document = table.document()
+    with pytest.raises(ForeignWriteError):
+        table.tables.current(TABLE, base)
+    document["snapshots"][-1]["summary"]["operation"] = "replace"
+    table.rewrite(document)
+    table.tables.publish([publication(TABLE, table.tables.current(TABLE, base), staged)])
+    assert table.at("main") == staged
+
+
+def test_what_was_written_to_an_empty_table_is_noticed_by_a_publish_of_nothing(table: Written) -> None:
+    table.append()
+    with pytest.raises(ForeignWriteError, match="expected main at no snapshot"):
+        table.tables.publish([publication(TABLE, None, None)])
+
+
+def test_main_never_returns_to_what_it_left(table: Written) -> None:
+    base = table.append()
+    staged = table.stage(STAMP, base)
+    late = [publication(TABLE, base, staged)]
+    table.tables.publish(late)
+    table.edit(branches={"main": base})
+    with pytest.raises(ForeignWriteError, match=f"has been at snapshot {staged} and has left it"):
+        table.tables.publish(late)
+    assert table.at("main") == base
+
+
+def test_main_never_returns_to_what_it_stands_on_although_the_log_has_forgotten(table: Written) -> None:
+    first, second = table.append(), table.append()
+    table.rewrite({**table.document(), "snapshot-log": []})
+    with pytest.raises(ForeignWriteError, match=f"has been at snapshot {first} and has left it"):
+        table.tables.publish([publication(TABLE, second, first)])
+
+
+def test_what_is_published_builds_on_what_is_expected(table: Written) -> None:
+    first = table.append()
+    second = table.append()
+    staged = table.stage(STAMP, first)
+    with pytest.raises(StagedTableError, match=f"staged snapshot {staged} to descend from snapshot {second}"):
+        table.tables.publish([publication(TABLE, second, staged)])
+    assert table.at("main") == second
+
+
+def test_what_stands_before_a_write_does_not_hold_its_rows(table: Written) -> None:
+    """Two attempts on one base: only a compaction's parent is as good as the compaction itself."""
+    base = table.append()
+    staged = table.stage(STAMP, base)
+    appended = table.append()
+    with pytest.raises(StagedTableError, match=f"to descend from snapshot {appended}"):
+        table.tables.publish([publication(TABLE, appended, staged)])
+
+
+def test_a_snapshot_that_is_gone_is_not_published(table: Written) -> None:
+    base = table.append()
+    with pytest.raises(SnapshotMissingError, match="expected snapshot 4711 in the table's metadata"):
+        table.tables.publish([publication(TABLE, base, 4711)])
+    document = table.document()
+    table.rewrite({**document, "snapshots": []})
+    with pytest.raises(SnapshotMissingError, match=f"expected snapshot {base} in the table's metadata"):
+        table.tables.publish([publication(TABLE, base, base)])
+
+
+def test_a_tag_of_the_barriers_name_that_somebody_else_made_is_left_alone(table: Written) -> None:
+    base = table.append()
+    staged = table.stage(STAMP, base)
+    ours = publication(TABLE, base, staged)
+    table.edit(tags={ours.tag: base})
+    with pytest.raises(ForeignWriteError, match=f"expected no ref {ours.tag}, or a tag at snapshot {staged}"):
+        table.tables.publish([ours])
+    assert table.refs()[ours.tag] == table.at("main") == base
+
+
+def test_a_publish_drops_its_own_attempts_and_leaves_what_is_not_its_own(table: Written) -> None:
+    base = table.append()
+    others, later, own = stamp_of(1, topology="other"), stamp_of(2), stamp_of(1)
+    for stamp in (others, later, own):
+        table.tables.prepare(TABLE, stamp, base)
+    ours = publication(TABLE, base, base)
+    table.tables.publish([ours])
+    assert set(table.refs()) == {"main", ours.tag, others.branch, later.branch}
+
+
+# --- attempt branches ---------------------------------------------------------------------------------
+
+
+def test_the_head_of_the_branch_is_what_the_attempt_closed_with(table: Written) -> None:
+    base = table.append()
+    staged = table.stage(STAMP, base)
+    table.tables.check_snapshot(TABLE, staged, STAMP, base)
+    table.append(STAMP.branch, STAMP.properties())
+    with pytest.raises(StagedTableError, match=f"to be snapshot {staged}, as the attempt said when it closed"):
+        table.tables.check_snapshot(TABLE, staged, STAMP, base)
+
+
+def test_an_attempt_starts_on_its_base_and_not_on_its_own_half(table: Written) -> None:
+    base = table.append()
+    table.stage(STAMP, base)
+    with pytest.raises(StagedTableError, match="an earlier start of this attempt has written to it"):
+        table.tables.prepare(TABLE, STAMP, base)
+    with pytest.raises(SnapshotMissingError, match="expected snapshot 4711"):
+        table.tables.prepare(TABLE, stamp_of(2), 4711)
+
+
+def test_a_branch_that_was_dropped_stages_nothing(table: Written) -> None:
+    base = table.append()
+    table.stage(STAMP, base)
+    table.edit(drop=frozenset({STAMP.branch}))
+    with pytest.raises(StagedTableError, match=f"expected branch {STAMP.branch}, found none"):
+        table.tables.staged(TABLE, STAMP, base)
+
+
+def test_a_branch_on_another_base_stages_nothing(table: Written) -> None:
+    first = table.append()
+    second = table.append()
+    table.stage(STAMP, first)
+    with pytest.raises(StagedTableError, match=f"to descend from snapshot {second}"):
+        table.tables.staged(TABLE, STAMP, second)
+
+
+@pytest.mark.parametrize("other", [stamp_of(2), stamp_of(1, 999), replace(STAMP, incarnation="another"), None])
+def test_a_snapshot_with_another_stamp_or_none_is_refused(table: Written, other: Stamp | None) -> None:
+    base = table.append()
+    table.tables.prepare(TABLE, STAMP, base)
+    table.append(STAMP.branch, other.properties() if other else None)
+    table.append(STAMP.branch, STAMP.properties())
+    with pytest.raises(StagedTableError, match="bear the stamp"):
+        table.tables.staged(TABLE, STAMP, base)
+
+
+def test_a_delete_may_bear_no_stamp_but_not_another_one(table: Written) -> None:
+    base = table.append()
+    table.tables.prepare(TABLE, STAMP, base)
+    deleted = table.delete(STAMP.branch)
+    assert table.tables.staged(TABLE, STAMP, base) == deleted
+    table.append(STAMP.branch, STAMP.properties())
+    table.delete(STAMP.branch, stamp_of(2).properties())
+    with pytest.raises(StagedTableError, match=r"\(delete\) on branch .* to bear the stamp"):
+        table.tables.staged(TABLE, STAMP, base)
+
+
+def test_an_empty_table_is_staged_on_a_root_of_the_attempts_own(table: Written) -> None:
+    table.tables.prepare(TABLE, STAMP, None)
+    assert table.tables.staged(TABLE, STAMP, None) is None
+    table.edit(branches={stamp_of(2).branch: table.at(STAMP.branch)})
+    with pytest.raises(StagedTableError, match="to descend from no snapshot"):
+        table.tables.staged(TABLE, stamp_of(2), None)
+    with pytest.raises(StagedTableError, match="an earlier start"):
+        table.tables.prepare(TABLE, stamp_of(2), None)
+
+
+# --- pins ---------------------------------------------------------------------------------------------
+
+
+def test_a_pin_takes_no_name_that_is_taken_and_no_snapshot_that_is_gone(table: Written) -> None:
+    first, second = table.append(), table.append()
+    table.edit(tags={"held": first})
+    for ancestors in (0, 1):
+        with pytest.raises(ForeignWriteError, match="expected no ref held"):
+            table.tables.pin(TABLE, "held", second, ancestors)
+    with pytest.raises(SnapshotMissingError, match="4711"):
+        table.tables.pin(TABLE, "mine", 4711)
+    assert table.refs() == {"main": second, "held": first}
+
+
+def test_unpinning_takes_pins_only(table: Written) -> None:
+    base = table.append()
+    document = table.document()
+    document["refs"]["main"]["min-snapshots-to-keep"] = 5
+    table.rewrite(document)
+    table.edit(branches={"theirs": base})
+    table.tables.pin(TABLE, "ours", base)
+    for ref in ("main", "theirs", "ours"):
+        table.tables.unpin(TABLE, ref)
+    assert set(table.refs()) == {"main", "theirs"}
+
+
+# --- the catalog's rows -------------------------------------------------------------------------------
+
+
+def test_rows_are_locked_in_the_order_of_their_names(local: IcebergTables) -> None:
+    """Seen in what PostgreSQL would be asked: two publishers that lock in different orders wait for each other."""
+    names = [f"shop.t{number}" for number in range(3)]
+    for name in names:
+        local.catalog.create_table(name, Schema(NestedField(1, "id", LongType(), required=False)))
+    asked: list[str] = []
+
+    def listen(connection: object, element: Any, *_: object) -> None:
+        asked.append(str(element.compile(dialect=postgresql.dialect())))
+
+    pointers = local._pointers
+    event.listen(Engine, "before_execute", listen)
+    try:
+        with pointers.transaction() as connection:
+            pointers.lock(connection, reversed(names))
+    finally:
+        event.remove(Engine, "before_execute", listen)
+    (lock,) = [each for each in asked if "FROM iceberg_tables" in each]
+    assert " ".join(lock.split()).endswith(
+        "ORDER BY iceberg_tables.table_namespace, iceberg_tables.table_name FOR UPDATE"
+    )
+
+
+def test_a_pointer_moves_only_from_where_it_was_seen(table: Written) -> None:
+    pointers, location = table.tables._pointers, table.tables.load(TABLE).metadata_location
+    refused = pytest.raises(CatalogUnavailableError, match="expected its row in the catalog to stay locked")
+    with refused, pointers.transaction() as connection:
+        pointers.move(connection, TABLE, "file:///elsewhere.json", "file:///ours.json")
+    assert table.tables.load(TABLE).metadata_location == location
+
+
+def test_on_sqlite_a_publish_is_the_only_writer_from_its_first_look(tmp_path: Path) -> None:
+    with IcebergTables.connect(f"sqlite:///{tmp_path}/catalog.db", str(tmp_path / "warehouse")) as tables:
+        Written(tables)
+        another = closing(sqlite3.connect(tmp_path / "catalog.db", timeout=0))
+        refused = pytest.raises(sqlite3.OperationalError, match="locked")
+        with tables._pointers.transaction(), another as writer, refused:
+            writer.execute("BEGIN IMMEDIATE")
+
+
+def test_files_stay_when_nobody_knows_whether_the_pointers_moved(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SQLite's COMMIT fails while somebody reads; from elsewhere a failed COMMIT may have come through all the same."""
+    monkeypatch.setattr(_sql_swap, "_BUSY_SECONDS", 0)
+    with IcebergTables.connect(f"sqlite:///{tmp_path}/catalog.db", str(tmp_path / "warehouse")) as tables:
+        written = Written(tables)
+        base = written.append()
+        staged = written.stage(STAMP, base)
+        folder = path_of(tables.load(TABLE).metadata_location).parent
+        before = set(folder.glob("*.metadata.json"))
+        with closing(sqlite3.connect(tmp_path / "catalog.db", isolation_level=None)) as reader:
+            reader.execute("BEGIN")
+            reader.execute("SELECT count(*) FROM iceberg_tables").fetchall()
+            with pytest.raises(CatalogUnavailableError, match="locked"):
+                tables.publish([publication(TABLE, base, staged)])
+        assert set(folder.glob("*.metadata.json")) > before
+        tables.publish([publication(TABLE, base, staged)])
+        assert written.at("main") == staged
