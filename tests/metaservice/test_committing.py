@@ -5,15 +5,19 @@ from __future__ import annotations
 import pytest
 from sqlalchemy import text
 
+from airflow_barrier.metaservice.commits import Settled
 from airflow_barrier.protocol.errors import (
     BarrierAbortedError,
     BarrierBlockedError,
     ConfigurationError,
     ForeignWriteError,
+    HeadMovedError,
     IllegalTransitionError,
     NotPrecommitError,
+    UnknownTableError,
 )
-from airflow_barrier.protocol.states import BarrierState, TableState
+from airflow_barrier.protocol.levels import Level
+from airflow_barrier.protocol.states import BarrierState, Decision, TableState
 from airflow_barrier.protocol.topology import Job
 from tests.metaservice.world import AMOUNT, PRICE, SHOPPING, TOP, World
 
@@ -131,6 +135,68 @@ def test_only_a_barrier_in_committing_can_be_blocked(ready: World) -> None:
     with pytest.raises(IllegalTransitionError, match="expected BLOCKED, found PRECOMMIT"):
         ready.meta.unblock("shopping", 1, "r", "test")
     assert ready.state(1) is BarrierState.PRECOMMIT
+
+
+def settled(world: World, decision: Decision, table: str = AMOUNT, theirs: int | None = 99) -> Settled:
+    return Settled(table, decision, theirs, world.snapshots(1).get(table), "asked the owner", "alice")
+
+
+def test_a_person_keeps_ours(ready: World) -> None:
+    ready.begin_commit(1)
+    ready.meta.block("shopping", 1, "moved", "commit")
+    ours, later = ready.snapshots(1)[AMOUNT], ready.tables(2)
+    barrier, voided = ready.meta.settle("shopping", 1, settled(ready, Decision.KEEP_OURS))
+    assert (barrier.state, barrier.reason, voided) == (BarrierState.COMMITTING, None, ())
+    row = next(each for each in ready.meta.progress("shopping", 1) if each.table == AMOUNT)
+    found = (row.decision, row.snapshot_id, row.expected_snapshot, row.set_aside)
+    assert found == (Decision.KEEP_OURS, ours, 99, 99)
+    assert ready.tables(2) == later, "nothing that was built on ours is touched"
+    events = [(entry.kind, entry.actor, entry.detail) for entry in ready.meta.audit("shopping", 1)][-2:]
+    detail = {"table": AMOUNT, "reason": "asked the owner", "theirs": 99, "ours": ours}
+    assert events == [("table", "alice", detail), ("barrier", "alice", detail)]
+    assert ready.publish(1)
+
+
+def test_a_person_adopts_theirs_and_what_stands_on_ours_is_staged_anew(ready: World) -> None:
+    ready.begin_commit(1)
+    ready.meta.block("shopping", 1, "moved", "commit")
+    ours = ready.snapshots(1)[AMOUNT]
+    barrier, voided = ready.meta.settle("shopping", 1, settled(ready, Decision.ADOPT_THEIRS))
+    assert barrier.state is BarrierState.COMMITTING
+    assert {(each.barrier_id, each.job) for each in voided} == {(2, "amount"), (2, "top")}
+    assert ready.state(2) is BarrierState.OPEN
+    row = next(each for each in ready.meta.progress("shopping", 1) if each.table == AMOUNT)
+    assert (row.snapshot_id, row.set_aside, row.attempt_id, row.carried_from) == (99, ours, None, None)
+    assert ready.meta.resolve("shopping", Level.READ_COMMITTED).tables[AMOUNT].snapshot_id == 99
+    ready.publish(1)
+    ready.process_all(2, "g2")
+    ready.commit(2)
+
+
+def test_what_is_not_blocked_or_not_a_table_of_the_barrier_cannot_be_settled(ready: World) -> None:
+    with pytest.raises(IllegalTransitionError, match="expected BLOCKED, found PRECOMMIT"):
+        ready.meta.settle("shopping", 1, settled(ready, Decision.KEEP_OURS))
+    ready.begin_commit(1)
+    ready.meta.block("shopping", 1, "moved", "commit")
+    with pytest.raises(UnknownTableError, match=r"found shop\.nothing"):
+        ready.meta.settle("shopping", 1, settled(ready, Decision.KEEP_OURS, "shop.nothing"))
+    assert ready.state(1) is BarrierState.BLOCKED
+
+
+def test_a_publish_that_goes_by_another_decision_is_not_written_down(ready: World) -> None:
+    planned = dict.fromkeys(ready.tables(1))
+    ready.begin_commit(1, planned)
+    ready.meta.block("shopping", 1, "moved", "commit")
+    ready.meta.settle("shopping", 1, settled(ready, Decision.KEEP_OURS))
+    with (
+        pytest.raises(HeadMovedError, match="found another decision"),
+        ready.meta.publishing("shopping", 1, "slept", planned),
+    ):
+        pass
+    assert ready.state(1) is BarrierState.COMMITTING
+    with ready.meta.publishing("shopping", 1, "awake", {**planned, AMOUNT: 99}) as connection:
+        assert connection is not None
+    assert ready.state(1) is BarrierState.COMMIT
 
 
 def test_topologies_publish_independently(ready: World) -> None:

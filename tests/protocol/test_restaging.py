@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime, timezone
 
 from airflow_barrier.protocol.records import Attempt
-from airflow_barrier.protocol.restaging import Membership, consumers, voided
+from airflow_barrier.protocol.restaging import Membership, consumers, consumers_of_table, voided
 from airflow_barrier.protocol.states import AttemptState
 from airflow_barrier.protocol.topology import Job, Topology
 
@@ -74,6 +74,16 @@ def test_two_sinks_of_one_job_go_together() -> None:
     even = Job("even", "dag", sources=("t.even",), sinks=("t.even_sum",))
     topology = Topology.of("split", [LOAD, split, odd, even])
     assert as_sets(dict(consumers(in_a_row(topology), "split"))) == {1: {"odd", "even"}}
+
+
+def test_of_a_table_that_was_replaced_only_later_barriers_are_staged_anew() -> None:
+    """At its own barrier, which is decided, what was computed from it stays; a barrier between was aborted."""
+    later = [Membership(3, 1, FULL), Membership(4, 3, FULL)]
+    found = consumers_of_table(1, "t.amount", later)
+    assert as_sets(dict(found)) == {3: {"amount", "top"}, 4: {"amount", "top"}}
+    found = consumers_of_table(1, "t.shopping", later[:1])
+    assert as_sets(dict(found)) == {3: {"load", "amount", "price", "top", "spend"}}
+    assert as_sets(dict(consumers_of_table(2, "t.shopping", later))) == {3: set(), 4: set()}
 
 
 def attempt(attempt_id: int, barrier_id: int, job: str, state: AttemptState) -> Attempt:
