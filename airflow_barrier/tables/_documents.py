@@ -131,8 +131,9 @@ def _replace_local(uri: str, data: bytes) -> None:
     try:
         part.write_bytes(data)
         part.replace(path)
-    finally:
+    except BaseException:
         part.unlink(missing_ok=True)
+        raise
 
 
 @contextmanager

@@ -1,0 +1,88 @@
+"""The recorded list of operations, and the points at which a process is killed or suspended.
+
+`operations.txt` has one line an operation, in order: the kind of barrier, the task, what it does. Kinds: the `first`
+barrier of a topology, which registers it and joins tables that are empty; one of `every` day; one where the table of
+a job is `unchanged`; and the commit of one where MetaService and catalog are `apart`, in two databases. A point
+stands before each operation that changes something (:data:`READS` do not), in the middle of each write to a file, and
+after the last operation of each task. The state that an operation leaves behind is the one before the next that
+changes something, so "after" needs no points of its own. A file that gets its name when it is complete (`.part`)
+counts as one operation with its writing and closing: nobody can find it before it is renamed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.crash.instrument import AFTER, BEFORE, DURING
+from tests.crash.shopping import TASKS
+
+OPERATIONS = Path(__file__).with_name("operations.txt")
+FIRST, EVERY, UNCHANGED, APART = "first", "every", "unchanged", "apart"
+#: Operations that leave nothing behind.
+READS = ("sql/read", "file/read", "file/exists", "file/stat", "source/")
+#: The point after everything that a task does.
+END = "end"
+
+
+@dataclass(frozen=True)
+class Point:
+    """Where a process of ``task`` dies or is suspended, at a barrier of a kind."""
+
+    kind: str
+    task: str
+    when: str
+    operation: str
+
+    def __str__(self) -> str:
+        return f"{self.when} {self.operation} of {self.task} ({self.kind} barrier)"
+
+
+def listed() -> dict[str, list[str]]:
+    """Kind of barrier -> its operations, each with its task."""
+    found: dict[str, list[str]] = {}
+    for line in OPERATIONS.read_text().splitlines():
+        kind, _, operation = line.partition(" ")
+        found.setdefault(kind, []).append(operation)
+    return found
+
+
+def write_list(recorded: dict[str, list[str]]) -> None:
+    OPERATIONS.write_text("".join(f"{kind} {operation}\n" for kind, all_ in recorded.items() for operation in all_))
+
+
+def points(operations: dict[str, list[str]]) -> list[Point]:
+    """All points in one database; one that another kind of barrier has is not there twice."""
+    found: dict[tuple[str, str, str], Point] = {}
+    for kind in (EVERY, UNCHANGED, FIRST):
+        for point in _points(kind, operations[kind], TASKS):
+            found.setdefault((point.task, point.when, point.operation), point)
+    return list(found.values())
+
+
+def points_apart(operations: dict[str, list[str]]) -> list[Point]:
+    """Those of a commit in two databases, as far as they have to do with these."""
+    return [
+        point
+        for point in _points(APART, operations[APART], TASKS[-1:])
+        if point.operation.startswith(("sql/", "file/delete"))
+    ]
+
+
+def points_of_commits(operations: list[str]) -> list[Point]:
+    """Before and after each COMMIT of a transaction that writes."""
+    commits = [line.partition(" ")[::2] for line in operations if " sql/COMMIT " in line]
+    return [Point(EVERY, task, when, operation) for task, operation in commits for when in (BEFORE, AFTER)]
+
+
+def _points(kind: str, operations: list[str], tasks: Sequence[str]) -> list[Point]:
+    found = []
+    for line in operations:
+        task, _, operation = line.partition(" ")
+        unnamed = ".part" in operation and operation.startswith(("file/write", "file/close"))
+        if not operation.startswith(READS) and not unnamed:
+            found.append(Point(kind, task, BEFORE, operation))
+        if operation.startswith("file/write"):
+            found.append(Point(kind, task, DURING, operation))
+    return found + [Point(kind, task, END, "") for task in tasks]

@@ -1,0 +1,188 @@
+"""One barrier in which a process dies, or is suspended and wakes when all is over."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from typing import Any
+
+from airflow_barrier.coordinator.deployment import Deployment
+from tests.crash.checking import check_committed
+from tests.crash.instrument import BEFORE, LOCKS, WATCH, watching
+from tests.crash.points import END, Point
+from tests.crash.processes import Child, Tell, fork, run
+from tests.crash.shopping import TASKS, Shop
+
+#: What follows a death: Airflow runs the killed task again, or somebody starts the whole run once more.
+RETRY, RERUN = "retry", "rerun"
+#: What follows a suspension: the zombie wakes after the commit, or in the middle of the next barrier.
+ZOMBIE, LATE_ZOMBIE = "zombie", "late zombie"
+#: How a process that was superseded may end: by an error that says so.
+_CLEAR_ENDS = (
+    "airflow_barrier.protocol.errors.BarrierError",
+    # the driver's own writes, on a branch that is no longer there
+    "pyiceberg.exceptions.CommitFailedException",
+)
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """What happens at which point."""
+
+    point: Point
+    mode: str
+
+    def __str__(self) -> str:
+        return f"{self.mode} {self.point}"
+
+    @property
+    def late(self) -> bool:
+        return self.mode == LATE_ZOMBIE
+
+    @property
+    def days(self) -> int:
+        """How many barriers it takes."""
+        return 2 if self.late else 1
+
+
+def tasks_of(shop: Shop, day: int, tasks: Sequence[str], what: str) -> None:
+    """Tasks that nobody disturbs."""
+
+    def work(tell: Tell) -> None:
+        with closing(Deployment.connect(shop.settings)) as deployment:
+            for task in tasks:
+                shop.run_on(deployment, task, day)
+
+    if tasks:
+        run(work, f"{what}: {', '.join(tasks)} of day {day}")
+
+
+def crash(shop: Shop, day: int, scenario: Scenario) -> None:
+    """A process is killed at the point; then the tasks run as Airflow runs them."""
+    point = scenario.point
+    before, after = _around(point.task)
+    tasks_of(shop, day, before, f"before {scenario}")
+
+    def reached() -> None:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    code, said = _until(shop, day, point, lambda _: reached()).end()
+    assert code == -signal.SIGKILL, f"{scenario}: expected to die there, found exit code {code}: {said}"
+
+    def again(tell: Tell) -> None:
+        with closing(Deployment.connect(shop.settings)) as deployment:
+            for task in TASKS if scenario.mode == RERUN else (point.task, *after):
+                shop.run_on(deployment, task, day)
+            check_committed(deployment, shop, day, branches=False)
+
+    run(again, str(scenario))
+
+
+def zombie(shop: Shop, day: int, scenario: Scenario) -> str:
+    """A process is suspended at the point, another one does its work, and it wakes. Returns how it ended."""
+    point = scenario.point
+    tasks_of(shop, day, _around(point.task)[0], f"before {scenario}")
+    asleep = _suspended(shop, day, point, scenario)
+    if scenario.late:
+        tasks_of(shop, day + 1, ("open", "load", "amount"), f"while asleep, {scenario}")
+    asleep.resume()
+    code, said = asleep.end()
+    ended = _ending(scenario, code, said)
+    if scenario.late:
+        tasks_of(shop, day + 1, ("price", "commit"), f"after waking, {scenario}")
+
+    def check(tell: Tell) -> None:
+        with closing(Deployment.connect(shop.settings)) as deployment:
+            check_committed(deployment, shop, day, branches=True)
+            if scenario.late:
+                check_committed(deployment, shop, day + 1, branches=True)
+
+    run(check, f"after {scenario}, which ended with {ended}")
+    return ended
+
+
+def _suspended(shop: Shop, day: int, point: Point, scenario: Scenario) -> Child:
+    """The zombie-to-be, asleep, after another process has done its task and all that follow."""
+    asleep = _until(shop, day, point, _suspend)
+    said = asleep.told()
+    assert said is not None, f"{scenario}: the point was not reached"
+    assert "holds" in said, f"{scenario}: {said.get('trace')}"
+    asleep.stopped()
+    holds = said["holds"]
+
+    def retry(tell: Tell) -> None:
+        def waits(when: str, operation: str) -> None:
+            if when == BEFORE and operation.startswith(LOCKS):
+                WATCH.observer = None
+                tell({"waits": operation})
+
+        with closing(Deployment.connect(shop.settings)) as deployment:
+            if holds:
+                with watching(waits, shop.folder, shop.name):
+                    shop.run_on(deployment, point.task, day)
+            else:
+                shop.run_on(deployment, point.task, day)
+            for task in _around(point.task)[1]:
+                shop.run_on(deployment, task, day)
+
+    other = fork(retry)
+    if holds:
+        # it holds the database's write lock: the other one gets as far as waiting for it, or needs no lock at all
+        other.told()
+        asleep.resume()
+        said = asleep.told()
+        assert said is not None, f"{scenario}: expected it to suspend itself again after its transaction"
+        assert said.get("holds") is False, f"{scenario}: {said.get('trace', said)}"
+        asleep.stopped()
+    code, last = other.end()
+    assert code == 0, f"{scenario}: the other process ended with {code}: {last[-1].get('trace', last) if last else ''}"
+    return asleep
+
+
+def _suspend(tell: Tell) -> None:
+    """Suspend this process; if it is inside a transaction that writes, once more when that has ended."""
+    holds = WATCH.holds_lock
+    tell({"holds": holds})
+
+    def released(when: str, operation: str) -> None:
+        if not WATCH.holds_lock:
+            WATCH.observer = None
+            tell({"holds": False})
+            os.kill(os.getpid(), signal.SIGSTOP)
+
+    WATCH.observer = released if holds else None
+    os.kill(os.getpid(), signal.SIGSTOP)
+
+
+def _until(shop: Shop, day: int, point: Point, reached: Any) -> Child:
+    """Run the point's task in a child, which does ``reached`` at the point."""
+
+    def work(tell: Tell) -> None:
+        def observe(when: str, operation: str) -> None:
+            if (when, operation) == (point.when, point.operation):
+                reached(tell)
+
+        with watching(observe, shop.folder, shop.name):
+            shop.run(point.task, day)
+        if point.when == END:
+            reached(tell)
+
+    return fork(work)
+
+
+def _ending(scenario: Scenario, code: int, said: Sequence[dict[str, Any]]) -> str:
+    """A zombie may succeed, or fail saying why."""
+    if code == 0:
+        return "success"
+    assert said, f"{scenario}: the zombie ended with {code} and said nothing"
+    error = said[-1]
+    assert any(base in _CLEAR_ENDS for base in error["family"]), f"{scenario}: {error['trace']}"
+    return str(error["error"]).partition(":")[0]
+
+
+def _around(task: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    at = TASKS.index(task)
+    return TASKS[:at], TASKS[at + 1 :]

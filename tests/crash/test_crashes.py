@@ -1,0 +1,179 @@
+"""A process dies at every step of a barrier, or sleeps through it and wakes; readers look all the time.
+
+Children of a warm parent are killed by SIGKILL, or suspended by SIGSTOP, at every point of `points.py`. Then the tasks
+run as Airflow would run them: the killed task again and what follows it, or all tasks once more. A zombie wakes after
+the commit of its barrier, or in the middle of the next one. In the end all tables equal the ones of a run that nothing
+disturbed, row by row, at every barrier and on `main`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.crash.lane import Orders
+from tests.crash.points import (
+    APART,
+    END,
+    EVERY,
+    OPERATIONS,
+    Point,
+    listed,
+    points,
+    points_apart,
+    points_of_commits,
+    write_list,
+)
+from tests.crash.scenarios import LATE_ZOMBIE, RERUN, RETRY, ZOMBIE, Scenario
+from tests.support.postgresql import PASSWORD, PostgreSQL, without_password
+from tests.support.reporting import report
+
+_ROOT = Path(__file__).parents[2]
+_LANES = 2
+#: Every so many zombies one sleeps into the next barrier.
+_LATE = 4
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Iterator[str]:
+    """In memory where there is such a place: a power loss is not what is tested."""
+    memory = Path("/dev/shm")
+    if not os.access(memory, os.W_OK):
+        yield str(tmp_path)
+        return
+    made = tempfile.mkdtemp(prefix="airflow-barrier-crash-", dir=memory)
+    yield made
+    shutil.rmtree(made)
+
+
+def test_the_list_of_operations_is_complete(folder: str) -> None:
+    recorded = {
+        **_record(Orders(f"{folder}/shared")),
+        APART: [
+            operation
+            for operation in _record(Orders(f"{folder}/apart", "sqlite apart"))[EVERY]
+            if operation.startswith("commit ")
+        ],
+    }
+    if os.environ.get("AIRFLOW_BARRIER_TEST_UPDATE_OPERATIONS"):
+        write_list(recorded)
+    there = listed()
+    for kind in recorded:
+        new = Counter(recorded[kind]) - Counter(there.get(kind, []))
+        gone = Counter(there.get(kind, [])) - Counter(recorded[kind])
+        assert not new, _outdated(kind, f"makes operations that are not in the list: {sorted(new)}")
+        assert not gone, _outdated(kind, f"does not make operations that are in the list: {sorted(gone)}")
+        assert recorded[kind] == there[kind], _outdated(kind, "makes its operations in another order")
+    assert set(there) == set(recorded)
+    report(
+        f"crash: {len(there[EVERY])} operations in a barrier on any day, "
+        f"{len(set().union(*there.values()))} different ones in all kinds of barriers"
+    )
+
+
+@pytest.mark.timeout(1500)
+def test_death_and_waking_at_every_point(folder: str) -> None:
+    there = listed()
+    scenarios = _scenarios(points(there))
+    results = _play([Orders(f"{folder}/{lane}", scenarios=scenarios[lane::_LANES]) for lane in range(_LANES)])
+    seen = _judge(results, scenarios, "one SQLite database")
+    assert seen["reads"] >= 1000
+    assert seen["barriers"] >= 5
+    assert seen["steps_back"] >= 1
+
+
+@pytest.mark.timeout(600)
+def test_death_and_waking_in_a_commit_to_two_databases(folder: str) -> None:
+    scenarios = _scenarios(points_apart(listed()))
+    orders = [Orders(f"{folder}/{lane}", "sqlite apart", scenarios=scenarios[lane::_LANES]) for lane in range(_LANES)]
+    _judge(_play(orders), scenarios, "two SQLite databases")
+
+
+@pytest.mark.timeout(600)
+def test_death_and_waking_before_and_after_every_commit_on_postgresql(folder: str, postgresql: PostgreSQL) -> None:
+    with postgresql.database() as one, postgresql.database() as other:
+        orders = [Orders(f"{folder}/{lane}", without_password(url), PASSWORD) for lane, url in enumerate((one, other))]
+        with postgresql.database() as third:
+            recorded = _record(replace(orders[0], folder=f"{folder}/recorded", database=without_password(third)))
+        scenarios = _scenarios(points_of_commits(recorded[EVERY]))
+        results = _play([replace(order, scenarios=tuple(scenarios[lane::_LANES])) for lane, order in enumerate(orders)])
+    _judge(results, scenarios, "one PostgreSQL database")
+
+
+# --- playing --------------------------------------------------------------------------------------
+
+
+def _scenarios(at: Sequence[Point]) -> tuple[Scenario, ...]:
+    """At each point a death and a zombie; what follows takes turns."""
+    deaths = [Scenario(point, (RETRY, RERUN)[number % 2]) for number, point in enumerate(at)]
+    zombies = [
+        Scenario(point, LATE_ZOMBIE if number % _LATE == 0 or point.when == END else ZOMBIE)
+        for number, point in enumerate(at)
+    ]
+    return (*deaths, *zombies)
+
+
+def _record(orders: Orders) -> dict[str, list[str]]:
+    (recorded,) = _lane(orders)
+    return recorded
+
+
+def _play(orders: Sequence[Orders]) -> list[dict[str, Any]]:
+    with ThreadPoolExecutor(_LANES) as lanes:
+        return [result for results in lanes.map(_lane, orders) for result in results]
+
+
+def _lane(orders: Orders) -> list[dict[str, Any]]:
+    """A warm parent of its own: this process has threads, and could not fork."""
+    code = f"import sys; sys.path.append({str(_ROOT)!r}); from tests.crash.lane import main; main()"
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", code],
+        input=orders.dumps(),
+        capture_output=True,
+        text=True,
+        cwd=_ROOT / "tests",  # where `airflow_barrier` is the installed one
+    )
+    assert done.returncode == 0, done.stderr[-8000:]
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+# --- judging --------------------------------------------------------------------------------------
+
+
+def _judge(results: Sequence[dict[str, Any]], scenarios: Sequence[Scenario], where: str) -> dict[str, int]:
+    failures = [result["failure"] for result in results if result["failure"]]
+    assert not failures, f"{len(failures)} of {len(scenarios)} scenarios failed. The first ones:\n" + "\n".join(
+        failures[:5]
+    )
+    modes = Counter(result["mode"] for result in results if "mode" in result)
+    assert modes == Counter(scenario.mode for scenario in scenarios)
+    readers = [result["reader"] for result in results if "reader" in result]
+    seen = {key: sum(reader[key] for reader in readers) for key in ("reads", "steps_back")}
+    seen["barriers"] = max(reader["barriers"] for reader in readers)
+    ends = Counter(result["ended"] for result in results if "ended" in result)
+    report(
+        f"crash, {where}: {modes[RETRY] + modes[RERUN]} deaths, {modes[ZOMBIE] + modes[LATE_ZOMBIE]} zombies "
+        f"({', '.join(f'{count} {end}' for end, count in ends.most_common())}); {seen['reads']} reads in "
+        f"{len(readers)} deployments of up to {seen['barriers']} barriers, {seen['steps_back']} announced steps back "
+        "of read committed, none torn"
+    )
+    return seen
+
+
+def _outdated(kind: str, what: str) -> str:
+    return (
+        f"a barrier ({kind}) {what}. If that is meant: run this test with AIRFLOW_BARRIER_TEST_UPDATE_OPERATIONS=1, "
+        f"look at what changed in {OPERATIONS.name}, and run the tests beside it, which die at each new point"
+    )
