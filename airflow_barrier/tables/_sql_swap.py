@@ -15,8 +15,29 @@ from airflow_barrier.protocol.errors import CatalogUnavailableError, Configurati
 if TYPE_CHECKING:
     from sqlalchemy import URL, Connection, Engine
 
-#: Seconds that a writer waits for another one's transaction on an embedded (SQLite) catalog.
-_BUSY_SECONDS = 30
+_POSTGRESQL = "postgresql+psycopg"
+
+#: Seconds that a writer waits for another one's transaction.
+_LOCK_TIMEOUT = 30
+#: PostgreSQL's code of a write on a server that only reads, such as one that was demoted.
+_READ_ONLY = "25006"
+
+_SQLITE_OPTIONS: dict[str, Any] = {"connect_args": {"timeout": _LOCK_TIMEOUT}}
+_POSTGRESQL_OPTIONS: dict[str, Any] = {
+    "pool_pre_ping": True,
+    # Row locks make writers wait for one another, and after the wait they must see what the other did.
+    "isolation_level": "READ COMMITTED",
+    "connect_args": {
+        "connect_timeout": 10,
+        # Statements are planned each time: a generic plan compares long IN lists one by one, for minutes.
+        "prepare_threshold": None,
+        # A server that is lost without a word is noticed within a minute, not in hours.
+        "keepalives_idle": 30,
+        "keepalives_interval": 10,
+        "keepalives_count": 3,
+        "tcp_user_timeout": 60_000,
+    },
+}
 
 
 class SqlPointers:
@@ -153,7 +174,11 @@ class SqlPointers:
                 ) from error
             raise self._unavailable(error) from error
         except DBAPIError as error:
-            if not error.connection_invalidated:
+            demoted = getattr(error.orig, "sqlstate", None) == _READ_ONLY
+            if demoted:
+                # What is pooled would stay with that server.
+                self._engine.dispose()
+            if not demoted and not error.connection_invalidated:
                 raise
             raise self._unavailable(error) from error
 
@@ -180,9 +205,10 @@ def _engine(uri: str) -> Engine:
         url = make_url(uri)
         if url.drivername in ("postgresql", "postgres"):
             # SQLAlchemy's own choice would be a driver that is seldom there; the MetaService's is.
-            url = url.set(drivername="postgresql+psycopg")
-        sqlite = url.get_backend_name() == "sqlite"
-        engine = create_engine(url, connect_args={"timeout": _BUSY_SECONDS} if sqlite else {}, pool_pre_ping=not sqlite)
+            url = url.set(drivername=_POSTGRESQL)
+        sqlite, postgresql = url.get_backend_name() == "sqlite", url.drivername == _POSTGRESQL
+        options = _SQLITE_OPTIONS if sqlite else _POSTGRESQL_OPTIONS if postgresql else {"pool_pre_ping": True}
+        engine = create_engine(url, **options)
     except (ArgumentError, NoSuchModuleError, ModuleNotFoundError, ValueError) as error:
         # Neither the URL nor what was said about it: both may show a password, and what cannot be parsed cannot be
         # masked.
@@ -190,11 +216,15 @@ def _engine(uri: str) -> Engine:
             f"catalog URL: expected an SQLAlchemy URL such as sqlite:////path/catalog.db, found {type(error).__name__} "
             "when using it; correct the URL or install the database's driver"
         ) from None
-    if sqlite:
 
-        @event.listens_for(engine, "connect")
-        def _leave_transactions_to_us(connection: Any, _: Any) -> None:
+    @event.listens_for(engine, "connect")
+    def _configure(connection: Any, _: Any) -> None:
+        if sqlite:
+            # Transactions are begun by us.
             connection.isolation_level = None
+        elif postgresql:
+            connection.execute(f"SET lock_timeout = '{_LOCK_TIMEOUT}s'")
+            connection.commit()
 
     return engine
 

@@ -18,11 +18,12 @@ _INCARNATION = re.compile(r"[0-9a-f]{32}|[0-9a-f-]{36}")
 
 
 class Kept:
-    """A MetaService database that can be put back to how it is now."""
+    """A database that can be put back to how it is now."""
 
     def __init__(self, server: PostgreSQL, url: str) -> None:
         self._admin = server.admin(url)
-        names = [table.name for table in schema.metadata.sorted_tables]
+        found = self._admin.execute("SELECT tablename FROM pg_tables WHERE schemaname = 'public'")
+        names = sorted(name for (name,) in found)
         self._admin.execute("CREATE SCHEMA kept")
         for name in names:
             self._admin.execute(f"CREATE TABLE kept.{name} AS TABLE {name}")

@@ -31,14 +31,20 @@ class Seen:
     happened: bool = False
 
     @property
-    def commits(self) -> list[int]:
-        """The numbers of the COMMITs."""
-        return [number for number, text in enumerate(self.statements) if text.upper().startswith("COMMIT")]
+    def worth_cutting(self) -> list[Cut]:
+        """Before each statement, and after each COMMIT, but within transactions that only read.
 
-    @property
-    def writes(self) -> int:
-        """The number of the BEGIN of the first write transaction."""
-        return next(number for number, text in enumerate(self.statements) if "pg_current_xact_id" in text) - 1
+        These change nothing, and are repeated where they break: one cut in each will do.
+        """
+        cuts = []
+        reading = False
+        for number, text in enumerate(self.statements):
+            if text.startswith("BEGIN"):
+                reading = "READ ONLY" in text
+            if not reading or text.startswith("BEGIN"):
+                cuts.append(Cut(number, answered=False))
+                cuts += [Cut(number, answered=True)] * text.startswith("COMMIT")
+        return cuts
 
 
 class Proxy:
