@@ -3,7 +3,7 @@
 SHELL := /bin/sh
 BIN := .venv/bin
 
-.PHONY: demo test install lint lock clean
+.PHONY: demo test soak install lint lock clean
 
 demo:
 	@sh scripts/find_java.sh >/dev/null
@@ -16,6 +16,12 @@ test:
 	$(BIN)/python -m pip check
 	@$(MAKE) --no-print-directory lint
 	@JAVA_HOME="$$(sh scripts/find_java.sh)" $(BIN)/pytest $(ARGS)
+
+# Schedules of the model (tests/model) on all cores: as many as MINUTES allow, from the first SEED on.
+MINUTES ?= 10
+SEED ?= 1
+soak: install
+	@$(BIN)/python -m tests.model.soak --minutes $(MINUTES) --first $(SEED) $(ARGS)
 
 install:
 	@sh scripts/venv.sh

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 
-from sqlalchemy import Connection, insert, select, update
+from sqlalchemy import Connection, bindparam, insert, select, update
 
 from airflow_barrier.metaservice import schema
 from airflow_barrier.metaservice.restage import restage
@@ -50,6 +50,8 @@ from airflow_barrier.protocol.states import (
 #: What a retry of the same task takes over instead of doing it again.
 _ADOPTED = frozenset({AttemptState.REQUESTED, AttemptState.CLOSED, AttemptState.PROCESSED})  # safety: adopted-states
 
+_ATTEMPT = select(schema.attempt).where(schema.attempt.c.attempt_id == bindparam("attempt_id"))
+
 
 @dataclass(frozen=True)
 class Request:
@@ -76,7 +78,7 @@ def current_attempt(connection: Connection, topology: str, barrier_id: int, job:
 
 
 def load_attempt(connection: Connection, attempt_id: int) -> Attempt:
-    row = connection.execute(select(schema.attempt).where(schema.attempt.c.attempt_id == attempt_id)).one_or_none()
+    row = connection.execute(_ATTEMPT, {"attempt_id": attempt_id}).one_or_none()
     if row is None:
         raise UnknownBarrierError(
             f"attempt {attempt_id}: expected one that was requested, found none; is this the MetaService that the "

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NoReturn
 
-from sqlalchemy import ColumnElement, Connection, Row, Table, and_, select
+from sqlalchemy import BindParameter, ColumnElement, Connection, Row, Table, and_, bindparam, select
 
 from airflow_barrier.metaservice import schema
 from airflow_barrier.protocol.errors import BarrierAbortedError, UnknownBarrierError, UnknownTopologyError
@@ -25,14 +25,46 @@ def chunks(names: Sequence[str]) -> Iterator[Sequence[str]]:
         yield names[start : start + _CHUNK]
 
 
-def of_topology(table: Table, topology: str) -> ColumnElement[bool]:
+def of_topology(table: Table, topology: str | BindParameter[str]) -> ColumnElement[bool]:
     """The condition: rows of a topology."""
     return and_(table.c.topology == topology, table.c.revision == REVISION)
 
 
-def of_barrier(table: Table, topology: str, barrier_id: int) -> ColumnElement[bool]:
+def of_barrier(
+    table: Table, topology: str | BindParameter[str], barrier_id: int | BindParameter[int]
+) -> ColumnElement[bool]:
     """The condition: rows of a barrier."""
     return and_(of_topology(table, topology), table.c.barrier_id == barrier_id)
+
+
+# What every step asks many times is put together once: that takes longer than an embedded database takes to answer.
+_NAME: BindParameter[str] = bindparam("topology")
+_ID: BindParameter[int] = bindparam("barrier_id")
+_VERSION = select(schema.topology.c.version).where(schema.topology.c.name == _NAME)
+_VERSION_LOCKED = _VERSION.with_for_update()
+_DEFINITION = select(schema.topology_version.c.definition).where(
+    schema.topology_version.c.topology == _NAME, schema.topology_version.c.version == bindparam("version")
+)
+_BARRIER = select(schema.barrier).where(of_barrier(schema.barrier, _NAME, _ID))
+_NEWEST = (
+    select(schema.barrier)
+    .where(of_topology(schema.barrier, _NAME), schema.barrier.c.state.in_(bindparam("states", expanding=True)))
+    .order_by(schema.barrier.c.barrier_id.desc())
+    .limit(1)
+)
+_UNCOMMITTED = (
+    select(schema.barrier)
+    .where(of_topology(schema.barrier, _NAME), schema.UNCOMMITTED, schema.barrier.c.barrier_id >= _ID)
+    .order_by(schema.barrier.c.barrier_id)
+)
+_PROGRESS = (
+    select(schema.table_progress)
+    .where(of_barrier(schema.table_progress, _NAME, _ID))
+    .order_by(schema.table_progress.c.table_name)
+)
+_ATTEMPTS = (
+    select(schema.attempt).where(of_barrier(schema.attempt, _NAME, _ID)).order_by(schema.attempt.c.attempt_id)
+)
 
 
 # --- topologies -----------------------------------------------------------------------------------
@@ -48,9 +80,8 @@ def topology_version(connection: Connection, name: str) -> int:
 
 
 def _version(connection: Connection, name: str, lock: bool) -> int:
-    query = select(schema.topology.c.version).where(schema.topology.c.name == name)
-    query = query.with_for_update() if lock else query  # safety: topology-row-lock
-    version = connection.execute(query).scalar_one_or_none()
+    query = _VERSION_LOCKED if lock else _VERSION  # safety: topology-row-lock
+    version = connection.execute(query, {"topology": name}).scalar_one_or_none()
     if version is None:
         known = connection.execute(select(schema.topology.c.name).order_by(schema.topology.c.name)).scalars()
         raise UnknownTopologyError(
@@ -61,10 +92,7 @@ def _version(connection: Connection, name: str, lock: bool) -> int:
 
 
 def load_topology(connection: Connection, name: str, version: int) -> Topology:
-    table = schema.topology_version
-    definition = connection.execute(
-        select(table.c.definition).where(table.c.topology == name, table.c.version == version)
-    ).scalar_one_or_none()
+    definition = connection.execute(_DEFINITION, {"topology": name, "version": version}).scalar_one_or_none()
     if definition is None:
         raise UnknownTopologyError(
             f"topology {name}: expected version {version}, found versions up to {topology_version(connection, name)}; "
@@ -98,9 +126,7 @@ def to_barrier(row: Row[Any]) -> Barrier:
 
 def load_barrier(connection: Connection, topology: str, barrier_id: int) -> Barrier:
     """Raises UnknownBarrierError (UnknownTopologyError if not even that is known)."""
-    row = connection.execute(
-        select(schema.barrier).where(of_barrier(schema.barrier, topology, barrier_id))
-    ).one_or_none()
+    row = connection.execute(_BARRIER, {"topology": topology, "barrier_id": barrier_id}).one_or_none()
     if row is None:
         topology_version(connection, topology)
         newest = head(connection, topology)
@@ -119,24 +145,14 @@ def head(connection: Connection, topology: str) -> Barrier | None:
 
 def newest(connection: Connection, topology: str, states: Iterable[BarrierState]) -> Barrier | None:
     """The newest barrier in one of these states: walks back from the newest, past what is in flight."""
-    table = schema.barrier
-    row = connection.execute(
-        select(table)
-        .where(of_topology(table, topology), table.c.state.in_([state.value for state in states]))
-        .order_by(table.c.barrier_id.desc())
-        .limit(1)
-    ).one_or_none()
+    wanted = {"topology": topology, "states": [state.value for state in states]}
+    row = connection.execute(_NEWEST, wanted).one_or_none()
     return None if row is None else to_barrier(row)
 
 
 def uncommitted(connection: Connection, topology: str, first: int = 0) -> list[Barrier]:
     """The barriers in flight, from ``first`` on, in order."""
-    table = schema.barrier
-    rows = connection.execute(
-        select(table)
-        .where(of_topology(table, topology), schema.UNCOMMITTED, table.c.barrier_id >= first)
-        .order_by(table.c.barrier_id)
-    )
+    rows = connection.execute(_UNCOMMITTED, {"topology": topology, "barrier_id": first})
     return [to_barrier(row) for row in rows]
 
 
@@ -171,8 +187,7 @@ def to_progress(row: Row[Any]) -> TableProgress:
 
 def progress(connection: Connection, topology: str, barrier_id: int) -> dict[str, TableProgress]:
     """Every table of a barrier, in the order of their names."""
-    table = schema.table_progress
-    rows = connection.execute(select(table).where(of_barrier(table, topology, barrier_id)).order_by(table.c.table_name))
+    rows = connection.execute(_PROGRESS, {"topology": topology, "barrier_id": barrier_id})
     return {row.table_name: to_progress(row) for row in rows}
 
 
@@ -216,8 +231,7 @@ def to_attempt(row: Row[Any]) -> Attempt:
 
 def attempts_of(connection: Connection, topology: str, barrier_id: int) -> list[Attempt]:
     """All attempts of a barrier, oldest first."""
-    table = schema.attempt
-    rows = connection.execute(select(table).where(of_barrier(table, topology, barrier_id)).order_by(table.c.attempt_id))
+    rows = connection.execute(_ATTEMPTS, {"topology": topology, "barrier_id": barrier_id})
     return [to_attempt(row) for row in rows]
 
 

@@ -19,12 +19,12 @@ from airflow_barrier.tables._metadata import snapshots_of
 from tests.model import work
 from tests.model.oracle import Oracle
 from tests.model.tasks import Task
-from tests.model.topology import COMING_AND_GOING, EXTRA, FRAGMENT, JOBS, NAME, ORDER, SOURCES, TABLES
+from tests.model.topology import COMING_AND_GOING, EXTRA, JOBS, NAME, ORDER, SOURCES, TABLES
 from tests.model.world import Bench, World
 
 #: How many operations a task does before it stands still; mostly all of them, or nothing would come about.
-_STEPS = st.sampled_from((None,) * 20 + tuple(range(16)) + tuple(range(16, 40, 2)))
-_INDEX = st.integers(0, 5)
+_STEPS = st.sampled_from((None,) * 24 + tuple(range(40)))
+_INDEX = st.integers(0, 7)
 
 _ALLOWED: dict[str, tuple[type[errors.BarrierError], ...]] = {
     "open": (errors.BarrierOrderError, errors.HeadMovedError, errors.TooManyOpenBarriersError),
@@ -66,8 +66,8 @@ class Schedules(RuleBasedStateMachine):
             self.world.input.arrive(source, 2)
         if foreign:
             self._write_foreign("t.amount")
-        self.world.meta.register(NAME, FRAGMENT.owner, FRAGMENT.jobs, "test")
-        self._declare()
+        if self.members:
+            self._declare()
         self._open(None)
         self._done("begin")
 
@@ -76,6 +76,7 @@ class Schedules(RuleBasedStateMachine):
             return
         try:
             self.oracle.check_audit()
+            self.ran.update(barrier.state for barrier in self.oracle.barriers.values() if barrier.barrier_id)
         finally:
             self.world.close()
         self.ran["schedules"] += 1
@@ -97,7 +98,7 @@ class Schedules(RuleBasedStateMachine):
     @rule(which=_INDEX, job=_INDEX, steps=_STEPS, cleared=st.sampled_from((False, False, True)))
     def process(self, which: int, job: int, steps: int | None, cleared: bool) -> None:
         """A try of a job's task; or it was cleared, maybe after its code was corrected."""
-        barrier = self._barrier(which)
+        barrier = self._barrier(which, "OPEN")
         jobs = self._jobs(barrier)
         self._settled(self.world.run(self._processing(barrier, jobs[job % len(jobs)], cleared), steps), "job")
         self._done("clear" if cleared else "process")
@@ -106,7 +107,7 @@ class Schedules(RuleBasedStateMachine):
     @rule(which=_INDEX)
     def process_all(self, which: int) -> None:
         """All jobs of a barrier, one after another."""
-        barrier = self._barrier(which)
+        barrier = self._barrier(which, "OPEN")
         for job in self._jobs(barrier):
             self._settled(self.world.run(self._processing(barrier, job), None), "job")
         self._done("process all")
@@ -140,10 +141,15 @@ class Schedules(RuleBasedStateMachine):
         self._done("kill" if killed else "lose worker")
 
     @precondition(lambda self: self.oracle.chain)
-    @rule(which=_INDEX, steps=_STEPS)
-    def commit(self, which: int, steps: int | None) -> None:
-        barrier = self._barrier(which)
-        self._settled(self.world.run(work.committing(self.world, barrier.barrier_id), steps), "commit")
+    @rule(which=_INDEX, steps=_STEPS, meddled=st.sampled_from((None, None, None, *TABLES)))
+    def commit(self, which: int, steps: int | None, meddled: str | None) -> None:
+        """``meddled``: should it stand still on its way, somebody else writes to that table meanwhile."""
+        barrier = self._barrier(which, "PRECOMMIT", "COMMITTING")
+        task = self.world.run(work.committing(self.world, barrier.barrier_id), steps)
+        self._settled(task, "commit")
+        if task.paused and meddled is not None:
+            self._write_foreign(meddled)
+            self.ran["write"] += 1
         self._done("commit")
 
     @precondition(lambda self: self.oracle.chain)
@@ -232,9 +238,11 @@ class Schedules(RuleBasedStateMachine):
         self.days += not again
         self._settled(self.world.run(work.opening(self.world, self.days), steps), "open")
 
-    def _barrier(self, which: int) -> Barrier:
-        """From the newest back, aborted ones among them."""
-        number = max(self.oracle.opened) - which % min(4, len(self.oracle.opened))
+    def _barrier(self, which: int, *states: str) -> Barrier:
+        """For the smaller half of numbers the oldest in one of ``states``; else from the newest back, whatever it is."""
+        likely = [barrier.barrier_id for barrier in self.oracle.chain if barrier.state in states]
+        newest = max(self.oracle.opened)
+        number = likely[0] if likely and which < 4 else newest - which % min(4, newest)
         return self.world.meta.barrier(NAME, number)
 
     def _oldest_in_flight(self) -> Barrier:
@@ -260,7 +268,11 @@ class Schedules(RuleBasedStateMachine):
             assert isinstance(task.error, allowed), f"{task.name}: {type(task.error).__name__}: {task.error}"
             return
         if isinstance(task.result, Waiting):
-            self.sleeping.append(task.result.attempt.attempt_id)
+            attempt, needs = task.result.attempt, task.result.needs
+            assert {(n.table, n.barrier_id) for n in needs} == self.oracle.needs(attempt.barrier_id, attempt.job)
+            self.sleeping.append(attempt.attempt_id)
+        if isinstance(task.result, Committed):
+            assert task.result.barrier.state is BarrierState.COMMIT
         if kind == "open" and not task.paused:
             assert isinstance(task.result, (Opened, Later))
 

@@ -13,12 +13,13 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from airflow_barrier.metaservice import reading
+from airflow_barrier.protocol.journal import JournalEntry
 from airflow_barrier.protocol.levels import Level, Resolution
 from airflow_barrier.protocol.states import Decision
 from tests.model.inputs import Landing
 from tests.model.topology import JOBS, NAME, WRITER
 from tests.model.world import MAX_OPEN, World
-from tests.support.memory_tables import Rows
+from tests.support.memory_tables import WAREHOUSE, Rows
 
 _COUNTING = "SELECT barrier_id, state, predecessor, timestamp, topology_version FROM barrier_barrier ORDER BY 1"
 _PROGRESS = (
@@ -126,7 +127,7 @@ class Oracle:
             return
         served_anew = not self._rows or rows[:2] != self._rows[:2]
         self._rows = rows
-        earlier = self.barriers
+        earlier, kept = self.barriers, self.progress
         self.barriers = {row[0]: Barrier(*row) for row in rows[0]}
         self.attempts = {row[0]: Attempt(*row) for row in rows[2]}
         self.progress = {}
@@ -139,8 +140,10 @@ class Oracle:
                 self.opened[barrier.barrier_id] = self._open(barrier)
         self._check_states(earlier)
         if served_anew:
+            self._check_kept(kept)
             self._check_tables()
             self._check_reading()
+            self._check_journal()
 
     @property
     def chain(self) -> list[Barrier]:
@@ -244,6 +247,33 @@ class Oracle:
             before = self.barriers[barrier.predecessor or 0]
             assert before.state != "ABORTED", f"barrier {barrier.barrier_id} builds on one that was given up"
 
+    def _check_kept(self, earlier: dict[int, dict[str, Progress]]) -> None:
+        """Failure stays local: what was staged stays, unless it was staged anew or what it stands on changed."""
+        changed = {
+            (number, table)
+            for number, rows in earlier.items()
+            for table, row in rows.items()
+            if row.state in _STAGED and self.progress[number][table].snapshot_id != row.snapshot_id
+        }
+        newest = {(a.barrier_id, a.job): a.attempt_id for a in self.attempts.values()}
+        for number, table in changed:
+            if not number or self.barriers[number].state == "ABORTED" or self.progress[number][table].decision:
+                continue
+            job, before = JOBS[WRITER[table]], self.barriers[number].predecessor or 0
+            stands_on = {(number, source) for source in job.sources}
+            stands_on |= {(before, name) for name in (*job.sources, *job.sinks)}
+            anew = newest[number, job.name] != earlier[number][table].attempt_id
+            assert anew or stands_on & changed, f"{table} at barrier {number} was given up without need"
+
+    def needs(self, barrier_id: int, job: str) -> set[tuple[str, int]]:
+        """What a job has to wait for: its sources here and, with its sinks, just before."""
+        before, reads = self.opened[barrier_id].before, JOBS[job].sources
+        wanted = [(barrier_id, table) for table in reads]
+        if before is not None:
+            wanted += [(before.barrier_id, t) for t in (*reads, *JOBS[job].sinks) if t in before.tables]
+        query = "SELECT state FROM barrier_table_progress WHERE barrier_id = ? AND table_name = ?"
+        return {(t, number) for number, t in wanted if self.raw.execute(query, (number, t)).fetchone()[0] == "PENDING"}
+
     def _check_tables(self) -> None:
         """Every staged table holds exactly what it must, made by the attempt that counts from what counts."""
         tables = self.world.tables
@@ -320,6 +350,17 @@ class Oracle:
                 if row.state in _STAGED:
                     assert (found.barrier_id, found.snapshot_id) == (barrier.barrier_id, row.snapshot_id)
                     break
+
+    def _check_journal(self) -> None:
+        """What readers can see stands in the journal, so that the MetaService can be lost."""
+        tables, newest = self.world.tables, self.served.get(Level.REPEATABLE_READ, 0)
+        if not newest:
+            return
+        head = json.loads(tables.documents.files[f"{WAREHOUSE}/_barrier/{NAME}/journal/head.json"])
+        assert head["barrier_id"] >= newest, f"the journal's head is at {head['barrier_id']}, readers at {newest}"
+        entry = JournalEntry.loads(tables.documents.files[f"{WAREHOUSE}/_barrier/{NAME}/journal/b{newest}.json"].decode())
+        written = {name: table.snapshot_id for name, table in entry.tables.items()}
+        assert written == {row.table: row.snapshot_id for row in self.progress[newest].values()}, "another journal"
 
     def _check_main(self) -> None:
         """What was published went from exactly what was expected to exactly what it must be; the others stay."""

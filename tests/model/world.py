@@ -25,6 +25,7 @@ from airflow_barrier.metaservice.store import MetaService
 from airflow_barrier.protocol.tags import TagPolicy
 from tests.model import inputs
 from tests.model.tasks import Task, stepping
+from tests.model.topology import FRAGMENT
 from tests.support.memory_tables import MemoryTables, Ticks
 
 MAX_OPEN = 3
@@ -32,15 +33,20 @@ _SHM = Path("/dev/shm")
 
 
 class _Database(Database):
-    """Tells before each transaction that it comes; no retries, which wait by the clock."""
+    """Tells before each transaction that it comes. All are on one connection, and nobody upgrades the schema or
+    retries, which waits by the clock.
+    """
 
     step: Callable[[str], None]
+    _kept: Connection | None = None
 
     @contextmanager
     def transaction(self, write: bool) -> Iterator[Connection]:
         self.step("write" if write else "read")
-        with super().transaction(write) as connection, stepping.inside():
-            yield connection
+        if self._kept is None:
+            self._kept = self._engine.connect()
+        with self._kept.begin(), stepping.inside():
+            yield self._kept
 
     def _retried(self, call: Callable[[], Any]) -> Any:
         return call()
@@ -62,14 +68,18 @@ class Bench:
         event.listen(database._engine, "commit", self._committed)
         event.listen(database._engine, "rollback", self._rolled_back)
         database.open()
-        with database._engine.connect() as connection:
-            #: the one connection that the pool keeps, for looks past the MetaService
+        with database.transaction(write=False) as connection:
+            #: for looks past the MetaService
             self.raw: sqlite3.Connection = connection.connection.dbapi_connection  # type: ignore[assignment]
         self.engine = database._engine
         self.patch = pytest.MonkeyPatch()
         self.ticks.inject(self.patch)
         for kind, adapter in inputs.ADAPTERS.items():
             self.patch.setitem(sources._ADAPTERS, kind, adapter)
+        # every world has the core's jobs; registered here, once
+        self.pristine()
+        self.meta.register(FRAGMENT.topology, FRAGMENT.owner, FRAGMENT.jobs, "template")
+        self.raw.backup(self._template)
 
     def close(self) -> None:
         self.patch.undo()

@@ -1,0 +1,85 @@
+"""A fixed number of schedules in every run; as many as one has time for by `make soak`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from sqlalchemy import event
+
+from airflow_barrier.coordinator import committing
+from tests.model.machine import Schedules
+from tests.model.soak import play
+from tests.model.tasks import stepping
+from tests.model.world import Bench
+from tests.support.reporting import report
+
+
+@pytest.fixture(scope="module")
+def bench() -> Iterator[Bench]:
+    Schedules.bench = bench = Bench()
+    yield bench
+    bench.close()
+
+
+def test_short_schedules(bench: Bench) -> None:
+    """Quick: what the mutation suite asks."""
+    batch = play(1, 60, shrink=False)
+    assert batch.violation is None, batch.violation
+    assert batch.schedules >= 60
+    report(f"model: {batch.schedules} schedules, {batch.steps} steps, 0 violations (seed 1)")
+
+
+def test_schedules(bench: Bench) -> None:
+    """All kinds of steps come about, barriers get to their ends, and nothing is violated."""
+    before = Schedules.ran.copy()
+    batch = play(2, 200)
+    assert batch.violation is None, batch.violation
+    assert batch.schedules >= 200
+    ran = Schedules.ran - before
+    kinds = {"arrive", "open", "process", "clear", "process all", "resume", "wake", "commit", "abort", "finish"}
+    kinds |= {"join or leave", "compact", "write", "roll back", "scribble", "lose worker", "kill"}
+    kinds |= {"keep-ours", "adopt-theirs", "COMMIT", "ABORTED"}
+    missing = {kind for kind in kinds if not ran[kind]}
+    assert not missing
+    report(f"model: {batch.schedules} schedules, {batch.steps} steps, 0 violations (seed 2)")
+
+
+def test_the_same_seed_is_the_same_run(bench: Bench) -> None:
+    """Every statement with its parameters, every operation, and what stands in the database at the end."""
+
+    def traced() -> list[str]:
+        trace: list[str] = []
+
+        def remember(_: Any, __: Any, statement: str, parameters: Any, *___: Any) -> None:
+            trace.append(f"{statement} {parameters}")
+
+        stepping.trace = trace
+        event.listen(bench.engine, "before_cursor_execute", remember)
+        try:
+            assert play(4, 12).violation is None
+        finally:
+            event.remove(bench.engine, "before_cursor_execute", remember)
+            stepping.trace = None
+        return trace + list(bench.raw.iterdump())
+
+    first, second = traced(), traced()
+    assert len(first) > 1000
+    assert first == second
+
+
+def test_a_violation_is_told_with_the_schedule_that_shows_it(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A publish that expects whatever it finds, instead of what was decided, overwrites what others wrote."""
+    original = committing.publications_of
+
+    def careless(deployment: Any, barrier: Any, expected: Any = None) -> Any:
+        mains = deployment.tables.mains([p.table for p in original(deployment, barrier)])
+        return original(deployment, barrier, mains)
+
+    monkeypatch.setattr(committing, "publications_of", careless)
+    monkeypatch.setattr(committing, "current_main", lambda deployment, topology, table, expected: expected)
+    batch = play(1, 200)
+    assert batch.violation is not None
+    assert "state.meddle(" in batch.violation
+    assert "state.commit(" in batch.violation
