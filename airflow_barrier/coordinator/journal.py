@@ -103,9 +103,16 @@ def write_entry(deployment: Deployment, barrier: Barrier) -> None:
     )
     _write_topology(deployment, topology)
     deployment.tables.write_text(entry_uri(deployment, barrier.topology, barrier.barrier_id), entry.dumps())
-    head = read_head(deployment, barrier.topology)
-    if head is None or head.barrier_id < barrier.barrier_id:
-        write_head(deployment, barrier.topology, JournalHead(incarnation, barrier.barrier_id))
+    _advance_head(deployment, barrier, incarnation)
+
+
+def _advance_head(deployment: Deployment, barrier: Barrier, incarnation: str) -> None:
+    """To ``barrier``, or to what others have committed since: they may write theirs between our look and our write."""
+    topology, newest = barrier.topology, barrier.barrier_id
+    while (head := read_head(deployment, topology)) is None or head.barrier_id < newest:
+        write_head(deployment, topology, JournalHead(incarnation, newest))
+        later = range(newest + 1, _newest_known(deployment, topology) + 1)
+        newest = max((n for n in later if deployment.tables.exists(entry_uri(deployment, topology, n))), default=newest)
 
 
 # --- the files ------------------------------------------------------------------------------------
