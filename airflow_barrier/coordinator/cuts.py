@@ -24,7 +24,10 @@ def cut_sources(
     before = meta.cuts(topology.name, head.barrier_id) if head else {}
     cuts: list[Cut] = []
     for declared in topology.externals:
-        start = before.get(declared.name)
+        start, after = before.get(declared.name), head
+        if start is None and head is not None:
+            # where its jobs left off, if they left and come back: nothing is read twice, and nothing is skipped
+            after, start = meta.last_cut(topology.name, declared.name) or (head, None)
 
         def used(items: Sequence[str], source: str = declared.name) -> set[str]:
             return meta.used_items(topology.name, source, items)
@@ -33,7 +36,7 @@ def cut_sources(
             CutRequest(
                 topology=topology.name,
                 barrier_id=(head.barrier_id if head else 0) + 1,
-                after=head.timestamp if head and head.barrier_id else None,
+                after=after.timestamp if after and after.barrier_id else None,
                 until=timestamp,
                 start=start.end if start else None,
                 used=used,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sqlalchemy import Connection, delete, insert, select
+from sqlalchemy import Connection, and_, delete, insert, select
 
 from airflow_barrier.metaservice import schema
 from airflow_barrier.metaservice.rows import (
@@ -21,7 +21,7 @@ from airflow_barrier.metaservice.rows import (
 from airflow_barrier.metaservice.transitions import Event, record
 from airflow_barrier.protocol.errors import HeadMovedError, IllegalTransitionError, SourceDataError
 from airflow_barrier.protocol.records import Barrier, Cut
-from airflow_barrier.protocol.states import STAGING_BARRIERS
+from airflow_barrier.protocol.states import STAGING_BARRIERS, BarrierState
 
 
 def cuts(connection: Connection, topology: str, barrier_id: int) -> dict[str, Cut]:
@@ -38,6 +38,21 @@ def cuts(connection: Connection, topology: str, barrier_id: int) -> dict[str, Cu
         row.source: Cut(row.source, row.start_position, row.end_position, tuple(sorted(items.get(row.source, ()))))
         for row in connection.execute(select(cut).where(of_barrier(cut, topology, barrier_id)).order_by(cut.c.source))
     }
+
+
+def last_cut(connection: Connection, topology: str, source: str) -> tuple[Barrier, Cut] | None:
+    """The newest cut of a source, and its barrier, among those that count; barriers after it need not have one."""
+    cut, barrier = schema.cut, schema.barrier
+    barrier_id = connection.execute(
+        select(cut.c.barrier_id)
+        .join(barrier, and_(of_topology(barrier, topology), barrier.c.barrier_id == cut.c.barrier_id))
+        .where(of_topology(cut, topology), cut.c.source == source, barrier.c.state != BarrierState.ABORTED.value)
+        .order_by(cut.c.barrier_id.desc())
+        .limit(1)
+    ).scalar_one_or_none()
+    if barrier_id is None:
+        return None
+    return load_barrier(connection, topology, barrier_id), cuts(connection, topology, barrier_id)[source]
 
 
 def used_items(connection: Connection, topology: str, source: str, items: Sequence[str]) -> set[str]:

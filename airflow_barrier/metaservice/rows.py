@@ -62,9 +62,7 @@ _PROGRESS = (
     .where(of_barrier(schema.table_progress, _NAME, _ID))
     .order_by(schema.table_progress.c.table_name)
 )
-_ATTEMPTS = (
-    select(schema.attempt).where(of_barrier(schema.attempt, _NAME, _ID)).order_by(schema.attempt.c.attempt_id)
-)
+_ATTEMPTS = select(schema.attempt).where(of_barrier(schema.attempt, _NAME, _ID)).order_by(schema.attempt.c.attempt_id)
 
 
 # --- topologies -----------------------------------------------------------------------------------

@@ -176,6 +176,10 @@ class MetaService:
         """The cut of every source, by name. An aborted barrier's have no items any more."""
         return self._db.read(lambda c: cuts.cuts(c, topology, barrier_id))
 
+    def last_cut(self, topology: str, source: str) -> tuple[Barrier, Cut] | None:
+        """The newest cut of a source among barriers that are not aborted, and its barrier; None: it was never cut."""
+        return self._db.read(lambda c: cuts.last_cut(c, topology, source))
+
     def used_items(self, topology: str, source: str, items: Sequence[str]) -> set[str]:
         """Those of ``items`` that are in the cut of a barrier that is not aborted."""
         return self._db.read(lambda c: cuts.used_items(c, topology, source, items))

@@ -106,10 +106,15 @@ def cut_by_event_time(source: str, folder: Folder, request: CutRequest, by: Even
 
 
 def event_time_readings(cut: Cut, after: datetime | None, until: datetime) -> list[Reading]:
-    """What the epoch reads: its own files up to ``until``, and from held ones what has become due since ``after``."""
+    """What the epoch reads: its own files up to ``until``, and from held ones what has become due since ``after``.
+
+    Where the cut itself says what it comes after, that counts: of a source that left and came back it is longer ago.
+    """
     readings = [Reading(cut.items, None, until)] if cut.items else []
-    held = tuple(entry["path"] for entry in (cut.start or {}).get("held", ()))
-    return [*readings, Reading(held, after, until)] if held else readings
+    start = cut.start or {}
+    held = tuple(entry["path"] for entry in start.get("held", ()))
+    since = datetime.fromisoformat(start["time"]) if "time" in start else after
+    return [*readings, Reading(held, since, until)] if held else readings
 
 
 # --- what was cut, and what is there now ----------------------------------------------------------

@@ -145,7 +145,9 @@ class IcebergTable:
         if not start.get("held") or after is None:
             return due
         held = self._delta(spark, table, start["held_after"], start["snapshot"], delta)
-        return due.unionByName(held.where(f"{column} > {timestamp_literal(after, zoned)} AND {upper}"))
+        # of a source that left and came back, what it comes after is longer ago than the barrier before
+        since = datetime.fromisoformat(start["time"])
+        return due.unionByName(held.where(f"{column} > {timestamp_literal(since, zoned)} AND {upper}"))
 
     def _delta(self, spark: SparkSession, table: str, start: int | None, end: int | None, delta: Delta) -> DataFrame:
         if start is None and self.read == "appends":

@@ -116,3 +116,26 @@ def test_the_watermark_gates_the_timestamp(shop: Shop, tmp_path: Path) -> None:
     assert "purchases" in waiting.reason
     arrive(folder, 2, "late.parquet", amount=[1], price=[2], at=[MONDAY + timedelta(days=1, hours=1)])
     assert isinstance(open_tuesday(), Opened)
+
+
+def test_a_source_that_left_and_comes_back_goes_on_where_it_left_off(shop: Shop, tmp_path: Path) -> None:
+    """By event time, where a file of an earlier cut still holds records of the time in which nobody read it."""
+    folder = tmp_path / "landing"
+    source = landing(
+        folder,
+        schema="amount BIGINT, price BIGINT, at TIMESTAMP",
+        attribute_by="event_time",
+        event_time="at",
+        path_date=None,
+    )
+    hours: list[object] = [MONDAY + timedelta(hours=hour) for hour in (12, 36, 60)]
+    arrive(folder, 1, "three_days.parquet", amount=[1] * 3, price=[2] * 3, at=hours)
+    shop.open(1, fragment(source))
+    shop.open(2)
+    arrive(folder, 5, "later.parquet", amount=[1], price=[2], at=[MONDAY + timedelta(days=4)])
+    third = shop.open(3, fragment(source))
+    cut = shop.deployment.meta.cuts("shopping", third.barrier_id)["purchases"]
+    assert files_of(shop, third.barrier_id) == [], "what came since is of later barriers"
+    (held,) = source.readings(cut, MONDAY + timedelta(days=2), third.timestamp)
+    assert [Path(file).name for file in held.files] == ["three_days.parquet"]
+    assert (held.after, held.until) == (MONDAY + timedelta(days=1), MONDAY + timedelta(days=3))

@@ -358,7 +358,9 @@ class Oracle:
             return
         head = json.loads(tables.documents.files[f"{WAREHOUSE}/_barrier/{NAME}/journal/head.json"])
         assert head["barrier_id"] >= newest, f"the journal's head is at {head['barrier_id']}, readers at {newest}"
-        entry = JournalEntry.loads(tables.documents.files[f"{WAREHOUSE}/_barrier/{NAME}/journal/b{newest}.json"].decode())
+        entry = JournalEntry.loads(
+            tables.documents.files[f"{WAREHOUSE}/_barrier/{NAME}/journal/b{newest}.json"].decode()
+        )
         written = {name: table.snapshot_id for name, table in entry.tables.items()}
         assert written == {row.table: row.snapshot_id for row in self.progress[newest].values()}, "another journal"
 
@@ -397,7 +399,9 @@ class Oracle:
         published = [
             b
             for b in self.chain
-            if b.state in _DECIDED and table in self.progress[b.barrier_id] and self.progress[b.barrier_id][table].snapshot_id == after
+            if b.state in _DECIDED
+            and table in self.progress[b.barrier_id]
+            and self.progress[b.barrier_id][table].snapshot_id == after
         ]
         assert published, f"{table}: main went to {after}, which no barrier decided"
         opened = self.opened[published[0].barrier_id]
@@ -418,7 +422,9 @@ class Oracle:
         states: dict[tuple[str, Any, str], str | None] = {}
         decided: Counter[tuple[int, str]] = Counter()
         first = {"barrier": None, "attempt": None, "table": "PENDING"}
-        query = "SELECT kind, barrier_id, subject, event, state_before, state_after FROM barrier_audit ORDER BY audit_id"
+        query = (
+            "SELECT kind, barrier_id, subject, event, state_before, state_after FROM barrier_audit ORDER BY audit_id"
+        )
         for kind, barrier_id, subject, name, before, after in self.raw.execute(query):
             if kind not in first:
                 continue

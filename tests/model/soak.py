@@ -59,7 +59,9 @@ def play(number: int, examples: int, *, shrink: bool = True) -> Batch:
     return Batch(number, ran["schedules"], ran["steps"], violation)
 
 
-def _work(first: int, stride: int, examples: int, until: float, results: multiprocessing.SimpleQueue[Batch | None]) -> None:
+def _work(
+    first: int, stride: int, examples: int, until: float, results: multiprocessing.SimpleQueue[Batch | None]
+) -> None:
     Schedules.bench = Bench()
     gc.freeze()
     number = first

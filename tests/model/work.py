@@ -59,9 +59,7 @@ def processing(world: World, barrier: Barrier, job: str, generation: str) -> Tas
     """One try of a job's task. A retry has the same ``generation``, a clear another one."""
 
     def work(task: Task) -> Any:
-        step = begin(
-            world.deployment, barrier, job, request_key=task.name, generation=generation, actor=task.name
-        )
+        step = begin(world.deployment, barrier, job, request_key=task.name, generation=generation, actor=task.name)
         return _go_on(world, task, step)
 
     return Task(f"{job}@{barrier.barrier_id} {generation} #{next(world.numbers)}", work)
@@ -101,9 +99,7 @@ def drive(world: World, ready: Ready) -> None:
             staged[table] = StagedTable(table, None, unchanged=True)
             continue
         stepping.step(f"write {table}")
-        snapshot_id = tables.write(
-            table, spec.branch, partial(_with, rows), properties=spec.stamp.properties()
-        )
+        snapshot_id = tables.write(table, spec.branch, partial(_with, rows), properties=spec.stamp.properties())
         staged[table] = StagedTable(table, snapshot_id)
     tables.write_text(spec.closing_uri, ClosingRecord(spec.attempt_id, staged).dumps())
 
