@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
-from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url, text
+from sqlalchemy import URL, Connection, Engine, ExceptionContext, create_engine, event, make_url, text
 from sqlalchemy.exc import ArgumentError, DatabaseError, DBAPIError, InterfaceError, OperationalError
 from tenacity import (
     RetryError,
@@ -41,7 +41,8 @@ _OUTCOME_PATIENCE = 30
 _WRITE = "barrier_write"
 
 # Codes of PostgreSQL's errors.
-_READ_ONLY = "25006"
+#: A write on a server that only reads, which the second one says to the very BEGIN of one.
+_DEMOTED = ("25006", "0A000")
 _LOCKED = "55P03"
 _FUTURE_TRANSACTION = "22023"
 
@@ -124,9 +125,6 @@ class Database:
         except DBAPIError as error:
             if not _is_outage(error):
                 raise
-            if _sqlstate(error) == _READ_ONLY:
-                # The server was demoted under us: what is pooled would stay with it.
-                self._engine.dispose()
             # An answer to COMMIT that is lost on the way does not mean that nothing happened.
             if deciding and transaction_id is not None and self._was_committed(transaction_id):
                 return
@@ -234,7 +232,6 @@ def _is_outage(error: DBAPIError) -> bool:
     """Locks, connections and servers; also a file that is damaged. Not statements that are refused."""
     return (
         error.connection_invalidated
-        or _sqlstate(error) == _READ_ONLY
         or isinstance(error, (OperationalError, InterfaceError))
         or type(error) is DatabaseError
     )
@@ -287,6 +284,12 @@ def _postgresql_engine(url: URL) -> Engine:
     def _configure(connection: Any, record: Any) -> None:
         connection.execute(f"SET lock_timeout = '{_LOCK_TIMEOUT}s'")
         connection.commit()
+
+    @event.listens_for(engine, "handle_error")
+    def _leave_demoted_server(context: ExceptionContext) -> None:
+        if getattr(context.original_exception, "sqlstate", None) in _DEMOTED:
+            # Another one has taken over. Connections from before would stay with this one.
+            context.is_disconnect = True
 
     return engine
 

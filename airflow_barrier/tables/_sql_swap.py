@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Any
 from airflow_barrier.protocol.errors import CatalogUnavailableError, ConfigurationError, MissingTableError
 
 if TYPE_CHECKING:
-    from sqlalchemy import URL, Connection, Engine
+    from sqlalchemy import URL, Connection, Engine, ExceptionContext
 
 _POSTGRESQL = "postgresql+psycopg"
 
 #: Seconds that a writer waits for another one's transaction.
 _LOCK_TIMEOUT = 30
-#: PostgreSQL's code of a write on a server that only reads, such as one that was demoted.
-_READ_ONLY = "25006"
+#: PostgreSQL's codes of a write on a server that only reads; the second is the answer to the very BEGIN of one.
+_DEMOTED = ("25006", "0A000")
 
 _SQLITE_OPTIONS: dict[str, Any] = {"connect_args": {"timeout": _LOCK_TIMEOUT}}
 _POSTGRESQL_OPTIONS: dict[str, Any] = {
@@ -174,11 +174,7 @@ class SqlPointers:
                 ) from error
             raise self._unavailable(error) from error
         except DBAPIError as error:
-            demoted = getattr(error.orig, "sqlstate", None) == _READ_ONLY
-            if demoted:
-                # What is pooled would stay with that server.
-                self._engine.dispose()
-            if not demoted and not error.connection_invalidated:
+            if not error.connection_invalidated:
                 raise
             raise self._unavailable(error) from error
 
@@ -225,6 +221,12 @@ def _engine(uri: str) -> Engine:
         elif postgresql:
             connection.execute(f"SET lock_timeout = '{_LOCK_TIMEOUT}s'")
             connection.commit()
+
+    @event.listens_for(engine, "handle_error")
+    def _leave_demoted_server(context: ExceptionContext) -> None:
+        if postgresql and getattr(context.original_exception, "sqlstate", None) in _DEMOTED:
+            # Another one has taken over. Connections from before would stay with this one.
+            context.is_disconnect = True
 
     return engine
 

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import pytest
-from sqlalchemy import make_url
 
 from airflow_barrier.metaservice.database import Database
 from airflow_barrier.metaservice.store import MetaService
@@ -17,7 +16,7 @@ from tests.metaservice.world import World
 from tests.postgresql.states import Kept, everything
 from tests.postgresql.steps import STEPS, Step, writing_methods
 from tests.support.postgresql import PostgreSQL
-from tests.support.proxy import Cut, Proxy, Seen
+from tests.support.proxy import Cut, Proxy, Seen, through
 from tests.support.reporting import report
 
 
@@ -64,7 +63,7 @@ def _rehearsal(
     given = step.prepare(World(meta))
     meta.close()
     kept, database = Kept(postgresql, url), Database(url)
-    meta = MetaService(make_url(url).set(port=proxy.port).render_as_string(hide_password=False))
+    meta = MetaService(through(proxy, url))
     world = World(meta)
 
     def taken(cut: Cut | None) -> tuple[object, Seen]:

@@ -11,17 +11,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import make_url
 
 from airflow_barrier.coordinator.deployment import Deployment, with_password
-from airflow_barrier.coordinator.settings import Settings
 from airflow_barrier.metaservice.database import Database
 from airflow_barrier.protocol.errors import Retryable
 from tests.metaservice.auditing import check_audit_in
 from tests.postgresql.states import Kept, everything
 from tests.support.deployments import settings_on
 from tests.support.postgresql import PostgreSQL
-from tests.support.proxy import Cut, Proxy, Seen
+from tests.support.proxy import Cut, Proxy, Seen, through
 from tests.support.reporting import report
 from tests.support.shop import AMOUNT, COLUMNS, PRICE, SHOPPING, Shop, make_shop
 
@@ -90,14 +88,16 @@ def _rehearsal(
     prepare: Callable[[Shop], None],
     step: Callable[[Shop], object],
 ) -> Iterator[tuple[Shop, Callable[[Cut | None], tuple[dict[str, Any], Seen]]]]:
-    """A shop, and a function that takes the step from the same beginning each time: what stands then, and the traffic."""
+    """A shop, and a function that takes the step from the same beginning each time: what then stands, the traffic."""
     with settings_on(kind, folder, postgresql) as settings:
         shop = make_shop(settings)
         prepare(shop)
         databases = [Kept(postgresql, url) for url in sorted({settings.metaservice_url, settings.catalog_uri})]
         warehouse, kept = Path(settings.warehouse), folder / "kept"
         shutil.copytree(warehouse, kept)
-        tested = Shop(Deployment.connect(_through(proxy, settings)))
+        urls = {name: through(proxy, getattr(settings, name)) for name in ("metaservice_url", "catalog_uri")}
+        by_proxy = replace(settings, **urls)
+        tested = Shop(Deployment.connect(by_proxy))
         database = Database(with_password(settings.metaservice_url, settings.metaservice_password))
 
         def taken(cut: Cut | None) -> tuple[dict[str, Any], Seen]:
@@ -128,13 +128,6 @@ def _until_done(step: Callable[[Shop], object], shop: Shop) -> object:
         return step(shop)
     except Retryable:
         return step(shop)
-
-
-def _through(proxy: Proxy, settings: Settings) -> Settings:
-    def moved(url: str) -> str:
-        return make_url(url).set(port=proxy.port).render_as_string()
-
-    return replace(settings, metaservice_url=moved(settings.metaservice_url), catalog_uri=moved(settings.catalog_uri))
 
 
 def _tables(shop: Shop) -> dict[str, Any]:

@@ -37,7 +37,7 @@ _OPTIONS = {
     "unix_socket_directories": "",
     "fsync": "off",
     "full_page_writes": "off",
-    "wal_level": "minimal",
+    "wal_level": "replica",
     "max_wal_senders": "0",
     "max_connections": "200",
     "shared_buffers": "32MB",
@@ -83,6 +83,11 @@ class PostgreSQL:
     def url(self, database: str) -> str:
         """As a person writes it, without the driver; with the password."""
         return URL.create("postgresql", USER, PASSWORD, "127.0.0.1", self.port, database).render_as_string(False)
+
+    def create(self, name: str) -> str:
+        """The URL of a new, migrated database, to be dropped with the server."""
+        self._create(name, self._template())
+        return self.url(name)
 
     @contextmanager
     def database(self, *, migrated: bool = True, like: str | None = None) -> Iterator[str]:
@@ -172,6 +177,14 @@ class PostgreSQL:
         self._process.send_signal(signal.SIGINT)
         self._process.wait(_PATIENCE)
         self._process = None
+
+    def demote(self) -> None:
+        """From now on it only reads, as a server does that another one has taken over from."""
+        self.stop()
+        signal_file = self._data / "standby.signal"
+        signal_file.touch()
+        self._own(signal_file)
+        self.start()
 
     def _answers(self, deadline: float) -> bool:
         """Whether it does before it gives up or the time is over."""

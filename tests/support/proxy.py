@@ -9,6 +9,8 @@ import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from sqlalchemy import make_url
+
 #: Requests for encryption, which come before the first real message.
 _ENCRYPTION = {80877103, 80877104}
 _CANCEL = 80877102
@@ -167,6 +169,11 @@ class Proxy:
                     self._sockets -= set(both)
                 for each in both:
                     each.close()
+
+
+def through(proxy: Proxy, url: str) -> str:
+    """The URL of a database by way of the proxy; with its password, if it has one."""
+    return make_url(url).set(port=proxy.port).render_as_string(hide_password=False)
 
 
 @dataclass
