@@ -239,7 +239,7 @@ class Schedules(RuleBasedStateMachine):
         self._settled(self.world.run(work.opening(self.world, self.days), steps), "open")
 
     def _barrier(self, which: int, *states: str) -> Barrier:
-        """For the smaller half of numbers the oldest in one of ``states``; else from the newest back, whatever it is."""
+        """For small numbers the oldest in one of ``states``; else from the newest back, whatever it is."""
         likely = [barrier.barrier_id for barrier in self.oracle.chain if barrier.state in states]
         newest = max(self.oracle.opened)
         number = likely[0] if likely and which < 4 else newest - which % min(4, newest)

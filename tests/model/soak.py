@@ -1,6 +1,6 @@
 """Schedules for as long as asked, on all cores:  python -m tests.model.soak --minutes 10
 
-Each batch is one seed; a batch that fails is shrunk, printed with the command that plays it again, and the soak goes on.
+Each batch is one seed; one that fails is shrunk and printed with the command that plays it again, and the soak goes on.
 """
 
 from __future__ import annotations

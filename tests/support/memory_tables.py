@@ -9,9 +9,9 @@ can be checked as content.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from itertools import count
+from itertools import count, islice
 from types import SimpleNamespace
 from typing import Any
 
@@ -276,8 +276,8 @@ class MemoryTables(IcebergTables):
         document = self.document(table)
         kept: set[int] = set()
         for ref in refs_of(document).values():
-            ancestors = lineage(document, ref["snapshot-id"])
-            kept.update(s["snapshot-id"] for s, _ in zip(ancestors, range(ref.get("min-snapshots-to-keep", 1))))
+            ancestors = islice(lineage(document, ref["snapshot-id"]), ref.get("min-snapshots-to-keep", 1))
+            kept.update(snapshot["snapshot-id"] for snapshot in ancestors)
         log: list[dict[str, Any]] = []
         for entry in document["snapshot-log"]:
             log = [*log, entry] if entry["snapshot-id"] in kept else []
@@ -301,5 +301,3 @@ def _pointed(document: Document, branch: str, snapshot_id: int, now_ms: int) -> 
         entry = {"timestamp-ms": now_ms, "snapshot-id": snapshot_id}
         after["snapshot-log"] = [*document["snapshot-log"], entry]
     return after
-
-
