@@ -50,6 +50,7 @@ class CommitBarrierOperator(BaseOperator):
     Waits (deferred) for barriers before it and for tables that other DAGs write. A table of this DAG's own jobs that
     is not PROCESSED although its task has ended, because a person marked it success, fails the task naming it.
     Run again it rolls a commit forward that a crash interrupted; a barrier that is committed already is left alone.
+    One that is BLOCKED, since somebody else changed a table, fails the task; its error says how a person leads it out.
 
     Every barrier that this task commits gets one asset event per table of ``tables``, with the barrier and revision
     as partition key (``b3.r0``). The event's extra lists, by that key, ``barrier``, ``revision``, ``timestamp``

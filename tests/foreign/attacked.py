@@ -95,6 +95,9 @@ class Attacked:
         """Who reads `main`, without a MetaService, finds the whole barrier."""
         for table in TABLES:
             assert self.rows(table, self.main(table)) == self.expected(table, barrier_id), table
+            metadata = self.shop.deployment.tables.load(table).metadata
+            there = {snapshot.snapshot_id for snapshot in metadata.snapshots}
+            assert {ref.snapshot_id for ref in metadata.refs.values()} <= there, "engines refuse refs into the void"
 
     def others_are_at(self, barrier_id: int) -> None:
         """The tables that nobody attacked."""
@@ -160,9 +163,15 @@ class Template:
         """``open``: job `amount` has not begun; ``staged``: the barrier is PRECOMMIT."""
         shutil.rmtree(self.live)
         shutil.copytree(self._kept / state, self.live)
+        with self.again() as shop:
+            yield Attacked(shop)
+
+    @contextmanager
+    def again(self) -> Iterator[Shop]:
+        """A deployment on the folder as it is now."""
         deployment = self._connect()
         try:
-            yield Attacked(Shop(deployment))
+            yield Shop(deployment)
         finally:
             deployment.close()
 
