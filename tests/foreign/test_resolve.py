@@ -7,28 +7,21 @@ from collections.abc import Iterator
 import pytest
 
 from airflow_barrier.coordinator.committing import commit_barrier
-from airflow_barrier.coordinator.resolving import Resolved, resolve_table
 from airflow_barrier.protocol.errors import (
     BarrierBlockedError,
-    ConfigurationError,
     FencedAttemptError,
     ForeignWriteError,
-    IllegalTransitionError,
-    MissingTableError,
-    RefTakenError,
-    SnapshotMissingError,
-    UnknownTableError,
 )
 from airflow_barrier.protocol.levels import Level
 from airflow_barrier.protocol.names import set_aside_tag
 from airflow_barrier.protocol.records import StagedTable
-from airflow_barrier.protocol.states import AttemptState, BarrierState, Decision
+from airflow_barrier.protocol.states import AttemptState, BarrierState
 from airflow_barrier.spark.spec import ClosingRecord
 from tests.foreign.attacked import NEXT, UNDER_WAY, Attacked, Template, epoch
+from tests.foreign.deciding import ADOPT, KEEP, block, decide, staged, state
 from tests.foreign.hands import Hands
 from tests.support.shop import AMOUNT, PRICE, SHOPPING
 
-KEEP, ADOPT = Decision.KEEP_OURS, Decision.ADOPT_THEIRS
 TAG = set_aside_tag("shopping", UNDER_WAY, 0)
 
 
@@ -39,108 +32,9 @@ def attacked(template: Template) -> Iterator[Attacked]:
         yield attacked
 
 
-def block(attacked: Attacked, hand: str = "append", hands: Hands | None = None) -> BarrierBlockedError:
-    with (
-        attacked.interrupted("committing", getattr(hands or attacked.hands, hand)),
-        pytest.raises(BarrierBlockedError) as blocked,
-    ):
-        attacked.commit()
-    return blocked.value
-
-
-def decide(attacked: Attacked, decision: Decision, table: str = AMOUNT) -> Resolved:
-    return resolve_table(
-        attacked.shop.deployment, "shopping", UNDER_WAY, table, decision, reason="looked at it", actor="alice"
-    )
-
-
-def state(attacked: Attacked, barrier_id: int = UNDER_WAY) -> BarrierState:
-    return attacked.meta.barrier("shopping", barrier_id).state
-
-
 def tag_of(attacked: Attacked, name: str, table: str = AMOUNT) -> int | None:
     ref = attacked.shop.deployment.tables.load(table).refs().get(name)
     return ref.snapshot_id if ref else None
-
-
-def staged(attacked: Attacked, table: str = AMOUNT) -> int | None:
-    return next(p.snapshot_id for p in attacked.meta.progress("shopping", UNDER_WAY) if p.table == table)
-
-
-# --- what is said -------------------------------------------------------------------------------------
-
-
-def test_the_reason_names_table_expected_found_and_the_commands(attacked: Attacked) -> None:
-    expected = attacked.main()
-    said = str(block(attacked))
-    theirs = attacked.main()
-    assert f"table {AMOUNT}: expected main at snapshot {expected}, found snapshot {theirs} (append" in said
-    for way in ("--keep-ours", "--adopt-theirs"):
-        assert f"`airflow-barrier barrier resolve shopping 3 --table {AMOUNT} {way} --reason TEXT`" in said
-    assert TAG in said
-    assert attacked.meta.barrier("shopping", UNDER_WAY).reason in said
-    assert "abort" not in said, "from the decision on nothing can be given up"
-
-
-def test_both_ways_are_audited(attacked: Attacked) -> None:
-    ours, _ = staged(attacked), block(attacked)
-    theirs = attacked.main()
-    decide(attacked, KEEP)
-    entries = [each for each in attacked.meta.audit("shopping", UNDER_WAY) if each.event == "keep-ours"]
-    assert {(each.kind, each.subject, each.actor) for each in entries} == {
-        ("barrier", "3", "alice"),
-        ("table", AMOUNT, "alice"),
-    }
-    detail = {"table": AMOUNT, "reason": "looked at it", "theirs": theirs, "ours": ours}
-    assert [each.detail for each in entries] == [detail, detail]
-    assert [(each.before, each.after) for each in entries if each.kind == "barrier"] == [("BLOCKED", "COMMITTING")]
-
-
-def test_what_cannot_be_decided_is_refused(attacked: Attacked) -> None:
-    with pytest.raises(IllegalTransitionError, match="expected BLOCKED, found PRECOMMIT"):
-        decide(attacked, KEEP)
-    block(attacked)
-    with pytest.raises(UnknownTableError, match=r"found shop\.nothing"):
-        decide(attacked, KEEP, "shop.nothing")
-    with pytest.raises(ConfigurationError, match=f"{PRICE} can be published; in the way are {AMOUNT}"):
-        decide(attacked, KEEP, PRICE)
-    assert state(attacked) is BarrierState.BLOCKED
-    assert decide(attacked, KEEP).barrier.state is BarrierState.COMMITTING
-    with pytest.raises(IllegalTransitionError, match="expected BLOCKED, found COMMITTING"):
-        decide(attacked, KEEP)
-    attacked.commit()
-    with pytest.raises(IllegalTransitionError, match="expected BLOCKED, found COMMIT"):
-        decide(attacked, ADOPT)
-
-
-def test_what_was_mended_by_hand_goes_on_and_leaves_nothing_to_adopt(attacked: Attacked) -> None:
-    expected = attacked.main()
-    block(attacked)
-    assert expected is not None
-    attacked.hands.set_main_back(expected)
-    with pytest.raises(ConfigurationError, match=r"nothing is in the way any more; `airflow-barrier .*--keep-ours"):
-        decide(attacked, ADOPT)
-    assert decide(attacked, KEEP).decision is None
-    attacked.commit()
-    attacked.check_mains(UNDER_WAY)
-
-
-def test_ours_cannot_be_kept_when_it_is_gone_nor_decided_about_a_table_that_is(attacked: Attacked) -> None:
-    said = str(block(attacked, "recreate"))
-    with pytest.raises(SnapshotMissingError, match=r"so it cannot be kept; `airflow-barrier .*--adopt-theirs"):
-        decide(attacked, KEEP)
-    assert AMOUNT in said
-    attacked.hands.drop()
-    with pytest.raises(MissingTableError, match=AMOUNT):
-        decide(attacked, ADOPT)
-
-
-def test_our_tags_name_has_to_be_freed_first(attacked: Attacked) -> None:
-    said = str(block(attacked, "take_tag"))
-    assert f"ALTER TABLE {AMOUNT} DROP TAG `barrier_shopping_b3_r0`" in said
-    for decision in Decision:
-        with pytest.raises(RefTakenError, match="DROP TAG"):
-            decide(attacked, decision)
 
 
 # --- keeping ours -------------------------------------------------------------------------------------
