@@ -207,7 +207,8 @@ class IcebergTables:
         if url.get_backend_name() == "sqlite":
             url = url.update_query_dict({"timeout": "30"})
         return SqlCatalog(
-            self._pointers.catalog_name, **{**self._properties, "uri": url.render_as_string(hide_password=False)}
+            self._pointers.catalog_name,
+            **{**self._properties, "uri": url.render_as_string(hide_password=False), "pool_pre_ping": "true"},
         )
 
     def load(self, table: str) -> Table:

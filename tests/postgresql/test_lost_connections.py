@@ -48,7 +48,7 @@ def test_a_step_happens_once_wherever_the_connection_breaks(
         cuts = undisturbed.worth_cutting
         for cut in cuts:
             found, seen = taken(cut)
-            where = f"{cut}: {undisturbed.statements[cut.number]}"
+            where = f"{cut} of {undisturbed.statements}"
             assert seen.happened, where
             assert found == expected, where
     points.update({name: len(cuts)})

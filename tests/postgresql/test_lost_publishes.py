@@ -73,7 +73,7 @@ def _cut_everywhere(taken: Callable[[Cut | None], tuple[dict[str, Any], Seen]]) 
     cuts = undisturbed.worth_cutting
     for cut in cuts:
         found, seen = taken(cut)
-        where = f"{cut}: {undisturbed.statements[cut.number]}"
+        where = f"{cut} of {undisturbed.statements}"
         assert seen.happened, where
         assert found == expected, where
     return len(cuts)

@@ -18,9 +18,12 @@ _CANCEL = 80877102
 
 @dataclass(frozen=True)
 class Cut:
-    """At the statement of that number: it never reaches the server, or (``answered``) its answer never comes back."""
+    """At the statement of that number: it never reaches the server, or (``answered``) its answer never comes back.
 
-    number: int
+    ``number`` None: at the first COMMIT of a write transaction.
+    """
+
+    number: int | None
     answered: bool
 
 
@@ -31,6 +34,14 @@ class Seen:
     cut: Cut | None
     statements: list[str] = field(default_factory=list)
     happened: bool = False
+
+    def is_due(self, statement: str) -> bool:
+        """Whether the cut comes at this one, which is the last one seen."""
+        if self.cut is None:
+            return False
+        if self.cut.number is not None:
+            return self.cut.number == len(self.statements) - 1
+        return statement.startswith("COMMIT") and any("pg_current_xact_id" in text for text in self.statements)
 
     @property
     def worth_cutting(self) -> list[Cut]:
@@ -62,6 +73,7 @@ class Proxy:
         self._seen = Seen(None)
         self._sockets: set[socket.socket] = set()
         self._threads: list[threading.Thread] = []
+        self._refused = threading.Semaphore(0)
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port: int = self._listener.getsockname()[1]
 
@@ -95,6 +107,10 @@ class Proxy:
         for each in sockets:
             _shut(each)
 
+    def wait_for_refused(self, count: int) -> bool:
+        """Until so many connections were asked for that there was no server for."""
+        return all(self._refused.acquire(timeout=60) for _ in range(count))
+
     # --- inside -----------------------------------------------------------------------------------
 
     def _run(self, work: object, *arguments: object) -> None:
@@ -112,6 +128,7 @@ class Proxy:
                 server = socket.create_connection(("127.0.0.1", self.target))
             except OSError:  # it is down, as the client finds out now
                 client.close()
+                self._refused.release()
                 continue
             connection = _Connection(client, server, threading.Event())
             for each in (client, server):
@@ -149,7 +166,7 @@ class Proxy:
         with self._lock:
             seen = self._seen
             seen.statements.append(statement)
-            if seen.happened or seen.cut is None or seen.cut.number != len(seen.statements) - 1:
+            if seen.happened or not seen.is_due(statement):
                 return None
             seen.happened = True
             return seen.cut

@@ -78,7 +78,10 @@ class Shop:
 
     def process(self, barrier: Barrier, job: str, rows: list[dict[str, int]], generation: str = "g0") -> Barrier:
         ready = self.begin(barrier, job, generation)
-        return close(self.deployment, ready.attempt.attempt_id, record=self.write(ready, rows), actor="test")
+        return self.close(ready, self.write(ready, rows))
+
+    def close(self, ready: Ready, record: ClosingRecord) -> Barrier:
+        return close(self.deployment, ready.attempt.attempt_id, record=record, actor="test")
 
     def process_all(self, barrier: Barrier, rows: list[dict[str, int]]) -> Barrier:
         for job in ("load", "amount", "price"):
