@@ -24,6 +24,8 @@ from tests.model.world import Bench, World
 
 #: How many operations a task does before it stands still; mostly all of them, or nothing would come about.
 _STEPS = st.sampled_from((None,) * 24 + tuple(range(40)))
+_MEDDLING = ("arrive", "compact", "compact", "write", "roll back", "scribble")
+_STOPS = st.sampled_from(range(36))
 _INDEX = st.integers(0, 7)
 
 _ALLOWED: dict[str, tuple[type[errors.BarrierError], ...]] = {
@@ -83,14 +85,11 @@ class Schedules(RuleBasedStateMachine):
 
     # --- steps: what the deployment does ----------------------------------------------------------
 
-    @rule(source=st.sampled_from(SOURCES), how_many=st.integers(1, 2))
-    def arrive(self, source: str, how_many: int) -> None:
-        self.world.input.arrive(source, how_many)
-        self._done("arrive")
-
-    @rule(steps=_STEPS, again=st.sampled_from((False, False, False, True)))
-    def open(self, steps: int | None, again: bool) -> None:
+    @rule(arrived=st.sampled_from((None, *SOURCES)), steps=_STEPS, again=st.sampled_from((False, False, False, True)))
+    def open(self, arrived: str | None, steps: int | None, again: bool) -> None:
         """The next run's start task; or the newest one's is tried again: it observes, or opens what was aborted."""
+        if arrived is not None:
+            self.world.input.arrive(arrived, 2)
         self._open(steps, again)
         self._done("open")
 
@@ -128,6 +127,25 @@ class Schedules(RuleBasedStateMachine):
         self._settled(self.world.run(task, steps), task.name.partition(" ")[0])
         self._done("wake")
 
+    @precondition(lambda self: self.oracle.chain)
+    @rule(which=_INDEX, job=_INDEX, steps=_STOPS, how=st.sampled_from(("retried", "cleared", "committed")))
+    def haunt(self, which: int, job: int, steps: int, how: str) -> None:
+        """A task stops on its way, another one takes its place and ends, and then the first wakes."""
+        if how == "committed":
+            barrier = self._barrier(which, "PRECOMMIT", "COMMITTING")
+            tasks = [work.committing(self.world, barrier.barrier_id) for _ in range(2)]
+        else:
+            barrier = self._barrier(which, "OPEN", "PRECOMMIT")
+            jobs = self._jobs(barrier)
+            name = jobs[job % len(jobs)]
+            tasks = [self._processing(barrier, name), self._processing(barrier, name, how == "cleared")]
+        kind = "commit" if how == "committed" else "job"
+        for task, taken in ((tasks[0], steps), (tasks[1], None), (tasks[0], None)):
+            if task is tasks[1] or task.paused:
+                self._settled(self.world.run(task, taken), kind)
+                self.oracle.check()
+        self._done(f"haunted, {how}")
+
     @precondition(lambda self: any(task.attempt_id is not None for task in self.world.tasks))
     @rule(which=_INDEX, killed=st.booleans())
     def lose_worker(self, which: int, killed: bool) -> None:
@@ -148,6 +166,7 @@ class Schedules(RuleBasedStateMachine):
         task = self.world.run(work.committing(self.world, barrier.barrier_id), steps)
         self._settled(task, "commit")
         if task.paused and meddled is not None:
+            self.oracle.check()
             self._write_foreign(meddled)
             self.ran["write"] += 1
         self._done("commit")
@@ -186,11 +205,14 @@ class Schedules(RuleBasedStateMachine):
 
     # --- steps: what others do --------------------------------------------------------------------
 
-    @rule(what=st.sampled_from(("compact", "compact", "write", "roll back", "scribble")), table=st.sampled_from(TABLES))
+    @rule(what=st.sampled_from(_MEDDLING), table=st.sampled_from(TABLES))
     def meddle(self, what: str, table: str) -> None:
-        """Somebody else has his hands in a table."""
+        """Somebody else has his hands in a table, or input arrives."""
         tables, main = self.world.tables, self.world.tables.main(table)
-        if what == "write":
+        if what == "arrive":
+            for source in SOURCES:
+                self.world.input.arrive(source, 1)
+        elif what == "write":
             self._write_foreign(table)
         elif what == "compact" and main is not None:
             tables.write(table, "main", lambda rows: rows, operation="replace")

@@ -39,6 +39,7 @@ def test_schedules(bench: Bench) -> None:
     assert batch.schedules >= 200
     ran = Schedules.ran - before
     kinds = {"arrive", "open", "process", "clear", "process all", "resume", "wake", "commit", "abort", "finish"}
+    kinds |= {"haunted, retried", "haunted, cleared", "haunted, committed"}
     kinds |= {"join or leave", "compact", "write", "roll back", "scribble", "lose worker", "kill"}
     kinds |= {"keep-ours", "adopt-theirs", "COMMIT", "ABORTED"}
     missing = {kind for kind in kinds if not ran[kind]}
