@@ -209,6 +209,17 @@ def airflow(
             "AIRFLOW__SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT_DETECTION_INTERVAL": "5",
             "AIRFLOW_CONN_SPARK_DEFAULT": json.dumps({"conn_type": "spark", "host": "local[1]"}),
             **vault.environment(),
+            # the MetaService beside the catalog's database, not in it
+            "AIRFLOW_CONN_CRASHES": json.dumps(
+                {
+                    "conn_type": "barrier",
+                    "extra": {
+                        **barrier,
+                        "metaservice_url": f"sqlite:///{folder}/crashes.db",
+                        "catalog_uri": barrier["metaservice_url"],
+                    },
+                }
+            ),
             "BARRIER_TEST_FOLDER": str(folder),
             "BARRIER_TEST_SUBMIT_CONF": json.dumps(_submit_conf(spark_server)),
             "PYSPARK_PYTHON": sys.executable,
