@@ -44,6 +44,8 @@ _WRITE = "barrier_write"
 #: A write on a server that only reads, which the second one says to the very BEGIN of one.
 _DEMOTED = ("25006", "0A000")
 _LOCKED = "55P03"
+#: No rights on a table, or on any schema to make one in.
+_NOT_ALLOWED = ("42501", "3F000")
 _FUTURE_TRANSACTION = "22023"
 
 
@@ -123,6 +125,11 @@ class Database:
                     yield connection
                     deciding = True
         except DBAPIError as error:
+            if _sqlstate(error) in _NOT_ALLOWED:
+                raise ConfigurationError(
+                    f"MetaService database {self.url}: expected rights to read and write its tables (to upgrade it, "
+                    f"also to make them), found: {error.orig}; grant them to this user, or connect as another"
+                ) from error
             if not _is_outage(error):
                 raise
             # An answer to COMMIT that is lost on the way does not mean that nothing happened.
