@@ -48,8 +48,11 @@ def rows_at(table: Table, snapshot_id: int | None, cache: dict[str, Any]) -> lis
     return sorted(rows)
 
 
-def check_committed(deployment: Deployment, shop: Shop, day: int, *, branches: bool) -> None:
-    """The barrier of ``day`` is COMMIT, all is final, and `main` and tags stand where the map says.
+def check_committed(
+    deployment: Deployment, shop: Shop, day: int, *, newest: bool = True, branches: bool = False
+) -> None:
+    """The barrier of ``day`` is COMMIT, all is final, and tags (of the ``newest`` barrier: `main`, too) stand where the
+    map says.
 
     ``branches``: whether a zombie may have left attempt branches, which go with the next publish, and files.
     """
@@ -63,7 +66,7 @@ def check_committed(deployment: Deployment, shop: Shop, day: int, *, branches: b
     for progress in meta.progress(shop.name, day):
         assert progress.state is TableState.WRITTEN, progress
         refs = {name: ref.snapshot_id for name, ref in tables.load(progress.table).metadata.refs.items()}
-        assert refs.get("main") == progress.snapshot_id, f"{progress.table}: main is {refs.get('main')}"
+        assert not newest or refs.get("main") == progress.snapshot_id, f"{progress.table}: main is {refs.get('main')}"
         assert refs.get(barrier.tag) == progress.snapshot_id, f"{progress.table}: tag {refs.get(barrier.tag)}"
         left = [name for name in refs if parse_branch(name) is not None]
         assert branches or not left, f"{progress.table}: branches {left}"

@@ -163,7 +163,7 @@ def _fitting(scenarios: Sequence[Scenario]) -> int:
     """How many of the next scenarios a deployment has room for."""
     days = _QUIET
     for count, scenario in enumerate(scenarios):
-        days += scenario.days
+        days += len(scenario.priced)
         if days >= _BARRIERS:
             return count
     return len(scenarios)
@@ -177,7 +177,7 @@ def _play_deployment(
     shop = orders.shop(folder, f"shop{number}")
     priced = [True] * _QUIET
     for scenario in scenarios:
-        priced += [scenario.point.kind != UNCHANGED] + [True] * (scenario.days - 1)
+        priced += scenario.priced
     priced.append(True)
     run(lambda _: shop.create(), "creating tables")
     run(lambda _: [shop.land(day, with_prices) for day, with_prices in enumerate(priced, start=1)], "landing")
@@ -187,8 +187,10 @@ def _play_deployment(
         tasks_of(shop, day, TASKS, "quiet days")
     day = _QUIET + 1
     for scenario in scenarios:
-        yield _played(shop, day, scenario)
-        day += scenario.days
+        if scenario.settles:
+            tasks_of(shop, day, TASKS, f"before {scenario}")
+        yield _played(shop, day + scenario.settles, scenario)
+        day += len(scenario.priced)
     for other, scenario in enumerate(firsts):
         yield _played_first(orders.shop(folder, f"other{number}x{other}"), scenario)
     yield {"failure": _failure(lambda: _last_day(shop, day, reader))}
@@ -209,7 +211,7 @@ def _last_day(shop: Shop, day: int, reader: ReaderProcess) -> None:
 
 def _played_first(shop: Shop, scenario: Scenario) -> dict[str, Any]:
     """A scenario at the first barrier of a topology, and one more barrier after it."""
-    priced = [True] * (scenario.days + 1)
+    priced = [*scenario.priced, True]
     run(lambda _: (shop.create(), [shop.land(day + 1, True) for day in range(len(priced))]), f"creating {shop.name}")
     result = _played(shop, 1, scenario)
     if result["failure"] is None:

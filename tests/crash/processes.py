@@ -56,6 +56,10 @@ class Child:
     def resume(self) -> None:
         os.kill(self.pid, signal.SIGCONT)
 
+    def kill(self) -> None:
+        os.kill(self.pid, signal.SIGKILL)
+        os.waitpid(self.pid, 0)
+
 
 def fork(work: Callable[[Tell], None]) -> Child:
     """Run ``work`` in a child. It exits with 0, or with 1 after an exception, which is the last thing it tells."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
@@ -22,7 +23,7 @@ from airflow_barrier.coordinator.deployment import Deployment
 from airflow_barrier.coordinator.opening import Fragment, Opened, open_barrier
 from airflow_barrier.coordinator.settings import Settings
 from airflow_barrier.coordinator.staging import Ready, begin, close, find_barrier, give_up
-from airflow_barrier.protocol.errors import AlreadyCommittedError, StagedTableError
+from airflow_barrier.protocol.errors import AlreadyCommittedError, SpecError, StagedTableError
 from airflow_barrier.protocol.records import Barrier, StagedTable
 from airflow_barrier.protocol.topology import Job
 from airflow_barrier.sources.files import Files
@@ -218,7 +219,8 @@ def _written(iceberg: Table, rows: Sequence[Row], spec: EpochSpec, table: str) -
     arrow = pa.Table.from_pylist([dict(zip(schema.names, row, strict=True)) for row in rows], schema)
     iceberg.append(arrow, snapshot_properties=spec.stamp.properties(), branch=spec.branch)
     head = iceberg.refresh().metadata.snapshot_by_name(spec.branch)
-    assert head is not None
+    if head is None:
+        raise StagedTableError(f"expected branch {spec.branch} on {table}, found none: the attempt was superseded")
     return StagedTable(table, head.snapshot_id)
 
 
@@ -226,9 +228,11 @@ def _close(deployment: Deployment, spec: EpochSpec, record: ClosingRecord) -> No
     """Whole or not at all, as the driver of spark-submit does it."""
     partial = f"{spec.closing_uri}.partial"
     deployment.tables.write_text(partial, record.dumps())
-    if os.path.exists(spec.closing_uri):
-        raise StagedTableError(f"expected to write the closing record {spec.closing_uri}, found one there")
-    os.rename(partial, spec.closing_uri)
+    if not os.path.exists(spec.closing_uri):
+        with suppress(FileNotFoundError):  # tidied away after the commit
+            os.rename(partial, spec.closing_uri)
+            return
+    raise SpecError(f"expected to write the closing record {spec.closing_uri}: another driver ran the same attempt")
 
 
 def _delta(iceberg: Table, previous: int | None, current: int | None) -> list[dict[str, int]]:

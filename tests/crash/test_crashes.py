@@ -11,12 +11,13 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -116,7 +117,7 @@ def test_death_and_waking_before_and_after_every_commit_on_postgresql(folder: st
 
 
 def _scenarios(at: Sequence[Point]) -> tuple[Scenario, ...]:
-    """At each point a death and a zombie; what follows takes turns."""
+    """At each point a death and a zombie; what follows them takes turns."""
     deaths = [Scenario(point, (RETRY, RERUN)[number % 2]) for number, point in enumerate(at)]
     zombies = [
         Scenario(point, LATE_ZOMBIE if number % _LATE == 0 or point.when == END else ZOMBIE)
@@ -126,27 +127,42 @@ def _scenarios(at: Sequence[Point]) -> tuple[Scenario, ...]:
 
 
 def _record(orders: Orders) -> dict[str, list[str]]:
-    (recorded,) = _lane(orders)
+    (recorded,) = _play([orders])
     return recorded
 
 
 def _play(orders: Sequence[Orders]) -> list[dict[str, Any]]:
-    with ThreadPoolExecutor(_LANES) as lanes:
-        return [result for results in lanes.map(_lane, orders) for result in results]
-
-
-def _lane(orders: Orders) -> list[dict[str, Any]]:
-    """A warm parent of its own: this process has threads, and could not fork."""
+    """Each in a warm parent of its own, side by side: this process has threads, and could not fork."""
     code = f"import sys; sys.path.append({str(_ROOT)!r}); from tests.crash.lane import main; main()"
-    done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", code],
-        input=orders.dumps(),
-        capture_output=True,
-        text=True,
-        cwd=_ROOT / "tests",  # where `airflow_barrier` is the installed one
-    )
-    assert done.returncode == 0, done.stderr[-8000:]
-    return [json.loads(line) for line in done.stdout.splitlines()]
+    processes = []
+    try:
+        for each in orders:
+            with open(_said(each), "wb") as said, open(_said(each, "errors"), "wb") as errors:
+                process = subprocess.Popen(
+                    [sys.executable, "-W", "error", "-c", code],
+                    stdin=subprocess.PIPE,
+                    stdout=said,
+                    stderr=errors,
+                    cwd=_ROOT / "tests",  # where `airflow_barrier` is the installed one
+                    start_new_session=True,
+                )
+            processes.append(process)
+            assert process.stdin is not None
+            process.stdin.write(each.dumps().encode())
+            process.stdin.close()
+        for process, each in zip(processes, orders, strict=True):
+            assert process.wait() == 0, _said(each, "errors").read_text()[-8000:]
+    finally:
+        for process in processes:
+            # with all of its children, among them suspended ones; none is left if all went well
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+    return [json.loads(line) for each in orders for line in _said(each).read_text().splitlines()]
+
+
+def _said(orders: Orders, kind: str = "said") -> Path:
+    return Path(f"{orders.folder}.{kind}")
 
 
 # --- judging --------------------------------------------------------------------------------------
