@@ -1,0 +1,115 @@
+"""What a barrier costs does not grow with how many there were: counted after 100 barriers and after 100,000."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from sqlalchemy import create_engine, text
+
+from airflow_barrier.coordinator.status import status
+from airflow_barrier.metaservice.store import MetaService
+from airflow_barrier.protocol.levels import Level
+from airflow_barrier.protocol.states import BarrierState, TableState
+from tests.metaservice.auditing import check_audit
+from tests.metaservice.world import LOAD_JOB, PRICE_JOB, SHOPPING, World, day
+from tests.scale.history import multiply
+from tests.scale.meters import Cost, Meter, metering
+from tests.support.postgresql import USER, PostgreSQL, with_driver
+from tests.support.reporting import report
+
+FEW, MANY = 100, 100_000
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def urls(request: pytest.FixtureRequest, tmp_path: Path, postgresql: PostgreSQL) -> Iterator[tuple[str, str]]:
+    """Two empty databases."""
+    if request.param == "sqlite":
+        yield f"sqlite:///{tmp_path}/few.db", f"sqlite:///{tmp_path}/many.db"
+        return
+    with postgresql.database() as few, postgresql.database() as many:
+        for url in (few, many):
+            postgresql.run(f"GRANT SET ON PARAMETER session_replication_role TO {USER}", database=url)
+        yield few, many
+
+
+def costs(world: World, meter: Meter, number: int) -> dict[str, Cost]:
+    """Of each step of barrier ``number``, the next one, and of the questions asked meanwhile."""
+    meta, name = world.meta, world.name
+    last = number - 1
+    steps: dict[str, Callable[[], object]] = {
+        "register": lambda: world.declare([LOAD_JOB, PRICE_JOB]),
+        "head": lambda: meta.head(name),
+        "newest decided": lambda: meta.newest_decided(name),
+        "unjoined": lambda: meta.unjoined(name),
+        "used items": lambda: meta.used_items(name, "files", [f"file {last}", "new"]),
+        "open": lambda: world.open(number, items=[f"file {number}"]),
+        "open barriers": lambda: meta.open_barriers(name),
+        "by time": lambda: meta.barrier_at(name, day(last)),
+        "by run": lambda: meta.barrier_of_run(name, f"scheduled__{last}"),
+        "cuts": lambda: meta.cuts(name, last),
+        "waiting": lambda: meta.start_attempt(world.request(number, "price").attempt_id),
+        "load": lambda: world.process(number, "load"),
+        "unchanged": lambda: world.process(number, "price", unchanged=True),
+        "restage": lambda: world.request(number, "load", generation="g2"),
+        "stage again": lambda: world.process_all(number, generation="g2"),
+        "sensor's poll, tables": lambda: meta.reached(name, number, [SHOPPING], TableState.PROCESSED),
+        "sensor's poll, barrier": lambda: meta.reached(name, number, None, BarrierState.COMMIT),
+        "status": lambda: status(meta, name),
+        "read uncommitted": lambda: meta.resolve(name, Level.READ_UNCOMMITTED),
+        "read committed": lambda: meta.resolve(name, Level.READ_COMMITTED),
+        "repeatable read": lambda: meta.resolve(name, Level.REPEATABLE_READ),
+        "commit": lambda: world.commit(number),
+        "audit": lambda: meta.audit(name, number),
+        "newest audit": lambda: meta.audit(name, limit=5),
+        "abort of the next": lambda: (world.open(number + 1, items=["a"]), world.abort(number + 1)),
+    }
+    return {what: meter.of(step) for what, step in steps.items()}
+
+
+def after(url: str, length: int, meter: Meter) -> dict[str, Cost]:
+    """What the barrier after a history of ``length`` costs."""
+    meta = MetaService(url)
+    world = World(meta, jobs=[LOAD_JOB, PRICE_JOB])
+    for number in (1, 2):
+        world.open(number, items=[f"file {number}"])
+        world.process(number, "load")
+        world.process(number, "price", unchanged=True)
+        world.commit(number)
+    engine = create_engine(with_driver(url))
+    with engine.begin() as connection:
+        rows = multiply(connection, template=2, last=length)
+    # A database that lives so long has been looked at: PostgreSQL does that by itself.
+    with engine.execution_options(isolation_level="AUTOCOMMIT").connect() as connection:
+        connection.execute(text("ANALYZE"))
+    engine.dispose()
+    assert meta.head(world.name) == world.barrier(length)
+    assert world.barrier(length).state is BarrierState.COMMIT
+    world.committed(length + 1)  # what is read for the first time is not counted
+    found = costs(world, meter, length + 2)
+    meta.close()
+    if length == FEW:
+        check_audit(url)  # the copies are as real barriers
+    report(f"scale: {length} barriers, {rows + 1} rows made, on {engine.dialect.name}")
+    return found
+
+
+@pytest.mark.timeout(300)
+def test_a_barrier_costs_the_same_after_a_hundred_thousand(urls: tuple[str, str]) -> None:
+    with metering() as meter:
+        few, many = after(urls[0], FEW, meter), after(urls[1], MANY, meter)
+    what = "rows touched" if urls[0].startswith("postgresql") else "instructions"
+    report(f"scale: statements and {what} of each step at {FEW} and at {MANY} barriers")
+    for step, cost in many.items():
+        report(f"  {step:24} {few[step].statements:4} {cost.statements:4}   {few[step].touched:6} {cost.touched:6}")
+    totals = [sum(getattr(cost, of) for cost in at.values()) for of in ("statements", "touched") for at in (few, many)]
+    report(f"  {'all of them':24} {totals[0]:4} {totals[1]:4}   {totals[2]:6} {totals[3]:6}")
+    assert all(cost.statements and cost.touched for cost in many.values()), "counted"
+    more = {step: cost for step, cost in many.items() if cost.statements > few[step].statements}
+    assert not more, "statements"
+    grown = {step: (few[step], cost) for step, cost in many.items() if cost.touched > few[step].touched * 1.3 + 100}
+    assert not grown, what
+    if urls[0].startswith("postgresql"):
+        # Small tables are scanned whole, so that few barriers may cost more: here the history is to stay unread.
+        assert max(cost.touched for cost in many.values()) < MANY / 50, what
