@@ -189,7 +189,29 @@ def test_a_driver_that_dies_at_each_of_its_steps(
     assert world.visible() == [[1, 10], [1, 10]]
     assert world.states(second) == ["ABORTED", "PROCESSED"]
     assert world.refs() == [{"main", first.tag, second.tag}] * 2
-    report("Spark drivers killed at 4 steps of a job with two sinks: no half was visible, nothing came twice")
+    report("Spark drivers of a job with two sinks killed in 4 ways: no half was visible, nothing came twice")
+
+
+def test_an_orphan_that_goes_on_after_the_commit(world: World, spark_server: LocalConnectServer) -> None:
+    """It was fenced between its two writes; its branch is dropped by then, and Spark does not make it anew."""
+
+    def process(barrier: Barrier) -> None:
+        ready = world.ready(barrier)
+        record = ConnectRun(spark_server.url, ready.spec).run(write_both)
+        close(world.deployment, ready.attempt.attempt_id, record=record, actor="test")
+        world.commit(barrier)
+
+    first = world.open(1)
+    orphan = world.ready(first)
+    with pytest.raises(Exception, match=f"Cannot use branch .*{orphan.spec.branch}"):
+        ConnectRun(spark_server.url, orphan.spec).run(lambda epoch: write_both(epoch, between=lambda: process(first)))
+    assert world.states(first) == ["FENCED", "PROCESSED"]
+    assert world.refs() == [{"main", first.tag}] * 2
+    assert world.visible() == [[1], [1]]
+    second = world.open(2)
+    process(second)
+    assert world.visible() == [[1, 10], [1, 10]]
+    assert world.refs() == [{"main", first.tag, second.tag}] * 2
 
 
 @pytest.mark.timeout(300)
