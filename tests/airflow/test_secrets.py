@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+import time
 from pathlib import Path
+from threading import Event
 from typing import TYPE_CHECKING
 
 import httpx
@@ -107,9 +111,6 @@ def test_planted_passwords_are_nowhere(
 
 
 def test_the_search_finds_what_is_there(tmp_path: Path) -> None:
-    import subprocess
-    import sys
-
     (tmp_path / "below").mkdir()
     (tmp_path / "below" / "log").write_bytes(b"\0 password=" + PLANTED)
     assert leaks(tmp_path) == ([tmp_path / "below" / "log"], 1)
@@ -118,8 +119,9 @@ def test_the_search_finds_what_is_there(tmp_path: Path) -> None:
         process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         assert process.stdout is not None
         process.stdout.readline()
-        looks = seen.looks
+        looks, deadline = seen.looks, time.monotonic() + 60
         while seen.looks < looks + 2:
-            pass
+            assert time.monotonic() < deadline
+            Event().wait(0.01)
         process.communicate()
     assert any(b"found me" in line for line in seen.lines)
