@@ -24,6 +24,7 @@ from typing import Any
 
 import pytest
 
+from tests.crash.instrument import BEFORE
 from tests.crash.lane import Orders
 from tests.crash.points import (
     APART,
@@ -108,7 +109,8 @@ def test_death_and_waking_before_and_after_every_commit_on_postgresql(folder: st
         orders = [Orders(f"{folder}/{lane}", without_password(url), PASSWORD) for lane, url in enumerate((one, other))]
         with postgresql.database() as third:
             recorded = _record(replace(orders[0], folder=f"{folder}/recorded", database=without_password(third)))
-        scenarios = _scenarios(points_of_commits(recorded[EVERY]))
+        at = points_of_commits(recorded[EVERY])
+        scenarios = _scenarios(at, [point for point in at if point.when == BEFORE])
         results = _play([replace(order, scenarios=tuple(scenarios[lane::_LANES])) for lane, order in enumerate(orders)])
     _judge(results, scenarios, "one PostgreSQL database")
 
@@ -116,12 +118,12 @@ def test_death_and_waking_before_and_after_every_commit_on_postgresql(folder: st
 # --- playing --------------------------------------------------------------------------------------
 
 
-def _scenarios(at: Sequence[Point]) -> tuple[Scenario, ...]:
-    """At each point a death and a zombie; what follows them takes turns."""
+def _scenarios(at: Sequence[Point], asleep_at: Sequence[Point] | None = None) -> tuple[Scenario, ...]:
+    """At each point a death and (unless ``asleep_at`` says where) a zombie; what follows them takes turns."""
     deaths = [Scenario(point, (RETRY, RERUN)[number % 2]) for number, point in enumerate(at)]
     zombies = [
         Scenario(point, LATE_ZOMBIE if number % _LATE == 0 or point.when == END else ZOMBIE)
-        for number, point in enumerate(at)
+        for number, point in enumerate(at if asleep_at is None else asleep_at)
     ]
     return (*deaths, *zombies)
 
