@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NoReturn
 
-from sqlalchemy import Connection, update
+from sqlalchemy import Connection, bindparam, update
 
 from airflow_barrier.metaservice import schema
 from airflow_barrier.metaservice.restage import replace_table
@@ -60,12 +60,12 @@ def begin_commit(
             f"{', '.join(sorted(expected)) or 'none'}; look at exactly these tables before the commit"
         )
     table = schema.table_progress
-    for name, snapshot in expected.items():
-        connection.execute(
-            update(table)
-            .where(of_barrier(table, topology, barrier_id), table.c.table_name == name)
-            .values(expected_snapshot=snapshot)
-        )
+    connection.execute(
+        update(table)
+        .where(of_barrier(table, topology, barrier_id), table.c.table_name == bindparam("named"))
+        .values(expected_snapshot=bindparam("snapshot")),
+        [{"named": name, "snapshot": snapshot} for name, snapshot in sorted(expected.items())],
+    )
     event = Event("committing", actor, {"expected": dict(expected)})
     return move_barrier(connection, barrier, BarrierState.COMMITTING, event, committing_at=DatabaseNow())
 
