@@ -6,6 +6,7 @@ again, and all tables equal those of a day on which nothing raced.
 
 from __future__ import annotations
 
+import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
@@ -30,6 +31,9 @@ from airflow_barrier.protocol.errors import (
 from airflow_barrier.protocol.levels import Level
 from airflow_barrier.protocol.records import Attempt, Barrier
 from airflow_barrier.protocol.states import BarrierState
+from airflow_barrier.tables._commit import now_ms
+from airflow_barrier.tables._metadata import MAIN, Changes, edited, ref_of, snapshots_of
+from tests.metaservice.auditing import check_audit
 from tests.races.checks import check_published_once
 from tests.races.interleaving import all_orders, explore, few_suspensions, stepping
 from tests.races.racers import PROCESSES
@@ -80,6 +84,31 @@ def start(day: int, run_key: str) -> Operation:
     return lambda shop: (
         lambda: open_barrier(shop.deployment, FRAGMENT, timestamp, origin="test", run_key=run_key, actor=run_key)
     )
+
+
+def compact(shop: Shop) -> Callable[[], Any]:
+    """Somebody compacts the table that `load` writes: the same rows in a snapshot of its own on `main`."""
+    tables = shop.deployment.tables
+
+    def work() -> str:
+        with tables._pointers.transaction() as connection:
+            at = tables._pointers.lock(connection, [SHOPPING])[SHOPPING]
+            document = tables._documents.read(at)
+            main = snapshots_of(document)[ref_of(document, MAIN)]
+            snapshot = {
+                **main,
+                "snapshot-id": uuid.uuid4().int >> 65,
+                "parent-snapshot-id": main["snapshot-id"],
+                "sequence-number": document["last-sequence-number"] + 1,
+                "summary": {**main["summary"], "operation": "replace"},
+            }
+            changes = Changes(branches={MAIN: snapshot["snapshot-id"]}, snapshot=snapshot)
+            after = edited(document, changes, location=at, now_ms=now_ms(), trim=False)
+            assert after is not None
+            tables._pointers.move(connection, SHOPPING, at, tables._documents.write(after, at))
+        return "compacted"
+
+    return work
 
 
 def _attempt_of_load(shop: Shop) -> int:
@@ -142,6 +171,8 @@ class Pair:
     second: Operation
     ends: frozenset[tuple[Kind, Kind]]
     orders: Any = all_orders
+    #: whether `main` also moves by a compaction, which is not ours to count
+    compacts: bool = False
 
 
 def names(*pairs: tuple[type, type]) -> frozenset[tuple[Kind, Kind]]:
@@ -205,6 +236,9 @@ PAIRS = {
     "open, commit of the one before": Pair(
         second_precommit, start(3, "a"), commit(2), names((Opened, Committed)), few_suspensions
     ),
+    "compaction, commit": Pair(second_precommit, compact, commit(2), names((str, Committed)), compacts=True),
+    "compaction, begin": Pair(second_open, compact, ask(2, "load"), names((str, Ready)), compacts=True),
+    "compaction, close": Pair(load_written, compact, end, names((str, Barrier)), compacts=True),
 }
 
 
@@ -248,12 +282,16 @@ def run(name: str, shared: bool) -> str:
             # from the same end the same follows, so it is looked at once
             if (now := fingerprint(looker)) not in ends:
                 ends.add(now)
-                check_published_once(looker, made.settings)
                 check_journal(looker)
-                settle(looker)
-                check_published_once(looker, made.settings)
+                for step in (lambda _: None, settle):
+                    step(looker)
+                    if pair.compacts:
+                        check_audit(made.settings.metaservice_url)
+                    else:
+                        check_published_once(looker, made.settings)
 
-        explored = explore(operations, check, lambda: check_nothing_torn(looker), pair.orders)
+        watch = (lambda: None) if pair.compacts else (lambda: check_nothing_torn(looker))
+        explored = explore(operations, check, watch, pair.orders)
     outcomes = ", ".join(f"{count} {' + '.join(both)}" for both, count in sorted(seen.items()))
     return (
         f"races, {name}, {'shared' if shared else 'apart'}: {explored.orders} orders of up to {explored.steps} steps, "
