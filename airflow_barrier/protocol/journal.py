@@ -105,7 +105,7 @@ def _parsed(text: str) -> dict[str, Any]:
     try:
         data: dict[str, Any] = json.loads(text)
         found = data.pop("version", None)
-    except (ValueError, AttributeError) as error:
+    except (ValueError, AttributeError, TypeError) as error:
         raise JournalError(f"journal: expected a JSON object, found text that is none ({error})") from None
     if found != _VERSION:
         raise JournalError(  # safety: journal-version

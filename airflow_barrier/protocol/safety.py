@@ -91,7 +91,6 @@ PROMISES: Mapping[str, Mapping[str, str]] = {
         "silent-sink": "An attempt speaks of every sink: absence of output is never taken as unchanged.",
         "precommit-needs-all-tables": "A barrier is PRECOMMIT when every one of its tables is PROCESSED.",
         "closing-record": "Without a closing record nothing counts: the driver may have died half-way.",
-        "closing-record-of-every-sink": "The closing record speaks of every sink.",
         "trust-the-table": "The table itself is asked whether it holds what the record says.",
         "bad-staging-is-given-up": "An attempt whose tables are not right is not adopted by a retry.",
         "unchanged-is-unwritten": "A table that is called unchanged was not written.",

@@ -102,6 +102,19 @@ def test_our_tags_name_has_to_be_freed_first(attacked: Attacked) -> None:
             decide(attacked, decision)
 
 
+def test_the_name_of_the_tag_that_sets_aside_has_to_be_free_too(attacked: Attacked) -> None:
+    there = attacked.main()
+    assert there is not None
+    block(attacked)
+    tables = attacked.shop.deployment.tables
+    tables.pin(AMOUNT, TAG, there)
+    for decision in Decision:
+        with pytest.raises(RefTakenError, match=f"expected no ref {TAG}"):
+            decide(attacked, decision)
+    assert tables.load(AMOUNT).refs()[TAG].snapshot_id == there
+    assert state(attacked) is BarrierState.BLOCKED
+
+
 def test_a_reason_names_some_of_very_many_tables(attacked: Attacked) -> None:
     from airflow_barrier.coordinator.blocking import reason_of
     from airflow_barrier.protocol.errors import BarrierError, ForeignWriteError

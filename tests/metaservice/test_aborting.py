@@ -71,6 +71,14 @@ def test_the_run_may_reopen_its_timestamp_under_a_new_id_on_the_predecessor(worl
     assert world.meta.resolve("shopping", Level.REPEATABLE_READ).barrier_id == 4
 
 
+def test_aborting_again_leaves_alone_what_was_opened_since(world: World) -> None:
+    world.open(1)
+    assert world.abort(1) == [1]
+    again = world.open(1)
+    assert world.abort(1) == []
+    assert world.state(again.barrier_id) is BarrierState.OPEN
+
+
 def test_an_aborted_timestamp_does_not_hold_up_an_earlier_one(world: World) -> None:
     world.open(1)
     world.open(5)

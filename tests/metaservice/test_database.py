@@ -89,6 +89,16 @@ def test_a_newer_database_is_refused_and_left_alone(url: str) -> None:
     assert in_database(url, f"SELECT version_num FROM {VERSION_TABLE}") == [("9999",)]
 
 
+def test_a_database_that_is_upgraded_under_a_process_is_refused_by_its_next_step(meta: MetaService, url: str) -> None:
+    meta.register("shopping", "dag", JOBS, "test")
+    run(url, f"UPDATE {VERSION_TABLE} SET version_num = '9999'")
+    for step in (meta.topologies, lambda: meta.register("shopping", "dag", JOBS[:1], "test")):
+        with pytest.raises(SchemaVersionError, match=rf"expected schema version {EXPECTED}, found 9999.*newer"):
+            step()
+    run(url, f"UPDATE {VERSION_TABLE} SET version_num = '{EXPECTED}'")
+    assert meta.topology_version("shopping") == 1
+
+
 def test_only_the_embedded_database_makes_itself(url: str) -> None:
     meta = MetaService(url)
     if url.startswith("sqlite"):

@@ -9,17 +9,19 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import pytest
-from sqlalchemy import Connection, Engine, event, insert, select
+from sqlalchemy import Connection, Engine, delete, event, insert, select
 from sqlalchemy.dialects import postgresql
 from sqlalchemy.exc import IntegrityError
 
 from airflow_barrier.metaservice import schema
+from airflow_barrier.metaservice.commits import Settled
 from airflow_barrier.metaservice.database import Database
 from airflow_barrier.metaservice.rows import barrier_key
 from airflow_barrier.metaservice.transitions import Event, move_attempt, move_barrier, move_tables
-from airflow_barrier.protocol.errors import IllegalTransitionError
+from airflow_barrier.protocol.errors import IllegalTransitionError, JournalError, NotPrecommitError
+from airflow_barrier.protocol.journal import History, JournalEntry
 from airflow_barrier.protocol.records import Cut
-from airflow_barrier.protocol.states import AttemptState, BarrierState, TableState
+from airflow_barrier.protocol.states import AttemptState, BarrierState, Decision, TableState
 from airflow_barrier.protocol.topology import Job
 from tests.metaservice.world import AMOUNT, SHOPPING, World, day
 
@@ -62,10 +64,15 @@ def life(world: World) -> Iterator[tuple[str, Callable[[], object]]]:
     yield "decide", lambda: world.begin_commit(1)
     yield "block", lambda: world.meta.block("shopping", 1, "moved", "test")
     yield "unblock", lambda: world.meta.unblock("shopping", 1, "decided", "test")
+    world.meta.block("shopping", 1, "moved again", "test")
+    settled = Settled(SHOPPING, Decision.KEEP_OURS, None, 1, "because", "test")
+    yield "settle", lambda: world.meta.settle("shopping", 1, settled)
     yield "publish", lambda: world.publish(1)
     world.open(2)
     yield "repin", lambda: world.meta.repin_cut("shopping", 2, Cut("files", None, {"day": 2}), "test")
     yield "abort", lambda: world.abort(2)
+    history = History("shopping", (), {}, published=0, above_attempt=0)
+    yield "recover", lambda: world.meta.recover(history, "test")
 
 
 def test_every_transition_locks_its_topology_before_it_looks(world: World) -> None:
@@ -180,6 +187,53 @@ def test_the_database_itself_has_one_publisher_a_topology(world: World, store: D
         row = barrier_row(7, 7, state)
         with pytest.raises(IntegrityError):
             store.write(lambda c, row=row: c.execute(insert(schema.barrier).values(row)))
+
+
+def test_what_another_publishes_is_waited_for_whatever_it_is(world: World, store: Database) -> None:
+    """Barriers commit in order, so today the one before is what is waited for; a revision's publish will not be it."""
+    world.open(1)
+    world.process_all(1)
+    row = barrier_row(7, 7, BarrierState.COMMITTING)
+    store.write(lambda c: c.execute(insert(schema.barrier).values(row)))
+    with pytest.raises(NotPrecommitError, match=r"expected nothing else to be published in shopping, found barrier 7"):
+        world.begin_commit(1)
+    store.write(lambda c: c.execute(delete(schema.barrier).where(schema.barrier.c.barrier_id == 7)))
+
+
+def test_only_what_is_blocked_is_led_out(world: World) -> None:
+    """PRECOMMIT may become COMMITTING too, but not that way."""
+    world.open(1)
+    world.process_all(1)
+    settled = Settled(SHOPPING, Decision.KEEP_OURS, None, 1, "because", "test")
+    for way in (
+        lambda: world.meta.unblock("shopping", 1, "because", "test"),
+        lambda: world.meta.settle("shopping", 1, settled),
+    ):
+        with pytest.raises(IllegalTransitionError, match="there is nothing to unblock"):
+            way()
+    assert world.state(1) is BarrierState.PRECOMMIT
+
+
+def test_a_recovery_puts_nothing_back_that_is_commit(world: World) -> None:
+    barrier = world.committed(1)
+    topology = world.meta.topology("shopping")
+    entry = JournalEntry(
+        topology="shopping",
+        barrier_id=1,
+        revision=0,
+        incarnation="another",
+        predecessor=0,
+        timestamp=barrier.timestamp,
+        timestamp_origin="test",
+        run_key="run",
+        topology_digest=topology.digest,
+        cuts={},
+        tables={},
+    )
+    history = History("shopping", (entry,), {topology.digest: topology}, published=0, above_attempt=0)
+    with pytest.raises(JournalError, match="expected a barrier that the MetaService has not committed, found COMMIT"):
+        world.meta.recover(history, "test")
+    assert world.state(1) is BarrierState.COMMIT
 
 
 def test_the_database_itself_has_one_live_attempt_of_a_job_at_a_barrier(world: World, store: Database) -> None:

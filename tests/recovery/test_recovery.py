@@ -271,6 +271,19 @@ def test_recovering_into_a_strangers_metaservice_is_refused(old: LandedShop, bac
     assert deployment.meta.newest_decided("shopping").barrier_id == 3  # type: ignore[union-attr]
 
 
+def test_recovering_into_a_metaservice_that_the_journal_does_not_lead_back_to_is_refused(
+    old: LandedShop, backups: Backups
+) -> None:
+    """The barrier that the MetaService committed last is none of this history: there it was aborted, say."""
+    landed = old
+    tables = landed.shop.deployment.tables
+    uri = entry_uri(landed.shop.deployment, "shopping", 4)
+    tables.write_text(uri, tables.read_text(uri).replace('"predecessor": 3', '"predecessor": 2'))
+    put_back(landed, backups)
+    with pytest.raises(JournalError, match=r"lead back to barrier 3, .* committed, found that it leads to barrier 2"):
+        recover(landed.shop.deployment, "shopping", actor="test")
+
+
 # Not where the catalog went back with the MetaService: there no table tells of what came later, only the head does.
 @pytest.mark.parametrize("settings", ["sqlite apart"], indirect=True)
 def test_a_head_that_lags_does_not_hide_what_was_published(old: LandedShop, backups: Backups) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
 from collections.abc import Iterator
 from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any
@@ -45,7 +46,7 @@ class Outside:
 
     def __init__(self, spark: SparkSession, tables: IcebergTables, columns: str, version: int = 2) -> None:
         self.spark, self.tables = spark, tables
-        self.name = f"crm.t{next(_numbers)}"
+        self.name = f"crm.t{next(_numbers)}_{os.getpid()}"
         self.quoted = f"lake.{self.name}"
         spark.sql("CREATE NAMESPACE IF NOT EXISTS lake.crm")
         spark.sql(f"CREATE TABLE {self.quoted} ({columns}) USING iceberg TBLPROPERTIES ('format-version'='{version}')")

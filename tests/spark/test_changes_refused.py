@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
@@ -15,9 +17,10 @@ from airflow_barrier.protocol.errors import (
 )
 from airflow_barrier.spark._fields import parquet_schema
 from airflow_barrier.spark.changes import appends, changes
+from airflow_barrier.tables.iceberg import IcebergTables
 from demo.local_spark import LocalConnectServer
 from tests.support.equality_deletes import commit_equality_delete
-from tests.support.history import COLUMNS, MOR, REWRITE_ALL, History, insert, modes, names, read_files
+from tests.support.history import CATALOG, COLUMNS, MOR, REWRITE_ALL, History, insert, modes, names, read_files
 
 
 def test_equality_deletes(spark: SparkSession, spark_server: LocalConnectServer) -> None:
@@ -41,6 +44,27 @@ def test_files_other_than_parquet(spark: SparkSession) -> None:
     start, end = table.do("INSERT INTO {t} VALUES (1)"), table.do("INSERT INTO {t} VALUES (2)")
     with pytest.raises(InexactChangesError, match=r"expected Parquet files, found .*\.orc \(ORC\)"):
         table.changes(start, end)
+
+
+def test_files_that_are_hidden_to_spark_and_files_that_are_listed_twice(
+    spark: SparkSession, spark_server: LocalConnectServer
+) -> None:
+    """Not made by Spark itself: whoever adds files by hand may name them anything, and add them again."""
+    table = History(spark, "refused", "id BIGINT")
+    start = table.do("INSERT INTO {t} VALUES (1)")
+    hidden, twice = (spark_server.warehouse / f"{name}.parquet" for name in ("_hidden", "twice"))
+    for path in (hidden, twice):
+        pq.write_table(pa.table({"id": [2]}), path)
+    with IcebergTables.connect(f"sqlite:///{spark_server.catalog_db}", spark_server.warehouse.as_uri()) as tables:
+        added = tables.load(table.name.replace("`", "").removeprefix(f"{CATALOG}."))
+        added.add_files([hidden.as_uri()])
+        with pytest.raises(InexactChangesError, match="are hidden to Spark"):
+            table.changes(start, table.do()).collect()
+        between = table.main()
+        for _ in range(2):
+            added.add_files([twice.as_uri()], check_duplicate_files=False)
+        with pytest.raises(InexactChangesError, match=r"twice\.parquet listed 2 times more"):
+            table.changes(between, table.do())
 
 
 def test_types_that_spark_cannot_read_from_a_file(spark: SparkSession) -> None:

@@ -111,6 +111,14 @@ def test_a_joined_publish_that_is_refused_leaves_no_files(local: IcebergTables, 
     assert metadata_files(tmp_path) == files
 
 
+def test_a_publish_that_is_refused_leaves_no_files(local: IcebergTables, tmp_path: Path) -> None:
+    good, bad = make(local, 2)
+    files = metadata_files(tmp_path)
+    with pytest.raises(ForeignWriteError):
+        local.publish([good, dataclasses.replace(bad, expected=4711)])
+    assert metadata_files(tmp_path) == files
+
+
 def test_what_was_staged_ahead_is_used_or_made_anew_if_overtaken(
     local: IcebergTables, local_url: str, tmp_path: Path
 ) -> None:

@@ -25,7 +25,7 @@ from airflow_barrier.protocol.errors import (
 )
 from airflow_barrier.protocol.names import Stamp
 from airflow_barrier.tables import _sql_swap
-from airflow_barrier.tables._metadata import Changes, refs_of
+from airflow_barrier.tables._metadata import EMPTY_ROOT, Changes, refs_of
 from airflow_barrier.tables.iceberg import IcebergTables
 from tests.tables.lake import path_of, publication, stamp_of
 
@@ -244,6 +244,14 @@ def test_an_empty_table_is_staged_on_a_root_of_the_attempts_own(table: Written) 
         table.tables.prepare(TABLE, stamp_of(2), None)
 
 
+def test_a_root_that_stands_on_something_is_no_root(table: Written) -> None:
+    """Whoever copies all properties of a snapshot copies the mark of the root as well."""
+    table.tables.prepare(TABLE, STAMP, None)
+    table.append(STAMP.branch, {**STAMP.properties(), EMPTY_ROOT: "true"})
+    with pytest.raises(StagedTableError, match="bear the stamp"):
+        table.tables.staged(TABLE, STAMP, None)
+
+
 # --- pins ---------------------------------------------------------------------------------------------
 
 
@@ -317,7 +325,7 @@ def test_files_stay_when_nobody_knows_whether_the_pointers_moved(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """SQLite's COMMIT fails while somebody reads; from elsewhere a failed COMMIT may have come through all the same."""
-    monkeypatch.setattr(_sql_swap, "_BUSY_SECONDS", 0)
+    monkeypatch.setitem(_sql_swap._SQLITE_OPTIONS["connect_args"], "timeout", 0)
     with IcebergTables.connect(f"sqlite:///{tmp_path}/catalog.db", str(tmp_path / "warehouse")) as tables:
         written = Written(tables)
         base = written.append()

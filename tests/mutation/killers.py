@@ -1,0 +1,342 @@
+"""Which tests notice that a check is gone: those beside the behaviour that it keeps, the quickest that do.
+
+For a check that is marked in several places, all tests together have to notice each place. Tests that run on several
+databases run on SQLite here. Those in :data:`ON_SPARK` need the Spark server.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+_META, _TABLES, _SHOP, _SPARK = "tests/metaservice/", "tests/tables/", "tests/coordinator/", "tests/spark/"
+_LOST, _FOREIGN = "tests/recovery/test_recovery.py", "tests/foreign/test_resolve.py"
+_REFUSED = "tests/foreign/test_refused_decisions.py"
+_STATES = ("tests/protocol/test_states.py::test_exactly_the_protocols_transitions",)
+_GROUPS = ("tests/protocol/test_states.py::test_every_state_has_its_transitions_and_every_barrier_its_group",)
+_LOCKS = (f"{_META}test_guards.py::test_every_transition_locks_its_topology_before_it_looks",)
+_FENCED = (f"{_META}test_attempts.py::test_a_superseded_attempt_can_report_nothing",)
+_CLOSING = (f"{_META}test_attempts.py::test_a_closing_record_speaks_of_every_sink_and_of_no_other",)
+_MISSING = (f"{_META}test_committing.py::test_what_is_not_precommit_says_who_is_missing",)
+_BLOCKED = (f"{_META}test_committing.py::test_blocked_until_a_person_decides",)
+_RESTAGED = (f"{_META}test_restaging.py::test_what_is_downstream_is_voided_and_read_committed_falls_back",)
+_VOIDED = (f"{_META}test_aborting.py::test_attempts_are_voided_and_nothing_counts_as_staged",)
+_STALE = (f"{_META}test_opening.py::test_a_look_that_is_stale_is_told_to_look_again",)
+_TRUST = (f"{_SHOP}test_barrier.py::test_trust_the_table_not_the_reporter",)
+_BACK = (
+    f"{_TABLES}test_checks.py::test_main_never_returns_to_what_it_left",
+    f"{_TABLES}test_checks.py::test_main_never_returns_to_what_it_stands_on_although_the_log_has_forgotten",
+)
+_PINS = (
+    f"{_TABLES}test_checks.py::test_a_pin_takes_no_name_that_is_taken_and_no_snapshot_that_is_gone",
+    f"{_TABLES}test_checks.py::test_unpinning_takes_pins_only",
+)
+_GONE = (f"{_TABLES}test_checks.py::test_a_snapshot_that_is_gone_is_not_published",)
+_ROOT = (
+    f"{_TABLES}test_checks.py::test_an_empty_table_is_staged_on_a_root_of_the_attempts_own",
+    f"{_TABLES}test_checks.py::test_a_root_that_stands_on_something_is_no_root",
+)
+_STAMP = (
+    f"{_TABLES}test_checks.py::test_a_snapshot_with_another_stamp_or_none_is_refused",
+    f"{_TABLES}test_checks.py::test_a_delete_may_bear_no_stamp_but_not_another_one",
+)
+_DROPS = (f"{_TABLES}test_checks.py::test_a_publish_drops_its_own_attempts_and_leaves_what_is_not_its_own",)
+_BRANCH = (f"{_TABLES}test_checks.py::test_an_attempt_starts_on_its_base_and_not_on_its_own_half",)
+_SINKS = (f"{_SPARK}test_driver_checks.py::test_each_sink_is_written_or_called_unchanged_and_not_both",)
+_DECLARED = (f"{_SPARK}test_driver_checks.py::test_a_job_touches_what_it_declares_and_nothing_else",)
+_SPEC = (f"{_SPARK}test_driver_checks.py::test_a_driver_without_its_own_spec_does_nothing",)
+_APPENDS = (
+    f"{_SPARK}test_changes_refused.py::test_appends_refuse_updates_and_deletes",
+    f"{_SPARK}test_changes_refused.py::test_appends_refuse_what_they_cannot_know",
+)
+
+_WITHOUT_SPARK: Mapping[str, tuple[str, ...]] = {
+    # states
+    "illegal-transition": _STATES,
+    "barrier-transitions": _STATES,
+    "table-transitions": _STATES,
+    "attempt-transitions": _STATES,
+    "live-attempts": ("tests/protocol/test_states.py::test_what_has_ended_stays_ended",),
+    "staging-barriers": _GROUPS,
+    "uncommitted-barriers": _GROUPS,
+    "decided": _GROUPS,
+    "moves-are-transitions": (f"{_META}test_guards.py::test_what_may_not_follow_is_refused_where_it_would_be_written",),
+    "topology-lock": _LOCKS,
+    "topology-row-lock": _LOCKS,
+    "write-lock-first": (f"{_META}test_database.py::test_the_write_lock_is_held_from_the_first_look_to_the_end",),
+    "compare-and-set": (
+        f"{_META}test_guards.py::test_a_barrier_that_moved_meanwhile_is_left_alone",
+        f"{_META}test_guards.py::test_an_attempt_that_moved_meanwhile_is_left_alone",
+        f"{_META}test_guards.py::test_tables_of_which_one_moved_meanwhile_are_left_alone",
+    ),
+    "lost-race-is-noticed": (
+        f"{_META}test_guards.py::test_a_barrier_that_moved_meanwhile_is_left_alone",
+        f"{_META}test_guards.py::test_an_attempt_that_moved_meanwhile_is_left_alone",
+        f"{_META}test_guards.py::test_tables_of_which_one_moved_meanwhile_are_left_alone",
+    ),
+    "audited": (f"{_META}test_attempts.py::test_the_last_table_makes_the_barrier_precommit",),
+    "foreign-keys": (f"{_META}test_guards.py::test_the_database_itself_has_nothing_of_a_barrier_that_is_not_there",),
+    "older-schema": (f"{_META}test_database.py::test_checking_creates_nothing",),
+    "newer-schema": (f"{_META}test_database.py::test_a_newer_database_is_refused_and_left_alone",),
+    # topologies
+    "one-writer-a-table": (
+        f"{_META}test_registering.py::test_the_union_is_what_has_to_be_valid_and_a_refusal_changes_nothing",
+    ),
+    "table-of-one-topology": (f"{_META}test_registering.py::test_two_topologies_cannot_have_one_table",),
+    "claimed-while-declared": (f"{_META}test_registering.py::test_two_topologies_cannot_have_one_table",),
+    "claimed-while-in-flight": (
+        f"{_META}test_registering.py::test_a_table_can_be_taken_once_its_topology_has_let_it_go",
+    ),
+    "registrations-queue": (f"{_META}test_guards.py::test_registrations_queue_whatever_topology_they_are_for",),
+    # opening
+    "opens-on-the-head": _STALE,
+    "opens-on-what-was-seen": _STALE,
+    "timestamps-rise": (f"{_META}test_opening.py::test_a_timestamp_not_after_the_head_names_both_and_the_run",),
+    "one-barrier-a-timestamp": (f"{_META}test_guards.py::test_the_database_itself_has_one_barrier_a_timestamp",),
+    "max-open-barriers": (f"{_META}test_opening.py::test_no_more_than_max_open",),
+    "comes-back-after-publish": (
+        f"{_META}test_opening.py::test_a_table_cannot_come_back_while_it_is_still_to_be_published",
+    ),
+    # cuts and sources
+    "item-in-one-cut": (f"{_META}test_opening.py::test_an_item_is_in_one_cut_only",),
+    "item-in-one-cut-key": (f"{_META}test_guards.py::test_the_database_itself_has_an_item_in_one_cut",),
+    "cut-begins-where-the-last-ended": (
+        f"{_META}test_opening.py::test_a_barrier_does_not_open_over_a_cut_that_was_changed_meanwhile",
+    ),
+    "cut-that-was-built-on": (
+        f"{_META}test_opening.py::test_a_cut_that_the_next_one_begins_at_is_not_changed_under_it",
+    ),
+    "cut-that-was-read": (f"{_META}test_opening.py::test_a_cut_is_pinned_anew_until_something_closed_over_it",),
+    "abort-frees-items": (
+        f"{_META}test_aborting.py::test_the_run_may_reopen_its_timestamp_under_a_new_id_on_the_predecessor",
+    ),
+    "used-files-are-left-out": (
+        "tests/sources/test_file_cuts.py::test_a_late_file_goes_into_the_current_epoch_and_is_counted",
+    ),
+    "files-as-they-were-cut": ("tests/sources/test_file_cuts.py::test_a_file_changed_or_gone_after_the_cut_is_named",),
+    "folder-is-there": ("tests/sources/test_file_cuts.py::test_a_folder_that_is_not_there_is_not_an_empty_epoch",),
+    "paths-a-database-keeps": (
+        "tests/hostile/test_end_to_end.py::test_a_file_that_no_database_can_keep_is_named_before_anything_is_written",
+    ),
+    # attempts
+    "adopted-states": (
+        f"{_META}test_attempts.py::test_of_two_that_start_one_attempt_the_second_is_told_to_ask_again",
+        f"{_META}test_attempts.py::test_a_retry_adopts_what_was_closed_or_processed",
+    ),
+    "clear-is-no-retry": (f"{_META}test_attempts.py::test_a_clear_fences_what_was_under_way",),
+    "running-is-fenced": (
+        f"{_META}test_attempts.py::test_of_two_that_start_one_attempt_the_second_is_told_to_ask_again",
+    ),
+    "new-attempt-fences": (f"{_META}test_attempts.py::test_a_clear_fences_what_was_under_way",),
+    "one-live-attempt": (
+        f"{_META}test_guards.py::test_the_database_itself_has_one_live_attempt_of_a_job_at_a_barrier",
+    ),
+    "fenced-reports-nothing": _FENCED,
+    "aborted-takes-nothing": (f"{_META}test_attempts.py::test_an_aborted_barrier_takes_no_reports",),
+    "decided-takes-no-attempt": (f"{_META}test_attempts.py::test_from_committing_on_only_a_retry_gets_an_answer",),
+    "started-once": (f"{_META}test_attempts.py::test_of_two_that_start_one_attempt_the_second_is_told_to_ask_again",),
+    "inputs-are-there": (f"{_META}test_attempts.py::test_it_waits_for_sources_here_and_for_sources_and_sinks_before",),
+    "rebase-only-running": (f"{_META}test_attempts.py::test_reports_out_of_order_are_refused",),
+    "kill-spares": (f"{_META}test_attempts.py::test_a_kill_leaves_what_is_processed_alone",),
+    "closing-again": (f"{_META}test_attempts.py::test_closing_twice_is_fine_if_it_says_the_same",),
+    "processed-again": (f"{_META}test_attempts.py::test_a_retry_adopts_what_was_closed_or_processed",),
+    "clear-restages": _RESTAGED,
+    "consuming": ("tests/protocol/test_restaging.py::test_only_attempts_that_have_read_are_voided",),
+    "restaging-voids-consumers": (
+        *_RESTAGED,
+        f"{_FOREIGN}::test_a_running_attempt_on_ours_is_voided_too",
+    ),
+    "restaging-unstages-tables": _RESTAGED,
+    "restaging-reopens": _RESTAGED,
+    "abort-again": (f"{_META}test_aborting.py::test_aborting_again_leaves_alone_what_was_opened_since",),
+    "decided-is-not-aborted": (f"{_META}test_aborting.py::test_from_committing_on_it_is_refused",),
+    "abort-voids-attempts": _VOIDED,
+    "abort-unstages-tables": _VOIDED,
+    # PROCESSED
+    "only-declared-sinks": (*_CLOSING, f"{_META}test_attempts.py::test_bases_follow_a_compaction"),
+    "silent-sink": _CLOSING,
+    "precommit-needs-all-tables": (f"{_META}test_attempts.py::test_the_last_table_makes_the_barrier_precommit",),
+    "closing-record": (f"{_SHOP}test_barrier.py::test_a_driver_that_died_before_its_last_write_is_not_processed",),
+    "trust-the-table": _TRUST,
+    "bad-staging-is-given-up": _TRUST,
+    "unchanged-is-unwritten": _TRUST,
+    "head-is-what-was-closed": (
+        f"{_TABLES}test_checks.py::test_the_head_of_the_branch_is_what_the_attempt_closed_with",
+    ),
+    "branch-is-there": (f"{_TABLES}test_checks.py::test_a_branch_that_was_dropped_stages_nothing",),
+    "branch-at-base": _BRANCH,
+    "base-is-there": _BRANCH,
+    "ancestry": (f"{_TABLES}test_checks.py::test_a_branch_on_another_base_stages_nothing",),
+    "stamp": _STAMP,
+    "another-stamp-on-a-delete": _STAMP,
+    "only-deletes-without-stamp": _STAMP,
+    "root-has-no-parent": _ROOT,
+    "root-is-the-attempts": _ROOT,
+    # the driver
+    "spec-digest": (f"{_SPARK}test_driver_checks.py::test_a_spec_that_was_changed_on_the_way_is_refused",),
+    "spec-version": (f"{_SPARK}test_driver_checks.py::test_a_spec_of_another_version_is_refused",),
+    "spec-is-named": _SPEC,
+    "spec-is-there": _SPEC,
+    "spec-has-sql": (f"{_SPARK}test_driver_checks.py::test_the_sql_application_does_nothing_without_a_statement",),
+    "changed-sink": _SINKS,
+    "driver-silent-sink": _SINKS,
+    "closed-once": (f"{_SPARK}test_driver_checks.py::test_of_two_drivers_of_one_attempt_one_closes_it",),
+    "undeclared-source": _DECLARED,
+    "undeclared-sink": _DECLARED,
+    "undeclared-external": _DECLARED,
+    # changes
+    "columns-with-initial-default": (
+        f"{_SPARK}test_changes_refused.py::test_columns_that_older_files_have_by_default",
+    ),
+    # publishing
+    "decided-once": (f"{_META}test_committing.py::test_again_changes_nothing",),
+    "only-precommit-is-decided": _MISSING,
+    "expected-main-of-every-table": (
+        f"{_META}test_committing.py::test_every_table_has_to_be_looked_at_before_the_decision",
+    ),
+    "barriers-commit-in-order": (f"{_META}test_committing.py::test_in_order_only",),
+    "one-publisher": (f"{_META}test_guards.py::test_what_another_publishes_is_waited_for_whatever_it_is",),
+    "one-publisher-index": (f"{_META}test_guards.py::test_the_database_itself_has_one_publisher_a_topology",),
+    "published-once": (f"{_META}test_committing.py::test_again_changes_nothing",),
+    "only-decided-is-published": _MISSING,
+    "aborted-is-not-committed": _MISSING,
+    "aborted-is-told": (
+        f"{_SHOP}test_committing.py::test_the_commit_of_an_aborted_barrier_commits_no_earlier_one_either",
+        f"{_SHOP}test_committing.py::test_a_barrier_that_is_aborted_under_its_committer_is_not_called_committed",
+    ),
+    "open-is-told": (
+        f"{_SHOP}test_committing.py::test_an_open_barrier_is_neither_published_nor_written_into_the_journal",
+    ),
+    "commits-no-further": (f"{_SHOP}test_committing.py::test_a_commit_takes_no_later_barrier_along",),
+    "blocked-waits-for-a-person": _BLOCKED,
+    "blocked-is-told": (
+        f"{_SHOP}test_committing.py::test_a_blocked_barrier_goes_on_when_a_person_says_so_and_not_when_the_table_is_mended",
+    ),
+    "blocked-again": _BLOCKED,
+    "unblocked-again": _BLOCKED,
+    "only-blocked-is-unblocked": (
+        f"{_META}test_guards.py::test_only_what_is_blocked_is_led_out",
+        f"{_REFUSED}::test_what_cannot_be_decided_is_refused",
+    ),
+    "decided-by-another": (
+        f"{_SHOP}test_committing.py::test_what_another_committer_published_meanwhile_is_no_foreign_write",
+        f"{_SHOP}test_barrier.py::test_a_foreign_write_is_noticed_before_the_decision",
+    ),
+    "foreign-write": (f"{_TABLES}test_checks.py::test_a_foreign_write_is_never_overwritten",),
+    "foreign-write-on-empty": (
+        f"{_TABLES}test_checks.py::test_what_was_written_to_an_empty_table_is_noticed_by_a_publish_of_nothing",
+    ),
+    "only-compactions-are-absorbed": (f"{_TABLES}test_checks.py::test_a_foreign_write_is_never_overwritten",),
+    "same-rows-by-compaction-only": (
+        f"{_TABLES}test_checks.py::test_what_stands_before_a_write_does_not_hold_its_rows",
+    ),
+    "never-back": _BACK,
+    "builds-on-expected": (f"{_TABLES}test_checks.py::test_what_is_published_builds_on_what_is_expected",),
+    "new-snapshot-is-there": _GONE,
+    "published-snapshot-is-there": _GONE,
+    "tag-is-ours": (f"{_TABLES}test_checks.py::test_a_tag_of_the_barriers_name_that_somebody_else_made_is_left_alone",),
+    "ref-is-ours": _PINS,
+    "branches-of-others-stay": _DROPS,
+    "branches-of-later-barriers-stay": _DROPS,
+    "pin-is-ours": _PINS,
+    "pinned-snapshot-is-there": _PINS,
+    "unpin-leaves-main": _PINS,
+    "unpin-leaves-branches": _PINS,
+    "pointer-write-lock": (
+        f"{_TABLES}test_checks.py::test_on_sqlite_a_publish_is_the_only_writer_from_its_first_look",
+    ),
+    "pointer-row-lock": (f"{_TABLES}test_checks.py::test_rows_are_locked_in_the_order_of_their_names",),
+    "pointer-lock-order": (f"{_TABLES}test_checks.py::test_rows_are_locked_in_the_order_of_their_names",),
+    "pointer-compare-and-set": (f"{_TABLES}test_checks.py::test_a_pointer_moves_only_from_where_it_was_seen",),
+    "pointer-count": (f"{_TABLES}test_checks.py::test_a_pointer_moves_only_from_where_it_was_seen",),
+    "overtaken-is-made-anew": (
+        f"{_TABLES}test_atomicity.py::test_what_was_staged_ahead_is_used_or_made_anew_if_overtaken",
+    ),
+    "files-of-a-moved-pointer": (
+        f"{_TABLES}test_atomicity.py::test_a_joined_publish_is_committed_with_its_transaction",
+        f"{_TABLES}test_atomicity.py::test_a_joined_publish_that_is_refused_leaves_no_files",
+    ),
+    "files-of-an-unknown-commit": (
+        f"{_TABLES}test_checks.py::test_files_stay_when_nobody_knows_whether_the_pointers_moved",
+        f"{_TABLES}test_atomicity.py::test_a_publish_that_is_refused_leaves_no_files",
+    ),
+    # a MetaService that was lost
+    "lead-before-opening": (
+        f"{_LOST}::test_two_deployments_on_one_warehouse_are_told_apart",
+        f"{_LOST}::test_a_backup_three_barriers_old_is_noticed_refused_and_caught_up",
+    ),
+    "lead-before-deciding": (f"{_LOST}::test_what_was_in_flight_at_the_backup_is_not_committed_on_top",),
+    "another-metaservice-leads": (f"{_LOST}::test_two_deployments_on_one_warehouse_are_told_apart",),
+    "old-backup": (f"{_LOST}::test_a_backup_three_barriers_old_is_noticed_refused_and_caught_up",),
+    "origin-before-leading": (f"{_LOST}::test_without_a_journal_the_tables_still_say_that_something_is_lost",),
+    "origin-is-known": (f"{_LOST}::test_without_a_journal_the_tables_still_say_that_something_is_lost",),
+    "own-write-is-no-foreign-one": (f"{_LOST}::test_a_head_that_lags_does_not_hide_what_was_published",),
+    "journal-before-publish": (f"{_LOST}::test_a_backup_three_barriers_old_is_noticed_refused_and_caught_up",),
+    "journal-is-there": (f"{_LOST}::test_a_missing_entry_is_named",),
+    "journal-version": ("tests/protocol/test_journal.py::test_a_journal_of_another_version_is_not_read",),
+    "recovers-by-a-journal": (f"{_LOST}::test_without_a_journal_the_tables_still_say_that_something_is_lost",),
+    "journal-leads-back": (
+        f"{_LOST}::test_recovering_into_a_metaservice_that_the_journal_does_not_lead_back_to_is_refused",
+    ),
+    "journal-agrees": (f"{_LOST}::test_recovering_into_a_strangers_metaservice_is_refused",),
+    "recovers-after-what-both-know": (f"{_META}test_guards.py::test_a_recovery_puts_nothing_back_that_is_commit",),
+    "in-flight-is-given-up": (f"{_LOST}::test_what_was_open_is_given_up_and_joins_the_next",),
+    "recovered-numbers-are-new": (f"{_LOST}::test_attempts_of_the_lost_time_get_no_namesake",),
+    "new-incarnation": (f"{_LOST}::test_attempts_of_the_lost_time_get_no_namesake",),
+    "schema-at-each-transaction": (
+        f"{_META}test_database.py::test_a_database_that_is_upgraded_under_a_process_is_refused_by_its_next_step",
+    ),
+    "same-decision-throughout": (
+        f"{_FOREIGN}::test_a_committer_that_slept_through_the_decision_does_not_go_by_the_old_one",
+    ),
+    "kept-snapshot-is-there": (
+        f"{_REFUSED}::test_ours_cannot_be_kept_when_it_is_gone_nor_decided_about_a_table_that_is",
+    ),
+    "decision-can-be-carried-out": (f"{_REFUSED}::test_our_tags_name_has_to_be_freed_first",),
+    "looks-run-out": (f"{_SHOP}test_committing.py::test_a_commit_does_not_chase_tables_that_keep_moving",),
+    "last-look": (
+        f"{_SHOP}test_committing.py::test_what_a_decided_barrier_would_be_blocked_by_refuses_one_that_is_not_decided",
+    ),
+    "published-anew": (
+        f"{_FOREIGN}::test_a_table_that_main_has_been_at_is_published_anew",
+        f"{_TABLES}test_checks.py::test_only_a_compaction_keeps_the_rows_of_what_it_stands_on",
+    ),
+    "set-aside-is-ours": (f"{_REFUSED}::test_the_name_of_the_tag_that_sets_aside_has_to_be_free_too",),
+}
+
+ON_SPARK: Mapping[str, tuple[str, ...]] = {
+    "source-is-pinned": (
+        "tests/sources/test_iceberg_table.py::test_the_owners_may_expire_snapshots_and_the_epoch_stays",
+    ),
+    "event-time-is-a-timestamp": (
+        "tests/sources/test_iceberg_table.py::test_event_times_that_are_not_to_be_had_are_an_error",
+    ),
+    "bounds-of-event-times": (
+        "tests/sources/test_iceberg_table.py::test_event_times_that_are_not_to_be_had_are_an_error",
+    ),
+    "driver-finds-its-branch": (
+        f"{_SPARK}test_epoch_run.py::test_a_dropped_branch_is_an_error_that_a_new_attempt_mends",
+    ),
+    "driver-starts-on-untouched-branch": (
+        f"{_SPARK}test_driver_checks.py::test_a_driver_does_not_start_on_top_of_an_earlier_ones_half",
+        f"{_SPARK}test_epoch_run.py::test_an_attempt_does_not_run_on_top_of_its_own_half",
+    ),
+    "snapshot-to-read-is-there": (f"{_SPARK}test_changes_refused.py::test_snapshots_and_tables_that_are_not_there",),
+    "changes-have-an-end": (f"{_SPARK}test_changes_refused.py::test_snapshots_and_tables_that_are_not_there",),
+    "reserved-columns": (f"{_SPARK}test_changes_columns.py::test_reserved_column_names_are_refused",),
+    "types-spark-can-read": (f"{_SPARK}test_changes_refused.py::test_types_that_spark_cannot_read_from_a_file",),
+    "same-files-by-path": (
+        f"{_SPARK}test_changes_refused.py::test_files_that_are_hidden_to_spark_and_files_that_are_listed_twice",
+    ),
+    "no-equality-deletes": (f"{_SPARK}test_changes_refused.py::test_equality_deletes",),
+    "only-parquet": (f"{_SPARK}test_changes_refused.py::test_files_other_than_parquet",),
+    "each-file-once": (
+        f"{_SPARK}test_changes_refused.py::test_files_that_are_hidden_to_spark_and_files_that_are_listed_twice",
+    ),
+    "appends-know-their-chain": _APPENDS,
+    "appends-only": _APPENDS,
+    "appends-in-unit-tests": (
+        f"{_SPARK}test_epoch_unit_example.py::test_a_corrected_purchase_is_taken_back_and_counted_anew",
+    ),
+}
+
+KILLERS = {**_WITHOUT_SPARK, **ON_SPARK}
