@@ -45,18 +45,21 @@ class Seen:
 
     @property
     def worth_cutting(self) -> list[Cut]:
-        """Before each statement, and after each COMMIT, but within transactions that only read.
+        """Before each statement of a transaction, and after each COMMIT.
 
-        These change nothing, and are repeated where they break: one cut in each will do.
+        Not before one that came already in the same transaction, on another row. And one cut is enough where a
+        transaction only reads: it changes nothing, and is repeated from its beginning.
         """
         cuts = []
-        reading = False
+        reading, known = False, set[str]()
         for number, text in enumerate(self.statements):
             if text.startswith("BEGIN"):
-                reading = "READ ONLY" in text
-            if not reading or text.startswith("BEGIN"):
-                cuts.append(Cut(number, answered=False))
-                cuts += [Cut(number, answered=True)] * text.startswith("COMMIT")
+                reading, known = "READ ONLY" in text, set()
+            if text in known or (reading and known):
+                continue
+            known.add(text)
+            cuts.append(Cut(number, answered=False))
+            cuts += [Cut(number, answered=True)] * text.startswith("COMMIT")
         return cuts
 
 
