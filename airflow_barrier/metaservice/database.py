@@ -107,7 +107,7 @@ class Database:
         :class:`~airflow_barrier.protocol.errors.SchemaVersionError` if somebody has upgraded the database meanwhile.
         """
         with self._begun(write) as connection:
-            # Until it ends nobody else can upgrade the schema under it: see `_upgrade`.
+            # Until it ends nobody else can upgrade the schema under it: see `_be_alone`.
             require_version(connection, self.url)  # safety: schema-at-each-transaction
             yield connection
 
