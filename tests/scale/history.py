@@ -12,7 +12,7 @@ _TABLES = (schema.barrier, schema.table_progress, schema.cut, schema.cut_item, s
 
 def multiply(connection: Connection, template: int, last: int) -> int:
     """Copy the newest barrier of the only topology, which is COMMIT, to every number up to ``last``. Returns how many
-    rows that made.
+    rows there are then.
     """
     postgresql = connection.dialect.name == "postgresql"
     later = f"(n.i - {template})"
@@ -32,7 +32,6 @@ def multiply(connection: Connection, template: int, last: int) -> int:
         f"CAST(CAST(subject AS BIGINT) + {later} * {attempts} AS TEXT) ELSE subject END",
     }
     numbers = f"n(i) AS (SELECT {template + 1} UNION ALL SELECT i + 1 FROM n WHERE i < {last})"
-    made = 0
     if postgresql:  # copies refer to copies: looking up each would take most of the time
         connection.execute(text("SET LOCAL session_replication_role = replica"))
     for table in _TABLES:
@@ -40,13 +39,13 @@ def multiply(connection: Connection, template: int, last: int) -> int:
         values = ", ".join(copies.get(name, name) for name in columns)
         rows = f"t AS MATERIALIZED (SELECT * FROM {table.name} WHERE barrier_id = {template})"
         statement = f"INSERT INTO {table.name} ({', '.join(columns)}) SELECT {values} FROM n, t"
-        made += connection.execute(text(f"WITH RECURSIVE {numbers}, {rows} {statement}")).rowcount
+        connection.execute(text(f"WITH RECURSIVE {numbers}, {rows} {statement}"))
     if postgresql:
         for table in (schema.attempt, schema.audit):
             (key,) = table.primary_key.columns
             newest = select(func.max(key)).scalar_subquery()
             connection.execute(select(func.setval(func.pg_get_serial_sequence(table.name, key.name), newest)))
-    return made
+    return sum(connection.execute(select(func.count()).select_from(table)).scalar_one() for table in _TABLES)
 
 
 def _count(connection: Connection, table: Table, template: int) -> int:

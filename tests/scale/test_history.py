@@ -91,7 +91,7 @@ def after(url: str, length: int, meter: Meter) -> dict[str, Cost]:
     meta.close()
     if length == FEW:
         check_audit(url)  # the copies are as real barriers
-    report(f"scale: {length} barriers, {rows + 1} rows made, on {engine.dialect.name}")
+    report(f"scale: {length} barriers, {rows} rows, on {engine.dialect.name}")
     return found
 
 
