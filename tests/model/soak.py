@@ -37,13 +37,13 @@ class Batch:
     violation: str | None
 
 
-def play(number: int, examples: int, *, shrink: bool = True) -> Batch:
+def play(number: int, examples: int, *, steps: int = STEPS, shrink: bool = True) -> Batch:
     """The schedules of one seed: always the same ones. Needs `Schedules.bench`."""
     before = Schedules.ran.copy()
     phases = [Phase.generate, Phase.shrink] if shrink else [Phase.generate]
     chosen = settings(
         max_examples=examples,
-        stateful_step_count=STEPS,
+        stateful_step_count=steps,
         deadline=None,
         database=None,
         phases=phases,
@@ -60,26 +60,27 @@ def play(number: int, examples: int, *, shrink: bool = True) -> Batch:
 
 
 def _work(
-    first: int, stride: int, examples: int, until: float, results: multiprocessing.SimpleQueue[Batch | None]
+    first: int, stride: int, examples: int, steps: int, until: float, results: multiprocessing.SimpleQueue[Batch | None]
 ) -> None:
     Schedules.bench = Bench()
     gc.freeze()
     number = first
     while time.monotonic() < until:
-        results.put(play(number, examples))
+        results.put(play(number, examples, steps=steps))
         number += stride
     Schedules.bench.close()
     results.put(None)
 
 
-def soak(minutes: float, workers: int, first: int, examples: int) -> int:
+def soak(minutes: float, workers: int, first: int, examples: int, steps: int) -> int:
     """Returns how many batches violated something."""
     begun = time.monotonic()
     until = begun + minutes * 60
     context = multiprocessing.get_context("spawn")
     results: multiprocessing.SimpleQueue[Batch | None] = context.SimpleQueue()
     processes = [
-        context.Process(target=_work, args=(first + i, workers, examples, until, results)) for i in range(workers)
+        context.Process(target=_work, args=(first + i, workers, examples, steps, until, results))
+        for i in range(workers)
     ]
     for process in processes:
         process.start()
@@ -95,7 +96,10 @@ def soak(minutes: float, workers: int, first: int, examples: int) -> int:
         newest = max(newest, batch.seed)
         if batch.violation is not None:
             violated.append(batch.seed)
-            print(f"{batch.violation}\nseed {batch.seed}: VIOLATION; again: {_again(batch.seed, examples)}", flush=True)
+            print(
+                f"{batch.violation}\nseed {batch.seed}: VIOLATION; again: {_again(batch.seed, examples, steps)}",
+                flush=True,
+            )
         if time.monotonic() - told > 10 or not running:
             told = time.monotonic()
             rate = total["schedules"] / (told - begun)
@@ -108,15 +112,17 @@ def soak(minutes: float, workers: int, first: int, examples: int) -> int:
         process.join()
     print(
         f"{total['schedules']} schedules, {total['steps']} steps, {len(violated)} violations, seeds {first}..{newest} "
-        f"of {examples} schedules each, {workers} processes, {(time.monotonic() - begun) / 60:.1f} minutes"
+        f"of {examples} schedules of up to {steps} steps each, {workers} processes, "
+        f"{(time.monotonic() - begun) / 60:.1f} minutes"
     )
     for number in violated:
-        print(f"seed {number} violated an invariant; again: {_again(number, examples)}")
+        print(f"seed {number} violated an invariant; again: {_again(number, examples, steps)}")
     return len(violated) + sum(process.exitcode != 0 for process in processes)
 
 
-def _again(number: int, examples: int) -> str:
-    return f"{os.path.relpath(sys.executable)} -m tests.model.soak --seed {number} --examples {examples}"
+def _again(number: int, examples: int, steps: int) -> str:
+    command = f"{os.path.relpath(sys.executable)} -m tests.model.soak"
+    return f"{command} --seed {number} --examples {examples} --steps {steps}"
 
 
 def main() -> int:
@@ -125,12 +131,13 @@ def main() -> int:
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--first", type=int, default=1, help="the first seed")
     parser.add_argument("--examples", type=int, default=_BATCH, help="schedules of each seed")
+    parser.add_argument("--steps", type=int, default=STEPS, help="of a schedule, at most")
     parser.add_argument("--seed", type=int, help="play this one seed, and shrink what fails")
     chosen = parser.parse_args()
     if chosen.seed is None:
-        return 1 if soak(chosen.minutes, chosen.workers, chosen.first, chosen.examples) else 0
+        return 1 if soak(chosen.minutes, chosen.workers, chosen.first, chosen.examples, chosen.steps) else 0
     Schedules.bench = Bench()
-    batch = play(chosen.seed, chosen.examples)
+    batch = play(chosen.seed, chosen.examples, steps=chosen.steps)
     Schedules.bench.close()
     print(batch.violation or f"seed {batch.seed}: {batch.schedules} schedules, {batch.steps} steps, no violation")
     return 1 if batch.violation else 0
