@@ -128,47 +128,56 @@ class Schedules(RuleBasedStateMachine):
         self._done("wake")
 
     @precondition(lambda self: self.oracle.chain)
-    @rule(which=_INDEX, job=_INDEX, steps=_STOPS, how=st.sampled_from(("retried", "cleared", "committed")))
+    @rule(which=_INDEX, job=_INDEX, steps=_STOPS, how=st.sampled_from(("retry", "clear", "lost", "killed")))
     def haunt(self, which: int, job: int, steps: int, how: str) -> None:
-        """A task stops on its way, another one takes its place and ends, and then the first wakes."""
-        if how == "committed":
-            barrier = self._barrier(which, "PRECOMMIT", "COMMITTING")
-            tasks = [work.committing(self.world, barrier.barrier_id) for _ in range(2)]
-        else:
-            barrier = self._barrier(which, "OPEN", "PRECOMMIT")
-            jobs = self._jobs(barrier)
-            name = jobs[job % len(jobs)]
-            tasks = [self._processing(barrier, name), self._processing(barrier, name, how == "cleared")]
-        kind = "commit" if how == "committed" else "job"
-        for task, taken in ((tasks[0], steps), (tasks[1], None), (tasks[0], None)):
-            if task is tasks[1] or task.paused:
-                self._settled(self.world.run(task, taken), kind)
-                self.oracle.check()
-        self._done(f"haunted, {how}")
+        """A job's task stops on its way, another one takes its place and ends, and then the first wakes.
 
-    @precondition(lambda self: any(task.attempt_id is not None for task in self.world.tasks))
-    @rule(which=_INDEX, killed=st.booleans())
-    def lose_worker(self, which: int, killed: bool) -> None:
-        """The worker dies while its driver may go on; ``killed``: it could still give the attempt up."""
-        running = [task for task in self.world.tasks if task.attempt_id is not None]
-        task = running[which % len(running)]
-        task.orphan = True
-        if killed:
-            assert task.attempt_id is not None
-            give_up(self.world.deployment, task.attempt_id, reason="killed", actor="on_kill")
-        self._done("kill" if killed else "lose worker")
+        ``lost``: its worker died, and what wakes is the Spark driver; ``killed``: the attempt could still be given up.
+        """
+        barrier = self._barrier(which, "OPEN", "PRECOMMIT")
+        jobs = self._jobs(barrier)
+        name = jobs[job % len(jobs)]
+        zombie = self._processing(barrier, name)
+        self._settled(self.world.run(zombie, steps), "job")
+        self.oracle.check()
+        zombie.orphan = how in ("lost", "killed")
+        if how == "killed" and zombie.attempt_id is not None:
+            give_up(self.world.deployment, zombie.attempt_id, reason="killed", actor="on_kill")
+        self._settled(self.world.run(self._processing(barrier, name, how == "clear"), None), "job")
+        self.oracle.check()
+        if zombie.paused:
+            self._settled(self.world.run(zombie, None), "job")
+        self._done(f"haunt, {how}")
+
+    @precondition(lambda self: self.oracle.in_flight)
+    @rule(
+        which=_INDEX, steps=_STOPS, table=st.sampled_from((None, *TABLES)), decision=st.sampled_from((None, *Decision))
+    )
+    def contend(self, which: int, steps: int, table: str | None, decision: Decision | None) -> None:
+        """A commit stops on its way, another one overtakes it, or somebody else writes to ``table``; then it goes on.
+
+        ``decision``: a person decides at once, if that blocks it.
+        """
+        barrier = self._barrier(which, "PRECOMMIT", "COMMITTING")
+        first = work.committing(self.world, barrier.barrier_id)
+        self._settled(self.world.run(first, steps), "commit")
+        self.oracle.check()
+        if table is None:
+            self._settled(self.world.run(work.committing(self.world, barrier.barrier_id), None), "commit")
+        else:
+            self._write_foreign(table)
+        self.oracle.check()
+        if first.paused:
+            self._settled(self.world.run(first, None), "commit")
+        self._done("contend" if table is None else "write")
+        if decision is not None and self.oracle.in_flight and self.oracle.in_flight[0].state == "BLOCKED":
+            self._resolve(decision, which)
 
     @precondition(lambda self: self.oracle.chain)
-    @rule(which=_INDEX, steps=_STEPS, meddled=st.sampled_from((None, None, None, *TABLES)))
-    def commit(self, which: int, steps: int | None, meddled: str | None) -> None:
-        """``meddled``: should it stand still on its way, somebody else writes to that table meanwhile."""
+    @rule(which=_INDEX, steps=_STEPS)
+    def commit(self, which: int, steps: int | None) -> None:
         barrier = self._barrier(which, "PRECOMMIT", "COMMITTING")
-        task = self.world.run(work.committing(self.world, barrier.barrier_id), steps)
-        self._settled(task, "commit")
-        if task.paused and meddled is not None:
-            self.oracle.check()
-            self._write_foreign(meddled)
-            self.ran["write"] += 1
+        self._settled(self.world.run(work.committing(self.world, barrier.barrier_id), steps), "commit")
         self._done("commit")
 
     @precondition(lambda self: self.oracle.chain)
@@ -233,18 +242,7 @@ class Schedules(RuleBasedStateMachine):
     @precondition(lambda self: any(barrier.state == "BLOCKED" for barrier in self.oracle.in_flight))
     @rule(decision=st.sampled_from(Decision), which=_INDEX)
     def resolve(self, decision: Decision, which: int) -> None:
-        """A person decides about a table that is in the way."""
-        deployment, barrier = self.world.deployment, self._oldest_in_flight()
-        findings = sorted(deployment.tables.findings(publications_of(deployment, barrier)))
-        table = findings[which % len(findings)] if findings else TABLES[0]
-        try:
-            resolve_table(
-                deployment, NAME, barrier.barrier_id, table, decision, reason="looked at it", actor="a person"
-            )
-        except errors.ConfigurationError:
-            # there may be nothing to adopt, or to keep: the other way is open
-            assert not findings or decision is Decision.KEEP_OURS
-        self._done(decision.value)
+        self._resolve(decision, which)
 
     # --- parts ------------------------------------------------------------------------------------
 
@@ -305,3 +303,17 @@ class Schedules(RuleBasedStateMachine):
     def _touch(self, table: str) -> None:
         self.foreign.add(table)
         self.oracle.touched.add(table)
+
+    def _resolve(self, decision: Decision, which: int) -> None:
+        """A person decides about a table that is in the way."""
+        deployment, barrier = self.world.deployment, self._oldest_in_flight()
+        findings = sorted(deployment.tables.findings(publications_of(deployment, barrier)))
+        table = findings[which % len(findings)] if findings else TABLES[0]
+        try:
+            resolve_table(
+                deployment, NAME, barrier.barrier_id, table, decision, reason="looked at it", actor="a person"
+            )
+        except errors.ConfigurationError:
+            # there may be nothing to adopt, or to keep: the other way is open
+            assert not findings or decision is Decision.KEEP_OURS
+        self._done(decision.value)

@@ -253,7 +253,7 @@ class Oracle:
             (number, table)
             for number, rows in earlier.items()
             for table, row in rows.items()
-            if row.state in _STAGED and self.progress[number][table].snapshot_id != row.snapshot_id
+            if row.state in _STAGED and self.progress[number][table][3:5] != row[3:5]
         }
         newest = {(a.barrier_id, a.job): a.attempt_id for a in self.attempts.values()}
         for number, table in changed:
