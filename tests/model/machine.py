@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any, ClassVar
 
+import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
@@ -13,8 +14,9 @@ from airflow_barrier.coordinator.opening import Later, Opened
 from airflow_barrier.coordinator.resolving import resolve_table
 from airflow_barrier.coordinator.staging import Adopted, Waiting, give_up
 from airflow_barrier.protocol import errors
+from airflow_barrier.protocol.names import parse_branch
 from airflow_barrier.protocol.records import Barrier
-from airflow_barrier.protocol.states import BarrierState, Decision
+from airflow_barrier.protocol.states import AttemptState, BarrierState, Decision
 from airflow_barrier.tables._metadata import snapshots_of
 from tests.model import work
 from tests.model.oracle import Oracle
@@ -94,21 +96,21 @@ class Schedules(RuleBasedStateMachine):
         self._done("open")
 
     @precondition(lambda self: self.oracle.chain)
-    @rule(which=_INDEX, job=_INDEX, steps=_STEPS, cleared=st.sampled_from((False, False, True)))
-    def process(self, which: int, job: int, steps: int | None, cleared: bool) -> None:
-        """A try of a job's task; or it was cleared, maybe after its code was corrected."""
+    @rule(which=_INDEX, job=_INDEX, steps=_STEPS, how=st.sampled_from(("process", "process", "clear", "lie")))
+    def process(self, which: int, job: int, steps: int | None, how: str) -> None:
+        """A try of a job's task; or it was cleared, maybe after its code was corrected; or its driver lies."""
         barrier = self._barrier(which, "OPEN")
         jobs = self._jobs(barrier)
-        self._settled(self.world.run(self._processing(barrier, jobs[job % len(jobs)], cleared), steps), "job")
-        self._done("clear" if cleared else "process")
+        task = self._processing(barrier, jobs[job % len(jobs)], how == "clear")
+        task.lies = how == "lie"
+        self._settled(self.world.run(task, steps), "job")
+        self._done(how)
 
     @precondition(lambda self: self.oracle.chain)
     @rule(which=_INDEX)
     def process_all(self, which: int) -> None:
         """All jobs of a barrier, one after another."""
-        barrier = self._barrier(which, "OPEN")
-        for job in self._jobs(barrier):
-            self._settled(self.world.run(self._processing(barrier, job), None), "job")
+        self._process_all(self._barrier(which, "OPEN"))
         self._done("process all")
 
     @precondition(lambda self: self.sleeping)
@@ -128,11 +130,14 @@ class Schedules(RuleBasedStateMachine):
         self._done("wake")
 
     @precondition(lambda self: self.oracle.chain)
-    @rule(which=_INDEX, job=_INDEX, steps=_STOPS, how=st.sampled_from(("retry", "clear", "lost", "killed")))
+    @rule(
+        which=_INDEX, job=_INDEX, steps=_STOPS, how=st.sampled_from(("retry", "clear", "lost", "killed", "scribbled"))
+    )
     def haunt(self, which: int, job: int, steps: int, how: str) -> None:
         """A job's task stops on its way, another one takes its place and ends, and then the first wakes.
 
         ``lost``: its worker died, and what wakes is the Spark driver; ``killed``: the attempt could still be given up.
+        ``scribbled``: nobody takes its place, but somebody else writes to its branch.
         """
         barrier = self._barrier(which, "OPEN", "PRECOMMIT")
         jobs = self._jobs(barrier)
@@ -143,35 +148,45 @@ class Schedules(RuleBasedStateMachine):
         zombie.orphan = how in ("lost", "killed")
         if how == "killed" and zombie.attempt_id is not None:
             give_up(self.world.deployment, zombie.attempt_id, reason="killed", actor="on_kill")
-        self._settled(self.world.run(self._processing(barrier, name, how == "clear"), None), "job")
+        if how == "scribbled":
+            self._scribble(JOBS[name].sinks[0])
+        else:
+            self._settled(self.world.run(self._processing(barrier, name, how == "clear"), None), "job")
         self.oracle.check()
         if zombie.paused:
             self._settled(self.world.run(zombie, None), "job")
         self._done(f"haunt, {how}")
 
     @precondition(lambda self: self.oracle.in_flight)
-    @rule(
-        which=_INDEX, steps=_STOPS, table=st.sampled_from((None, *TABLES)), decision=st.sampled_from((None, *Decision))
-    )
-    def contend(self, which: int, steps: int, table: str | None, decision: Decision | None) -> None:
-        """A commit stops on its way, another one overtakes it, or somebody else writes to ``table``; then it goes on.
+    @rule(steps=st.integers(10, 33), which=st.one_of(st.none(), _INDEX), decision=st.sampled_from((None, *Decision)))
+    def contend(self, steps: int, which: int | None, decision: Decision | None) -> None:
+        """A commit stops on its way, something happens, then it goes on.
 
-        ``decision``: a person decides at once, if that blocks it.
+        With a ``decision`` somebody writes to a table, and a person decides if that blocks the barrier. Without one
+        another commit overtakes the first, and a table may be rolled back then.
         """
-        barrier = self._barrier(which, "PRECOMMIT", "COMMITTING")
+        barrier = self._oldest_in_flight()
+        if barrier.state is BarrierState.OPEN:
+            self._process_all(barrier)
+            self.oracle.check()
+        tables = sorted(self.oracle.opened[barrier.barrier_id].tables)
+        table = None if which is None else tables[which % len(tables)]
         first = work.committing(self.world, barrier.barrier_id)
         self._settled(self.world.run(first, steps), "commit")
         self.oracle.check()
-        if table is None:
+        if decision is None:
             self._settled(self.world.run(work.committing(self.world, barrier.barrier_id), None), "commit")
-        else:
+            self.oracle.check()
+            if table is not None:
+                self._roll_back(table)
+        elif table is not None:
             self._write_foreign(table)
         self.oracle.check()
         if first.paused:
             self._settled(self.world.run(first, None), "commit")
-        self._done("contend" if table is None else "write")
+        self._done("contend")
         if decision is not None and self.oracle.in_flight and self.oracle.in_flight[0].state == "BLOCKED":
-            self._resolve(decision, which)
+            self._resolve(decision, which or 0)
 
     @precondition(lambda self: self.oracle.chain)
     @rule(which=_INDEX, steps=_STEPS)
@@ -179,6 +194,15 @@ class Schedules(RuleBasedStateMachine):
         barrier = self._barrier(which, "PRECOMMIT", "COMMITTING")
         self._settled(self.world.run(work.committing(self.world, barrier.barrier_id), steps), "commit")
         self._done("commit")
+
+    @precondition(lambda self: len(self.oracle.in_flight) > 1)
+    @rule()
+    def jump_the_queue(self) -> None:
+        """A commit that does not go in order is refused."""
+        for barrier in self.oracle.in_flight[1:]:
+            with pytest.raises(errors.NotPrecommitError):
+                self.world.meta.begin_commit(NAME, barrier.barrier_id, self._expected(barrier.barrier_id), "hurried")
+        self._done("jump the queue")
 
     @precondition(lambda self: self.oracle.chain)
     @rule(which=_INDEX, steps=_STEPS)
@@ -226,17 +250,9 @@ class Schedules(RuleBasedStateMachine):
         elif what == "compact" and main is not None:
             tables.write(table, "main", lambda rows: rows, operation="replace")
         elif what == "roll back" and main is not None:
-            # to undo a foreign write, or one of ours
-            parent = snapshots_of(tables.document(table))[main].get("parent-snapshot-id")
-            if parent is not None:
-                tables.set_main(table, parent)
-                self._touch(table)
+            self._roll_back(table)
         elif what == "scribble":
-            # on an attempt's branch, without its stamp
-            refs = tables.document(table)["refs"]
-            branches = sorted(name for name, ref in refs.items() if ref["type"] == "branch" and name != "main")
-            if branches:
-                tables.write(table, branches[-1], lambda rows: rows + Counter(["scribbled"]))
+            self._scribble(table)
         self._done(what)
 
     @precondition(lambda self: any(barrier.state == "BLOCKED" for barrier in self.oracle.in_flight))
@@ -268,9 +284,25 @@ class Schedules(RuleBasedStateMachine):
     def _oldest_in_flight(self) -> Barrier:
         return self.world.meta.barrier(NAME, self.oracle.in_flight[0].barrier_id)
 
+    def _expected(self, barrier_id: int) -> dict[str, int | None]:
+        return self.world.tables.mains(sorted(self.oracle.opened[barrier_id].tables))
+
     def _jobs(self, barrier: Barrier) -> list[str]:
         tables = self.oracle.opened[barrier.barrier_id].tables
         return [name for name in ORDER if set(JOBS[name].sinks) <= tables]
+
+    def _process_all(self, barrier: Barrier) -> None:
+        for job in self._jobs(barrier):
+            counts = self.world.meta.current_attempt(NAME, barrier.barrier_id, job)
+            task = self._processing(barrier, job)
+            self._settled(self.world.run(task, None), "job")
+            if (
+                counts is not None
+                and counts.state is AttemptState.PROCESSED
+                and task.name.split()[1] == counts.generation
+            ):
+                assert isinstance(task.result, Adopted), "a retry repeats nothing"
+                assert task.result.attempt.attempt_id == counts.attempt_id
 
     def _processing(self, barrier: Barrier, job: str, cleared: bool = False) -> Task:
         key = (barrier.barrier_id, job)
@@ -299,6 +331,23 @@ class Schedules(RuleBasedStateMachine):
     def _write_foreign(self, table: str) -> None:
         self.world.tables.write(table, "main", lambda rows: rows + Counter([f"foreign {next(self.world.numbers)}"]))
         self._touch(table)
+
+    def _roll_back(self, table: str) -> None:
+        """To undo a foreign write, or one of ours."""
+        tables = self.world.tables
+        main = tables.main(table)
+        parent = None if main is None else snapshots_of(tables.document(table))[main].get("parent-snapshot-id")
+        if parent is not None:
+            tables.set_main(table, parent)
+            self._touch(table)
+
+    def _scribble(self, table: str) -> None:
+        """On the newest attempt's branch, without its stamp."""
+        refs = self.world.tables.document(table)["refs"]
+        parsed = {name: parse_branch(name) for name, ref in refs.items() if ref["type"] == "branch"}
+        attempts = {branch.attempt_id: name for name, branch in parsed.items() if branch is not None}
+        if attempts:
+            self.world.tables.write(table, attempts[max(attempts)], lambda rows: rows + Counter(["scribbled"]))
 
     def _touch(self, table: str) -> None:
         self.foreign.add(table)

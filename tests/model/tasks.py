@@ -61,6 +61,8 @@ class Task:
         self.attempt_id: int | None = None
         #: the worker is gone while the Spark driver that it started goes on
         self.orphan = False
+        #: its driver says something else than it does
+        self.lies = False
         self._left: int | None = 0
         self._buried = False
         self._greenlet = greenlet(self._run)

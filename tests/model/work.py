@@ -79,7 +79,7 @@ def _go_on(world: World, task: Task, step: Ready | Adopted | Waiting) -> Any:
     if not isinstance(step, Ready):
         return step
     task.attempt_id = step.attempt.attempt_id
-    drive(world, step)
+    drive(world, step, lies=task.lies)
     if task.orphan:
         return None
     return close(world.deployment, step.attempt.attempt_id, actor=task.name)
@@ -88,8 +88,11 @@ def _go_on(world: World, task: Task, step: Ready | Adopted | Waiting) -> Any:
 # --- the driver -----------------------------------------------------------------------------------
 
 
-def drive(world: World, ready: Ready) -> None:
-    """A Spark driver: knows its spec, writes each sink on the attempt's branch, says last what it wrote."""
+def drive(world: World, ready: Ready, *, lies: bool) -> None:
+    """A Spark driver: knows its spec, writes each sink on the attempt's branch, says last what it wrote.
+
+    One that lies calls a table unchanged that it wrote, or names another snapshot.
+    """
     tables = world.tables
     spec = EpochSpec.loads(tables.read_text(ready.spec_uri), ready.digest)
     staged: dict[str, StagedTable] = {}
@@ -101,6 +104,11 @@ def drive(world: World, ready: Ready) -> None:
         stepping.step(f"write {table}")
         snapshot_id = tables.write(table, spec.branch, partial(_with, rows), properties=spec.stamp.properties())
         staged[table] = StagedTable(table, snapshot_id)
+        if lies:
+            base, odd = spec.bases[table], spec.attempt_id % 2 == 1
+            staged[table] = (
+                StagedTable(table, None, unchanged=True) if odd or base is None else StagedTable(table, base)
+            )
     tables.write_text(spec.closing_uri, ClosingRecord(spec.attempt_id, staged).dumps())
 
 
