@@ -115,7 +115,7 @@ def test_the_search_finds_what_is_there(tmp_path: Path) -> None:
     (tmp_path / "below" / "log").write_bytes(b"\0 password=" + PLANTED)
     assert leaks(tmp_path) == ([tmp_path / "below" / "log"], 1)
     with CommandLines() as seen:
-        command = [sys.executable, "-c", "import sys; print(); sys.stdin.read()", "found me"]
+        command = [sys.executable, "-c", "import sys; print(flush=True); sys.stdin.read()", "found me"]
         process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         assert process.stdout is not None
         process.stdout.readline()
