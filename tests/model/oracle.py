@@ -31,6 +31,7 @@ _ATTEMPTS = (
 )
 _UNCOMMITTED = ("OPEN", "PRECOMMIT", "COMMITTING", "BLOCKED")
 _DECIDED = ("COMMITTING", "BLOCKED", "COMMIT")
+_ENDED = {"FENCED", "VOIDED", "ABORTED"}
 _STAGED = ("PROCESSED", "WRITTEN")
 _KEEP, _ADOPT = (decision.value for decision in (Decision.KEEP_OURS, Decision.ADOPT_THEIRS))
 _MAY_FOLLOW = {
@@ -285,6 +286,8 @@ class Oracle:
             staged = [row for row in rows.values() if row.state in _STAGED]
             if barrier.state == "ABORTED":
                 assert not staged, f"barrier {barrier.barrier_id} was given up with tables"
+                ended = {a.state for a in self.attempts.values() if a.barrier_id == barrier.barrier_id}
+                assert ended <= _ENDED, f"barrier {barrier.barrier_id} was given up, its attempts are {ended}"
                 continue
             if barrier.state == "COMMIT":
                 if self._verified.get(barrier.barrier_id) == rows:
