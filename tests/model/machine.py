@@ -211,10 +211,15 @@ class Schedules(RuleBasedStateMachine):
         self._settled(self.world.run(work.aborting(self.world, barrier.barrier_id), steps), "abort")
         self._done("abort")
 
-    @rule(job=st.sampled_from(COMING_AND_GOING))
-    def join_or_leave(self, job: str) -> None:
-        self.members = [j for j in COMING_AND_GOING if (j in self.members) != (j == job)]
-        self._declare()
+    @rule(job=st.sampled_from(COMING_AND_GOING), back=st.booleans())
+    def join_or_leave(self, job: str, back: bool) -> None:
+        """From the next barrier on; ``back``: and the other way round from the one after it on."""
+        for _ in range(1 + back):
+            self.members = [j for j in COMING_AND_GOING if (j in self.members) != (j == job)]
+            self._declare()
+            if back:
+                self._open(None)
+                self.oracle.check()
         self._done("join or leave")
 
     @precondition(lambda self: self.oracle.in_flight and not self.foreign)
