@@ -160,7 +160,7 @@ class Counted:
             self._locked_since = 0.0
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(900)
 def test_publishing_a_thousand_tables_ends_while_writers_keep_staging(
     deployment: Deployment, settings: Settings
 ) -> None:

@@ -256,11 +256,11 @@ def explorations(request: pytest.FixtureRequest) -> Iterator[dict[tuple[str, boo
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case[0]}-{'shared' if case[1] else 'apart'}")
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(900)
 def test_in_every_order_both_end_legally_and_nothing_is_lost(
     case: tuple[str, bool], explorations: dict[tuple[str, bool], Future[str]]
 ) -> None:
-    report(explorations[case].result(timeout=280))
+    report(explorations[case].result(timeout=880))
 
 
 def run(name: str, shared: bool) -> str:

@@ -64,7 +64,7 @@ def test_no_spark_append_dies_of_a_locked_sqlite(spark: Any, spark_server: Any) 
                     for each in publications
                 ]
             )
-        assert done.wait(timeout=90)
+        assert done.wait(timeout=240)
         writer.join(timeout=10)
         assert not failures, failures[0]
         assert published > 1, "they met"
