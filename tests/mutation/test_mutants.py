@@ -48,8 +48,9 @@ def results(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     on_spark = any(MUTANTS[name]["spark"] for name in asked)
     killers = {test: MUTANTS[name]["spark"] for name in asked for test in MUTANTS[name]["killers"]}
     as_it_is = [
-        {"name": None, "mutant": None, "killers": sorted(tests), "spark": any(killers[test] for test in tests)}
-        for _, tests in groupby(sorted(killers), key=lambda test: test.partition("::")[0])
+        {"name": None, "mutant": None, "killers": tests, "spark": any(killers[test] for test in tests)}
+        for _, group in groupby(sorted(killers), key=lambda test: test.partition("::")[0])
+        for tests in [list(group)]
     ]
     jobs = [*as_it_is, *({"name": name, **MUTANTS[name]} for name in asked)]
     environment = dict(os.environ)
