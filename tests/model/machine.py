@@ -2,26 +2,18 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
-from airflow_barrier.coordinator.committing import Committed, publications_of
-from airflow_barrier.coordinator.opening import Later, Opened
-from airflow_barrier.coordinator.resolving import resolve_table
-from airflow_barrier.coordinator.staging import Adopted, Waiting, give_up
+from airflow_barrier.coordinator.staging import give_up
 from airflow_barrier.protocol import errors
-from airflow_barrier.protocol.names import parse_branch
-from airflow_barrier.protocol.records import Barrier
-from airflow_barrier.protocol.states import AttemptState, BarrierState, Decision
-from airflow_barrier.tables._metadata import snapshots_of
+from airflow_barrier.protocol.states import BarrierState, Decision
 from tests.model import work
-from tests.model.oracle import Oracle
-from tests.model.tasks import Task
-from tests.model.topology import COMING_AND_GOING, EXTRA, JOBS, NAME, ORDER, SOURCES, TABLES
+from tests.model.parts import Parts
+from tests.model.topology import COMING_AND_GOING, JOBS, NAME, SOURCES, TABLES
 from tests.model.world import Bench, World
 
 #: How many operations a task does before it stands still; mostly all of them, or nothing would come about.
@@ -30,40 +22,15 @@ _MEDDLING = ("arrive", "compact", "compact", "write", "roll back", "scribble")
 _STOPS = st.sampled_from(range(36))
 _INDEX = st.integers(0, 7)
 
-_ALLOWED: dict[str, tuple[type[errors.BarrierError], ...]] = {
-    "open": (errors.BarrierOrderError, errors.HeadMovedError, errors.TooManyOpenBarriersError),
-    "commit": (errors.BarrierAbortedError,),
-    "abort": (errors.AlreadyCommittedError,),
-    "job": (
-        errors.FencedAttemptError,
-        errors.BarrierAbortedError,
-        errors.AlreadyCommittedError,
-        errors.AttemptTakenError,
-        errors.StagedTableError,
-        errors.NotClosedError,
-    ),
-}
 
-
-class Schedules(RuleBasedStateMachine):
+class Schedules(Parts, RuleBasedStateMachine):
     """One example is one schedule."""
 
     bench: ClassVar[Bench]
-    #: of the whole process: schedules that ran to their end, steps, and what happened in them
-    ran: ClassVar[Counter[str]] = Counter()
-
-    world: World
 
     @initialize(shared=st.booleans(), extra=st.sets(st.sampled_from(COMING_AND_GOING)), foreign=st.booleans())
     def begin(self, shared: bool, extra: set[str], foreign: bool) -> None:
-        self.world = World(self.bench, shared=shared)
-        self.oracle = Oracle(self.world)
-        self.members = [name for name in COMING_AND_GOING if name in extra]
-        self.days = 0
-        self.generations: dict[tuple[int, str], int] = {}
-        self.sleeping: list[int] = []
-        #: tables that somebody else changed, ever
-        self.foreign: set[str] = set()
+        self._start(World(self.bench, shared=shared), [name for name in COMING_AND_GOING if name in extra])
         for table in TABLES:
             self.world.tables.create(table)
         for source in SOURCES:
@@ -211,9 +178,12 @@ class Schedules(RuleBasedStateMachine):
         self._settled(self.world.run(work.aborting(self.world, barrier.barrier_id), steps), "abort")
         self._done("abort")
 
-    @rule(job=st.sampled_from(COMING_AND_GOING), back=st.booleans())
-    def join_or_leave(self, job: str, back: bool) -> None:
+    @rule(job=st.sampled_from(COMING_AND_GOING), how=st.sampled_from(("once", "once", "back", "finished and back")))
+    def join_or_leave(self, job: str, how: str) -> None:
         """From the next barrier on; ``back``: and the other way round from the one after it on."""
+        back = how != "once"
+        while how == "finished and back" and self.oracle.in_flight and not self.foreign:
+            self._finish()
         for _ in range(1 + back):
             self.members = [j for j in COMING_AND_GOING if (j in self.members) != (j == job)]
             self._declare()
@@ -226,19 +196,7 @@ class Schedules(RuleBasedStateMachine):
     @rule()
     def finish(self) -> None:
         """Nothing that happened keeps the oldest barrier from being completed by fresh tries."""
-        barrier = self._oldest_in_flight()
-        if barrier.state in (BarrierState.OPEN, BarrierState.PRECOMMIT):
-            for job in self._jobs(barrier):
-                tries = [self._processing(barrier, job) for _ in range(3)]
-                for task in tries:
-                    self.world.run(task, None)
-                    if task.error is None:
-                        break
-                    assert isinstance(task.error, errors.Retryable), task.error
-                assert isinstance(task.result, (Adopted, Barrier)), task.result
-        task = self.world.run(work.committing(self.world, barrier.barrier_id), None)
-        assert task.error is None, task.error
-        assert isinstance(task.result, Committed), task.result
+        self._finish()
         self._done("finish")
 
     # --- steps: what others do --------------------------------------------------------------------
@@ -264,110 +222,3 @@ class Schedules(RuleBasedStateMachine):
     @rule(decision=st.sampled_from(Decision), which=_INDEX)
     def resolve(self, decision: Decision, which: int) -> None:
         self._resolve(decision, which)
-
-    # --- parts ------------------------------------------------------------------------------------
-
-    def _done(self, what: str) -> None:
-        self.ran["steps"] += 1
-        self.ran[what] += 1
-        self.oracle.check()
-
-    def _declare(self) -> None:
-        self.world.meta.register(NAME, EXTRA, [JOBS[name] for name in self.members], "test")
-
-    def _open(self, steps: int | None, again: bool = False) -> None:
-        self.days += not again
-        self._settled(self.world.run(work.opening(self.world, self.days), steps), "open")
-
-    def _barrier(self, which: int, *states: str) -> Barrier:
-        """For small numbers the oldest in one of ``states``; else from the newest back, whatever it is."""
-        likely = [barrier.barrier_id for barrier in self.oracle.chain if barrier.state in states]
-        newest = max(self.oracle.opened)
-        number = likely[0] if likely and which < 4 else newest - which % min(4, newest)
-        return self.world.meta.barrier(NAME, number)
-
-    def _oldest_in_flight(self) -> Barrier:
-        return self.world.meta.barrier(NAME, self.oracle.in_flight[0].barrier_id)
-
-    def _expected(self, barrier_id: int) -> dict[str, int | None]:
-        return self.world.tables.mains(sorted(self.oracle.opened[barrier_id].tables))
-
-    def _jobs(self, barrier: Barrier) -> list[str]:
-        tables = self.oracle.opened[barrier.barrier_id].tables
-        return [name for name in ORDER if set(JOBS[name].sinks) <= tables]
-
-    def _process_all(self, barrier: Barrier) -> None:
-        for job in self._jobs(barrier):
-            counts = self.world.meta.current_attempt(NAME, barrier.barrier_id, job)
-            task = self._processing(barrier, job)
-            self._settled(self.world.run(task, None), "job")
-            if (
-                counts is not None
-                and counts.state is AttemptState.PROCESSED
-                and task.name.split()[1] == counts.generation
-            ):
-                assert isinstance(task.result, Adopted), "a retry repeats nothing"
-                assert task.result.attempt.attempt_id == counts.attempt_id
-
-    def _processing(self, barrier: Barrier, job: str, cleared: bool = False) -> Task:
-        key = (barrier.barrier_id, job)
-        number = self.generations[key] = self.generations.get(key, 0) + cleared
-        return work.processing(self.world, barrier, job, f"g{number}")
-
-    def _settled(self, task: Task, kind: str) -> None:
-        """A task has ended or stands still: was that what may happen?"""
-        if task.error is not None:
-            if kind not in _ALLOWED:
-                kind = "job"
-            allowed: tuple[Any, ...] = _ALLOWED[kind]
-            if self.foreign:
-                allowed += (errors.ForeignWriteError, errors.HeadMovedError)
-            assert isinstance(task.error, allowed), f"{task.name}: {type(task.error).__name__}: {task.error}"
-            return
-        if isinstance(task.result, Waiting):
-            attempt, needs = task.result.attempt, task.result.needs
-            assert {(n.table, n.barrier_id) for n in needs} == self.oracle.needs(attempt.barrier_id, attempt.job)
-            self.sleeping.append(attempt.attempt_id)
-        if isinstance(task.result, Committed):
-            assert task.result.barrier.state is BarrierState.COMMIT
-        if kind == "open" and not task.paused:
-            assert isinstance(task.result, (Opened, Later))
-
-    def _write_foreign(self, table: str) -> None:
-        self.world.tables.write(table, "main", lambda rows: rows + Counter([f"foreign {next(self.world.numbers)}"]))
-        self._touch(table)
-
-    def _roll_back(self, table: str) -> None:
-        """To undo a foreign write, or one of ours."""
-        tables = self.world.tables
-        main = tables.main(table)
-        parent = None if main is None else snapshots_of(tables.document(table))[main].get("parent-snapshot-id")
-        if parent is not None:
-            tables.set_main(table, parent)
-            self._touch(table)
-
-    def _scribble(self, table: str) -> None:
-        """On the newest attempt's branch, without its stamp."""
-        refs = self.world.tables.document(table)["refs"]
-        parsed = {name: parse_branch(name) for name, ref in refs.items() if ref["type"] == "branch"}
-        attempts = {branch.attempt_id: name for name, branch in parsed.items() if branch is not None}
-        if attempts:
-            self.world.tables.write(table, attempts[max(attempts)], lambda rows: rows + Counter(["scribbled"]))
-
-    def _touch(self, table: str) -> None:
-        self.foreign.add(table)
-        self.oracle.touched.add(table)
-
-    def _resolve(self, decision: Decision, which: int) -> None:
-        """A person decides about a table that is in the way."""
-        deployment, barrier = self.world.deployment, self._oldest_in_flight()
-        findings = sorted(deployment.tables.findings(publications_of(deployment, barrier)))
-        table = findings[which % len(findings)] if findings else TABLES[0]
-        try:
-            resolve_table(
-                deployment, NAME, barrier.barrier_id, table, decision, reason="looked at it", actor="a person"
-            )
-        except errors.ConfigurationError:
-            # there may be nothing to adopt, or to keep: the other way is open
-            assert not findings or decision is Decision.KEEP_OURS
-        self._done(decision.value)

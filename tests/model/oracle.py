@@ -1,39 +1,21 @@
-"""What must hold after every step, told from the inputs and the stored state alone.
-
-The oracle knows nothing of how the protocol goes about it. It remembers what each barrier was opened with, computes
-from the input records what every table must hold at every barrier, and compares.
-"""
+"""What must hold after every step, told from the inputs and the stored state alone."""
 
 from __future__ import annotations
 
 import json
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
 from airflow_barrier.metaservice import reading
 from airflow_barrier.protocol.journal import JournalEntry
 from airflow_barrier.protocol.levels import Level, Resolution
-from airflow_barrier.protocol.states import Decision
-from tests.model.inputs import Landing
+from airflow_barrier.tables._metadata import snapshots_of
+from tests.model.memory import ADOPT, DECIDED, ENDED, KEEP, STAGED, Barrier, Memory, Opened, Progress
 from tests.model.topology import JOBS, NAME, WRITER
-from tests.model.world import MAX_OPEN, World
+from tests.model.world import World
 from tests.support.memory_tables import WAREHOUSE, Rows
 
-_COUNTING = "SELECT barrier_id, state, predecessor, timestamp, topology_version FROM barrier_barrier ORDER BY 1"
-_PROGRESS = (
-    "SELECT barrier_id, table_name, state, snapshot_id, attempt_id, carried_from, decision, expected_snapshot "
-    "FROM barrier_table_progress ORDER BY 1, 2"
-)
-_ATTEMPTS = (
-    "SELECT attempt_id, barrier_id, job, state, generation, inputs, bases FROM barrier_attempt ORDER BY attempt_id"
-)
-_UNCOMMITTED = ("OPEN", "PRECOMMIT", "COMMITTING", "BLOCKED")
-_DECIDED = ("COMMITTING", "BLOCKED", "COMMIT")
-_ENDED = {"FENCED", "VOIDED", "ABORTED"}
-_STAGED = ("PROCESSED", "WRITTEN")
-_KEEP, _ADOPT = (decision.value for decision in (Decision.KEEP_OURS, Decision.ADOPT_THEIRS))
 _MAY_FOLLOW = {
     "OPEN": {"OPEN", "PRECOMMIT", "COMMITTING", "BLOCKED", "COMMIT", "ABORTED"},
     "PRECOMMIT": {"OPEN", "PRECOMMIT", "COMMITTING", "BLOCKED", "COMMIT", "ABORTED"},
@@ -44,73 +26,19 @@ _MAY_FOLLOW = {
 }
 
 
-class Barrier(NamedTuple):
-    barrier_id: int
-    state: str
-    predecessor: int | None
-    timestamp: str
-    version: int
+class Oracle(Memory):
+    """Checks that raise AssertionError."""
 
-
-class Progress(NamedTuple):
-    barrier_id: int
-    table: str
-    state: str
-    snapshot_id: int | None
-    attempt_id: int | None
-    carried_from: int | None
-    decision: str | None
-    expected: int | None
-
-
-class Attempt(NamedTuple):
-    attempt_id: int
-    barrier_id: int
-    job: str
-    state: str
-    generation: str
-    inputs: str
-    bases: str
-
-
-@dataclass
-class Opened:
-    """What a barrier was opened with. It never changes."""
-
-    barrier_id: int
-    before: Opened | None
-    timestamp: str
-    version: int
-    tables: frozenset[str]
-    #: rows of the tables that join here
-    baseline: dict[str, Rows]
-    #: the records of each source that are in the epoch
-    epoch: dict[str, list[str]]
-    #: the records of each source that are in this epoch or one before
-    read: dict[str, frozenset[str]] = field(default_factory=dict)
-
-
-class Oracle:
     def __init__(self, world: World) -> None:
-        self.world = world
-        self.raw = world.bench.raw
-        self.opened: dict[int, Opened] = {}
-        self.barriers: dict[int, Barrier] = {}
-        self.progress: dict[int, dict[str, Progress]] = {}
-        self.attempts: dict[int, Attempt] = {}
+        super().__init__(world)
         #: tables whose rows somebody else changed since our last publish
         self.touched: set[str] = set()
         #: snapshots that `main` of a table has been at
         self.mains: dict[str, set[int]] = {}
         self.served: dict[Level, int] = {}
-        #: which attempt made a table, and what, before a person may have decided against it
-        self.made: dict[tuple[int, str], tuple[int, int | None]] = {}
-        self._seen: tuple[Any, ...] = ()
-        self._rows: list[Any] = []
+        self._seen: tuple[int, int] = (-1, -1)
         #: committed barriers that were checked, with their tables: these stay as they are
         self._verified: dict[int, dict[str, Progress]] = {}
-
-    # --- looking ----------------------------------------------------------------------------------
 
     def check(self) -> None:
         """After a step: everything that must hold."""
@@ -118,119 +46,20 @@ class Oracle:
         if now == self._seen:
             return
         before, self._seen = self._seen, now
-        if before[:1] != now[:1]:
-            self._look()
+        if before[0] != now[0]:
+            self._check_stored()
         self._check_main()
 
-    def _look(self) -> None:
-        rows = [self.raw.execute(query).fetchall() for query in (_COUNTING, _PROGRESS, _ATTEMPTS)]
-        if rows == self._rows:
+    def _check_stored(self) -> None:
+        barriers, progress = self.barriers, self.progress
+        if not self.look():
             return
-        served_anew = not self._rows or rows[:2] != self._rows[:2]
-        self._rows = rows
-        earlier, kept = self.barriers, self.progress
-        self.barriers = {row[0]: Barrier(*row) for row in rows[0]}
-        self.attempts = {row[0]: Attempt(*row) for row in rows[2]}
-        self.progress = {}
-        for row in rows[1]:
-            progress = self.progress.setdefault(row[0], {})[row[1]] = Progress(*row)
-            if progress.attempt_id is not None and progress.decision is None:
-                self.made[row[0], row[1]] = (progress.attempt_id, progress.snapshot_id)
-        for barrier in self.barriers.values():
-            if barrier.barrier_id and barrier.barrier_id not in self.opened:
-                self.opened[barrier.barrier_id] = self._open(barrier)
-        self._check_states(earlier)
-        if served_anew:
-            self._check_kept(kept)
+        self._check_states(barriers)
+        if (barriers, progress) != (self.barriers, self.progress):  # else only attempts moved, which nobody reads
+            self._check_kept(progress)
             self._check_tables()
             self._check_reading()
             self._check_journal()
-
-    @property
-    def chain(self) -> list[Barrier]:
-        """The barriers that count, in order, without the baseline."""
-        return [b for b in self.barriers.values() if b.barrier_id and b.state != "ABORTED"]
-
-    @property
-    def in_flight(self) -> list[Barrier]:
-        return [b for b in self.chain if b.state != "COMMIT"]
-
-    # --- opening ----------------------------------------------------------------------------------
-
-    def _open(self, barrier: Barrier) -> Opened:
-        """A barrier is seen for the first time: order, membership, and which records are its epoch's."""
-        number = barrier.barrier_id
-        assert number == max(self.opened, default=0) + 1, "ids count up"
-        earlier = [b for b in self.chain if b.barrier_id < number]
-        assert barrier.predecessor == (earlier[-1].barrier_id if earlier else 0), "it builds on the newest that counts"
-        assert not earlier or barrier.timestamp > earlier[-1].timestamp, "timestamps rise"
-        assert sum(b.state in _UNCOMMITTED for b in earlier) < MAX_OPEN, "no more open than allowed"
-        before = self.opened.get(barrier.predecessor or 0)
-        jobs = self._members(barrier.version)
-        tables = frozenset(sink for job in jobs for sink in JOBS[job].sinks)
-        assert set(self.progress[number]) == tables, "it needs the tables of its topology"
-        assert {p.state for p in self.progress[number].values()} == {"PENDING"}
-        joining = tables - (before.tables if before else frozenset())
-        baseline = {table: self._baseline(table) for table in joining}
-        epoch: dict[str, list[str]] = {}
-        read = dict(before.read) if before else {}
-        for job in jobs:
-            for source in JOBS[job].externals:
-                epoch[source.name] = self._epoch(number, source.name, source.kind, read.get(source.name, frozenset()))
-                read[source.name] = read.get(source.name, frozenset()) | set(epoch[source.name])
-        return Opened(number, before, barrier.timestamp, barrier.version, tables, baseline, epoch, read)
-
-    def _members(self, version: int) -> list[str]:
-        query = "SELECT definition FROM barrier_topology_version WHERE topology = ? AND version = ?"
-        return [job["name"] for job in json.loads(self.raw.execute(query, (NAME, version)).fetchone()[0])["jobs"]]
-
-    def _baseline(self, table: str) -> Rows:
-        snapshot = self.progress[0][table].snapshot_id
-        return self.world.tables.rows(snapshot)
-
-    def _epoch(self, barrier_id: int, source: str, kind: str, read: frozenset[str]) -> list[str]:
-        """Exactly what had arrived when the cut was made and is in no epoch before."""
-        query = "SELECT end_position FROM barrier_cut WHERE topology = ? AND barrier_id = ? AND source = ?"
-        end = json.loads(self.raw.execute(query, (NAME, barrier_id, source)).fetchone()[0])
-        arrived = self.world.input.of(source)
-        upto = end["seen" if kind == Landing.kind else "position"]
-        assert len(read) <= upto <= len(arrived)
-        return [record for record in arrived[:upto] if record not in read]
-
-    # --- what tables must hold --------------------------------------------------------------------
-
-    def expected(self, opened: Opened, table: str) -> Rows:
-        """The rows of a table at a barrier."""
-        row = self.progress[opened.barrier_id][table]
-        if row.decision == _ADOPT:
-            return self.world.tables.rows(row.snapshot_id)
-        if table in opened.baseline:
-            return opened.baseline[table] + self.epoch(opened, table)
-        assert opened.before is not None
-        return self.expected(opened.before, table) + self.epoch(opened, table)
-
-    def before(self, opened: Opened, table: str) -> Rows:
-        """The rows of a table just before a barrier."""
-        if table in opened.baseline:
-            return opened.baseline[table]
-        assert opened.before is not None
-        return self.expected(opened.before, table)
-
-    def epoch(self, opened: Opened, table: str) -> Rows:
-        """The rows that a barrier adds to a table, in words of the attempts that count."""
-        job = JOBS[WRITER[table]]
-        row = self.progress[opened.barrier_id][table]
-        attempt_id = row.attempt_id if row.decision is None else self.made[opened.barrier_id, table][0]
-        assert attempt_id is not None, f"{table} counts at barrier {opened.barrier_id}, and nobody made it"
-        by = f"{job.name} {self.attempts[attempt_id].generation}"
-        rows: Rows = Counter()
-        for source in job.externals:
-            rows.update((record, by) for record in opened.epoch[source.name])
-        for name in job.sources:
-            rows.update({(row, name, by): times for row, times in self.epoch(opened, name).items()})
-        return rows
-
-    # --- the checks -------------------------------------------------------------------------------
 
     def _check_states(self, earlier: dict[int, Barrier]) -> None:
         """Decide once, barrier order, frozen membership."""
@@ -254,7 +83,7 @@ class Oracle:
             (number, table)
             for number, rows in earlier.items()
             for table, row in rows.items()
-            if row.state in _STAGED and self.progress[number][table][3:5] != row[3:5]
+            if row.state in STAGED and self.progress[number][table][3:5] != row[3:5]
         }
         newest = {(a.barrier_id, a.job): a.attempt_id for a in self.attempts.values()}
         for number, table in changed:
@@ -266,15 +95,6 @@ class Oracle:
             anew = newest[number, job.name] != earlier[number][table].attempt_id
             assert anew or stands_on & changed, f"{table} at barrier {number} was given up without need"
 
-    def needs(self, barrier_id: int, job: str) -> set[tuple[str, int]]:
-        """What a job has to wait for: its sources here and, with its sinks, just before."""
-        before, reads = self.opened[barrier_id].before, JOBS[job].sources
-        wanted = [(barrier_id, table) for table in reads]
-        if before is not None:
-            wanted += [(before.barrier_id, t) for t in (*reads, *JOBS[job].sinks) if t in before.tables]
-        query = "SELECT state FROM barrier_table_progress WHERE barrier_id = ? AND table_name = ?"
-        return {(t, number) for number, t in wanted if self.raw.execute(query, (number, t)).fetchone()[0] == "PENDING"}
-
     def _check_tables(self) -> None:
         """Every staged table holds exactly what it must, made by the attempt that counts from what counts."""
         tables = self.world.tables
@@ -283,11 +103,11 @@ class Oracle:
             if not barrier.barrier_id:
                 continue
             opened, rows = self.opened[barrier.barrier_id], self.progress[barrier.barrier_id]
-            staged = [row for row in rows.values() if row.state in _STAGED]
+            staged = [row for row in rows.values() if row.state in STAGED]
             if barrier.state == "ABORTED":
                 assert not staged, f"barrier {barrier.barrier_id} was given up with tables"
                 ended = {a.state for a in self.attempts.values() if a.barrier_id == barrier.barrier_id}
-                assert ended <= _ENDED, f"barrier {barrier.barrier_id} was given up, its attempts are {ended}"
+                assert ended <= ENDED, f"barrier {barrier.barrier_id} was given up, its attempts are {ended}"
                 continue
             if barrier.state == "COMMIT":
                 if self._verified.get(barrier.barrier_id) == rows:
@@ -297,7 +117,7 @@ class Oracle:
             assert full == (barrier.state != "OPEN"), f"barrier {barrier.barrier_id} is {barrier.state}: {staged}"
             assert (barrier.state == "COMMIT") == all(row.state == "WRITTEN" for row in rows.values())
             for row in staged:
-                if row.decision == _ADOPT:
+                if row.decision == ADOPT:
                     assert row.snapshot_id is None or row.snapshot_id in self.mains[row.table], "adopted from nowhere"
                     continue
                 attempt_id, snapshot_id = self.made[row.barrier_id, row.table]
@@ -325,7 +145,7 @@ class Oracle:
         for answer in answers.values():
             for table in answer.tables.values():
                 assert self.world.tables.readable(table.table, table.snapshot_id), f"{table}: the snapshot is gone"
-        for level, states in ((Level.REPEATABLE_READ, ("COMMIT",)), (Level.READ_COMMITTED, (*_DECIDED, "PRECOMMIT"))):
+        for level, states in ((Level.REPEATABLE_READ, ("COMMIT",)), (Level.READ_COMMITTED, (*DECIDED, "PRECOMMIT"))):
             answer = answers[level]
             newest = max((b.barrier_id for b in self.barriers.values() if b.state in states), default=0)
             assert answer.barrier_id == newest, f"{level} serves {answer.barrier_id}, not {newest}"
@@ -350,7 +170,7 @@ class Oracle:
                 row = self.progress[barrier.barrier_id].get(table)
                 if row is None:  # it came back: what it was before it left does not count
                     break
-                if row.state in _STAGED:
+                if row.state in STAGED:
                     assert (found.barrier_id, found.snapshot_id) == (barrier.barrier_id, row.snapshot_id)
                     break
 
@@ -387,6 +207,16 @@ class Oracle:
         elif committed is not None:
             assert self._mains_are(self.opened[committed.barrier_id], self.expected), f"main is not at {committed}"
 
+    def _copy_of(self, row: Progress) -> int | None:
+        """Where a person kept ours that `main` had left already, a new snapshot says the same again."""
+        tables = self.world.tables
+        main = tables.main(row.table)
+        if row.decision != KEEP or main is None:
+            return None
+        snapshot = snapshots_of(tables.document(row.table))[main]
+        copied = snapshot["summary"]["operation"] == "replace" and snapshot["parent-snapshot-id"] == row.snapshot_id
+        return main if copied else None
+
     def _mains_are(self, opened: Opened, rows: Callable[[Opened, str], Rows]) -> bool:
         tables = self.world.tables
         return all(tables.rows(tables.main(table)) == rows(opened, table) for table in opened.tables - self.touched)
@@ -399,17 +229,15 @@ class Oracle:
         if before == after:
             return
         rows = self.world.tables.rows
-        published = [
-            b
-            for b in self.chain
-            if b.state in _DECIDED
-            and table in self.progress[b.barrier_id]
-            and self.progress[b.barrier_id][table].snapshot_id == after
-        ]
+        published = []
+        for barrier in self.chain:
+            row = self.progress[barrier.barrier_id].get(table)
+            if barrier.state in DECIDED and row is not None and after in (row.snapshot_id, self._copy_of(row)):
+                published.append(barrier)
         assert published, f"{table}: main went to {after}, which no barrier decided"
         opened = self.opened[published[0].barrier_id]
         row = self.progress[opened.barrier_id][table]
-        if row.decision == _KEEP:
+        if row.decision == KEEP:
             assert before == row.expected, f"{table}: overwrote {before}, which the person did not see"
         else:
             found, expected = rows(before), self.before(opened, table)
@@ -421,7 +249,7 @@ class Oracle:
 
     def check_audit(self) -> None:
         """Replay the audit: each entry starts where the last one of the same thing ended, and all ends as stored."""
-        self._look()
+        self._check_stored()
         states: dict[tuple[str, Any, str], str | None] = {}
         decided: Counter[tuple[int, str]] = Counter()
         first = {"barrier": None, "attempt": None, "table": "PENDING"}

@@ -11,6 +11,7 @@ import gc
 import io
 import multiprocessing
 import os
+import queue
 import sys
 import time
 import traceback
@@ -60,12 +61,13 @@ def play(number: int, examples: int, *, steps: int = STEPS, shrink: bool = True)
 
 
 def _work(
-    first: int, stride: int, examples: int, steps: int, until: float, results: multiprocessing.SimpleQueue[Batch | None]
+    first: int, stride: int, examples: int, steps: int, until: float, results: multiprocessing.Queue[Batch | None]
 ) -> None:
     Schedules.bench = Bench()
     gc.freeze()
     number = first
-    while time.monotonic() < until:
+    parent = multiprocessing.parent_process()
+    while time.monotonic() < until and parent is not None and parent.is_alive():
         results.put(play(number, examples, steps=steps))
         number += stride
     Schedules.bench.close()
@@ -77,7 +79,7 @@ def soak(minutes: float, workers: int, first: int, examples: int, steps: int) ->
     begun = time.monotonic()
     until = begun + minutes * 60
     context = multiprocessing.get_context("spawn")
-    results: multiprocessing.SimpleQueue[Batch | None] = context.SimpleQueue()
+    results: multiprocessing.Queue[Batch | None] = context.Queue()
     processes = [
         context.Process(target=_work, args=(first + i, workers, examples, steps, until, results))
         for i in range(workers)
@@ -88,7 +90,12 @@ def soak(minutes: float, workers: int, first: int, examples: int, steps: int) ->
     violated: list[int] = []
     running, newest, told = workers, first, begun
     while running:
-        batch = results.get()
+        try:
+            batch = results.get(timeout=10)
+        except queue.Empty:
+            if any(process.is_alive() for process in processes):
+                continue
+            break  # who died says so by its exit code
         if batch is None:
             running -= 1
             continue

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from sqlalchemy import event
 
-from airflow_barrier.coordinator import committing
+from airflow_barrier.tables import _checks
 from tests.model.machine import Schedules
 from tests.model.soak import play
 from tests.model.tasks import stepping
@@ -84,15 +84,8 @@ def test_the_same_seed_is_the_same_run(bench: Bench) -> None:
 
 @pytest.mark.timeout(900)
 def test_a_violation_is_told_with_the_schedule_that_shows_it(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A publish that expects whatever it finds, instead of what was decided, overwrites what others wrote."""
-    original = committing.publications_of
-
-    def careless(deployment: Any, barrier: Any, expected: Any = None) -> Any:
-        mains = deployment.tables.mains([p.table for p in original(deployment, barrier)])
-        return original(deployment, barrier, mains)
-
-    monkeypatch.setattr(committing, "publications_of", careless)
-    monkeypatch.setattr(committing, "current_main", lambda deployment, topology, table, expected: expected)
+    """Tables whose `main` is taken for what was expected, whatever it is: foreign writes are overwritten."""
+    monkeypatch.setattr(_checks, "keeps_rows_of", lambda document, expected: True)
     batch = play(1, 60, shrink=False)
     assert batch.violation is not None
     assert "state.begin(" in batch.violation, "the schedule that shows it"

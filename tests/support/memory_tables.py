@@ -75,6 +75,11 @@ class MemoryDocuments:
         location = f"{folder}/{int(name.partition('-')[0]) + 1:05d}-{len(self.files)}.metadata.json"
         while location in self.files:  # an earlier loser of the same race
             location = location.replace(".metadata", "x.metadata")
+        for snapshot in document["snapshots"]:
+            if snapshot["snapshot-id"] not in self.rows:  # the protocol's own, which keeps its parent's rows
+                parent = snapshots_of(document)[snapshot["parent-snapshot-id"]]
+                assert snapshot["manifest-list"] == parent["manifest-list"]
+                self.rows[snapshot["snapshot-id"]] = self.rows[parent["snapshot-id"]]
         self.files[location] = document
         return location
 

@@ -1,0 +1,217 @@
+"""What the oracle remembers: the stored state, what each barrier was opened with, what tables must hold.
+
+It knows nothing of how the protocol goes about it: what every table must hold at every barrier is computed from the
+input records.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from airflow_barrier.protocol.states import Decision
+from tests.model.inputs import Landing
+from tests.model.topology import JOBS, NAME, WRITER
+from tests.model.world import MAX_OPEN, World
+from tests.support.memory_tables import Rows
+
+COUNTING = "SELECT barrier_id, state, predecessor, timestamp, topology_version FROM barrier_barrier ORDER BY 1"
+PROGRESS = (
+    "SELECT barrier_id, table_name, state, snapshot_id, attempt_id, carried_from, decision, expected_snapshot "
+    "FROM barrier_table_progress ORDER BY 1, 2"
+)
+ATTEMPTS = (
+    "SELECT attempt_id, barrier_id, job, state, generation, inputs, bases FROM barrier_attempt ORDER BY attempt_id"
+)
+UNCOMMITTED = ("OPEN", "PRECOMMIT", "COMMITTING", "BLOCKED")
+DECIDED = ("COMMITTING", "BLOCKED", "COMMIT")
+ENDED = {"FENCED", "VOIDED", "ABORTED"}
+STAGED = ("PROCESSED", "WRITTEN")
+KEEP, ADOPT = (decision.value for decision in (Decision.KEEP_OURS, Decision.ADOPT_THEIRS))
+
+
+class Barrier(NamedTuple):
+    barrier_id: int
+    state: str
+    predecessor: int | None
+    timestamp: str
+    version: int
+
+
+class Progress(NamedTuple):
+    barrier_id: int
+    table: str
+    state: str
+    snapshot_id: int | None
+    attempt_id: int | None
+    carried_from: int | None
+    decision: str | None
+    expected: int | None
+
+
+class Attempt(NamedTuple):
+    attempt_id: int
+    barrier_id: int
+    job: str
+    state: str
+    generation: str
+    inputs: str
+    bases: str
+
+
+@dataclass
+class Opened:
+    """What a barrier was opened with. It never changes."""
+
+    barrier_id: int
+    before: Opened | None
+    timestamp: str
+    version: int
+    tables: frozenset[str]
+    #: rows of the tables that join here
+    baseline: dict[str, Rows]
+    #: the records of each source that are in the epoch
+    epoch: dict[str, list[str]]
+    #: the records of each source that are in this epoch or one before
+    read: dict[str, frozenset[str]] = field(default_factory=dict)
+
+
+class Memory:
+    """The stored state as it was last seen, and what each barrier was opened with."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.raw = world.bench.raw
+        self.opened: dict[int, Opened] = {}
+        self.barriers: dict[int, Barrier] = {}
+        self.progress: dict[int, dict[str, Progress]] = {}
+        self.attempts: dict[int, Attempt] = {}
+        #: which attempt made a table, and what, before a person may have decided against it
+        self.made: dict[tuple[int, str], tuple[int, int | None]] = {}
+        self._rows: list[Any] = []
+
+    def look(self) -> bool:
+        """Read what is stored; False if it is as before."""
+        rows = [self.raw.execute(query).fetchall() for query in (COUNTING, PROGRESS, ATTEMPTS)]
+        if rows == self._rows:
+            return False
+        self._rows = rows
+        self.barriers = {row[0]: Barrier(*row) for row in rows[0]}
+        self.attempts = {row[0]: Attempt(*row) for row in rows[2]}
+        self.progress = {}
+        for row in rows[1]:
+            progress = self.progress.setdefault(row[0], {})[row[1]] = Progress(*row)
+            if progress.attempt_id is not None and progress.decision is None:
+                self.made[row[0], row[1]] = (progress.attempt_id, progress.snapshot_id)
+        for barrier in self.barriers.values():
+            if barrier.barrier_id and barrier.barrier_id not in self.opened:
+                self.opened[barrier.barrier_id] = self._open(barrier)
+        return True
+
+    @property
+    def chain(self) -> list[Barrier]:
+        """The barriers that count, in order, without the baseline."""
+        return [b for b in self.barriers.values() if b.barrier_id and b.state != "ABORTED"]
+
+    @property
+    def in_flight(self) -> list[Barrier]:
+        return [b for b in self.chain if b.state != "COMMIT"]
+
+    # --- opening ----------------------------------------------------------------------------------
+
+    def _open(self, barrier: Barrier) -> Opened:
+        """A barrier is seen for the first time: order, membership, and which records are its epoch's."""
+        number = barrier.barrier_id
+        assert number == max(self.opened, default=0) + 1, "ids count up"
+        earlier = [b for b in self.chain if b.barrier_id < number]
+        assert barrier.predecessor == (earlier[-1].barrier_id if earlier else 0), "it builds on the newest that counts"
+        assert not earlier or barrier.timestamp > earlier[-1].timestamp, "timestamps rise"
+        assert sum(b.state in UNCOMMITTED for b in earlier) < MAX_OPEN, "no more open than allowed"
+        before = self.opened.get(barrier.predecessor or 0)
+        jobs = self._members(barrier.version)
+        tables = frozenset(sink for job in jobs for sink in JOBS[job].sinks)
+        assert set(self.progress[number]) == tables, "it needs the tables of its topology"
+        assert {p.state for p in self.progress[number].values()} == {"PENDING"}
+        joining = tables - (before.tables if before else frozenset())
+        baseline = {table: self._baseline(table) for table in joining}
+        for table in joining:
+            behind = [
+                b.barrier_id for b in earlier if b.state != "COMMIT" and table in self.opened[b.barrier_id].tables
+            ]
+            assert not behind, f"{table} comes back while barriers {behind} still have to publish it"
+        epoch: dict[str, list[str]] = {}
+        read = dict(before.read) if before else {}
+        for job in jobs:
+            for source in JOBS[job].externals:
+                epoch[source.name] = self._epoch(number, source.name, source.kind, read.get(source.name, frozenset()))
+                read[source.name] = read.get(source.name, frozenset()) | set(epoch[source.name])
+        return Opened(number, before, barrier.timestamp, barrier.version, tables, baseline, epoch, read)
+
+    def _members(self, version: int) -> list[str]:
+        query = "SELECT definition FROM barrier_topology_version WHERE topology = ? AND version = ?"
+        return [job["name"] for job in json.loads(self.raw.execute(query, (NAME, version)).fetchone()[0])["jobs"]]
+
+    def _baseline(self, table: str) -> Rows:
+        snapshot = self.progress[0][table].snapshot_id
+        return self.world.tables.rows(snapshot)
+
+    def _epoch(self, barrier_id: int, source: str, kind: str, read: frozenset[str]) -> list[str]:
+        """Exactly what had arrived when the cut was made and is in no epoch before."""
+        key = (NAME, barrier_id, source)
+        query = "FROM barrier_cut WHERE topology = ? AND barrier_id = ? AND source = ?"
+        start, end = self.raw.execute(f"SELECT start_position, end_position {query}", key).fetchone()
+        arrived = self.world.input.of(source)
+        upto = json.loads(end)["seen" if kind == Landing.kind else "position"]
+        assert len(read) <= upto <= len(arrived)
+        epoch = [record for record in arrived[:upto] if record not in read]
+        if kind == Landing.kind:
+            items = self.raw.execute(f"SELECT item {query.replace('barrier_cut', 'barrier_cut_item')}", key)
+            assert sorted(row[0] for row in items) == sorted(epoch), "an item is in exactly one epoch"
+        else:
+            begins = 0 if start is None else json.loads(start)["position"]
+            assert begins == len(read), "an epoch begins where the last one that read the source ended"
+        return epoch
+
+    # --- what tables must hold --------------------------------------------------------------------
+
+    def expected(self, opened: Opened, table: str) -> Rows:
+        """The rows of a table at a barrier."""
+        row = self.progress[opened.barrier_id][table]
+        if row.decision == ADOPT:
+            return self.world.tables.rows(row.snapshot_id)
+        if table in opened.baseline:
+            return opened.baseline[table] + self.epoch(opened, table)
+        assert opened.before is not None
+        return self.expected(opened.before, table) + self.epoch(opened, table)
+
+    def before(self, opened: Opened, table: str) -> Rows:
+        """The rows of a table just before a barrier."""
+        if table in opened.baseline:
+            return opened.baseline[table]
+        assert opened.before is not None
+        return self.expected(opened.before, table)
+
+    def epoch(self, opened: Opened, table: str) -> Rows:
+        """The rows that a barrier adds to a table, in words of the attempts that count."""
+        job = JOBS[WRITER[table]]
+        row = self.progress[opened.barrier_id][table]
+        attempt_id = row.attempt_id if row.decision is None else self.made[opened.barrier_id, table][0]
+        assert attempt_id is not None, f"{table} counts at barrier {opened.barrier_id}, and nobody made it"
+        by = f"{job.name} {self.attempts[attempt_id].generation}"
+        rows: Rows = Counter()
+        for source in job.externals:
+            rows.update((record, by) for record in opened.epoch[source.name])
+        for name in job.sources:
+            rows.update({(row, name, by): times for row, times in self.epoch(opened, name).items()})
+        return rows
+
+    def needs(self, barrier_id: int, job: str) -> set[tuple[str, int]]:
+        """What a job has to wait for: its sources here and, with its sinks, just before."""
+        before, reads = self.opened[barrier_id].before, JOBS[job].sources
+        wanted = [(barrier_id, table) for table in reads]
+        if before is not None:
+            wanted += [(before.barrier_id, t) for t in (*reads, *JOBS[job].sinks) if t in before.tables]
+        query = "SELECT state FROM barrier_table_progress WHERE barrier_id = ? AND table_name = ?"
+        return {(t, number) for number, t in wanted if self.raw.execute(query, (number, t)).fetchone()[0] == "PENDING"}

@@ -1,0 +1,175 @@
+"""What the machine's steps are made of, and whether their outcomes may happen."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any, ClassVar
+
+from airflow_barrier.coordinator.committing import Committed, publications_of
+from airflow_barrier.coordinator.opening import Later, Opened
+from airflow_barrier.coordinator.resolving import resolve_table
+from airflow_barrier.coordinator.staging import Adopted, Waiting
+from airflow_barrier.protocol import errors
+from airflow_barrier.protocol.names import parse_branch
+from airflow_barrier.protocol.records import Barrier
+from airflow_barrier.protocol.states import AttemptState, BarrierState, Decision
+from airflow_barrier.tables._metadata import snapshots_of
+from tests.model import work
+from tests.model.oracle import Oracle
+from tests.model.tasks import Task
+from tests.model.topology import EXTRA, JOBS, NAME, ORDER, TABLES
+from tests.model.world import World
+
+_ALLOWED: dict[str, tuple[type[errors.BarrierError], ...]] = {
+    "open": (errors.BarrierOrderError, errors.HeadMovedError, errors.TooManyOpenBarriersError),
+    "commit": (errors.BarrierAbortedError,),
+    "abort": (errors.AlreadyCommittedError,),
+    "job": (
+        errors.FencedAttemptError,
+        errors.BarrierAbortedError,
+        errors.AlreadyCommittedError,
+        errors.AttemptTakenError,
+        errors.StagedTableError,
+        errors.NotClosedError,
+    ),
+}
+
+
+class Parts:
+    """One world, and the oracle that watches it."""
+
+    #: of the whole process: schedules that ran to their end, steps, and what happened in them
+    ran: ClassVar[Counter[str]] = Counter()
+
+    world: World
+    oracle: Oracle
+
+    def _start(self, world: World, members: list[str]) -> None:
+        self.world, self.oracle, self.members = world, Oracle(world), members
+        self.days = 0
+        self.generations: dict[tuple[int, str], int] = {}
+        #: attempts whose tasks are deferred
+        self.sleeping: list[int] = []
+        #: tables whose rows somebody else changed, ever
+        self.foreign: set[str] = set()
+
+    def _done(self, what: str) -> None:
+        self.ran["steps"] += 1
+        self.ran[what] += 1
+        self.oracle.check()
+
+    def _declare(self) -> None:
+        self.world.meta.register(NAME, EXTRA, [JOBS[name] for name in self.members], "test")
+
+    def _open(self, steps: int | None, again: bool = False) -> None:
+        self.days += not again
+        self._settled(self.world.run(work.opening(self.world, self.days), steps), "open")
+
+    def _barrier(self, which: int, *states: str) -> Barrier:
+        """For small numbers the oldest in one of ``states``; else from the newest back, whatever it is."""
+        likely = [barrier.barrier_id for barrier in self.oracle.chain if barrier.state in states]
+        newest = max(self.oracle.opened)
+        number = likely[0] if likely and which < 4 else newest - which % min(4, newest)
+        return self.world.meta.barrier(NAME, number)
+
+    def _oldest_in_flight(self) -> Barrier:
+        return self.world.meta.barrier(NAME, self.oracle.in_flight[0].barrier_id)
+
+    def _expected(self, barrier_id: int) -> dict[str, int | None]:
+        return self.world.tables.mains(sorted(self.oracle.opened[barrier_id].tables))
+
+    def _jobs(self, barrier: Barrier) -> list[str]:
+        tables = self.oracle.opened[barrier.barrier_id].tables
+        return [name for name in ORDER if set(JOBS[name].sinks) <= tables]
+
+    def _process_all(self, barrier: Barrier) -> None:
+        for job in self._jobs(barrier):
+            counts = self.world.meta.current_attempt(NAME, barrier.barrier_id, job)
+            task = self._processing(barrier, job)
+            self._settled(self.world.run(task, None), "job")
+            if (
+                counts is not None
+                and counts.state is AttemptState.PROCESSED
+                and task.name.split()[1] == counts.generation
+            ):
+                assert isinstance(task.result, Adopted), "a retry repeats nothing"
+                assert task.result.attempt.attempt_id == counts.attempt_id
+
+    def _finish(self) -> None:
+        barrier = self._oldest_in_flight()
+        if barrier.state in (BarrierState.OPEN, BarrierState.PRECOMMIT):
+            for job in self._jobs(barrier):
+                tries = [self._processing(barrier, job) for _ in range(3)]
+                for task in tries:
+                    self.world.run(task, None)
+                    if task.error is None:
+                        break
+                    assert isinstance(task.error, errors.Retryable), task.error
+                assert isinstance(task.result, (Adopted, Barrier)), task.result
+        task = self.world.run(work.committing(self.world, barrier.barrier_id), None)
+        assert task.error is None, task.error
+        assert isinstance(task.result, Committed), task.result
+        self.oracle.check()
+
+    def _processing(self, barrier: Barrier, job: str, cleared: bool = False) -> Task:
+        key = (barrier.barrier_id, job)
+        number = self.generations[key] = self.generations.get(key, 0) + cleared
+        return work.processing(self.world, barrier, job, f"g{number}")
+
+    def _settled(self, task: Task, kind: str) -> None:
+        """A task has ended or stands still: was that what may happen?"""
+        if task.error is not None:
+            if kind not in _ALLOWED:
+                kind = "job"
+            allowed: tuple[Any, ...] = _ALLOWED[kind]
+            if self.foreign:
+                allowed += (errors.ForeignWriteError, errors.HeadMovedError)
+            assert isinstance(task.error, allowed), f"{task.name}: {type(task.error).__name__}: {task.error}"
+            return
+        if isinstance(task.result, Waiting):
+            attempt, needs = task.result.attempt, task.result.needs
+            assert {(n.table, n.barrier_id) for n in needs} == self.oracle.needs(attempt.barrier_id, attempt.job)
+            self.sleeping.append(attempt.attempt_id)
+        if isinstance(task.result, Committed):
+            assert task.result.barrier.state is BarrierState.COMMIT
+        if kind == "open" and not task.paused:
+            assert isinstance(task.result, (Opened, Later))
+
+    def _write_foreign(self, table: str) -> None:
+        self.world.tables.write(table, "main", lambda rows: rows + Counter([f"foreign {next(self.world.numbers)}"]))
+        self._touch(table)
+
+    def _roll_back(self, table: str) -> None:
+        """To undo a foreign write, or one of ours."""
+        tables = self.world.tables
+        main = tables.main(table)
+        parent = None if main is None else snapshots_of(tables.document(table))[main].get("parent-snapshot-id")
+        if parent is not None:
+            tables.set_main(table, parent)
+            self._touch(table)
+
+    def _scribble(self, table: str) -> None:
+        """On the newest attempt's branch, without its stamp."""
+        refs = self.world.tables.document(table)["refs"]
+        parsed = {name: parse_branch(name) for name, ref in refs.items() if ref["type"] == "branch"}
+        attempts = {branch.attempt_id: name for name, branch in parsed.items() if branch is not None}
+        if attempts:
+            self.world.tables.write(table, attempts[max(attempts)], lambda rows: rows + Counter(["scribbled"]))
+
+    def _touch(self, table: str) -> None:
+        self.foreign.add(table)
+        self.oracle.touched.add(table)
+
+    def _resolve(self, decision: Decision, which: int) -> None:
+        """A person decides about a table that is in the way."""
+        deployment, barrier = self.world.deployment, self._oldest_in_flight()
+        findings = sorted(deployment.tables.findings(publications_of(deployment, barrier)))
+        table = findings[which % len(findings)] if findings else TABLES[0]
+        try:
+            resolve_table(
+                deployment, NAME, barrier.barrier_id, table, decision, reason="looked at it", actor="a person"
+            )
+        except errors.ConfigurationError:
+            # there may be nothing to adopt, or to keep: the other way is open
+            assert not findings or decision is Decision.KEEP_OURS
+        self._done(decision.value)
