@@ -20,6 +20,8 @@ MAIN = "main"
 #: Marks the empty snapshot that an attempt branch starts with on a table that has none.
 EMPTY_ROOT = "barrier.empty-root"
 
+#: Whether the session conf `spark.wap.branch` counts for the table.
+_WAP_ENABLED = "write.wap.enabled"
 _FOREVER = 2**63 - 1
 _PREVIOUS_VERSIONS_MAX = "write.metadata.previous-versions-max"
 _DELETE_AFTER_COMMIT = "write.metadata.delete-after-commit.enabled"
@@ -27,7 +29,8 @@ _DELETE_AFTER_COMMIT = "write.metadata.delete-after-commit.enabled"
 
 @dataclass(frozen=True)
 class Changes:
-    """What one commit changes: branches and tags to set (name -> snapshot id), refs to drop, a snapshot to add.
+    """What one commit changes: branches and tags to set (name -> snapshot id), refs to drop, a snapshot to add, table
+    properties to set.
 
     ``keep``: how many of a new branch's snapshots no expiry takes. ``writes_list``: the snapshot is an empty root,
     whose (empty) list of manifests is yet to be written; without it, the list is another snapshot's.
@@ -39,6 +42,7 @@ class Changes:
     keep: Mapping[str, int] = field(default_factory=dict)
     snapshot: Snapshot | None = None
     writes_list: bool = False
+    properties: Mapping[str, str] = field(default_factory=dict)
 
 
 def require_editable(table: str, document: Document) -> None:
@@ -89,6 +93,10 @@ def was_main(document: Document, snapshot_id: int) -> bool:
     return any(entry["snapshot-id"] == snapshot_id for entry in document.get("snapshot-log") or ())
 
 
+def is_wap_enabled(document: Document) -> bool:
+    return str(document.get("properties", {}).get(_WAP_ENABLED, "false")).lower() == "true"
+
+
 def obsolete_files(before: Document, after: Document) -> tuple[str, ...]:
     """Metadata files that ``after`` no longer lists, where the table asks for such files to be deleted."""
     if str(before.get("properties", {}).get(_DELETE_AFTER_COMMIT, "false")).lower() != "true":
@@ -109,11 +117,15 @@ def edited(document: Document, changes: Changes, *, location: str, now_ms: int, 
     since 1970. With ``trim`` the metadata log is cut to the length that the table asks for.
     """
     refs = _edited_refs(refs_of(document), changes)
-    if changes.snapshot is None and refs == refs_of(document):
+    properties = document.get("properties") or {}
+    is_new = any(properties.get(name) != value for name, value in changes.properties.items())
+    if changes.snapshot is None and refs == refs_of(document) and not is_new:
         return None
     # Clocks of several machines meet here, and Iceberg refuses a document whose logs go back in time.
     now = max(now_ms, document["last-updated-ms"])
     after: Document = {**document, "last-updated-ms": now, "refs": refs}
+    if is_new:
+        after["properties"] = {**properties, **changes.properties}
     if changes.snapshot is not None:
         _add_snapshot(after, changes.snapshot)
     main = ref_of(after, MAIN)
@@ -127,6 +139,11 @@ def edited(document: Document, changes: Changes, *, location: str, now_ms: int, 
     ]
     after["metadata-log"] = log[-_log_length(document) :] if trim else log
     return after
+
+
+def wap_changes(document: Document) -> Changes:
+    """What lets the session conf `spark.wap.branch` count for the table; nothing if it does."""
+    return Changes() if is_wap_enabled(document) else Changes(properties={_WAP_ENABLED: "true"})
 
 
 def empty_root(

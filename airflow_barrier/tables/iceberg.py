@@ -16,7 +16,17 @@ from airflow_barrier.tables import _checks, _traces
 from airflow_barrier.tables._commit import Committer, Drafts, Edit, now_ms
 from airflow_barrier.tables._documents import Documents
 from airflow_barrier.tables._lost import newest_with
-from airflow_barrier.tables._metadata import MAIN, Changes, Document, empty_root, ref_of, refs_of, snapshots_of
+from airflow_barrier.tables._metadata import (
+    MAIN,
+    Changes,
+    Document,
+    empty_root,
+    is_wap_enabled,
+    ref_of,
+    refs_of,
+    snapshots_of,
+    wap_changes,
+)
 from airflow_barrier.tables._sql_swap import SqlPointers, split
 from airflow_barrier.tables.port import Publication, Traces
 
@@ -110,6 +120,13 @@ class IcebergTables:
                 f"attempt said when it closed, found {'nothing staged' if head is None else f'snapshot {head}'}; "
                 "something wrote to the branch after the close: retry the task, which begins a new attempt"
             )
+
+    def wap_enabled(self, tables: Sequence[str]) -> dict[str, bool]:
+        documents = self._committer.read(tables)
+        return {table: is_wap_enabled(documents[table]) for table in tables}
+
+    def enable_wap(self, tables: Sequence[str]) -> None:
+        self._committer.commit({table: lambda document, _: wap_changes(document) for table in tables})
 
     # --- attempt branches -------------------------------------------------------------------------
 

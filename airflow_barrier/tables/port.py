@@ -65,6 +65,14 @@ class TableFormat(Protocol):
         """The snapshot that `main` of each table is at; None where it has none."""
         ...
 
+    def wap_enabled(self, tables: Sequence[str]) -> Mapping[str, bool]:
+        """Whether unchanged jobs can be sent to a branch of each table: its property `write.wap.enabled`."""
+        ...
+
+    def enable_wap(self, tables: Sequence[str]) -> None:
+        """Set that property on those that lack it, which changes nothing for anybody else; again is fine."""
+        ...
+
     def prepare(self, table: str, stamp: Stamp, base: int | None) -> None:
         """Make the attempt branch at ``base`` on ``table``; again is fine.
 
