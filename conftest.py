@@ -20,6 +20,7 @@ pytest_plugins = [
     "tests.support.vault",
     "tests.support.airflow",
     "tests.support.reporting",
+    "tests.support.sharing",
 ]
 
 # Importing Airflow writes its configuration into AIRFLOW_HOME, which would be the home directory of whoever runs this.
