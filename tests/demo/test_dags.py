@@ -32,7 +32,7 @@ def _parse(file: Path) -> dict[str, list[list[str]]]:
     return parsed
 
 
-@pytest.mark.parametrize("dag", ["shopping", "shopping_plain"])
+@pytest.mark.parametrize("dag", ["shopping", "shopping_plain", "sales_existing", "sales_adopted"])
 def test_parsing_loads_neither_spark_nor_iceberg(dag: str) -> None:
     assert _parse(DAGS / f"{dag}.py")["loaded"] == []
 
