@@ -73,20 +73,27 @@ def begin(
     request_key: str,
     generation: str,
     actor: str,
+    owner: str | None = None,
     sql: str | None = None,
 ) -> Ready | Adopted | Waiting:
-    """Ask for an attempt of ``job`` at ``barrier``.
+    """Ask for an attempt of ``job`` at ``barrier``; ``owner`` is the DAG that asks (None: no DAG does).
 
     ``generation`` is equal in all tries of one task and another after a person cleared it: a retry adopts what an
     earlier try closed, a clear stages anew. Raises AlreadyCommittedError, BarrierAbortedError, ForeignWriteError,
-    MissingTableError.
+    MissingTableError, NotOwnerError.
     """
     meta = deployment.meta
     earlier = meta.current_attempt(barrier.topology, barrier.barrier_id, job)
     if earlier is not None and earlier.state is AttemptState.RUNNING and earlier.generation == generation:
         _close_what_the_driver_closed(deployment, earlier, actor)
     attempt = meta.request_attempt(
-        barrier.topology, barrier.barrier_id, job, request_key=request_key, generation=generation, actor=actor
+        barrier.topology,
+        barrier.barrier_id,
+        job,
+        request_key=request_key,
+        generation=generation,
+        actor=actor,
+        owner=owner,
     )
     return _proceed(deployment, attempt, actor, sql)
 
@@ -98,7 +105,14 @@ def begin_again(
     return _proceed(deployment, deployment.meta.attempt(attempt_id), actor, sql)
 
 
-def close(deployment: Deployment, attempt_id: int, *, actor: str, record: ClosingRecord | None = None) -> Barrier:
+def close(
+    deployment: Deployment,
+    attempt_id: int,
+    *,
+    actor: str,
+    record: ClosingRecord | None = None,
+    owner: str | None = None,
+) -> Barrier:
     """The Spark work is done: take its closing record, check the tables themselves, report PROCESSED.
 
     Without ``record`` the file that the driver left is read. Raises NotClosedError, StagedTableError (both
@@ -116,8 +130,8 @@ def close(deployment: Deployment, attempt_id: int, *, actor: str, record: Closin
                 "died before its last write; what it staged is discarded and a new attempt starts afresh"
             )
     if attempt.state is not AttemptState.PROCESSED:
-        attempt = meta.close_attempt(attempt_id, record.staged, actor)
-    return _check_and_report(deployment, attempt, actor)
+        attempt = meta.close_attempt(attempt_id, record.staged, actor, owner)
+    return _check_and_report(deployment, attempt, actor, owner)
 
 
 def give_up(deployment: Deployment, attempt_id: int, *, reason: str, actor: str) -> Attempt:
@@ -241,7 +255,7 @@ def _read_closing_record(deployment: Deployment, attempt: Attempt) -> ClosingRec
     return ClosingRecord.loads(deployment.tables.read_text(uri))
 
 
-def _check_and_report(deployment: Deployment, attempt: Attempt, actor: str) -> Barrier:
+def _check_and_report(deployment: Deployment, attempt: Attempt, actor: str, owner: str | None = None) -> Barrier:
     if attempt.state is AttemptState.CLOSED:
         try:
             _check_tables(deployment, attempt)  # safety: trust-the-table
@@ -249,7 +263,7 @@ def _check_and_report(deployment: Deployment, attempt: Attempt, actor: str) -> B
             # left CLOSED, every retry would adopt it and fail the same way
             deployment.meta.abort_attempt(attempt.attempt_id, str(error), actor)  # safety: bad-staging-is-given-up
             raise
-    barrier = deployment.meta.report_processed(attempt.attempt_id, actor)
+    barrier = deployment.meta.report_processed(attempt.attempt_id, actor, owner)
     log.info("%s PROCESSED %s; %s is %s", attempt, ", ".join(attempt.bases), barrier, barrier.state.value)
     return barrier
 

@@ -34,6 +34,7 @@ from airflow_barrier.protocol.errors import (
     AttemptTakenError,
     FencedAttemptError,
     IllegalTransitionError,
+    NotOwnerError,
     SilentSinkError,
     UndeclaredTableError,
     UnknownBarrierError,
@@ -55,7 +56,10 @@ _ATTEMPT = select(schema.attempt).where(schema.attempt.c.attempt_id == bindparam
 
 @dataclass(frozen=True)
 class Request:
-    """Who asks for an attempt of which job. A retry asks with the same ``generation``, a clear with another."""
+    """Who asks for an attempt of which job. A retry asks with the same ``generation``, a clear with another.
+
+    ``owner``: the DAG that asks; None: a caller that is none, such as a person's command.
+    """
 
     topology: str
     barrier_id: int
@@ -63,6 +67,7 @@ class Request:
     request_key: str
     generation: str
     actor: str
+    owner: str | None = None
 
 
 def current_attempt(connection: Connection, topology: str, barrier_id: int, job: str) -> Attempt | None:
@@ -93,8 +98,7 @@ def request_attempt(connection: Connection, request: Request) -> Attempt:
     barrier = load_barrier(connection, request.topology, request.barrier_id)
     if barrier.state is BarrierState.ABORTED:
         raise_aborted(barrier)  # safety: aborted-takes-nothing
-    # Refuses a job that is no member of this barrier, naming those that are.
-    load_topology(connection, barrier.topology, barrier.topology_version).job(request.job)
+    _check_owner(connection, barrier, request.job, request.owner)
     before = current_attempt(connection, request.topology, request.barrier_id, request.job)
     if (
         before is not None
@@ -115,6 +119,17 @@ def request_attempt(connection: Connection, request: Request) -> Attempt:
             connection, before, AttemptState.FENCED, reason, Event("fenced", request.actor)
         )  # safety: new-attempt-fences
     return _insert(connection, barrier, request)
+
+
+def _check_owner(connection: Connection, barrier: Barrier, job: str, reporter: str | None) -> None:
+    """Refuses a job that is no member of this barrier, naming those that are, and a DAG that does not own it."""
+    owner = load_topology(connection, barrier.topology, barrier.topology_version).job(job).owner
+    if reporter is not None and reporter != owner:
+        raise NotOwnerError(  # safety: owner-reports
+            f"job {job} of {barrier}: expected its owner, DAG {owner}, found DAG {reporter}, which may neither do nor "
+            f"report its work; give the job of DAG {reporter} a name and sinks of its own or, if it is to move there, "
+            f"let DAG {owner} leave first: airflow-barrier topology leave {barrier.topology} --dag {owner} --job {job}"
+        )
 
 
 def _insert(connection: Connection, barrier: Barrier, request: Request) -> Attempt:
@@ -272,9 +287,12 @@ def rebase_attempt(connection: Connection, attempt_id: int, bases: Mapping[str, 
     return load_attempt(connection, attempt_id)
 
 
-def close_attempt(connection: Connection, attempt_id: int, staged: Mapping[str, StagedTable], actor: str) -> Attempt:
+def close_attempt(
+    connection: Connection, attempt_id: int, staged: Mapping[str, StagedTable], actor: str, owner: str | None = None
+) -> Attempt:
     """RUNNING -> CLOSED with what was staged in each sink. The same again changes nothing."""
-    attempt, _ = _reporting(connection, attempt_id)
+    attempt, barrier = _reporting(connection, attempt_id)
+    _check_owner(connection, barrier, attempt.job, owner)
     if attempt.staged and attempt.staged == dict(staged):  # safety: closing-again
         return attempt
     _check_declared(attempt, staged)  # safety: only-declared-sinks
@@ -302,9 +320,10 @@ def _check_declared(attempt: Attempt, tables: Mapping[str, object]) -> None:
         )
 
 
-def report_processed(connection: Connection, attempt_id: int, actor: str) -> Barrier:
+def report_processed(connection: Connection, attempt_id: int, actor: str, owner: str | None = None) -> Barrier:
     """CLOSED -> PROCESSED, its tables too, and the barrier PRECOMMIT if they were the last. Again changes nothing."""
     attempt, barrier = _reporting(connection, attempt_id)
+    _check_owner(connection, barrier, attempt.job, owner)
     if attempt.state is AttemptState.PROCESSED:  # safety: processed-again
         return barrier
     event = Event("processed", actor, {"attempt_id": attempt_id})

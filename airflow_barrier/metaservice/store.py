@@ -201,16 +201,25 @@ class MetaService:
     # --- attempts ---------------------------------------------------------------------------------
 
     def request_attempt(
-        self, topology: str, barrier_id: int, job: str, *, request_key: str, generation: str, actor: str
+        self,
+        topology: str,
+        barrier_id: int,
+        job: str,
+        *,
+        request_key: str,
+        generation: str,
+        actor: str,
+        owner: str | None = None,
     ) -> Attempt:
         """An attempt for this task: adopted from a try before it, or new.
 
         Of the same ``generation`` (a retry), REQUESTED, CLOSED and PROCESSED attempts are adopted; a RUNNING one is
         fenced and replaced. Another generation (a clear) stages anew: it fences the one before and, if that was
         PROCESSED, voids every attempt that consumed its output, at this barrier and later; their tables are PENDING
-        and their barriers OPEN again. Raises AlreadyCommittedError from COMMITTING on, BarrierAbortedError.
+        and their barriers OPEN again. Raises AlreadyCommittedError from COMMITTING on, BarrierAbortedError, and
+        NotOwnerError if ``owner``, the DAG that asks, is not the job's.
         """
-        request = attempts.Request(topology, barrier_id, job, request_key, generation, actor)
+        request = attempts.Request(topology, barrier_id, job, request_key, generation, actor, owner)
         return self._db.write(lambda c: attempts.request_attempt(c, request))
 
     def start_attempt(self, attempt_id: int) -> Attempt | tuple[Need, ...]:
@@ -227,19 +236,22 @@ class MetaService:
         """Other bases for sinks of a RUNNING attempt, after a compaction. Raises FencedAttemptError."""
         return self._db.write(lambda c: attempts.rebase_attempt(c, attempt_id, bases))
 
-    def close_attempt(self, attempt_id: int, staged: Mapping[str, StagedTable], actor: str) -> Attempt:
+    def close_attempt(
+        self, attempt_id: int, staged: Mapping[str, StagedTable], actor: str, owner: str | None = None
+    ) -> Attempt:
         """RUNNING -> CLOSED with what was staged in each of its sinks; the same again changes nothing.
 
-        Raises SilentSinkError, UndeclaredTableError, FencedAttemptError, BarrierAbortedError.
+        Raises SilentSinkError, UndeclaredTableError, FencedAttemptError, BarrierAbortedError, NotOwnerError.
         """
-        return self._db.write(lambda c: attempts.close_attempt(c, attempt_id, staged, actor))
+        return self._db.write(lambda c: attempts.close_attempt(c, attempt_id, staged, actor, owner))
 
-    def report_processed(self, attempt_id: int, actor: str) -> Barrier:
+    def report_processed(self, attempt_id: int, actor: str, owner: str | None = None) -> Barrier:
         """CLOSED -> PROCESSED, its tables too; the barrier is PRECOMMIT if these were the last. Again changes nothing.
 
-        For callers that have checked the tables themselves. Raises FencedAttemptError, BarrierAbortedError.
+        For callers that have checked the tables themselves. Raises FencedAttemptError, BarrierAbortedError,
+        NotOwnerError.
         """
-        return self._db.write(lambda c: attempts.report_processed(c, attempt_id, actor))
+        return self._db.write(lambda c: attempts.report_processed(c, attempt_id, actor, owner))
 
     def abort_attempt(self, attempt_id: int, reason: str, actor: str) -> Attempt:
         """The task was killed or failed. An attempt that has ended or is PROCESSED stays as it is."""

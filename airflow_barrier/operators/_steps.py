@@ -115,6 +115,7 @@ class EpochSteps:
                     request_key=task_key(self.context),
                     generation=generation(self.context),
                     actor=actor(self.context),
+                    owner=self.task.dag_id,
                     sql=self.work.sql,
                 )
             except AlreadyCommittedError as error:
@@ -219,7 +220,9 @@ class EpochSteps:
             self._give_up(deployment, attempt.attempt_id, f"{type(error).__name__}: {said}", actor(self.context))
             raise
         with _new_try_if_voided(deployment, attempt.attempt_id):
-            barrier = close(deployment, attempt.attempt_id, actor=actor(self.context), record=record)
+            barrier = close(
+                deployment, attempt.attempt_id, actor=actor(self.context), record=record, owner=self.task.dag_id
+            )
         self.log.info("%s is PROCESSED; %s is %s", attempt, barrier, barrier.state.value)
 
     def _defer(self, conditions: list[Condition], attempt_id: int | None) -> NoReturn:

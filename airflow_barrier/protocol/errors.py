@@ -105,6 +105,10 @@ class FencedAttemptError(Terminal):
     """The attempt was superseded or voided; nothing it does counts any more."""
 
 
+class NotOwnerError(Terminal):
+    """A DAG asks for, or reports, the work of a job that another DAG owns."""
+
+
 class AttemptTakenError(Retryable):
     """Another process started the attempt between our look and our write: ask for one of our own."""
 

@@ -67,6 +67,7 @@ PROMISES: Mapping[str, Mapping[str, str]] = {
         "running-is-fenced": "Nobody adopts an attempt that may still be writing.",
         "new-attempt-fences": "A new attempt fences the one before.",
         "one-live-attempt": "The database itself has one live attempt of a job at a barrier.",
+        "owner-reports": "The work of a job is done and reported by the DAG that owns it.",
         "fenced-reports-nothing": "An attempt that has ended reports nothing.",
         "aborted-takes-nothing": "An aborted barrier takes no attempts and no reports.",
         "decided-takes-no-attempt": "A barrier that is decided is not staged again.",

@@ -11,6 +11,7 @@ from airflow_barrier.protocol.errors import (
     BarrierError,
     FencedAttemptError,
     IllegalTransitionError,
+    NotOwnerError,
     SilentSinkError,
     TopologyError,
     UndeclaredTableError,
@@ -281,3 +282,22 @@ def test_an_aborted_barrier_takes_no_reports(world: World) -> None:
     ):
         with pytest.raises(BarrierAbortedError, match=r"was aborted \(bad input\)"):
             report()
+
+
+def test_a_dag_neither_does_nor_reports_the_work_of_anothers_job(world: World) -> None:
+    world.open(1)
+    told = r"job load of barrier 1 .*its owner, DAG dag, found DAG other.*topology leave shopping --dag dag --job load"
+    ask = {"request_key": "key", "generation": "g1", "actor": "test"}
+    with pytest.raises(NotOwnerError, match=told):
+        world.meta.request_attempt("shopping", 1, "load", owner="other", **ask)
+    assert world.meta.current_attempt("shopping", 1, "load") is None
+    attempt = world.meta.request_attempt("shopping", 1, "load", owner="dag", **ask)
+    world.start(1, "load")
+    with pytest.raises(NotOwnerError, match=told):
+        world.meta.close_attempt(attempt.attempt_id, staged(world.meta.attempt(attempt.attempt_id)), "test", "other")
+    world.meta.close_attempt(attempt.attempt_id, staged(world.meta.attempt(attempt.attempt_id)), "test", "dag")
+    with pytest.raises(NotOwnerError, match=told):
+        world.meta.report_processed(attempt.attempt_id, "test", "other")
+    assert world.tables(1)[SHOPPING] is TableState.PENDING
+    world.meta.report_processed(attempt.attempt_id, "test", "dag")
+    assert world.tables(1)[SHOPPING] is TableState.PROCESSED
