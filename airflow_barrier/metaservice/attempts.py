@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 
 from sqlalchemy import Connection, bindparam, insert, select, update
 
@@ -119,6 +119,25 @@ def request_attempt(connection: Connection, request: Request) -> Attempt:
             connection, before, AttemptState.FENCED, reason, Event("fenced", request.actor)
         )  # safety: new-attempt-fences
     return _insert(connection, barrier, request)
+
+
+def lead_attempt(connection: Connection, request: Request) -> Attempt | None:
+    """An attempt at a later barrier for a task that goes on past its own; None where it is not for the taking.
+
+    A task that waits there finds itself fenced by an attempt of its own generation, which it can adopt once it is done.
+    """
+    lock_topology(connection, request.topology)  # safety: topology-lock
+    barrier = load_barrier(connection, request.topology, request.barrier_id)
+    before = current_attempt(connection, request.topology, request.barrier_id, request.job)
+    begun = before is not None and before.state is not AttemptState.REQUESTED
+    if barrier.state is not BarrierState.OPEN or begun:  # safety: only-unbegun-is-led
+        return None
+    _check_owner(connection, barrier, request.job, request.owner)
+    if before is None:
+        return _insert(connection, barrier, request)
+    reason = f"led by {request.request_key}"
+    end_attempt(connection, before, AttemptState.FENCED, reason, Event("fenced", request.actor))
+    return _insert(connection, barrier, replace(request, generation=before.generation))
 
 
 def _check_owner(connection: Connection, barrier: Barrier, job: str, reporter: str | None) -> None:

@@ -222,6 +222,25 @@ class MetaService:
         request = attempts.Request(topology, barrier_id, job, request_key, generation, actor, owner)
         return self._db.write(lambda c: attempts.request_attempt(c, request))
 
+    def lead_attempt(
+        self,
+        topology: str,
+        barrier_id: int,
+        job: str,
+        *,
+        request_key: str,
+        generation: str,
+        actor: str,
+        owner: str | None,
+    ) -> Attempt | None:
+        """For a task that goes on past its own barrier: a new attempt at this one, unless somebody has begun it.
+
+        What only waited is fenced, and the new attempt is of its generation (else of ``generation``), so that the task
+        that waits adopts it in the end. None: begun by somebody else, or the barrier is not OPEN. Raises NotOwnerError.
+        """
+        request = attempts.Request(topology, barrier_id, job, request_key, generation, actor, owner)
+        return self._db.write(lambda c: attempts.lead_attempt(c, request))
+
     def start_attempt(self, attempt_id: int) -> Attempt | tuple[Need, ...]:
         """RUNNING, with inputs, previous and bases pinned; or what it waits for (which is kept in ``waited_for``).
 

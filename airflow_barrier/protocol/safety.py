@@ -65,6 +65,7 @@ PROMISES: Mapping[str, Mapping[str, str]] = {
         "adopted-states": "A retry takes over what an earlier try asked for, closed or finished.",
         "clear-is-no-retry": "A cleared task adopts nothing.",
         "running-is-fenced": "Nobody adopts an attempt that may still be writing.",
+        "only-unbegun-is-led": "A task that goes on past its barrier takes no attempt that somebody has begun.",
         "new-attempt-fences": "A new attempt fences the one before.",
         "one-live-attempt": "The database itself has one live attempt of a job at a barrier.",
         "owner-reports": "The work of a job is done and reported by the DAG that owns it.",

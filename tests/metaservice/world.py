@@ -82,6 +82,11 @@ class World:
             self.name, barrier_id, job, request_key=key, generation=generation, actor="test"
         )
 
+    def lead(self, barrier_id: int, job: str, key: str = "leader") -> Attempt | None:
+        return self.meta.lead_attempt(
+            self.name, barrier_id, job, request_key=key, generation="g1", actor="test", owner="dag"
+        )
+
     def start(self, barrier_id: int, job: str, generation: str = "g1", key: str = "try 1") -> Attempt:
         started = self.meta.start_attempt(self.request(barrier_id, job, generation, key).attempt_id)
         assert isinstance(started, Attempt), started

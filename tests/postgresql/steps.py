@@ -95,6 +95,11 @@ STEPS = {
     "an attempt after a clear": Step(
         "request_attempt", _processed, lambda world, _: world.request(1, "amount", generation="cleared")
     ),
+    "an attempt at a barrier ahead, in place of one that waits": Step(
+        "lead_attempt",
+        lambda world: (_opened(world), world.request(1, "amount"))[1],
+        lambda world, _: world.lead(1, "amount"),
+    ),
     "a start": Step(
         "start_attempt",
         lambda world: (_opened(world), world.request(1, "load").attempt_id)[1],
