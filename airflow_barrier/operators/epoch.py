@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseOperator
@@ -109,14 +111,19 @@ class SparkEpochOperator(BaseOperator):
     def _submit(self, ready: Ready) -> None:
         from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
 
+        from airflow_barrier.spark.driver_zip import driver_zip
         from airflow_barrier.spark.submit import SQL_APPLICATION, submit_conf
 
-        self._submit_hook = SparkSubmitHook(
-            conf={**self.conf, **submit_conf(ready.spec_uri, ready.digest)},
-            conn_id=self.spark_conn_id,
-            name=ready.attempt.branch,
-        )
-        driver = self._submit_hook.submit(self.application or SQL_APPLICATION)
+        with TemporaryDirectory(prefix="airflow-barrier-") as folder:
+            # the option replaces the conf, which the author may have set
+            py_files = [str(driver_zip(Path(folder))), *filter(None, [self.conf.get("spark.submit.pyFiles")])]
+            self._submit_hook = SparkSubmitHook(
+                conf={**self.conf, **submit_conf(ready.spec_uri, ready.digest)},
+                conn_id=self.spark_conn_id,
+                name=ready.attempt.branch,
+                py_files=",".join(py_files),
+            )
+            driver = self._submit_hook.submit(self.application or SQL_APPLICATION)
         if driver is not None:
             raise ConfigurationError(
                 f"task {self.task_id}: connection {self.spark_conn_id} submits in cluster mode, where driver {driver} "
