@@ -21,6 +21,7 @@ from airflow_barrier.metaservice.rows import (
     to_attempt,
 )
 from airflow_barrier.metaservice.schema import DatabaseNow
+from airflow_barrier.metaservice.starts import start_of
 from airflow_barrier.metaservice.transitions import (
     Event,
     end_attempt,
@@ -217,9 +218,13 @@ def start_attempt(connection: Connection, attempt_id: int) -> Attempt | tuple[Ne
         _wait(connection, attempt, needs)
         return needs
     sources, sinks = job
+    start = start_of(connection, attempt.topology, attempt.barrier_id, attempt.job)
     pinned = {
         "inputs": {table: here[table].snapshot_id for table in sources},
-        "previous": {table: before[table].snapshot_id for table in sources},
+        "previous": {
+            **{table: before[table].snapshot_id for table in sources},
+            **(start.previous if start is not None else {}),  # safety: joins-where-it-said
+        },
         "bases": {table: before[table].snapshot_id for table in sinks},
     }
     event = Event("started", attempt.request_key, pinned)

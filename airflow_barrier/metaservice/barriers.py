@@ -26,6 +26,7 @@ from airflow_barrier.metaservice.rows import (
     uncommitted,
 )
 from airflow_barrier.metaservice.schema import DatabaseNow
+from airflow_barrier.metaservice.starts import insert_starts
 from airflow_barrier.metaservice.topologies import staged_somewhere
 from airflow_barrier.metaservice.transitions import Event, end_attempt, move_barrier, record, unstage_tables
 from airflow_barrier.protocol.errors import (
@@ -36,7 +37,7 @@ from airflow_barrier.protocol.errors import (
     TooManyOpenBarriersError,
     TopologyError,
 )
-from airflow_barrier.protocol.records import Barrier, Cut
+from airflow_barrier.protocol.records import Barrier, Cut, JobStart
 from airflow_barrier.protocol.states import (
     DECIDED_BARRIERS,
     LIVE_ATTEMPTS,
@@ -63,6 +64,7 @@ class Opening:
     max_open: int
     baseline: Mapping[str, int | None]
     actor: str
+    starts: Sequence[JobStart] = ()
 
 
 def open_barrier(connection: Connection, opening: Opening) -> Barrier:
@@ -93,6 +95,7 @@ def open_barrier(connection: Connection, opening: Opening) -> Barrier:
     )
     for cut in opening.cuts:
         insert_cut(connection, opening.topology, barrier_id, cut)
+    insert_starts(connection, opening.topology, barrier_id, opening.starts, opening.actor)
     detail = {
         "timestamp": opening.timestamp.isoformat(),
         "origin": opening.origin,

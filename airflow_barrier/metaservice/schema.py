@@ -148,6 +148,19 @@ fragment = Table(
     _time("registered_at", nullable=False),
 )
 
+#: Jobs that a person has taken out, and that their DAG's runs must not register again. ``job`` "": all of the DAG's.
+withdrawn = Table(
+    "barrier_withdrawn",
+    metadata,
+    Column("topology", Line, ForeignKey("barrier_topology.name"), primary_key=True),
+    Column("owner", Line, primary_key=True),
+    Column("job", Line, primary_key=True),
+    _time("at", nullable=False),
+    Column("actor", Line, nullable=False),
+    Column("reason", Line, nullable=False),
+    _json("jobs"),
+)
+
 table_claim = Table(
     "barrier_table_claim",
     metadata,
@@ -229,6 +242,21 @@ cut_item = Table(
     Column("barrier_id", BigInteger, nullable=False),
     _of_barrier(),
     Index("barrier_cut_item_by_barrier", "topology", "revision", "barrier_id"),
+)
+
+#: What the tables of a job held already when it joined, at the first barrier that has it.
+job_start = Table(
+    "barrier_job_start",
+    metadata,
+    Column("topology", Line, primary_key=True),
+    Column("revision", Integer, primary_key=True, autoincrement=False),
+    Column("barrier_id", BigInteger, primary_key=True, autoincrement=False),
+    Column("job", Line, primary_key=True),
+    _json("start_from", nullable=True),
+    _json("baseline"),
+    _json("previous"),
+    _json("externals"),
+    _of_barrier(),
 )
 
 #: One row per table and barrier: the map that readers follow. Rows at barrier 0 are the baseline.

@@ -20,6 +20,7 @@ from airflow_barrier.metaservice import (
     recovering,
     rows,
     schema,
+    starts,
     topologies,
 )
 from airflow_barrier.metaservice.commits import Settled
@@ -32,10 +33,12 @@ from airflow_barrier.protocol.records import (
     AuditEntry,
     Barrier,
     Cut,
+    JobStart,
     Need,
     Reached,
     StagedTable,
     TableProgress,
+    Withdrawal,
 )
 from airflow_barrier.protocol.states import DECIDED_BARRIERS, BarrierState, TableState
 from airflow_barrier.protocol.topology import Job, Topology, check_names
@@ -96,6 +99,38 @@ class MetaService:
             return version
         return self._db.write(lambda c: topologies.register(c, topology, owner_dag, jobs, actor))
 
+    def join(
+        self, topology: str, owner_dag: str, job: str, declared: Sequence[Job], actor: str
+    ) -> int | tuple[str, ...]:
+        """Register one job of ``owner_dag``, whose task has started, beside those that have before.
+
+        Of ``declared``, all that the DAG declares, the others are not registered: a job that never runs would hold up
+        every barrier. Jobs that are no longer declared leave. Returns the topology's version, or the tables that the
+        job reads and nobody writes yet, with nothing registered. Raises WithdrawnError for a job that was taken out,
+        and what :meth:`register` does.
+        """
+        check_names(topology, declared)
+        version = self._db.read(lambda c: topologies.joined_version(c, topology, owner_dag, job, declared))
+        if version is not None:
+            return version
+        return self._db.write(lambda c: topologies.join(c, topology, owner_dag, job, declared, actor))
+
+    def leave(self, topology: str, owner_dag: str, job: str | None, reason: str, actor: str) -> Withdrawal:
+        """Take a job of ``owner_dag``, or all of them (None), out: from the next barrier on, and until :meth:`readmit`.
+
+        Again changes nothing. Raises StillReadError for a table that others read, TopologyError if there is no such
+        job.
+        """
+        return self._db.write(lambda c: topologies.leave(c, topology, owner_dag, job, reason, actor))
+
+    def readmit(self, topology: str, owner_dag: str, job: str | None, actor: str) -> bool:
+        """Let what left register again when it runs next; False: nothing has left. Raises TopologyError."""
+        return self._db.write(lambda c: topologies.readmit(c, topology, owner_dag, job, actor))
+
+    def withdrawal(self, topology: str, owner_dag: str, job: str) -> Withdrawal | None:
+        """How a job of a DAG left, alone or with its whole DAG; None: it has not."""
+        return self._db.read(lambda c: topologies.withdrawal(c, topology, owner_dag, job))
+
     def topology(self, name: str, version: int | None = None) -> Topology:
         """The topology as of a version; None: the current one."""
 
@@ -127,16 +162,27 @@ class MetaService:
         max_open: int,
         baseline: Mapping[str, int | None],
         actor: str,
+        starts: Sequence[JobStart] = (),
     ) -> Barrier:
         """Open the next barrier at ``timestamp`` (aware), with the cut of every source and all tables PENDING.
 
-        ``predecessor`` is the head that cuts and baseline were found with (0 before the first open), ``baseline``
-        the `main` snapshot of each of :meth:`unjoined`. Raises HeadMovedError (look again) if head or topology
-        changed meanwhile, BarrierOrderError for a timestamp that is not after the head's,
-        TooManyOpenBarriersError when ``max_open`` are uncommitted, SourceDataError for an item that was read before.
+        ``predecessor`` is the head that cuts and baseline were found with (0 before the first open), ``baseline`` the
+        `main` snapshot of each of :meth:`unjoined`, ``starts`` what the tables of jobs that join hold. Raises
+        HeadMovedError (look again) if head or topology changed meanwhile, BarrierOrderError for a timestamp that is
+        not after the head's, TooManyOpenBarriersError when ``max_open`` are uncommitted, SourceDataError for an item
+        that was read before.
         """
         opening = barriers.Opening(
-            topology, timestamp, tuple(cuts), predecessor, run_key, origin, max_open, dict(baseline), actor
+            topology,
+            timestamp,
+            tuple(cuts),
+            predecessor,
+            run_key,
+            origin,
+            max_open,
+            dict(baseline),
+            actor,
+            tuple(starts),
         )
         return self._db.write(lambda c: barriers.open_barrier(c, opening))
 
@@ -171,6 +217,14 @@ class MetaService:
             return barriers.unjoined(c, barriers.current_topology(c, topology), rows.head(c, topology))
 
         return self._db.read(look)
+
+    def last_start(self, topology: str, job: str) -> tuple[Barrier, JobStart] | None:
+        """How a job joined last, and the first barrier that had it, aborted or not; None: it never joined."""
+        return self._db.read(lambda c: starts.last_start(c, topology, job))
+
+    def last_progress(self, topology: str, table: str) -> TableProgress | None:
+        """The table at the newest barrier that has it and is not aborted; None: it was in none."""
+        return self._db.read(lambda c: starts.last_progress(c, topology, table))
 
     def cuts(self, topology: str, barrier_id: int) -> dict[str, Cut]:
         """The cut of every source, by name. An aborted barrier's have no items any more."""

@@ -9,16 +9,25 @@ from typing import Any
 from sqlalchemy import Connection, delete, insert, select, update
 
 from airflow_barrier.metaservice import schema
-from airflow_barrier.metaservice.rows import chunks, load_topology, lock_topology, of_topology, uncommitted
+from airflow_barrier.metaservice.rows import (
+    chunks,
+    load_topology,
+    lock_topology,
+    of_topology,
+    topology_version,
+    uncommitted,
+)
 from airflow_barrier.metaservice.schema import DatabaseNow
 from airflow_barrier.metaservice.transitions import Event, record
-from airflow_barrier.protocol.errors import TableClaimedError, TopologyError
+from airflow_barrier.protocol.errors import StillReadError, TableClaimedError, TopologyError, WithdrawnError
+from airflow_barrier.protocol.records import Withdrawal
 from airflow_barrier.protocol.topology import Job, Topology
 
 
 def registered_version(connection: Connection, name: str, owner: str, jobs: Sequence[Job]) -> int | None:
     """The topology's version if ``owner``'s fragment is already exactly this, so that nothing needs to be written."""
     fragment, topology = schema.fragment, schema.topology
+    jobs = _staying(connection, name, owner, jobs)
     row = connection.execute(
         select(fragment.c.jobs, topology.c.version)
         .join_from(fragment, topology, fragment.c.topology == topology.c.name)
@@ -28,7 +37,10 @@ def registered_version(connection: Connection, name: str, owner: str, jobs: Sequ
 
 
 def register(connection: Connection, name: str, owner: str, jobs: Sequence[Job], actor: str) -> int:
-    """Replace ``owner``'s fragment and make the union a new version, if that is a valid topology."""
+    """Replace ``owner``'s fragment and make the union a new version, if that is a valid topology.
+
+    Jobs that were withdrawn stay away.
+    """
     for job in jobs:
         if job.owner != owner:
             raise TopologyError(
@@ -37,21 +49,182 @@ def register(connection: Connection, name: str, owner: str, jobs: Sequence[Job],
             )
     # Claims reach across topologies, so registrations are one after another; they are rare.
     connection.execute(select(schema.service.c.service_id).with_for_update())  # safety: registrations-queue
-    jobs_of_others = [
-        Job.from_json(job)
-        for row in connection.execute(
-            select(schema.fragment.c.jobs)
-            .where(schema.fragment.c.topology == name, schema.fragment.c.owner != owner)
-            .order_by(schema.fragment.c.owner)
-        )
-        for job in row.jobs
-    ]
-    union = Topology.of(name, [*jobs_of_others, *jobs])
+    jobs = _staying(connection, name, owner, jobs)
+    return _register(connection, name, owner, jobs, Event("registered", actor, {"owner": owner}))
+
+
+def _register(connection: Connection, name: str, owner: str, jobs: Sequence[Job], event: Event) -> int:
+    union = Topology.of(name, [*jobs_of_others(connection, name, owner), *jobs])
     version = _next_version(connection, union)
     _claim(connection, union)
     _replace_fragment(connection, name, owner, jobs)
-    record(connection, Event("registered", actor, {"owner": owner, "version": version}), name, None, "topology", [name])
+    event = Event(event.name, event.actor, {**(event.detail or {}), "version": version})
+    record(connection, event, name, None, "topology", [name])
     return version
+
+
+def jobs_of_others(connection: Connection, name: str, owner: str) -> list[Job]:
+    """What all DAGs but ``owner`` have registered."""
+    fragment = schema.fragment
+    others = fragment.c.owner != owner
+    rows = connection.execute(
+        select(fragment.c.jobs).where(fragment.c.topology == name, others).order_by(fragment.c.owner)
+    )
+    return [Job.from_json(job) for row in rows for job in row.jobs]
+
+
+def jobs_of(connection: Connection, name: str, owner: str) -> list[Job]:
+    """What ``owner`` has registered."""
+    fragment = schema.fragment
+    found = connection.execute(
+        select(fragment.c.jobs).where(fragment.c.topology == name, fragment.c.owner == owner)
+    ).scalar_one_or_none()
+    return [Job.from_json(job) for job in found or ()]
+
+
+def _staying(connection: Connection, name: str, owner: str, jobs: Sequence[Job]) -> Sequence[Job]:
+    """Without the jobs that have left."""
+    gone = withdrawals(connection, name, owner)
+    return [job for job in jobs if _withdrawal_of(gone, job.name) is None] if gone else jobs
+
+
+# --- joining one by one, and leaving ------------------------------------------------------------------
+
+
+def joined_version(connection: Connection, name: str, owner: str, job: str, declared: Sequence[Job]) -> int | None:
+    """The topology's version if ``job`` is registered exactly as declared, and so are the DAG's others."""
+    if withdrawal(connection, name, owner, job) is not None:
+        return None
+    started = _started(jobs_of(connection, name, owner), job, declared)
+    return registered_version(connection, name, owner, started)
+
+
+def join(
+    connection: Connection, name: str, owner: str, job: str, declared: Sequence[Job], actor: str
+) -> int | tuple[str, ...]:
+    """Register ``job``, whose task has started, beside those of its DAG that have before and are still ``declared``.
+
+    Returns the version, or the tables that it reads and nobody writes yet: then nothing was registered.
+    """
+    connection.execute(select(schema.service.c.service_id).with_for_update())  # safety: registrations-queue
+    gone = _withdrawal_of(withdrawals(connection, name, owner), job)
+    if gone is not None:
+        raise WithdrawnError(  # safety: withdrawn-stays-away
+            f"{gone}: its tables stay as they are; take the job out of the DAG's group, or let it take part again: "
+            f"airflow-barrier topology join {name} --dag {owner}{f' --job {job}' if gone.job else ''}"
+        )
+    started = _started(jobs_of(connection, name, owner), job, declared)
+    others = jobs_of_others(connection, name, owner)
+    written = {sink for each in (*others, *started) for sink in each.sinks}
+    (joining,) = (each for each in started if each.name == job)
+    missing = tuple(table for table in joining.sources if table not in written)
+    if missing:
+        return missing
+    return _register(connection, name, owner, started, Event("joined", actor, {"owner": owner, "job": job}))
+
+
+def _started(before: Sequence[Job], job: str, declared: Sequence[Job]) -> list[Job]:
+    names = {each.name for each in before} | {job}
+    return [each for each in declared if each.name in names]  # safety: only-started-jobs
+
+
+def leave(connection: Connection, name: str, owner: str, job: str | None, reason: str, actor: str) -> Withdrawal:
+    """Take a job of ``owner``, or all of them (None), out of the topology. Again changes nothing."""
+    connection.execute(select(schema.service.c.service_id).with_for_update())  # safety: registrations-queue
+    topology_version(connection, name)
+    registered = jobs_of(connection, name, owner)
+    going = [each for each in registered if job in (None, each.name)]
+    if not going:
+        gone = _withdrawal_of(withdrawals(connection, name, owner), job or "")
+        if gone is not None:
+            return gone
+        known = [f"{each.name} (DAG {each.owner})" for each in (*registered, *jobs_of_others(connection, name, owner))]
+        raise TopologyError(
+            f"topology {name}: expected {f'job {job}' if job else 'jobs'} of DAG {owner}, found registered only: "
+            f"{', '.join(known) or 'none'}; correct the names"
+        )
+    staying = [each for each in registered if each not in going]
+    _check_unread(connection, name, going, [*staying, *jobs_of_others(connection, name, owner)])
+    _register(
+        connection,
+        name,
+        owner,
+        staying,
+        Event("left", actor, {"owner": owner, "jobs": [each.name for each in going], "reason": reason}),
+    )
+    table = schema.withdrawn
+    of_owner = (table.c.topology == name, table.c.owner == owner)
+    if job is None:
+        connection.execute(delete(table).where(*of_owner))
+    key = {"topology": name, "owner": owner, "job": job or ""}
+    connection.execute(insert(table).values(**key, at=DatabaseNow(), actor=actor, reason=reason, jobs=_to_json(going)))
+    (gone,) = (each for each in withdrawals(connection, name, owner) if each.job == job)
+    return gone
+
+
+def _check_unread(connection: Connection, name: str, going: Sequence[Job], staying: Sequence[Job]) -> None:
+    tables = {sink for job in going for sink in job.sinks}
+    readers = [
+        f"{table} is read by job {job.name} (DAG {job.owner})"
+        for job in staying
+        for table in job.sources
+        if table in tables
+    ]
+    if readers:
+        raise StillReadError(  # safety: leaves-no-readers-behind
+            f"topology {name}: expected that nobody reads the tables of what leaves, found: {'; '.join(readers)}. Let "
+            "the readers leave first, or have them read the table as an external source, IcebergTable(...)"
+        )
+
+
+def readmit(connection: Connection, name: str, owner: str, job: str | None, actor: str) -> bool:
+    """Let what left be registered again by its DAG's next run. False: nothing of the kind has left."""
+    topology_version(connection, name)
+    table = schema.withdrawn
+    gone = withdrawals(connection, name, owner)
+    if job is not None and any(each.job is None for each in gone):
+        raise TopologyError(
+            f"topology {name}: expected that job {job} of DAG {owner} left alone, found that the whole DAG has left; "
+            f"let the DAG join: airflow-barrier topology join {name} --dag {owner}"
+        )
+    chosen = [each for each in gone if job in (None, each.job)]
+    for each in chosen:
+        connection.execute(
+            delete(table).where(table.c.topology == name, table.c.owner == owner, table.c.job == (each.job or ""))
+        )
+    detail = {"owner": owner, "jobs": [each.job for each in chosen]}
+    if chosen:
+        record(connection, Event("readmitted", actor, detail), name, None, "topology", [name])
+    return bool(chosen)
+
+
+def withdrawals(connection: Connection, name: str, owner: str) -> list[Withdrawal]:
+    """What left of a DAG."""
+    table = schema.withdrawn
+    rows = connection.execute(
+        select(table).where(table.c.topology == name, table.c.owner == owner).order_by(table.c.job)
+    )
+    return [
+        Withdrawal(
+            row.topology,
+            row.owner,
+            row.job or None,
+            row.at,
+            row.actor,
+            row.reason,
+            tuple(Job.from_json(job) for job in row.jobs),
+        )
+        for row in rows
+    ]
+
+
+def withdrawal(connection: Connection, name: str, owner: str, job: str) -> Withdrawal | None:
+    """How a job of a DAG left, alone or with all of the DAG; None: it has not."""
+    return _withdrawal_of(withdrawals(connection, name, owner), job)
+
+
+def _withdrawal_of(gone: Sequence[Withdrawal], job: str) -> Withdrawal | None:
+    return next((each for each in gone if each.job in (None, job)), None)
 
 
 def _next_version(connection: Connection, union: Topology) -> int:

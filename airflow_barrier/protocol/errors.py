@@ -58,6 +58,18 @@ class TableClaimedError(TopologyError):
     """A table already belongs to another topology."""
 
 
+class StillReadError(TopologyError):
+    """A job leaves whose tables other jobs still read."""
+
+
+class WithdrawnError(Terminal):
+    """A job that a person took out of the topology asks to take part."""
+
+
+class StartFromError(Terminal):
+    """A job joins with tables that hold rows, and nobody has said which part of its sources is in them."""
+
+
 class UnknownTopologyError(Terminal):
     """No topology of that name has been registered."""
 
@@ -169,6 +181,14 @@ class SilentSinkError(Terminal):
 
 class ChangedSinkError(Terminal):
     """A job wrote to a sink of which it also said that the epoch leaves it unchanged."""
+
+
+class WapDisabledError(Terminal):
+    """A table of an unchanged job lacks `write.wap.enabled`, so it cannot be sent to a branch."""
+
+
+class UnguardedError(Terminal):
+    """An unchanged job ran on a Spark that is too old, or without the guard: what it touched is unknown."""
 
 
 class SpecError(Terminal):

@@ -9,6 +9,7 @@ from typing import Any
 
 from airflow_barrier.protocol.names import Stamp, tag_name
 from airflow_barrier.protocol.states import AttemptState, BarrierState, Decision, TableState
+from airflow_barrier.protocol.topology import Job
 
 
 @dataclass(frozen=True)
@@ -141,6 +142,42 @@ class Attempt:
     @property
     def branch(self) -> str:
         return self.stamp.branch
+
+
+@dataclass(frozen=True)
+class JobStart:
+    """What the tables of a job held already when it joined: where its first epoch begins.
+
+    ``start_from`` is what its DAG declared (None: nothing), ``baseline`` the `main` of each sink. ``previous``: source
+    table -> the snapshot that is in the sinks (None: nothing of it is). ``externals``: source -> ``{"time": ISO}`` or
+    ``{"at": position}`` up to which it is in them; a source that is not named goes on where its last cut ended.
+    """
+
+    job: str
+    start_from: Mapping[str, Any] | None
+    baseline: Mapping[str, int | None]
+    previous: Mapping[str, int | None]
+    externals: Mapping[str, Mapping[str, Any]]
+
+
+@dataclass(frozen=True)
+class Withdrawal:
+    """A job that a person took out of a topology (``job`` None: all jobs of the DAG), when (UTC) and why.
+
+    ``jobs`` are what was registered then.
+    """
+
+    topology: str
+    owner: str
+    job: str | None
+    at: datetime
+    actor: str
+    reason: str
+    jobs: tuple[Job, ...]
+
+    def __str__(self) -> str:
+        what = f"job {self.job} of DAG {self.owner}" if self.job else f"DAG {self.owner}"
+        return f"{what} has left topology {self.topology} ({self.at:%Y-%m-%d %H:%M} by {self.actor}: {self.reason})"
 
 
 @dataclass(frozen=True)

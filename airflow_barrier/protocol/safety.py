@@ -36,6 +36,9 @@ PROMISES: Mapping[str, Mapping[str, str]] = {
         "table-of-one-topology": "A table belongs to one topology.",
         "claimed-while-declared": "A topology keeps a table as long as it declares it.",
         "claimed-while-in-flight": "A topology keeps a table until its last barrier with it is published.",
+        "only-started-jobs": "A job that has never run is not registered by another one's start, and holds nobody up.",
+        "withdrawn-stays-away": "A job that a person took out is not registered by its DAG's next run.",
+        "leaves-no-readers-behind": "A job leaves only if nobody reads its tables any more.",
         "registrations-queue": "Registrations are one after another, whatever their topology.",
     },
     "Barriers open in order, on what was looked at, and their members are frozen.": {
@@ -47,6 +50,10 @@ PROMISES: Mapping[str, Mapping[str, str]] = {
         "comes-back-after-publish": "A table gets no new baseline while a barrier in flight will still publish it.",
     },
     "Each input record is in exactly one epoch.": {
+        "start-is-known": "A job joins with tables that hold rows only if it is said what of its sources is in them.",
+        "joins-where-it-said": "The first epoch of a job begins where its tables end.",
+        "source-of-its-own": "A job does not join a source's cuts half-way.",
+        "resumes-on-own-rows": "A job that comes back goes on where it left off only on its own rows.",
         "item-in-one-cut": "An item is in the cut of one barrier only.",
         "item-in-one-cut-key": "The database itself has an item in one cut.",
         "cut-begins-where-the-last-ended": "A barrier does not open over a cut that was changed since the look.",

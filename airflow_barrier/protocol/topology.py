@@ -46,7 +46,8 @@ class ExternalSource:
 class Job:
     """One ETL job: it turns ``sources`` (tables) and ``externals`` into ``sinks`` (tables).
 
-    ``owner`` is the DAG that runs it. Tables are named ``namespace.table``, without the catalog.
+    ``owner`` is the DAG that runs it. Tables are named ``namespace.table``, without the catalog. ``start_from``: what
+    of each source is in the sinks already when the job joins, see :mod:`airflow_barrier.protocol.starting`.
     """
 
     name: str
@@ -54,14 +55,17 @@ class Job:
     sources: tuple[str, ...] = ()
     sinks: tuple[str, ...] = ()
     externals: tuple[ExternalSource, ...] = ()
+    start_from: Mapping[str, Any] | None = field(default=None, hash=False)
 
     def to_json(self) -> dict[str, Any]:
+        declared = {"start_from": dict(self.start_from)} if self.start_from is not None else {}
         return {
             "name": self.name,
             "owner": self.owner,
             "sources": list(self.sources),
             "sinks": list(self.sinks),
             "externals": [source.to_json() for source in self.externals],
+            **declared,
         }
 
     @classmethod
@@ -72,6 +76,7 @@ class Job:
             sources=tuple(data["sources"]),
             sinks=tuple(data["sinks"]),
             externals=tuple(ExternalSource.from_json(source) for source in data["externals"]),
+            start_from=data.get("start_from"),
         )
 
 
@@ -140,6 +145,9 @@ class Topology:
                 f"table {table} is not in topology {self.name}; its tables are: {', '.join(self.tables)}"
             ) from None
 
+    def _owners(self, jobs: Iterable[str]) -> list[str]:
+        return sorted({self.job(name).owner for name in jobs})
+
     def readers(self, table: str) -> tuple[Job, ...]:
         """The jobs that read ``table``."""
         return tuple(job for job in self.jobs if table in job.sources)
@@ -199,8 +207,9 @@ class Topology:
                 other_job, other = externals.setdefault(source.name, (job, source))
                 if other.to_json() != source.to_json():
                     raise TopologyError(
-                        f"topology {self.name}: jobs {other_job.name} and {job.name} declare external source "
-                        f"{source.name!r} with different settings; sources of one name share one cut: "
+                        f"topology {self.name}: jobs {other_job.name} (DAG {other_job.owner}) and {job.name} (DAG "
+                        f"{job.owner}) declare external source {source.name!r} with different settings; sources of one "
+                        "name share one cut: "
                         "make them equal or rename one"
                     )
 
@@ -216,7 +225,8 @@ class Topology:
             ]
             raise CycleError(
                 f"topology {self.name}: jobs feed each other in a circle: {' -> '.join(circle)} "
-                f"(through tables {', '.join(tables)}); break it at one of these tables"
+                f"(through tables {', '.join(tables)}; of DAGs {', '.join(self._owners(circle))}); break it at one of "
+                "these tables"
             ) from None
 
 

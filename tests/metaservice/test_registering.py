@@ -9,10 +9,12 @@ import pytest
 from airflow_barrier.metaservice.store import MetaService
 from airflow_barrier.protocol.errors import (
     SecondWriterError,
+    StillReadError,
     TableClaimedError,
     TopologyError,
     UnknownTableError,
     UnknownTopologyError,
+    WithdrawnError,
 )
 from airflow_barrier.protocol.topology import ExternalSource, Job
 from tests.metaservice.world import AMOUNT, AMOUNT_JOB, JOBS, LOAD_JOB, PRICE, PRICE_JOB, SHOPPING, TOP, World
@@ -92,3 +94,102 @@ def test_asking_for_a_topology_that_nobody_registered_names_those_there_are(worl
         world.meta.topology("shopping", 9)
     with pytest.raises(UnknownTopologyError):
         world.meta.barrier("shoping", 1)
+
+
+# --- members, whose jobs join one by one ------------------------------------------------------------
+
+PAIR = (PRICING[0], Job("ratio", "pricing", sources=(AMOUNT, PRICE), sinks=("shop.ratio",)))
+
+
+def names(meta: MetaService) -> list[str]:
+    return [job.name for job in meta.topology("shopping").jobs]
+
+
+def test_a_job_is_registered_when_its_own_task_has_started(meta: MetaService) -> None:
+    meta.register("shopping", "dag", [LOAD_JOB, AMOUNT_JOB], "test")
+    assert meta.join("shopping", "pricing", "price", PAIR, "test") == 2
+    assert names(meta) == ["amount", "load", "price"]
+    entries = len(meta.audit("shopping"))
+    assert meta.join("shopping", "pricing", "price", PAIR, "test") == 2
+    assert len(meta.audit("shopping")) == entries
+    assert meta.join("shopping", "pricing", "ratio", PAIR, "test") == 3
+    assert meta.join("shopping", "pricing", "price", PAIR, "test") == 3, "what has started stays"
+    assert meta.join("shopping", "pricing", "price", PAIR[:1], "test") == 4, "what is no longer declared leaves"
+    assert names(meta) == ["amount", "load", "price"]
+
+
+def test_a_job_that_reads_what_nobody_writes_yet_is_told_so_and_nothing_is_registered(meta: MetaService) -> None:
+    assert meta.join("shopping", "pricing", "price", PAIR, "test") == (SHOPPING,)
+    assert meta.topologies() == []
+    meta.register("shopping", "dag", [LOAD_JOB], "test")
+    assert meta.join("shopping", "pricing", "ratio", PAIR, "test") == (AMOUNT, PRICE)
+    assert meta.topology_version("shopping") == 1
+    assert meta.join("shopping", "pricing", "price", PAIR, "test") == 2
+
+
+def test_fragments_that_contradict_each_other_are_refused_naming_both_dags(meta: MetaService) -> None:
+    files = ExternalSource("files", "files", {"path": "/in"})
+    meta.register("shopping", "dag", [dataclasses.replace(LOAD_JOB, externals=(files,)), AMOUNT_JOB], "test")
+    meta.register("shopping", "pricing", PAIR[:1], "test")
+    other = ExternalSource("files", "files", {"path": "/elsewhere"})
+    for job, told in (
+        (Job("mine", "late", sinks=(PRICE,)), r"DAG late.*DAG pricing"),
+        (Job("price", "late", sinks=("shop.x",)), r"by DAG (pricing|late) and by DAG (pricing|late)"),
+        (Job("mine", "late", sinks=("shop.x",), externals=(other,)), r"DAG (dag|late)\) .*DAG (dag|late)\) declare external"),
+    ):
+        with pytest.raises(TopologyError, match=told):
+            meta.join("shopping", "late", job.name, [job], "test")
+    meta.register("shopping", "dag", [LOAD_JOB, AMOUNT_JOB, Job("back", "dag", sources=(PRICE,), sinks=(TOP,))], "test")
+    with pytest.raises(TopologyError, match=r"circle.*of DAGs dag, pricing"):
+        meta.join("shopping", "pricing", "price", [dataclasses.replace(PAIR[0], sources=(TOP,))], "test")
+    assert meta.join("shopping", "pricing", "price", PAIR, "test") == 3, "the others go on undisturbed"
+
+
+# --- leaving ----------------------------------------------------------------------------------------
+
+
+def test_what_left_does_not_come_back_until_it_is_let(meta: MetaService) -> None:
+    meta.register("shopping", "dag", [LOAD_JOB, AMOUNT_JOB], "test")
+    for job in PAIR:
+        meta.join("shopping", "pricing", job.name, PAIR, "test")
+    gone = meta.leave("shopping", "pricing", "ratio", "moves away", "me")
+    assert (gone.jobs, gone.job, gone.actor, gone.reason) == ((PAIR[1],), "ratio", "me", "moves away")
+    assert meta.leave("shopping", "pricing", "ratio", "again", "somebody") == gone
+    assert names(meta) == ["amount", "load", "price"]
+    with pytest.raises(WithdrawnError, match=r"job ratio of DAG pricing has left.*me: moves away.*join shopping --dag"):
+        meta.join("shopping", "pricing", "ratio", PAIR, "test")
+    meta.register("shopping", "pricing", PAIR, "test")
+    assert names(meta) == ["amount", "load", "price"], "nor does a start task bring it back"
+    assert meta.withdrawal("shopping", "pricing", "price") is None
+    assert meta.readmit("shopping", "pricing", "ratio", "me")
+    assert not meta.readmit("shopping", "pricing", "ratio", "me")
+    meta.join("shopping", "pricing", "ratio", PAIR, "test")
+    assert names(meta) == ["amount", "load", "price", "ratio"]
+
+
+def test_a_dag_leaves_as_a_whole(meta: MetaService) -> None:
+    meta.register("shopping", "dag", [LOAD_JOB, AMOUNT_JOB], "test")
+    meta.register("shopping", "pricing", PAIR, "test")
+    assert meta.leave("shopping", "pricing", None, "moves away", "me").jobs == PAIR
+    assert names(meta) == ["amount", "load"]
+    with pytest.raises(WithdrawnError, match="DAG pricing has left"):
+        meta.join("shopping", "pricing", "price", PAIR, "test")
+    with pytest.raises(TopologyError, match="the whole DAG has left"):
+        meta.readmit("shopping", "pricing", "price", "me")
+    assert meta.readmit("shopping", "pricing", None, "me")
+    meta.join("shopping", "pricing", "price", PAIR, "test")
+    assert names(meta) == ["amount", "load", "price"]
+    events = [entry.event for entry in meta.audit("shopping")]
+    assert [event for event in events if event in ("left", "readmitted")] == ["left", "readmitted"]
+
+
+def test_a_job_whose_tables_are_read_cannot_leave(meta: MetaService) -> None:
+    meta.register("shopping", "dag", [LOAD_JOB, AMOUNT_JOB], "test")
+    meta.register("shopping", "pricing", PAIR, "test")
+    with pytest.raises(StillReadError, match=r"shop\.amount is read by job ratio \(DAG pricing\)"):
+        meta.leave("shopping", "dag", "amount", "why not", "me")
+    with pytest.raises(StillReadError, match=r"shop\.price is read by job ratio \(DAG pricing\)"):
+        meta.leave("shopping", "pricing", "price", "why not", "me")
+    with pytest.raises(TopologyError, match=r"found registered only: .*load \(DAG dag\)"):
+        meta.leave("shopping", "pricing", "load", "not mine", "me")
+    assert names(meta) == ["amount", "load", "price", "ratio"]

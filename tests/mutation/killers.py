@@ -86,6 +86,9 @@ _WITHOUT_SPARK: Mapping[str, tuple[str, ...]] = {
     "claimed-while-in-flight": (
         f"{_META}test_registering.py::test_a_table_can_be_taken_once_its_topology_has_let_it_go",
     ),
+    "only-started-jobs": (f"{_META}test_registering.py::test_a_job_is_registered_when_its_own_task_has_started",),
+    "withdrawn-stays-away": (f"{_META}test_registering.py::test_what_left_does_not_come_back_until_it_is_let",),
+    "leaves-no-readers-behind": (f"{_META}test_registering.py::test_a_job_whose_tables_are_read_cannot_leave",),
     "registrations-queue": (f"{_META}test_guards.py::test_registrations_queue_whatever_topology_they_are_for",),
     # opening
     "opens-on-the-head": _STALE,

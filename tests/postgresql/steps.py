@@ -10,8 +10,9 @@ from typing import Any
 from airflow_barrier.metaservice.commits import Settled
 from airflow_barrier.metaservice.store import MetaService
 from airflow_barrier.protocol.journal import History
-from airflow_barrier.protocol.records import Cut
+from airflow_barrier.protocol.records import Cut, JobStart
 from airflow_barrier.protocol.states import Decision
+from airflow_barrier.protocol.topology import Job
 from tests.metaservice.world import AMOUNT, JOBS, SHOPPING, World, staged
 
 
@@ -80,6 +81,24 @@ STEPS = {
         "register", _nothing, lambda world, _: world.meta.register("other", "dag", [], "test")
     ),
     "a registration that changes a topology": Step("register", _processed, lambda world, _: world.declare(JOBS[:3])),
+    "a member's first job": Step(
+        "join",
+        _nothing,
+        lambda world, _: world.meta.join(
+            "shopping", "late", "mine", [Job("mine", "late", sinks=("shop.mine",))], "test"
+        ),
+    ),
+    "a leave": Step("leave", _nothing, lambda world, _: world.meta.leave("shopping", "dag", "top", "moves", "test")),
+    "a readmission": Step(
+        "readmit",
+        lambda world: world.meta.leave("shopping", "dag", "top", "moves", "test") and None,
+        lambda world, _: world.meta.readmit("shopping", "dag", "top", "test"),
+    ),
+    "a barrier that a job joins with": Step(
+        "open_barrier",
+        _nothing,
+        lambda world, _: world.open(1, starts=[JobStart("amount", None, {AMOUNT: None}, {SHOPPING: None}, {})]),
+    ),
     "the first barrier": Step("open_barrier", _nothing, lambda world, _: world.open(1, items=["a", "b"])),
     "the next barrier": Step("open_barrier", _opened, lambda world, _: world.open(2, items=["b"])),
     "a cut": Step(

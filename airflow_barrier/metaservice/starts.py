@@ -1,0 +1,72 @@
+"""Where the first epoch of each job begins: what its tables held already when it joined."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from sqlalchemy import Connection, Row, and_, insert, select
+
+from airflow_barrier.metaservice import schema
+from airflow_barrier.metaservice.rows import barrier_key, load_barrier, of_barrier, of_topology, to_progress
+from airflow_barrier.metaservice.transitions import Event, record
+from airflow_barrier.protocol.records import Barrier, JobStart, TableProgress
+from airflow_barrier.protocol.states import BarrierState
+
+
+def insert_starts(
+    connection: Connection, topology: str, barrier_id: int, starts: Sequence[JobStart], actor: str
+) -> None:
+    """Write down how jobs join with a barrier that is being opened."""
+    for start in starts:
+        said = {
+            "start_from": start.start_from,
+            "baseline": dict(start.baseline),
+            "previous": dict(start.previous),
+            "externals": dict(start.externals),
+        }
+        connection.execute(insert(schema.job_start).values(**barrier_key(topology, barrier_id), job=start.job, **said))
+        event = Event("job joined", actor, {"job": start.job, **said})
+        record(connection, event, topology, barrier_id, "topology", [topology])
+
+
+def start_of(connection: Connection, topology: str, barrier_id: int, job: str) -> JobStart | None:
+    """None unless the job joined with this barrier."""
+    table = schema.job_start
+    row = connection.execute(
+        select(table).where(of_barrier(table, topology, barrier_id), table.c.job == job)
+    ).one_or_none()
+    return None if row is None else _to_start(row)
+
+
+def last_start(connection: Connection, topology: str, job: str) -> tuple[Barrier, JobStart] | None:
+    table = schema.job_start
+    row = connection.execute(
+        select(table)
+        .where(of_topology(table, topology), table.c.job == job)
+        .order_by(table.c.barrier_id.desc())
+        .limit(1)
+    ).one_or_none()
+    return None if row is None else (load_barrier(connection, topology, row.barrier_id), _to_start(row))
+
+
+def last_progress(connection: Connection, topology: str, table: str) -> TableProgress | None:
+    """A table at the newest barrier that has it, aborted ones and the baseline aside."""
+    progress, barrier = schema.table_progress, schema.barrier
+    row = connection.execute(
+        select(progress)
+        .join(barrier, and_(of_topology(barrier, topology), barrier.c.barrier_id == progress.c.barrier_id))
+        .where(
+            of_topology(progress, topology),
+            progress.c.table_name == table,
+            progress.c.barrier_id > 0,
+            barrier.c.state != BarrierState.ABORTED.value,
+        )
+        .order_by(progress.c.barrier_id.desc())
+        .limit(1)
+    ).one_or_none()
+    return None if row is None else to_progress(row)
+
+
+def _to_start(row: Row[Any]) -> JobStart:
+    return JobStart(row.job, row.start_from, row.baseline, row.previous, row.externals)
