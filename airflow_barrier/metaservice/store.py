@@ -12,6 +12,7 @@ from datetime import datetime
 from sqlalchemy import Connection, func, select
 
 from airflow_barrier.metaservice import (
+    announcing,
     attempts,
     barriers,
     commits,
@@ -390,6 +391,14 @@ class MetaService:
         decided against. Raises IllegalTransitionError unless BLOCKED, UnknownTableError.
         """
         return self._db.write(lambda c: commits.settle(c, topology, barrier_id, settled))
+
+    def announce(self, topology: str, barrier_ids: Sequence[int], actor: str) -> None:
+        """Write down that the world outside was told of these barriers, by asset events."""
+        self._db.write(lambda c: announcing.announce(c, topology, barrier_ids, actor))
+
+    def unannounced(self, topology: str, barrier_id: int) -> dict[int, str]:
+        """Of the hundred barriers before ``barrier_id`` those that were committed and not announced, and by whom."""
+        return self._db.read(lambda c: announcing.unannounced(c, topology, barrier_id))
 
     # --- after a loss -----------------------------------------------------------------------------
 

@@ -24,6 +24,7 @@ from airflow_barrier.coordinator.staging import (
     give_up,
 )
 from airflow_barrier.hooks.barrier import BarrierHook
+from airflow_barrier.operators._commit import commit_in_place
 from airflow_barrier.operators._task import (
     NOTHING_TO_DO,
     actor,
@@ -40,7 +41,7 @@ from airflow_barrier.protocol.errors import (
     StoreUnavailableError,
 )
 from airflow_barrier.protocol.records import Barrier
-from airflow_barrier.protocol.states import AttemptState
+from airflow_barrier.protocol.states import AttemptState, BarrierState
 from airflow_barrier.protocol.topology import Job
 from airflow_barrier.triggers.barrier import BarrierTrigger, Condition
 
@@ -64,6 +65,8 @@ class Binding:
     job: Job
     fragment: Fragment
     member: bool
+    #: the task that commits the barrier; None: it is in another DAG
+    commit_task_id: str | None
     barrier_conn_id: str
     poll_interval: float
 
@@ -178,6 +181,7 @@ class EpochSteps:
     def _go_on(self, deployment: Deployment, barrier: Barrier, step: Ready | Adopted | Waiting) -> int:
         if isinstance(step, Adopted):
             self.log.info("%s is %s: nothing to run", step.attempt, step.attempt.state.value)
+            self._commit_if_complete(deployment, step.barrier)
             return barrier.barrier_id
         if isinstance(step, Waiting):
             self._wait(deployment, barrier, step)
@@ -224,6 +228,13 @@ class EpochSteps:
                 deployment, attempt.attempt_id, actor=actor(self.context), record=record, owner=self.task.dag_id
             )
         self.log.info("%s is PROCESSED; %s is %s", attempt, barrier, barrier.state.value)
+        self._commit_if_complete(deployment, barrier)
+
+    def _commit_if_complete(self, deployment: Deployment, barrier: Barrier) -> None:
+        """Who completes the barrier commits it, where this DAG does; a person who kills the task wants it to end."""
+        commit_task_id = self.binding.commit_task_id
+        if barrier.state is BarrierState.PRECOMMIT and commit_task_id is not None and not self._killed:
+            commit_in_place(self.task, commit_task_id, deployment, barrier, self.context)
 
     def _defer(self, conditions: list[Condition], attempt_id: int | None) -> NoReturn:
         self.task.defer(

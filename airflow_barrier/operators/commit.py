@@ -13,6 +13,7 @@ from airflow_barrier.coordinator.committing import Committed, NotYet, commit_bar
 from airflow_barrier.coordinator.deployment import Deployment
 from airflow_barrier.coordinator.staging import find_barrier
 from airflow_barrier.hooks.barrier import DEFAULT_CONN_ID, BarrierHook
+from airflow_barrier.operators._events import swallowed
 from airflow_barrier.operators._task import (
     NOTHING_TO_DO,
     actor,
@@ -47,13 +48,18 @@ def table_asset(topology: str, table: str) -> Asset:
 class CommitBarrierOperator(BaseOperator):
     """Publishes all tables of the run's barrier in one step, after those of every barrier before it.
 
+    Where nothing but jobs of the same group stands before this task, the job that completes the barrier commits it in
+    place, and this task finds it committed. A task of the author's own before this one, such as a check of the
+    numbers, keeps the commit here: ``jobs >> check >> barrier.commit``.
+
     Waits (deferred) for barriers before it and for tables that other DAGs write. A table of this DAG's own jobs that
     is not PROCESSED although its task has ended, because a person marked it success, fails the task naming it.
     Run again it rolls a commit forward that a crash interrupted; a barrier that is committed already is left alone.
     One that is BLOCKED, since somebody else changed a table, fails the task; its error says how a person leads it out.
 
-    Every barrier that this task commits gets one asset event per table of ``tables``, with the barrier and revision
-    as partition key (``b3.r0``). The event's extra lists, by that key, ``barrier``, ``revision``, ``timestamp``
+    The run's barrier, and every other one that this task commits, gets one asset event per table of ``tables``, with
+    the barrier and revision as partition key (``b3.r0``); so does one before it whose own commit task ended without,
+    because a person marked it success. The event's extra lists, by that key, ``barrier``, ``revision``, ``timestamp``
     (ISO, UTC) and ``snapshot``: ``{"barriers": {"b3.r0": {...}}}``. Consumers are idempotent: a commit that was
     interrupted between publishing and its end emits the same key again.
 
@@ -136,9 +142,10 @@ class CommitBarrierOperator(BaseOperator):
 
     def _emit(self, context: Context, deployment: Deployment, committed: Committed) -> None:
         if not committed.published:
-            self.log.info("%s is committed already: %s", committed.barrier, NOTHING_TO_DO)
-        # its own barrier even if another run's commit took it along: that run's task may have died before its events
-        barriers = {b.barrier_id: b for b in (*committed.published, committed.barrier)}
+            self.log.info("%s is committed already; what is left are its asset events", committed.barrier)
+        # its own barrier whoever committed it: that was a job, or another run's commit that died before its events
+        silent = swallowed(self, context, deployment, committed.barrier)
+        barriers = {b.barrier_id: b for b in (*silent, *committed.published, committed.barrier)}
         progress = {
             barrier.barrier_id: {p.table: p for p in deployment.meta.progress(self.topology, barrier.barrier_id)}
             for barrier in barriers.values()
@@ -158,6 +165,7 @@ class CommitBarrierOperator(BaseOperator):
                 }
             }
             accessor.add_partitions([event_key(b.barrier_id, b.revision) for b in published])
+        deployment.meta.announce(self.topology, list(barriers), actor(context))
         for barrier in committed.published:
             self.log.info("Committed %s", barrier)
 

@@ -179,6 +179,7 @@ class BarrierGroup(TaskGroup):
             job=job,
             fragment=Fragment(self.topology, self.dag.dag_id, jobs),
             member=self.member,
+            commit_task_id=self.commit.task_id if self.commit is not None else None,
             barrier_conn_id=self.barrier_conn_id,
             poll_interval=self.poll_interval,
         )

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseOperator
 
+from airflow_barrier.operators._commit import BINDING
 from airflow_barrier.operators._steps import RESUME_METHOD, Binding, EpochSteps, SparkWork
 from airflow_barrier.protocol.errors import ConfigurationError
 
@@ -38,7 +39,7 @@ def as_job(operator: Any) -> None:
 
 def bind(operator: BaseOperator, binding: Binding) -> None:
     """Tie a job's task to its place in the topology."""
-    vars(operator)["_binding"] = binding
+    vars(operator)[BINDING] = binding
 
 
 @cache
@@ -71,7 +72,7 @@ def _job_class(operator_class: Any) -> Any:
     namespace = {
         "__module__": operator_class.__module__,
         "__doc__": operator_class.__doc__,
-        "_binding": None,
+        BINDING: None,
         "_steps": None,
         "execute": execute,
         RESUME_METHOD: resume_epoch,

@@ -9,6 +9,7 @@ from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOpe
 from airflow.providers.standard.operators.empty import EmptyOperator
 from airflow.sdk import DAG
 
+from airflow_barrier.operators._commit import not_jobs_before
 from airflow_barrier.operators.commit import AbortBarrierOperator
 from airflow_barrier.operators.epoch import SparkEpochOperator
 from airflow_barrier.operators.group import BarrierGroup
@@ -59,6 +60,22 @@ def test_a_wrapped_operator_stays_what_it_was(dag: DAG) -> None:
     with dag:
         other = SparkSubmitOperator(task_id="other", application="/jobs/other.py")
     assert type(other) is SparkSubmitOperator
+
+
+def test_a_check_of_the_authors_keeps_the_commit_in_its_task(dag: DAG) -> None:
+    with dag:
+        with BarrierGroup("shopping") as group:
+            load = group.job(epoch("load"), sinks=["shop.a"])
+            amount = group.job(epoch("amount"), sources=["shop.a"], sinks=["shop.b"])
+            price = group.job(epoch("price"), sources=["shop.a"], sinks=["shop.c"])
+        before_a_job = EmptyOperator(task_id="before_a_job")
+        load >> before_a_job >> amount  # this one is over when the barrier is complete
+        assert not_jobs_before(price, "shopping.commit", "shopping") == []
+        price >> EmptyOperator(task_id="check") >> group.commit
+        with BarrierGroup("other") as other:
+            other.job(epoch("load"), sinks=["other.a"]) >> group.commit
+    assert not_jobs_before(price, "shopping.commit", "shopping") == ["check", "other.load"]
+    assert not_jobs_before(price, "other.commit", "other") == []
 
 
 def test_abort_on_failure_does_not_hold_up_what_follows_the_group(dag: DAG) -> None:

@@ -143,6 +143,7 @@ STEPS = {
     "the commit": Step("publishing", _committing, lambda world, _: world.publish(1)),
     "a block": Step("block", _committing, lambda world, _: world.meta.block("shopping", 1, "a table moved", "test")),
     "an unblocking": Step("unblock", _blocked, lambda world, _: world.meta.unblock("shopping", 1, "mended", "test")),
+    "an announcement": Step("announce", _opened, lambda world, _: world.meta.announce("shopping", [1], "test")),
     "a recovery": Step(
         "recover",
         _processed,

@@ -6,6 +6,7 @@ from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
+from airflow.providers.standard.operators.empty import EmptyOperator
 from airflow.sdk import DAG
 
 from airflow_barrier.operators.epoch import SparkEpochOperator
@@ -31,7 +32,9 @@ with DAG("crashes", **OPTIONS), group("crashes") as barrier:
     )
 
 with DAG("crashing_commit", **OPTIONS), group("crashing_commit") as barrier:
-    barrier.job(
+    load = barrier.job(
         SparkEpochOperator(task_id="load", application=str(JOBS / "crashing_commit.py")),
         sinks=["crashing_commit.events", "crashing_commit.mirror"],
     )
+    # keeps the commit in its task, so that a test can kill that
+    load >> EmptyOperator(task_id="check") >> barrier.commit

@@ -1,0 +1,65 @@
+"""Whoever completes a barrier commits it: the task of the job that was PROCESSED last, in place.
+
+That spares readers the way through the scheduler to the commit task, which finds the barrier committed and emits its
+asset events (decision 0017).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from airflow.sdk.exceptions import AirflowTaskTimeout
+
+from airflow_barrier.coordinator.committing import NotYet, commit_barrier
+from airflow_barrier.coordinator.deployment import Deployment
+from airflow_barrier.operators._task import actor
+from airflow_barrier.protocol.records import Barrier
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from airflow.sdk import BaseOperator, Context
+
+#: The operator's attribute that says which job a task is.
+BINDING = "_binding"
+
+
+def commit_in_place(
+    task: BaseOperator, commit_task_id: str, deployment: Deployment, barrier: Barrier, context: Context
+) -> None:
+    """Commit ``barrier``, which is PRECOMMIT, unless something else than jobs stands before the commit task.
+
+    Never raises: the job has done its work, and what keeps the barrier from being committed the commit task says.
+    """
+    others = not_jobs_before(task, commit_task_id, barrier.topology)
+    if others:
+        task.log.info("%s is left to %s, which waits for %s", barrier, commit_task_id, ", ".join(others))
+        return
+    try:
+        outcome = commit_barrier(deployment, barrier.topology, barrier.barrier_id, actor=actor(context))
+    # a timeout is no Exception, and takes nothing away from what the job has done
+    except (Exception, AirflowTaskTimeout) as error:
+        task.log.warning("%s is left to %s: %s: %s", barrier, commit_task_id, type(error).__name__, error)
+        return
+    if isinstance(outcome, NotYet):
+        task.log.info("%s is left to %s: %s", barrier, commit_task_id, outcome.reason)
+        return
+    for published in outcome.published:
+        task.log.info("Committed %s", published)
+
+
+def not_jobs_before(task: BaseOperator, commit_task_id: str, topology: str) -> list[str]:
+    """The tasks directly before the commit task that are no jobs of ``topology``: an author's own checks.
+
+    Asked when the task runs, for edges may be added anywhere in the DAG file.
+    """
+    dag = task.get_dag()
+    if dag is None:
+        return []
+    before = (dag.get_task(task_id) for task_id in sorted(dag.get_task(commit_task_id).upstream_task_ids))
+    return [each.task_id for each in before if not _is_job(vars(each), topology)]
+
+
+def _is_job(attributes: Mapping[str, object], topology: str) -> bool:
+    fragment = getattr(attributes.get(BINDING), "fragment", None)
+    return fragment is not None and fragment.topology == topology
