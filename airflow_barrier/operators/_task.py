@@ -57,6 +57,21 @@ def generation(context: Context) -> str:
     return f"{context['ti'].max_tries}/{context['task'].retries or 0}"
 
 
+def first_generation(context: Context) -> str:
+    """The :func:`generation` of the same task in another run, as long as nobody has cleared it."""
+    retries = context["task"].retries or 0
+    return f"{retries}/{retries}"
+
+
+def run_of(key: str, context: Context) -> str | None:
+    """The id of the run that a :func:`task_key` names, if it is one of this task; None: another task's."""
+    run_id = context["ti"].run_id
+    before, _, after = task_key(context).rpartition(run_id)
+    if not (key.startswith(before) and key.endswith(after) and len(key) > len(before) + len(after)):
+        return None
+    return key[len(before) : len(key) - len(after)]
+
+
 def run_timestamp(context: Context) -> tuple[datetime, str]:
     """The barrier timestamp of a run, in UTC, and where it came from.
 

@@ -51,6 +51,8 @@ class Decision(str, Enum):
 LIVE_ATTEMPTS = frozenset(  # safety: live-attempts
     {AttemptState.REQUESTED, AttemptState.RUNNING, AttemptState.CLOSED, AttemptState.PROCESSED}
 )
+#: Of these, the ones that somebody is at, or is going to be.
+UNDER_WAY_ATTEMPTS = LIVE_ATTEMPTS - {AttemptState.PROCESSED}
 #: Barriers that still may take reports.
 STAGING_BARRIERS = frozenset({BarrierState.OPEN, BarrierState.PRECOMMIT})  # safety: staging-barriers
 #: Barriers that count against `max_open_barriers`.

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_barrier.protocol.errors import ConfigurationError, SparkUnavailableError
 from airflow_barrier.protocol.names import Stamp
-from airflow_barrier.spark.driver import run_epoch
+from airflow_barrier.spark.batch import GoOn, run_epochs
 from airflow_barrier.spark.job import Job
 from airflow_barrier.spark.spec import ClosingRecord, EpochSpec
 
@@ -112,16 +112,22 @@ class ConnectRun:
         self._spec = spec
 
     def run(self, job: Job) -> ClosingRecord:
-        """Run ``job`` in a session of its own and return what it staged.
+        """Run ``job`` in a session of its own and return what it staged. Raises what :meth:`run_all` does."""
+        records: list[ClosingRecord] = []
+        self.run_all(job, lambda _, record: records.append(record))
+        return records[0]
+
+    def run_all(self, job: Job, go_on: GoOn) -> None:
+        """Run ``job`` in a session of its own, for this epoch and for those that ``go_on`` gives.
 
         Raises :class:`~airflow_barrier.protocol.errors.SparkUnavailableError` (retryable) if the server goes away, and
-        what :func:`~airflow_barrier.spark.driver.run_epoch` raises.
+        what :func:`~airflow_barrier.spark.batch.run_epochs` raises.
         """
         session = connect_session(self._url, session_id_of(self._spec.stamp))
         try:
             with _lost_server_is_retryable(self._spec):
                 session.addTag(self._spec.branch)  # names the attempt in Spark's UI
-                return run_epoch(session, self._spec, job)
+                run_epochs(session, self._spec, job, go_on)
         finally:
             stop_session(session)
 

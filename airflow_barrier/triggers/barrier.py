@@ -15,7 +15,7 @@ from airflow.triggers.base import BaseTrigger, TriggerEvent
 from airflow_barrier.hooks.barrier import BarrierHook
 from airflow_barrier.protocol.errors import ConfigurationError, Retryable, UnknownBarrierError, UnknownTopologyError
 from airflow_barrier.protocol.records import Barrier
-from airflow_barrier.protocol.states import BarrierState, TableState
+from airflow_barrier.protocol.states import UNDER_WAY_ATTEMPTS, BarrierState, TableState
 
 if TYPE_CHECKING:
     from airflow_barrier.metaservice.store import MetaService
@@ -253,3 +253,38 @@ class OpeningTrigger(_PollingTrigger):
         if len(meta.open_barriers(self.topology)) >= self.max_open:
             return None
         return {"status": "reached"}
+
+
+class LedTrigger(_PollingTrigger):
+    """Fires when an attempt that another task leads has ended, or is PROCESSED; after ``look_again`` seconds anyway.
+
+    Whether the other task is alive only Airflow knows, which a task can ask and a trigger cannot.
+    """
+
+    def __init__(
+        self,
+        *,
+        topology: str,
+        barrier_conn_id: str,
+        attempt_id: int,
+        look_again: float = 60.0,
+        poll_interval: float = 5.0,
+        patience: float = 300.0,
+    ) -> None:
+        super().__init__(
+            topology=topology, barrier_conn_id=barrier_conn_id, poll_interval=poll_interval, patience=patience
+        )
+        self.attempt_id = attempt_id
+        self.look_again = look_again
+        self._since = monotonic()
+
+    def serialize(self) -> tuple[str, dict[str, Any]]:
+        return f"{type(self).__module__}.{type(self).__qualname__}", {
+            **self._arguments(),
+            "attempt_id": self.attempt_id,
+            "look_again": self.look_again,
+        }
+
+    def _look(self, meta: MetaService) -> dict[str, Any] | None:
+        under_way = meta.attempt(self.attempt_id).state in UNDER_WAY_ATTEMPTS
+        return None if under_way and monotonic() - self._since < self.look_again else {"status": "reached"}

@@ -1,0 +1,72 @@
+"""Several epochs of one job in one Spark session, one after another.
+
+The task that leads takes each closing record as it comes, reports it, and only then pins the next epoch. A driver of
+its own is told by a file beside the closing record, for which it waits: :class:`Following`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING
+
+from airflow_barrier.spark.driver import run_epoch
+from airflow_barrier.spark.identifiers import table_name
+from airflow_barrier.spark.job import Job
+from airflow_barrier.spark.spec import ClosingRecord, EpochSpec
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+#: Seconds that a driver waits for its next epoch; without it in its conf it ends after the first.
+BATCH_PATIENCE = "spark.airflow_barrier.batch.patience"
+#: Closing takes seconds, or a busy database longer; a driver whose task has died is gone after that.
+PATIENCE = 120
+
+#: What a whole file ends with, since not every file system writes one in one step.
+END = "\n"
+
+#: Takes what an epoch staged, and gives the next one to process; None: no more.
+GoOn = Callable[[EpochSpec, ClosingRecord], "EpochSpec | None"]
+
+
+@dataclass(frozen=True)
+class Following:
+    """Where the spec of a driver's next epoch is; None: there is none, and the driver ends."""
+
+    spec_uri: str | None = None
+    digest: str | None = None
+
+    def dumps(self) -> str:
+        return json.dumps(asdict(self)) + END
+
+    @classmethod
+    def loads(cls, text: str) -> Following:
+        return cls(**json.loads(text))
+
+
+def following_uri(closing_uri: str) -> str:
+    """The file that tells a driver, once it has closed, what to do next."""
+    return f"{closing_uri}.next"
+
+
+def batch_conf() -> dict[str, str]:
+    """What a driver's conf says if it may process several epochs."""
+    return {BATCH_PATIENCE: str(PATIENCE)}
+
+
+def run_epochs(spark: SparkSession, first: EpochSpec, job: Job, go_on: GoOn) -> None:
+    """Run ``job`` for ``first``, and for whatever ``go_on`` gives. Raises what :func:`run_epoch` and ``go_on`` do."""
+    spec: EpochSpec | None = first
+    while spec is not None:
+        record = run_epoch(spark, spec, job)
+        spec = go_on(spec, record)
+        if spec is not None:
+            _refresh(spark, spec)
+
+
+def _refresh(spark: SparkSession, spec: EpochSpec) -> None:
+    """The session may have cached the tables as they were before this epoch's branches were made."""
+    for table in {*spec.inputs, *spec.bases}:
+        spark.sql(f"REFRESH TABLE {table_name(spec.catalog, table)}")

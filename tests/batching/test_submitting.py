@@ -1,0 +1,113 @@
+"""How a task leads a driver from epoch to epoch: the files between them, with a thread for the driver."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from threading import Event
+
+import pytest
+
+from airflow_barrier.coordinator.batching import Batch
+from airflow_barrier.coordinator.staging import Ready, closing_uri
+from airflow_barrier.operators._batch import submit_batch
+from airflow_barrier.protocol.errors import FencedAttemptError, NotClosedError
+from airflow_barrier.spark.batch import Following, following_uri
+from airflow_barrier.spark.spec import EpochSpec
+from tests.support.batches import Rows, batch_of
+from tests.support.shop import SHOPPING, Shop
+
+ROWS: dict[int, Rows] = {n: [{"amount": 10**n, "price": n}] for n in range(1, 7)}
+
+
+class DriverError(Exception):
+    """The driver has died."""
+
+
+@dataclass
+class Driver:
+    """What a driver does, without Spark. ``dies_at``: before it closes that barrier's epoch."""
+
+    shop: Shop
+    batch: Batch
+    dies_at: int | None = None
+    before: Callable[[EpochSpec], None] = lambda _: None
+    processed: list[int] = field(default_factory=list)
+
+    def submit(self, ready: Ready) -> None:
+        tables = self.shop.deployment.tables
+        spec: EpochSpec | None = ready.spec
+        while spec is not None:
+            current = self.batch.under_way
+            assert current is not None
+            self.before(spec)
+            record = self.shop.write(current, ROWS[spec.barrier_id])
+            if spec.barrier_id == self.dies_at:
+                raise DriverError
+            tables.write_text(closing_uri(self.shop.deployment, current.attempt), record.dumps())
+            self.processed.append(spec.barrier_id)
+            following = self.told(following_uri(spec.closing_uri))
+            spec = None
+            if following.spec_uri is not None:
+                spec = EpochSpec.loads(tables.read_text(following.spec_uri), following.digest)
+
+    def told(self, uri: str) -> Following:
+        deadline = time.monotonic() + 60
+        while not self.shop.deployment.tables.exists(uri):
+            assert time.monotonic() < deadline, f"waited in vain for {uri}"
+            Event().wait(0.05)
+        return Following.loads(self.shop.deployment.tables.read_text(uri))
+
+
+def drive(shop: Shop, count: int, limit: int) -> tuple[Batch, Driver]:
+    barriers = [shop.open(day) for day in range(1, count + 1)]
+    batch = batch_of(shop, barriers[0], "load", limit)
+    return batch, Driver(shop, batch)
+
+
+def total(shop: Shop, barrier_id: int) -> int:
+    (table,) = [each for each in shop.deployment.meta.progress("shopping", barrier_id) if each.table == SHOPPING]
+    return shop.total(SHOPPING, table.snapshot_id)
+
+
+def test_one_driver_works_off_the_barriers_and_is_told_when_there_are_no_more(shop: Shop) -> None:
+    batch, driver = drive(shop, count=3, limit=9)
+    submit_batch(batch, driver.submit)
+    assert driver.processed == [1, 2, 3]
+    assert [total(shop, n) for n in (1, 2, 3)] == [1, 3, 6]
+    assert batch.under_way is None
+
+
+def test_what_was_closed_before_the_driver_died_counts(shop: Shop) -> None:
+    batch, driver = drive(shop, count=3, limit=9)
+    driver.dies_at = 3
+    with pytest.raises(DriverError):
+        submit_batch(batch, driver.submit)
+    assert [attempt.barrier_id for attempt in batch.done] == [1, 2]
+    assert [total(shop, n) for n in (1, 2, 3)] == [1, 3, 0]
+    assert batch.under_way is not None
+    assert batch.under_way.attempt.barrier_id == 3
+
+
+def test_a_driver_that_ends_without_a_word_has_not_closed(shop: Shop) -> None:
+    batch, _ = drive(shop, count=2, limit=9)
+    with pytest.raises(NotClosedError):
+        submit_batch(batch, lambda ready: None)
+    assert batch.barrier is None
+    assert shop.deployment.meta.attempts("shopping", 2) == []
+
+
+def test_a_driver_whose_epoch_was_fenced_is_told_to_end(shop: Shop) -> None:
+    batch, driver = drive(shop, count=3, limit=9)
+
+    def clear(spec: EpochSpec) -> None:
+        if spec.barrier_id == 2:
+            shop.begin(shop.deployment.meta.barrier("shopping", 2), "load", "cleared")
+
+    driver.before = clear
+    with pytest.raises(FencedAttemptError):
+        submit_batch(batch, driver.submit)
+    assert driver.processed == [1, 2]
+    assert [attempt.barrier_id for attempt in batch.done] == [1]
+    assert total(shop, 2) == 0
