@@ -38,6 +38,8 @@ class Deployment:
                 uri=with_password(settings.catalog_uri, settings.catalog_password),
                 warehouse=settings.warehouse,
                 catalog_name=settings.catalog_name,
+                properties=dict(settings.catalog_properties),
+                atomic=settings.catalog_publish == "atomic",
             ),
             spark_catalog=settings.spark_catalog,
             tag_policy=TagPolicy.parse(settings.tag_policy),
@@ -47,7 +49,8 @@ class Deployment:
     @property
     def shares_database(self) -> bool:
         """Whether catalog and MetaService are one database, so that publish and COMMIT are one transaction."""
-        return _same_place(self.tables.database_url) == _same_place(self.meta.url)
+        catalog = self.tables.database_url
+        return catalog is not None and _same_place(catalog) == _same_place(self.meta.url)
 
     def close(self) -> None:
         self.meta.close()

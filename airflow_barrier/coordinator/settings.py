@@ -12,13 +12,20 @@ if TYPE_CHECKING:
     from sqlalchemy import URL
 
 
+#: How a catalog publishes several tables.
+PUBLISHES = ("roll-forward", "atomic")
+
+
 @dataclass(frozen=True)
 class Settings:
     """Where MetaService, catalog and warehouse are.
 
-    ``metaservice_url`` and ``catalog_uri`` are SQLAlchemy URLs without password. Equal databases mean that a barrier's
-    tables and its COMMIT become visible in one transaction. ``catalog_name`` is the name under which the tables are
-    listed in the SQL catalog, ``spark_catalog`` what the same catalog is called in Spark.
+    ``metaservice_url`` is an SQLAlchemy URL without password, ``catalog_uri`` one too, or a REST catalog's address.
+    Equal databases mean that a barrier's tables and its COMMIT become visible in one transaction. ``catalog_name`` is
+    the name under which the tables are listed in the SQL catalog, ``spark_catalog`` what the same catalog is called in
+    Spark. ``catalog_properties``: pyiceberg's for the storage and for a REST catalog's credentials.
+    ``catalog_publish``: how a REST catalog publishes several tables, ``atomic`` (in one step, which is tested) or
+    ``roll-forward`` (one after the other).
 
     >>> Settings.embedded("/data/warehouse").metaservice_url
     'sqlite:////data/warehouse/barrier.db'
@@ -30,6 +37,8 @@ class Settings:
     warehouse: str
     metaservice_password: str | None = field(default=None, repr=False)
     catalog_password: str | None = field(default=None, repr=False)
+    catalog_properties: tuple[tuple[str, str], ...] = field(default=(), repr=False)
+    catalog_publish: str = "roll-forward"
     catalog_name: str = "lake"
     spark_catalog: str = "lake"
     tag_policy: str = "newest=31"
@@ -39,6 +48,10 @@ class Settings:
         TagPolicy.parse(self.tag_policy)
         if self.max_open_barriers < 1:
             raise ConfigurationError(f"max_open_barriers: expected 1 or more, found {self.max_open_barriers}")
+        if self.catalog_publish not in PUBLISHES:
+            raise ConfigurationError(
+                f"catalog_publish: expected one of {', '.join(PUBLISHES)}, found {self.catalog_publish!r}"
+            )
 
     @classmethod
     def embedded(cls, warehouse: str, **others: object) -> Settings:

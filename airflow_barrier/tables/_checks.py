@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime, timezone
+from itertools import takewhile
 from typing import TYPE_CHECKING, Any
 
 from airflow_barrier.protocol.errors import (
@@ -237,6 +238,17 @@ def staged_head(table: str, document: Document, stamp: Stamp, base: int | None) 
     for snapshot in added:
         _check_stamp(table, snapshot, stamp)
     return head if added else None
+
+
+def staged_summaries(document: Document, stamp: Stamp, base: int | None) -> list[Mapping[str, str]]:
+    """Of every snapshot on the attempt branch that was added to ``base``, newest first."""
+    head = ref_of(document, stamp.branch)
+    if head is None:
+        return []
+    added = takewhile(
+        lambda each: each["snapshot-id"] != base and not _is_empty_root(each, stamp), lineage(document, head)
+    )
+    return [snapshot["summary"] for snapshot in added]
 
 
 def _check_stamp(table: str, snapshot: Snapshot, stamp: Stamp) -> None:

@@ -1,4 +1,5 @@
-"""Committing edits of metadata documents: optimistic first, and by those who lose a race again under the lock.
+"""Committing edits of metadata documents in an SQL catalog: optimistic first, and by those who lose a race again under
+the lock.
 
 A table has one pointer for all its refs, so whoever stages the next barrier races with whoever publishes this one.
 An edit therefore is a function of the document, which is asked again with the document that won.
@@ -7,43 +8,24 @@ An edit therefore is a function of the document, which is asked again with the d
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from airflow_barrier.protocol.errors import CatalogUnavailableError, MissingTableError
+from airflow_barrier.tables._catalog import Draft, Drafts, Edit
 from airflow_barrier.tables._documents import Documents
-from airflow_barrier.tables._metadata import Changes, Document, edited, obsolete_files, require_editable
+from airflow_barrier.tables._metadata import Document, edited, obsolete_files, require_editable
 from airflow_barrier.tables._sql_swap import SqlPointers
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
     from tenacity import Retrying
 
-#: What an edit changes in a document, which is given with its location.
-Edit = Callable[[Document, str], Changes]
-
-_TRIES = 4
-
-
-@dataclass(frozen=True)
-class Draft:
-    """A document written beside the table's current one, at ``location``; equal to ``based_on``: nothing to change.
-
-    ``files``: what was written for it. ``obsolete``: what nobody needs once the pointer has moved.
-    """
-
-    based_on: str
-    location: str
-    files: tuple[str, ...] = ()
-    obsolete: tuple[str, ...] = ()
-
-
-Drafts = dict[str, Draft]
+TRIES = 4
 
 
 class Committer:
-    """Reads and commits metadata documents of the tables of one catalog."""
+    """Reads and commits metadata documents of the tables of one SQL catalog."""
 
     def __init__(self, pointers: SqlPointers, documents: Documents) -> None:
         self._pointers = pointers
@@ -54,7 +36,7 @@ class Committer:
         tables = tuple(tables)
         if not tables:
             return {}
-        return _patiently()(self._read, tables)
+        return patiently()(self._read, tables)
 
     def current(self, table: str) -> tuple[str, Document]:
         """Where the table's current document lies, and the document."""
@@ -62,18 +44,18 @@ class Committer:
         def look() -> tuple[str, Document]:
             return self._current(table, self._pointers.read([table])[table])
 
-        return _patiently()(look)
+        return patiently()(look)
 
     def locations(self, tables: Iterable[str]) -> dict[str, str]:
         """Where the current document of each table lies."""
         tables = tuple(tables)
-        return _patiently()(self._pointers.read, tables) if tables else {}
+        return patiently()(self._pointers.read, tables) if tables else {}
 
     def commit(self, edits: Mapping[str, Edit]) -> dict[str, str]:
         """Make all edits visible in one transaction. Returns table -> location of the document that now counts."""
         if not edits:
             return {}
-        return _patiently()(self._commit_once, edits)
+        return patiently()(self._commit_once, edits)
 
     def draft(self, edits: Mapping[str, Edit]) -> Drafts:
         """Write the documents for :meth:`join` before its transaction begins, so that it holds its locks briefly."""
@@ -188,13 +170,13 @@ def now_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
-def _patiently() -> Retrying:
+def patiently() -> Retrying:
     """Lost connections and busy databases pass: a few tries within seconds, then the error itself."""
     from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
 
     return Retrying(
         retry=retry_if_exception_type(CatalogUnavailableError),
-        stop=stop_after_attempt(_TRIES),
+        stop=stop_after_attempt(TRIES),
         wait=wait_random_exponential(multiplier=0.2, max=2),
         reraise=True,
     )

@@ -57,8 +57,8 @@ class Documents:
         self.write_bytes(location, gzip.compress(data) if location.endswith(_GZIP) else data)
         return location
 
-    def write_empty_manifest_list(self, snapshot: Snapshot, format_version: int) -> None:
-        """The (empty) list of manifests that ``snapshot``, a root without rows, names."""
+    def write_empty_manifest_list(self, snapshot: Snapshot, format_version: int, io: FileIO | None = None) -> None:
+        """The (empty) list of manifests that ``snapshot``, a root without rows, names. ``io``: default, this one's."""
         # The library's own writer function refuses version 3, whose schema it does have.
         from pyiceberg.avro.file import AvroOutputFile
         from pyiceberg.manifest import MANIFEST_LIST_FILE_SCHEMAS, ManifestFile
@@ -73,7 +73,7 @@ class Documents:
             described["first-row-id"] = str(snapshot["first-row-id"])
         location = snapshot["manifest-list"]
         with _storage(location):
-            output = self.io(location).new_output(location)
+            output = (io or self.io(location)).new_output(location)
             schema = MANIFEST_LIST_FILE_SCHEMAS[format_version]
             with AvroOutputFile[ManifestFile](output, schema, "manifest_file", metadata=described):
                 pass

@@ -116,7 +116,7 @@ def edited(document: Document, changes: Changes, *, location: str, now_ms: int, 
     ``location`` is where ``document`` was read from, which goes into the metadata log; ``now_ms`` is milliseconds
     since 1970. With ``trim`` the metadata log is cut to the length that the table asks for.
     """
-    refs = _edited_refs(refs_of(document), changes)
+    refs = edited_refs(refs_of(document), changes)
     properties = document.get("properties") or {}
     is_new = any(properties.get(name) != value for name, value in changes.properties.items())
     if changes.snapshot is None and refs == refs_of(document) and not is_new:
@@ -198,7 +198,7 @@ def republished(document: Document, snapshot_id: int, new_id: int, now_ms: int) 
     return snapshot
 
 
-def _edited_refs(refs: Mapping[str, dict[str, Any]], changes: Changes) -> dict[str, dict[str, Any]]:
+def edited_refs(refs: Mapping[str, dict[str, Any]], changes: Changes) -> dict[str, dict[str, Any]]:
     after = {name: ref for name, ref in refs.items() if name not in changes.drop}
     for kind, wanted in (("branch", changes.branches), ("tag", changes.tags)):
         for name, snapshot_id in wanted.items():

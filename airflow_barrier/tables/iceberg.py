@@ -1,4 +1,4 @@
-"""Iceberg tables of format version 2 and 3 in an SQL catalog, which is the one of Iceberg's JDBC catalog in Spark."""
+"""Iceberg tables of format version 2 and 3, in an SQL or a REST catalog."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from airflow_barrier.protocol.errors import BarrierError, MissingTableError, StagedTableError, Terminal
+from airflow_barrier.protocol.errors import BarrierError, ConfigurationError, StagedTableError, Terminal
 from airflow_barrier.protocol.names import Stamp
 from airflow_barrier.tables import _checks, _traces
-from airflow_barrier.tables._commit import Committer, Drafts, Edit, now_ms
+from airflow_barrier.tables._catalog import Drafts, Edit, Joining, TableCatalog
+from airflow_barrier.tables._commit import now_ms
 from airflow_barrier.tables._documents import Documents
-from airflow_barrier.tables._lost import newest_with
 from airflow_barrier.tables._metadata import (
     MAIN,
     Changes,
@@ -24,14 +24,16 @@ from airflow_barrier.tables._metadata import (
     is_wap_enabled,
     ref_of,
     refs_of,
-    snapshots_of,
     wap_changes,
 )
+from airflow_barrier.tables._rest_catalog import RestTables
+from airflow_barrier.tables._rest_server import RestServer
+from airflow_barrier.tables._sql_catalog import SqlTables
 from airflow_barrier.tables._sql_swap import SqlPointers, split
 from airflow_barrier.tables.port import Publication, Traces
 
 if TYPE_CHECKING:
-    from pyiceberg.catalog.sql import SqlCatalog
+    from pyiceberg.catalog import Catalog
     from pyiceberg.table import Table
     from sqlalchemy import Connection
 
@@ -52,30 +54,38 @@ class IcebergTables:
     {'shop.shopping': 4711}
     """
 
-    #: One database transaction moves the pointers of all tables.
-    atomic = True
-
-    def __init__(
-        self, pointers: SqlPointers, documents: Documents, warehouse: str, properties: Mapping[str, str]
-    ) -> None:
-        self._pointers = pointers
+    def __init__(self, committer: TableCatalog, documents: Documents, warehouse: str) -> None:
+        self._committer = committer
         self._documents = documents
-        self._committer = Committer(pointers, documents)
         self._warehouse = warehouse.rstrip("/")
-        self._properties = dict(properties)
 
     @classmethod
     def connect(
-        cls, uri: str, warehouse: str, catalog_name: str = "lake", properties: Mapping[str, str] | None = None
+        cls,
+        uri: str,
+        warehouse: str,
+        catalog_name: str = "lake",
+        properties: Mapping[str, str] | None = None,
+        *,
+        atomic: bool = False,
     ) -> IcebergTables:
-        """``uri``: SQLAlchemy URL of the catalog's database. ``warehouse``: folder or URI of the warehouse.
+        """``uri``: of a REST catalog (`http://…`, `https://…`), or the SQLAlchemy URL of an SQL catalog's database.
+        ``warehouse``: folder or URI of the warehouse, under which the protocol's own files lie.
 
-        ``catalog_name`` is what the catalog is called in Spark, where it is part of each table's key. ``properties``
-        are pyiceberg's for the storage, such as `s3.endpoint`. Raises
+        ``catalog_name`` is what an SQL catalog is called in Spark, where it is part of each table's key. ``properties``
+        are pyiceberg's for the storage, such as `s3.endpoint`, and for a REST catalog's credentials. ``atomic``: the
+        REST catalog is said to commit to several tables in one step, which :meth:`prove` tests. Raises
         :class:`~airflow_barrier.protocol.errors.ConfigurationError` for a URL that cannot be used.
         """
-        properties = {**(properties or {}), "warehouse": warehouse}
-        return cls(SqlPointers(uri, catalog_name), Documents(properties), warehouse, properties)
+        properties = dict(properties or {})
+        if is_rest(uri):
+            server = RestServer(catalog_name, {**properties, "uri": uri})
+            documents = Documents(properties)
+            proofs = f"{warehouse.rstrip('/')}/_barrier/catalog"
+            return cls(RestTables(server, documents, proofs, atomic=atomic), documents, warehouse)
+        properties["warehouse"] = warehouse
+        documents = Documents(properties)
+        return cls(SqlTables(SqlPointers(uri, catalog_name), documents, properties), documents, warehouse)
 
     def __enter__(self) -> IcebergTables:
         return self
@@ -86,19 +96,28 @@ class IcebergTables:
         self.close()
 
     def close(self) -> None:
-        """Close the database connections."""
-        self._pointers.close()
-        if "catalog" in self.__dict__:
-            self.catalog.close()
+        """Close the connections."""
+        self._committer.close()
 
     @property
-    def database_url(self) -> str:
-        """The catalog's database, without password and options."""
-        return self._pointers.database_url
+    def atomic(self) -> bool:
+        return self._committer.atomic
+
+    @property
+    def database_url(self) -> str | None:
+        return self._committer.database_url
+
+    @property
+    def catalog(self) -> Catalog:
+        """pyiceberg's catalog over the same tables: to create, load and read them."""
+        return self._committer.catalog
 
     def check(self) -> str:
         """One sentence about what is there. Raises CatalogUnavailableError."""
-        return f"Iceberg catalog {self._pointers.catalog_name} in {self.database_url}: {self._pointers.count()} tables."
+        return self._committer.check()
+
+    def prove(self) -> None:
+        self._committer.prove()
 
     # --- reading ----------------------------------------------------------------------------------
 
@@ -111,6 +130,9 @@ class IcebergTables:
 
     def staged(self, table: str, stamp: Stamp, base: int | None) -> int | None:
         return _checks.staged_head(table, self._read(table), stamp, base)
+
+    def staged_summaries(self, table: str, stamp: Stamp, base: int | None) -> Sequence[Mapping[str, str]]:
+        return _checks.staged_summaries(self._read(table), stamp, base)
 
     def check_snapshot(self, table: str, snapshot_id: int, stamp: Stamp, base: int | None) -> None:
         head = self.staged(table, stamp, base)
@@ -168,19 +190,29 @@ class IcebergTables:
         edits = _edits(publications)
         if connection is None:
             return self._committer.commit(edits)
+        joining = self._joining()
         if staging is None:
-            return self._committer.join(connection, edits, {})
+            return joining.join(connection, edits, {})
         staging.used = True
-        return self._committer.join(connection, edits, staging.drafts)
+        return joining.join(connection, edits, staging.drafts)
 
     @contextmanager
     def staging(self, publications: Sequence[Publication]) -> Iterator[Staging]:
-        staging = Staging(self._committer.draft(_edits(publications)) if publications else {})
+        joining = self._joining()
+        staging = Staging(joining.draft(_edits(publications)) if publications else {})
         try:
             yield staging
         finally:
             if not staging.used:
-                self._committer.discard(staging.drafts)
+                joining.discard(staging.drafts)
+
+    def _joining(self) -> Joining:
+        if self._committer.joining is None:
+            raise ConfigurationError(
+                "expected a catalog in a database, whose transactions a publish can join, found one that is not; "
+                "publish without a transaction"
+            )
+        return self._committer.joining
 
     # --- after a loss -----------------------------------------------------------------------------
 
@@ -195,42 +227,13 @@ class IcebergTables:
         return Traces(_traces.published(document, topology), _traces.newest_attempt(document, topology))
 
     def reattach(self, table: str, metadata: str, snapshot_id: int | None) -> bool:
-        try:
-            location, document = self._committer.current(table)
-        except MissingTableError:
-            location, document = "", None
-        if document is not None and (snapshot_id is None or snapshot_id in snapshots_of(document)):
-            return False
-        found = newest_with(self._documents, metadata.rpartition("/")[0], snapshot_id, document)
-        if found is None or found[0] == location:
-            return False
-        if document is None:
-            self.catalog.create_namespace_if_not_exists(split(table)[0])
-            self.catalog.register_table(split(table), found[0])
-        else:
-            with self._pointers.transaction() as connection:
-                at = self._pointers.lock(connection, [table])[table]
-                self._pointers.move(connection, table, at, found[0])
-        return True
+        return self._committer.reattach(table, metadata, snapshot_id)
 
     # --- tables outside the topology, and files beside the tables ---------------------------------
 
-    @cached_property
-    def catalog(self) -> SqlCatalog:
-        """pyiceberg's catalog over the same rows: to create, load and read tables. It cannot commit version 3."""
-        from pyiceberg.catalog.sql import SqlCatalog
-
-        url = self._pointers.url
-        if url.get_backend_name() == "sqlite":
-            url = url.update_query_dict({"timeout": "30"})
-        return SqlCatalog(
-            self._pointers.catalog_name,
-            **{**self._properties, "uri": url.render_as_string(hide_password=False), "pool_pre_ping": "true"},
-        )
-
     def load(self, table: str) -> Table:
         """pyiceberg's table, with its newest metadata."""
-        self._pointers.read([table])
+        self._committer.locations([table])  # which says what is wrong in our words
         return self.catalog.load_table(split(table))
 
     def pin(self, table: str, ref: str, snapshot_id: int, ancestors: int = 0) -> None:
@@ -281,6 +284,11 @@ def _edits(publications: Sequence[Publication]) -> dict[str, Edit]:
 
 def _publication_edit(document: Document, _: str, *, publication: Publication) -> Changes:
     return _checks.publication_changes(document, publication, new_snapshot_id(), now_ms())
+
+
+def is_rest(uri: str) -> bool:
+    """Whether a catalog's URI is a REST catalog's."""
+    return uri.startswith(("http://", "https://"))
 
 
 def new_snapshot_id() -> int:

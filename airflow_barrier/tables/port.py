@@ -56,10 +56,21 @@ class TableFormat(Protocol):
     :class:`~airflow_barrier.protocol.errors.CatalogUnavailableError` (retryable) when the catalog does not answer.
     """
 
-    #: Whether :meth:`publish` makes all tables visible in one step.
-    atomic: bool
-    #: URL (without password) of the database that :meth:`publish` can join a transaction of, or None.
-    database_url: str | None
+    @property
+    def atomic(self) -> bool:
+        """Whether :meth:`publish` makes all tables visible in one step; else it goes table by table."""
+        ...
+
+    @property
+    def database_url(self) -> str | None:
+        """URL (without password) of the database that :meth:`publish` can join a transaction of, or None."""
+        ...
+
+    def prove(self) -> None:
+        """Raise :class:`~airflow_barrier.protocol.errors.ConfigurationError` unless the catalog does what the protocol
+        needs of it (it keeps branches and tags) and what was declared of it (:attr:`atomic`). Costs once a deployment.
+        """
+        ...
 
     def mains(self, tables: Sequence[str]) -> dict[str, int | None]:
         """The snapshot that `main` of each table is at; None where it has none."""
@@ -89,6 +100,10 @@ class TableFormat(Protocol):
         """
         ...
 
+    def staged_summaries(self, table: str, stamp: Stamp, base: int | None) -> Sequence[Mapping[str, str]]:
+        """What the summaries of the snapshots on the attempt branch say, newest first; nothing of it is checked."""
+        ...
+
     def check_snapshot(self, table: str, snapshot_id: int, stamp: Stamp, base: int | None) -> None:
         """The checks of :meth:`staged` for one snapshot that a closing record names, which must be the branch head."""
         ...
@@ -115,11 +130,12 @@ class TableFormat(Protocol):
         connection: Connection | None = None,
         staging: Any = None,
     ) -> Mapping[str, str]:
-        """Publish all, in one database transaction where the catalog can; what is published already is left alone.
+        """Publish all, in one step where the catalog can; what is published already is left alone.
 
         ``connection``: a transaction under way on the same database, which this joins (it does not commit it);
         ``staging``: what :meth:`staging` gave for the same publications, which keeps that transaction short.
-        Returns table -> metadata location that now counts. With nothing published it raises
+        Returns table -> metadata location that now counts. With nothing published (unless, with a catalog that is not
+        :attr:`atomic`, it came about while the tables were published one after the other) it raises
 
         - ForeignWriteError if some `main` is neither at ``expected`` (or absorbed `replace` snapshots on top of it)
           nor at ``new``, if it has been at ``new`` and left it; RefTakenError if the tag's name is taken;

@@ -54,7 +54,8 @@ def settings(tmp_path: Path) -> Settings:
 def deployment(settings: Settings) -> Iterator[Deployment]:
     """A thousand tables: one that was made, and copies of it."""
     deployment = Deployment.connect(settings)
-    catalog, pointers, documents = deployment.tables.catalog, deployment.tables._pointers, deployment.tables._documents
+    catalog, documents = deployment.tables.catalog, deployment.tables._documents
+    pointers = deployment.tables._committer._pointers
     catalog.create_namespace("wide")
     first = catalog.create_table(TABLES[0], Schema(NestedField(1, "n", LongType())))
     original: Document = documents.read(first.metadata_location)

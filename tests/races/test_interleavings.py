@@ -91,8 +91,8 @@ def compact(shop: Shop) -> Callable[[], Any]:
     tables = shop.deployment.tables
 
     def work() -> str:
-        with tables._pointers.transaction() as connection:
-            at = tables._pointers.lock(connection, [SHOPPING])[SHOPPING]
+        with tables._committer._pointers.transaction() as connection:
+            at = tables._committer._pointers.lock(connection, [SHOPPING])[SHOPPING]
             document = tables._documents.read(at)
             main = snapshots_of(document)[ref_of(document, MAIN)]
             snapshot = {
@@ -105,7 +105,7 @@ def compact(shop: Shop) -> Callable[[], Any]:
             changes = Changes(branches={MAIN: snapshot["snapshot-id"]}, snapshot=snapshot)
             after = edited(document, changes, location=at, now_ms=now_ms(), trim=False)
             assert after is not None
-            tables._pointers.move(connection, SHOPPING, at, tables._documents.write(after, at))
+            tables._committer._pointers.move(connection, SHOPPING, at, tables._documents.write(after, at))
         return "compacted"
 
     return work

@@ -20,8 +20,8 @@ from sqlalchemy import Connection
 
 from airflow_barrier.protocol.errors import MissingTableError
 from airflow_barrier.tables import _commit, iceberg
-from airflow_barrier.tables._commit import Committer
 from airflow_barrier.tables._metadata import MAIN, Document, Snapshot, lineage, ref_of, refs_of, snapshots_of
+from airflow_barrier.tables._sql_catalog import SqlTables
 from airflow_barrier.tables.iceberg import IcebergTables
 
 WAREHOUSE = "memory:/warehouse"
@@ -168,7 +168,7 @@ class MemoryPointers:
         self._undo = []
 
 
-class _Committer(Committer):
+class _Committer(SqlTables):
     """Without the retries of a real network, which wait by the clock."""
 
     def read(self, tables: Iterable[str]) -> dict[str, Document]:
@@ -193,8 +193,8 @@ class MemoryTables(IcebergTables):
     ) -> None:
         self.pointers = MemoryPointers(database_url, step, moved)
         self.documents = MemoryDocuments(step)
-        super().__init__(self.pointers, self.documents, WAREHOUSE, {})  # type: ignore[arg-type]
-        self._committer = _Committer(self.pointers, self.documents)  # type: ignore[arg-type]
+        committer = _Committer(self.pointers, self.documents, {})  # type: ignore[arg-type]
+        super().__init__(committer, self.documents, WAREHOUSE)  # type: ignore[arg-type]
         self.ticks = ticks
         self._snapshot_ids = count(1001)
 

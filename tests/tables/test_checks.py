@@ -291,7 +291,7 @@ def test_rows_are_locked_in_the_order_of_their_names(local: IcebergTables) -> No
     def listen(connection: object, element: Any, *_: object) -> None:
         asked.append(str(element.compile(dialect=postgresql.dialect())))
 
-    pointers = local._pointers
+    pointers = local._committer._pointers
     event.listen(Engine, "before_execute", listen)
     try:
         with pointers.transaction() as connection:
@@ -305,7 +305,7 @@ def test_rows_are_locked_in_the_order_of_their_names(local: IcebergTables) -> No
 
 
 def test_a_pointer_moves_only_from_where_it_was_seen(table: Written) -> None:
-    pointers, location = table.tables._pointers, table.tables.load(TABLE).metadata_location
+    pointers, location = table.tables._committer._pointers, table.tables.load(TABLE).metadata_location
     refused = pytest.raises(CatalogUnavailableError, match="expected its row in the catalog to stay locked")
     with refused, pointers.transaction() as connection:
         pointers.move(connection, TABLE, "file:///elsewhere.json", "file:///ours.json")
@@ -317,7 +317,7 @@ def test_on_sqlite_a_publish_is_the_only_writer_from_its_first_look(tmp_path: Pa
         Written(tables)
         another = closing(sqlite3.connect(tmp_path / "catalog.db", timeout=0))
         refused = pytest.raises(sqlite3.OperationalError, match="locked")
-        with tables._pointers.transaction(), another as writer, refused:
+        with tables._committer._pointers.transaction(), another as writer, refused:
             writer.execute("BEGIN IMMEDIATE")
 
 

@@ -1,0 +1,98 @@
+"""What differs between the catalogs that Iceberg tables are listed in: how documents are read, and edits committed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+from airflow_barrier.tables._metadata import Changes, Document
+
+if TYPE_CHECKING:
+    from pyiceberg.catalog import Catalog
+    from sqlalchemy import Connection
+
+#: What an edit changes in a document, which is given with its location. It is asked again whenever another commit was
+#: faster, and after an answer that was lost: what is done already it does not change again.
+Edit = Callable[[Document, str], Changes]
+
+
+@dataclass(frozen=True)
+class Draft:
+    """A document written beside the table's current one, at ``location``; equal to ``based_on``: nothing to change.
+
+    ``files``: what was written for it. ``obsolete``: what nobody needs once the pointer has moved.
+    """
+
+    based_on: str
+    location: str
+    files: tuple[str, ...] = ()
+    obsolete: tuple[str, ...] = ()
+
+
+Drafts = dict[str, Draft]
+
+
+class Joining(Protocol):
+    """The capability to publish within a database transaction that somebody else commits."""
+
+    def draft(self, edits: Mapping[str, Edit]) -> Drafts:
+        """Write the documents for :meth:`join` before its transaction begins, so that it holds its locks briefly."""
+        ...
+
+    def join(self, connection: Connection, edits: Mapping[str, Edit], drafts: Drafts) -> dict[str, str]:
+        """Move the pointers within a transaction that somebody else commits or rolls back."""
+        ...
+
+    def discard(self, drafts: Drafts) -> None:
+        """Delete what was written for drafts that certainly no table points to."""
+        ...
+
+
+class TableCatalog(Protocol):
+    """A catalog of Iceberg tables. Raises MissingTableError, CatalogUnavailableError, ConfigurationError."""
+
+    #: Whether :meth:`commit` makes all edits visible in one step. If not, it goes table by table, in order of names.
+    atomic: bool
+
+    @property
+    def database_url(self) -> str | None:
+        """The database that :attr:`joining` joins transactions of, without password and options; or None."""
+        ...
+
+    @property
+    def joining(self) -> Joining | None: ...
+
+    @property
+    def catalog(self) -> Catalog:
+        """pyiceberg's catalog over the same tables: to create, load and read them."""
+        ...
+
+    def read(self, tables: Iterable[str]) -> dict[str, Document]:
+        """The current document of each table, each read once."""
+        ...
+
+    def locations(self, tables: Iterable[str]) -> dict[str, str]:
+        """Where the current document of each table lies."""
+        ...
+
+    def commit(self, edits: Mapping[str, Edit]) -> dict[str, str]:
+        """Make all edits visible. Returns table -> location of the document that now counts.
+
+        What an edit raises before anything is visible is raised with nothing changed.
+        """
+        ...
+
+    def check(self) -> str:
+        """One sentence about what is there."""
+        ...
+
+    def prove(self) -> None:
+        """Raise ConfigurationError unless the catalog does what the protocol needs of it, and what was declared."""
+        ...
+
+    def reattach(self, table: str, metadata: str, snapshot_id: int | None) -> bool:
+        """See :meth:`airflow_barrier.tables.port.TableFormat.reattach`."""
+        ...
+
+    def close(self) -> None: ...

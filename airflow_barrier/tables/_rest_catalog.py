@@ -1,0 +1,180 @@
+"""Tables in a REST catalog: the server writes the documents, and is told what to change and what it has to find.
+
+A table that another commit was faster with is read again and the edit asked again, as with an SQL catalog. After an
+answer that was lost it is the same: an edit changes nothing that is done already.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from airflow_barrier.protocol.errors import CatalogUnavailableError, ConfigurationError, MissingTableError
+from airflow_barrier.tables._catalog import Edit
+from airflow_barrier.tables._commit import TRIES, patiently
+from airflow_barrier.tables._documents import Documents
+from airflow_barrier.tables._metadata import Changes, Document, require_editable, snapshots_of
+from airflow_barrier.tables._proof import prove
+from airflow_barrier.tables._rest_changes import table_change
+from airflow_barrier.tables._rest_server import RejectedError, RestServer
+
+if TYPE_CHECKING:
+    from pyiceberg.catalog.rest import RestCatalog
+    from tenacity import RetryCallState
+
+#: How often a commit is tried that others are faster with: nothing can be locked here.
+_RACES = 25
+
+
+class OvertakenError(CatalogUnavailableError):
+    """Another commit was faster; nothing of ours has happened."""
+
+
+class RestTables:
+    """Implements :class:`~airflow_barrier.tables._catalog.TableCatalog`.
+
+    ``atomic``: edits of several tables go by one `transactions/commit`; else one table after the other.
+    """
+
+    database_url = None
+    joining = None
+
+    def __init__(self, server: RestServer, documents: Documents, folder: str, *, atomic: bool) -> None:
+        self.atomic = atomic
+        self._server = server
+        self._documents = documents
+        self._folder = folder
+
+    @property
+    def catalog(self) -> RestCatalog:
+        return self._server.catalog
+
+    def close(self) -> None:
+        self._server.close()
+
+    def check(self) -> str:
+        with self._server.translated():
+            namespaces = len(self.catalog.list_namespaces())
+        how = "one step for all tables (tested when a barrier opens)" if self.atomic else "table by table"
+        return f"Iceberg REST catalog at {self._server.uri}: {namespaces} namespaces, published in {how}."
+
+    def prove(self) -> None:
+        prove(self, self._server, self._documents, self._folder)
+
+    def read(self, tables: Iterable[str]) -> dict[str, Document]:
+        return {table: document for table, (_, document) in self._load_all(tables).items()}
+
+    def locations(self, tables: Iterable[str]) -> dict[str, str]:
+        return {table: location for table, (location, _) in self._load_all(tables).items()}
+
+    def commit(self, edits: Mapping[str, Edit]) -> dict[str, str]:
+        if not edits:
+            return {}
+        if len(edits) == 1:
+            return self._tirelessly(self._roll_forward, edits)
+        if self.atomic:
+            return self._tirelessly(self._together, edits)
+        for table, (location, document) in self._load_all(edits).items():
+            edits[table](document, location)  # safety: all-are-looked-at-before-the-first
+        # In the order of their names: where publishers meet, the one that is behind finds done what it wants to do.
+        return {
+            name: location
+            for table in sorted(edits)
+            for name, location in self._tirelessly(self._roll_forward, {table: edits[table]}).items()
+        }
+
+    def reattach(self, table: str, metadata: str, snapshot_id: int | None) -> bool:
+        """A REST catalog's pointers are its own: only its operator can bring them back."""
+        try:
+            document = self.read([table])[table]
+        except MissingTableError:
+            document = None
+        if document is not None and (snapshot_id is None or snapshot_id in snapshots_of(document)):
+            return False
+        found = "no such table" if document is None else f"the table without snapshot {snapshot_id}"
+        raise ConfigurationError(
+            f"table {table}: expected the REST catalog at {self._server.uri} to have it as it was published, found "
+            f"{found}. The catalog was lost or restored from an older backup: let its operator restore it, or register "
+            f"the newest document beside {metadata} in it, then run recover again"
+        )
+
+    def _load_all(self, tables: Iterable[str]) -> dict[str, tuple[str, Document]]:
+        return {table: patiently()(self._load, table) for table in sorted(set(tables))}
+
+    def _load(self, table: str) -> tuple[str, Document]:
+        answer = self._server.load(table)
+        document: Document = answer["metadata"]
+        require_editable(table, document)
+        return answer.get("metadata-location") or f"{document['location']}/metadata/unknown", document
+
+    def _roll_forward(self, edits: Mapping[str, Edit]) -> dict[str, str]:
+        """One table's commit."""
+        (table,) = edits
+        with self._changes(edits) as (seen, changes):
+            if table not in changes:
+                return seen
+            location = self._server.commit(table, changes[table])
+        return {table: location or seen[table]}
+
+    def _together(self, edits: Mapping[str, Edit]) -> dict[str, str]:
+        with self._changes(edits) as (seen, changes):
+            if not changes:
+                return seen
+            self._server.commit_together(
+                [{"identifier": self._server.identifier(table), **change} for table, change in changes.items()]
+            )
+        return {**seen, **self.locations(changes)}
+
+    @contextmanager
+    def _changes(self, edits: Mapping[str, Edit]) -> Iterator[tuple[dict[str, str], dict[str, Any]]]:
+        """Where each table's document lies, and what is to be sent of those that change; for the one who sends it."""
+        loaded = {table: self._load(table) for table in sorted(edits)}
+        seen = {table: location for table, (location, _) in loaded.items()}
+        sent: dict[str, Any] = {}
+        written: list[str] = []
+        for table, (location, document) in loaded.items():
+            changes = edits[table](document, location)
+            change = table_change(document, changes)
+            if change is not None:
+                sent[table] = change
+                written += self._write_list(table, document, changes)
+        try:
+            yield seen, sent
+        except RejectedError as error:
+            self._documents.delete(written)
+            if error.conflict or any(self._load(table)[0] != location for table, location in seen.items()):
+                raise OvertakenError(
+                    f"REST catalog at {self._server.uri}: expected {', '.join(sent)} to stay as they are for a moment, "
+                    f"found them changed by others ({error}); try again"
+                ) from error
+            raise ConfigurationError(
+                f"REST catalog at {self._server.uri}: expected it to commit to {', '.join(sent)}, found that it "
+                f"refuses: {error}; check what the connection's credentials may do, and the catalog's own log"
+            ) from error
+
+    def _write_list(self, table: str, document: Document, changes: Changes) -> tuple[str, ...]:
+        """The empty list of manifests of a root without rows, which is the writer's to write; what was written."""
+        if changes.snapshot is None or not changes.writes_list:
+            return ()
+        with self._server.translated():
+            io = self.catalog.load_table(table).io  # with the credentials that the catalog gives for this table
+        self._documents.write_empty_manifest_list(changes.snapshot, document["format-version"], io)
+        return (changes.snapshot["manifest-list"],)
+
+    def _tirelessly(self, commit: Any, edits: Mapping[str, Edit]) -> dict[str, str]:
+        """Lost races are tried again for long, outages for seconds."""
+        from tenacity import Retrying, retry_if_exception_type, wait_random_exponential
+
+        def enough(state: RetryCallState) -> bool:
+            error = state.outcome.exception() if state.outcome is not None else None
+            return state.attempt_number >= (_RACES if isinstance(error, OvertakenError) else TRIES)
+
+        tries = Retrying(
+            retry=retry_if_exception_type(CatalogUnavailableError),
+            stop=enough,
+            wait=wait_random_exponential(multiplier=0.05, max=2),
+            reraise=True,
+        )
+        locations: dict[str, str] = tries(commit, edits)
+        return locations

@@ -1,0 +1,81 @@
+"""Tables in an SQL catalog, which is the one of Iceberg's JDBC catalog in Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from airflow_barrier.protocol.errors import MissingTableError
+from airflow_barrier.tables._commit import Committer
+from airflow_barrier.tables._documents import Documents
+from airflow_barrier.tables._lost import newest_with
+from airflow_barrier.tables._metadata import snapshots_of
+from airflow_barrier.tables._sql_swap import SqlPointers, split
+
+if TYPE_CHECKING:
+    from pyiceberg.catalog.sql import SqlCatalog
+
+
+class SqlTables(Committer):
+    """Implements :class:`~airflow_barrier.tables._catalog.TableCatalog`: one transaction swaps all tables' pointers."""
+
+    atomic = True
+
+    def __init__(self, pointers: SqlPointers, documents: Documents, properties: Mapping[str, str]) -> None:
+        super().__init__(pointers, documents)
+        self._properties = dict(properties)
+
+    @property
+    def database_url(self) -> str:
+        return self._pointers.database_url
+
+    @property
+    def joining(self) -> Committer:
+        return self
+
+    def close(self) -> None:
+        self._pointers.close()
+        if "catalog" in self.__dict__:
+            self.catalog.close()
+
+    def check(self) -> str:
+        return (
+            f"Iceberg catalog {self._pointers.catalog_name} in {self.database_url}: {self._pointers.count()} tables, "
+            "published in one transaction."
+        )
+
+    def prove(self) -> None:
+        """Nothing to find out: the documents and their pointers are written here."""
+
+    @cached_property
+    def catalog(self) -> SqlCatalog:
+        """It cannot commit version 3."""
+        from pyiceberg.catalog.sql import SqlCatalog
+
+        url = self._pointers.url
+        if url.get_backend_name() == "sqlite":
+            url = url.update_query_dict({"timeout": "30"})
+        return SqlCatalog(
+            self._pointers.catalog_name,
+            **{**self._properties, "uri": url.render_as_string(hide_password=False), "pool_pre_ping": "true"},
+        )
+
+    def reattach(self, table: str, metadata: str, snapshot_id: int | None) -> bool:
+        try:
+            location, document = self.current(table)
+        except MissingTableError:
+            location, document = "", None
+        if document is not None and (snapshot_id is None or snapshot_id in snapshots_of(document)):
+            return False
+        found = newest_with(self._documents, metadata.rpartition("/")[0], snapshot_id, document)
+        if found is None or found[0] == location:
+            return False
+        if document is None:
+            self.catalog.create_namespace_if_not_exists(split(table)[0])
+            self.catalog.register_table(split(table), found[0])
+        else:
+            with self._pointers.transaction() as connection:
+                at = self._pointers.lock(connection, [table])[table]
+                self._pointers.move(connection, table, at, found[0])
+        return True
