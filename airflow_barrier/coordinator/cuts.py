@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
+from typing import Any
 
 from airflow_barrier.coordinator.deployment import Deployment
 from airflow_barrier.protocol.errors import SourceDataError
@@ -17,9 +18,18 @@ log = logging.getLogger(__name__)
 
 
 def cut_sources(
-    deployment: Deployment, topology: Topology, head: Barrier | None, timestamp: datetime, now: datetime
+    deployment: Deployment,
+    topology: Topology,
+    head: Barrier | None,
+    timestamp: datetime,
+    now: datetime,
+    already: Mapping[str, Mapping[str, Any]],
 ) -> list[Cut] | NotReady:
-    """The cut of every external source for the barrier after ``head``, or the first source that is not ready."""
+    """The cut of every external source for the barrier after ``head``, or the first source that is not ready.
+
+    ``already``: by source, what is in the tables of jobs that join, as
+    :class:`~airflow_barrier.protocol.records.JobStart` has it.
+    """
     meta = deployment.meta
     before = meta.cuts(topology.name, head.barrier_id) if head else {}
     cuts: list[Cut] = []
@@ -42,12 +52,17 @@ def cut_sources(
                 used=used,
                 now=now,
                 catalog=deployment.tables,
+                already=_position(already[declared.name]) if declared.name in already else None,
             )
         )
         if isinstance(cut, NotReady):
             return cut
         cuts.append(cut)
     return cuts
+
+
+def _position(already: Mapping[str, Any]) -> Any:
+    return datetime.fromisoformat(already["time"]) if "time" in already else already["at"]
 
 
 def checked_cuts(deployment: Deployment, attempt: Attempt, job: Job, actor: str) -> dict[str, Cut]:

@@ -11,6 +11,7 @@ from tenacity import Retrying, retry_if_exception_type, stop_after_attempt
 from airflow_barrier.coordinator.cuts import cut_sources
 from airflow_barrier.coordinator.deployment import Deployment
 from airflow_barrier.coordinator.journal import check_lead
+from airflow_barrier.coordinator.starting import already, starts_of
 from airflow_barrier.protocol.errors import HeadMovedError
 from airflow_barrier.protocol.records import Barrier, Cut
 from airflow_barrier.protocol.topology import Job, Topology
@@ -58,9 +59,11 @@ def open_barrier(
 
     ``origin`` says where the timestamp came from, ``run_key`` which run opens. ``now`` (UTC; default: the clock) is
     what sources compare idle time with. Raises BarrierOrderError if a later barrier is open already,
-    MissingTableError, TopologyError, SourceDataError, ForeignWriteError, and LostStateError if the MetaService knows
-    less than the tables.
+    MissingTableError, TopologyError, SourceDataError, ForeignWriteError, StartFromError if a job joins with tables that
+    hold nobody knows what, ConfigurationError if the catalog does not do what is needed or declared of it, and
+    LostStateError if the MetaService knows less than the tables.
     """
+    deployment.tables.prove()  # safety: catalog-is-proved
     version = deployment.meta.register(fragment.topology, fragment.owner, fragment.jobs, actor)
     check_lead(deployment, fragment.topology)  # safety: lead-before-opening
     topology = deployment.meta.topology(fragment.topology, version)
@@ -94,7 +97,8 @@ def _open_once(
             f"{len(open_now)} barriers of {topology.name} are open (max_open_barriers={deployment.max_open_barriers}); "
             f"the oldest is {open_now[0]}, {open_now[0].state.value}"
         )
-    cuts = cut_sources(deployment, topology, head, timestamp, now)
+    starts = starts_of(deployment, topology, timestamp)
+    cuts = cut_sources(deployment, topology, head, timestamp, now, already(starts))
     if isinstance(cuts, NotReady):
         return Later(f"source {cuts.source}: {cuts.reason}")
     barrier = meta.open_barrier(
@@ -107,6 +111,7 @@ def _open_once(
         max_open=deployment.max_open_barriers,
         baseline=deployment.tables.mains(meta.unjoined(topology.name)),
         actor=actor,
+        starts=starts,
     )
     log.info("opened %s: %s", barrier, "; ".join(f"{cut.source} up to {_brief(cut)}" for cut in cuts) or "no sources")
     return Opened(barrier, created=True, cuts=tuple(cuts))

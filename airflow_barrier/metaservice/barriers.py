@@ -109,7 +109,8 @@ def open_barrier(connection: Connection, opening: Opening) -> Barrier:
 
 def unjoined(connection: Connection, topology: Topology, latest: Barrier | None) -> tuple[str, ...]:
     """Tables that the newest barrier does not have: they join with the next one, and need a baseline for it."""
-    joined = progress(connection, topology.name, latest.barrier_id) if latest is not None else {}
+    # the baseline alone has no member yet: whoever was in an aborted first barrier joins anew
+    joined = progress(connection, topology.name, latest.barrier_id) if latest is not None and latest.barrier_id else {}
     return tuple(table for table in topology.tables if table not in joined)
 
 

@@ -110,14 +110,27 @@ def event_time_readings(cut: Cut, after: datetime | None, until: datetime) -> li
 
     Where the cut itself says what it comes after, that counts: of a source that left and came back it is longer ago.
     """
-    readings = [Reading(cut.items, None, until)] if cut.items else []
+    own = own_files(cut)
+    readings = [Reading(own, None, until)] if own else []
     start = cut.start or {}
     held = tuple(entry["path"] for entry in start.get("held", ()))
     since = datetime.fromisoformat(start["time"]) if "time" in start else after
     return [*readings, Reading(held, since, until)] if held else readings
 
 
+def cut_of(
+    source: str, files: Sequence[LandedFile], position: Callable[[LandedFile], datetime | None], until: datetime
+) -> Cut:
+    """A cut of exactly these files, up to the last of them."""
+    return _cut(source, None, max((at for file in files if (at := position(file)) is not None), default=until), files)
+
+
 # --- what was cut, and what is there now ----------------------------------------------------------
+
+
+def own_files(cut: Cut) -> tuple[str, ...]:
+    """The files that the epoch reads first. The cut may use up more: what was in the tables before it."""
+    return tuple(entry["path"] for entry in cut.end["files"])
 
 
 def pinned(cut: Cut) -> list[LandedFile]:
@@ -149,7 +162,8 @@ def cut_anew(cut: Cut, folder: Folder, by: EventTime | None) -> Cut:
         end["held"] = kept + _held(seen, until)
         end["late"] = _count_late(folder, by, seen, datetime.fromisoformat(after) if after else None)
         end["unread"] = {one.file.path: one.unread for one in seen if one.unread}
-    return Cut(cut.source, cut.start, end, tuple(file.path for file in there))
+    before = set(cut.items) - {file.path for file in own}
+    return Cut(cut.source, cut.start, end, (*sorted(before), *(file.path for file in there)))
 
 
 def mismatches(folder: Folder, files: Sequence[LandedFile], layout: Layout) -> dict[str, str]:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import cached_property, reduce
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
@@ -133,6 +133,8 @@ class Files:
         """The epoch's own files, never those of earlier ones. Raises SourceDataError if the folder is not there, and
         SourceUnavailableError.
         """
+        if request.already is not None:
+            return self._first_cut(request, request.already)
         if self._by_event_time is not None:
             return file_cuts.cut_by_event_time(self.name, self._folder, request, self._by_event_time)
         return file_cuts.cut_by_position(self.name, self._folder, request, self._position)
@@ -172,13 +174,47 @@ class Files:
     def release(self, cut: Cut, catalog: SourceCatalog) -> None:
         """Nothing: a cut holds no files, they are the landing folder's."""
 
+    def _first_cut(self, request: CutRequest, already: datetime | int | Mapping[str, Any]) -> Cut | NotReady:
+        """What is in the jobs' tables is used up along with the epoch's files, and not read."""
+        before = self._cut_of(request, already)
+        if isinstance(before, NotReady):
+            return before
+        taken = set(before.items)
+
+        def used(paths: Sequence[str]) -> set[str]:
+            return request.used(paths) | taken.intersection(paths)
+
+        after = datetime.fromisoformat(before.end["time"])
+        cut = self.cut(replace(request, already=None, after=after, start=before.end, used=used))
+        if isinstance(cut, NotReady):
+            return cut
+        return Cut(cut.source, cut.start, cut.end, (*before.items, *cut.items))  # safety: used-up-by-the-baseline
+
+    def _cut_of(self, request: CutRequest, already: datetime | int | Mapping[str, Any]) -> Cut | NotReady:
+        if isinstance(already, datetime):
+            return self.cut(replace(request, already=None, after=None, start=None, until=already))
+        named = list(already["files"]) if isinstance(already, Mapping) and set(already) == {"files"} else None
+        if named is None or not named or self.attribute_by == "event_time":
+            raise ConfigurationError(
+                f"source {self.name}: expected start_from {{'files': [paths under {self.path}]}} (by event time: a "
+                f"datetime), found {already!r}"
+            )
+        landed = {file.path: file for file in self._folder.files()}
+        if missing := sorted(set(named) - set(landed)):
+            raise ConfigurationError(
+                f"source {self.name}: expected files under {self.path} in start_from, found none of the name "
+                f"{missing[0]!r}; paths are relative to it"
+            )
+        return file_cuts.cut_of(self.name, [landed[path] for path in named], self._position, request.until)
+
     # --- in the Spark driver ----------------------------------------------------------------------
 
     def readings(self, cut: Cut, after: datetime | None, until: datetime) -> list[Reading]:
         """Which files are read, and which of their records."""
         if self.attribute_by == "event_time":
             return file_cuts.event_time_readings(cut, after, until)
-        return [Reading(cut.items)] if cut.items else []
+        own = file_cuts.own_files(cut)
+        return [Reading(own)] if own else []
 
     def load(
         self, spark: SparkSession, cut: Cut, after: datetime | None, until: datetime, catalog: str, delta: Delta

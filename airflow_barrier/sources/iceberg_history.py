@@ -28,6 +28,28 @@ def main_at(table: Table, moment: datetime) -> Snapshot | None:
     return None
 
 
+def main_as_of(name: str, table: Table, moment: datetime) -> int | None:
+    """The id of :func:`main_at`. Raises :class:`SourceDataError` if the log has forgotten where `main` was then."""
+    snapshot = main_at(table, moment)
+    if snapshot is not None:
+        return snapshot.snapshot_id
+    log = table.history()
+    oldest = table.snapshot_by_id(log[0].snapshot_id) if log else None
+    if log and (oldest is None or not _is_first(oldest)):
+        raise SourceDataError(  # safety: log-reaches-back
+            f"table {name}: expected its log to tell where main was at {moment.isoformat()}, found that it begins "
+            "later: snapshots have been expired; say a later moment, or the position itself, in start_from"
+        )
+    return None
+
+
+def _is_first(snapshot: Snapshot) -> bool:
+    """Whether nothing was before it: no parent (which pyiceberg forgets when it expires that), and no rows of one."""
+    counts = snapshot.summary.additional_properties if snapshot.summary is not None else {}
+    own = counts.get("added-records", "0") == counts.get("total-records")
+    return snapshot.parent_snapshot_id is None and own
+
+
 def chain(table: Table, end: Snapshot | None, start: int | None) -> list[Snapshot]:
     """The snapshots after ``start`` up to ``end``, oldest first; as far back as there are any if ``start`` is not
     among the ancestors.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
@@ -108,6 +108,8 @@ class IcebergTable:
             raise ConfigurationError(
                 f"source {self.name}: expected a catalog to find table {self.table} in, found none"
             )
+        if request.already is not None:
+            return self._first_cut(request, request.catalog, request.already)
         table: Table = request.catalog.load(self.table)
         if self.event_time is not None:
             return self._cut_by_event_time(request, request.catalog, table)
@@ -122,8 +124,9 @@ class IcebergTable:
         return cut
 
     def release(self, cut: Cut, catalog: SourceCatalog) -> None:
-        if cut.end["ref"] is not None:
-            catalog.unpin(self.table, cut.end["ref"])
+        for ref in (cut.end["ref"], cut.end.get("already_ref")):
+            if ref is not None:
+                catalog.unpin(self.table, ref)
 
     # --- in the Spark driver ----------------------------------------------------------------------
 
@@ -142,7 +145,7 @@ class IcebergTable:
         zoned = own.schema[self.event_time].dataType.typeName() == "timestamp"
         upper = f"{column} <= {timestamp_literal(until, zoned)}"
         due = own.where(f"{column} IS NULL OR {upper}")
-        if not start.get("held") or after is None:
+        if not start.get("held"):
             return due
         held = self._delta(spark, table, start["held_after"], start["snapshot"], delta)
         # of a source that left and came back, what it comes after is longer ago than the barrier before
@@ -154,6 +157,41 @@ class IcebergTable:
             # what was updated or expired before the first barrier does not matter: its rows are those at its end
             return delta(spark, table, None, end, "changes").drop("_change_type", "_weight")
         return delta(spark, table, start, end, self.read)
+
+    # --- after what is in the jobs' tables already ------------------------------------------------
+
+    def _first_cut(
+        self, request: CutRequest, catalog: SourceCatalog, already: datetime | int | Mapping[str, Any]
+    ) -> Cut | NotReady:
+        before = self._cut_of(request, catalog, already)
+        if isinstance(before, NotReady):
+            return before
+        after = datetime.fromisoformat(before.end["time"])
+        cut = self.cut(replace(request, already=None, after=after, start=before.end))
+        if isinstance(cut, NotReady):
+            return cut
+        return Cut(cut.source, cut.start, {**cut.end, "already_ref": before.end["ref"]}, cut.items)
+
+    def _cut_of(
+        self, request: CutRequest, catalog: SourceCatalog, already: datetime | int | Mapping[str, Any]
+    ) -> Cut | NotReady:
+        from airflow_barrier.sources.iceberg_history import chain, main_as_of
+
+        from_nothing = replace(request, already=None, after=None, start=None)
+        table: Table = catalog.load(self.table)
+        if isinstance(already, datetime):
+            if self.event_time is None:
+                main_as_of(self.table, table, already)
+            return self.cut(replace(from_nothing, until=already))
+        position = already["snapshot"] if isinstance(already, Mapping) and "snapshot" in already else already
+        snapshot = next((s for s in chain(table, table.current_snapshot(), None) if s.snapshot_id == position), None)
+        if snapshot is None or self.event_time is not None:
+            raise ConfigurationError(
+                f"source {self.name}: expected start_from to be a snapshot in the history of {self.table}'s main "
+                f"(by event time: a datetime), found {position!r}; see SELECT * FROM {self.table}.history"
+            )
+        at = datetime.fromtimestamp(snapshot.timestamp_ms / 1000, timezone.utc)
+        return self._cut(replace(from_nothing, until=at), catalog, table, None, snapshot.snapshot_id, {}, {})
 
     # --- by event time ----------------------------------------------------------------------------
 

@@ -25,6 +25,8 @@ class CutRequest:
     ``start``: the ``end`` of the predecessor's cut, None at barrier 1. ``used`` answers which of some items are
     already in a cut of a barrier that counts. ``now``: the present moment, in UTC, which idle sources are judged by.
     ``catalog``: what tables of the deployment's catalog are read with (None for sources that need none).
+    ``already``: at a source's first cut, what is in the jobs' tables before the epoch: the records up to a moment (UTC)
+    or to a position in the adapter's own words. The cut uses that up without reading it.
     """
 
     topology: str
@@ -35,6 +37,7 @@ class CutRequest:
     used: Callable[[Sequence[str]], set[str]]
     now: datetime
     catalog: SourceCatalog | None = None
+    already: datetime | int | Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True)

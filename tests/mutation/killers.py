@@ -9,8 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 _META, _TABLES, _SHOP, _SPARK = "tests/metaservice/", "tests/tables/", "tests/coordinator/", "tests/spark/"
+_CATALOGS = "tests/catalogs/"
 _LOST, _FOREIGN = "tests/recovery/test_recovery.py", "tests/foreign/test_resolve.py"
 _REFUSED = "tests/foreign/test_refused_decisions.py"
+_START = "tests/adopting/test_start_from.py::test_"
 _STATES = ("tests/protocol/test_states.py::test_exactly_the_protocols_transitions",)
 _GROUPS = ("tests/protocol/test_states.py::test_every_state_has_its_transitions_and_every_barrier_its_group",)
 _LOCKS = (f"{_META}test_guards.py::test_every_transition_locks_its_topology_before_it_looks",)
@@ -100,6 +102,15 @@ _WITHOUT_SPARK: Mapping[str, tuple[str, ...]] = {
         f"{_META}test_opening.py::test_a_table_cannot_come_back_while_it_is_still_to_be_published",
     ),
     # cuts and sources
+    "start-is-known": (f"{_START}tables_that_hold_rows_do_not_join_without_a_word_and_nothing_is_opened",),
+    "joins-where-it-said": (f"{_START}an_empty_table_begins_with_everything_also_where_its_source_is_not_empty",),
+    "source-of-its-own": (
+        f"{_START}a_job_that_joins_later_does_not_take_part_in_cuts_that_others_have_made",
+        f"{_START}jobs_that_join_with_one_source_begin_at_one_place_of_it",
+    ),
+    "resumes-on-own-rows": (f"{_START}a_job_that_comes_back_goes_on_where_it_left_off",),
+    "used-up-by-the-baseline": (f"{_START}an_aborted_first_barrier_is_joined_again_at_the_same_place",),
+    "log-reaches-back": (f"{_START}a_table_whose_log_does_not_reach_back_is_not_guessed_at",),
     "item-in-one-cut": (f"{_META}test_opening.py::test_an_item_is_in_one_cut_only",),
     "item-in-one-cut-key": (f"{_META}test_guards.py::test_the_database_itself_has_an_item_in_one_cut",),
     "cut-begins-where-the-last-ended": (
@@ -252,6 +263,14 @@ _WITHOUT_SPARK: Mapping[str, tuple[str, ...]] = {
     "pointer-row-lock": (f"{_TABLES}test_checks.py::test_rows_are_locked_in_the_order_of_their_names",),
     "pointer-lock-order": (f"{_TABLES}test_checks.py::test_rows_are_locked_in_the_order_of_their_names",),
     "pointer-compare-and-set": (f"{_TABLES}test_checks.py::test_a_pointer_moves_only_from_where_it_was_seen",),
+    "table-is-the-same": (f"{_TABLES}test_rest_changes.py::test_what_has_to_be_there_is_said_along",),
+    "refs-are-where-they-were": (f"{_TABLES}test_rest_changes.py::test_what_has_to_be_there_is_said_along",),
+    "all-are-looked-at-before-the-first": (
+        f"{_CATALOGS}test_publishing.py::test_what_is_refused_of_one_table_publishes_none[roll-forward]",
+    ),
+    "catalog-is-proved": (f"{_CATALOGS}test_proof.py::test_a_barrier_opens_on_a_catalog_that_was_proved_only",),
+    "keeps-branches": (f"{_CATALOGS}test_proof.py::test_a_catalog_that_keeps_no_branches_is_refused",),
+    "atomic-is-proved": (f"{_CATALOGS}test_proof.py::test_the_reference_server_is_not_taken_for_atomic",),
     "pointer-count": (f"{_TABLES}test_checks.py::test_a_pointer_moves_only_from_where_it_was_seen",),
     "overtaken-is-made-anew": (
         f"{_TABLES}test_atomicity.py::test_what_was_staged_ahead_is_used_or_made_anew_if_overtaken",

@@ -1,0 +1,76 @@
+"""How a member's job finds the barrier of its run: it registers when its task has started, and not before."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from airflow_barrier.coordinator.deployment import Deployment
+from airflow_barrier.coordinator.opening import Fragment, Later
+from airflow_barrier.coordinator.starting import check_start
+from airflow_barrier.protocol.errors import UnknownTopologyError, WithdrawnError
+from airflow_barrier.protocol.records import Barrier
+from airflow_barrier.protocol.topology import Job
+
+
+@dataclass(frozen=True)
+class StaysOut:
+    """The job has no part in the barrier of its run, and why; waiting changes nothing."""
+
+    reason: str
+
+
+def take_part(
+    deployment: Deployment, fragment: Fragment, job: Job, timestamp: datetime, actor: str
+) -> Barrier | Later | StaysOut:
+    """Register ``job``, whose task has started, and find the barrier at ``timestamp`` (UTC).
+
+    A barrier that is open already keeps the members that it was opened with. Raises TopologyError naming both DAGs if
+    their fragments contradict each other, and StartFromError if it is not known how the job joins.
+    """
+    topology = fragment.topology
+    try:
+        unwritten = _register(deployment, fragment, job, timestamp, actor)
+    except WithdrawnError as error:
+        barrier = deployment.meta.barrier_at(topology, timestamp)
+        # what was open when it left goes on with it
+        return barrier if barrier is not None and takes_part(deployment, barrier, job.name) else StaysOut(str(error))
+    barrier = deployment.meta.barrier_at(topology, timestamp)
+    missing = (
+        f"job {job.name} reads {', '.join(unwritten)}, which no job writes so far: has the DAG that does run yet? "
+        f"Otherwise declare what is written elsewhere as an external source, IcebergTable({unwritten[0]!r})"
+        if unwritten
+        else None
+    )
+    if barrier is None:
+        return Later(missing or f"no barrier of {topology} is open at {timestamp.isoformat()} yet")
+    if not takes_part(deployment, barrier, job.name):
+        return StaysOut(
+            f"{barrier} was opened before job {job.name} joined {topology}; "
+            + (missing or "the job takes part from the next barrier on")
+        )
+    return barrier
+
+
+def takes_part(deployment: Deployment, barrier: Barrier, job: str) -> bool:
+    """Whether a barrier has the job: its members are fixed since it was opened."""
+    return any(each.name == job for each in deployment.meta.topology(barrier.topology, barrier.topology_version).jobs)
+
+
+def _register(deployment: Deployment, fragment: Fragment, job: Job, timestamp: datetime, actor: str) -> tuple[str, ...]:
+    """The tables that nobody writes yet: until somebody does, the job is not registered."""
+    meta = deployment.meta
+    if not _is_registered(deployment, fragment.topology, job) and (
+        meta.withdrawal(fragment.topology, fragment.owner, job.name) is None
+    ):
+        # here, so that it fails this job, and not the opening of everybody's next barrier
+        check_start(deployment, fragment.topology, job, timestamp)
+    joined = meta.join(fragment.topology, fragment.owner, job.name, fragment.jobs, actor)
+    return joined if isinstance(joined, tuple) else ()
+
+
+def _is_registered(deployment: Deployment, topology: str, job: Job) -> bool:
+    try:
+        return any(each.name == job.name for each in deployment.meta.topology(topology).jobs)
+    except UnknownTopologyError:
+        return False

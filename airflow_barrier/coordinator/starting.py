@@ -1,0 +1,183 @@
+"""Where the first epoch of each job that joins begins: found out before its first barrier opens."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from airflow_barrier.coordinator.deployment import Deployment
+from airflow_barrier.protocol.errors import ConfigurationError, ForeignWriteError, StartFromError
+from airflow_barrier.protocol.records import JobStart, TableProgress
+from airflow_barrier.protocol.starting import CHOICES
+from airflow_barrier.protocol.states import BarrierState
+from airflow_barrier.protocol.topology import Job, Topology
+
+
+def starts_of(deployment: Deployment, topology: Topology, timestamp: datetime) -> list[JobStart]:
+    """How each job joins that the newest barrier does not have, if the next one opens at ``timestamp``.
+
+    Raises StartFromError if that is not known, SourceDataError if a table no longer tells where `main` was.
+    """
+    unjoined = set(deployment.meta.unjoined(topology.name))
+    joining = [job for job in topology.jobs if unjoined.issuperset(job.sinks)]
+    starts = [start_of(deployment, topology, job, timestamp) for job in joining]
+    _check_shared_sources(topology, starts)
+    return starts
+
+
+def start_of(deployment: Deployment, topology: Topology, job: Job, timestamp: datetime) -> JobStart:
+    """How ``job`` joins: where it left off, if its tables are as it left them, or else as its DAG declares."""
+    baseline = deployment.tables.mains(job.sinks)
+    last = _last_rows(deployment, topology.name, job)
+    if last and _as_they_were_left(deployment, last):
+        there = {row.table: row.snapshot_id for row in deployment.meta.progress(topology.name, last[0].barrier_id)}
+        previous = {table: there.get(table) for table in job.sources}
+        return JobStart(job.name, job.start_from, baseline, previous, {})
+    declared = _declared(deployment, topology, job, baseline)
+    previous = {
+        table: _snapshot(deployment, job, table, declared[table])
+        for table in job.sources
+        if declared[table] != "latest"  # what the barrier before it has
+    }
+    externals = _externals(deployment, topology, job, declared, timestamp, came_back=bool(last))
+    return JobStart(
+        job.name, job.start_from, baseline, previous, _kept(deployment, topology, job, baseline) or externals
+    )
+
+
+def check_start(deployment: Deployment, topology: str, job: Job, timestamp: datetime) -> None:
+    """See that ``job`` could join ``topology`` by itself. Raises what :func:`starts_of` does."""
+    start_of(deployment, Topology(topology, (job,)), job, timestamp)
+
+
+def already(starts: Iterable[JobStart]) -> dict[str, Mapping[str, Any]]:
+    """By source: up to where it is in the tables of the jobs that join."""
+    return {name: dict(position) for start in starts for name, position in start.externals.items()}
+
+
+# --- a job that comes back ------------------------------------------------------------------------
+
+
+def _last_rows(deployment: Deployment, topology: str, job: Job) -> Sequence[TableProgress]:
+    """Its tables at the last barrier that had it; none if it never joined."""
+    rows = [deployment.meta.last_progress(topology, sink) for sink in job.sinks]
+    found = [row for row in rows if row is not None and row.job == job.name]
+    same_barrier = len({row.barrier_id for row in found}) == 1
+    return found if len(found) == len(job.sinks) and same_barrier else ()
+
+
+def _as_they_were_left(deployment: Deployment, rows: Sequence[TableProgress]) -> bool:
+    """Whether nobody has changed the rows of what the last barrier with the job published."""
+    barrier = deployment.meta.barrier(rows[0].topology, rows[0].barrier_id)
+    if barrier.state is not BarrierState.COMMIT:
+        return True  # it is yet to be published, and until then nobody comes back: opening says so
+    for row in rows:
+        try:
+            deployment.tables.current(row.table, row.snapshot_id)
+        except ForeignWriteError:
+            return False  # safety: resumes-on-own-rows
+    return True
+
+
+# --- a job that joins -----------------------------------------------------------------------------
+
+
+def _declared(
+    deployment: Deployment, topology: Topology, job: Job, baseline: Mapping[str, int | None]
+) -> Mapping[str, Any]:
+    if job.start_from is not None:
+        return job.start_from
+    mains = {table: main for table, main in baseline.items() if main is not None}
+    full = [said for table, main in mains.items() if (said := _described(deployment, table, main)) is not None]
+    if full:
+        raise StartFromError(  # safety: start-is-known
+            f"topology {topology.name}: job {job.name} (DAG {job.owner}) joins with tables that hold rows: "
+            f"{'; '.join(full)}. Which part of its sources is in them already? Say so in barrier.job(...): {CHOICES}"
+        )
+    return dict.fromkeys((*job.sources, *(source.name for source in job.externals)), "earliest")
+
+
+def _described(deployment: Deployment, table: str, main: int) -> str | None:
+    """The table, if its `main` holds rows (or does not say how many)."""
+    snapshot = deployment.tables.load(table).snapshot_by_id(main)
+    rows = snapshot.summary.additional_properties.get("total-records") if snapshot and snapshot.summary else None
+    if rows == "0":
+        return None
+    return f"{table} at snapshot {main} ({rows or 'an unknown number of'} rows)"
+
+
+def _snapshot(deployment: Deployment, job: Job, table: str, declared: Any) -> int | None:
+    """The snapshot of a source table that is in the job's tables."""
+    from airflow_barrier.sources.iceberg_history import main_as_of
+
+    if declared == "earliest":
+        return None
+    iceberg = deployment.tables.load(table)
+    if "time" in declared:
+        return main_as_of(table, iceberg, datetime.fromisoformat(declared["time"]))
+    position = declared["at"]
+    if not isinstance(position, int) or iceberg.snapshot_by_id(position) is None:
+        raise ConfigurationError(
+            f"job {job.name} (DAG {job.owner}): expected start_from to name a snapshot of {table} by its id, found "
+            f"{position!r}, which is none; see the table's metadata: SELECT * FROM {table}.snapshots"
+        )
+    return position
+
+
+def _externals(
+    deployment: Deployment,
+    topology: Topology,
+    job: Job,
+    declared: Mapping[str, Any],
+    timestamp: datetime,
+    came_back: bool,
+) -> dict[str, Mapping[str, Any]]:
+    found: dict[str, Mapping[str, Any]] = {}
+    for source in job.externals:
+        start = declared[source.name]
+        if deployment.meta.last_cut(topology.name, source.name) is not None:
+            if came_back and start == "earliest":
+                continue  # the earliest that no epoch has had
+            raise StartFromError(  # safety: source-of-its-own
+                f"topology {topology.name}: job {job.name} (DAG {job.owner}) joins, and its source {source.name} has "
+                "been cut for other barriers already: what came before is in no epoch that is still to come. Declare "
+                f"it under a name of its own, {type(source).__name__}(..., name='{source.name}_{job.name}'), which is "
+                "cut from where start_from says"
+            )
+        if start == "latest":
+            found[source.name] = {"time": timestamp.isoformat()}
+        elif start != "earliest":
+            found[source.name] = start
+        if "time" in found.get(source.name, {}) and datetime.fromisoformat(found[source.name]["time"]) > timestamp:
+            raise ConfigurationError(
+                f"job {job.name} (DAG {job.owner}): expected start_from not after the barrier that it joins with, at "
+                f"{timestamp.isoformat()}, found {found[source.name]['time']}; let it join with a later barrier"
+            )
+    return found
+
+
+def _kept(
+    deployment: Deployment, topology: Topology, job: Job, baseline: Mapping[str, int | None]
+) -> Mapping[str, Mapping[str, Any]] | None:
+    """What was found when the job joined with a barrier that was aborted since, if nothing has changed."""
+    last = deployment.meta.last_start(topology.name, job.name)
+    if last is None:
+        return None
+    barrier, start = last
+    unchanged = start.start_from == job.start_from and start.baseline == baseline
+    return start.externals if barrier.state is BarrierState.ABORTED and unchanged else None
+
+
+def _check_shared_sources(topology: Topology, starts: Sequence[JobStart]) -> None:
+    """A source has one cut: whoever reads it begins at the same place."""
+    by_job = {start.job: start.externals for start in starts}
+    for source in sorted(already(starts)):
+        readers = [job for job in topology.jobs if any(external.name == source for external in job.externals)]
+        positions = {job.name: by_job.get(job.name, {}).get(source, "earliest") for job in readers}
+        if len({str(position) for position in positions.values()}) > 1:
+            raise StartFromError(  # safety: source-of-its-own
+                f"topology {topology.name}: expected that jobs which share source {source} begin at the same place of "
+                f"it, found {', '.join(f'{job} at {position}' for job, position in positions.items())}; declare it "
+                "under a name of its own for each"
+            )
