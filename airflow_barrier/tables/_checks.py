@@ -179,6 +179,12 @@ def _check_ref(
         )
 
 
+def attempt_branches(document: Document, topology: str) -> frozenset[str]:
+    """The branches of all attempts of a topology."""
+    parsed = ((name, parse_branch(name)) for name, ref in refs_of(document).items() if ref["type"] == "branch")
+    return frozenset(name for name, branch in parsed if branch is not None and branch.topology == topology)
+
+
 def _attempt_branches(document: Document, topology: str, barrier_id: int) -> frozenset[str]:
     parsed = ((name, parse_branch(name)) for name, ref in refs_of(document).items() if ref["type"] == "branch")
     return frozenset(

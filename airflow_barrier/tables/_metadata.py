@@ -22,6 +22,8 @@ EMPTY_ROOT = "barrier.empty-root"
 
 #: Whether the session conf `spark.wap.branch` counts for the table.
 _WAP_ENABLED = "write.wap.enabled"
+#: Bears the time at which we switched that on, so that we switch off no more than that.
+_WAP_SWITCHED_ON = "barrier.wap-switched-on"
 _FOREVER = 2**63 - 1
 _PREVIOUS_VERSIONS_MAX = "write.metadata.previous-versions-max"
 _DELETE_AFTER_COMMIT = "write.metadata.delete-after-commit.enabled"
@@ -30,7 +32,7 @@ _DELETE_AFTER_COMMIT = "write.metadata.delete-after-commit.enabled"
 @dataclass(frozen=True)
 class Changes:
     """What one commit changes: branches and tags to set (name -> snapshot id), refs to drop, a snapshot to add, table
-    properties to set.
+    properties to set and to remove.
 
     ``keep``: how many of a new branch's snapshots no expiry takes. ``writes_list``: the snapshot is an empty root,
     whose (empty) list of manifests is yet to be written; without it, the list is another snapshot's.
@@ -43,6 +45,7 @@ class Changes:
     snapshot: Snapshot | None = None
     writes_list: bool = False
     properties: Mapping[str, str] = field(default_factory=dict)
+    drop_properties: frozenset[str] = frozenset()
 
 
 def require_editable(table: str, document: Document) -> None:
@@ -118,14 +121,17 @@ def edited(document: Document, changes: Changes, *, location: str, now_ms: int, 
     """
     refs = edited_refs(refs_of(document), changes)
     properties = document.get("properties") or {}
-    is_new = any(properties.get(name) != value for name, value in changes.properties.items())
+    is_new = any(properties.get(name) != value for name, value in changes.properties.items()) or any(
+        name in properties for name in changes.drop_properties
+    )
     if changes.snapshot is None and refs == refs_of(document) and not is_new:
         return None
     # Clocks of several machines meet here, and Iceberg refuses a document whose logs go back in time.
     now = max(now_ms, document["last-updated-ms"])
     after: Document = {**document, "last-updated-ms": now, "refs": refs}
     if is_new:
-        after["properties"] = {**properties, **changes.properties}
+        kept = {name: value for name, value in properties.items() if name not in changes.drop_properties}
+        after["properties"] = {**kept, **changes.properties}
     if changes.snapshot is not None:
         _add_snapshot(after, changes.snapshot)
     main = ref_of(after, MAIN)
@@ -143,7 +149,15 @@ def edited(document: Document, changes: Changes, *, location: str, now_ms: int, 
 
 def wap_changes(document: Document) -> Changes:
     """What lets the session conf `spark.wap.branch` count for the table; nothing if it does."""
-    return Changes() if is_wap_enabled(document) else Changes(properties={_WAP_ENABLED: "true"})
+    if is_wap_enabled(document):
+        return Changes()
+    return Changes(properties={_WAP_ENABLED: "true", _WAP_SWITCHED_ON: "true"})
+
+
+def wap_undone(document: Document) -> frozenset[str]:
+    """The properties to remove, so that it is as before we enabled it; none if it was not us."""
+    switched_on = _WAP_SWITCHED_ON in (document.get("properties") or {})
+    return frozenset({_WAP_ENABLED, _WAP_SWITCHED_ON} if switched_on else ())
 
 
 def empty_root(

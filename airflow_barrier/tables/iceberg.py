@@ -25,6 +25,7 @@ from airflow_barrier.tables._metadata import (
     ref_of,
     refs_of,
     wap_changes,
+    wap_undone,
 )
 from airflow_barrier.tables._rest_catalog import RestTables
 from airflow_barrier.tables._rest_server import RestServer
@@ -149,6 +150,12 @@ class IcebergTables:
 
     def enable_wap(self, tables: Sequence[str]) -> None:
         self._committer.commit({table: lambda document, _: wap_changes(document) for table in tables})
+
+    def give_back(self, tables: Sequence[str], topology: str) -> None:
+        def edit(document: Document, _: str) -> Changes:
+            return Changes(drop=_checks.attempt_branches(document, topology), drop_properties=wap_undone(document))
+
+        self._committer.commit(dict.fromkeys(tables, edit))
 
     # --- attempt branches -------------------------------------------------------------------------
 
