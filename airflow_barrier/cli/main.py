@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_barrier.cli.resolve import add_barrier_command
 from airflow_barrier.cli.screen import show_status
+from airflow_barrier.cli.topology import add_topology_command
 from airflow_barrier.coordinator.status import status
 from airflow_barrier.protocol.errors import BarrierError, ConfigurationError
 
@@ -53,6 +54,7 @@ def _parser() -> argparse.ArgumentParser:
     _deployment_options(_status_command(commands))
     _deployment_options(_abort_command(commands))
     add_barrier_command(commands, _settings)
+    add_topology_command(commands, _settings)
     _recover_command(commands)
     _db_command(commands)
     return parser

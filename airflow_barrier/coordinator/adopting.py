@@ -1,0 +1,144 @@
+"""What taking existing tables into a topology changes: found out first, then shown or done."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from airflow_barrier.coordinator.deployment import Deployment
+from airflow_barrier.coordinator.opening import Fragment
+from airflow_barrier.protocol.errors import MissingTableError, TopologyError, UnknownTopologyError
+from airflow_barrier.protocol.topology import Job, Topology
+
+
+@dataclass(frozen=True)
+class TableStep:
+    """One table that jobs of the DAGs write or read.
+
+    ``rows`` and ``format_version`` are None where the table is not there; ``rows`` also where it does not say.
+    ``start``: whether the job that writes it has to say `start_from`, has said it, or need not. ``problem``: what keeps
+    the table from taking part.
+    """
+
+    table: str
+    topology: str
+    exists: bool
+    snapshot: int | None
+    rows: int | None
+    format_version: int | None
+    wap_enabled: bool
+    start: str
+    writer: Job | None
+    readers: tuple[Job, ...]
+    problem: str | None
+
+    @property
+    def enables_wap(self) -> bool:
+        """Whether write-audit-publish is to be switched on, which changes nothing for anybody else."""
+        return self.exists and not self.wap_enabled
+
+
+@dataclass(frozen=True)
+class AdoptionPlan:
+    """``problems`` are those of the topologies as a whole; ``notes`` are worth knowing, and hinder nothing."""
+
+    steps: tuple[TableStep, ...]
+    problems: tuple[str, ...]
+    notes: tuple[str, ...]
+
+    @property
+    def can_be_done(self) -> bool:
+        return not self.problems and not any(step.problem for step in self.steps)
+
+
+def plan_adoption(deployment: Deployment, fragments: Sequence[Fragment]) -> AdoptionPlan:
+    """What the DAGs' ``fragments`` would change, together with what is registered. Changes nothing."""
+    steps: list[TableStep] = []
+    problems: list[str] = []
+    notes: list[str] = []
+    for name in sorted({fragment.topology for fragment in fragments}):
+        own = [job for fragment in fragments if fragment.topology == name for job in fragment.jobs]
+        registered = _registered(deployment, name)
+        others = [job for job in registered if job.owner not in {job.owner for job in own}]
+        union = [*others, *own]
+        written = {sink for job in union for sink in job.sinks}
+        waiting = {job.name: [table for table in job.sources if table not in written] for job in own}
+        notes += [
+            f"job {job} waits until a DAG with a job that writes {', '.join(tables)} has run"
+            for job, tables in waiting.items()
+            if tables
+        ]
+        try:
+            Topology.of(name, [job for job in union if not waiting.get(job.name)])
+        except TopologyError as error:
+            problems.append(str(error))
+        touched = sorted({table for job in own for table in (*job.sinks, *job.sources)})
+        steps += [_step(deployment, name, table, union, registered) for table in touched]
+    return AdoptionPlan(tuple(steps), tuple(problems), tuple(notes))
+
+
+def carry_out(deployment: Deployment, plan: AdoptionPlan) -> tuple[str, ...]:
+    """Switch write-audit-publish on where it is off. Returns these tables. Again is fine."""
+    tables = tuple(step.table for step in plan.steps if step.enables_wap)
+    if tables:
+        deployment.tables.enable_wap(tables)
+    return tables
+
+
+def _registered(deployment: Deployment, topology: str) -> Sequence[Job]:
+    try:
+        return deployment.meta.topology(topology).jobs
+    except UnknownTopologyError:
+        return ()
+
+
+def _step(
+    deployment: Deployment, topology: str, table: str, union: Iterable[Job], registered: Iterable[Job]
+) -> TableStep:
+    union = tuple(union)
+    writer = next((job for job in union if table in job.sinks), None)
+    readers = tuple(job for job in union if table in job.sources)
+    problem = _claimed_elsewhere(deployment, topology, table)
+    try:
+        iceberg = deployment.tables.load(table)
+    except MissingTableError as error:
+        return TableStep(table, topology, False, None, None, None, False, "-", writer, readers, problem or str(error))
+    main = deployment.tables.mains([table])[table]
+    rows = _rows(iceberg.snapshot_by_id(main)) if main is not None else 0
+    start = _start(writer, joined=any(table in job.sinks for job in registered), rows=rows)
+    if start == "needed" and writer is not None and problem is None:
+        problem = f"it holds rows: job {writer.name} has to say start_from, see docs/adopting.md"
+    return TableStep(
+        table=table,
+        topology=topology,
+        exists=True,
+        snapshot=main,
+        rows=rows,
+        format_version=iceberg.metadata.format_version,
+        wap_enabled=deployment.tables.wap_enabled([table])[table],
+        start=start,
+        writer=writer,
+        readers=readers,
+        problem=problem,
+    )
+
+
+def _start(writer: Job | None, joined: bool, rows: int | None) -> str:
+    if joined or writer is None:
+        return "joined" if joined else "-"
+    if writer.start_from is not None:
+        return ", ".join(f"{source} {position}" for source, position in writer.start_from.items()) or "declared"
+    return "earliest" if rows == 0 else "needed"
+
+
+def _rows(snapshot: object) -> int | None:
+    summary = getattr(snapshot, "summary", None)
+    count = summary.additional_properties.get("total-records") if summary is not None else None
+    return None if count is None else int(count)
+
+
+def _claimed_elsewhere(deployment: Deployment, topology: str, table: str) -> str | None:
+    for other in deployment.meta.topologies():
+        if other != topology and table in deployment.meta.topology(other).tables:
+            return f"it belongs to topology {other}; a table belongs to one: take it out there first"
+    return None

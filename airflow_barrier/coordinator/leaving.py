@@ -1,0 +1,62 @@
+"""A job, or a whole DAG, leaves its topology and takes its tables along, as they are."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+
+from airflow_barrier.coordinator.deployment import Deployment
+from airflow_barrier.coordinator.joining import takes_part
+from airflow_barrier.protocol.errors import MissingTableError
+from airflow_barrier.protocol.records import Barrier, Withdrawal
+from airflow_barrier.sources import source_of
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Left:
+    """What left; ``tables`` were given back, unless barriers are ``open`` that still have it: they go on with it."""
+
+    withdrawal: Withdrawal
+    open: tuple[Barrier, ...]
+    tables: tuple[str, ...]
+
+
+def leave(deployment: Deployment, topology: str, dag: str, job: str | None, *, reason: str, actor: str) -> Left:
+    """Take a job of ``dag`` (None: all) out of ``topology``, from the next barrier on. Again goes on where it ended.
+
+    Its tables keep their `main`, and the tags of the barriers that published it, which readers may still go by.
+    Attempt branches are dropped, and write-audit-publish is off again if `adopt` switched it on. Raises StillReadError
+    naming who still reads a table, TopologyError if there is no such job.
+    """
+    gone = deployment.meta.leave(topology, dag, job, reason, actor)
+    still = tuple(
+        barrier
+        for barrier in deployment.meta.open_barriers(topology)
+        if any(takes_part(deployment, barrier, each.name) for each in gone.jobs)
+    )
+    if still:
+        return Left(gone, still, ())
+    given_back = tuple(sink for each in gone.jobs for sink in each.sinks if _give_back(deployment, topology, sink))
+    _release_sources(deployment, gone)
+    return Left(gone, (), given_back)
+
+
+def _give_back(deployment: Deployment, topology: str, table: str) -> bool:
+    try:
+        deployment.tables.give_back([table], topology)
+    except MissingTableError as error:
+        log.warning("nothing to give back: %s", error)
+        return False
+    log.info("table %s is given back as it is", table)
+    return True
+
+
+def _release_sources(deployment: Deployment, gone: Withdrawal) -> None:
+    """Let go of what held the input of an epoch that will not come; a source that others read stays held."""
+    read = {source.name for source in deployment.meta.topology(gone.topology).externals}
+    for source in {source.name: source for job in gone.jobs for source in job.externals}.values():
+        last = deployment.meta.last_cut(gone.topology, source.name)
+        if source.name not in read and last is not None:
+            source_of(source).release(last[1], deployment.tables)
