@@ -20,6 +20,9 @@ pytest_plugins = [
     "tests.support.vault",
     "tests.support.airflow",
     "tests.support.reporting",
+    "tests.support.rest_catalog",
+    "tests.support.object_store",
+    "tests.support.nessie",
     "tests.support.sharing",
 ]
 

@@ -57,9 +57,19 @@ def _connection_type() -> dict[str, Any]:
             ),
             "catalog_uri": _text(
                 "Iceberg catalog URI",
-                "SQLAlchemy URL of the Iceberg SQL catalog, without password; empty: the MetaService's own database, "
-                "which lets a barrier's tables become visible in one transaction with COMMIT.",
+                "SQLAlchemy URL of the Iceberg SQL catalog, without password, or a REST catalog's address; empty: the "
+                "MetaService's own database, which lets a barrier's tables become visible in one transaction with "
+                "COMMIT.",
             ),
+            "iceberg_conn_id": _text(
+                "Iceberg connection",
+                "Id of a connection of the type iceberg: a REST catalog's address and credentials, and the storage's.",
+            ),
+            "catalog_publish": {
+                "label": "REST catalog publishes",
+                "description": "roll-forward: table by table; atomic: all tables in one step, which is tested first.",
+                "schema": {"type": ["string", "null"], "enum": [None, "roll-forward", "atomic"]},
+            },
             "catalog_password": _text("Catalog password", "Only for a catalog with a database of its own.", "password"),
             "catalog_name": _text("Iceberg catalog name", "The name under which the SQL catalog keeps its tables."),
             "warehouse": _text("Warehouse", "Root of the tables' data, for example file:///data/warehouse."),

@@ -10,7 +10,9 @@ from airflow.sdk import BaseHook
 
 from airflow_barrier.coordinator.deployment import Deployment, with_password
 from airflow_barrier.coordinator.settings import Settings, require_no_password
+from airflow_barrier.hooks._iceberg import catalog_of
 from airflow_barrier.protocol.errors import BarrierError, ConfigurationError
+from airflow_barrier.tables.iceberg import is_rest
 
 if TYPE_CHECKING:
     from airflow.sdk import Connection
@@ -26,6 +28,8 @@ EXTRAS = frozenset(
         "catalog_uri",
         "catalog_password",
         "catalog_name",
+        "catalog_publish",
+        "iceberg_conn_id",
         "warehouse",
         "spark_catalog",
         "tag_policy",
@@ -39,7 +43,9 @@ class BarrierHook(BaseHook):
 
     ``warehouse`` alone is the embedded default: one SQLite file in that local folder holds MetaService and catalog.
     With ``metaservice_url`` (SQLAlchemy, without password; the connection's password goes into it) MetaService and,
-    unless ``catalog_uri`` says otherwise, the Iceberg SQL catalog live in that database.
+    unless ``catalog_uri`` says otherwise, the Iceberg SQL catalog live in that database. ``catalog_uri`` is a REST
+    catalog's address as well; then, or to reach an object store, ``iceberg_conn_id`` names a connection of the type
+    `iceberg` with credentials and storage properties, and if it has a host, that is the REST catalog.
 
     >>> BarrierHook("barrier_prod").get_deployment().meta.topologies()  # doctest: +SKIP
     ['shopping']
@@ -56,7 +62,9 @@ class BarrierHook(BaseHook):
 
     def get_settings(self) -> Settings:
         """The connection as settings. Raises :class:`ConfigurationError` naming what it does not understand."""
-        return settings_of(self.get_connection(self.barrier_conn_id))
+        connection = self.get_connection(self.barrier_conn_id)
+        named = connection.extra_dejson.get("iceberg_conn_id")
+        return settings_of(connection, self.get_connection(named) if named else None)
 
     def get_conn(self) -> Deployment:
         return self.get_deployment()
@@ -70,7 +78,7 @@ class BarrierHook(BaseHook):
 
     def get_meta_service(self) -> MetaService:
         """The MetaService alone, which needs no table format: what sensors and triggers poll."""
-        return _meta_service(self.get_settings())
+        return _meta_service(settings_of(self.get_connection(self.barrier_conn_id)))
 
     async def aget_meta_service(self) -> MetaService:
         """As :meth:`get_meta_service`, from a trigger: the event loop is not held up."""
@@ -92,8 +100,11 @@ class BarrierHook(BaseHook):
             return False, str(error)
 
 
-def settings_of(connection: Connection) -> Settings:
-    """A connection's settings, by allow-list. Raises :class:`ConfigurationError`."""
+def settings_of(connection: Connection, iceberg: Connection | None = None) -> Settings:
+    """A connection's settings, by allow-list; of its catalog only what ``iceberg`` is not needed for, if it is None.
+
+    Raises :class:`ConfigurationError`.
+    """
     extras = {name: value for name, value in connection.extra_dejson.items() if value not in (None, "")}
     where = f"connection {connection.conn_id}"
     if connection.conn_type != BarrierHook.conn_type:
@@ -109,11 +120,15 @@ def settings_of(connection: Connection) -> Settings:
             'alone is enough to start with: {"warehouse": "/data/warehouse"}'
         )
     url = extras.pop("metaservice_url", None) or _embedded_url(where, extras["warehouse"])
+    extras.pop("iceberg_conn_id", None)
     try:
+        if iceberg is not None:
+            extras |= _iceberg(extras, iceberg)
         require_no_password("metaservice_url", url, "put it into the connection's field for it, which Airflow masks")
         require_no_password(
             "catalog_uri", extras.get("catalog_uri", url), "put it into the extra catalog_password, which Airflow masks"
         )
+        _check_publish(extras)
         if "max_open_barriers" in extras:
             extras["max_open_barriers"] = _whole_number(extras["max_open_barriers"])
         return Settings(
@@ -123,6 +138,34 @@ def settings_of(connection: Connection) -> Settings:
         )
     except ConfigurationError as error:
         raise ConfigurationError(f"{where}: {error}") from None
+
+
+def _iceberg(extras: Mapping[str, Any], connection: Connection) -> dict[str, Any]:
+    """What the catalog's own connection adds."""
+    uri, properties = catalog_of(connection)
+    if uri is None:
+        return {"catalog_properties": properties}
+    if "catalog_uri" in extras:
+        raise ConfigurationError(
+            f"expected the catalog's address once, found it in catalog_uri and in the connection {connection.conn_id}; "
+            "leave out catalog_uri"
+        )
+    return {"catalog_uri": uri, "catalog_properties": properties}
+
+
+def _check_publish(extras: Mapping[str, Any]) -> None:
+    """What holds for SQL catalogs only, or for REST catalogs only."""
+    if is_rest(extras.get("catalog_uri", "")):
+        if "catalog_password" in extras:
+            raise ConfigurationError(
+                "expected a REST catalog's credentials in a connection of the type iceberg, which iceberg_conn_id "
+                "names, found the extra catalog_password; leave it out"
+            )
+    elif "catalog_publish" in extras and "catalog_uri" in extras:
+        raise ConfigurationError(
+            "expected catalog_publish with a REST catalog only, found it with an SQL catalog, which publishes all "
+            "tables in one transaction; leave it out"
+        )
 
 
 def _catalog(extras: Mapping[str, Any], url: str, password: str | None) -> dict[str, Any]:

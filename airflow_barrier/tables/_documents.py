@@ -8,11 +8,11 @@ import re
 import uuid
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlparse
 
 from airflow_barrier.protocol.errors import CatalogUnavailableError, ConfigurationError
+from airflow_barrier.tables._local_files import LocalFiles, is_local, local_path
 from airflow_barrier.tables._metadata import Document, Snapshot
 
 if TYPE_CHECKING:
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 _GZIP = ".gz.metadata.json"
 _PLAIN = ".metadata.json"
+_LOCAL = LocalFiles()
 _VERSION = re.compile(r"^v?(\d+)")
 
 
@@ -41,6 +42,9 @@ class Documents:
 
             self._by_scheme[scheme] = load_file_io(self._properties, uri)
         return self._by_scheme[scheme]
+
+    def _files(self, uri: str) -> LocalFiles | FileIO:
+        return _LOCAL if is_local(uri, self._properties) else self.io(uri)
 
     def read(self, location: str) -> Document:
         data = self.read_bytes(location)
@@ -82,12 +86,12 @@ class Documents:
         """Delete files that nothing names any more; one that cannot be deleted stays, which does no harm."""
         for location in locations:
             try:
-                self.io(location).delete(location)
+                self._files(location).delete(location)
             except OSError:
                 continue
 
     def read_bytes(self, uri: str) -> bytes:
-        with _storage(uri), self.io(uri).new_input(uri).open() as stream:
+        with _storage(uri), self._files(uri).new_input(uri).open() as stream:
             return stream.read()
 
     def write_bytes(self, uri: str, data: bytes) -> None:
@@ -118,13 +122,11 @@ class Documents:
 
     def exists(self, uri: str) -> bool:
         with _storage(uri):
-            return self.io(uri).new_input(uri).exists()
+            return self._files(uri).new_input(uri).exists()
 
 
 def _replace_local(uri: str, data: bytes) -> None:
-    from pyiceberg.io.pyarrow import PyArrowFileIO
-
-    path = Path(PyArrowFileIO.parse_location(uri)[2])
+    path = local_path(uri)
     path.parent.mkdir(parents=True, exist_ok=True)
     # Not named after the file, whose name may have the longest length that there is.
     part = path.with_name(f".{uuid.uuid4()}.part")

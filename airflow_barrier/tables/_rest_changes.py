@@ -32,15 +32,14 @@ def table_change(document: Document, changes: Changes) -> dict[str, Any] | None:
             updates.append({"action": "remove-snapshot-ref", "ref-name": name})
     if properties:
         updates.append({"action": "set-properties", "updates": properties})
+    if removals := sorted(changes.drop_properties.intersection(document.get("properties") or {})):
+        updates.append({"action": "remove-properties", "removals": removals})
     if not updates:
         return None
-    return {
-        "requirements": [
-            {"type": "assert-table-uuid", "uuid": document["table-uuid"]},
-            *(
-                {"type": "assert-ref-snapshot-id", "ref": name, "snapshot-id": ref_of(document, name)}
-                for name in sorted({MAIN, *touched})  # safety: refs-are-where-they-were
-            ),
-        ],
-        "updates": updates,
-    }
+    requirements: list[dict[str, Any]] = []
+    requirements.append({"type": "assert-table-uuid", "uuid": document["table-uuid"]})  # safety: table-is-the-same
+    requirements.extend(  # safety: refs-are-where-they-were
+        {"type": "assert-ref-snapshot-id", "ref": name, "snapshot-id": ref_of(document, name)}
+        for name in sorted({MAIN, *touched})
+    )
+    return {"requirements": requirements, "updates": updates}

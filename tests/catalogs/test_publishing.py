@@ -1,0 +1,154 @@
+"""One behaviour on every catalog: staging, publishing, refusing, losing races, doing it again."""
+
+from __future__ import annotations
+
+import dataclasses
+import threading
+from pathlib import Path
+
+import pytest
+
+from airflow_barrier.protocol.errors import (
+    CatalogUnavailableError,
+    ConfigurationError,
+    ForeignWriteError,
+    MissingTableError,
+    StagedTableError,
+)
+from airflow_barrier.protocol.states import Decision
+from airflow_barrier.tables._metadata import Changes
+from airflow_barrier.tables.iceberg import IcebergTables
+from airflow_barrier.tables.port import Publication
+from tests.catalogs.lake import TOPOLOGY, Lake, stamp_of
+from tests.support.serving import free_port
+
+
+def test_tables_are_staged_unseen_and_published_together(lake: Lake) -> None:
+    tables = lake.create("a", "b", "c")
+    first = [lake.stage(table, 1, None, [1, 2]) for table in tables]
+    assert set(lake.tables.mains(tables).values()) == {None}, "nothing is seen before it is published"
+    lake.tables.look(first)
+    lake.tables.publish(first)
+    assert [lake.rows(table) for table in tables] == [[1, 2]] * 3
+    assert lake.refs(tables[0]) == {"main": first[0].new, first[0].tag: first[0].new}, "the attempt branch went along"
+    second = [lake.stage(each.table, 2, each.new, [3]) for each in first]
+    second = [dataclasses.replace(each, drop_tags=(first[0].tag,)) for each in second]
+    lake.tables.publish(second)
+    assert [lake.rows(table) for table in tables] == [[1, 2, 3]] * 3
+    assert lake.refs(tables[0]) == {"main": second[0].new, second[0].tag: second[0].new}
+
+
+def test_publishing_again_changes_nothing(lake: Lake) -> None:
+    publications = [lake.stage(table, 1, None, [1]) for table in lake.create("a", "b")]
+    lake.tables.publish(publications)
+    names = [each.table for each in publications]
+    before = lake.tables.metadata_locations(names)
+    assert lake.tables.publish(publications) == before
+    assert lake.tables.metadata_locations(names) == before
+
+
+def test_what_is_refused_of_one_table_publishes_none(lake: Lake) -> None:
+    good, bad = [lake.stage(table, 1, None, [1]) for table in lake.create("a", "b")]
+    lake.append(bad.table, [9])
+    with pytest.raises(ForeignWriteError, match=f"table {bad.table}: expected main at no snapshot, found snapshot"):
+        lake.tables.publish([good, bad])
+    assert list(lake.tables.findings([good, bad])) == [bad.table]
+    assert lake.tables.mains([good.table]) == {good.table: None}, "the good one was not touched"
+    assert lake.rows(bad.table) == [9]
+
+
+def test_a_decision_leaves_what_somebody_else_wrote(lake: Lake) -> None:
+    """And publishes what `main` was at before as a snapshot of its own."""
+    (table,) = lake.create("a")
+    ours = lake.stage(table, 1, None, [1, 2])
+    lake.tables.publish([ours])
+    lake.append(table, [9])
+    theirs = lake.tables.mains([table])[table]
+    assert theirs is not None
+    decided = Publication(
+        table, TOPOLOGY, 2, theirs, ours.new, "decided", decision=Decision.KEEP_OURS, set_aside={"theirs": theirs}
+    )
+    lake.tables.publish([decided])
+    assert lake.rows(table) == [1, 2]
+    assert lake.rows(table, theirs) == [1, 2, 9]
+    assert lake.refs(table)["theirs"] == theirs
+    assert lake.tables.mains([table])[table] not in (ours.new, theirs), "main never returns to what it left"
+
+
+def test_an_edit_that_loses_a_race_is_asked_again(lake: Lake) -> None:
+    tables = lake.create("a", "b")
+    raced: list[str] = []
+
+    def edit(document: object, location: str) -> Changes:
+        if not raced:
+            raced.append(location)
+            lake.append(tables[1], [9])  # by somebody else, between our look and our commit
+        return Changes(properties={"seen": "yes"})
+
+    lake.tables._committer.commit(dict.fromkeys(tables, edit))
+    assert [lake.tables.load(table).properties.get("seen") for table in tables] == ["yes", "yes"]
+    assert lake.rows(tables[1]) == [9], "neither of the two commits is lost"
+
+
+@pytest.mark.parametrize("lake", ["sqlite", "roll-forward"], indirect=True)  # the third one loses commits here
+def test_pinners_and_a_publisher_in_many_threads_lose_nothing(lake: Lake) -> None:
+    publications = [lake.stage(table, 1, None, [1]) for table in lake.create("a", "b", "c")]
+
+    def pin(worker: int) -> None:
+        for each in publications:
+            assert each.new is not None
+            lake.tables.pin(each.table, f"pin_{worker}", each.new)
+
+    threads = [threading.Thread(target=pin, args=(worker,)) for worker in range(3)]
+    for thread in threads:
+        thread.start()
+    lake.tables.publish(publications)
+    for thread in threads:
+        thread.join(timeout=120)
+    for each in publications:
+        assert set(lake.refs(each.table)) == {"main", each.tag, "pin_0", "pin_1", "pin_2"}
+
+
+def test_attempts_pins_properties_and_what_is_missing(lake: Lake) -> None:
+    (table,) = lake.create("a")
+    lake.tables.prepare(table, stamp_of(1), None)
+    lake.tables.prepare(table, stamp_of(1), None)
+    assert lake.tables.staged(table, stamp_of(1), None) is None
+    lake.append(table, [1], stamp_of(1))
+    with pytest.raises(StagedTableError, match="has written to it already"):
+        lake.tables.prepare(table, stamp_of(1), None)
+    staged = lake.tables.staged(table, stamp_of(1), None)
+    assert staged is not None
+    lake.tables.pin(table, "held", staged, ancestors=1)
+    assert lake.refs(table)["held"] == staged
+    lake.tables.unpin(table, "held")
+    assert "held" not in lake.refs(table)
+    assert lake.tables.wap_enabled([table]) == {table: False}
+    lake.tables.enable_wap([table])
+    lake.tables.enable_wap([table])
+    assert lake.tables.wap_enabled([table]) == {table: True}
+    with pytest.raises(MissingTableError, match=f"{lake.namespace}.gone"):
+        lake.tables.mains([table, f"{lake.namespace}.gone"])
+    with pytest.raises(MissingTableError, match=f"{lake.namespace}.gone"):
+        lake.tables.load(f"{lake.namespace}.gone")
+
+
+def test_a_rest_catalog_that_does_not_answer_is_retryable(tmp_path: Path) -> None:
+    uri = f"http://127.0.0.1:{free_port()}"
+    with (
+        IcebergTables.connect(uri, str(tmp_path), properties={"token": "geheim"}) as tables,
+        pytest.raises(CatalogUnavailableError, match=f"REST catalog at {uri}: expected it to answer") as refused,
+    ):
+        tables.mains(["shop.t"])
+    assert "geheim" not in str(refused.value)
+
+
+def test_a_rest_catalog_joins_no_transaction_and_is_not_reattached(lake: Lake) -> None:
+    if lake.tables.database_url is not None:
+        return
+    (table,) = lake.create("a")
+    assert not lake.tables.reattach(table, lake.tables.metadata_locations([table])[table], None)
+    with pytest.raises(ConfigurationError, match="let its operator restore it"):
+        lake.tables.reattach(table, "s3://lake/a/metadata/00001-x.metadata.json", 4711)
+    with pytest.raises(ConfigurationError, match="expected a catalog in a database"), lake.tables.staging([]):
+        pass

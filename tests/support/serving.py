@@ -1,0 +1,88 @@
+"""Servers for tests, each a process of its own: started until it answers, stopped with all that it started."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from hashlib import sha256
+from pathlib import Path
+
+MAVEN = "https://repo1.maven.org/maven2"
+#: Where downloaded jars are kept, beside Spark's.
+JARS = Path(os.environ.get("BARRIER_TEST_IVY") or Path(__file__).parents[2] / ".demo" / "ivy") / "catalogs"
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@contextmanager
+def serving(
+    command: Sequence[str], url: str, log: Path, environment: Mapping[str, str] | None = None, timeout: float = 120.0
+) -> Iterator[None]:
+    """Run ``command`` until the block ends; enter it once ``url`` answers. ``timeout`` is in seconds.
+
+    Raises RuntimeError with the end of ``log``, to which the process writes, if it ends or does not answer.
+    """
+    # Where Linux's setpriv is there, a killed test run takes its server along.
+    dying_with_us = ["setpriv", "--pdeathsig", "KILL"] if shutil.which("setpriv") else []
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            [*dying_with_us, *command],
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            stdin=subprocess.DEVNULL,
+            cwd=log.parent,
+            env={**os.environ, **(environment or {})},
+            start_new_session=True,
+        )
+    try:
+        deadline = time.monotonic() + timeout
+        while not _answers(url):
+            if process.poll() is not None or time.monotonic() > deadline:
+                how = "does not answer" if process.poll() is None else f"ended with code {process.returncode}"
+                tail = "\n".join(log.read_text(errors="replace").splitlines()[-25:])
+                raise RuntimeError(f"{command[0]} {how} at {url}:\n{tail}\n(the whole log: {log})")
+            time.sleep(0.1)
+        yield
+    finally:
+        # Nothing that such a server keeps is needed afterwards.
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait(timeout=20)
+
+
+def downloaded(path: str, digest: str) -> Path:
+    """A file of Maven Central, with this SHA-256; downloaded once a machine. Raises RuntimeError for another one."""
+    target = JARS / path.rpartition("/")[2]
+    if not target.exists():
+        JARS.mkdir(parents=True, exist_ok=True)
+        part = target.with_name(f".{target.name}.{os.getpid()}.part")
+        with urllib.request.urlopen(f"{MAVEN}/{path}", timeout=120) as answer, part.open("wb") as file:
+            shutil.copyfileobj(answer, file)
+        found = sha256(part.read_bytes()).hexdigest()
+        if found != digest:
+            part.unlink()
+            raise RuntimeError(f"{MAVEN}/{path}: expected SHA-256 {digest}, found {found}")
+        part.replace(target)
+    return target
+
+
+def _answers(url: str) -> bool:
+    try:
+        with urllib.request.urlopen(url, timeout=10):
+            return True
+    except urllib.error.HTTPError:
+        return True
+    except OSError:
+        return False
