@@ -45,7 +45,7 @@ _MOVES = {3: "SEASONAL", 7: "CLEARANCE"}
 
 def land(folder: Path, days: int, households: int | None = None) -> int:
     """Write the first ``days`` days, of all households or of those up to a number. Returns the lines written."""
-    lines, products = _published()
+    lines, products = published()
     end = FIRST_DAY + timedelta(days=days)
     lines = lines[lines["day"] < end]
     if households is not None:
@@ -54,16 +54,16 @@ def land(folder: Path, days: int, households: int | None = None) -> int:
     written = 0
     for number in range(days):
         day = FIRST_DAY + timedelta(days=number)
-        written += _write(_sent_on(lines, day), LINES, folder / "shopping" / f"date={day}" / "lines.parquet")
+        written += write(_sent_on(lines, day), LINES, folder / "shopping" / f"date={day}" / "lines.parquet")
         if number == 0:
-            _write(products, PRODUCTS, folder / "products" / f"date={day}" / "products.parquet")
+            write(products, PRODUCTS, folder / "products" / f"date={day}" / "products.parquet")
         elif number in _MOVES:
             moved = products[products["product_id"] % 50 == number].assign(product_category=_MOVES[number])
-            _write(moved, PRODUCTS, folder / "products" / f"date={day}" / "products.parquet")
+            write(moved, PRODUCTS, folder / "products" / f"date={day}" / "products.parquet")
     return written
 
 
-def _published() -> tuple[pd.DataFrame, pd.DataFrame]:
+def published() -> tuple[pd.DataFrame, pd.DataFrame]:
     """The purchases and the catalogue of the package, read from its files."""
     from importlib.resources import files
 
@@ -100,7 +100,7 @@ def _sent_on(lines: pd.DataFrame, day: date) -> pd.DataFrame:
     return pd.concat([bought, again])
 
 
-def _write(frame: pd.DataFrame, schema: pa.Schema, path: Path) -> int:
+def write(frame: pd.DataFrame, schema: pa.Schema, path: Path) -> int:
     if "sales_value" in schema.names:
         # exact: cents as integers, then the point moved; a float would have to be rounded
         cents = pa.array(frame["cents"]).cast(pa.decimal128(19, 0))

@@ -2,7 +2,7 @@
 
 - SQL: SQLAlchemy's dialect, through which every engine in the process (MetaService, catalog, pyiceberg's own)
   executes, commits and rolls back.
-- Files of the warehouse: pyiceberg's FileIO. Files of sources: fsspec's local file system.
+- Files of the warehouse: pyiceberg's FileIO, and our own for local ones. Files of sources: fsspec's local file system.
 - Whatever Python itself opens, renames or deletes under the deployment's folder: `open`, and an audit hook.
 
 An *operation* is: a file read, stat, listing, deletion or renaming; the creation, the writing (which is seen half
@@ -233,6 +233,8 @@ class _Stream:
 def _install_warehouse() -> None:
     from pyiceberg.io.pyarrow import PyArrowFile, PyArrowFileIO
 
+    from airflow_barrier.tables._local_files import LocalFile, LocalFiles
+
     def create(self: Any, *arguments: Any, **options: Any) -> _Stream:
         path = WATCH.path(self.location)
         with WATCH.operation(path and f"file/create {path}"):
@@ -247,17 +249,27 @@ def _install_warehouse() -> None:
 
         return call
 
-    def delete(self: Any, location: Any) -> None:
-        path = WATCH.path(getattr(location, "location", location))
-        with WATCH.operation(path and f"file/delete {path}"):
-            original_delete(self, location)
+    def deleting(original: Callable[..., Any]) -> Callable[..., Any]:
+        def delete(self: Any, location: Any) -> None:
+            path = WATCH.path(getattr(location, "location", location))
+            with WATCH.operation(path and f"file/delete {path}"):
+                original(self, location)
+
+        return delete
 
     file: Any = PyArrowFile
-    files: Any = PyArrowFileIO
-    original_create, original_delete = file.create, files.delete
-    file.create, files.delete = create, delete
-    for method, kind in (("open", "read"), ("exists", "exists"), ("__len__", "stat")):
-        setattr(file, method, named(getattr(file, method), kind))
+    original_create, file.create = file.create, create
+    for reader, method, kind in (
+        (file, "open", "read"),
+        (file, "exists", "exists"),
+        (file, "__len__", "stat"),
+        (LocalFile, "open", "read"),
+        (LocalFile, "exists", "exists"),
+    ):
+        setattr(reader, method, named(getattr(reader, method), kind))
+    for files in (PyArrowFileIO, LocalFiles):
+        owner: Any = files
+        owner.delete = deleting(owner.delete)
 
 
 def _install_sources() -> None:

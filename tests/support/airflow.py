@@ -36,8 +36,8 @@ _ENDED = frozenset({"success", "failed"})
 class AirflowUnderTest(LocalAirflow):
     """What tests do to Airflow. ``folder`` is where the DAGs of tests find and leave files."""
 
-    def __init__(self, home: Path, folder: Path, environment: dict[str, str]) -> None:
-        super().__init__(home, DAGS, home / "plugins", home / "component-logs", environment)
+    def __init__(self, home: Path, folder: Path, environment: dict[str, str], dags: Path = DAGS) -> None:
+        super().__init__(home, dags, home / "plugins", home / "component-logs", environment)
         # Set by any Spark Connect session of an earlier test; a driver that a task submits would take it for itself.
         self._environment.pop("SPARK_CONNECT_MODE_ENABLED", None)
         self.folder = folder

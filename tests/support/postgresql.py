@@ -50,14 +50,17 @@ _OPTIONS = {
 class PostgreSQL:
     """One server and its data, which it keeps when it is killed and started again, on the same port.
 
+    ``options`` are settings that differ from those of the tests.
+
     >>> with PostgreSQL() as server, server.database() as url:  # doctest: +SKIP
     ...     MetaService(url).check()
     """
 
-    def __init__(self) -> None:
+    def __init__(self, **options: str) -> None:
         from demo.local_airflow import free_port
 
         self.port = free_port()
+        self._options = {**_OPTIONS, **options}
         self._folder = Path(tempfile.mkdtemp(prefix="airflow-barrier-postgresql-"))
         self._data = self._folder / "data"
         self._log = self._folder / "log"
@@ -146,7 +149,7 @@ class PostgreSQL:
     def start(self) -> None:
         """Start, or start again, and wait until it answers."""
         deadline = time.monotonic() + _PATIENCE
-        options = [f"-c{name}={value}" for name, value in {**_OPTIONS, "port": self.port}.items()]
+        options = [f"-c{name}={value}" for name, value in {**self._options, "port": self.port}.items()]
         while True:
             with self._log.open("ab") as log:
                 self._process = subprocess.Popen(

@@ -1,0 +1,59 @@
+"""`python -m benchmarks [figure...]`: measures, and prints tables with the machine's size.
+
+--quick: tiny sizes, to see that it works. --write: docs/benchmarks.md too. Nothing is left behind but that.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+import time
+from importlib import import_module
+from pathlib import Path
+
+from rich.console import Console
+
+from benchmarks.report import document, machine, software
+
+#: figure -> what it is about; each is a module of this package with a function `measure`.
+FIGURES = {
+    "latency": "from a barrier's timestamp to readable, and what we add to the tasks, through Airflow",
+    "publishing": "many tables at once",
+    "retained": "a barrier after many barriers",
+    "metaservice": "transitions per second, and reading",
+    "adoption": "lines changed to adopt the example jobs",
+}
+_DOCUMENT = Path(__file__).resolve().parents[1] / "docs" / "benchmarks.md"
+
+
+def main(arguments: list[str]) -> int:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
+    parser.add_argument("figure", nargs="*", help=f"some of {', '.join(FIGURES)} (default: all)")
+    parser.add_argument("--quick", action="store_true", help="tiny sizes, to see that it works")
+    parser.add_argument("--write", action="store_true", help="write docs/benchmarks.md; needs all figures")
+    chosen = parser.parse_args(arguments)
+    unknown = sorted(set(chosen.figure) - set(FIGURES))
+    if unknown:
+        parser.error(f"expected some of {', '.join(FIGURES)}, found {', '.join(unknown)}")
+    if chosen.write and (chosen.figure or chosen.quick):
+        parser.error("--write: expected all figures in full, found a part of them; leave the figures and --quick away")
+    console = Console()
+    console.print(f"{machine()}\n{software()}", highlight=False)
+    found = []
+    for figure in chosen.figure or FIGURES:
+        began = time.monotonic()
+        console.rule(f"{figure}: {FIGURES[figure]}")
+        with tempfile.TemporaryDirectory(prefix=f"airflow-barrier-{figure}-") as folder:
+            for measured in import_module(f"benchmarks.{figure}").measure(Path(folder), quick=chosen.quick):
+                measured.show(console)
+                found.append(measured)
+        console.print(f"({time.monotonic() - began:.0f} s)", highlight=False)
+    if chosen.write:
+        _DOCUMENT.write_text(document(found, "make benchmarks ARGS=--write"))
+        console.print(f"Written: {_DOCUMENT}", highlight=False)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

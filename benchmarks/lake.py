@@ -1,0 +1,67 @@
+"""Iceberg tables without Spark, many of them at once: made as copies of one, and written to without a row."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Mapping, Sequence
+
+from sqlalchemy import text
+
+from airflow_barrier.protocol.names import Stamp
+from airflow_barrier.tables._metadata import Changes, Document, ref_of, snapshots_of
+from airflow_barrier.tables._sql_catalog import SqlTables
+from airflow_barrier.tables.iceberg import IcebergTables
+
+
+def make_tables(tables: IcebergTables, names: Sequence[str]) -> None:
+    """Empty tables of format version 2 in one new namespace."""
+    from pyiceberg.schema import Schema
+    from pyiceberg.types import LongType, NestedField
+
+    namespace = names[0].partition(".")[0]
+    tables.catalog.create_namespace(namespace)
+    first = tables.catalog.create_table(names[0], Schema(NestedField(1, "n", LongType())))
+    original: Document = json.loads(tables._documents.read_bytes(first.metadata_location))
+    folder = original["location"].rpartition("/")[0]
+    rows = []
+    for name in names[1:]:
+        table = name.partition(".")[2]
+        at = f"{folder}/{table}/metadata/00000-{uuid.uuid4()}.metadata.json"
+        document = {**original, "table-uuid": str(uuid.uuid4()), "location": f"{folder}/{table}"}
+        tables._documents.write_bytes(at, json.dumps(document).encode())
+        rows.append({"namespace": namespace, "name": table, "at": at})
+    if rows:
+        with _committer(tables)._pointers.transaction() as connection:
+            copy = (
+                "INSERT INTO iceberg_tables (catalog_name, table_namespace, table_name, metadata_location, "
+                "iceberg_type) VALUES ('lake', :namespace, :name, :at, 'TABLE')"
+            )
+            connection.execute(text(copy), rows)
+
+
+def stage(tables: IcebergTables, stamps: Mapping[str, Stamp]) -> dict[str, int]:
+    """A snapshot without rows on the attempt branch of each table, all in one commit; their ids."""
+    heads: dict[str, int] = {}
+
+    def edit(table: str, document: Document) -> Changes:
+        stamp = stamps[table]
+        base = snapshots_of(document)[ref_of(document, stamp.branch)]
+        heads[table] = uuid.uuid4().int >> 65
+        snapshot = {
+            **base,
+            "snapshot-id": heads[table],
+            "parent-snapshot-id": base["snapshot-id"],
+            "sequence-number": document["last-sequence-number"] + 1,
+            "timestamp-ms": document["last-updated-ms"] + 1,
+            "summary": {"operation": "append", **stamp.properties()},
+        }
+        return Changes(branches={stamp.branch: heads[table]}, snapshot=snapshot)
+
+    _committer(tables).commit({table: lambda document, _, table=table: edit(table, document) for table in stamps})
+    return heads
+
+
+def _committer(tables: IcebergTables) -> SqlTables:
+    assert isinstance(tables._committer, SqlTables)
+    return tables._committer

@@ -1,0 +1,170 @@
+"""The MetaService by itself: transitions per second, and what a consistent read costs."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
+from multiprocessing import get_context
+from pathlib import Path
+from statistics import median
+
+from sqlalchemy import create_engine, text
+
+from airflow_barrier.metaservice.store import MetaService
+from airflow_barrier.protocol.levels import Level
+from airflow_barrier.protocol.topology import Job
+from benchmarks.report import Measured
+from tests.metaservice.world import World
+from tests.scale.history import multiply
+from tests.support.postgresql import USER, PostgreSQL, with_driver
+
+_WRITERS = 4
+#: Tables of the wide topology, and how many of them each of its jobs writes.
+_TABLES, _SINKS = 1_000, 100
+_HISTORY = 100_000
+_SECONDS = 4.0
+_READS = 50
+#: Transactions that a job's part of a barrier takes: request, start, close, report.
+_OF_JOB = 4
+#: ... and a barrier: open, the decision, COMMIT.
+_OF_BARRIER = 3
+
+
+def measure(folder: Path, *, quick: bool) -> list[Measured]:
+    seconds, tables, history = (0.2, 10, 20) if quick else (_SECONDS, _TABLES, _HISTORY)
+    # durable, as in production: the tests' own server is not
+    with PostgreSQL(fsync="on", full_page_writes="on") as server:
+        transitions, reads = [], []
+        for kind in ("SQLite", "PostgreSQL"):
+            rates = []
+            for writers in (1, _WRITERS):
+                with _database(kind, folder, server) as url:
+                    rates.append(_rate(url, writers, seconds))
+            transitions.append([kind, *(f"{rate:,.0f}" for rate in rates)])
+            with _database(kind, folder, server) as url:
+                wide = _wide(url, tables)
+            with _database(kind, folder, server) as url:
+                long, rows = _long(url, history)
+            reads.append([kind, f"{wide * 1000:.1f}", f"{long * 1000:.1f}", f"{rows:,}"])
+    return [
+        Measured(
+            "MetaService: transitions per second",
+            "Whole barriers of a topology of four jobs, one step after the other: opened, each job's attempt "
+            "requested, started, closed and reported, decided, committed. That is "
+            f"{_OF_BARRIER} + 4 x {_OF_JOB} transactions that write, each with its reads, its compare-and-set and its "
+            f"audit rows, for {seconds:g} s. Several writers are processes with a topology each in one database. "
+            "SQLite in WAL mode; PostgreSQL with fsync, over loopback. No tables and no Spark in it.",
+            ["transitions per second", "one writer", f"{_WRITERS} writers"],
+            transitions,
+        ),
+        Measured(
+            "MetaService: resolving a consistent read",
+            f"`MetaService.resolve` of all tables at repeatable read, median of {_READS}: of {tables:,} tables at one "
+            f"barrier, and of four tables after {history:,} barriers, whose rows are copies of a real one.",
+            ["milliseconds", f"{tables:,} tables", f"{history:,} barriers", "rows of history"],
+            reads,
+        ),
+    ]
+
+
+@contextmanager
+def _database(kind: str, folder: Path, server: PostgreSQL) -> Iterator[str]:
+    """A new one of these."""
+    if kind == "PostgreSQL":
+        with server.database() as url:
+            server.run(f"GRANT SET ON PARAMETER session_replication_role TO {USER}", database=url)
+            yield url
+        return
+    name = f"{time.monotonic_ns()}.db"
+    yield f"sqlite:///{folder}/{name}"
+    for file in folder.glob(f"{name}*"):
+        file.unlink()
+
+
+# --- transitions ------------------------------------------------------------------------------------------
+
+
+def _rate(url: str, writers: int, seconds: float) -> float:
+    with ProcessPoolExecutor(writers, mp_context=get_context("spawn")) as pool:
+        # everybody is there before anybody counts
+        list(pool.map(_join, [url] * writers, range(writers)))
+        began = time.time() + 1
+        return sum(pool.map(_write, [url] * writers, range(writers), [began] * writers, [seconds] * writers))
+
+
+def _join(url: str, number: int) -> None:
+    _world(url, number).meta.close()
+
+
+def _write(url: str, number: int, begin: float, seconds: float) -> float:
+    """Transitions per second of one writer."""
+    world = _world(url, number)
+    world.committed(1)
+    time.sleep(max(0.0, begin - time.time()))
+    began, barriers = time.perf_counter(), 0
+    while time.perf_counter() - began < seconds:
+        world.committed(barriers + 2)
+        barriers += 1
+    each = _OF_BARRIER + _OF_JOB * len(_jobs(number))
+    rate = barriers * each / (time.perf_counter() - began)
+    world.meta.close()
+    return rate
+
+
+def _world(url: str, number: int) -> World:
+    return World(MetaService(url), f"topology{number}", _jobs(number))
+
+
+def _jobs(number: int) -> list[Job]:
+    """A diamond, on tables of its own."""
+    root, left, right, top = (f"n{number}.{name}" for name in ("root", "left", "right", "top"))
+    return [
+        Job("load", "dag", sinks=(root,)),
+        Job("left", "dag", sources=(root,), sinks=(left,)),
+        Job("right", "dag", sources=(root,), sinks=(right,)),
+        Job("top", "dag", sources=(left, right), sinks=(top,)),
+    ]
+
+
+# --- reading ------------------------------------------------------------------------------------------------
+
+
+def _wide(url: str, tables: int) -> float:
+    names = [f"wide.t{number:04}" for number in range(tables)]
+    jobs = [Job(f"job{at}", "dag", sinks=tuple(names[at : at + _SINKS])) for at in range(0, tables, _SINKS)]
+    world = World(MetaService(url), "wide", jobs)
+    world.committed(1)
+    try:
+        return _resolving(world)
+    finally:
+        world.meta.close()
+
+
+def _long(url: str, barriers: int) -> tuple[float, int]:
+    """The time, and the rows of that history."""
+    world = World(MetaService(url), "long", _jobs(0))
+    for number in (1, 2):
+        world.committed(number)
+    engine = create_engine(with_driver(url))
+    with engine.begin() as connection:
+        rows = multiply(connection, template=2, last=barriers)
+    # a database that lives so long has been looked at
+    with engine.execution_options(isolation_level="AUTOCOMMIT").connect() as connection:
+        connection.execute(text("ANALYZE"))
+    engine.dispose()
+    try:
+        return _resolving(world), rows
+    finally:
+        world.meta.close()
+
+
+def _resolving(world: World) -> float:
+    """Seconds of one read."""
+    times = []
+    for _ in range(_READS):
+        began = time.perf_counter()
+        world.meta.resolve(world.name, Level.REPEATABLE_READ)
+        times.append(time.perf_counter() - began)
+    return median(times)

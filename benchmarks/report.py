@@ -1,0 +1,79 @@
+"""What a figure reports, and how that is shown: on the screen, and in docs/benchmarks.md."""
+
+from __future__ import annotations
+
+import os
+import platform
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timezone
+from importlib.metadata import version
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+_PACKAGES = ("apache-airflow", "pyspark", "pyiceberg", "sqlalchemy")
+
+
+@dataclass(frozen=True)
+class Measured:
+    """One table of numbers. ``how`` says how it was measured and what it includes; ``lines`` what it comes to."""
+
+    title: str
+    how: str
+    columns: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    lines: Sequence[str] = field(default=())
+
+    def show(self, console: Console) -> None:
+        table = Table(title=self.title, title_justify="left", title_style="bold")
+        for number, column in enumerate(self.columns):
+            table.add_column(column, justify="right" if number else "left")
+        for row in self.rows:
+            table.add_row(*row)
+        console.print(table)
+        for line in self.lines:
+            console.print(f"  {line}", highlight=False)
+
+    def markdown(self) -> str:
+        def line(cells: Iterable[str]) -> str:
+            return f"| {' | '.join(cells)} |"
+
+        rule = line(["---", *["---:"] * (len(self.columns) - 1)])
+        table = "\n".join([line(self.columns), rule, *(line(row) for row in self.rows)])
+        bullets = "\n".join(f"- {one}" for one in self.lines)
+        return "\n\n".join(part for part in (f"## {self.title}", self.how, table, bullets) if part)
+
+
+def machine() -> str:
+    """The size of the machine that all of it ran on, in one line."""
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
+    model = next((line.partition(":")[2].strip() for line in _cpuinfo() if line.startswith("model name")), "")
+    return (
+        f"{len(os.sched_getaffinity(0))} cores{f' ({model})' if model else ''}, {memory:.0f} GiB, "
+        f"{platform.system()} {platform.release()}"
+    )
+
+
+def software() -> str:
+    """The versions that the numbers depend on."""
+    packages = ", ".join(f"{name} {version(name)}" for name in _PACKAGES)
+    return f"Python {platform.python_version()}, {packages}"
+
+
+def document(figures: Sequence[Measured], command: str) -> str:
+    """docs/benchmarks.md."""
+    head = f"""# Benchmarks
+
+Written by `{command}` on {datetime.now(timezone.utc):%Y-%m-%d %H:%M} UTC; nothing here is typed by hand.
+
+Machine: {machine()}. All of it, servers included, ran on this machine. {software()}.
+
+Numbers of two tables are of two moments; compare within one table, whose columns were measured in one run, in turns."""
+    return "\n\n".join([head, *(figure.markdown() for figure in figures)]) + "\n"
+
+
+def _cpuinfo() -> list[str]:
+    path = Path("/proc/cpuinfo")
+    return path.read_text().splitlines() if path.exists() else []

@@ -1,0 +1,111 @@
+"""What a barrier costs us after many barriers were kept, Spark's work left out."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+from statistics import median
+
+from airflow_barrier.coordinator.committing import Committed, commit_barrier
+from airflow_barrier.coordinator.deployment import Deployment
+from airflow_barrier.coordinator.opening import Fragment, Opened, open_barrier
+from airflow_barrier.coordinator.settings import Settings
+from airflow_barrier.coordinator.staging import Ready, begin, close
+from airflow_barrier.protocol.records import StagedTable
+from airflow_barrier.protocol.topology import Job
+from airflow_barrier.spark.spec import ClosingRecord
+from benchmarks.lake import make_tables, stage
+from benchmarks.report import Measured
+
+_LENGTHS = (10, 100, 1_000)
+#: Barriers whose median stands for a length.
+_AROUND = 9
+_FIRST = datetime(2020, 1, 1, tzinfo=timezone.utc)
+_JOBS = (
+    Job("load", "kept_dag", sinks=("kept.events",)),
+    Job("total", "kept_dag", sources=("kept.events",), sinks=("kept.totals",)),
+)
+_FRAGMENT = Fragment("kept", "kept_dag", _JOBS)
+#: the steps, in the order in which they are shown
+_STEPS = ("open", "begin and prepare", "close", "commit")
+
+
+def measure(folder: Path, *, quick: bool) -> list[Measured]:
+    lengths, around = ((2, 4), 1) if quick else (_LENGTHS, _AROUND)
+    settings = Settings.embedded(str(folder))
+    deployment = Deployment.connect(settings)
+    try:
+        make_tables(deployment.tables, ["kept.events", "kept.totals"])
+        barriers = [Barrier(deployment, number) for number in range(1, lengths[-1] + 1)]
+        kept = {length: [one.seconds for one in barriers[length - around : length]] for length in lengths}
+        sizes = _sizes(deployment)
+    finally:
+        deployment.close()
+    rows = [[step, *(f"{1000 * median(one[step] for one in kept[at]):.1f}" for at in lengths)] for step in _STEPS]
+    totals = [1000 * median(sum(one.values()) for one in kept[at]) for at in lengths]
+    rows.append(["all of it", *(f"{total:.1f}" for total in totals)])
+    return [
+        Measured(
+            "A barrier after many barriers",
+            f"Every barrier up to {lengths[-1]:,} is really run, without Airflow and Spark: two jobs, two tables of "
+            "format version 2, one SQLite file for MetaService and catalog; what Spark would commit to the branches is "
+            f"an empty snapshot, which is not counted. Medians of the {around} barriers before each number. Default "
+            f"policy (`tag_policy={settings.tag_policy}`); nobody expires snapshots.",
+            ["milliseconds", *(f"after {length:,}" for length in lengths)],
+            rows,
+            [f"last of all against first: {totals[-1] / totals[0]:.2f}", *sizes],
+        )
+    ]
+
+
+class Barrier:
+    """A barrier of the topology, run as it is made; ``seconds`` by step."""
+
+    def __init__(self, deployment: Deployment, number: int) -> None:
+        self.seconds = dict.fromkeys(_STEPS, 0.0)
+        with self._timed("open"):
+            opened = open_barrier(
+                deployment,
+                _FRAGMENT,
+                _FIRST + timedelta(hours=number),
+                origin="benchmark",
+                run_key=f"kept_dag/{number}",
+                actor="benchmark",
+            )
+        assert isinstance(opened, Opened), opened
+        for job in _JOBS:
+            with self._timed("begin and prepare"):
+                ready = begin(
+                    deployment, opened.barrier, job.name, request_key=job.name, generation="g", actor="benchmark"
+                )
+            assert isinstance(ready, Ready), ready
+            heads = stage(deployment.tables, dict.fromkeys(job.sinks, ready.attempt.stamp))
+            record = ClosingRecord(
+                ready.attempt.attempt_id, {table: StagedTable(table, head) for table, head in heads.items()}
+            )
+            with self._timed("close"):
+                close(deployment, ready.attempt.attempt_id, actor="benchmark", record=record)
+        with self._timed("commit"):
+            committed = commit_barrier(deployment, "kept", opened.barrier.barrier_id, actor="benchmark")
+        assert isinstance(committed, Committed), committed
+
+    @contextmanager
+    def _timed(self, step: str) -> Iterator[None]:
+        began = time.perf_counter()
+        yield
+        self.seconds[step] += time.perf_counter() - began
+
+
+def _sizes(deployment: Deployment) -> list[str]:
+    """What a table has kept at the end."""
+    table = "kept.totals"
+    location = deployment.tables.metadata_locations([table])[table]
+    document = deployment.tables._documents.read(location)
+    size = len(deployment.tables._documents.read_bytes(location)) / 1024
+    return [
+        f"a table keeps {len(document['snapshots']):,} snapshots and {len(document['refs']):,} refs at the end; its "
+        f"metadata document has {size:,.0f} KiB"
+    ]
