@@ -48,6 +48,7 @@ from airflow_barrier.triggers.barrier import BarrierTrigger, Condition
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
+    from airflow_barrier.coordinator.batching import Batch
     from airflow_barrier.spark.spec import ClosingRecord
 
 #: The operator's method that a deferred job resumes with.
@@ -55,7 +56,7 @@ RESUME_METHOD = "resume_epoch"
 #: Seconds that a killed task waits for its attempt to be given up; Airflow kills it harder after five.
 _LAST_WORDS = 4.0
 #: Characters of an error that are kept with the attempt.
-_REASON = 300
+REASON = 300
 
 
 @dataclass(frozen=True)
@@ -69,6 +70,8 @@ class Binding:
     commit_task_id: str | None
     barrier_conn_id: str
     poll_interval: float
+    #: how many barriers' epochs the task may process in one Spark job
+    batch_barriers: int = 1
 
 
 @dataclass(frozen=True)
@@ -77,11 +80,13 @@ class SparkWork:
 
     ``run`` returns the closing record, or None if the driver wrote it to its file. ``stop`` ends the work; it is
     called in a thread of its own, maybe before the work has started. ``sql`` goes into the epoch spec.
+    ``run_batch`` runs several epochs in one Spark job.
     """
 
     run: Callable[[Ready], ClosingRecord | None]
     stop: Callable[[], None]
     sql: str | None = None
+    run_batch: Callable[[Batch], None] | None = None
 
 
 class EpochSteps:
@@ -111,16 +116,7 @@ class EpochSteps:
             deployment = BarrierHook(self.binding.barrier_conn_id).get_deployment()
             barrier = self._find_barrier(deployment)
             try:
-                step = begin(
-                    deployment,
-                    barrier,
-                    self.binding.job.name,
-                    request_key=task_key(self.context),
-                    generation=generation(self.context),
-                    actor=actor(self.context),
-                    owner=self.task.dag_id,
-                    sql=self.work.sql,
-                )
+                step = self._begin(deployment, barrier)
             except AlreadyCommittedError as error:
                 self.log.info("%s: %s", error, NOTHING_TO_DO)
                 return barrier.barrier_id
@@ -137,7 +133,7 @@ class EpochSteps:
             attempt = deployment.meta.attempt(attempt_id)
             barrier = deployment.meta.barrier(attempt.topology, attempt.barrier_id)
             self._remember(barrier)
-            with _new_try_if_voided(deployment, attempt_id):
+            with new_try_if_voided(deployment, attempt_id):
                 step = begin_again(deployment, attempt_id, actor=actor(self.context), sql=self.work.sql)
             return self._go_on(deployment, barrier, step)
 
@@ -177,6 +173,18 @@ class EpochSteps:
             )
         self._remember(found)
         return found
+
+    def _begin(self, deployment: Deployment, barrier: Barrier) -> Ready | Adopted | Waiting:
+        return begin(
+            deployment,
+            barrier,
+            self.binding.job.name,
+            request_key=task_key(self.context),
+            generation=generation(self.context),
+            actor=actor(self.context),
+            owner=self.task.dag_id,
+            sql=self.work.sql,
+        )
 
     def _go_on(self, deployment: Deployment, barrier: Barrier, step: Ready | Adopted | Waiting) -> int:
         if isinstance(step, Adopted):
@@ -220,10 +228,10 @@ class EpochSteps:
             self._stop_if_killed()
         except BaseException as error:  # a timeout and an exit are no Exceptions, and end the attempt all the same
             # Spark's messages go on for pages; what happened stands in the first line
-            said = str(error).partition("\n")[0][:_REASON]
+            said = str(error).partition("\n")[0][:REASON]
             self._give_up(deployment, attempt.attempt_id, f"{type(error).__name__}: {said}", actor(self.context))
             raise
-        with _new_try_if_voided(deployment, attempt.attempt_id):
+        with new_try_if_voided(deployment, attempt.attempt_id):
             barrier = close(
                 deployment, attempt.attempt_id, actor=actor(self.context), record=record, owner=self.task.dag_id
             )
@@ -274,7 +282,7 @@ class EpochSteps:
 
 
 @contextmanager
-def _new_try_if_voided(deployment: Deployment, attempt_id: int) -> Iterator[None]:
+def new_try_if_voided(deployment: Deployment, attempt_id: int) -> Iterator[None]:
     """An attempt whose input was staged anew is nobody's fault, and a new one mends it; a fenced one stays fenced."""
     try:
         yield

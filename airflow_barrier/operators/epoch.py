@@ -18,8 +18,10 @@ if TYPE_CHECKING:
     from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
     from airflow.sdk import Context
 
+    from airflow_barrier.coordinator.batching import Batch
     from airflow_barrier.spark.connect import ConnectRun
-    from airflow_barrier.spark.spec import ClosingRecord
+    from airflow_barrier.spark.job import Job
+    from airflow_barrier.spark.spec import ClosingRecord, EpochSpec
 
 _CONNECTIONS = {"connect": "spark_connect_default", "submit": "spark_default"}
 
@@ -89,7 +91,9 @@ class SparkEpochOperator(BaseOperator):
 
     def epoch_work(self, context: Context) -> SparkWork:
         """How a job of this operator does its work: asked for by the group's steps."""
-        return SparkWork(run=self._connect if self.via == "connect" else self._submit, stop=self._stop, sql=self.sql)
+        if self.via == "connect":
+            return SparkWork(run=self._connect, stop=self._stop, sql=self.sql, run_batch=self._connect_batch)
+        return SparkWork(run=self._submit, stop=self._stop, sql=self.sql, run_batch=self._submit_batch)
 
     def _stop(self) -> None:
         if self._connect_run is not None:
@@ -98,6 +102,19 @@ class SparkEpochOperator(BaseOperator):
             self._submit_hook.on_kill()
 
     def _connect(self, ready: Ready) -> ClosingRecord:
+        job, run = self._on_connect(ready)
+        return run.run(job)
+
+    def _connect_batch(self, batch: Batch) -> None:
+        def go_on(_: EpochSpec, record: ClosingRecord) -> EpochSpec | None:
+            batch.close(record)
+            following = batch.following()
+            return None if following is None else following.spec
+
+        job, run = self._on_connect(batch.first)
+        run.run_all(job, go_on)
+
+    def _on_connect(self, ready: Ready) -> tuple[Job, ConnectRun]:
         from airflow.providers.apache.spark.hooks.spark_connect import SparkConnectHook
 
         from airflow_barrier.spark.connect import ConnectRun
@@ -106,9 +123,15 @@ class SparkEpochOperator(BaseOperator):
 
         job = load_job(self.application, self.job) if self.application else SqlJob(self.sql or "")
         self._connect_run = ConnectRun(SparkConnectHook(self.spark_conn_id).get_connection_url(), ready.spec)
-        return self._connect_run.run(job)
+        return job, self._connect_run
 
-    def _submit(self, ready: Ready) -> None:
+    def _submit_batch(self, batch: Batch) -> None:
+        from airflow_barrier.operators._batch import submit_batch
+        from airflow_barrier.spark.batch import batch_conf
+
+        submit_batch(batch, lambda ready: self._submit(ready, batch_conf()))
+
+    def _submit(self, ready: Ready, conf: Mapping[str, str] | None = None) -> None:
         from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
 
         from airflow_barrier.spark.driver_zip import driver_zip
@@ -118,7 +141,7 @@ class SparkEpochOperator(BaseOperator):
             # the option replaces the conf, which the author may have set
             py_files = [str(driver_zip(Path(folder))), *filter(None, [self.conf.get("spark.submit.pyFiles")])]
             self._submit_hook = SparkSubmitHook(
-                conf={**self.conf, **submit_conf(ready.spec_uri, ready.digest)},
+                conf={**self.conf, **submit_conf(ready.spec_uri, ready.digest), **(conf or {})},
                 conn_id=self.spark_conn_id,
                 name=ready.attempt.branch,
                 py_files=",".join(py_files),

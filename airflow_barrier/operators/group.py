@@ -9,6 +9,7 @@ from airflow.sdk import BaseOperator, TaskGroup, TriggerRule
 
 from airflow_barrier.coordinator.opening import Fragment
 from airflow_barrier.hooks.barrier import DEFAULT_CONN_ID
+from airflow_barrier.operators._leading import check_batch
 from airflow_barrier.operators._steps import Binding
 from airflow_barrier.operators.commit import AbortBarrierOperator, CommitBarrierOperator
 from airflow_barrier.operators.job import as_job, bind
@@ -71,6 +72,7 @@ class BarrierGroup(TaskGroup):
         self.open_manual_runs = open_manual_runs
         self.poll_interval = poll_interval
         self._jobs: list[tuple[BaseOperator, Job]] = []
+        self._batches: dict[str, int] = {}
         self.start: StartBarrierOperator | None = None
         self.commit: CommitBarrierOperator | None = None
         self.abort: AbortBarrierOperator | None = None
@@ -82,12 +84,16 @@ class BarrierGroup(TaskGroup):
         sources: Sequence[str | Source] = (),
         sinks: Sequence[str] = (),
         name: str | None = None,
+        batch_barriers: int = 1,
     ) -> BaseOperator:
         """Make ``operator`` the job that turns ``sources`` into ``sinks``, and return it.
 
         Sources are tables of the topology (``namespace.table``) or external sources. ``name`` is the job's in the
         topology; default: the task id inside this group. Raises :class:`ConfigurationError` for an operator that
         hands no conf to Spark.
+
+        ``batch_barriers``: the task may go on with the epochs of later open barriers, so many in all, in the Spark job
+        that it has started; for a SparkEpochOperator (`docs/catching-up.md`).
         """
         job = Job(
             name=name or operator.task_id.removeprefix(f"{self.group_id}."),
@@ -96,7 +102,9 @@ class BarrierGroup(TaskGroup):
             sinks=tuple(sinks),
             externals=tuple(source.declare() for source in sources if not isinstance(source, str)),
         )
+        check_batch(operator, batch_barriers)
         as_job(operator)
+        self._batches[job.name] = batch_barriers
         self._jobs.append((operator, job))
         return operator
 
@@ -182,6 +190,7 @@ class BarrierGroup(TaskGroup):
             commit_task_id=self.commit.task_id if self.commit is not None else None,
             barrier_conn_id=self.barrier_conn_id,
             poll_interval=self.poll_interval,
+            batch_barriers=self._batches[job.name],
         )
 
 

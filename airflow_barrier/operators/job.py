@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk import BaseOperator
 
 from airflow_barrier.operators._commit import BINDING
+from airflow_barrier.operators._leading import LeadingSteps
 from airflow_barrier.operators._steps import RESUME_METHOD, Binding, EpochSteps, SparkWork
 from airflow_barrier.protocol.errors import ConfigurationError
 
@@ -55,7 +56,8 @@ def _job_class(operator_class: Any) -> Any:
         return SparkWork(run=run, stop=lambda: None)
 
     def begin(self: Any, context: Context) -> EpochSteps:
-        self._steps = EpochSteps(self, self._binding, self.epoch_work(context), context)
+        binding, work = self._binding, self.epoch_work(context)
+        self._steps = (LeadingSteps if binding.batch_barriers > 1 else EpochSteps)(self, binding, work, context)
         return self._steps  # type: ignore[no-any-return]
 
     def execute(self: Any, context: Context) -> int:

@@ -24,9 +24,6 @@ BATCH_PATIENCE = "spark.airflow_barrier.batch.patience"
 #: Closing takes seconds, or a busy database longer; a driver whose task has died is gone after that.
 PATIENCE = 120
 
-#: What a whole file ends with, since not every file system writes one in one step.
-END = "\n"
-
 #: Takes what an epoch staged, and gives the next one to process; None: no more.
 GoOn = Callable[[EpochSpec, ClosingRecord], "EpochSpec | None"]
 
@@ -39,7 +36,7 @@ class Following:
     digest: str | None = None
 
     def dumps(self) -> str:
-        return json.dumps(asdict(self)) + END
+        return json.dumps(asdict(self))
 
     @classmethod
     def loads(cls, text: str) -> Following:

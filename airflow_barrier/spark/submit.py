@@ -2,26 +2,33 @@
 
 from __future__ import annotations
 
+import logging
 import sys
+import time
 import traceback
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from airflow_barrier.protocol.errors import SpecError
-from airflow_barrier.spark.driver import run_epoch
+from airflow_barrier.spark.batch import BATCH_PATIENCE, Following, following_uri, run_epochs
 from airflow_barrier.spark.job import Job
-from airflow_barrier.spark.spec import SPEC_DIGEST, SPEC_URI, EpochSpec
+from airflow_barrier.spark.spec import SPEC_DIGEST, SPEC_URI, ClosingRecord, EpochSpec
 from airflow_barrier.spark.sql import SqlJob
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+log = logging.getLogger(__name__)
+
 #: The application that runs an SQL job (:attr:`EpochSpec.sql`), for operators that want the path of a file.
 SQL_APPLICATION = str(Path(__file__).parent / "applications" / "sql_job.py")
+#: Seconds between two looks for the next epoch.
+_POLL = 0.5
 
 
 def submit_conf(spec_uri: str, digest: str) -> dict[str, str]:
-    """What any operator that can pass Spark conf has to add for a job to take part in a barrier."""
+    """The Spark conf by which an epoch job's driver finds its spec."""
     return {SPEC_URI: spec_uri, SPEC_DIGEST: digest}
 
 
@@ -35,9 +42,8 @@ def run_submitted(job: Job | None = None) -> None:
 
     spark = SparkSession.builder.getOrCreate()
     try:
-        spec = _read_spec(spark)
-        record = run_epoch(spark, spec, job or _sql_of(spec))
-        _write_new(spark, spec.closing_uri, record.dumps())
+        spec = read_spec(spark)
+        run_epochs(spark, spec, job or _sql_of(spec), partial(_hand_over, spark))
     except Exception as error:
         traceback.print_exc()
         # Spark's messages go on for pages: what happened is in the first line
@@ -55,24 +61,60 @@ def _sql_of(spec: EpochSpec) -> SqlJob:
     return SqlJob(spec.sql)
 
 
-def _read_spec(spark: SparkSession) -> EpochSpec:
+def read_spec(spark: SparkSession) -> EpochSpec:
+    """The epoch spec that the session's conf names. Raises SpecError."""
     uri, digest = spark.conf.get(SPEC_URI, None), spark.conf.get(SPEC_DIGEST, None)
     if not uri or not digest:
         raise SpecError(  # safety: spec-is-named
             f"expected Spark conf {SPEC_URI} and {SPEC_DIGEST}, found {uri!r} and {digest!r}; run this file through "
             "barrier.job(...), which sets them, or call the job with airflow_barrier.spark.testing in a test"
         )
-    path, files = _hadoop(spark, uri)
-    if not files.exists(path):
+    return _read_spec(spark, uri, digest)
+
+
+def _read_spec(spark: SparkSession, uri: str, digest: str | None) -> EpochSpec:
+    text = _read(spark, uri)
+    if text is None:
         raise SpecError(  # safety: spec-is-there
             f"expected the epoch spec at {uri}, found nothing; can the Spark driver read the warehouse under this URI?"
         )
+    return EpochSpec.loads(text, digest)
+
+
+def _hand_over(spark: SparkSession, spec: EpochSpec, record: ClosingRecord) -> EpochSpec | None:
+    """Leave the record; in a batch wait for what the task that leads says next."""
+    _write_new(spark, spec.closing_uri, record.dumps())
+    patience = spark.conf.get(BATCH_PATIENCE, None)
+    if patience is None:
+        return None
+    following = _wait_for(spark, following_uri(spec.closing_uri), float(patience))
+    if following.spec_uri is None:
+        return None
+    return _read_spec(spark, following.spec_uri, following.digest)
+
+
+def _wait_for(spark: SparkSession, uri: str, patience: float) -> Following:
+    deadline = time.monotonic() + patience
+    while time.monotonic() < deadline:
+        text = _read(spark, uri)
+        if text is not None:
+            path, files = _hadoop(spark, uri)
+            files.delete(path, False)  # the commit of this barrier, which tidies up, may come before we look
+            return Following.loads(text)
+        time.sleep(_POLL)
+    log.warning("Waited %.0f s in vain for %s: the task that leads this driver has gone", patience, uri)
+    return Following()
+
+
+def _read(spark: SparkSession, uri: str) -> str | None:
+    path, files = _hadoop(spark, uri)
+    if not files.exists(path):
+        return None
     stream = files.open(path)
     try:
-        text = spark._jvm.org.apache.commons.io.IOUtils.toString(stream, "UTF-8")  # type: ignore[union-attr]
+        return str(spark._jvm.org.apache.commons.io.IOUtils.toString(stream, "UTF-8"))  # type: ignore[union-attr]
     finally:
         stream.close()
-    return EpochSpec.loads(text, digest)
 
 
 def _write_new(spark: SparkSession, uri: str, text: str) -> None:
