@@ -56,8 +56,8 @@ class RestTables:
     def check(self) -> str:
         with self._server.translated():
             namespaces = len(self.catalog.list_namespaces())
-        how = "one step for all tables (tested when a barrier opens)" if self.atomic else "table by table"
-        return f"Iceberg REST catalog at {self._server.uri}: {namespaces} namespaces, published in {how}."
+        how = "in one step for all tables (tested when a barrier opens)" if self.atomic else "table by table"
+        return f"Iceberg REST catalog at {self._server.uri}: {namespaces} namespaces, published {how}."
 
     def prove(self) -> None:
         prove(self, self._server, self._documents, self._folder)

@@ -1,0 +1,152 @@
+"""Whole barriers through the coordinator, on a REST catalog that publishes table by table, and on an object store."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from airflow_barrier.coordinator.settings import Settings
+from airflow_barrier.protocol.errors import ConfigurationError, ForeignWriteError
+from airflow_barrier.protocol.levels import Level
+from airflow_barrier.protocol.states import BarrierState
+from tests.support.object_store import ObjectStore
+from tests.support.rest_catalog import RestServer
+from tests.support.shop import AMOUNT, COLUMNS, PRICE, SHOPPING, Shop, make_shop
+
+ROWS = [{"amount": 100, "price": 1000}]
+MORE = [{"amount": 200, "price": 1500}]
+FIRST = {SHOPPING: 1000, AMOUNT: 100, PRICE: 1000}
+BOTH = {SHOPPING: 2500, AMOUNT: 300, PRICE: 2500}
+
+#: A committer that is killed as soon as the server has taken the commit of so many tables.
+COMMITTER = """
+import json, os, signal, sys
+from airflow_barrier.coordinator.committing import commit_barrier
+from airflow_barrier.coordinator.deployment import Deployment
+from airflow_barrier.coordinator.settings import Settings
+from airflow_barrier.tables._rest_server import RestServer
+
+settings, barrier_id, left = json.loads(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
+commit = RestServer.commit
+
+def killed_afterwards(server, table, change):
+    global left
+    location = commit(server, table, change)
+    left -= 1
+    if left == 0:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return location
+
+RestServer.commit = killed_afterwards
+settings["catalog_properties"] = tuple(map(tuple, settings["catalog_properties"]))
+commit_barrier(Deployment.connect(Settings(**settings)), "shopping", barrier_id, actor="killed")
+"""
+
+
+@pytest.fixture
+def settings(rest_server: RestServer, tmp_path: Path) -> Settings:
+    return Settings(f"sqlite:///{tmp_path}/meta.db", rest_server.uri, str(tmp_path / "warehouse"))
+
+
+@pytest.fixture
+def shop(settings: Settings) -> Iterator[Shop]:
+    shop = make_shop(settings)
+    yield shop
+    for table in COLUMNS:
+        shop.deployment.tables.catalog.drop_table(table)
+    shop.deployment.close()
+
+
+def totals_at(shop: Shop, level: Level) -> dict[str, int]:
+    resolution = shop.deployment.meta.resolve("shopping", level)
+    return {name: shop.total(name, table.snapshot_id) for name, table in resolution.tables.items()}
+
+
+def test_barriers_on_a_rest_catalog(shop: Shop) -> None:
+    assert not shop.deployment.shares_database
+    assert not shop.deployment.tables.atomic
+    first = shop.open(1)
+    assert shop.process_all(first, ROWS).state is BarrierState.PRECOMMIT
+    assert set(shop.main_totals().values()) == {0}
+    second = shop.open(2)
+    shop.commit(first)
+    assert shop.main_totals() == totals_at(shop, Level.REPEATABLE_READ) == FIRST
+    shop.process_all(second, MORE)
+    shop.commit(second)
+    assert shop.main_totals() == BOTH
+    shop.deployment.tables.catalog.load_table(AMOUNT).append(
+        shop.deployment.tables.load(AMOUNT).scan().to_arrow().slice(0, 1)
+    )
+    with pytest.raises(ForeignWriteError, match=f"table {AMOUNT}: expected main at snapshot"):
+        shop.commit(shop.process_all(shop.open(3), ROWS))
+    assert totals_at(shop, Level.REPEATABLE_READ) == BOTH
+
+
+@pytest.mark.parametrize("published", [1, 2, 3])
+def test_a_publish_that_died_halfway_is_resumed(shop: Shop, settings: Settings, published: int) -> None:
+    """Readers by the MetaService's map see nothing of it, readers of `main` a mixture until somebody goes on."""
+    shop.commit(shop.process_all(shop.open(1), ROWS))
+    barrier = shop.process_all(shop.open(2), MORE)
+    arguments = [json.dumps(dataclasses.asdict(settings)), str(barrier.barrier_id), str(published)]
+    died = subprocess.run(
+        [sys.executable, "-c", COMMITTER, *arguments], capture_output=True, text=True, timeout=120, check=False
+    )
+    assert died.returncode == -signal.SIGKILL, died.stderr
+    assert shop.deployment.meta.barrier("shopping", 2).state is BarrierState.COMMITTING
+    mixture = shop.main_totals()
+    in_order = sorted(COLUMNS)
+    assert [mixture[table] == BOTH[table] for table in in_order] == [n < published for n in range(3)]
+    assert totals_at(shop, Level.REPEATABLE_READ) == FIRST, "a whole barrier, the one before"
+    before = shop.deployment.tables.metadata_locations(in_order[:published])
+    committed = shop.commit(barrier)
+    assert committed.barrier.state is BarrierState.COMMIT
+    assert shop.main_totals() == totals_at(shop, Level.REPEATABLE_READ) == BOTH
+    after = shop.deployment.tables.metadata_locations(in_order[:published])
+    assert after == before, "what was published already is not sent again"
+
+
+def test_a_catalog_that_says_it_is_atomic_and_is_not_is_refused_before_anything_happens(
+    shop: Shop, settings: Settings
+) -> None:
+    said = Shop(type(shop.deployment).connect(dataclasses.replace(settings, catalog_publish="atomic")))
+    with pytest.raises(ConfigurationError, match='Set catalog_publish to "roll-forward"'):
+        said.open(1)
+    assert said.deployment.meta.topologies() == []
+    said.deployment.close()
+
+
+def test_barriers_on_an_object_store(s3: ObjectStore, tmp_path: Path) -> None:
+    """Tables, journal and epoch specs, by the storage properties of the connection."""
+    s3.make_bucket("lake")
+    shop = make_shop(
+        Settings(
+            f"sqlite:///{tmp_path}/barrier.db",
+            f"sqlite:///{tmp_path}/barrier.db",
+            "s3://lake/warehouse",
+            catalog_properties=tuple(s3.properties.items()),
+        )
+    )
+    assert shop.deployment.shares_database
+    shop.commit(shop.process_all(shop.open(1), ROWS))
+    shop.commit(shop.process_all(shop.open(2), MORE))
+    assert shop.main_totals() == totals_at(shop, Level.REPEATABLE_READ) == BOTH
+    tables = shop.deployment.tables
+    head = tables.location("_barrier", "shopping", "journal", "head.json")
+    assert json.loads(tables.read_text(head))["barrier_id"] == 2
+    uri = tables.location("a", "file with spaces.txt")
+    assert not tables.exists(uri)
+    with pytest.raises(FileNotFoundError):
+        tables.read_text(uri)
+    for text in ("first", "second, which is longer"):
+        tables.write_text(uri, text)
+        assert (tables.exists(uri), tables.read_text(uri)) == (True, text)
+    tables.delete([uri, uri])
+    assert not tables.exists(uri)
+    shop.deployment.close()
