@@ -8,8 +8,9 @@ from datetime import datetime
 from airflow_barrier.coordinator.deployment import Deployment
 from airflow_barrier.coordinator.opening import Fragment, Later
 from airflow_barrier.coordinator.starting import check_start
-from airflow_barrier.protocol.errors import UnknownTopologyError, WithdrawnError
+from airflow_barrier.protocol.errors import UnknownBarrierError, UnknownTopologyError, WithdrawnError
 from airflow_barrier.protocol.records import Barrier
+from airflow_barrier.protocol.states import BarrierState
 from airflow_barrier.protocol.topology import Job
 
 
@@ -21,21 +22,21 @@ class StaysOut:
 
 
 def take_part(
-    deployment: Deployment, fragment: Fragment, job: Job, timestamp: datetime, actor: str
+    deployment: Deployment, fragment: Fragment, job: Job, at: datetime | int, actor: str
 ) -> Barrier | Later | StaysOut:
-    """Register ``job``, whose task has started, and find the barrier at ``timestamp`` (UTC).
+    """Register ``job``, whose task has started, and find the barrier of that timestamp (UTC) or id.
 
     A barrier that is open already keeps the members that it was opened with. Raises TopologyError naming both DAGs if
     their fragments contradict each other, and StartFromError if it is not known how the job joins.
     """
     topology = fragment.topology
     try:
-        unwritten = _register(deployment, fragment, job, timestamp, actor)
+        unwritten = _register(deployment, fragment, job, at, actor)
     except WithdrawnError as error:
-        barrier = deployment.meta.barrier_at(topology, timestamp)
+        barrier = _barrier(deployment, topology, at)
         # what was open when it left goes on with it
         return barrier if barrier is not None and takes_part(deployment, barrier, job.name) else StaysOut(str(error))
-    barrier = deployment.meta.barrier_at(topology, timestamp)
+    barrier = _barrier(deployment, topology, at)
     missing = (
         f"job {job.name} reads {', '.join(unwritten)}, which no job writes so far: has the DAG that does run yet? "
         f"Otherwise declare what is written elsewhere as an external source, IcebergTable({unwritten[0]!r})"
@@ -43,7 +44,9 @@ def take_part(
         else None
     )
     if barrier is None:
-        return Later(missing or f"no barrier of {topology} is open at {timestamp.isoformat()} yet")
+        return Later(missing or f"no barrier of {topology} is open {_said(at)} yet")
+    if barrier.state is BarrierState.ABORTED:
+        return StaysOut(f"{barrier} was aborted ({barrier.reason}); its epoch joins the next barrier's")
     if not takes_part(deployment, barrier, job.name):
         return StaysOut(
             f"{barrier} was opened before job {job.name} joined {topology}; "
@@ -57,14 +60,30 @@ def takes_part(deployment: Deployment, barrier: Barrier, job: str) -> bool:
     return any(each.name == job for each in deployment.meta.topology(barrier.topology, barrier.topology_version).jobs)
 
 
-def _register(deployment: Deployment, fragment: Fragment, job: Job, timestamp: datetime, actor: str) -> tuple[str, ...]:
+def _barrier(deployment: Deployment, topology: str, at: datetime | int) -> Barrier | None:
+    if isinstance(at, datetime):
+        return deployment.meta.barrier_at(topology, at)
+    try:
+        return deployment.meta.barrier(topology, at)
+    except (UnknownBarrierError, UnknownTopologyError):
+        return None
+
+
+def _said(at: datetime | int) -> str:
+    return f"at {at.isoformat()}" if isinstance(at, datetime) else f"with number {at}"
+
+
+def _register(deployment: Deployment, fragment: Fragment, job: Job, at: datetime | int, actor: str) -> tuple[str, ...]:
     """The tables that nobody writes yet: until somebody does, the job is not registered."""
     meta = deployment.meta
     if not _is_registered(deployment, fragment.topology, job) and (
         meta.withdrawal(fragment.topology, fragment.owner, job.name) is None
     ):
         # here, so that it fails this job, and not the opening of everybody's next barrier
-        check_start(deployment, fragment.topology, job, timestamp)
+        barrier = _barrier(deployment, fragment.topology, at)
+        timestamp = barrier.timestamp if barrier is not None else at
+        if isinstance(timestamp, datetime):
+            check_start(deployment, fragment.topology, job, timestamp)
     joined = meta.join(fragment.topology, fragment.owner, job.name, fragment.jobs, actor)
     return joined if isinstance(joined, tuple) else ()
 

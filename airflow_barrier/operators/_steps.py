@@ -12,7 +12,8 @@ from airflow.sdk import BaseOperator
 from airflow.sdk.exceptions import AirflowException, AirflowSkipException
 
 from airflow_barrier.coordinator.deployment import Deployment
-from airflow_barrier.coordinator.opening import Fragment
+from airflow_barrier.coordinator.joining import StaysOut, take_part, takes_part
+from airflow_barrier.coordinator.opening import Fragment, Later
 from airflow_barrier.coordinator.staging import (
     Adopted,
     Ready,
@@ -34,6 +35,7 @@ from airflow_barrier.operators._task import (
     task_key,
     without_useless_retries,
 )
+from airflow_barrier.operators.processed import announce_processed, barrier_of_partition
 from airflow_barrier.protocol.errors import (
     AlreadyCommittedError,
     FencedAttemptError,
@@ -70,6 +72,8 @@ class Binding:
     commit_task_id: str | None
     barrier_conn_id: str
     poll_interval: float
+    #: whether tables get asset events when they are PROCESSED
+    announce_processed: bool = False
     #: how many barriers' epochs the task may process in one Spark job
     batch_barriers: int = 1
 
@@ -116,6 +120,8 @@ class EpochSteps:
             deployment = BarrierHook(self.binding.barrier_conn_id).get_deployment()
             barrier = self._find_barrier(deployment)
             try:
+            if self._has_left(deployment, barrier):
+                return barrier.barrier_id
                 step = self._begin(deployment, barrier)
             except AlreadyCommittedError as error:
                 self.log.info("%s: %s", error, NOTHING_TO_DO)
@@ -160,17 +166,15 @@ class EpochSteps:
             barrier: Barrier = find_barrier(deployment, topology, run_key=run_key(self.context), timestamp=timestamp)
             self._remember(barrier)
             return barrier
-        deployment.meta.register(topology, binding.fragment.owner, binding.fragment.jobs, actor(self.context))
-        found = deployment.meta.barrier_at(topology, timestamp)
-        if found is None:
-            self.log.info("Waiting for a barrier of %s at %s to be opened", topology, timestamp.isoformat())
-            self._defer([Condition(None, timestamp=timestamp)], attempt_id=None)
-        names = {job.name for job in deployment.meta.topology(topology, found.topology_version).jobs}
-        if binding.job.name not in names:
-            raise AirflowSkipException(
-                f"{found} was opened before job {binding.job.name} joined {topology}; the job takes part from the next "
-                "barrier on"
-            )
+        number = barrier_of_partition(self.context)
+        at = timestamp if number is None else number
+        found = take_part(deployment, binding.fragment, binding.job, at, actor(self.context))
+        if isinstance(found, Later):
+            self.log.info("Waiting: %s", found.reason)
+            opened = Condition(None, timestamp=timestamp) if number is None else Condition(None, barrier_id=number)
+            self._defer([opened], attempt_id=None)
+        if isinstance(found, StaysOut):
+            raise AirflowSkipException(found.reason)
         self._remember(found)
         return found
 
@@ -190,6 +194,24 @@ class EpochSteps:
         if isinstance(step, Adopted):
             self.log.info("%s is %s: nothing to run", step.attempt, step.attempt.state.value)
             self._commit_if_complete(deployment, step.barrier)
+    def _has_left(self, deployment: Deployment, barrier: Barrier) -> bool:
+        """Whether a person took the job out before the barrier was opened: then its task has nothing to do."""
+        job = self.binding.job
+        if takes_part(deployment, barrier, job.name):
+            return False
+        gone = deployment.meta.withdrawal(barrier.topology, job.owner, job.name)
+        if gone is not None:
+            self.log.warning(
+                "%s: nothing to run for %s. Take the job out of the DAG's group, or let it take part again: "
+                "airflow-barrier topology join %s --dag %s%s",
+                gone,
+                barrier,
+                barrier.topology,
+                job.owner,
+                f" --job {gone.job}" if gone.job else "",
+            )
+        return gone is not None
+
             return barrier.barrier_id
         if isinstance(step, Waiting):
             self._wait(deployment, barrier, step)
@@ -264,6 +286,8 @@ class EpochSteps:
 
     def _stop_if_killed(self) -> None:
         if self._killed:
+        if self.binding.announce_processed:
+            announce_processed(self.context, barrier, self.binding.job.sinks)
             raise AirflowException(f"task {self.task.task_id} was killed; what it staged does not count")
 
     def _give_up(self, deployment: Deployment, attempt_id: int, reason: str, who: str) -> None:

@@ -13,8 +13,10 @@ from airflow_barrier.operators._leading import check_batch
 from airflow_barrier.operators._steps import Binding
 from airflow_barrier.operators.commit import AbortBarrierOperator, CommitBarrierOperator
 from airflow_barrier.operators.job import as_job, bind
+from airflow_barrier.operators.processed import processed_asset
 from airflow_barrier.operators.start import StartBarrierOperator
 from airflow_barrier.protocol.errors import ConfigurationError
+from airflow_barrier.protocol.starting import StartFrom, declared_start
 from airflow_barrier.protocol.topology import Job, Topology, check_names
 from airflow_barrier.sources.port import Source
 
@@ -42,6 +44,9 @@ class BarrierGroup(TaskGroup):
     :param on_failure: when a job has failed for good: ``block`` (the barrier waits for a person or a clear) or
         ``abort`` (it is given up, with every later uncommitted one).
     :param open_manual_runs: let runs that nobody scheduled open barriers too.
+    :param announce_processed: each table gets an asset event when it is PROCESSED at a barrier, by which DAGs of other
+        members may run (:func:`~airflow_barrier.operators.processed.processed_asset`). A member's run that was
+        started by such events belongs to the barrier that its partition names.
     :param poll_interval: seconds between two looks of deferred tasks.
     :param group_options: whatever else a TaskGroup takes, such as ``default_args`` or ``tooltip``.
     """
@@ -54,6 +59,7 @@ class BarrierGroup(TaskGroup):
         member: bool = False,
         on_failure: str = "block",
         open_manual_runs: bool = False,
+        announce_processed: bool = False,
         poll_interval: float = 5.0,
         **group_options: Any,
     ) -> None:
@@ -70,6 +76,7 @@ class BarrierGroup(TaskGroup):
         self.member = member
         self.on_failure = on_failure
         self.open_manual_runs = open_manual_runs
+        self.announce_processed = announce_processed
         self.poll_interval = poll_interval
         self._jobs: list[tuple[BaseOperator, Job]] = []
         self._batches: dict[str, int] = {}
@@ -84,6 +91,7 @@ class BarrierGroup(TaskGroup):
         sources: Sequence[str | Source] = (),
         sinks: Sequence[str] = (),
         name: str | None = None,
+        start_from: StartFrom | None = None,
         batch_barriers: int = 1,
     ) -> BaseOperator:
         """Make ``operator`` the job that turns ``sources`` into ``sinks``, and return it.
@@ -92,21 +100,33 @@ class BarrierGroup(TaskGroup):
         topology; default: the task id inside this group. Raises :class:`ConfigurationError` for an operator that
         hands no conf to Spark.
 
+        ``start_from``: what of its sources is in the sinks already when the job joins (`docs/adopting.md`):
+        ``earliest`` (nothing), ``latest`` (all, up to the barrier that it joins with), a datetime with a time zone, or
+        a position of each source by its name. Sinks that hold rows need it; empty ones begin with the earliest.
+
         ``batch_barriers``: the task may go on with the epochs of later open barriers, so many in all, in the Spark job
         that it has started; for a SparkEpochOperator (`docs/catching-up.md`).
         """
+        job_name = name or operator.task_id.removeprefix(f"{self.group_id}.")
+        named = [source if isinstance(source, str) else source.name for source in sources]
         job = Job(
-            name=name or operator.task_id.removeprefix(f"{self.group_id}."),
+            name=job_name,
             owner=self.dag.dag_id,
             sources=tuple(source for source in sources if isinstance(source, str)),
             sinks=tuple(sinks),
             externals=tuple(source.declare() for source in sources if not isinstance(source, str)),
+            start_from=declared_start(job_name, start_from, named),
         )
         check_batch(operator, batch_barriers)
         as_job(operator)
         self._batches[job.name] = batch_barriers
         self._jobs.append((operator, job))
         return operator
+
+    @property
+    def fragment(self) -> Fragment:
+        """What this DAG adds to the topology."""
+        return Fragment(self.topology, self.dag.dag_id, tuple(job for _, job in self._jobs))
 
     def get_leaves(self) -> Generator[BaseOperator, None, None]:
         """What ``group >> task`` waits for: not for the abort, which is skipped where all went well."""
@@ -150,6 +170,8 @@ class BarrierGroup(TaskGroup):
             Topology.of(self.topology, jobs)
         for operator, job in self._jobs:
             bind(operator, self._binding(job, jobs))
+            if self.announce_processed:
+                operator.add_outlets([processed_asset(self.topology, sink) for sink in job.sinks])
         writers = {sink: operator for operator, job in self._jobs for sink in job.sinks}
         first, last = set(writers.values()), set(writers.values())
         for operator, job in self._jobs:
@@ -191,6 +213,7 @@ class BarrierGroup(TaskGroup):
             barrier_conn_id=self.barrier_conn_id,
             poll_interval=self.poll_interval,
             batch_barriers=self._batches[job.name],
+            announce_processed=self.announce_processed,
         )
 
 

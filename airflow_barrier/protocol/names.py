@@ -12,6 +12,7 @@ _NAME = re.compile(r"^[A-Za-z][A-Za-z0-9_-]{0,99}\Z")
 _BRANCH = re.compile(
     r"^barrier_(?P<topology>[A-Za-z][A-Za-z0-9_-]{0,99})_b(?P<barrier>\d+)_r(?P<revision>\d+)_a(?P<attempt>\d+)\Z"
 )
+_EVENT_KEY = re.compile(r"^b(?P<barrier>\d+)\.r\d+$")
 _TAG = re.compile(r"^barrier_(?P<topology>[A-Za-z][A-Za-z0-9_-]{0,99})_b(?P<barrier>\d+)_r(?P<revision>\d+)\Z")
 
 # Control characters, halves of surrogate pairs, line and paragraph separators: what moves a cursor, ends a line, or is
@@ -180,3 +181,13 @@ def _is_odd(character: str) -> bool:
 def event_key(barrier_id: int, revision: int) -> str:
     """The partition key of asset events: consumers that see it twice have seen the same thing."""
     return f"b{barrier_id}.r{revision}"
+
+
+def parse_event_key(key: str) -> int | None:
+    """The barrier's id of an event's partition key, or None if it is somebody else's key.
+
+    >>> parse_event_key("b3.r0"), parse_event_key("2026-01-01")
+    (3, None)
+    """
+    match = _EVENT_KEY.match(key)
+    return None if match is None else int(match["barrier"])

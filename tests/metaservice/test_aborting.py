@@ -94,7 +94,7 @@ def test_after_the_first_is_aborted_the_baseline_is_the_head(world: World) -> No
     head = world.meta.head("shopping")
     assert head is not None
     assert head.barrier_id == 0
-    assert world.meta.unjoined("shopping") == ()
+    assert world.meta.unjoined("shopping") == world.meta.topology("shopping").tables, "nobody has joined yet"
     assert world.open(1).barrier_id == 2
 
 

@@ -204,8 +204,23 @@ class Memory:
         for source in job.externals:
             rows.update((record, by) for record in opened.epoch[source.name])
         for name in job.sources:
-            rows.update({(row, name, by): times for row, times in self.epoch(opened, name).items()})
+            rows.update({(row, name, by): times for row, times in self._news(opened, job.name, name).items()})
         return rows
+
+    def _news(self, opened: Opened, job: str, source: str) -> Rows:
+        """What came into a job's source: with the epoch or, if the job comes back, since it left."""
+        query = "SELECT previous FROM barrier_job_start WHERE topology = ? AND barrier_id = ? AND job = ?"
+        start = self.raw.execute(query, (NAME, opened.barrier_id, job)).fetchone()
+        previous = json.loads(start[0]) if start is not None else {}
+        if source not in previous:
+            return self.epoch(opened, source)
+        with_job = opened.before
+        while with_job is not None and job not in self._members(with_job.version):
+            with_job = with_job.before
+        assert with_job is not None, f"{job} goes on where it left off, and it was never there"
+        left_off = self.progress[with_job.barrier_id][source].snapshot_id
+        assert previous[source] == left_off, f"{job} comes back to {source} where it left off"
+        return self.expected(opened, source) - self.world.tables.rows(left_off)
 
     def needs(self, barrier_id: int, job: str) -> set[tuple[str, int]]:
         """What a job has to wait for: its sources here and, with its sinks, just before."""

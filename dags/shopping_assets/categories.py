@@ -1,0 +1,31 @@
+"""Runs for each barrier that both of its sources have reached."""
+
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+
+from airflow.sdk import DAG, PartitionedAssetTimetable
+
+from airflow_barrier.operators.epoch import SparkEpochOperator
+from airflow_barrier.operators.group import BarrierGroup
+from airflow_barrier.operators.processed import processed_asset
+
+JOBS = Path(__file__).parents[1] / "shopping_jobs"
+
+with (
+    DAG(
+        "shopping_assets_categories",
+        schedule=PartitionedAssetTimetable(
+            assets=processed_asset("shopping", "shop.shopping") & processed_asset("shopping", "shop.products")
+        ),
+        start_date=datetime(2017, 1, 2, tzinfo=timezone.utc),
+        catchup=False,
+        max_active_runs=4,
+        default_args={"retries": 3, "retry_delay": timedelta(seconds=5)},
+    ) as dag,
+    BarrierGroup("shopping", member=True, announce_processed=True, poll_interval=1) as barrier,
+):
+    barrier.job(
+        SparkEpochOperator(task_id="category_spend", application=str(JOBS / "category_spend.py")),
+        sources=["shop.shopping", "shop.products"],
+        sinks=["shop.user_category_spend"],
+    )

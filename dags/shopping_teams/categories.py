@@ -1,0 +1,30 @@
+"""A team that joins the tables of two others."""
+
+import os
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+
+from airflow.sdk import DAG
+
+from airflow_barrier.operators.epoch import SparkEpochOperator
+from airflow_barrier.operators.group import BarrierGroup
+
+JOBS = Path(__file__).parents[1] / "shopping_jobs"
+
+with (
+    DAG(
+        "shopping_categories",
+        schedule="@daily",
+        start_date=datetime(2017, 1, 2, tzinfo=timezone.utc),
+        end_date=datetime.fromisoformat(os.environ.get("SHOPPING_UNTIL", "2018-01-02T00:00:00+00:00")),
+        catchup=True,
+        max_active_runs=4,
+        default_args={"retries": 3, "retry_delay": timedelta(seconds=5)},
+    ) as dag,
+    BarrierGroup("shopping", member=True, poll_interval=1) as barrier,
+):
+    barrier.job(
+        SparkEpochOperator(task_id="category_spend", application=str(JOBS / "category_spend.py")),
+        sources=["shop.shopping", "shop.products"],
+        sinks=["shop.user_category_spend"],
+    )

@@ -1,0 +1,19 @@
+"""The examples `dags/shopping_teams` and `dags/shopping_assets`, over the sample of what the tills sent."""
+
+import os
+import runpy
+import sys
+from pathlib import Path
+
+CHECKOUT = Path(__file__).parents[3]
+
+os.environ.setdefault("SHOPPING_LANDING", str(CHECKOUT / "tests" / "data" / "landing"))
+os.environ["SHOPPING_UNTIL"] = "2017-01-05T00:00:00+00:00"
+sys.path.append(str(CHECKOUT / "dags"))
+
+for folder in ("shopping_teams", "shopping_assets"):
+    for file in sorted((CHECKOUT / "dags" / folder).glob("*.py")):
+        dag = runpy.run_path(str(file))["dag"]
+        globals()[dag.dag_id] = dag
+del dag
+os.environ.pop("SHOPPING_UNTIL")

@@ -1,0 +1,64 @@
+"""The shopping topology over several DAGs: by the barrier alone, and by assets."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from airflow_barrier.protocol.errors import UnknownTopologyError
+from demo.cast import create_tables
+from demo.oracle import compare, recompute, rows_of
+from tests.support.airflow import LONG, AirflowUnderTest
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from airflow_barrier.coordinator.deployment import Deployment
+
+LANDING = Path(__file__).parents[1] / "data" / "landing"
+TEAMS = ("catalogue", "amounts", "prices", "categories")
+ASSETS = ("amounts", "prices", "categories", "averages")
+
+
+def differences(deployment: Deployment) -> list[str]:
+    """Of what every reader sees from what landed up to the last barrier, computed anew."""
+    committed = deployment.meta.newest_decided("shopping")
+    assert committed is not None
+    files: dict[str, set[Path]] = {"shopping": set(), "products": set()}
+    for number in range(1, committed.barrier_id + 1):
+        for source, cut in deployment.meta.cuts("shopping", number).items():
+            files[source] |= {LANDING / source / item for item in cut.items}
+    expected = recompute(files["shopping"], files["products"])
+    found = {table: deployment.tables.load(f"shop.{table}").scan().to_arrow() for table in expected}
+    return [str(d) for table, rows in expected.items() if (d := compare(table, rows, rows_of(found[table])))]
+
+
+def members(deployment: Deployment) -> set[str]:
+    """The jobs of the topology."""
+    try:
+        return {job.name for job in deployment.meta.topology("shopping").jobs}
+    except UnknownTopologyError:
+        return set()
+
+
+@pytest.mark.timeout(LONG)
+def test_teams_meet_through_the_barrier_only(
+    airflow: AirflowUnderTest, deployment: Deployment, spark: SparkSession
+) -> None:
+    create_tables(spark)
+    # members are there first, and wait for the tables that they read; the catalogue reads none
+    for team in TEAMS:
+        airflow.unpause(f"shopping_{team}")
+    airflow.until(lambda: members(deployment) == {"products"}, "the catalogue to have joined")
+    amounts = airflow.until(lambda: airflow.run_ids("shopping_amounts"), "runs of the amounts")
+    airflow.wait_for_task("shopping_amounts", amounts[0], "shopping.amount", "deferred")
+
+    airflow.unpause("shopping_tills")
+    airflow.wait_for_runs("shopping_tills", 4)
+    assert members(deployment) == {"load", "products", "amount", "price", "avg_price", "category_spend"}
+    assert differences(deployment) == []
+    assert len({job.owner for job in deployment.meta.topology("shopping").jobs}) == 5
+    for team in (*TEAMS, "tills"):
+        airflow.pause(f"shopping_{team}")
