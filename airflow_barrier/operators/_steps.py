@@ -119,9 +119,9 @@ class EpochSteps:
         with without_useless_retries():
             deployment = BarrierHook(self.binding.barrier_conn_id).get_deployment()
             barrier = self._find_barrier(deployment)
-            try:
             if self._has_left(deployment, barrier):
                 return barrier.barrier_id
+            try:
                 step = self._begin(deployment, barrier)
             except AlreadyCommittedError as error:
                 self.log.info("%s: %s", error, NOTHING_TO_DO)
@@ -178,22 +178,6 @@ class EpochSteps:
         self._remember(found)
         return found
 
-    def _begin(self, deployment: Deployment, barrier: Barrier) -> Ready | Adopted | Waiting:
-        return begin(
-            deployment,
-            barrier,
-            self.binding.job.name,
-            request_key=task_key(self.context),
-            generation=generation(self.context),
-            actor=actor(self.context),
-            owner=self.task.dag_id,
-            sql=self.work.sql,
-        )
-
-    def _go_on(self, deployment: Deployment, barrier: Barrier, step: Ready | Adopted | Waiting) -> int:
-        if isinstance(step, Adopted):
-            self.log.info("%s is %s: nothing to run", step.attempt, step.attempt.state.value)
-            self._commit_if_complete(deployment, step.barrier)
     def _has_left(self, deployment: Deployment, barrier: Barrier) -> bool:
         """Whether a person took the job out before the barrier was opened: then its task has nothing to do."""
         job = self.binding.job
@@ -212,6 +196,22 @@ class EpochSteps:
             )
         return gone is not None
 
+    def _begin(self, deployment: Deployment, barrier: Barrier) -> Ready | Adopted | Waiting:
+        return begin(
+            deployment,
+            barrier,
+            self.binding.job.name,
+            request_key=task_key(self.context),
+            generation=generation(self.context),
+            actor=actor(self.context),
+            owner=self.task.dag_id,
+            sql=self.work.sql,
+        )
+
+    def _go_on(self, deployment: Deployment, barrier: Barrier, step: Ready | Adopted | Waiting) -> int:
+        if isinstance(step, Adopted):
+            self.log.info("%s is %s: nothing to run", step.attempt, step.attempt.state.value)
+            self._commit_if_complete(deployment, step.barrier)
             return barrier.barrier_id
         if isinstance(step, Waiting):
             self._wait(deployment, barrier, step)
@@ -262,6 +262,8 @@ class EpochSteps:
 
     def _commit_if_complete(self, deployment: Deployment, barrier: Barrier) -> None:
         """Who completes the barrier commits it, where this DAG does; a person who kills the task wants it to end."""
+        if self.binding.announce_processed:
+            announce_processed(self.context, barrier, self.binding.job.sinks)
         commit_task_id = self.binding.commit_task_id
         if barrier.state is BarrierState.PRECOMMIT and commit_task_id is not None and not self._killed:
             commit_in_place(self.task, commit_task_id, deployment, barrier, self.context)
@@ -286,8 +288,6 @@ class EpochSteps:
 
     def _stop_if_killed(self) -> None:
         if self._killed:
-        if self.binding.announce_processed:
-            announce_processed(self.context, barrier, self.binding.job.sinks)
             raise AirflowException(f"task {self.task.task_id} was killed; what it staged does not count")
 
     def _give_up(self, deployment: Deployment, attempt_id: int, reason: str, who: str) -> None:
