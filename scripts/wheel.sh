@@ -3,6 +3,7 @@
 set -eu
 cd "$(dirname "$0")/.."
 
+sh scripts/guard.sh
 sources=$(find airflow_barrier pyproject.toml README.md LICENSE -type f ! -name '*.pyc' | LC_ALL=C sort | xargs cksum | cksum)
 stamp=.venv/.wheel
 if [ "$(cat "$stamp" 2>/dev/null || true)" = "$sources" ]; then

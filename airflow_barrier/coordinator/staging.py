@@ -10,6 +10,7 @@ from datetime import datetime
 from airflow_barrier.coordinator.cuts import checked_cuts
 from airflow_barrier.coordinator.deployment import Deployment
 from airflow_barrier.coordinator.journal import current_main
+from airflow_barrier.coordinator.unchanged import require_wap, staged_without_record
 from airflow_barrier.protocol.errors import (
     BarrierError,
     FencedAttemptError,
@@ -75,12 +76,15 @@ def begin(
     actor: str,
     owner: str | None = None,
     sql: str | None = None,
+    by_branch: bool = False,
 ) -> Ready | Adopted | Waiting:
     """Ask for an attempt of ``job`` at ``barrier``; ``owner`` is the DAG that asks (None: no DAG does).
 
+    ``by_branch``: the job's code may know nothing of its epoch, and is sent to the attempt branch by conf.
+
     ``generation`` is equal in all tries of one task and another after a person cleared it: a retry adopts what an
     earlier try closed, a clear stages anew. Raises AlreadyCommittedError, BarrierAbortedError, ForeignWriteError,
-    MissingTableError, NotOwnerError.
+    MissingTableError, NotOwnerError, WapDisabledError.
     """
     meta = deployment.meta
     earlier = meta.current_attempt(barrier.topology, barrier.barrier_id, job)
@@ -95,14 +99,14 @@ def begin(
         actor=actor,
         owner=owner,
     )
-    return _proceed(deployment, attempt, actor, sql)
+    return _proceed(deployment, attempt, actor, sql, by_branch)
 
 
 def begin_again(
-    deployment: Deployment, attempt_id: int, *, actor: str, sql: str | None = None
+    deployment: Deployment, attempt_id: int, *, actor: str, sql: str | None = None, by_branch: bool = False
 ) -> Ready | Adopted | Waiting:
     """Go on with an attempt that was waiting. Raises FencedAttemptError if it was superseded meanwhile."""
-    return _proceed(deployment, deployment.meta.attempt(attempt_id), actor, sql)
+    return _proceed(deployment, deployment.meta.attempt(attempt_id), actor, sql, by_branch)
 
 
 def close(
@@ -112,16 +116,21 @@ def close(
     actor: str,
     record: ClosingRecord | None = None,
     owner: str | None = None,
+    by_branch: bool = False,
 ) -> Barrier:
     """The Spark work is done: take its closing record, check the tables themselves, report PROCESSED.
 
-    Without ``record`` the file that the driver left is read. Raises NotClosedError, StagedTableError (both
-    retryable: a new attempt mends them), FencedAttemptError.
+    Without ``record`` the file that the driver left is read. A driver that reads its epoch spec opens that file first:
+    where there is no sign of it, and ``by_branch`` says that the job's code may know nothing of its epoch, the tables
+    themselves tell what was staged. Raises NotClosedError, StagedTableError (both retryable: a new attempt mends
+    them), FencedAttemptError, SilentSinkError, UnguardedError.
     """
     meta = deployment.meta
     attempt = meta.attempt(attempt_id)
     if record is None:
         record = _read_closing_record(deployment, attempt)
+        if record is None and by_branch and not _was_opened(deployment, attempt):
+            record = _staged_by_unchanged_job(deployment, attempt, actor)
         if record is None:
             reason = "the Spark work ended without a closing record"
             meta.abort_attempt(attempt_id, reason, actor)
@@ -159,7 +168,9 @@ def attempt_files(deployment: Deployment, attempt: Attempt) -> tuple[str, ...]:
     return spec_uri(deployment, attempt), closing, f"{closing}.partial"
 
 
-def _proceed(deployment: Deployment, attempt: Attempt, actor: str, sql: str | None) -> Ready | Adopted | Waiting:
+def _proceed(
+    deployment: Deployment, attempt: Attempt, actor: str, sql: str | None, by_branch: bool
+) -> Ready | Adopted | Waiting:
     meta = deployment.meta
     if attempt.state in (AttemptState.CLOSED, AttemptState.PROCESSED):
         barrier = _check_and_report(deployment, attempt, actor)
@@ -170,6 +181,8 @@ def _proceed(deployment: Deployment, attempt: Attempt, actor: str, sql: str | No
         log.info("%s waits for %s", attempt, ", ".join(map(str, started)))
         return Waiting(attempt, started)
     try:
+        if by_branch:
+            require_wap(deployment, started)  # safety: wap-is-enabled
         return _prepare(deployment, started, actor, sql)
     except BarrierError as error:
         ended = meta.abort_attempt(started.attempt_id, str(error), actor)
@@ -246,6 +259,19 @@ def _close_what_the_driver_closed(deployment: Deployment, attempt: Attempt, acto
     record = _read_closing_record(deployment, attempt)
     if record is not None:
         deployment.meta.close_attempt(attempt.attempt_id, record.staged, actor)
+
+
+def _was_opened(deployment: Deployment, attempt: Attempt) -> bool:
+    """Whether a driver that means to leave a closing record has begun."""
+    return deployment.tables.exists(f"{closing_uri(deployment, attempt)}.partial")  # safety: opened-is-not-closed
+
+
+def _staged_by_unchanged_job(deployment: Deployment, attempt: Attempt, actor: str) -> ClosingRecord:
+    try:
+        return staged_without_record(deployment, attempt)
+    except BarrierError as error:
+        deployment.meta.abort_attempt(attempt.attempt_id, str(error), actor)
+        raise
 
 
 def _read_closing_record(deployment: Deployment, attempt: Attempt) -> ClosingRecord | None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from airflow.sdk import BaseOperator
-from airflow.sdk.exceptions import AirflowException, AirflowSkipException
+from airflow.sdk.exceptions import AirflowException, AirflowSkipException, TaskDeferred
 
 from airflow_barrier.coordinator.deployment import Deployment
 from airflow_barrier.coordinator.joining import StaysOut, take_part, takes_part
@@ -42,7 +42,7 @@ from airflow_barrier.protocol.errors import (
     NotProcessedError,
     StoreUnavailableError,
 )
-from airflow_barrier.protocol.records import Barrier
+from airflow_barrier.protocol.records import Attempt, Barrier
 from airflow_barrier.protocol.states import AttemptState, BarrierState
 from airflow_barrier.protocol.topology import Job
 from airflow_barrier.triggers.barrier import BarrierTrigger, Condition
@@ -83,13 +83,14 @@ class SparkWork:
     """The work itself, as the operator does it.
 
     ``run`` returns the closing record, or None if the driver wrote it to its file. ``stop`` ends the work; it is
-    called in a thread of its own, maybe before the work has started. ``sql`` goes into the epoch spec.
-    ``run_batch`` runs several epochs in one Spark job.
+    called in a thread of its own, maybe before the work has started. ``sql`` goes into the epoch spec. ``by_branch``:
+    the job's code may know nothing of its epoch. ``run_batch`` runs several epochs in one Spark job.
     """
 
     run: Callable[[Ready], ClosingRecord | None]
     stop: Callable[[], None]
     sql: str | None = None
+    by_branch: bool = False
     run_batch: Callable[[Batch], None] | None = None
 
 
@@ -140,8 +141,23 @@ class EpochSteps:
             barrier = deployment.meta.barrier(attempt.topology, attempt.barrier_id)
             self._remember(barrier)
             with new_try_if_voided(deployment, attempt_id):
-                step = begin_again(deployment, attempt_id, actor=actor(self.context), sql=self.work.sql)
+                step = begin_again(
+                    deployment,
+                    attempt_id,
+                    actor=actor(self.context),
+                    sql=self.work.sql,
+                    by_branch=self.work.by_branch,
+                )
             return self._go_on(deployment, barrier, step)
+
+    def finish(self, attempt_id: int, work: Callable[[], None]) -> int:
+        """The operator had deferred itself while its Spark work ran: ``work`` is how it goes on."""
+        with without_useless_retries():
+            deployment = BarrierHook(self.binding.barrier_conn_id).get_deployment()
+            attempt = deployment.meta.attempt(attempt_id)
+            self._remember(deployment.meta.barrier(attempt.topology, attempt.barrier_id))
+            self._run(deployment, attempt, work)
+            return attempt.barrier_id
 
     def kill(self) -> None:
         """Stop the Spark work and give the attempt up.
@@ -206,6 +222,7 @@ class EpochSteps:
             actor=actor(self.context),
             owner=self.task.dag_id,
             sql=self.work.sql,
+            by_branch=self.work.by_branch,
         )
 
     def _go_on(self, deployment: Deployment, barrier: Barrier, step: Ready | Adopted | Waiting) -> int:
@@ -215,7 +232,9 @@ class EpochSteps:
             return barrier.barrier_id
         if isinstance(step, Waiting):
             self._wait(deployment, barrier, step)
-        self._run(deployment, step)
+        ready = step
+        self.log.info("Staging %s on branch %s", ready.attempt, ready.attempt.branch)
+        self._run(deployment, ready.attempt, lambda: self.work.run(ready))
         return barrier.barrier_id
 
     def _wait(self, deployment: Deployment, barrier: Barrier, waiting: Waiting) -> NoReturn:
@@ -240,14 +259,14 @@ class EpochSteps:
             attempt_id=waiting.attempt.attempt_id,
         )
 
-    def _run(self, deployment: Deployment, ready: Ready) -> None:
-        attempt = ready.attempt
+    def _run(self, deployment: Deployment, attempt: Attempt, work: Callable[[], ClosingRecord | None]) -> None:
         self._under_way = (deployment, attempt.attempt_id)
-        self.log.info("Staging %s on branch %s", attempt, attempt.branch)
         try:
             self._stop_if_killed()
-            record = self.work.run(ready)
+            record = work()
             self._stop_if_killed()
+        except TaskDeferred:  # the operator's own trigger waits for its work now
+            raise
         except BaseException as error:  # a timeout and an exit are no Exceptions, and end the attempt all the same
             # Spark's messages go on for pages; what happened stands in the first line
             said = str(error).partition("\n")[0][:REASON]
@@ -255,7 +274,12 @@ class EpochSteps:
             raise
         with new_try_if_voided(deployment, attempt.attempt_id):
             barrier = close(
-                deployment, attempt.attempt_id, actor=actor(self.context), record=record, owner=self.task.dag_id
+                deployment,
+                attempt.attempt_id,
+                actor=actor(self.context),
+                record=record,
+                owner=self.task.dag_id,
+                by_branch=self.work.by_branch,
             )
         self.log.info("%s is PROCESSED; %s is %s", attempt, barrier, barrier.state.value)
         self._commit_if_complete(deployment, barrier)

@@ -12,7 +12,7 @@ from airflow_barrier.hooks.barrier import DEFAULT_CONN_ID
 from airflow_barrier.operators._leading import check_batch
 from airflow_barrier.operators._steps import Binding
 from airflow_barrier.operators.commit import AbortBarrierOperator, CommitBarrierOperator
-from airflow_barrier.operators.job import as_job, bind
+from airflow_barrier.operators.job import as_job, bind, task_of
 from airflow_barrier.operators.processed import processed_asset
 from airflow_barrier.operators.start import StartBarrierOperator
 from airflow_barrier.protocol.errors import ConfigurationError
@@ -86,15 +86,19 @@ class BarrierGroup(TaskGroup):
 
     def job(
         self,
-        operator: BaseOperator,
+        operator: Any,
         *,
         sources: Sequence[str | Source] = (),
         sinks: Sequence[str] = (),
         name: str | None = None,
         start_from: StartFrom | None = None,
         batch_barriers: int = 1,
-    ) -> BaseOperator:
+    ) -> Any:
         """Make ``operator`` the job that turns ``sources`` into ``sinks``, and return it.
+
+        It may be a :class:`~airflow_barrier.operators.epoch.SparkEpochOperator`, or any operator that hands conf to a
+        Spark job, whose code need not know of barriers (`docs/unchanged-jobs.md`), or what calling a function with
+        ``@task.pyspark`` returned.
 
         Sources are tables of the topology (``namespace.table``) or external sources. ``name`` is the job's in the
         topology; default: the task id inside this group. Raises :class:`ConfigurationError` for an operator that
@@ -107,7 +111,9 @@ class BarrierGroup(TaskGroup):
         ``batch_barriers``: the task may go on with the epochs of later open barriers, so many in all, in the Spark job
         that it has started; for a SparkEpochOperator (`docs/catching-up.md`).
         """
-        job_name = name or operator.task_id.removeprefix(f"{self.group_id}.")
+        task = task_of(operator)
+        check_batch(task, batch_barriers)
+        job_name = name or task.task_id.removeprefix(f"{self.group_id}.")
         named = [source if isinstance(source, str) else source.name for source in sources]
         job = Job(
             name=job_name,
@@ -117,10 +123,9 @@ class BarrierGroup(TaskGroup):
             externals=tuple(source.declare() for source in sources if not isinstance(source, str)),
             start_from=declared_start(job_name, start_from, named),
         )
-        check_batch(operator, batch_barriers)
-        as_job(operator)
+        as_job(task)
         self._batches[job.name] = batch_barriers
-        self._jobs.append((operator, job))
+        self._jobs.append((task, job))
         return operator
 
     @property

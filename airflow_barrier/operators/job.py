@@ -2,20 +2,37 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseOperator
+from airflow.sdk.exceptions import TaskDeferred
 
 from airflow_barrier.operators._commit import BINDING
 from airflow_barrier.operators._leading import LeadingSteps
 from airflow_barrier.operators._steps import RESUME_METHOD, Binding, EpochSteps, SparkWork
+from airflow_barrier.operators._task import without_useless_retries
+from airflow_barrier.operators.handover.finding import adapter_of
+from airflow_barrier.operators.handover.port import Adapter, Handing
 from airflow_barrier.protocol.errors import ConfigurationError
+from airflow_barrier.spark.guard import guard_jar
+from airflow_barrier.spark.unchanged import OLDEST_SPARK, is_too_old, unchanged_conf
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
     from airflow_barrier.coordinator.staging import Ready
+
+#: The operator's method that it resumes with where it had deferred itself.
+_RESUME_OPERATOR = "resume_operator"
+
+
+def task_of(operator: Any) -> Any:
+    """The operator itself, also where a decorated function was called, which gives its result to come."""
+    return getattr(operator, "operator", operator)
 
 
 def as_job(operator: Any) -> None:
@@ -26,12 +43,13 @@ def as_job(operator: Any) -> None:
     the operator would lose all these, and Airflow warns about operators that are run by operators. The subclass has
     this one base, because Python changes the class of an object only where the memory layout stays.
     """
-    if not isinstance(operator, BaseOperator) or not (hasattr(operator, "epoch_work") or hasattr(operator, "conf")):
+    if not isinstance(operator, BaseOperator):
         raise ConfigurationError(
-            f"task {operator.task_id}: expected SparkEpochOperator, SparkSubmitOperator or another operator with an "
-            f"attribute 'conf' that is handed to Spark, found {type(operator).__name__}; a mapped task cannot be a "
-            "job, since a table has one writer"
+            f"task {operator.task_id}: expected an operator, found {type(operator).__name__}; a mapped task cannot be "
+            "a job, since a table has one writer"
         )
+    if not hasattr(operator, "epoch_work"):
+        _adapter_for(operator)
     operator.__class__ = _job_class(type(operator))
     if getattr(operator, "durable", False):
         # reconnecting after a lost worker would wait for a driver of an attempt that the new try has fenced
@@ -43,20 +61,57 @@ def bind(operator: BaseOperator, binding: Binding) -> None:
     vars(operator)[BINDING] = binding
 
 
+def _adapter_for(operator: Any) -> Adapter:
+    """How to hand an attempt to the operator. Raises ConfigurationError if that cannot be done."""
+    adapter = adapter_of(operator)
+    if adapter is None:
+        raise ConfigurationError(
+            f"task {operator.task_id}: expected SparkEpochOperator, or an operator that hands Spark conf to a job, "
+            f"found {type(operator).__name__}, and nobody knows where that takes it. If it starts a Spark job, put "
+            "BARRIER_CONF (from airflow_barrier.operators.handover.placeholder) where the conf belongs in one of its "
+            "templated fields"
+        )
+    if refusal := adapter.refusal(operator):
+        raise ConfigurationError(
+            f"task {operator.task_id}: {type(operator).__name__} as it is cannot be a job: {refusal}"
+        )
+    return adapter
+
+
+def _hand_over(operator: Any, adapter: Adapter, handing: Handing) -> None:
+    adapter.hand_over(operator, handing)
+    operator.log.info("Handed over: %s", ", ".join(f"{key}={value}" for key, value in handing.conf.items()))
+
+
+def _check_version(operator: Any, adapter: Adapter) -> None:
+    version = adapter.spark_version(operator)
+    if version is not None and is_too_old(version):
+        raise ConfigurationError(  # safety: spark-is-new-enough
+            f"task {operator.task_id}: expected Spark {OLDEST_SPARK} or newer, found {version}: it leaves off what "
+            "says whose work a snapshot is; run the job on a newer Spark"
+        )
+
+
 @cache
 def _job_class(operator_class: Any) -> Any:
     def epoch_work(self: Any, context: Context) -> SparkWork:
-        def run(ready: Ready) -> None:
-            from airflow_barrier.spark.submit import submit_conf
+        adapter = _adapter_for(self)
+        _check_version(self, adapter)
 
-            self.conf = {**(self.conf or {}), **submit_conf(ready.spec_uri, ready.digest)}
-            operator_class.execute(self, context)
+        def run(ready: Ready) -> None:
+            conf = unchanged_conf(ready.spec, ready.spec_uri, ready.digest)
+            handing = Handing(conf, guard_jar(), ready.attempt.branch)
+            _hand_over(self, adapter, handing)
+            with _deferral_is_ours(ready.attempt.attempt_id, handing):
+                operator_class.execute(self, context)
 
         # what stops the work is the operator's own on_kill, which Airflow calls
-        return SparkWork(run=run, stop=lambda: None)
+        return SparkWork(run=run, stop=lambda: None, by_branch=True)
 
     def begin(self: Any, context: Context) -> EpochSteps:
-        binding, work = self._binding, self.epoch_work(context)
+        with without_useless_retries():
+            work = self.epoch_work(context)
+        binding = getattr(self, BINDING)
         self._steps = (LeadingSteps if binding.batch_barriers > 1 else EpochSteps)(self, binding, work, context)
         return self._steps  # type: ignore[no-any-return]
 
@@ -65,6 +120,17 @@ def _job_class(operator_class: Any) -> Any:
 
     def resume_epoch(self: Any, context: Context, event: dict[str, Any], attempt_id: int | None = None) -> int:
         return begin(self, context).resume(event, attempt_id)
+
+    def resume_operator(
+        self: Any, context: Context, event: Any, attempt_id: int, handing: dict[str, Any], method: str, kwargs: Any
+    ) -> int:
+        def work() -> None:
+            again = Handing(**handing)
+            _hand_over(self, _adapter_for(self), again)  # this is another process than the one that deferred
+            with _deferral_is_ours(attempt_id, again):
+                getattr(operator_class, method)(self, context, event=event, **kwargs)
+
+        return begin(self, context).finish(attempt_id, work)
 
     def on_kill(self: Any) -> None:
         if self._steps is not None:
@@ -78,8 +144,28 @@ def _job_class(operator_class: Any) -> Any:
         "_steps": None,
         "execute": execute,
         RESUME_METHOD: resume_epoch,
+        _RESUME_OPERATOR: resume_operator,
         "on_kill": on_kill,
     }
     if not hasattr(operator_class, "epoch_work"):
         namespace["epoch_work"] = epoch_work
     return type(operator_class)(operator_class.__name__, (operator_class,), namespace)
+
+
+@contextmanager
+def _deferral_is_ours(attempt_id: int, handing: Handing) -> Iterator[None]:
+    """An operator that defers itself resumes in our steps, so that the attempt is closed when its work is done."""
+    try:
+        yield
+    except TaskDeferred as deferred:
+        raise TaskDeferred(
+            trigger=deferred.trigger,
+            method_name=_RESUME_OPERATOR,
+            kwargs={
+                "attempt_id": attempt_id,
+                "handing": asdict(handing),
+                "method": deferred.method_name,
+                "kwargs": deferred.kwargs or {},
+            },
+            timeout=deferred.timeout,
+        ) from None

@@ -10,10 +10,13 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from airflow_barrier.protocol.errors import ConfigurationError
 from airflow_barrier.spark.epoch import Epoch
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 #: What processes an epoch: an :class:`EpochJob`, an SQL job, or any function of an epoch.
 Job = Callable[[Epoch], Any]
@@ -48,6 +51,26 @@ def epoch_job(function: Job) -> EpochJob:
         amount.main()
     """
     return EpochJob(function)
+
+
+def current_epoch(spark: SparkSession) -> Epoch:
+    """The epoch that a job which is no epoch job runs for: its time, its seed, its external sources by their cut.
+
+        shopping = current_epoch(spark).source("shopping")
+
+    Write to tables by their own names, as ever. On Spark Connect there is no file system to read the epoch spec from:
+    raises :class:`~airflow_barrier.protocol.errors.ConfigurationError` there, and
+    :class:`~airflow_barrier.protocol.errors.SpecError` where no ``barrier.job(...)`` started this session.
+    """
+    from airflow_barrier.spark.submit import read_spec
+
+    if not hasattr(spark, "_jsc"):
+        raise ConfigurationError(
+            "current_epoch: expected a Spark session in this process, found one on a Spark Connect server, which "
+            "cannot read the epoch spec; run the job as an epoch job (@epoch_job with SparkEpochOperator), or by "
+            "spark-submit"
+        )
+    return Epoch(spark, read_spec(spark))
 
 
 def load_job(where: str, name: str | None = None) -> EpochJob:

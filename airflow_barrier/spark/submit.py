@@ -15,6 +15,7 @@ from airflow_barrier.spark.batch import BATCH_PATIENCE, Following, following_uri
 from airflow_barrier.spark.job import Job
 from airflow_barrier.spark.spec import SPEC_DIGEST, SPEC_URI, ClosingRecord, EpochSpec
 from airflow_barrier.spark.sql import SqlJob
+from airflow_barrier.spark.unchanged import leave_the_branch
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -43,6 +44,8 @@ def run_submitted(job: Job | None = None) -> None:
     spark = SparkSession.builder.getOrCreate()
     try:
         spec = read_spec(spark)
+        _open_record(spark, spec.closing_uri)
+        leave_the_branch(spark)
         run_epochs(spark, spec, job or _sql_of(spec), partial(_hand_over, spark))
     except Exception as error:
         traceback.print_exc()
@@ -90,7 +93,9 @@ def _hand_over(spark: SparkSession, spec: EpochSpec, record: ClosingRecord) -> E
     following = _wait_for(spark, following_uri(spec.closing_uri), float(patience))
     if following.spec_uri is None:
         return None
-    return _read_spec(spark, following.spec_uri, following.digest)
+    found = _read_spec(spark, following.spec_uri, following.digest)
+    _open_record(spark, found.closing_uri)
+    return found
 
 
 def _wait_for(spark: SparkSession, uri: str, patience: float) -> Following:
@@ -115,6 +120,23 @@ def _read(spark: SparkSession, uri: str) -> str | None:
         return str(spark._jvm.org.apache.commons.io.IOUtils.toString(stream, "UTF-8"))  # type: ignore[union-attr]
     finally:
         stream.close()
+
+
+def _open_record(spark: SparkSession, uri: str) -> None:
+    """Say that this driver means to leave a closing record, before it writes anything: without one it died half-way.
+
+    Where nothing was opened, the job is one that knows nothing of closing records.
+    """
+    partial, files = _hadoop(spark, f"{uri}.partial")
+    try:
+        files.create(partial, False).close()
+    except Exception as error:
+        if not files.exists(partial):
+            raise
+        raise SpecError(  # safety: opened-once
+            f"expected to be the first driver of this attempt, found that another one has opened {partial}: it was "
+            "started twice, and may still run; a retry of the task begins a new attempt"
+        ) from error
 
 
 def _write_new(spark: SparkSession, uri: str, text: str) -> None:

@@ -36,7 +36,7 @@ class Counting:
         for table in tables:
             self.spark.sql(
                 f"CREATE TABLE lake.{self.name}.{table} (k INT, n BIGINT) USING iceberg "
-                "TBLPROPERTIES ('format-version' = '3')"
+                "TBLPROPERTIES ('format-version' = '3', 'write.wap.enabled' = 'true')"
             )
 
     def task(self, task: str) -> str:

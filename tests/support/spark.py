@@ -36,6 +36,7 @@ def spark_ui() -> str:
 @pytest.fixture(scope="session")
 def spark_server(tmp_path_factory: pytest.TempPathFactory, spark_ui: str) -> Iterator[LocalConnectServer]:
     """The server; ``.url`` for further sessions, ``.warehouse`` and ``.catalog_db`` for other engines."""
+    from airflow_barrier.spark.guard import guard_jar
     from demo.local_spark import LocalConnectServer
 
     if SHARED_SERVER in os.environ:
@@ -44,6 +45,7 @@ def spark_server(tmp_path_factory: pytest.TempPathFactory, spark_ui: str) -> Ite
         return
     folder = tmp_path_factory.mktemp("spark")
     conf = {
+        "spark.jars": guard_jar(),
         "spark.sql.shuffle.partitions": "2",
         "spark.default.parallelism": "2",
         "spark.driver.memory": "2g",

@@ -1,0 +1,64 @@
+"""Jobs whose code knows nothing of barriers: what their driver's conf says."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+from urllib.parse import quote
+
+from airflow_barrier.spark.spec import SPEC_DIGEST, SPEC_URI, EpochSpec
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+#: Iceberg reads and writes this branch of each table that has it and `write.wap.enabled`.
+WAP_BRANCH = "spark.wap.branch"
+_SNAPSHOT_PROPERTY = "spark.sql.iceberg.snapshot-property."
+# What the guard is told; its source names them, too.
+_CATALOG = "spark.airflow_barrier.catalog"
+_READS = "spark.airflow_barrier.reads"
+_WRITES = "spark.airflow_barrier.writes"
+_PINNED = "spark.airflow_barrier.pinned"
+#: The property of a staged snapshot by which the guard says that it was there.
+GUARD_MARK = "airflow-barrier.guard"
+#: Older ones ignore the snapshot properties of a session, by which what an attempt staged is known as its own.
+OLDEST_SPARK = "4.0"
+
+
+def unchanged_conf(spec: EpochSpec, spec_uri: str, digest: str) -> dict[str, str]:
+    """The Spark conf that makes unchanged code read and write at this attempt's branch, and nothing else.
+
+    Nothing that would change what the job computes is in it, such as a time zone.
+    """
+    pinned = [str(source.options["table"]) for source in spec.externals.values() if source.kind == "iceberg_table"]
+    return {
+        SPEC_URI: spec_uri,
+        SPEC_DIGEST: digest,
+        WAP_BRANCH: spec.branch,
+        **{f"{_SNAPSHOT_PROPERTY}{key}": value for key, value in spec.stamp.properties().items()},
+        _CATALOG: spec.catalog,
+        _READS: _listed({*spec.inputs, *spec.bases}),
+        _WRITES: _listed(spec.bases),
+        **({_PINNED: _listed(pinned)} if pinned else {}),
+    }
+
+
+def leave_the_branch(spark: SparkSession) -> None:
+    """For a driver that reads the epoch spec: it names snapshots and branches itself."""
+    for key in (WAP_BRANCH, _CATALOG, _READS, _WRITES, _PINNED):
+        spark.conf.unset(key)
+
+
+def is_too_old(version: str) -> bool:
+    """Whether a Spark of this version cannot run unchanged jobs.
+
+    >>> is_too_old("3.5.6"), is_too_old("4.0.1"), is_too_old("4.2.0-SNAPSHOT"), is_too_old("unknown")
+    (True, False, False, False)
+    """
+    found = re.match(r"(\d+)\.", version)
+    return found is not None and int(found[1]) < int(OLDEST_SPARK.partition(".")[0])
+
+
+def _listed(tables: Iterable[str]) -> str:
+    return ",".join(quote(table) for table in sorted(tables))

@@ -1,0 +1,187 @@
+package airflow_barrier.guard;
+
+import java.net.URLDecoder;
+import java.nio.charset.StandardCharsets;
+import java.util.Arrays;
+import java.util.Locale;
+import java.util.Optional;
+import java.util.Set;
+import java.util.TreeSet;
+import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
+import org.apache.spark.sql.catalyst.plans.logical.V2WriteCommand;
+import org.apache.spark.sql.connector.catalog.CatalogPlugin;
+import org.apache.spark.sql.connector.catalog.Identifier;
+import org.apache.spark.sql.internal.SQLConf;
+import org.apache.spark.sql.util.CaseInsensitiveStringMap;
+import scala.Option;
+
+/** The tables that the session's conf says its job declares, and what may be done to them. */
+final class Declared {
+    private static final String CONF = "spark.airflow_barrier.";
+    /** Makes each snapshot that the session writes say that the guard was there. */
+    private static final String MARK = "spark.sql.iceberg.snapshot-property.airflow-barrier.guard";
+    /** What looks at tables or at what Spark remembers of them, and changes nothing. */
+    private static final Set<String> HARMLESS = Set.of("DescribeRelation", "DescribeColumn", "DescribeTablePartition",
+            "ShowColumns", "ShowCreateTable", "ShowPartitions", "ShowTableProperties", "ShowTablePartition",
+            "RefreshTable", "CacheTable", "UncacheTable");
+    private static final Set<String> CREATING = Set.of("CreateTable", "CreateTableAsSelect");
+    private static final Set<String> ROW_LEVEL = Set.of("DeleteFromTable", "UpdateTable", "MergeIntoTable", "TruncateTable");
+    private static final Set<String> LOOKING = Set.of("ancestors_of", "create_changelog_view");
+    private static final String[] PINS = {"snapshot-id", "start-snapshot-id", "end-snapshot-id", "versionAsOf"};
+
+    private final String catalog;
+    private final Set<String> reads;
+    private final Set<String> writes;
+    private final Set<String> pinned;
+
+    private Declared(SQLConf conf) {
+        catalog = conf.getConfString(CONF + "catalog");
+        reads = names(conf, "reads");
+        writes = names(conf, "writes");
+        pinned = names(conf, "pinned");
+    }
+
+    /** What the session's job declares; null where the session is none of a job. */
+    static Declared inSession() {
+        SQLConf conf = SQLConf.get();
+        if (conf.getConfString(CONF + "reads", null) == null) {
+            return null;
+        }
+        conf.setConfString(MARK, "1");
+        return new Declared(conf);
+    }
+
+    /** Names are case-insensitive: some catalogs fold them, and then the job may write them as it likes. */
+    private static Set<String> names(SQLConf conf, String key) {
+        Set<String> names = new TreeSet<>(String.CASE_INSENSITIVE_ORDER);
+        for (String name : conf.getConfString(CONF + key, "").split(",")) {
+            names.add(URLDecoder.decode(name, StandardCharsets.UTF_8));
+        }
+        return names;
+    }
+
+    /** A procedure is run as soon as its name is resolved, so that is looked at: `[catalog.]namespace.procedure`. */
+    void checkProcedure(LogicalPlan node) {
+        if (!node.getClass().getSimpleName().equals("UnresolvedProcedure")) {
+            return;
+        }
+        scala.collection.Seq<?> parts = (scala.collection.Seq<?>) get(node, "nameParts");
+        boolean elsewhere = parts.length() > 2 && !catalog.equalsIgnoreCase(parts.head().toString());
+        if (!elsewhere && !LOOKING.contains(parts.last().toString().toLowerCase(Locale.ROOT))) {
+            throw new UndeclaredTableException("the job calls procedure " + parts.mkString(".") + ", which works on main "
+                    + "and not on the attempt's branch: call it outside the job");
+        }
+    }
+
+    void check(LogicalPlan node) {
+        String kind = node.getClass().getSimpleName();
+        if (node instanceof V2WriteCommand) {
+            nameOf(((V2WriteCommand) node).table()).ifPresent(this::requireSink);
+        } else if (ROW_LEVEL.contains(kind)) {
+            nameOf(firstLeaf(node)).ifPresent(this::requireSink);
+        } else if (kind.startsWith("Resolved")) {
+            return; // of the command above it, which was seen before
+        } else if (isDdl(kind, node)) {
+            nameOf(node.children().head()).ifPresent(name -> requireNoDdl(name, kind, node));
+        } else if (get(node, "table") instanceof scala.collection.Seq) { // Iceberg's own DDL names its table by parts
+            requireNoIcebergDdl((scala.collection.Seq<?>) get(node, "table"), kind);
+        } else {
+            nameOf(node).ifPresent(name -> requireSource(name, node));
+        }
+    }
+
+    private static boolean isDdl(String kind, LogicalPlan node) {
+        return !node.children().isEmpty() && !HARMLESS.contains(kind)
+                && Set.of("ResolvedTable", "ResolvedIdentifier").contains(
+                        node.children().head().getClass().getSimpleName());
+    }
+
+    private void requireSource(String table, LogicalPlan relation) {
+        if (known(reads, table) || (known(pinned, table) && isPinned(relation, table))) {
+            return;
+        }
+        if (known(pinned, table)) {
+            throw new UndeclaredTableException("the job reads external source " + table + " as it is now, which is "
+                    + "another input in every attempt: read it by current_epoch(spark).source(...)");
+        }
+        throw new UndeclaredTableException("the job reads table " + table + ", which it does not declare. Add sources=["
+                + "..., '" + table + "'] to its barrier.job(...); a table that no job of the topology writes is an "
+                + "external source: add sources=[..., IcebergTable('" + table + "')] and read it by "
+                + "current_epoch(spark).source('" + table + "')");
+    }
+
+    private void requireSink(String table) {
+        if (!known(writes, table)) {
+            throw new UndeclaredTableException("the job writes to table " + table + ", which it does not declare. Add "
+                    + "sinks=[..., '" + table + "'] to its barrier.job(...)");
+        }
+    }
+
+    private void requireNoDdl(String table, String kind, LogicalPlan node) {
+        boolean onlyIfAbsent = CREATING.contains(kind) && Boolean.TRUE.equals(get(node, "ignoreIfExists"));
+        if (!(onlyIfAbsent && known(reads, table))) {
+            throw ddl(table, kind);
+        }
+    }
+
+    private void requireNoIcebergDdl(scala.collection.Seq<?> parts, String kind) {
+        String name = parts.mkString(".");
+        if (name.toLowerCase(Locale.ROOT).startsWith(catalog.toLowerCase(Locale.ROOT) + ".")) {
+            throw ddl(name.substring(catalog.length() + 1), kind);
+        }
+    }
+
+    private static UndeclaredTableException ddl(String table, String kind) {
+        return new UndeclaredTableException("the job changes table " + table + " itself (" + kind + "), which is seen "
+                + "by everybody at once and cannot be staged: do it outside the job; keep scratch data in temporary "
+                + "views or in another catalog");
+    }
+
+    /** Also of `db.t.snapshots` and `db.t.branch_b`, where `db.t` is declared. */
+    private static boolean known(Set<String> declared, String table) {
+        int last = table.lastIndexOf('.');
+        return declared.contains(table) || (last > 0 && declared.contains(table.substring(0, last)));
+    }
+
+    /** Read as of a snapshot that was named; what Iceberg knows of a table is no input either. */
+    private boolean isPinned(LogicalPlan relation, String table) {
+        if (!pinned.contains(table)) {
+            return true;
+        }
+        Object options = get(relation, "options");
+        Object travel = get(relation, "timeTravelSpec");
+        return (options instanceof CaseInsensitiveStringMap
+                && Arrays.stream(PINS).anyMatch(((CaseInsensitiveStringMap) options)::containsKey))
+                || (travel instanceof Option && ((Option<?>) travel).isDefined());
+    }
+
+    /** `namespace.table`, if the node stands for something in the topology's catalog. */
+    private Optional<String> nameOf(Object node) {
+        Object where = unwrapped(get(node, "catalog"));
+        Object what = unwrapped(get(node, "identifier"));
+        if (!(where instanceof CatalogPlugin) || !(what instanceof Identifier)
+                || !((CatalogPlugin) where).name().equalsIgnoreCase(catalog)) {
+            return Optional.empty();
+        }
+        Identifier identifier = (Identifier) what;
+        String namespace = String.join(".", identifier.namespace());
+        return Optional.of(namespace.isEmpty() ? identifier.name() : namespace + "." + identifier.name());
+    }
+
+    private static LogicalPlan firstLeaf(LogicalPlan node) {
+        return node.children().isEmpty() ? node : firstLeaf(node.children().head());
+    }
+
+    private static Object unwrapped(Object value) {
+        return value instanceof Option ? ((Option<?>) value).getOrElse(() -> null) : value;
+    }
+
+    /** Of whatever class in whatever version of Spark: nodes that name a table call it the same. */
+    private static Object get(Object node, String what) {
+        try {
+            return node.getClass().getMethod(what).invoke(node);
+        } catch (ReflectiveOperationException absent) {
+            return null;
+        }
+    }
+}

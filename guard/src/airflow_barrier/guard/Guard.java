@@ -1,0 +1,53 @@
+package airflow_barrier.guard;
+
+import java.util.function.BiConsumer;
+import java.util.function.Function;
+import org.apache.spark.sql.SparkSessionExtensions;
+import org.apache.spark.sql.SparkSessionExtensionsProvider;
+import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
+import org.apache.spark.sql.catalyst.rules.Rule;
+import scala.Function1;
+import scala.runtime.AbstractFunction1;
+import scala.runtime.BoxedUnit;
+
+/**
+ * Found by Spark itself (META-INF/services) where this jar is on the class path: nobody has to name it in
+ * spark.sql.extensions.
+ */
+public class Guard extends AbstractFunction1<SparkSessionExtensions, BoxedUnit>
+        implements SparkSessionExtensionsProvider {
+
+    @Override
+    public BoxedUnit apply(SparkSessionExtensions extensions) {
+        // the first rules of all: Spark calls procedures among the next ones
+        extensions.injectHintResolutionRule(function(session -> new Rule<LogicalPlan>() {
+            @Override
+            public LogicalPlan apply(LogicalPlan plan) {
+                look(plan, Declared::checkProcedure);
+                return plan;
+            }
+        }));
+        extensions.injectCheckRule(function(session -> function(plan -> look(plan, Declared::check))));
+        return BoxedUnit.UNIT;
+    }
+
+    private static BoxedUnit look(LogicalPlan plan, BiConsumer<Declared, LogicalPlan> check) {
+        Declared declared = Declared.inSession();
+        if (declared != null) {
+            plan.foreachWithSubqueries(function(node -> {
+                check.accept(declared, node);
+                return BoxedUnit.UNIT;
+            }));
+        }
+        return BoxedUnit.UNIT;
+    }
+
+    private static <A, B> Function1<A, B> function(Function<A, B> body) {
+        return new AbstractFunction1<A, B>() {
+            @Override
+            public B apply(A argument) {
+                return body.apply(argument);
+            }
+        };
+    }
+}

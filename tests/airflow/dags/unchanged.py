@@ -1,0 +1,88 @@
+"""Operators that people have, around code that knows nothing of barriers: what goes well, and what is refused."""
+
+import json
+import os
+from datetime import datetime, timezone
+from pathlib import Path
+
+from airflow.providers.apache.spark.operators.spark_sql import SparkSqlOperator
+from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
+from airflow.sdk import DAG, task
+
+from airflow_barrier.operators.group import BarrierGroup
+
+LOAD = Path(__file__).parents[1] / "jobs" / "unchanged_load.py"
+CONF = json.loads(os.environ.get("BARRIER_TEST_SUBMIT_CONF", "{}"))
+
+
+def spark_sql(task_id: str, sql: str) -> SparkSqlOperator:
+    return SparkSqlOperator(task_id=task_id, sql=sql, conf=CONF, master="local[1]")
+
+
+def on_connect(name: str, *statements: str):
+    @task.pyspark(task_id=name, conn_id="spark_connect_default")
+    def run(spark):
+        for statement in statements:
+            spark.sql(statement).collect()
+
+    return run()
+
+
+@task.pyspark(conn_id="spark_default", config_kwargs=CONF)
+def copy(spark):
+    frame = spark.table("lake.unchanged.events")
+    frame.writeTo("lake.unchanged.copy").overwritePartitions()
+
+
+with (
+    DAG(
+        "unchanged",
+        schedule="@daily",
+        start_date=datetime(2025, 1, 1, tzinfo=timezone.utc),
+        end_date=datetime(2025, 1, 2, tzinfo=timezone.utc),
+        catchup=True,
+        max_active_runs=1,
+    ),
+    BarrierGroup("unchanged", poll_interval=0.5) as barrier,
+):
+    barrier.job(
+        SparkSubmitOperator(task_id="load", application=str(LOAD), application_args=["{{ ds }}"], conf=CONF),
+        sinks=["unchanged.events"],
+    )
+    barrier.job(
+        spark_sql(
+            "total",
+            "INSERT OVERWRITE lake.unchanged.totals SELECT k, sum(n) FROM lake.unchanged.events GROUP BY k",
+        ),
+        sources=["unchanged.events"],
+        sinks=["unchanged.totals"],
+    )
+    barrier.job(
+        on_connect(
+            "mirror",
+            "MERGE INTO lake.unchanged.mirror t USING lake.unchanged.events s ON t.n = s.n "
+            "WHEN NOT MATCHED THEN INSERT *",
+        ),
+        sources=["unchanged.events"],
+        sinks=["unchanged.mirror"],
+    )
+    barrier.job(copy(), sources=["unchanged.events"], sinks=["unchanged.copy"])
+
+with (
+    DAG("refused", schedule=None, start_date=datetime(2025, 1, 1, tzinfo=timezone.utc)),
+    BarrierGroup("refused", poll_interval=0.5, open_manual_runs=True) as refused,
+):
+    refused.job(
+        spark_sql("peeks", "INSERT INTO lake.refused.peeked SELECT * FROM lake.refused.secret"),
+        sinks=["refused.peeked"],
+    )
+    refused.job(
+        on_connect(
+            "strays",
+            "INSERT INTO lake.refused.strayed VALUES (1, 1)",
+            "INSERT INTO lake.refused.secret VALUES (1, 1)",
+        ),
+        sinks=["refused.strayed"],
+    )
+    refused.job(on_connect("flat", "INSERT INTO lake.refused.flat VALUES (1, 1)"), sinks=["refused.flat"])
+    refused.job(on_connect("silent", "SELECT 1"), sinks=["refused.silent"])
