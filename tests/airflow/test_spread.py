@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from airflow_barrier.coordinator.leaving import leave
 from airflow_barrier.protocol.errors import UnknownTopologyError
 from demo.cast import create_tables
 from demo.oracle import compare, recompute, rows_of
@@ -44,7 +45,7 @@ def members(deployment: Deployment) -> set[str]:
 
 
 @pytest.mark.timeout(LONG)
-def test_teams_meet_through_the_barrier_only(
+def test_teams_meet_through_the_barrier_and_then_through_assets(
     airflow: AirflowUnderTest, deployment: Deployment, spark: SparkSession
 ) -> None:
     create_tables(spark)
@@ -60,5 +61,28 @@ def test_teams_meet_through_the_barrier_only(
     assert members(deployment) == {"load", "products", "amount", "price", "avg_price", "category_spend"}
     assert differences(deployment) == []
     assert len({job.owner for job in deployment.meta.topology("shopping").jobs}) == 5
-    for team in (*TEAMS, "tills"):
+    before = deployment.meta.newest_decided("shopping")
+    assert before is not None
+
+    # the same jobs move to other DAGs, readers first, and go on where they left off: by assets, without a wait
+    for team in ("prices", "categories", "amounts", "catalogue", "tills"):
         airflow.pause(f"shopping_{team}")
+        left = leave(deployment, "shopping", f"shopping_{team}", None, reason="by assets from now on", actor="test")
+        assert left.open == ()
+    for consumer in ASSETS:
+        airflow.unpause(f"shopping_assets_{consumer}")
+    airflow.unpause("shopping_by_assets")
+    airflow.wait_for_runs("shopping_by_assets", 9)
+    last = deployment.meta.newest_decided("shopping")
+    assert last is not None
+    assert last.barrier_id == before.barrier_id + 5
+    assert {p.table for p in deployment.meta.progress("shopping", last.barrier_id)} == {
+        p.table for p in deployment.meta.progress("shopping", before.barrier_id)
+    }
+    assert differences(deployment) == []
+    # each run of a consumer was one barrier's, and none was deferred for its sources
+    keys = [run["partition_key"] for run in airflow.runs("shopping_assets_averages")]
+    assert f"b{last.barrier_id}.r0" in keys
+    assert len(keys) == len(set(keys))
+    for dag in ("by_assets", *(f"assets_{consumer}" for consumer in ASSETS)):
+        airflow.pause(f"shopping_{dag}")

@@ -8,10 +8,10 @@ from pathlib import Path
 CHECKOUT = Path(__file__).parents[3]
 
 os.environ.setdefault("SHOPPING_LANDING", str(CHECKOUT / "tests" / "data" / "landing"))
-os.environ["SHOPPING_UNTIL"] = "2017-01-05T00:00:00+00:00"
 sys.path.append(str(CHECKOUT / "dags"))
 
-for folder in ("shopping_teams", "shopping_assets"):
+for folder, until in (("shopping_teams", "2017-01-05"), ("shopping_assets", "2017-01-10")):
+    os.environ["SHOPPING_UNTIL"] = f"{until}T00:00:00+00:00"
     for file in sorted((CHECKOUT / "dags" / folder).glob("*.py")):
         dag = runpy.run_path(str(file))["dag"]
         globals()[dag.dag_id] = dag
