@@ -3,7 +3,7 @@
 SHELL := /bin/sh
 BIN := .venv/bin
 
-.PHONY: demo test soak install lint lock clean
+.PHONY: demo test soak benchmarks install lint lock clean
 
 demo:
 	@sh scripts/find_java.sh >/dev/null
@@ -22,6 +22,12 @@ MINUTES ?= 10
 SEED ?= 1
 soak: install
 	@$(BIN)/python -m tests.model.soak --minutes $(MINUTES) --first $(SEED) $(ARGS)
+
+# The figures of docs/benchmarks.md, all or those that ARGS names; ARGS=--write writes them there. Twelve minutes.
+benchmarks:
+	@sh scripts/find_java.sh >/dev/null
+	@$(MAKE) --no-print-directory install
+	@JAVA_HOME="$$(sh scripts/find_java.sh)" $(BIN)/python -m benchmarks $(ARGS)
 
 install:
 	@sh scripts/venv.sh

@@ -6,15 +6,21 @@
 from __future__ import annotations
 
 import argparse
+import signal
 import sys
 import tempfile
 import time
+from collections.abc import Iterator, Sequence
 from importlib import import_module
 from pathlib import Path
+from types import FrameType
 
 from rich.console import Console
 
-from benchmarks.report import document, machine, software
+from airflow_barrier.protocol.errors import BarrierError
+from benchmarks.report import Measured, document, machine, software
+from demo.local_airflow import LocalAirflowError
+from demo.local_spark import LocalSparkError
 
 #: figure -> what it is about; each is a module of this package with a function `measure`.
 FIGURES = {
@@ -40,20 +46,36 @@ def main(arguments: list[str]) -> int:
         parser.error("--write: expected all figures in full, found a part of them; leave the figures and --quick away")
     console = Console()
     console.print(f"{machine()}\n{software()}", highlight=False)
-    found = []
-    for figure in chosen.figure or FIGURES:
-        began = time.monotonic()
-        console.rule(f"{figure}: {FIGURES[figure]}")
-        with tempfile.TemporaryDirectory(prefix=f"airflow-barrier-{figure}-") as folder:
-            for measured in import_module(f"benchmarks.{figure}").measure(Path(folder), quick=chosen.quick):
-                measured.show(console)
-                found.append(measured)
-        console.print(f"({time.monotonic() - began:.0f} s)", highlight=False)
+    try:
+        found = [*_measured(chosen.figure or list(FIGURES), console, quick=chosen.quick)]
+    except KeyboardInterrupt:
+        console.print("Stopped.")
+        return 130
+    # a server's program that is missing is an AssertionError of the tests' helpers
+    except (AssertionError, BarrierError, LocalAirflowError, LocalSparkError) as error:
+        console.print(f"{type(error).__name__}: {error}", style="bold red", highlight=False, markup=False)
+        return 1
     if chosen.write:
         _DOCUMENT.write_text(document(found, "make benchmarks ARGS=--write"))
         console.print(f"Written: {_DOCUMENT}", highlight=False)
     return 0
 
 
+def _measured(figures: Sequence[str], console: Console, *, quick: bool) -> Iterator[Measured]:
+    for figure in figures:
+        began = time.monotonic()
+        console.rule(f"{figure}: {FIGURES[figure]}")
+        with tempfile.TemporaryDirectory(prefix=f"airflow-barrier-{figure}-") as folder:
+            for measured in import_module(f"benchmarks.{figure}").measure(Path(folder), quick=quick):
+                measured.show(console)
+                yield measured
+        console.print(f"({time.monotonic() - began:.0f} s)", highlight=False)
+
+
+def _interrupt(_signum: int, _frame: FrameType | None) -> None:
+    raise KeyboardInterrupt
+
+
 if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, _interrupt)
     sys.exit(main(sys.argv[1:]))

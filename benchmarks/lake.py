@@ -5,23 +5,33 @@ from __future__ import annotations
 import json
 import uuid
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from sqlalchemy import text
 
 from airflow_barrier.protocol.names import Stamp
-from airflow_barrier.tables._metadata import Changes, Document, ref_of, snapshots_of
+from airflow_barrier.tables._commit import now_ms
+from airflow_barrier.tables._metadata import Changes, Document, empty_root, ref_of, snapshots_of
 from airflow_barrier.tables._sql_catalog import SqlTables
-from airflow_barrier.tables.iceberg import IcebergTables
+from airflow_barrier.tables.iceberg import IcebergTables, new_snapshot_id
+
+if TYPE_CHECKING:
+    from pyiceberg.schema import Schema
+
+
+def schema() -> Schema:
+    """Of all these tables."""
+    from pyiceberg.schema import Schema
+    from pyiceberg.types import LongType, NestedField
+
+    return Schema(NestedField(1, "n", LongType()))
 
 
 def make_tables(tables: IcebergTables, names: Sequence[str]) -> None:
     """Empty tables of format version 2 in one new namespace."""
-    from pyiceberg.schema import Schema
-    from pyiceberg.types import LongType, NestedField
-
     namespace = names[0].partition(".")[0]
     tables.catalog.create_namespace(namespace)
-    first = tables.catalog.create_table(names[0], Schema(NestedField(1, "n", LongType())))
+    first = tables.catalog.create_table(names[0], schema())
     original: Document = json.loads(tables._documents.read_bytes(first.metadata_location))
     folder = original["location"].rpartition("/")[0]
     rows = []
@@ -40,6 +50,23 @@ def make_tables(tables: IcebergTables, names: Sequence[str]) -> None:
             connection.execute(text(copy), rows)
 
 
+def branch(tables: IcebergTables, stamps: Mapping[str, Stamp], bases: Mapping[str, int | None]) -> None:
+    """What `tables.prepare` does, for all tables in one commit."""
+
+    def edit(table: str, document: Document, location: str) -> Changes:
+        base = bases[table]
+        if base is not None:
+            return Changes(branches={stamps[table].branch: base})
+        number = new_snapshot_id()
+        manifests = f"{location.rpartition('/')[0]}/snap-{number}-1-{uuid.uuid4()}.avro"
+        root = empty_root(document, number, manifests, stamps[table].properties(), now_ms())
+        return Changes(branches={stamps[table].branch: number}, snapshot=root, writes_list=True)
+
+    _committer(tables).commit(
+        {table: lambda document, location, table=table: edit(table, document, location) for table in stamps}
+    )
+
+
 def stage(tables: IcebergTables, stamps: Mapping[str, Stamp]) -> dict[str, int]:
     """A snapshot without rows on the attempt branch of each table, all in one commit; their ids."""
     heads: dict[str, int] = {}
@@ -47,7 +74,7 @@ def stage(tables: IcebergTables, stamps: Mapping[str, Stamp]) -> dict[str, int]:
     def edit(table: str, document: Document) -> Changes:
         stamp = stamps[table]
         base = snapshots_of(document)[ref_of(document, stamp.branch)]
-        heads[table] = uuid.uuid4().int >> 65
+        heads[table] = new_snapshot_id()
         snapshot = {
             **base,
             "snapshot-id": heads[table],

@@ -136,6 +136,7 @@ class Lake:
         dags = self.folder / "dags"
         for link, target in {
             "steady.py": CHECKOUT / "benchmarks" / "dags" / "steady.py",
+            "steady_plain.py": CHECKOUT / "benchmarks" / "dags" / "steady_plain.py",
             "benchmarks": CHECKOUT / "benchmarks",
             "shopping_jobs": CHECKOUT / "dags" / "shopping_jobs",
         }.items():

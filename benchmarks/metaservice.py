@@ -33,13 +33,13 @@ _OF_BARRIER = 3
 
 
 def measure(folder: Path, *, quick: bool) -> list[Measured]:
-    seconds, tables, history = (0.2, 10, 20) if quick else (_SECONDS, _TABLES, _HISTORY)
+    seconds, tables, history, several = (0.2, 10, 20, 2) if quick else (_SECONDS, _TABLES, _HISTORY, _WRITERS)
     # durable, as in production: the tests' own server is not
     with PostgreSQL(fsync="on", full_page_writes="on") as server:
         transitions, reads = [], []
         for kind in ("SQLite", "PostgreSQL"):
             rates = []
-            for writers in (1, _WRITERS):
+            for writers in (1, several):
                 with _database(kind, folder, server) as url:
                     rates.append(_rate(url, writers, seconds))
             transitions.append([kind, *(f"{rate:,.0f}" for rate in rates)])
@@ -56,7 +56,7 @@ def measure(folder: Path, *, quick: bool) -> list[Measured]:
             f"{_OF_BARRIER} + 4 x {_OF_JOB} transactions that write, each with its reads, its compare-and-set and its "
             f"audit rows, for {seconds:g} s. Several writers are processes with a topology each in one database. "
             "SQLite in WAL mode; PostgreSQL with fsync, over loopback. No tables and no Spark in it.",
-            ["transitions per second", "one writer", f"{_WRITERS} writers"],
+            ["transitions per second", "one writer", f"{several} writers"],
             transitions,
         ),
         Measured(

@@ -22,6 +22,12 @@ JOBS: dict[str, tuple[str, Sequence[str], Sequence[str]]] = {
     "category_spend": ("category_spend.py", ["shop.shopping", "shop.products"], ["shop.user_category_spend"]),
     "avg_price": ("avg_price.py", ["shop.user_item_amount", "shop.user_item_price"], ["shop.user_item_avg_price"]),
 }
+#: Of all DAGs.
+OPTIONS: dict[str, Any] = {
+    "max_active_runs": 1,
+    # a machine that is busy with something else makes Airflow lose a task now and then
+    "default_args": {"retries": 2, "retry_delay": timedelta(seconds=1)},
+}
 #: Spark conf of drivers that are submitted
 SUBMIT_CONF: dict[str, str] = json.loads(os.environ.get("BENCHMARK_SUBMIT_CONF", "{}"))
 

@@ -1,0 +1,39 @@
+"""Every figure runs and prints its table; what the numbers are nobody asserts."""
+
+from __future__ import annotations
+
+import pytest
+
+from benchmarks.__main__ import FIGURES, main
+from benchmarks.path import path_of
+from benchmarks.report import Measured, document
+
+
+@pytest.mark.parametrize("figure", [figure for figure in FIGURES if figure != "latency"])
+def test_a_figure_is_measured(figure: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([figure, "--quick"]) == 0
+    printed = capsys.readouterr().out
+    assert "cores" in printed
+    assert "┃" in printed
+
+
+def test_the_document_says_how_and_where() -> None:
+    measured = Measured("A title", "How.", ["what", "seconds"], [["one", "1.0"]], ["a line"])
+    text = document([measured], "make benchmarks")
+    for part in ("cores", "pyiceberg", "## A title", "How.", "| one | 1.0 |", "- a line"):
+        assert part in text
+
+
+def test_what_is_unknown_or_half_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    for arguments in (["nonsense"], ["--write", "--quick"], ["--write", "adoption"]):
+        with pytest.raises(SystemExit):
+            main(arguments)
+    assert "expected all figures in full" in capsys.readouterr().err
+
+
+def test_a_barriers_path_is_the_chain_of_those_that_were_waited_for() -> None:
+    ends = {"load": 3, "amount": 7, "price": 6, "top": 9, "aside": 5}
+    tasks = {job: {"end_date": f"2026-01-01T00:00:0{second}Z"} for job, second in ends.items()}
+    sources = {"load": ["files"], "amount": ["a"], "price": ["a"], "top": ["b", "c"], "aside": ["a"]}
+    sinks = {"load": ["a"], "amount": ["b"], "price": ["c"], "top": ["d"], "aside": ["e"]}
+    assert path_of(tasks, sources, sinks) == ["start", "load", "amount", "top"]
