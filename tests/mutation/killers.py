@@ -10,6 +10,8 @@ from collections.abc import Mapping
 
 _META, _TABLES, _SHOP, _SPARK = "tests/metaservice/", "tests/tables/", "tests/coordinator/", "tests/spark/"
 _CATALOGS = "tests/catalogs/"
+_HANDED = "tests/handover/test_closing.py::"
+_TOLD = f"{_HANDED}test_the_tables_tell_what_an_unchanged_job_staged"
 _LOST, _FOREIGN = "tests/recovery/test_recovery.py", "tests/foreign/test_resolve.py"
 _REFUSED = "tests/foreign/test_refused_decisions.py"
 _START = "tests/adopting/test_start_from.py::test_"
@@ -172,6 +174,15 @@ _WITHOUT_SPARK: Mapping[str, tuple[str, ...]] = {
     "silent-sink": _CLOSING,
     "precommit-needs-all-tables": (f"{_META}test_attempts.py::test_the_last_table_makes_the_barrier_precommit",),
     "closing-record": (f"{_SHOP}test_barrier.py::test_a_driver_that_died_before_its_last_write_is_not_processed",),
+    "opened-is-not-closed": (f"{_HANDED}test_a_driver_that_reads_its_spec_and_died_is_not_an_unchanged_job", _TOLD),
+    "wap-is-enabled": (f"{_HANDED}test_nothing_is_begun_without_wap",),
+    "unchanged-job-wrote": (f"{_HANDED}test_a_sink_without_output_is_not_taken_as_unchanged",),
+    "one-driver": (f"{_HANDED}test_a_second_driver_of_the_same_attempt_is_noticed",),
+    "guard-was-there": (f"{_HANDED}test_a_driver_without_the_guard_is_refused",),
+    "spark-is-new-enough": (
+        f"{_HANDED}test_a_spark_that_is_too_old_is_named",
+        "tests/handover/test_adapters.py::test_the_spark_that_will_run_is_known_where_it_can_be",
+    ),
     "trust-the-table": _TRUST,
     "bad-staging-is-given-up": _TRUST,
     "unchanged-is-unwritten": _TRUST,
@@ -195,6 +206,7 @@ _WITHOUT_SPARK: Mapping[str, tuple[str, ...]] = {
     "spec-has-sql": (f"{_SPARK}test_driver_checks.py::test_the_sql_application_does_nothing_without_a_statement",),
     "changed-sink": _SINKS,
     "driver-silent-sink": _SINKS,
+    "opened-once": (f"{_SPARK}test_driver_checks.py::test_of_two_drivers_of_one_attempt_one_opens_it",),
     "closed-once": (f"{_SPARK}test_driver_checks.py::test_of_two_drivers_of_one_attempt_one_closes_it",),
     "undeclared-source": _DECLARED,
     "undeclared-sink": _DECLARED,

@@ -24,7 +24,7 @@ from airflow_barrier.protocol.records import StagedTable
 from airflow_barrier.spark.driver import _check_untouched, _Head, _staged
 from airflow_barrier.spark.epoch import Epoch
 from airflow_barrier.spark.spec import SPEC_DIGEST, SPEC_URI, EpochSpec, digest_of
-from airflow_barrier.spark.submit import _read_spec, _sql_of, _write_new
+from airflow_barrier.spark.submit import _open_record, _sql_of, _write_new, read_spec
 
 SOURCE, SINK, EMPTY = "shop.shopping", "shop.amount", "shop.empty"
 MONDAY = datetime(2026, 1, 5, tzinfo=timezone.utc)
@@ -123,17 +123,25 @@ def test_of_two_drivers_of_one_attempt_one_closes_it(jvm: Any, tmp_path: Path) -
     assert record.read_text() == "first"
 
 
+def test_of_two_drivers_of_one_attempt_one_opens_it(jvm: Any, tmp_path: Path) -> None:
+    record = tmp_path / "a7.closed.json"
+    _open_record(driver(jvm), record.as_uri())
+    with pytest.raises(SpecError, match="it was started twice"):
+        _open_record(driver(jvm), record.as_uri())
+    assert (tmp_path / "a7.closed.json.partial").exists()
+
+
 def test_a_driver_without_its_own_spec_does_nothing(jvm: Any, tmp_path: Path) -> None:
     spec = tmp_path / "a7.spec.json"
     spec.write_text(SPEC.dumps())
     conf = {SPEC_URI: spec.as_uri(), SPEC_DIGEST: digest_of(SPEC.dumps())}
-    assert _read_spec(driver(jvm, **conf)) == SPEC
+    assert read_spec(driver(jvm, **conf)) == SPEC
     for missing in (SPEC_URI, SPEC_DIGEST):
         with pytest.raises(SpecError, match="run this file through"):
-            _read_spec(driver(jvm, **{key: value for key, value in conf.items() if key != missing}))
+            read_spec(driver(jvm, **{key: value for key, value in conf.items() if key != missing}))
     spec.unlink()
     with pytest.raises(SpecError, match=r"expected the epoch spec at .* found nothing"):
-        _read_spec(driver(jvm, **conf))
+        read_spec(driver(jvm, **conf))
 
 
 def test_the_sql_application_does_nothing_without_a_statement() -> None:
