@@ -120,7 +120,7 @@ def settings_of(connection: Connection, iceberg: Connection | None = None) -> Se
             'alone is enough to start with: {"warehouse": "/data/warehouse"}'
         )
     url = extras.pop("metaservice_url", None) or _embedded_url(where, extras["warehouse"])
-    extras.pop("iceberg_conn_id", None)
+    named = extras.pop("iceberg_conn_id", None)
     try:
         if iceberg is not None:
             extras |= _iceberg(extras, iceberg)
@@ -128,7 +128,8 @@ def settings_of(connection: Connection, iceberg: Connection | None = None) -> Se
         require_no_password(
             "catalog_uri", extras.get("catalog_uri", url), "put it into the extra catalog_password, which Airflow masks"
         )
-        _check_publish(extras)
+        if named is None or iceberg is not None:
+            _check_publish(extras)
         if "max_open_barriers" in extras:
             extras["max_open_barriers"] = _whole_number(extras["max_open_barriers"])
         return Settings(
@@ -161,7 +162,7 @@ def _check_publish(extras: Mapping[str, Any]) -> None:
                 "expected a REST catalog's credentials in a connection of the type iceberg, which iceberg_conn_id "
                 "names, found the extra catalog_password; leave it out"
             )
-    elif "catalog_publish" in extras and "catalog_uri" in extras:
+    elif "catalog_publish" in extras:
         raise ConfigurationError(
             "expected catalog_publish with a REST catalog only, found it with an SQL catalog, which publishes all "
             "tables in one transaction; leave it out"

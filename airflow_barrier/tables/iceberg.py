@@ -30,7 +30,7 @@ from airflow_barrier.tables._metadata import (
 from airflow_barrier.tables._rest_catalog import RestTables
 from airflow_barrier.tables._rest_server import RestServer
 from airflow_barrier.tables._sql_catalog import SqlTables
-from airflow_barrier.tables._sql_swap import SqlPointers, split
+from airflow_barrier.tables._sql_swap import SqlPointers
 from airflow_barrier.tables.port import Publication, Traces
 
 if TYPE_CHECKING:
@@ -241,7 +241,7 @@ class IcebergTables:
     def load(self, table: str) -> Table:
         """pyiceberg's table, with its newest metadata."""
         self._committer.locations([table])  # which says what is wrong in our words
-        return self.catalog.load_table(split(table))
+        return self.catalog.load_table(table)
 
     def pin(self, table: str, ref: str, snapshot_id: int, ancestors: int = 0) -> None:
         """Hold ``snapshot_id`` and as many of its ancestors by a ref of that name, so that nobody's expiry takes them;

@@ -8,17 +8,22 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from datetime import datetime, timezone
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
+from airflow_barrier.coordinator.opening import Fragment, Opened, open_barrier
 from airflow_barrier.coordinator.settings import Settings
 from airflow_barrier.protocol.errors import ConfigurationError, ForeignWriteError
 from airflow_barrier.protocol.levels import Level
 from airflow_barrier.protocol.states import BarrierState
+from airflow_barrier.protocol.topology import Job
+from airflow_barrier.sources.iceberg_table import IcebergTable
 from tests.support.object_store import ObjectStore
 from tests.support.rest_catalog import RestServer
-from tests.support.shop import AMOUNT, COLUMNS, PRICE, SHOPPING, Shop, make_shop
+from tests.support.shop import AMOUNT, COLUMNS, JOBS, PRICE, SHOPPING, Shop, make_shop
 
 ROWS = [{"amount": 100, "price": 1000}]
 MORE = [{"amount": 200, "price": 1500}]
@@ -120,6 +125,32 @@ def test_a_catalog_that_says_it_is_atomic_and_is_not_is_refused_before_anything_
         said.open(1)
     assert said.deployment.meta.topologies() == []
     said.deployment.close()
+
+
+def test_a_table_outside_the_topology_is_cut_and_held_in_a_rest_catalog(shop: Shop) -> None:
+    tables = shop.deployment.tables
+    tables.catalog.create_namespace_if_not_exists("outside")
+    rates = tables.catalog.create_table("outside.rates", pa.schema([("rate", pa.int64())]))
+    source = IcebergTable("outside.rates").declare()
+    load = Job("load", "shopping_dag", sinks=(SHOPPING,), externals=(source,))
+    for barrier_id in (1, 2):
+        rates.append(pa.table({"rate": [barrier_id]}))
+        opened = open_barrier(
+            shop.deployment,
+            Fragment("shopping", "shopping_dag", (load, *JOBS[1:])),
+            datetime.now(timezone.utc),
+            origin="test",
+            run_key=f"run-{barrier_id}",
+            actor="test",
+        )
+        assert isinstance(opened, Opened)
+        cut = shop.deployment.meta.cuts("shopping", barrier_id)["outside.rates"]
+        head = tables.mains(["outside.rates"])["outside.rates"]
+        assert head in cut.end.values()
+        held = {ref.snapshot_id for name, ref in tables.load("outside.rates").refs().items() if name != "main"}
+        assert head in held, "nobody's expiry takes what an epoch reads"
+        shop.commit(shop.process_all(opened.barrier, ROWS))
+    tables.catalog.drop_table("outside.rates")
 
 
 def test_barriers_on_an_object_store(s3: ObjectStore, tmp_path: Path) -> None:

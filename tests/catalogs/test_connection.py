@@ -86,6 +86,7 @@ def test_an_sql_catalog_takes_the_storage_only() -> None:
         ({"catalog_uri": CATALOG}, iceberg(), "expected the catalog's address once"),
         ({"catalog_uri": CATALOG, "catalog_password": SECRET}, None, "found the extra catalog_password; leave it out"),
         ({"catalog_uri": CATALOG, "catalog_publish": "at once"}, None, "expected one of roll-forward, atomic"),
+        ({"catalog_publish": "roll-forward"}, iceberg(None), "which publishes all tables in one transaction"),
         ({"catalog_uri": META, "catalog_publish": "atomic"}, None, "which publishes all tables in one transaction"),
     ],
 )
