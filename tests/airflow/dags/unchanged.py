@@ -2,7 +2,7 @@
 
 import json
 import os
-from datetime import datetime, timezone
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 from airflow.providers.apache.spark.operators.spark_sql import SparkSqlOperator
@@ -42,6 +42,7 @@ with (
         end_date=datetime(2025, 1, 2, tzinfo=timezone.utc),
         catchup=True,
         max_active_runs=1,
+        default_args={"retries": 2, "retry_delay": timedelta(seconds=1)},
     ),
     BarrierGroup("unchanged", poll_interval=0.5) as barrier,
 ):
