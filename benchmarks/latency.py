@@ -30,11 +30,11 @@ from tests.support.airflow import AirflowUnderTest
 
 ROWS = 20_000
 #: Seconds between two barriers: so much that the run before, and the same jobs without us, have ended.
-_PERIOD = 30.0
+_PERIOD = 28.0
 #: Seconds from here to the first barrier, in which Airflow starts.
 _START = 75.0
 #: of each side, the first of which nobody counts
-_BARRIERS, _SUBMITTED = 9, 3
+_BARRIERS, _SUBMITTED = 8, 2
 #: Seconds; smaller parts have no row.
 _NOTHING = 0.05
 #: Where Airflow's settings are not its own defaults.
@@ -267,16 +267,16 @@ def _latency(connect: Sequence[Run], submit: Sequence[Run]) -> Measured:
     ]
     return Measured(
         "A barrier, from its timestamp to readable, in seconds",
-        f"The shopping topology of `dags/shopping.py` (six jobs, four of them one after the other at most) in a real "
-        f"Airflow (LocalExecutor, SQLite, every setting its default but {_said(_SETTINGS)}), {ROWS:,} new rows a "
-        f"barrier of which one in forty corrects an earlier one. On Spark Connect the DAG has a schedule, and the time "
-        f"runs from the timestamp until the database's clock at COMMIT, the scheduler's making of the run included; "
-        f"with spark-submit (`local[2]`, client mode) the run is triggered by hand. The first barrier of each is left "
-        f"out. The parts are those of the tasks that the barrier had to wait for, each from the end of the one before: "
-        f"*hop* until the task's process starts, *runner* what Airflow does in it (it reads the DAG file), *Spark's "
-        f"work* from the attempt's branch until the attempt is closed, the client's imports included, and *ours* the "
-        f"rest, from the imports of pyiceberg to the commit. The job that completes the barrier commits it, so the "
-        f"commit task's hop is not part of it.",
+        "The shopping topology of `dags/shopping.py` (six jobs, three of them one after the other) in a real Airflow: "
+        "LocalExecutor, SQLite, the settings of `demo/local_airflow.py`, of which these matter here: "
+        f"{_said(_SETTINGS)}. {ROWS:,} new rows a barrier; one in forty corrects an earlier one. On Spark Connect the "
+        "DAG has a schedule, and the time runs from the timestamp until the database's clock at COMMIT, the "
+        "scheduler's making of the run included; with spark-submit (`local[2]`, client mode) the run is triggered by "
+        "hand. The first barrier of each is left out. The parts are those of the tasks that the barrier had to wait "
+        "for, each from the end of the one before: *hop* until the task's process is there, *runner* what Airflow does "
+        "in it (it reads the DAG file), *Spark's work* from the attempt's branch until the attempt is closed, the "
+        "client's imports included, and *ours* the rest, the commit included. The job that completes the barrier "
+        "commits it, so the commit task's hop is not part of it.",
         ["seconds", f"Spark Connect, {len(connect)} barriers", f"spark-submit, {len(submit)}"],
         rows,
         [f"goal: at most 12 s on Spark Connect; found {median(run.seconds for run in connect):.1f} s"],

@@ -24,11 +24,9 @@ _LENGTHS = (10, 100, 1_000)
 #: Barriers whose median stands for a length.
 _AROUND = 9
 _FIRST = datetime(2020, 1, 1, tzinfo=timezone.utc)
-_JOBS = (
-    Job("load", "kept_dag", sinks=("kept.events",)),
-    Job("total", "kept_dag", sources=("kept.events",), sinks=("kept.totals",)),
-)
-_FRAGMENT = Fragment("kept", "kept_dag", _JOBS)
+_TABLES = ("kept.events", "kept.totals")
+_JOB = Job("load", "kept_dag", sinks=_TABLES)
+_FRAGMENT = Fragment("kept", "kept_dag", (_JOB,))
 #: the steps, in the order in which they are shown
 _STEPS = ("open", "begin and prepare", "close", "commit")
 
@@ -38,7 +36,7 @@ def measure(folder: Path, *, quick: bool) -> list[Measured]:
     settings = Settings.embedded(str(folder))
     deployment = Deployment.connect(settings)
     try:
-        make_tables(deployment.tables, ["kept.events", "kept.totals"])
+        make_tables(deployment.tables, _TABLES)
         barriers = [Barrier(deployment, number) for number in range(1, lengths[-1] + 1)]
         kept = {length: [one.seconds for one in barriers[length - around : length]] for length in lengths}
         sizes = _sizes(deployment)
@@ -50,7 +48,7 @@ def measure(folder: Path, *, quick: bool) -> list[Measured]:
     return [
         Measured(
             "A barrier after many barriers",
-            f"Every barrier up to {lengths[-1]:,} is really run, without Airflow and Spark: two jobs, two tables of "
+            f"Every barrier up to {lengths[-1]:,} is really run, without Airflow and Spark: one job, two tables of "
             "format version 2, one SQLite file for MetaService and catalog; what Spark would commit to the branches is "
             f"an empty snapshot, which is not counted. Medians of the {around} barriers before each number. Default "
             f"policy (`tag_policy={settings.tag_policy}`); nobody expires snapshots.",
@@ -76,18 +74,15 @@ class Barrier:
                 actor="benchmark",
             )
         assert isinstance(opened, Opened), opened
-        for job in _JOBS:
-            with self._timed("begin and prepare"):
-                ready = begin(
-                    deployment, opened.barrier, job.name, request_key=job.name, generation="g", actor="benchmark"
-                )
-            assert isinstance(ready, Ready), ready
-            heads = stage(deployment.tables, dict.fromkeys(job.sinks, ready.attempt.stamp))
-            record = ClosingRecord(
-                ready.attempt.attempt_id, {table: StagedTable(table, head) for table, head in heads.items()}
-            )
-            with self._timed("close"):
-                close(deployment, ready.attempt.attempt_id, actor="benchmark", record=record)
+        with self._timed("begin and prepare"):
+            ready = begin(deployment, opened.barrier, _JOB.name, request_key="task", generation="g", actor="benchmark")
+        assert isinstance(ready, Ready), ready
+        heads = stage(deployment.tables, dict.fromkeys(_TABLES, ready.attempt.stamp))
+        record = ClosingRecord(
+            ready.attempt.attempt_id, {table: StagedTable(table, head) for table, head in heads.items()}
+        )
+        with self._timed("close"):
+            close(deployment, ready.attempt.attempt_id, actor="benchmark", record=record)
         with self._timed("commit"):
             committed = commit_barrier(deployment, "kept", opened.barrier.barrier_id, actor="benchmark")
         assert isinstance(committed, Committed), committed
@@ -101,7 +96,7 @@ class Barrier:
 
 def _sizes(deployment: Deployment) -> list[str]:
     """What a table has kept at the end."""
-    table = "kept.totals"
+    table = _TABLES[-1]
     location = deployment.tables.metadata_locations([table])[table]
     document = deployment.tables._documents.read(location)
     size = len(deployment.tables._documents.read_bytes(location)) / 1024
