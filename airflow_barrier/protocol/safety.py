@@ -201,6 +201,7 @@ PROMISES: Mapping[str, Mapping[str, str]] = {
         "table-is-the-same": "A REST catalog changes only the table that was looked at, not one made anew.",
         "refs-are-where-they-were": "A REST catalog moves refs only from where they were seen, and `main` with none.",
         "all-are-looked-at-before-the-first": "Table by table, the first is published once all can be.",
+        "commits-are-looked-at": "A commit over several tables has happened when the tables say so, not the server.",
         "catalog-is-proved": "No barrier opens on a catalog before it was found out what that catalog does.",
         "keeps-branches": "A catalog that shows a branch's snapshots on `main` is refused.",
         "atomic-is-proved": "A catalog that calls a part of a commit all of it is not taken for atomic.",

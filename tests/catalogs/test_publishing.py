@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import threading
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,6 +19,7 @@ from airflow_barrier.protocol.errors import (
 )
 from airflow_barrier.protocol.states import Decision
 from airflow_barrier.tables._metadata import Changes
+from airflow_barrier.tables._rest_server import RestServer
 from airflow_barrier.tables.iceberg import IcebergTables
 from airflow_barrier.tables.port import Publication
 from tests.catalogs.lake import TOPOLOGY, Lake, stamp_of
@@ -90,7 +93,6 @@ def test_an_edit_that_loses_a_race_is_asked_again(lake: Lake) -> None:
     assert lake.rows(tables[1]) == [9], "neither of the two commits is lost"
 
 
-@pytest.mark.parametrize("lake", ["sqlite", "roll-forward"], indirect=True)  # the third one loses commits here
 def test_pinners_and_a_publisher_in_many_threads_lose_nothing(lake: Lake) -> None:
     publications = [lake.stage(table, 1, None, [1]) for table in lake.create("a", "b", "c")]
 
@@ -107,6 +109,22 @@ def test_pinners_and_a_publisher_in_many_threads_lose_nothing(lake: Lake) -> Non
         thread.join(timeout=120)
     for each in publications:
         assert set(lake.refs(each.table)) == {"main", each.tag, "pin_0", "pin_1", "pin_2"}
+
+
+@pytest.mark.parametrize("lake", ["transactions"], indirect=True)
+def test_a_change_that_the_server_dropped_is_sent_again(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The reference server drops one where another commit meets it, and says that all is well."""
+    publications = [lake.stage(table, 1, None, [1]) for table in lake.create("a", "b")]
+    commit, sent = RestServer.commit_together, []
+
+    def dropping(server: RestServer, changes: Sequence[Mapping[str, Any]]) -> None:
+        sent.append(len(changes))
+        commit(server, changes[:1])
+
+    monkeypatch.setattr(RestServer, "commit_together", dropping)
+    lake.tables.publish(publications)
+    assert [lake.rows(each.table) for each in publications] == [[1], [1]]
+    assert sent == [2, 1]
 
 
 def test_attempts_pins_properties_and_what_is_missing(lake: Lake) -> None:

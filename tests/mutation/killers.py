@@ -280,6 +280,7 @@ _WITHOUT_SPARK: Mapping[str, tuple[str, ...]] = {
     "all-are-looked-at-before-the-first": (
         f"{_CATALOGS}test_publishing.py::test_what_is_refused_of_one_table_publishes_none[roll-forward]",
     ),
+    "commits-are-looked-at": (f"{_CATALOGS}test_publishing.py::test_a_change_that_the_server_dropped_is_sent_again",),
     "catalog-is-proved": (f"{_CATALOGS}test_proof.py::test_a_barrier_opens_on_a_catalog_that_was_proved_only",),
     "keeps-branches": (f"{_CATALOGS}test_proof.py::test_a_catalog_that_keeps_no_branches_is_refused",),
     "atomic-is-proved": (f"{_CATALOGS}test_proof.py::test_the_reference_server_is_not_taken_for_atomic",),
