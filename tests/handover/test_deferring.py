@@ -1,0 +1,133 @@
+"""An operator that defers itself while its job runs: the attempt stays open, and is closed where the operator ends."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from datetime import datetime, timedelta, timezone
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from threading import Thread
+from types import SimpleNamespace
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from airflow.providers.apache.livy.operators.livy import LivyOperator
+from airflow.sdk import DAG
+from airflow.sdk.bases.operator import ExecutorSafeguard
+from airflow.sdk.exceptions import TaskDeferred
+
+from airflow_barrier.coordinator.settings import Settings
+from airflow_barrier.operators.group import BarrierGroup
+from airflow_barrier.protocol.states import AttemptState
+from tests.support.shop import COLUMNS, MONDAY, SHOPPING, Shop, make_shop
+
+GUARDED = {"engine-name": "spark", "engine-version": "4.1.3", "spark.app.id": "app-1", "airflow-barrier.guard": "1"}
+
+
+class Livy(BaseHTTPRequestHandler):
+    """As much of Livy's REST interface as one batch takes."""
+
+    posted: list[dict[str, Any]]
+
+    def do_POST(self) -> None:
+        self.posted.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
+        self._answer({"id": 7, "state": "starting"}, 201)
+
+    def do_GET(self) -> None:
+        self._answer({"id": 7, "state": "running", "appId": "app-1"}, 200)
+
+    def _answer(self, body: dict[str, Any], code: int) -> None:
+        self.send_response(code)
+        self.send_header("Content-Type", "application/json")
+        self.end_headers()
+        self.wfile.write(json.dumps(body).encode())
+
+    def log_message(self, *_: Any) -> None:
+        pass
+
+
+@pytest.fixture
+def posted(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[dict[str, Any]]]:
+    """What a Livy server was asked to run."""
+    handler = type("Handler", (Livy,), {"posted": []})
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        host, port = "127.0.0.1", server.server_port
+        monkeypatch.setenv("AIRFLOW_CONN_LIVY_DEFAULT", json.dumps({"conn_type": "livy", "host": host, "port": port}))
+        yield handler.posted
+        server.shutdown()
+
+
+@pytest.fixture
+def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Shop]:
+    url, warehouse = f"sqlite:///{tmp_path}/barrier.db", (tmp_path / "warehouse").as_uri()
+    connection = {"conn_type": "barrier", "extra": {"warehouse": warehouse, "metaservice_url": url}}
+    monkeypatch.setenv("AIRFLOW_CONN_BARRIER_DEFAULT", json.dumps(connection))
+    monkeypatch.setattr(ExecutorSafeguard, "test_mode", True)  # no task runner calls the operator here
+    shop = make_shop(Settings(url, url, warehouse))
+    shop.deployment.tables.enable_wap([SHOPPING])
+    yield shop
+    shop.deployment.close()
+
+
+def parsed() -> Any:
+    """The DAG file is read anew by each process that a task runs in."""
+    start = datetime(2025, 1, 1, tzinfo=timezone.utc)
+    with DAG("shopping_dag", schedule=None, start_date=start), BarrierGroup("shopping") as group:
+        return group.job(
+            LivyOperator(task_id="load", file="s3://load.py", deferrable=True, conf={"spark.own": "1"}),
+            sinks=[SHOPPING],
+        )
+
+
+def context_of(operator: Any) -> Any:
+    ti = SimpleNamespace(
+        dag_id="shopping_dag",
+        run_id="day-1",
+        task_id=operator.task_id,
+        map_index=-1,
+        try_number=1,
+        max_tries=0,
+        xcom_push=lambda key, value: None,
+    )
+    run = SimpleNamespace(data_interval_end=MONDAY + timedelta(days=1), run_type=SimpleNamespace(value="scheduled"))
+    return {"ti": ti, "dag_run": run, "task": operator}
+
+
+def test_the_attempt_is_closed_when_the_operator_has_resumed(shop: Shop, posted: list[dict[str, Any]]) -> None:
+    shop.open(1)
+    operator = parsed()
+    with pytest.raises(TaskDeferred) as deferred:
+        operator.execute(context_of(operator))
+    (attempt,) = shop.deployment.meta.attempts("shopping", 1)
+    assert attempt.state is AttemptState.RUNNING
+    (body,) = posted
+    assert body["conf"]["spark.wap.branch"] == attempt.branch
+    assert body["conf"]["spark.own"] == "1"
+    assert deferred.value.method_name == "resume_operator"
+    kept = json.loads(json.dumps(deferred.value.kwargs))  # as it goes through Airflow's database
+
+    table = shop.deployment.tables.load(SHOPPING)
+    rows = pa.Table.from_pylist([dict.fromkeys(COLUMNS[SHOPPING], 1)], table.schema().as_arrow())
+    table.append(rows, snapshot_properties={**attempt.stamp.properties(), **GUARDED}, branch=attempt.branch)
+
+    again = parsed()
+    event = {"status": "success", "batch_id": 7, "log_lines": None, "response": "done"}
+    assert again.resume_execution("resume_operator", {**kept, "event": event}, context_of(again)) == 1
+    (attempt,) = shop.deployment.meta.attempts("shopping", 1)
+    assert attempt.state is AttemptState.PROCESSED
+
+
+def test_a_batch_that_failed_ends_the_attempt(shop: Shop, posted: list[dict[str, Any]]) -> None:
+    shop.open(1)
+    operator = parsed()
+    with pytest.raises(TaskDeferred) as deferred:
+        operator.execute(context_of(operator))
+    again = parsed()
+    event = {"status": "error", "batch_id": 7, "log_lines": None, "response": "batch 7 has failed"}
+    with pytest.raises(Exception, match="batch 7 has failed"):
+        again.resume_execution("resume_operator", {**(deferred.value.kwargs or {}), "event": event}, context_of(again))
+    (attempt,) = shop.deployment.meta.attempts("shopping", 1)
+    assert attempt.state is AttemptState.ABORTED
