@@ -5,6 +5,8 @@ import runpy
 import sys
 from pathlib import Path
 
+from airflow.sdk import DAG
+
 CHECKOUT = Path(__file__).parents[3]
 
 os.environ.setdefault("SHOPPING_LANDING", str(CHECKOUT / "tests" / "data" / "landing"))
@@ -13,7 +15,7 @@ sys.path.append(str(CHECKOUT / "dags"))
 for folder, until in (("shopping_teams", "2017-01-05"), ("shopping_assets", "2017-01-10")):
     os.environ["SHOPPING_UNTIL"] = f"{until}T00:00:00+00:00"
     for file in sorted((CHECKOUT / "dags" / folder).glob("*.py")):
-        dag = runpy.run_path(str(file))["dag"]
+        dag: DAG = runpy.run_path(str(file))["dag"]
         globals()[dag.dag_id] = dag
 del dag
 os.environ.pop("SHOPPING_UNTIL")

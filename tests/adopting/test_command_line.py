@@ -1,0 +1,99 @@
+"""`airflow-barrier topology`, as a person uses it; and one DAG file in two environments."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from airflow_barrier.cli.main import main
+from tests.adopting.existing import EVENTS, MIRROR, NAME, Existing
+
+DAG_FILE = f'''
+from datetime import datetime, timezone
+
+from airflow.sdk import DAG
+
+from airflow_barrier.operators.epoch import SparkEpochOperator
+from airflow_barrier.operators.group import BarrierGroup
+
+with DAG("load_dag", start_date=datetime(2017, 1, 1, tzinfo=timezone.utc)), BarrierGroup("{NAME}") as barrier:
+    barrier.job(SparkEpochOperator(task_id="load", application="/jobs/load.py"), sinks=["{EVENTS}"], START)
+    barrier.job(
+        SparkEpochOperator(task_id="mirror", application="/jobs/mirror.py"), sources=["{EVENTS}"], sinks=["{MIRROR}"]
+    )
+'''
+
+
+@pytest.fixture
+def connections(existing: Existing, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`prod` is the deployment with the tables, `dev` an empty one."""
+    (tmp_path / "dev").mkdir()
+    for name, warehouse in (("PROD", tmp_path / "warehouse"), ("DEV", tmp_path / "dev")):
+        extra = {"warehouse": str(warehouse), "metaservice_url": f"sqlite:///{warehouse}/barrier.db"}
+        monkeypatch.setenv(f"AIRFLOW_CONN_{name}", json.dumps({"conn_type": "barrier", "extra": extra}))
+
+
+def dag_file(folder: Path, start: str = "") -> str:
+    file = folder / "load_dag.py"
+    file.write_text(DAG_FILE.replace(", START", f", start_from={start}" if start else ""))
+    return str(file)
+
+
+@pytest.mark.usefixtures("connections")
+def test_validate_adopt_and_leave(existing: Existing, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    existing.land(1)
+    existing.load_plainly(1)
+    wap = existing.deployment.tables.wap_enabled
+    assert main(["topology", "validate", dag_file(tmp_path), "--conn-id", "prod"]) == 1
+    said = capsys.readouterr().out
+    for text in (
+        f"{EVENTS} (topology {NAME})",
+        f"main at snapshot {existing.main(EVENTS)}, 1 rows, format version 2",
+        "write-audit-publish: off -> on",
+        "start_from: needed",
+        "written by job load (DAG load_dag)",
+        "read by job mirror (DAG load_dag)",
+        "job load has to say start_from",
+    ):
+        assert text in said
+    file = dag_file(tmp_path, "'latest'")
+    assert main(["topology", "adopt", "--dry-run", file, "--conn-id", "prod"]) == 0
+    assert "nothing was changed" in capsys.readouterr().out
+    assert wap([EVENTS, MIRROR]) == {EVENTS: False, MIRROR: False}
+    assert main(["topology", "adopt", file, "--conn-id", "prod"]) == 0
+    assert f"is on now for {EVENTS}, {MIRROR}" in capsys.readouterr().out
+    assert wap([EVENTS, MIRROR]) == {EVENTS: True, MIRROR: True}
+
+    # the same file in an environment where there are no such tables
+    assert main(["topology", "validate", file, "--conn-id", "dev"]) == 1
+    assert "refused: nothing was changed" in capsys.readouterr().out
+
+    existing.run(1, existing.load_job("latest"), existing.mirror_job())
+    leave = ["topology", "leave", NAME, "--dag", "load_dag", "--reason", "moves away", "--conn-id", "prod"]
+    assert main([*leave, "--job", "load"]) == 1
+    assert f"{EVENTS} is read by job mirror" in capsys.readouterr().err
+    assert main(leave) == 0
+    told = capsys.readouterr().out
+    assert "DAG load_dag has left topology old" in told
+    assert f"table {EVENTS} is given back" in told
+    assert wap([EVENTS, MIRROR]) == {EVENTS: False, MIRROR: False}
+    join = ["topology", "join", NAME, "--dag", "load_dag", "--conn-id", "prod"]
+    assert main(join) == 0
+    assert main(join) == 0
+    assert "may take part again" in (said := capsys.readouterr().out)
+    assert "has not left" in said
+
+
+@pytest.mark.usefixtures("connections")
+def test_files_without_groups_or_that_do_not_load_are_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    broken = tmp_path / "broken.py"
+    broken.write_text("from airflow.sdk import DAG\nraise ValueError('no dag today')\n")
+    assert main(["topology", "validate", str(broken), "--conn-id", "prod"]) == 1
+    assert "no dag today" in capsys.readouterr().err
+    broken.write_text("from airflow.sdk import DAG\n")
+    assert main(["topology", "validate", str(broken), "--conn-id", "prod"]) == 1
+    assert "expected DAGs with a BarrierGroup, found none" in capsys.readouterr().err
