@@ -71,9 +71,10 @@ def test_the_tests_run_against_the_installed_wheel() -> None:
     assert purelib / "airflow_barrier" == PACKAGE, "run `make test`: it installs the wheel that the tests are about"
 
 
-def test_the_wheel_carries_types_and_license() -> None:
+def test_the_wheel_carries_types_license_and_guard() -> None:
     files = {str(file) for file in distribution(DISTRIBUTION).files or ()}
     assert "airflow_barrier/py.typed" in files
+    assert "airflow_barrier/spark/jars/airflow-barrier-guard.jar" in files
     assert any(file.endswith("licenses/LICENSE") for file in files)
     assert not {file for file in files if file.startswith(("tests/", "demo/", "dags/"))}
 

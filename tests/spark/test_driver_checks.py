@@ -15,6 +15,7 @@ from pyspark.java_gateway import launch_gateway
 
 from airflow_barrier.protocol.errors import (
     ChangedSinkError,
+    ConfigurationError,
     SilentSinkError,
     SpecError,
     StagedTableError,
@@ -23,6 +24,7 @@ from airflow_barrier.protocol.errors import (
 from airflow_barrier.protocol.records import StagedTable
 from airflow_barrier.spark.driver import _check_untouched, _Head, _staged
 from airflow_barrier.spark.epoch import Epoch
+from airflow_barrier.spark.job import current_epoch
 from airflow_barrier.spark.spec import SPEC_DIGEST, SPEC_URI, EpochSpec, digest_of
 from airflow_barrier.spark.submit import _open_record, _sql_of, _write_new, read_spec
 
@@ -129,6 +131,18 @@ def test_of_two_drivers_of_one_attempt_one_opens_it(jvm: Any, tmp_path: Path) ->
     with pytest.raises(SpecError, match="it was started twice"):
         _open_record(driver(jvm), record.as_uri())
     assert (tmp_path / "a7.closed.json.partial").exists()
+
+
+def test_a_job_that_is_none_of_epochs_can_ask_for_its_epoch(jvm: Any, tmp_path: Path) -> None:
+    spec = tmp_path / "a7.spec.json"
+    spec.write_text(SPEC.dumps())
+    conf = {SPEC_URI: spec.as_uri(), SPEC_DIGEST: digest_of(SPEC.dumps())}
+    epoch = current_epoch(driver(jvm, **conf))
+    assert (epoch.barrier_id, epoch.timestamp) == (SPEC.barrier_id, SPEC.timestamp)
+    with pytest.raises(SpecError, match="run this file through"):
+        current_epoch(driver(jvm))
+    with pytest.raises(ConfigurationError, match="on a Spark Connect server"):
+        current_epoch(SimpleNamespace())  # type: ignore[arg-type]
 
 
 def test_a_driver_without_its_own_spec_does_nothing(jvm: Any, tmp_path: Path) -> None:
