@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,9 +14,15 @@ from airflow_barrier.coordinator.settings import Settings
 from airflow_barrier.protocol.errors import ForeignWriteError
 from tests.foreign.attacked import Attacked, Template, epoch
 from tests.foreign.hands import Hands
-from tests.support.shop import AMOUNT, FRAGMENT, JOBS, SHOPPING, Shop, make_shop
+from tests.support.shop import AMOUNT, JOBS, SHOPPING, Shop, make_shop
 
 WITHOUT = Fragment("shopping", "shopping_dag", tuple(job for job in JOBS if AMOUNT not in job.sinks))
+#: What somebody else wrote counts for all that was there; see `start_from`.
+AGAIN = Fragment(
+    "shopping",
+    "shopping_dag",
+    tuple(replace(job, start_from={SHOPPING: "latest"}) if AMOUNT in job.sinks else job for job in JOBS),
+)
 ADVICE = "let the table leave the topology and join it again"
 
 
@@ -31,7 +38,7 @@ def leave_and_join(shop: Shop, day: int) -> None:
     for job in ("load", "price"):
         shop.process(barrier, job, epoch(day))
     shop.commit(barrier)
-    shop.process_all(barrier := shop.open(day + 1, FRAGMENT), epoch(day + 1))
+    shop.process_all(barrier := shop.open(day + 1, AGAIN), epoch(day + 1))
     shop.commit(barrier)
 
 
