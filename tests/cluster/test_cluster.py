@@ -8,8 +8,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
+from typing import Any
 
 import pytest
+from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
 
 from airflow_barrier.coordinator.committing import Committed, commit_barrier
 from airflow_barrier.coordinator.deployment import Deployment
@@ -17,6 +19,7 @@ from airflow_barrier.coordinator.opening import Fragment, Opened, open_barrier
 from airflow_barrier.coordinator.settings import Settings
 from airflow_barrier.coordinator.staging import Ready, begin, close
 from airflow_barrier.operators.epoch import SparkEpochOperator
+from airflow_barrier.operators.job import as_job
 from airflow_barrier.protocol.records import Barrier
 from airflow_barrier.protocol.topology import Job
 from demo.local_spark import PACKAGES, catalog_conf
@@ -31,11 +34,6 @@ EVENTS, TOTALS = "clustered.events", "clustered.totals"
 FRAGMENT = Fragment(
     "clustered", "dag", (Job("load", "dag", sinks=(EVENTS,)), Job("total", "dag", sources=(EVENTS,), sinks=(TOTALS,)))
 )
-TOTAL = f"""MERGE INTO {{target:{TOTALS}}} t
-            USING (SELECT k, sum(n * _weight) AS d FROM {{changes:{EVENTS}}} GROUP BY k) s
-            ON t.k = s.k
-            WHEN MATCHED THEN UPDATE SET n = t.n + s.d
-            WHEN NOT MATCHED THEN INSERT (k, n) VALUES (s.k, s.d)"""
 START = datetime(2026, 1, 1, tzinfo=timezone.utc)
 
 
@@ -53,15 +51,17 @@ class Lake:
         assert isinstance(opened, Opened)
         return opened.barrier
 
-    def process(self, barrier: Barrier, job: str, operator: SparkEpochOperator) -> Ready:
+    def process(self, barrier: Barrier, job: str, operator: Any) -> Ready:
         """As the task does it."""
-        work = operator.epoch_work({})  # type: ignore[arg-type]
-        ready = begin(self.deployment, barrier, job, request_key=job, generation="1/1", actor="test", sql=work.sql)
+        as_job(operator)
+        work = operator.epoch_work({})
+        asked = {"request_key": job, "generation": "1/1", "actor": "test"}
+        ready = begin(self.deployment, barrier, job, sql=work.sql, by_branch=work.by_branch, **asked)
         assert isinstance(ready, Ready)
         assert work.run(ready) is None
-        assert operator._submit_hook is not None
-        operator._submit_hook._submit_sp.stdout.close()  # the hook leaves it open
-        close(self.deployment, ready.attempt.attempt_id, actor="test")
+        hook = operator._submit_hook if isinstance(operator, SparkEpochOperator) else operator._hook
+        hook._submit_sp.stdout.close()  # the hook leaves it open
+        close(self.deployment, ready.attempt.attempt_id, actor="test", by_branch=work.by_branch)
         return ready
 
     def rows(self, table: str) -> list[tuple[object, ...]]:
@@ -79,8 +79,8 @@ def lake(tmp_path: Path) -> Iterator[Lake]:
     )
     deployment.tables.catalog.create_namespace("clustered")
     fields = (NestedField(1, "k", LongType()), NestedField(2, "n", LongType()), NestedField(3, "origin", StringType()))
-    deployment.tables.catalog.create_table(EVENTS, Schema(*fields))
-    deployment.tables.catalog.create_table(TOTALS, Schema(*fields[:2]))
+    for table, columns in ((EVENTS, fields), (TOTALS, fields[:2])):
+        deployment.tables.catalog.create_table(table, Schema(*columns), properties={"write.wap.enabled": "true"})
     conf = {
         **catalog_conf(warehouse, catalog_db),
         "spark.jars.packages": PACKAGES,
@@ -125,9 +125,14 @@ def connection(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_what_a_driver_needs_travels_with_the_job_and_both_workers_work(lake: Lake, cluster: Cluster) -> None:
     barrier = lake.open(1)
-    options = {"via": "submit", "spark_conn_id": "spark_cluster", "conf": lake.conf}
-    load = lake.process(barrier, "load", SparkEpochOperator(task_id="load", application=f"{JOBS}/load.py", **options))
-    lake.process(barrier, "total", SparkEpochOperator(task_id="total", sql=TOTAL, **options))
+    epoch_job = SparkEpochOperator(
+        task_id="load", application=f"{JOBS}/load.py", via="submit", spark_conn_id="spark_cluster", conf=lake.conf
+    )
+    load = lake.process(barrier, "load", epoch_job)
+    unchanged_job = SparkSubmitOperator(
+        task_id="total", application=f"{JOBS}/unchanged.py", conn_id="spark_cluster", conf=lake.conf, name="unchanged"
+    )
+    lake.process(barrier, "total", unchanged_job)
     assert lake.rows(EVENTS) == lake.rows(TOTALS) == []
     assert isinstance(commit_barrier(lake.deployment, "clustered", barrier.barrier_id, actor="test"), Committed)
 
@@ -136,10 +141,11 @@ def test_what_a_driver_needs_travels_with_the_job_and_both_workers_work(lake: La
     assert [row[:2] for row in events] == [(k, 1) for k in range(8)]
     # Python on the workers, too, had our package from the job
     assert {str(row[2]).startswith("airflow_barrier_driver-") for row in events} == {True}
-    application = cluster.application(load.attempt.branch)
-    assert application["state"] == "FINISHED"
-    assert cluster.workers_of(application["id"]) == {"worker1", "worker2"}
-    tasks = tasks_by_executor(Path(lake.conf["spark.eventLog.dir"].removeprefix("file://")), application["id"])
+    applications = [cluster.application(name) for name in (load.attempt.branch, "unchanged")]
+    for application in applications:
+        assert application["state"] == "FINISHED"
+        assert cluster.workers_of(application["id"]) == {"worker1", "worker2"}
+    tasks = tasks_by_executor(Path(lake.conf["spark.eventLog.dir"].removeprefix("file://")), applications[0]["id"])
     assert len(tasks) == 2
     report(f"standalone cluster: tasks of one epoch by executor {tasks}, and nothing but Spark in the drivers' Python")
 
