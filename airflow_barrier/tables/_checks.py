@@ -301,8 +301,8 @@ def _way_back(table: str, document: Document, expected: int | None) -> str:
     """How a person brings `main` to where it is expected, by Spark's own procedures."""
     if expected is None or expected not in snapshots_of(document):
         return (
-            "let the table leave the topology and join it again, which takes what main is at as its baseline (the job's "
-            f"start_from says what of its sources is in that): {_at(expected)} cannot come back"
+            "let the table leave the topology and join it again, which takes what main is at as its baseline (its "
+            f"job's start_from says what of its sources is in that): {_at(expected)} cannot come back"
         )
     main = ref_of(document, MAIN)
     below = main is not None and any(each["snapshot-id"] == expected for each in lineage(document, main))
