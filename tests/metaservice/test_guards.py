@@ -95,8 +95,8 @@ def test_registrations_queue_whatever_topology_they_are_for(world: World) -> Non
     with statements() as said:
         world.meta.register("pricing", "dag", [Job("mine", "dag", sinks=("shop.mine",))], "test")
     reads = [each for each in said if each.startswith("SELECT")]
-    assert [i for i, each in enumerate(reads) if locks(each, "barrier_service")] == [1], (
-        "after the look that may end it"
+    assert [i for i, each in enumerate(reads) if locks(each, "barrier_service")] == [2], (
+        "after the looks that may end it"
     )
 
 
