@@ -60,3 +60,6 @@ def test_properties_are_set_where_they_differ() -> None:
     change = table_change(DOCUMENT, Changes(properties={"a": "b", "c": "d"}))
     assert change is not None
     assert change["updates"] == [{"action": "set-properties", "updates": {"c": "d"}}]
+    change = table_change(DOCUMENT, Changes(drop_properties=frozenset({"a", "gone"})))
+    assert change is not None
+    assert change["updates"] == [{"action": "remove-properties", "removals": ["a"]}]
