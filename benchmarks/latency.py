@@ -35,6 +35,8 @@ _PERIOD = 28.0
 _START = 75.0
 #: of each side, the first of which nobody counts
 _BARRIERS, _SUBMITTED = 8, 2
+#: The catalog of those that are submitted.
+_OTHER = "apart"
 #: Seconds; smaller parts have no row.
 _NOTHING = 0.05
 #: Where Airflow's settings are not its own defaults.
@@ -83,7 +85,8 @@ class Lake:
         self.landing = folder / "landing"
         self.deployments = {
             "barriers": Settings.embedded(str(folder / "connect")),
-            "submitted": Settings.embedded(str(folder / "submit")),
+            # a catalog's name in Spark is part of its tables' keys
+            "submitted": Settings.embedded(str(folder / "submit"), catalog_name=_OTHER, spark_catalog=_OTHER),
         }
         for name in ("connect", "submit", "plain", "dags"):
             (folder / name).mkdir()
@@ -112,14 +115,12 @@ class Lake:
     @contextmanager
     def spark(self) -> Iterator[LocalConnectServer]:
         """One server with both catalogs, and all tables."""
-        submit = catalog_conf(self.folder / "submit", self.folder / "submit" / "barrier.db")
-        other = {key.replace(f".{CATALOG}", ".submit"): value for key, value in submit.items() if f".{CATALOG}" in key}
         conf = {
             "spark.sql.shuffle.partitions": "2",
             "spark.default.parallelism": "2",
             "spark.driver.memory": "2g",
             "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1",
-            **other,
+            **self._other_catalog(),
         }
         ivy = Path(os.environ.get("BARRIER_TEST_IVY") or Places().ivy)
         database = self.folder / "connect" / "barrier.db"
@@ -144,7 +145,7 @@ class Lake:
         (dags / ".airflowignore").write_text("benchmarks/\nshopping_jobs/\n")
         host, _, port = server.url.removeprefix("sc://").partition(":")
         submit_conf = {
-            **catalog_conf(self.folder / "submit", self.folder / "submit" / "barrier.db"),
+            **self._other_catalog(),
             "spark.jars.packages": PACKAGES,
             "spark.jars.ivy": str(server.ivy),
             "spark.ui.enabled": "false",
@@ -155,10 +156,8 @@ class Lake:
         }
         environment = {
             **_SETTINGS,
-            **{
-                f"AIRFLOW_CONN_{name}": json.dumps({"conn_type": "barrier", "extra": {"warehouse": settings.warehouse}})
-                for name, settings in zip(("BARRIER_DEFAULT", "SUBMITTED"), self.deployments.values(), strict=True)
-            },
+            "AIRFLOW_CONN_BARRIER_DEFAULT": _connection(self.deployments["barriers"]),
+            "AIRFLOW_CONN_SUBMITTED": _connection(self.deployments["submitted"]),
             "AIRFLOW_CONN_SPARK_CONNECT_DEFAULT": json.dumps(
                 {"conn_type": "spark_connect", "host": host, "port": int(port)}
             ),
@@ -180,6 +179,11 @@ class Lake:
             yield airflow
         finally:
             airflow.stop()
+
+    def _other_catalog(self) -> dict[str, str]:
+        """Spark's conf of the catalog of those that are submitted."""
+        conf = catalog_conf(self.folder / "submit", self.folder / "submit" / "barrier.db")
+        return {key.replace(f".catalog.{CATALOG}", f".catalog.{_OTHER}"): value for key, value in conf.items()}
 
     def one_of_each(self, airflow: AirflowUnderTest, number: int) -> Run:
         """The barrier that is due next, and then the same jobs without us."""
@@ -228,6 +232,11 @@ def _committed(barrier: Barrier) -> datetime:
     return barrier.commit_at
 
 
+def _connection(settings: Settings) -> str:
+    extra = {name: getattr(settings, name) for name in ("warehouse", "catalog_name", "spark_catalog")}
+    return json.dumps({"conn_type": "barrier", "extra": extra})
+
+
 def _create_tables(session: Any) -> None:
     """Of both deployments, and those of the jobs without us."""
     sys.path.append(str(CHECKOUT / "dags"))
@@ -235,7 +244,7 @@ def _create_tables(session: Any) -> None:
 
     create_tables(session, CATALOG, "shop")
     create_tables(session, CATALOG, "plain")
-    create_tables(session, "submit", "shop")
+    create_tables(session, _OTHER, "shop")
 
 
 # --- what it comes to ---------------------------------------------------------------------------------

@@ -39,11 +39,15 @@ def measure(folder: Path, *, quick: bool) -> list[Measured]:
         make_tables(deployment.tables, _TABLES)
         barriers = [Barrier(deployment, number) for number in range(1, lengths[-1] + 1)]
         kept = {length: [one.seconds for one in barriers[length - around : length]] for length in lengths}
-        sizes = _sizes(deployment)
+        sizes = [f"at the end {_size(deployment)}"]
+        _expire(deployment)
+        expired = [Barrier(deployment, lengths[-1] + number).seconds for number in range(1, around + 1)]
+        sizes.append(f"after their expiry {_size(deployment)}")
     finally:
         deployment.close()
-    rows = [[step, *(f"{1000 * median(one[step] for one in kept[at]):.1f}" for at in lengths)] for step in _STEPS]
-    totals = [1000 * median(sum(one.values()) for one in kept[at]) for at in lengths]
+    columns = [*kept.values(), expired]
+    rows = [[step, *(f"{1000 * median(one[step] for one in at):.1f}" for at in columns)] for step in _STEPS]
+    totals = [1000 * median(sum(one.values()) for one in at) for at in columns]
     rows.append(["all of it", *(f"{total:.1f}" for total in totals)])
     return [
         Measured(
@@ -51,10 +55,14 @@ def measure(folder: Path, *, quick: bool) -> list[Measured]:
             f"Every barrier up to {lengths[-1]:,} is really run, without Airflow and Spark: one job, two tables of "
             "format version 2, one SQLite file for MetaService and catalog; what Spark would commit to the branches is "
             f"an empty snapshot, which is not counted. Medians of the {around} barriers before each number. Default "
-            f"policy (`tag_policy={settings.tag_policy}`); nobody expires snapshots.",
-            ["milliseconds", *(f"after {length:,}" for length in lengths)],
+            f"policy (`tag_policy={settings.tag_policy}`). Nobody expires snapshots before the last column, for which "
+            "pyiceberg's `expire_snapshots` is run, which keeps what a ref holds.",
+            ["milliseconds", *(f"after {length:,}" for length in lengths), f"after {lengths[-1]:,}, expired"],
             rows,
-            [f"last of all against first: {totals[-1] / totals[0]:.2f}", *sizes],
+            [
+                f"against the first column: {', '.join(f'{total / totals[0]:.2f}' for total in totals[1:])}",
+                *sizes,
+            ],
         )
     ]
 
@@ -94,13 +102,20 @@ class Barrier:
         self.seconds[step] += time.perf_counter() - began
 
 
-def _sizes(deployment: Deployment) -> list[str]:
-    """What a table has kept at the end."""
+def _expire(deployment: Deployment) -> None:
+    """What a table's owner does from time to time."""
+    tomorrow = datetime.now(timezone.utc) + timedelta(days=1)
+    for table in _TABLES:
+        deployment.tables.load(table).maintenance.expire_snapshots().older_than(tomorrow).commit()
+
+
+def _size(deployment: Deployment) -> str:
+    """What a table has kept."""
     table = _TABLES[-1]
     location = deployment.tables.metadata_locations([table])[table]
     document = deployment.tables._documents.read(location)
     size = len(deployment.tables._documents.read_bytes(location)) / 1024
-    return [
-        f"a table keeps {len(document['snapshots']):,} snapshots and {len(document['refs']):,} refs at the end; its "
-        f"metadata document has {size:,.0f} KiB"
-    ]
+    return (
+        f"a table keeps {len(document['snapshots']):,} snapshots and {len(document['refs']):,} refs; its metadata "
+        f"document has {size:,.0f} KiB"
+    )
