@@ -32,7 +32,7 @@ ROWS = 20_000
 #: Seconds between two barriers: so much that the run before, and the same jobs without us, have ended.
 _PERIOD = 28.0
 #: Seconds from here to the first barrier, in which Airflow starts.
-_START = 75.0
+_START = 65.0
 #: of each side, the first of which nobody counts
 _BARRIERS, _SUBMITTED = 8, 2
 #: The catalog of those that are submitted.
@@ -51,16 +51,15 @@ def measure(folder: Path, *, quick: bool) -> list[Measured]:
     if quick:
         return []
     count, submitted = _BARRIERS, _SUBMITTED
-    schedule = Schedule(datetime.now(timezone.utc) + timedelta(seconds=_START), _PERIOD, count)
-    lake = Lake(folder, schedule)
-    lake.land()
-    with lake.spark() as server, lake.airflow(server) as airflow:
-        runs = [lake.one_of_each(airflow, number) for number in range(count)]
-        by_submit = [lake.submitted(airflow, number) for number in range(submitted)]
-        return [
-            _latency(runs[1:], by_submit[1:]),
-            _overhead(runs[1:]),
-        ]
+    lake = Lake(folder)
+    with lake.spark() as server:
+        # only now: the first time Spark downloads its jars
+        schedule = Schedule(datetime.now(timezone.utc) + timedelta(seconds=_START), _PERIOD, count)
+        lake.land(schedule)
+        with lake.airflow(server, schedule) as airflow:
+            runs = [lake.one_of_each(airflow, number) for number in range(count)]
+            by_submit = [lake.submitted(airflow, number) for number in range(submitted)]
+    return [_latency(runs[1:], by_submit[1:]), _overhead(runs[1:])]
 
 
 @dataclass(frozen=True)
@@ -80,8 +79,8 @@ class Run:
 class Lake:
     """Two deployments in one folder, one for tasks on Spark Connect and one for those that are submitted."""
 
-    def __init__(self, folder: Path, schedule: Schedule) -> None:
-        self.folder, self.schedule = folder, schedule
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
         self.landing = folder / "landing"
         self.deployments = {
             "barriers": Settings.embedded(str(folder / "connect")),
@@ -91,13 +90,13 @@ class Lake:
         for name in ("connect", "submit", "plain", "dags"):
             (folder / name).mkdir()
 
-    def land(self) -> None:
+    def land(self, schedule: Schedule) -> None:
         """Real purchases, so many lines a barrier; one line in forty comes again in the next, corrected."""
         lines, products = published()
         for dag in self.deployments:
             for source in ("shopping", "products"):
                 (self.landing / dag / source).mkdir(parents=True)
-        for number in range(self.schedule.count):
+        for number in range(schedule.count):
             chunk = lines.iloc[number * ROWS : (number + 1) * ROWS]
             if number:
                 again = lines.iloc[(number - 1) * ROWS : number * ROWS : 40]
@@ -106,11 +105,11 @@ class Lake:
             file = landed(str(self.landing / "barriers"), "shopping", number)
             write(chunk, LINES, file)
             # a second before it is due, whenever that is
-            due = self.schedule.at(number).timestamp() - 1
+            due = schedule.at(number).timestamp() - 1
             os.utime(file, (due, due))
         file = landed(str(self.landing / "barriers"), "products", 0)
         write(products, PRODUCTS, file)
-        os.utime(file, (due := self.schedule.start.timestamp() - 1, due))
+        os.utime(file, (due := schedule.start.timestamp() - 1, due))
 
     @contextmanager
     def spark(self) -> Iterator[LocalConnectServer]:
@@ -133,7 +132,7 @@ class Lake:
             yield server
 
     @contextmanager
-    def airflow(self, server: LocalConnectServer) -> Iterator[AirflowUnderTest]:
+    def airflow(self, server: LocalConnectServer, schedule: Schedule) -> Iterator[AirflowUnderTest]:
         dags = self.folder / "dags"
         for link, target in {
             "steady.py": CHECKOUT / "benchmarks" / "dags" / "steady.py",
@@ -162,7 +161,7 @@ class Lake:
                 {"conn_type": "spark_connect", "host": host, "port": int(port)}
             ),
             "AIRFLOW_CONN_SPARK_DEFAULT": json.dumps({"conn_type": "spark", "host": "local[2]"}),
-            "BENCHMARK_SCHEDULE": self.schedule.text(),
+            "BENCHMARK_SCHEDULE": schedule.text(),
             "BENCHMARK_LANDING": str(self.landing),
             "BENCHMARK_JOBS": str(dags / "shopping_jobs"),
             "BENCHMARK_SUBMIT_CONF": json.dumps(submit_conf),
