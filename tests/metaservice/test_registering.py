@@ -135,7 +135,10 @@ def test_fragments_that_contradict_each_other_are_refused_naming_both_dags(meta:
     for job, told in (
         (Job("mine", "late", sinks=(PRICE,)), r"DAG late.*DAG pricing"),
         (Job("price", "late", sinks=("shop.x",)), r"by DAG (pricing|late) and by DAG (pricing|late)"),
-        (Job("mine", "late", sinks=("shop.x",), externals=(other,)), r"DAG (dag|late)\) .*DAG (dag|late)\) declare external"),
+        (
+            Job("mine", "late", sinks=("shop.x",), externals=(other,)),
+            r"DAG (dag|late)\) .*DAG (dag|late)\) declare external",
+        ),
     ):
         with pytest.raises(TopologyError, match=told):
             meta.join("shopping", "late", job.name, [job], "test")
