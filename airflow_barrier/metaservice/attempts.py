@@ -219,12 +219,12 @@ def start_attempt(connection: Connection, attempt_id: int) -> Attempt | tuple[Ne
         return needs
     sources, sinks = job
     start = start_of(connection, attempt.topology, attempt.barrier_id, attempt.job)
+    previous = {table: before[table].snapshot_id for table in sources}
+    if start is not None:  # safety: joins-where-it-said
+        previous.update(start.previous)
     pinned = {
         "inputs": {table: here[table].snapshot_id for table in sources},
-        "previous": {
-            **{table: before[table].snapshot_id for table in sources},
-            **(start.previous if start is not None else {}),  # safety: joins-where-it-said
-        },
+        "previous": previous,
         "bases": {table: before[table].snapshot_id for table in sinks},
     }
     event = Event("started", attempt.request_key, pinned)

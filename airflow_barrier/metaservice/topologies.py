@@ -125,7 +125,11 @@ def join(
 
 def _started(before: Sequence[Job], job: str, declared: Sequence[Job]) -> list[Job]:
     names = {each.name for each in before} | {job}
-    return [each for each in declared if each.name in names]  # safety: only-started-jobs
+    return [
+        each
+        for each in declared
+        if each.name in names  # safety: only-started-jobs
+    ]
 
 
 def leave(connection: Connection, name: str, owner: str, job: str | None, reason: str, actor: str) -> Withdrawal:

@@ -188,7 +188,11 @@ class Files:
         cut = self.cut(replace(request, already=None, after=after, start=before.end, used=used))
         if isinstance(cut, NotReady):
             return cut
-        return Cut(cut.source, cut.start, cut.end, (*before.items, *cut.items))  # safety: used-up-by-the-baseline
+        items = (
+            *before.items,  # safety: used-up-by-the-baseline
+            *cut.items,
+        )
+        return Cut(cut.source, cut.start, cut.end, items)
 
     def _cut_of(self, request: CutRequest, already: datetime | int | Mapping[str, Any]) -> Cut | NotReady:
         if isinstance(already, datetime):
