@@ -57,7 +57,12 @@ def test_a_parquet_file_of_another_schema(tmp_path: Path, columns: dict[str, Any
         ("csv", "a.csv", "userId,price,vip\n", "expected header ['userId', 'price'], found ['userId', 'price', 'vip']"),
         ("csv", "a.csv", b"\xff\xfe\x00", "expected a readable csv file, found UnicodeDecodeError"),
         ("csv", "a.csv.gz", "userId,price\n", "expected a readable csv file, found BadGzipFile"),
-        ("csv", "a.csv.gz", gzip.compress(b"userId,price\n", mtime=0)[:-12], "expected a readable csv file, found EOFError"),
+        (
+            "csv",
+            "a.csv.gz",
+            gzip.compress(b"userId,price\n", mtime=0)[:-12],
+            "expected a readable csv file, found EOFError",
+        ),
         ("json", "a.json", '{"userId": 1, "vip": true}\n', "expected only ['userId', 'price'], found ['vip']"),
         ("json", "a.json", "[1, 2]\n", "expected an object on every line, found list"),
         ("json", "a.json", "\n", "expected an object on every line, found no line"),
