@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import pytest
 
-_SPARK = frozenset({"spark_server", "airflow"})
-#: Folders whose tests ask for a server only while they run.
-_SPARK_FOLDERS = frozenset({"mutation"})
+_SPARK = frozenset({"spark_server", "airflow", "cluster"})
+#: Folders whose tests ask for a server only while they run, or start drivers: two first downloads of jars into one cache
+#: disturb each other.
+_SPARK_FOLDERS = frozenset({"batching", "cluster", "mutation", "spark"})
 
 
+@pytest.hookimpl(tryfirst=True)  # xdist's own hook reads the marks
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         asks = _SPARK.intersection(getattr(item, "fixturenames", ())) or item.path.parent.name in _SPARK_FOLDERS
