@@ -9,8 +9,8 @@ from __future__ import annotations
 import pytest
 
 _SPARK = frozenset({"spark_server", "airflow", "cluster"})
-#: Folders whose tests ask for a server only while they run, or start drivers: two first downloads of jars into one cache
-#: disturb each other.
+#: Folders whose tests ask for a server only while they run, or start drivers: two first downloads of jars into one
+#: cache disturb each other.
 _SPARK_FOLDERS = frozenset({"batching", "cluster", "mutation", "spark"})
 
 
