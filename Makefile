@@ -15,7 +15,7 @@ test:
 	@$(MAKE) --no-print-directory install
 	$(BIN)/python -m pip check
 	@$(MAKE) --no-print-directory lint
-	@JAVA_HOME="$$(sh scripts/find_java.sh)" $(BIN)/pytest -n 2 --dist loadgroup $(ARGS)
+	@JAVA_HOME="$$(sh scripts/find_java.sh)" $(BIN)/pytest -n 2 $(ARGS)
 
 # Schedules of the model (tests/model) on all cores: as many as MINUTES allow, from the first SEED on.
 MINUTES ?= 10

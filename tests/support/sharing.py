@@ -1,21 +1,45 @@
-"""Two processes share a run (`pytest -n 2 --dist loadgroup`): one has Spark and Airflow, the other does all the rest.
+"""Two processes share a run (`pytest -n 2`): one has Spark and Airflow, the other does all the rest.
 
-Tests of one group run in one process, one after another, so each server is still started once. The first group mostly
+So each server is still started once, and two first downloads of jars do not disturb each other. The first one mostly
 waits for Airflow's scheduler, the second computes.
 """
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
+from xdist.scheduler import LoadScopeScheduling
 
-_SPARK = frozenset({"spark_server", "airflow", "cluster"})
-#: Folders whose tests ask for a server only while they run, or start drivers: two first downloads of jars into one
-#: cache disturb each other.
-_SPARK_FOLDERS = frozenset({"batching", "cluster", "mutation", "spark"})
+#: Folders and files of tests that ask for Spark or Airflow, or start drivers.
+_ON_SPARK = (
+    "tests/airflow/",
+    "tests/batching/",
+    "tests/catalogs/test_spark.py",
+    "tests/cluster/",
+    "tests/demo/",
+    "tests/foreign/test_spark.py",
+    "tests/hostile/",
+    "tests/mutation/",
+    "tests/races/test_spark_beside.py",
+    "tests/sources/",
+    "tests/spark/",
+    "tests/tables/",
+)
+_SERVERS = frozenset({"airflow", "cluster", "spark_server"})
 
 
-@pytest.hookimpl(tryfirst=True)  # xdist's own hook reads the marks
+class _TwoGroups(LoadScopeScheduling):
+    def _split_scope(self, nodeid: str) -> str:
+        return "spark" if nodeid.startswith(_ON_SPARK) else "rest"
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadScopeScheduling:
+    return _TwoGroups(config, log)
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
-        asks = _SPARK.intersection(getattr(item, "fixturenames", ())) or item.path.parent.name in _SPARK_FOLDERS
-        item.add_marker(pytest.mark.xdist_group("spark" if asks else "rest"))
+        asked = _SERVERS.intersection(getattr(item, "fixturenames", ()))
+        if asked and not item.nodeid.startswith(_ON_SPARK):
+            raise pytest.UsageError(f"{item.nodeid} asks for {', '.join(asked)}: add its file to {__name__}._ON_SPARK")
