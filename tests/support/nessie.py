@@ -36,7 +36,7 @@ def nessie_server(folder: Path, store: ObjectStore) -> Iterator[RestServer]:
         "quarkus.http.host": "127.0.0.1",
         "quarkus.http.port": str(port),
         "quarkus.http.access-log.enabled": "false",
-        "quarkus.management.enabled": "false",
+        "quarkus.management.port": str(free_port()),
         "nessie.version.store.type": "IN_MEMORY",
         "nessie.catalog.default-warehouse": "warehouse",
         "nessie.catalog.warehouses.warehouse.location": f"s3://{BUCKET}/",
