@@ -84,7 +84,7 @@ class LeadingSteps(EpochSteps):
         )
         self._lead(deployment, batch)
         if batch.barrier is not None:
-            self._commit_if_complete(deployment, batch.barrier)
+            self._after_processed(deployment, batch.barrier)
         return barrier.barrier_id
 
     def _lead(self, deployment: Deployment, batch: Batch) -> None:

@@ -228,7 +228,7 @@ class EpochSteps:
     def _go_on(self, deployment: Deployment, barrier: Barrier, step: Ready | Adopted | Waiting) -> int:
         if isinstance(step, Adopted):
             self.log.info("%s is %s: nothing to run", step.attempt, step.attempt.state.value)
-            self._commit_if_complete(deployment, step.barrier)
+            self._after_processed(deployment, step.barrier)
             return barrier.barrier_id
         if isinstance(step, Waiting):
             self._wait(deployment, barrier, step)
@@ -282,10 +282,11 @@ class EpochSteps:
                 by_branch=self.work.by_branch,
             )
         self.log.info("%s is PROCESSED; %s is %s", attempt, barrier, barrier.state.value)
-        self._commit_if_complete(deployment, barrier)
+        self._after_processed(deployment, barrier)
 
-    def _commit_if_complete(self, deployment: Deployment, barrier: Barrier) -> None:
-        """Who completes the barrier commits it, where this DAG does; a person who kills the task wants it to end."""
+    def _after_processed(self, deployment: Deployment, barrier: Barrier) -> None:
+        """Tell who waits for the tables' assets. Who completes the barrier commits it, where this DAG does; a person who
+        kills the task wants it to end."""
         if self.binding.announce_processed:
             announce_processed(self.context, barrier, self.binding.job.sinks)
         commit_task_id = self.binding.commit_task_id
