@@ -285,11 +285,11 @@ class EpochSteps:
         self._after_processed(deployment, barrier)
 
     def _after_processed(self, deployment: Deployment, barrier: Barrier) -> None:
-        """Tell who waits for the tables' assets. Who completes the barrier commits it, where this DAG does; a person who
-        kills the task wants it to end."""
+        """Tell who waits for the tables' assets; and who completes the barrier commits it, where this DAG does."""
         if self.binding.announce_processed:
             announce_processed(self.context, barrier, self.binding.job.sinks)
         commit_task_id = self.binding.commit_task_id
+        # a person who kills the task wants it to end
         if barrier.state is BarrierState.PRECOMMIT and commit_task_id is not None and not self._killed:
             commit_in_place(self.task, commit_task_id, deployment, barrier, self.context)
 
