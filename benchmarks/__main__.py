@@ -10,7 +10,6 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
 from importlib import import_module
 from pathlib import Path
 from types import FrameType
@@ -46,30 +45,33 @@ def main(arguments: list[str]) -> int:
         parser.error("--write: expected all figures in full, found a part of them; leave the figures and --quick away")
     console = Console()
     console.print(f"{machine()}\n{software()}", highlight=False)
-    try:
-        found = [*_measured(chosen.figure or list(FIGURES), console, quick=chosen.quick)]
-    except KeyboardInterrupt:
-        console.print("Stopped.")
-        return 130
-    # a server's program that is missing is an AssertionError of the tests' helpers
-    except (AssertionError, BarrierError, LocalAirflowError, LocalSparkError) as error:
-        console.print(f"{type(error).__name__}: {error}", style="bold red", highlight=False, markup=False)
-        return 1
+    found: list[Measured] = []
+    missing: list[str] = []
+    for figure in chosen.figure or FIGURES:
+        try:
+            found += _measured(figure, console, quick=chosen.quick)
+        except KeyboardInterrupt:
+            console.print("Stopped.")
+            return 130
+        # a server's program that is missing is an AssertionError of the tests' helpers
+        except (AssertionError, BarrierError, LocalAirflowError, LocalSparkError) as error:
+            console.print(f"{type(error).__name__}: {error}", style="bold red", highlight=False, markup=False)
+            missing.append(figure)
     if chosen.write:
-        _DOCUMENT.write_text(document(found, "make benchmarks ARGS=--write"))
+        _DOCUMENT.write_text(document(found, missing, "make benchmarks ARGS=--write"))
         console.print(f"Written: {_DOCUMENT}", highlight=False)
-    return 0
+    return 1 if missing else 0
 
 
-def _measured(figures: Sequence[str], console: Console, *, quick: bool) -> Iterator[Measured]:
-    for figure in figures:
-        began = time.monotonic()
-        console.rule(f"{figure}: {FIGURES[figure]}")
-        with tempfile.TemporaryDirectory(prefix=f"airflow-barrier-{figure}-") as folder:
-            for measured in import_module(f"benchmarks.{figure}").measure(Path(folder), quick=quick):
-                measured.show(console)
-                yield measured
-        console.print(f"({time.monotonic() - began:.0f} s)", highlight=False)
+def _measured(figure: str, console: Console, *, quick: bool) -> list[Measured]:
+    began = time.monotonic()
+    console.rule(f"{figure}: {FIGURES[figure]}")
+    with tempfile.TemporaryDirectory(prefix=f"airflow-barrier-{figure}-") as folder:
+        measured: list[Measured] = import_module(f"benchmarks.{figure}").measure(Path(folder), quick=quick)
+    for one in measured:
+        one.show(console)
+    console.print(f"({time.monotonic() - began:.0f} s)", highlight=False)
+    return measured
 
 
 def _interrupt(_signum: int, _frame: FrameType | None) -> None:

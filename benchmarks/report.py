@@ -62,8 +62,8 @@ def software() -> str:
     return f"Python {platform.python_version()}, {packages}"
 
 
-def document(figures: Sequence[Measured], command: str) -> str:
-    """docs/benchmarks.md."""
+def document(figures: Sequence[Measured], missing: Sequence[str], command: str) -> str:
+    """docs/benchmarks.md; ``missing`` are figures that could not be measured."""
     head = f"""# Benchmarks
 
 Written by `{command}` on {datetime.now(timezone.utc):%Y-%m-%d %H:%M} UTC; nothing here is typed by hand.
@@ -71,6 +71,8 @@ Written by `{command}` on {datetime.now(timezone.utc):%Y-%m-%d %H:%M} UTC; nothi
 Machine: {machine()}. All of it, servers included, ran on this machine. {software()}.
 
 Numbers of two tables are of two moments; compare within one table, whose columns were measured in one run, in turns."""
+    if missing:
+        head += f"\n\n**Not measured in this run**, since it failed: {', '.join(missing)}."
     return "\n\n".join([head, *(figure.markdown() for figure in figures)]) + "\n"
 
 
