@@ -19,7 +19,7 @@ def test_a_figure_is_measured(figure: str, capsys: pytest.CaptureFixture[str]) -
 
 def test_the_document_says_how_and_where() -> None:
     measured = Measured("A title", "How.", ["what", "seconds"], [["one", "1.0"]], ["a line"])
-    text = document([measured], "make benchmarks")
+    text = document([measured], [], "make benchmarks")
     for part in ("cores", "pyiceberg", "## A title", "How.", "| one | 1.0 |", "- a line"):
         assert part in text
 
