@@ -144,12 +144,18 @@ def lead_attempt(connection: Connection, request: Request) -> Attempt | None:
 def _check_owner(connection: Connection, barrier: Barrier, job: str, reporter: str | None) -> None:
     """Refuses a job that is no member of this barrier, naming those that are, and a DAG that does not own it."""
     owner = load_topology(connection, barrier.topology, barrier.topology_version).job(job).owner
-    if reporter is not None and reporter != owner:
-        raise NotOwnerError(  # safety: owner-reports
-            f"job {job} of {barrier}: expected its owner, DAG {owner}, found DAG {reporter}, which may neither do nor "
-            f"report its work; give the job of DAG {reporter} a name and sinks of its own or, if it is to move there, "
-            f"let DAG {owner} leave first: airflow-barrier topology leave {barrier.topology} --dag {owner} --job {job}"
+    if reporter in (None, owner):
+        return
+    if barrier.state in DECIDED_BARRIERS:
+        raise AlreadyCommittedError(  # safety: moved-job-is-told
+            f"{barrier}: expected OPEN or PRECOMMIT to stage job {job}, found {barrier.state.value}; DAG {owner}, "
+            "which owned the job then, has done it"
         )
+    raise NotOwnerError(  # safety: owner-reports
+        f"job {job} of {barrier}: expected its owner, DAG {owner}, found DAG {reporter}, which may neither do nor "
+        f"report its work; give the job of DAG {reporter} a name and sinks of its own or, if it is to move there, "
+        f"let DAG {owner} leave first: airflow-barrier topology leave {barrier.topology} --dag {owner} --job {job}"
+    )
 
 
 def _insert(connection: Connection, barrier: Barrier, request: Request) -> Attempt:

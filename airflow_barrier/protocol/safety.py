@@ -78,6 +78,7 @@ PROMISES: Mapping[str, Mapping[str, str]] = {
         "new-attempt-fences": "A new attempt fences the one before.",
         "one-live-attempt": "The database itself has one live attempt of a job at a barrier.",
         "owner-reports": "The work of a job is done and reported by the DAG that owns it.",
+        "moved-job-is-told": "A DAG that a job has moved to is told that an earlier barrier is done.",
         "fenced-reports-nothing": "An attempt that has ended reports nothing.",
         "aborted-takes-nothing": "An aborted barrier takes no attempts and no reports.",
         "decided-takes-no-attempt": "A barrier that is decided is not staged again.",

@@ -301,3 +301,10 @@ def test_a_dag_neither_does_nor_reports_the_work_of_anothers_job(world: World) -
     assert world.tables(1)[SHOPPING] is TableState.PENDING
     world.meta.report_processed(attempt.attempt_id, "test", "dag")
     assert world.tables(1)[SHOPPING] is TableState.PROCESSED
+
+
+def test_a_job_that_has_moved_finds_earlier_barriers_done(world: World) -> None:
+    world.committed(1)
+    ask = {"request_key": "other/run/load", "generation": "g1", "actor": "other"}
+    with pytest.raises(AlreadyCommittedError, match=r"found COMMIT; DAG dag, which owned the job then, has done it"):
+        world.meta.request_attempt("shopping", 1, "load", owner="other", **ask)

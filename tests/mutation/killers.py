@@ -148,6 +148,7 @@ _WITHOUT_SPARK: Mapping[str, tuple[str, ...]] = {
         f"{_META}test_guards.py::test_the_database_itself_has_one_live_attempt_of_a_job_at_a_barrier",
     ),
     "owner-reports": (f"{_META}test_attempts.py::test_a_dag_neither_does_nor_reports_the_work_of_anothers_job",),
+    "moved-job-is-told": (f"{_META}test_attempts.py::test_a_job_that_has_moved_finds_earlier_barriers_done",),
     "fenced-reports-nothing": _FENCED,
     "aborted-takes-nothing": (f"{_META}test_attempts.py::test_an_aborted_barrier_takes_no_reports",),
     "decided-takes-no-attempt": (f"{_META}test_attempts.py::test_from_committing_on_only_a_retry_gets_an_answer",),
