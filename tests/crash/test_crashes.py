@@ -85,7 +85,7 @@ def test_the_list_of_operations_is_complete(folder: str) -> None:
     )
 
 
-@pytest.mark.timeout(1500)
+@pytest.mark.timeout(3000)
 def test_death_and_waking_at_every_point(folder: str) -> None:
     there = listed()
     scenarios = _scenarios(points(there))
@@ -96,14 +96,14 @@ def test_death_and_waking_at_every_point(folder: str) -> None:
     assert seen["steps_back"] >= 1
 
 
-@pytest.mark.timeout(1500)
+@pytest.mark.timeout(3000)
 def test_death_and_waking_in_a_commit_to_two_databases(folder: str) -> None:
     scenarios = _scenarios(points_apart(listed()))
     orders = [Orders(f"{folder}/{lane}", "sqlite apart", scenarios=scenarios[lane::_LANES]) for lane in range(_LANES)]
     _judge(_play(orders), scenarios, "two SQLite databases")
 
 
-@pytest.mark.timeout(1500)
+@pytest.mark.timeout(3000)
 def test_death_and_waking_before_and_after_every_commit_on_postgresql(folder: str, postgresql: PostgreSQL) -> None:
     with postgresql.database() as one, postgresql.database() as other:
         orders = [Orders(f"{folder}/{lane}", without_password(url), PASSWORD) for lane, url in enumerate((one, other))]
