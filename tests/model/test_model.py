@@ -23,7 +23,7 @@ def bench() -> Iterator[Bench]:
     bench.close()
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1800)
 def test_short_schedules(bench: Bench) -> None:
     """Quick: what the mutation suite asks."""
     batch = play(1, 60, shrink=False)
@@ -32,7 +32,7 @@ def test_short_schedules(bench: Bench) -> None:
     report(f"model: {batch.schedules} schedules, {batch.steps} steps, 0 violations (seed 1)")
 
 
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1800)
 def test_schedules(bench: Bench) -> None:
     """All kinds of steps come about, barriers get to their ends, and nothing is violated."""
     before = Schedules.ran.copy()
@@ -58,7 +58,7 @@ def test_schedules(bench: Bench) -> None:
     report(f"model: {batch.schedules} schedules, {batch.steps} steps, 0 violations (seed 2)")
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1800)
 def test_the_same_seed_is_the_same_run(bench: Bench) -> None:
     """Every statement with its parameters, every operation, and what stands in the database at the end."""
 
@@ -82,7 +82,7 @@ def test_the_same_seed_is_the_same_run(bench: Bench) -> None:
     assert first == second
 
 
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1800)
 def test_a_violation_is_told_with_the_schedule_that_shows_it(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """Tables whose `main` is taken for what was expected, whatever it is: foreign writes are overwritten."""
     monkeypatch.setattr(_checks, "keeps_rows_of", lambda document, expected: True)

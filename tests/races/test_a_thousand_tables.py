@@ -161,7 +161,7 @@ class Counted:
             self._locked_since = 0.0
 
 
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1800)
 def test_publishing_a_thousand_tables_ends_while_writers_keep_staging(
     deployment: Deployment, settings: Settings
 ) -> None:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
     from pyspark.sql import SparkSession
 
-pytestmark = pytest.mark.timeout(300)  # each test starts a JVM, which on a busy machine takes its time
+pytestmark = pytest.mark.timeout(900)  # each test starts a JVM, which on a busy machine takes its time
 
 JOBS = Path(__file__).parent / "jobs"
 SQL = """INSERT INTO {target:shop.user_item_amount}
