@@ -59,13 +59,13 @@ def local_airflow(places: Places, spark: LocalConnectServer, days: int, victim: 
     return LocalAirflow(places.airflow, DAGS, CHECKOUT / "demo" / "saboteur", places.logs, environment)
 
 
-def create_tables(spark: SparkSession) -> None:
+def create_tables(spark: SparkSession, catalog: str = CATALOG) -> None:
     """The topology's tables, and the same again for the uncoordinated jobs."""
     sys.path.append(str(DAGS))
     from shopping_jobs.tables import create_tables as create
 
     for namespace in ("shop", "plain"):
-        create(spark, CATALOG, namespace)
+        create(spark, catalog, namespace)
 
 
 @contextmanager

@@ -20,6 +20,7 @@ from airflow_barrier.spark.job import load_job
 from airflow_barrier.spark.sql import SqlJob
 from demo.cast import DAGS, create_tables
 from demo.local_spark import LocalConnectServer
+from tests.support.spark import APART
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -58,7 +59,12 @@ def demo_deployment(spark_server: LocalConnectServer, spark: SparkSession) -> It
 
 
 @pytest.fixture(scope="session")
-def shopping(demo_deployment: Deployment, spark_server: LocalConnectServer) -> Shopping:
+def shopping(spark_server: LocalConnectServer, spark: SparkSession) -> Iterator[Shopping]:
+    """In the catalog apart, MetaService included: tests through Airflow run the same DAGs as they are in the other."""
+    create_tables(spark, APART)
+    warehouse = spark_server.warehouse.parent / APART
+    url = f"sqlite:///{warehouse}/catalog.db"
+    deployment = Deployment.connect(Settings(url, url, warehouse.as_uri(), catalog_name=APART, spark_catalog=APART))
     folder = DAGS / "shopping_jobs"
     jobs: dict[str, SparkJob] = {
         name: SqlJob((folder / "price.sql").read_text()) if name == "price" else load_job(str(folder / f"{name}.py"))
@@ -69,7 +75,8 @@ def shopping(demo_deployment: Deployment, spark_server: LocalConnectServer) -> S
         Job(name, "tests", sources=sources, sinks=(sink,), externals=externals.get(name, ()))
         for name, (sources, sink) in _TABLES.items()
     )
-    return Shopping(demo_deployment, spark_server.url, Fragment("shopping", "tests", declared), jobs)
+    yield Shopping(deployment, spark_server.url, Fragment("shopping", "tests", declared), jobs)
+    deployment.close()
 
 
 def _landed(name: str) -> tuple[ExternalSource, ...]:

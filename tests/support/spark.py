@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 
 #: Names the server of another process of the same test run, to be used instead of one's own.
 SHARED_SERVER = "BARRIER_TEST_SPARK_SERVER"
+#: A second catalog of the server, for a topology whose name and tables another test uses in the first one. It lies in
+#: the folder of this name beside the server's warehouse, its database `catalog.db` in it.
+APART = "apart"
 IVY = Path(os.environ.get("BARRIER_TEST_IVY") or Path(__file__).parents[2] / ".demo" / "ivy")
 
 
@@ -37,14 +40,21 @@ def spark_ui() -> str:
 def spark_server(tmp_path_factory: pytest.TempPathFactory, spark_ui: str) -> Iterator[LocalConnectServer]:
     """The server; ``.url`` for further sessions, ``.warehouse`` and ``.catalog_db`` for other engines."""
     from airflow_barrier.spark.guard import guard_jar
-    from demo.local_spark import LocalConnectServer
+    from demo.local_spark import CATALOG, LocalConnectServer, catalog_conf
 
     if SHARED_SERVER in os.environ:
         url, warehouse, catalog_db = json.loads(os.environ[SHARED_SERVER])
         yield SimpleNamespace(url=url, warehouse=Path(warehouse), catalog_db=Path(catalog_db))  # type: ignore[misc]
         return
     folder = tmp_path_factory.mktemp("spark")
+    apart = folder / APART
+    apart.mkdir()
+    other = {
+        key.replace(f".catalog.{CATALOG}", f".catalog.{APART}"): value
+        for key, value in catalog_conf(apart, apart / "catalog.db").items()
+    }
     conf = {
+        **other,
         "spark.jars": guard_jar(),
         "spark.sql.shuffle.partitions": "2",
         "spark.default.parallelism": "2",
