@@ -253,7 +253,7 @@ def test_a_server_that_vanishes_without_a_word_is_noticed_within_a_minute(url: s
     with database.transaction(write=False) as connection:
         check_keepalive(connection)
     database.close()
-    with catalog(url, tmp_path) as tables, tables._pointers.transaction() as connection:
+    with catalog(url, tmp_path) as tables, tables._committer._pointers.transaction() as connection:
         check_keepalive(connection)
 
 
