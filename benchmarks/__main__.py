@@ -24,10 +24,10 @@ from demo.local_spark import LocalSparkError
 #: figure -> what it is about; each is a module of this package with a function `measure`.
 FIGURES = {
     "latency": "from a barrier's timestamp to readable, and what we add to the tasks, through Airflow",
-    "publishing": "many tables at once",
-    "retained": "a barrier after many barriers",
-    "metaservice": "transitions per second, and reading",
     "adoption": "lines changed to adopt the example jobs",
+    "metaservice": "transitions per second, and reading",
+    "retained": "a barrier after many barriers",
+    "publishing": "many tables at once",
 }
 _DOCUMENT = Path(__file__).resolve().parents[1] / "docs" / "benchmarks.md"
 
@@ -47,7 +47,8 @@ def main(arguments: list[str]) -> int:
     console.print(f"{machine()}\n{software()}", highlight=False)
     found: list[Measured] = []
     missing: list[str] = []
-    for figure in chosen.figure or FIGURES:
+    figures = chosen.figure or list(FIGURES)
+    for number, figure in enumerate(figures, start=1):
         try:
             found += _measured(figure, console, quick=chosen.quick)
         except KeyboardInterrupt:
@@ -57,8 +58,9 @@ def main(arguments: list[str]) -> int:
         except (AssertionError, BarrierError, LocalAirflowError, LocalSparkError) as error:
             console.print(f"{type(error).__name__}: {error}", style="bold red", highlight=False, markup=False)
             missing.append(figure)
+        if chosen.write:  # after each, so that what was measured is kept if a later one is interrupted
+            _DOCUMENT.write_text(document(found, [*missing, *figures[number:]], "make benchmarks ARGS=--write"))
     if chosen.write:
-        _DOCUMENT.write_text(document(found, missing, "make benchmarks ARGS=--write"))
         console.print(f"Written: {_DOCUMENT}", highlight=False)
     return 1 if missing else 0
 

@@ -30,11 +30,11 @@ from tests.support.airflow import AirflowUnderTest
 
 ROWS = 20_000
 #: Seconds between two barriers: so much that the run before, and the same jobs without us, have ended.
-_PERIOD = 28.0
+_PERIOD = 60.0
 #: Seconds from here to the first barrier, in which Airflow starts.
 _START = 65.0
 #: of each side, the first of which nobody counts
-_BARRIERS, _SUBMITTED = 8, 2
+_BARRIERS, _SUBMITTED = 7, 2
 #: The catalog of those that are submitted.
 _OTHER = "apart"
 #: Seconds; smaller parts have no row.

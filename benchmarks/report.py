@@ -72,7 +72,7 @@ Machine: {machine()}. All of it, servers included, ran on this machine. {softwar
 
 Numbers of two tables are of two moments; compare within one table, whose columns were measured in one run, in turns."""
     if missing:
-        head += f"\n\n**Not measured in this run**, since it failed: {', '.join(missing)}."
+        head += f"\n\n**Not measured in this run**, which failed there or was stopped: {', '.join(missing)}."
     return "\n\n".join([head, *(figure.markdown() for figure in figures)]) + "\n"
 
 

@@ -52,6 +52,7 @@ def locks(said: str, table: str) -> bool:
 def life(world: World) -> Iterator[tuple[str, Callable[[], object]]]:
     """Every transition that a barrier can make, one after another."""
     yield "open", lambda: world.open(1)
+    yield "lead", lambda: world.lead(1, "price")
     yield "request", lambda: world.request(1, "load")
     load = world.request(1, "load").attempt_id
     yield "start", lambda: world.meta.start_attempt(load)
@@ -98,6 +99,23 @@ def test_registrations_queue_whatever_topology_they_are_for(world: World) -> Non
     assert [i for i, each in enumerate(reads) if locks(each, "barrier_service")] == [2], (
         "after the looks that may end it"
     )
+
+
+def test_who_joins_or_leaves_queues_too(world: World) -> None:
+    yours = Job("yours", "other", sinks=("shop.yours",))
+    changes: dict[str, Callable[[], object]] = {
+        "join": lambda: world.meta.join("shopping", "other", "yours", [yours], "test"),
+        "leave": lambda: world.meta.leave("shopping", "other", None, "because", "test"),
+    }
+    for name, change in changes.items():
+        with statements() as said:
+            change()
+        locked = [i for i, each in enumerate(said) if locks(each, "barrier_service")]
+        written = next(i for i, each in enumerate(said) if not each.startswith("SELECT"))
+        assert locked, f"{name} does not queue"
+        assert any("FROM barrier_fragment" in each for each in said[locked[0] + 1 : written]), (
+            f"{name} decides on what it saw before it was its turn"
+        )
 
 
 # --- compare-and-set ----------------------------------------------------------------------------------

@@ -93,7 +93,10 @@ _WITHOUT_SPARK: Mapping[str, tuple[str, ...]] = {
     "only-started-jobs": (f"{_META}test_registering.py::test_a_job_is_registered_when_its_own_task_has_started",),
     "withdrawn-stays-away": (f"{_META}test_registering.py::test_what_left_does_not_come_back_until_it_is_let",),
     "leaves-no-readers-behind": (f"{_META}test_registering.py::test_a_job_whose_tables_are_read_cannot_leave",),
-    "registrations-queue": (f"{_META}test_guards.py::test_registrations_queue_whatever_topology_they_are_for",),
+    "registrations-queue": (
+        f"{_META}test_guards.py::test_registrations_queue_whatever_topology_they_are_for",
+        f"{_META}test_guards.py::test_who_joins_or_leaves_queues_too",
+    ),
     # opening
     "opens-on-the-head": _STALE,
     "opens-on-what-was-seen": _STALE,
