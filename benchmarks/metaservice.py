@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from multiprocessing import get_context
 from pathlib import Path
 from statistics import median
+from threading import Barrier
 
 from sqlalchemy import create_engine, text
 
@@ -25,6 +26,8 @@ _WRITERS = 4
 _TABLES, _SINKS = 1_000, 100
 _HISTORY = 100_000
 _SECONDS = 4.0
+#: Seconds for all writers to have begun.
+_PATIENCE = 120
 _READS = 50
 #: Transactions that a job's part of a barrier takes: request, start, close, report.
 _OF_JOB = 4
@@ -87,22 +90,17 @@ def _database(kind: str, folder: Path, server: PostgreSQL) -> Iterator[str]:
 
 
 def _rate(url: str, writers: int, seconds: float) -> float:
-    with ProcessPoolExecutor(writers, mp_context=get_context("spawn")) as pool:
-        # everybody is there before anybody counts
-        list(pool.map(_join, [url] * writers, range(writers)))
-        began = time.time() + 1
-        return sum(pool.map(_write, [url] * writers, range(writers), [began] * writers, [seconds] * writers))
+    context = get_context("spawn")
+    with context.Manager() as manager, ProcessPoolExecutor(writers, mp_context=context) as pool:
+        all_there = manager.Barrier(writers)
+        return sum(pool.map(_write, [url] * writers, range(writers), [all_there] * writers, [seconds] * writers))
 
 
-def _join(url: str, number: int) -> None:
-    _world(url, number).meta.close()
-
-
-def _write(url: str, number: int, begin: float, seconds: float) -> float:
+def _write(url: str, number: int, all_there: Barrier, seconds: float) -> float:
     """Transitions per second of one writer."""
     world = _world(url, number)
     world.committed(1)
-    time.sleep(max(0.0, begin - time.time()))
+    all_there.wait(_PATIENCE)  # before anybody counts
     began, barriers = time.perf_counter(), 0
     while time.perf_counter() - began < seconds:
         world.committed(barriers + 2)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from airflow_barrier.coordinator.deployment import Deployment
 from airflow_barrier.coordinator.opening import Fragment
+from airflow_barrier.coordinator.starting import rows_of
 from airflow_barrier.protocol.errors import MissingTableError, TopologyError, UnknownTopologyError
 from airflow_barrier.protocol.topology import Job, Topology
 
@@ -56,6 +57,9 @@ def plan_adoption(deployment: Deployment, fragments: Sequence[Fragment]) -> Adop
     steps: list[TableStep] = []
     problems: list[str] = []
     notes: list[str] = []
+    claims = {
+        table: other for other in deployment.meta.topologies() for table in deployment.meta.topology(other).tables
+    }
     for name in sorted({fragment.topology for fragment in fragments}):
         own = [job for fragment in fragments if fragment.topology == name for job in fragment.jobs]
         registered = _registered(deployment, name)
@@ -73,7 +77,7 @@ def plan_adoption(deployment: Deployment, fragments: Sequence[Fragment]) -> Adop
         except TopologyError as error:
             problems.append(str(error))
         touched = sorted({table for job in own for table in (*job.sinks, *job.sources)})
-        steps += [_step(deployment, name, table, union, registered) for table in touched]
+        steps += [_step(deployment, name, table, union, registered, claims.get(table, name)) for table in touched]
     return AdoptionPlan(tuple(steps), tuple(problems), tuple(notes))
 
 
@@ -93,18 +97,25 @@ def _registered(deployment: Deployment, topology: str) -> Sequence[Job]:
 
 
 def _step(
-    deployment: Deployment, topology: str, table: str, union: Iterable[Job], registered: Iterable[Job]
+    deployment: Deployment,
+    topology: str,
+    table: str,
+    union: Iterable[Job],
+    registered: Iterable[Job],
+    claimed_by: str,
 ) -> TableStep:
     union = tuple(union)
     writer = next((job for job in union if table in job.sinks), None)
     readers = tuple(job for job in union if table in job.sources)
-    problem = _claimed_elsewhere(deployment, topology, table)
+    problem = None
+    if claimed_by != topology:
+        problem = f"it belongs to topology {claimed_by}; a table belongs to one: take it out there first"
     try:
         iceberg = deployment.tables.load(table)
     except MissingTableError as error:
         return TableStep(table, topology, False, None, None, None, False, "-", writer, readers, problem or str(error))
     main = deployment.tables.mains([table])[table]
-    rows = _rows(iceberg.snapshot_by_id(main)) if main is not None else 0
+    rows = rows_of(iceberg, main)
     start = _start(writer, joined=any(table in job.sinks for job in registered), rows=rows)
     if start == "needed" and writer is not None and problem is None:
         problem = f"it holds rows: job {writer.name} has to say start_from, see docs/adopting.md"
@@ -129,16 +140,3 @@ def _start(writer: Job | None, joined: bool, rows: int | None) -> str:
     if writer.start_from is not None:
         return ", ".join(f"{source} {position}" for source, position in writer.start_from.items()) or "declared"
     return "earliest" if rows == 0 else "needed"
-
-
-def _rows(snapshot: object) -> int | None:
-    summary = getattr(snapshot, "summary", None)
-    count = summary.additional_properties.get("total-records") if summary is not None else None
-    return None if count is None else int(count)
-
-
-def _claimed_elsewhere(deployment: Deployment, topology: str, table: str) -> str | None:
-    for other in deployment.meta.topologies():
-        if other != topology and table in deployment.meta.topology(other).tables:
-            return f"it belongs to topology {other}; a table belongs to one: take it out there first"
-    return None

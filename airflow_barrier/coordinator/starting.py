@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from airflow_barrier.coordinator.deployment import Deployment
 from airflow_barrier.protocol.errors import ConfigurationError, ForeignWriteError, StartFromError
@@ -12,6 +12,9 @@ from airflow_barrier.protocol.records import JobStart, TableProgress
 from airflow_barrier.protocol.starting import CHOICES
 from airflow_barrier.protocol.states import BarrierState
 from airflow_barrier.protocol.topology import Job, Topology
+
+if TYPE_CHECKING:
+    from pyiceberg.table import Table
 
 
 def starts_of(deployment: Deployment, topology: Topology, timestamp: datetime) -> list[JobStart]:
@@ -100,11 +103,19 @@ def _declared(
 
 def _described(deployment: Deployment, table: str, main: int) -> str | None:
     """The table, if its `main` holds rows (or does not say how many)."""
-    snapshot = deployment.tables.load(table).snapshot_by_id(main)
-    rows = snapshot.summary.additional_properties.get("total-records") if snapshot and snapshot.summary else None
-    if rows == "0":
+    rows = rows_of(deployment.tables.load(table), main)
+    if rows == 0:
         return None
-    return f"{table} at snapshot {main} ({rows or 'an unknown number of'} rows)"
+    return f"{table} at snapshot {main} ({'an unknown number of' if rows is None else rows} rows)"
+
+
+def rows_of(table: Table, snapshot_id: int | None) -> int | None:
+    """How many rows the table has as of a snapshot (None: it has none); None if it does not say."""
+    if snapshot_id is None:
+        return 0
+    snapshot = table.snapshot_by_id(snapshot_id)
+    count = snapshot.summary.additional_properties.get("total-records") if snapshot and snapshot.summary else None
+    return None if count is None else int(count)
 
 
 def _snapshot(deployment: Deployment, job: Job, table: str, declared: Any) -> int | None:

@@ -22,8 +22,8 @@ from airflow_barrier.tables._metadata import Changes
 from airflow_barrier.tables._rest_server import RestServer
 from airflow_barrier.tables.iceberg import IcebergTables
 from airflow_barrier.tables.port import Publication
+from demo.local_airflow import free_port
 from tests.catalogs.lake import TOPOLOGY, Lake, stamp_of
-from tests.support.serving import free_port
 
 
 def test_tables_are_staged_unseen_and_published_together(lake: Lake) -> None:

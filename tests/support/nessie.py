@@ -14,9 +14,10 @@ from pathlib import Path
 
 import pytest
 
+from demo.local_airflow import free_port
 from tests.support.object_store import ObjectStore
 from tests.support.rest_catalog import RestServer
-from tests.support.serving import downloaded, free_port, serving
+from tests.support.serving import downloaded, serving
 
 BUCKET = "nessie"
 

@@ -15,7 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.serving import free_port, serving
+from demo.local_airflow import free_port
+from tests.support.serving import serving
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.serving import JARS, free_port, serving
+from demo.local_airflow import free_port
+from tests.support.serving import JARS, serving
 
 _IVY = Path(__file__).with_name("rest_catalog.ivy.xml")
 _MAIN = "org.apache.iceberg.rest.RESTCatalogServer"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from airflow_barrier.operators.handover.port import Handing
+from airflow_barrier.protocol.errors import ConfigurationError
 
 
 def refusal(operator: Any) -> str | None:
@@ -19,4 +20,4 @@ def spark_version(operator: Any) -> str | None:
 
 
 def hand_over(operator: Any, handing: Handing) -> None:
-    raise NotImplementedError(refusal(operator))
+    raise ConfigurationError(f"task {operator.task_id}: {refusal(operator)}")
