@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from demo.landing import FIRST_DAY
 from demo.local_airflow import LocalAirflow
-from demo.local_spark import CATALOG, LocalConnectServer
+from demo.local_spark import CATALOG, QUICK_JAVA, LocalConnectServer
 from demo.places import CHECKOUT, Places
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ def local_spark(places: Places) -> LocalConnectServer:
         "spark.sql.adaptive.enabled": "false",
         "spark.sql.codegen.wholeStage": "false",
         "spark.driver.memory": "3g",
-        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+        "spark.driver.extraJavaOptions": f"{QUICK_JAVA} -XX:+UseSerialGC",
     }
     return LocalConnectServer(places.warehouse, places.database, places.ivy, conf=conf)
 

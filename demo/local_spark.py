@@ -23,6 +23,10 @@ PACKAGES = "org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.12.0,org.xerial:
 CATALOG = "lake"
 _SERVER = "org.apache.spark.sql.connect.service.SparkConnectServer"
 _OLDEST_JAVA = 17
+#: Java options of a server or driver with small queries, each run once: compiling them well costs twice what it saves.
+#: The first option alone has a code cache of 48 MB, which is full after some hundred queries: Java then throws compiled
+#: code away, interprets it, and everything takes twice as long.
+QUICK_JAVA = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m"
 
 
 class LocalSparkError(RuntimeError):

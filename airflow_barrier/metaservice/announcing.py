@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sqlalchemy import Connection, select
+from sqlalchemy import Connection, select, text
 
 from airflow_barrier.metaservice import schema
 from airflow_barrier.metaservice.rows import load_barrier, of_topology
@@ -29,7 +29,7 @@ def unannounced(connection: Connection, topology: str, barrier_id: int) -> dict[
         select(table.c.barrier_id, table.c.event, table.c.actor).where(
             of_topology(table, topology),
             table.c.barrier_id.between(barrier_id - _LOOK_BACK, barrier_id - 1),
-            table.c.kind == "barrier",
+            text(schema.OF_BARRIERS),
             table.c.event.in_([_ANNOUNCED, _COMMIT]),
         )
     ).all()

@@ -321,6 +321,9 @@ attempt = Table(
     sqlite_autoincrement=True,
 )
 
+#: Entries on barriers as a whole. In a query as it stands here, not as a parameter: or the index is of no use to it.
+OF_BARRIERS = "kind = 'barrier'"
+
 audit = Table(
     "barrier_audit",
     metadata,
@@ -338,6 +341,14 @@ audit = Table(
     _json("detail"),
     Index("barrier_audit_by_barrier", "topology", "barrier_id", "audit_id"),
     Index("barrier_audit_by_topology", "topology", "audit_id"),
+    # a barrier has a handful of these among thousands of its tables'
+    Index(
+        "barrier_audit_of_barriers",
+        "topology",
+        "barrier_id",
+        sqlite_where=text(OF_BARRIERS),
+        postgresql_where=text(OF_BARRIERS),
+    ),
     sqlite_autoincrement=True,
 )
 

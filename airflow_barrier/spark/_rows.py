@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 # Iceberg and Spark write the same path differently: scheme and authority may be missing, slashes doubled.
 _SCHEME = r"^[A-Za-z][A-Za-z0-9+.-]*:(//[^/]*)?"
+#: Characters that Spark does not encode.
+_PLAIN_NAME = re.compile(r"[A-Za-z0-9._-]+")
 
 
 class RowReader:
@@ -42,19 +44,20 @@ class RowReader:
             if paths:
                 rows = self.rows(paths)
                 if snapshot.delete_files != 0 and not stretch.only_appends:
-                    rows = rows.join(self._deleted(snapshot, paths), ["path", "pos"], "left_anti")
+                    rows = rows.join(self._deleted(snapshot, paths), ["file", "pos"], "left_anti")
                 parts.append((rows.withColumn(WEIGHT, F.lit(sign)), sign))
         if files.kept:
             # Deleted at the start but not at the end: the row came back. The other way round: it went.
-            # (distinct: a table upgraded to deletion vectors may name a position twice.)
-            back = self._deleted(stretch.start, files.kept).distinct().withColumn(WEIGHT, F.lit(1))
-            gone = self._deleted(stretch.end, files.kept).distinct().withColumn(WEIGHT, F.lit(-1))
-            moved = back.union(gone).groupBy("path", "pos").agg(F.sum(WEIGHT).alias(WEIGHT)).where(f"{WEIGHT} <> 0")
-            parts.append((self.rows(files.kept).join(moved, ["path", "pos"]), 0))
+            # (max: a table upgraded to deletion vectors may name a position twice.)
+            back = self._deleted(stretch.start, files.kept).select("*", F.lit(1).alias("back"), F.lit(0).alias("gone"))
+            gone = self._deleted(stretch.end, files.kept).select("*", F.lit(0).alias("back"), F.lit(1).alias("gone"))
+            weight = (F.max("back") - F.max("gone")).alias(WEIGHT)
+            moved = back.union(gone).groupBy("file", "pos").agg(weight).where(f"{WEIGHT} <> 0")
+            parts.append((self.rows(files.kept).join(moved, ["file", "pos"]), 0))
         return [(part.select(*self.columns, F.col(WEIGHT).cast("int").alias(WEIGHT)), sign) for part, sign in parts]
 
     def rows(self, paths: Sequence[str]) -> DataFrame:
-        """All rows of the files, deleted ones too, with ``path`` (as :func:`_path_in_storage`) and ``pos`` in it."""
+        """All rows of the files, deleted ones too, with ``file`` (as in :meth:`_deleted`) and ``pos`` in it."""
         from pyspark.sql import functions as F  # noqa: N812
 
         spark = self._table.spark
@@ -69,20 +72,26 @@ class RowReader:
         )
         self._check_same_files(paths, frame.inputFiles())
         metadata = frame.metadataColumn("_metadata")
-        # Spark encodes the path, but a plus in it stands for itself.
-        path = F.url_decode(F.replace(metadata["file_path"], F.lit("+"), F.lit("%2B")))
+        if _names_tell(paths):
+            file = metadata["file_name"]
+        else:
+            # Spark encodes the path, but a plus in it stands for itself.
+            file = _path_in_storage(F.url_decode(F.replace(metadata["file_path"], F.lit("+"), F.lit("%2B"))))
         # The cast gives nested fields their own names back.
         columns = [
             F.col(field.name).cast(kind).alias(name)
             for field, kind, name in zip(self._schema.fields, self._types, self.columns, strict=True)
         ]
-        return frame.select(*columns, _path_in_storage(path).alias("path"), metadata["row_index"].alias("pos"))
+        return frame.select(*columns, file.alias("file"), metadata["row_index"].alias("pos"))
 
     def _deleted(self, snapshot: Snapshot, paths: Sequence[str]) -> DataFrame:
+        """``file`` and ``pos`` of the rows of these files that are deleted as of ``snapshot``."""
         from pyspark.sql import functions as F  # noqa: N812
 
         about = positions(self._table, snapshot).where(F.col("file_path").isin(list(paths)))
-        return about.select(_path_in_storage(F.col("file_path")).alias("path"), "pos")
+        path = F.col("file_path")
+        file = F.substring_index(path, "/", -1) if _names_tell(paths) else _path_in_storage(path)
+        return about.select(file.alias("file"), "pos")
 
     def _check_same_files(self, paths: Sequence[str], found: Sequence[str]) -> None:
         """Deletes are matched by path: if Spark had other paths in mind than Iceberg, they would silently not apply."""
@@ -98,6 +107,15 @@ class RowReader:
                 f"that it reads {len(found)} others, for instance {odd[0]}; names that start with a dot or an "
                 "underscore are hidden to Spark: rewrite such files (rewrite_data_files)"
             )
+
+
+def _names_tell(paths: Sequence[str]) -> bool:
+    """Whether the files' own names tell them apart, which costs nothing a row, while a whole path has to be rewritten.
+
+    They do wherever Iceberg's writers chose them: a UUID is part of each.
+    """
+    names = {path.rpartition("/")[2] for path in paths}
+    return len(names) == len(paths) and all(map(_PLAIN_NAME.fullmatch, names))
 
 
 def _path_in_storage(path: Column) -> Column:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from airflow_barrier.protocol.errors import ChangedSinkError, SilentSinkError, SourceDataError, StagedTableError
@@ -33,7 +32,7 @@ def run_epoch(spark: SparkSession, spec: EpochSpec, job: Job) -> ClosingRecord:
     for key, value in spec.stamp.properties().items():
         spark.conf.set(f"spark.sql.iceberg.snapshot-property.{key}", value)
     prepared = _heads(spark, spec)
-    _check_untouched(spec, prepared)  # safety: driver-starts-on-untouched-branch
+    _check_untouched(spec, prepared, _roots(spark, spec, prepared))  # safety: driver-starts-on-untouched-branch
     epoch = Epoch(spark, spec)
     log.info("job %s starts at barrier %s of %s", spec.job, spec.barrier_id, spec.topology)
     with _input_named(spec):
@@ -56,23 +55,16 @@ def _input_named(spec: EpochSpec) -> Iterator[None]:
         raise SourceDataError(f"{_attempt(spec)}: {unreadable}") from error
 
 
-@dataclass(frozen=True)
-class _Head:
-    snapshot_id: int
-    parent_id: int | None
-
-
-def _heads(spark: SparkSession, spec: EpochSpec) -> dict[str, _Head]:
-    """The head of the attempt branch on every sink: one query, since each costs a round trip."""
+def _heads(spark: SparkSession, spec: EpochSpec) -> dict[str, int]:
+    """The head of the attempt branch on every sink: one query, since each costs a round trip, and no join in it."""
     sinks = sorted(spec.bases)
     query = " UNION ALL ".join(
-        f"SELECT {number} AS sink, r.snapshot_id, s.parent_id FROM {table_name(spec.catalog, sink, 'refs')} r "
-        f"JOIN {table_name(spec.catalog, sink, 'snapshots')} s ON r.snapshot_id = s.snapshot_id "
-        "WHERE r.name = :branch AND r.type = 'BRANCH'"
+        f"SELECT {number} AS sink, snapshot_id FROM {table_name(spec.catalog, sink, 'refs')} "
+        "WHERE name = :branch AND type = 'BRANCH'"
         for number, sink in enumerate(sinks)
     )
     rows = spark.sql(query, args={"branch": spec.branch}).collect()
-    heads = {sinks[row.sink]: _Head(row.snapshot_id, row.parent_id) for row in rows}
+    heads: dict[str, int] = {sinks[row.sink]: row.snapshot_id for row in rows}
     for sink in sinks:
         if sink not in heads:
             raise StagedTableError(  # safety: driver-finds-its-branch
@@ -82,25 +74,37 @@ def _heads(spark: SparkSession, spec: EpochSpec) -> dict[str, _Head]:
     return heads
 
 
-def _check_untouched(spec: EpochSpec, heads: dict[str, _Head]) -> None:
+def _roots(spark: SparkSession, spec: EpochSpec, heads: dict[str, int]) -> frozenset[str]:
+    """Sinks without a snapshot of their own yet whose branch is as it was prepared: with an empty first snapshot."""
+    empty = sorted(sink for sink, base in spec.bases.items() if base is None)
+    if not empty:
+        return frozenset()
+    query = " UNION ALL ".join(
+        f"SELECT {number} AS sink FROM {table_name(spec.catalog, sink, 'snapshots')} "
+        f"WHERE snapshot_id = {heads[sink]:d} AND parent_id IS NULL"
+        for number, sink in enumerate(empty)
+    )
+    return frozenset(empty[row.sink] for row in spark.sql(query).collect())
+
+
+def _check_untouched(spec: EpochSpec, heads: dict[str, int], roots: frozenset[str]) -> None:
     """A cluster manager may start a driver a second time; on top of the first one's half it would write twice."""
     for sink, base in spec.bases.items():
-        head = heads[sink]
-        fresh = head.parent_id is None if base is None else head.snapshot_id == base
+        fresh = sink in roots if base is None else heads[sink] == base
         if not fresh:
             raise StagedTableError(  # safety: driver-starts-on-untouched-branch
                 f"{_attempt(spec)}: expected branch {spec.branch} of {sink} at its base {base}, found snapshot "
-                f"{head.snapshot_id}: an earlier run of this attempt wrote to it; a retry begins a new attempt"
+                f"{heads[sink]}: an earlier run of this attempt wrote to it; a retry begins a new attempt"
             )
 
 
 def _staged(
-    spec: EpochSpec, before: dict[str, _Head], after: dict[str, _Head], unchanged: frozenset[str]
+    spec: EpochSpec, before: dict[str, int], after: dict[str, int], unchanged: frozenset[str]
 ) -> dict[str, StagedTable]:
     staged = {}
     for sink, base in spec.bases.items():
-        head = after[sink].snapshot_id
-        written = head != before[sink].snapshot_id
+        head = after[sink]
+        written = head != before[sink]
         if written and sink in unchanged:
             raise ChangedSinkError(  # safety: changed-sink
                 f"{_attempt(spec)}: expected {sink} untouched, since the job called epoch.unchanged({sink!r}), found "

@@ -21,7 +21,7 @@ from airflow_barrier.coordinator.staging import Adopted, Ready, begin, give_up
 from airflow_barrier.operators.epoch import SparkEpochOperator
 from airflow_barrier.protocol.records import Barrier
 from airflow_barrier.protocol.topology import Job
-from demo.local_spark import PACKAGES, catalog_conf
+from demo.local_spark import PACKAGES, QUICK_JAVA, catalog_conf
 from tests.support.reporting import report
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ def operators(
         "spark.jars.ivy": str(spark_server.ivy),
         "spark.ui.enabled": "false",
         "spark.driver.memory": "700m",
-        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1",
+        "spark.driver.extraJavaOptions": QUICK_JAVA,
         "spark.sql.warehouse.dir": str(tmp_path / "spark-warehouse"),
         # as a driver of its own has it by default: the branches of the next epoch come after it was filled
         "spark.sql.catalog.lake.cache-enabled": "true",

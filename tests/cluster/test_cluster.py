@@ -22,7 +22,7 @@ from airflow_barrier.operators.epoch import SparkEpochOperator
 from airflow_barrier.operators.job import as_job
 from airflow_barrier.protocol.records import Barrier
 from airflow_barrier.protocol.topology import Job
-from demo.local_spark import PACKAGES, catalog_conf
+from demo.local_spark import PACKAGES, QUICK_JAVA, catalog_conf
 from tests.support.cluster import Cluster
 from tests.support.reporting import report
 from tests.support.spark import IVY
@@ -87,9 +87,9 @@ def lake(tmp_path: Path) -> Iterator[Lake]:
         "spark.jars.ivy": str(IVY),
         "spark.driver.host": "127.0.0.1",
         "spark.driver.memory": "600m",
-        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1",
+        "spark.driver.extraJavaOptions": QUICK_JAVA,
         "spark.executor.memory": "512m",
-        "spark.executor.extraJavaOptions": "-XX:TieredStopAtLevel=1",
+        "spark.executor.extraJavaOptions": QUICK_JAVA,
         # no task starts before both workers have an executor
         "spark.scheduler.minRegisteredResourcesRatio": "1.0",
         "spark.scheduler.maxRegisteredResourcesWaitingTime": "120s",

@@ -42,6 +42,7 @@ def costs(world: World, meter: Meter, number: int) -> dict[str, Cost]:
         "register": lambda: world.declare([LOAD_JOB, PRICE_JOB]),
         "head": lambda: meta.head(name),
         "newest decided": lambda: meta.newest_decided(name),
+        "unannounced": lambda: meta.unannounced(name, number),
         "unjoined": lambda: meta.unjoined(name),
         "used items": lambda: meta.used_items(name, "files", [f"file {last}", "new"]),
         "open": lambda: world.open(number, items=[f"file {number}"]),

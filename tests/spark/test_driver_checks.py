@@ -22,7 +22,7 @@ from airflow_barrier.protocol.errors import (
     UndeclaredTableError,
 )
 from airflow_barrier.protocol.records import StagedTable
-from airflow_barrier.spark.driver import _check_untouched, _Head, _staged
+from airflow_barrier.spark.driver import _check_untouched, _staged
 from airflow_barrier.spark.epoch import Epoch
 from airflow_barrier.spark.job import current_epoch
 from airflow_barrier.spark.spec import SPEC_DIGEST, SPEC_URI, EpochSpec, digest_of
@@ -48,18 +48,20 @@ SPEC = EpochSpec(
     closing_uri="file:///a7.closed.json",
     seed=1,
 )
-PREPARED = {SINK: _Head(20, 19), EMPTY: _Head(30, None)}
+PREPARED = {SINK: 20, EMPTY: 30}
 
 
 def test_a_driver_does_not_start_on_top_of_an_earlier_ones_half() -> None:
-    _check_untouched(SPEC, PREPARED)
-    for sink, head in ((SINK, _Head(21, 20)), (EMPTY, _Head(31, 30))):
-        with pytest.raises(StagedTableError, match=f"of {sink} at its base .* found snapshot {head.snapshot_id}: an"):
-            _check_untouched(SPEC, {**PREPARED, sink: head})
+    roots = frozenset({EMPTY})
+    _check_untouched(SPEC, PREPARED, roots)
+    for heads, found in ({**PREPARED, SINK: 21}, roots), ({**PREPARED, EMPTY: 31}, frozenset[str]()):
+        (sink,) = (one for one in heads if heads[one] != PREPARED[one])
+        with pytest.raises(StagedTableError, match=f"of {sink} at its base .* found snapshot {heads[sink]}: an"):
+            _check_untouched(SPEC, heads, found)
 
 
 def test_each_sink_is_written_or_called_unchanged_and_not_both() -> None:
-    after = {**PREPARED, SINK: _Head(21, 20)}
+    after = {**PREPARED, SINK: 21}
     assert _staged(SPEC, PREPARED, after, frozenset({EMPTY})) == {
         SINK: StagedTable(SINK, 21),
         EMPTY: StagedTable(EMPTY, None, unchanged=True),

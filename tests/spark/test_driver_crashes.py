@@ -26,7 +26,7 @@ from airflow_barrier.protocol.records import Barrier
 from airflow_barrier.protocol.topology import Job
 from airflow_barrier.spark.connect import ConnectRun
 from airflow_barrier.spark.submit import submit_conf
-from demo.local_spark import PACKAGES, LocalConnectServer, catalog_conf
+from demo.local_spark import PACKAGES, QUICK_JAVA, LocalConnectServer, catalog_conf
 from tests.support.reporting import report
 
 if TYPE_CHECKING:
@@ -124,7 +124,7 @@ def submit(
             **submit_conf(ready.spec_uri, ready.digest),
             "spark.jars.ivy": str(spark_server.ivy),
             "spark.ui.enabled": "false",
-            "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1",
+            "spark.driver.extraJavaOptions": QUICK_JAVA,
             "spark.sql.warehouse.dir": str(tmp_path / "spark-warehouse"),
         }
         environment = {
@@ -224,7 +224,7 @@ def test_a_connect_server_that_dies_between_two_writes(
 ) -> None:
     """On a server of its own, killed by the job itself, and started again on the same port for the retry."""
     monkeypatch.setattr("airflow_barrier.spark.connect._RETRIES", 3)
-    small = {"spark.driver.memory": "700m", "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1"}
+    small = {"spark.driver.memory": "700m", "spark.driver.extraJavaOptions": QUICK_JAVA}
     server = LocalConnectServer(tmp_path / "warehouse", tmp_path / "catalog.db", spark_server.ivy, conf=small)
     world = make_world(server, tmp_path)
 

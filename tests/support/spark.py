@@ -40,7 +40,7 @@ def spark_ui() -> str:
 def spark_server(tmp_path_factory: pytest.TempPathFactory, spark_ui: str) -> Iterator[LocalConnectServer]:
     """The server; ``.url`` for further sessions, ``.warehouse`` and ``.catalog_db`` for other engines."""
     from airflow_barrier.spark.guard import guard_jar
-    from demo.local_spark import CATALOG, LocalConnectServer, catalog_conf
+    from demo.local_spark import CATALOG, QUICK_JAVA, LocalConnectServer, catalog_conf
 
     if SHARED_SERVER in os.environ:
         url, warehouse, catalog_db = json.loads(os.environ[SHARED_SERVER])
@@ -59,8 +59,7 @@ def spark_server(tmp_path_factory: pytest.TempPathFactory, spark_ui: str) -> Ite
         "spark.sql.shuffle.partitions": "2",
         "spark.default.parallelism": "2",
         "spark.driver.memory": "2g",
-        # Small queries, each run once: compiling them well costs twice what it saves.
-        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1",
+        "spark.driver.extraJavaOptions": QUICK_JAVA,
         "spark.ui.enabled": "true",
         "spark.ui.port": spark_ui.rpartition(":")[2],
     }

@@ -1,4 +1,4 @@
-"""Jobs that have left, and what was in the tables of jobs that joined already."""
+"""Jobs that have left, what was in the tables of jobs that joined already, and the audit of barriers by index."""
 
 from __future__ import annotations
 
@@ -36,4 +36,12 @@ def upgrade() -> None:
         sa.Column("previous", sa.JSON(none_as_null=True), nullable=False),
         sa.Column("externals", sa.JSON(none_as_null=True), nullable=False),
         sa.ForeignKeyConstraint(key, [f"barrier_barrier.{column}" for column in key]),
+    )
+    of_barriers = sa.text("kind = 'barrier'")
+    op.create_index(
+        "barrier_audit_of_barriers",
+        "barrier_audit",
+        ["topology", "barrier_id"],
+        sqlite_where=of_barriers,
+        postgresql_where=of_barriers,
     )
