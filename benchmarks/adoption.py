@@ -32,7 +32,10 @@ def measure(folder: Path, *, quick: bool) -> list[Measured]:
                 ["new or changed in the DAG file, two jobs together", str(len(written))],
                 ["gone from it", str(len(removed))],
                 ["new or changed, per job", f"{len(written) / jobs:.1f}"],
-                [f"changed in the jobs' own files ({', '.join(file.name for file in files)})", "0"],
+                [
+                    f"other files of jobs than before ({', '.join(file.name for file in files)})",
+                    str(sum(file.name not in "".join(old) for file in files)),
+                ],
             ],
             [f"`{line.strip()}`" for line in written],
         )

@@ -57,7 +57,7 @@ def measure(folder: Path, *, quick: bool) -> list[Measured]:
         schedule = Schedule(datetime.now(timezone.utc) + timedelta(seconds=_START), _PERIOD, count)
         lake.land(schedule)
         with lake.airflow(server, schedule) as airflow:
-            runs = [lake.one_of_each(airflow, number) for number in range(count)]
+            runs = [lake.one_of_each(airflow, number, schedule) for number in range(count)]
             by_submit = [lake.submitted(airflow, number) for number in range(submitted)]
     return [_latency(runs[1:], by_submit[1:]), _overhead(runs[1:])]
 
@@ -184,13 +184,17 @@ class Lake:
         conf = catalog_conf(self.folder / "submit", self.folder / "submit" / "barrier.db")
         return {key.replace(f".catalog.{CATALOG}", f".catalog.{_OTHER}"): value for key, value in conf.items()}
 
-    def one_of_each(self, airflow: AirflowUnderTest, number: int) -> Run:
+    def one_of_each(self, airflow: AirflowUnderTest, number: int, schedule: Schedule) -> Run:
         """The barrier that is due next, and then the same jobs without us."""
         airflow.until(lambda: len(airflow.runs("barriers")) > number, f"the run of barrier {number + 1}")
         run = airflow.run_ids("barriers")[number]
         airflow.wait_for_run("barriers", run)
         plain = airflow.trigger("plain", conf={"number": number})
         airflow.wait_for_run("plain", plain)
+        assert datetime.now(timezone.utc) < schedule.at(number + 1), (
+            f"expected a barrier and a run without us within {_PERIOD:g} s, found that they take longer here, so that "
+            "the next barrier would be beside that run; set _PERIOD higher"
+        )
         durations = {name: task["duration"] for name, task in airflow.tasks("plain", plain).items()}
         return self._looked_at(airflow, "barriers", run, number, durations)
 

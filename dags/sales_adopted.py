@@ -30,4 +30,4 @@ with dag, BarrierGroup("sales") as barrier:
         sql="existing/revenue.sql",
     )
     barrier.job(orders, sinks=["sales.orders"])
-    barrier.job(revenue, sources=["sales.orders"], sinks=["sales.revenue"])
+    barrier.job(revenue, sources=["sales.orders"], sinks=["sales.revenue"], start_from="latest")

@@ -65,20 +65,31 @@ def plan_adoption(deployment: Deployment, fragments: Sequence[Fragment]) -> Adop
         registered = _registered(deployment, name)
         others = [job for job in registered if job.owner not in {job.owner for job in own}]
         union = [*others, *own]
-        written = {sink for job in union for sink in job.sinks}
-        waiting = {job.name: [table for table in job.sources if table not in written] for job in own}
+        others_write = {sink for job in others for sink in job.sinks}
+        waiting = _waiting(own, others_write)
         notes += [
             f"job {job} waits until a DAG with a job that writes {', '.join(tables)} has run"
             for job, tables in waiting.items()
-            if tables
         ]
         try:
-            Topology.of(name, [job for job in union if not waiting.get(job.name)])
+            Topology.of(name, [job for job in union if job.name not in waiting])
         except TopologyError as error:
             problems.append(str(error))
         touched = sorted({table for job in own for table in (*job.sinks, *job.sources)})
         steps += [_step(deployment, name, table, union, registered, claims.get(table, name)) for table in touched]
     return AdoptionPlan(tuple(steps), tuple(problems), tuple(notes))
+
+
+def _waiting(jobs: Sequence[Job], others_write: set[str]) -> dict[str, list[str]]:
+    """Jobs that cannot start yet, and what they wait for: tables that nobody writes, or that such a job writes."""
+    ready: list[Job] = []
+    while True:
+        written = others_write.union(*(job.sinks for job in ready))
+        more = [job for job in jobs if job not in ready and written.issuperset(job.sources)]
+        if not more:
+            break
+        ready += more
+    return {job.name: [table for table in job.sources if table not in written] for job in jobs if job not in ready}
 
 
 def carry_out(deployment: Deployment, plan: AdoptionPlan) -> tuple[str, ...]:
@@ -139,4 +150,4 @@ def _start(writer: Job | None, joined: bool, rows: int | None) -> str:
         return "joined" if joined else "-"
     if writer.start_from is not None:
         return ", ".join(f"{source} {position}" for source, position in writer.start_from.items()) or "declared"
-    return "earliest" if rows == 0 else "needed"
+    return "earliest" if rows == 0 or not (writer.sources or writer.externals) else "needed"

@@ -25,7 +25,8 @@ from airflow_barrier.tables.port import Publication
 log = logging.getLogger(__name__)
 
 #: What is said about a table after the decision, and no retry mends: it is not there (or a view now), `main` or our tag
-#: is somebody else's, our snapshot is gone, or was built on another state. Outages are none of these.
+#: is somebody else's, our snapshot is gone, or was built on another state. Outages are none of these, nor are
+#: credentials that the catalog refuses: nothing is wrong with a table then.
 IN_THE_WAY = (MissingTableError, ConfigurationError, ForeignWriteError, SnapshotMissingError, StagedTableError)
 #: How many tables a reason names: it stands on screens and in logs.
 _NAMED = 5

@@ -14,6 +14,8 @@ from airflow_barrier.coordinator.staging import attempt_files
 from airflow_barrier.protocol.errors import (
     BarrierAbortedError,
     BarrierBlockedError,
+    BarrierError,
+    ConfigurationError,
     ForeignWriteError,
     HeadMovedError,
     NotPrecommitError,
@@ -136,6 +138,7 @@ def _decide(deployment: Deployment, barrier: Barrier, actor: str) -> None:
 
 def _roll_forward(deployment: Deployment, barrier: Barrier, actor: str) -> None:
     """Publish a decided barrier, or let it be BLOCKED where somebody else changed a table."""
+    met: BarrierError | None = None
     for _ in range(_LOOKS):
         publications = publications_of(deployment, barrier)
         try:
@@ -143,13 +146,17 @@ def _roll_forward(deployment: Deployment, barrier: Barrier, actor: str) -> None:
             _publish(deployment, barrier, publications, actor)
             return
         except HeadMovedError as error:
+            met = error
             log.info("%s", error)
         except IN_THE_WAY as error:
             if block(deployment, barrier, publications_of(deployment, barrier), error, actor):
                 return  # another committer has published it, and main may have gone on to a later barrier meanwhile
+            met = error
+    if isinstance(met, ConfigurationError):
+        raise met  # of the catalog as a whole: the tables were looked at, and nothing is in the way in any of them
     raise HeadMovedError(  # safety: looks-run-out
-        f"{barrier}: expected its tables to stay as they are for a moment, found they do not; try again"
-    )
+        f"{barrier}: expected its tables to stay as they are for a moment, found they do not ({met}); try again"
+    ) from met
 
 
 def _publish(deployment: Deployment, barrier: Barrier, publications: Sequence[Publication], actor: str) -> None:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from airflow_barrier.coordinator.settings import Settings, parsed_url
+from airflow_barrier.protocol.errors import ConfigurationError
 from airflow_barrier.protocol.tags import TagPolicy
 
 if TYPE_CHECKING:
@@ -28,7 +30,14 @@ class Deployment:
 
     @classmethod
     def connect(cls, settings: Settings) -> Deployment:
-        """Raises StoreUnavailableError, CatalogUnavailableError (both retryable) or SchemaVersionError."""
+        """Raises StoreUnavailableError, CatalogUnavailableError (both retryable), SchemaVersionError or
+        ConfigurationError.
+        """
+        if find_spec("pyiceberg") is None:  # said here: what needs it may be a late step of a task
+            raise ConfigurationError(
+                "expected the package pyiceberg beside airflow_barrier, found none; install it, for instance by pip "
+                "install 'airflow-provider-barrier[iceberg]'"
+            )
         from airflow_barrier.metaservice.store import MetaService
         from airflow_barrier.tables.iceberg import IcebergTables
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from airflow_barrier.coordinator.deployment import Deployment
 from airflow_barrier.coordinator.opening import Fragment, Later
@@ -12,6 +12,11 @@ from airflow_barrier.protocol.errors import UnknownBarrierError, UnknownTopology
 from airflow_barrier.protocol.records import Barrier
 from airflow_barrier.protocol.states import BarrierState
 from airflow_barrier.protocol.topology import Job
+
+#: Barriers; before the first one is the baseline. From the second one on timestamps tell how far apart they are.
+_FIRST, _SECOND = 1, 2
+#: A run that is further ahead of the newest barrier than so many of these periods has others before it.
+_PERIODS_AHEAD = 1.5
 
 
 @dataclass(frozen=True)
@@ -30,6 +35,20 @@ def take_part(
     their fragments contradict each other, and StartFromError if it is not known how the job joins.
     """
     topology = fragment.topology
+    if isinstance(at, datetime) and _is_over(deployment, topology, at):
+        return StaysOut(
+            f"no barrier of {topology} opens {_said(at)} any more, since a later one is there: it was aborted, or no "
+            "run opened one; what the job has not had yet comes with its next barrier"
+        )
+    if (
+        isinstance(at, datetime)
+        and not _is_registered(deployment, topology, job)
+        and _is_ahead(deployment, topology, at)
+    ):
+        return Later(
+            f"the barriers of {topology} are not near {at.isoformat()} yet; the job joins when they are, since those "
+            "that open until then would wait for its tables"
+        )
     try:
         unwritten = _register(deployment, fragment, job, at, actor)
     except WithdrawnError as error:
@@ -58,6 +77,30 @@ def take_part(
 def takes_part(deployment: Deployment, barrier: Barrier, job: str) -> bool:
     """Whether a barrier has the job: its members are fixed since it was opened."""
     return any(each.name == job for each in deployment.meta.topology(barrier.topology, barrier.topology_version).jobs)
+
+
+def _is_over(deployment: Deployment, topology: str, at: datetime) -> bool:
+    """Whether there is no barrier of that timestamp, and there will be none: timestamps rise."""
+    head = _head(deployment, topology)
+    if head is None or head.barrier_id < _FIRST or head.timestamp <= at:
+        return False
+    return deployment.meta.barrier_at(topology, at) is None
+
+
+def _is_ahead(deployment: Deployment, topology: str, at: datetime) -> bool:
+    """Whether more barriers open before that timestamp, as far as the last two tell."""
+    head = _head(deployment, topology)
+    if head is None or head.barrier_id < _SECOND:
+        return False
+    period = head.timestamp - deployment.meta.barrier(topology, head.barrier_id - 1).timestamp
+    return timedelta(0) < period * _PERIODS_AHEAD < at - head.timestamp
+
+
+def _head(deployment: Deployment, topology: str) -> Barrier | None:
+    try:
+        return deployment.meta.head(topology)
+    except UnknownTopologyError:
+        return None
 
 
 def _barrier(deployment: Deployment, topology: str, at: datetime | int) -> Barrier | None:

@@ -6,7 +6,6 @@ import logging
 from dataclasses import dataclass
 
 from airflow_barrier.coordinator.deployment import Deployment
-from airflow_barrier.coordinator.joining import takes_part
 from airflow_barrier.protocol.errors import MissingTableError
 from airflow_barrier.protocol.records import Barrier, Withdrawal
 from airflow_barrier.sources import source_of
@@ -31,16 +30,25 @@ def leave(deployment: Deployment, topology: str, dag: str, job: str | None, *, r
     naming who still reads a table, TopologyError if there is no such job.
     """
     gone = deployment.meta.leave(topology, dag, job, reason, actor)
+    left = {sink for each in gone.jobs for sink in each.sinks}
     still = tuple(
         barrier
         for barrier in deployment.meta.open_barriers(topology)
-        if any(takes_part(deployment, barrier, each.name) for each in gone.jobs)
+        if any(row.table in left for row in deployment.meta.progress(topology, barrier.barrier_id))
     )
     if still:
         return Left(gone, still, ())
-    given_back = tuple(sink for each in gone.jobs for sink in each.sinks if _give_back(deployment, topology, sink))
+    taken = _written(deployment)
+    for table in sorted(left & taken.keys()):
+        log.info("table %s is not given back: topology %s writes it now", table, taken[table])
+    given_back = tuple(sink for sink in sorted(left - taken.keys()) if _give_back(deployment, topology, sink))
     _release_sources(deployment, gone)
     return Left(gone, (), given_back)
+
+
+def _written(deployment: Deployment) -> dict[str, str]:
+    """Every table that some job is registered for, and the topology: another DAG may have taken one over meanwhile."""
+    return {table: name for name in deployment.meta.topologies() for table in deployment.meta.topology(name).tables}
 
 
 def _give_back(deployment: Deployment, topology: str, table: str) -> bool:

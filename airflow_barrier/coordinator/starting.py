@@ -11,7 +11,7 @@ from airflow_barrier.protocol.errors import ConfigurationError, ForeignWriteErro
 from airflow_barrier.protocol.records import JobStart, TableProgress
 from airflow_barrier.protocol.starting import CHOICES
 from airflow_barrier.protocol.states import BarrierState
-from airflow_barrier.protocol.topology import Job, Topology
+from airflow_barrier.protocol.topology import ExternalSource, Job, Topology
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table
@@ -36,6 +36,7 @@ def start_of(deployment: Deployment, topology: Topology, job: Job, timestamp: da
     if last and _as_they_were_left(deployment, last):
         there = {row.table: row.snapshot_id for row in deployment.meta.progress(topology.name, last[0].barrier_id)}
         previous = {table: there.get(table) for table in job.sources}
+        _check_nothing_missed(deployment, topology, job, last[0].barrier_id)
         return JobStart(job.name, job.start_from, baseline, previous, {})
     declared = _declared(deployment, topology, job, baseline)
     previous = {
@@ -43,7 +44,7 @@ def start_of(deployment: Deployment, topology: Topology, job: Job, timestamp: da
         for table in job.sources
         if declared[table] != "latest"  # what the barrier before it has
     }
-    externals = _externals(deployment, topology, job, declared, timestamp, came_back=bool(last))
+    externals = _externals(deployment, topology, job, declared, timestamp)
     return JobStart(
         job.name, job.start_from, baseline, previous, _kept(deployment, topology, job, baseline) or externals
     )
@@ -83,6 +84,22 @@ def _as_they_were_left(deployment: Deployment, rows: Sequence[TableProgress]) ->
     return True
 
 
+def _check_nothing_missed(deployment: Deployment, topology: Topology, job: Job, last: int) -> None:
+    """A source that others went on reading was cut for barriers that the job had no part in."""
+    for source in job.externals:
+        cut = deployment.meta.last_cut(topology.name, source.name)
+        if cut is not None and cut[0].barrier_id > last:
+            raise _cut_before(topology, job, source)  # safety: source-of-its-own
+
+
+def _cut_before(topology: Topology, job: Job, source: ExternalSource) -> StartFromError:
+    return StartFromError(
+        f"topology {topology.name}: job {job.name} (DAG {job.owner}) joins, and its source {source.name} has been cut "
+        "for other barriers already: what came before is in no epoch that is still to come. Declare it under a name of "
+        f"its own, name='{source.name}_{job.name}', which is cut from where start_from says"
+    )
+
+
 # --- a job that joins -----------------------------------------------------------------------------
 
 
@@ -93,7 +110,7 @@ def _declared(
         return job.start_from
     mains = {table: main for table, main in baseline.items() if main is not None}
     full = [said for table, main in mains.items() if (said := _described(deployment, table, main)) is not None]
-    if full:
+    if full and (job.sources or job.externals):
         raise StartFromError(  # safety: start-is-known
             f"topology {topology.name}: job {job.name} (DAG {job.owner}) joins with tables that hold rows: "
             f"{'; '.join(full)}. Which part of its sources is in them already? Say so in barrier.job(...): {CHOICES}"
@@ -142,20 +159,12 @@ def _externals(
     job: Job,
     declared: Mapping[str, Any],
     timestamp: datetime,
-    came_back: bool,
 ) -> dict[str, Mapping[str, Any]]:
     found: dict[str, Mapping[str, Any]] = {}
     for source in job.externals:
         start = declared[source.name]
         if deployment.meta.last_cut(topology.name, source.name) is not None:
-            if came_back and start == "earliest":
-                continue  # the earliest that no epoch has had
-            raise StartFromError(  # safety: source-of-its-own
-                f"topology {topology.name}: job {job.name} (DAG {job.owner}) joins, and its source {source.name} has "
-                "been cut for other barriers already: what came before is in no epoch that is still to come. Declare "
-                f"it under a name of its own, {type(source).__name__}(..., name='{source.name}_{job.name}'), which is "
-                "cut from where start_from says"
-            )
+            raise _cut_before(topology, job, source)  # safety: source-of-its-own
         if start == "latest":
             found[source.name] = {"time": timestamp.isoformat()}
         elif start != "earliest":

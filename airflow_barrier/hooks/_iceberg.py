@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import unicodedata
 from typing import TYPE_CHECKING
 
 from airflow_barrier.coordinator.settings import require_no_password
@@ -58,6 +59,12 @@ def catalog_of(connection: Connection) -> tuple[str | None, tuple[tuple[str, str
     nested = sorted(name for name, value in extras.items() if not isinstance(value, (str, int, float, bool)))
     if nested:
         raise ConfigurationError(f"{where}: expected texts, found lists or objects in {', '.join(map(repr, nested))}")
+    unsendable = sorted(name for name, value in extras.items() if not _is_sendable(name, _text(value)))
+    if unsendable:
+        raise ConfigurationError(
+            f"{where}: expected values without line breaks and outer blanks, which come along when a secret is pasted, "
+            f"and tokens and headers of ASCII letters, found others in {', '.join(map(repr, unsendable))}; correct them"
+        )
     if uri is not None:
         if not uri.startswith(("http://", "https://")):
             raise ConfigurationError(
@@ -72,6 +79,13 @@ def catalog_of(connection: Connection) -> tuple[str | None, tuple[tuple[str, str
             f"{where}: expected both, login (client id) and password (client secret), or neither, found one"
         )
     return uri, tuple(sorted((name, _text(value)) for name, value in extras.items()))
+
+
+def _is_sendable(name: str, text: str) -> bool:
+    """Whether a request can be made of it. Those who find out when they send it show it in their errors."""
+    if name.startswith(("token", "header.")) and not text.isascii():
+        return False
+    return text == text.strip() and not any(unicodedata.category(letter) == "Cc" for letter in text)
 
 
 def _text(value: object) -> str:

@@ -157,9 +157,10 @@ def leave(connection: Connection, name: str, owner: str, job: str | None, reason
         Event("left", actor, {"owner": owner, "jobs": [each.name for each in going], "reason": reason}),
     )
     table = schema.withdrawn
-    of_owner = (table.c.topology == name, table.c.owner == owner)
     if job is None:
-        connection.execute(delete(table).where(*of_owner))
+        # those that left alone before leave with the DAG now: their tables may have yet to be given back
+        going = [*going, *(each for gone in withdrawals(connection, name, owner) for each in gone.jobs)]
+        connection.execute(delete(table).where(table.c.topology == name, table.c.owner == owner))
     key = {"topology": name, "owner": owner, "job": job or ""}
     connection.execute(insert(table).values(**key, at=DatabaseNow(), actor=actor, reason=reason, jobs=_to_json(going)))
     (gone,) = (each for each in withdrawals(connection, name, owner) if each.job == job)

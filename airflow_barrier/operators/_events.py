@@ -15,28 +15,28 @@ _ENDED = frozenset({"success", "failed", "upstream_failed", "skipped", "removed"
 
 
 def swallowed(task: BaseOperator, context: Context, deployment: Deployment, barrier: Barrier) -> list[Barrier]:
-    """Barriers before ``barrier`` whose own commit task has ended without a word, as when it was marked success.
+    """Barriers before ``barrier`` whose commit task has ended without a word: it was marked success, or it died.
 
-    A job committed them in place. Nearly always there are none, and Airflow is not asked.
+    Nearly always there are none, and Airflow is not asked.
     """
-    silent = [
-        deployment.meta.barrier(barrier.topology, barrier_id)
-        for barrier_id, who in deployment.meta.unannounced(barrier.topology, barrier.barrier_id).items()
-        # what a commit task commits it announces itself
-        if not who.rpartition("#")[0].endswith(f"/{task.task_id}")
-    ]
-    runs = {each.barrier_id: each.run_key.partition("/")[2] for each in silent if _is_of(each, task.dag_id)}
-    if not runs:
-        return []
-    states = context["ti"].get_task_states(
-        dag_id=task.dag_id, task_ids=[task.task_id], run_ids=sorted(set(runs.values()))
+    announcing = {
+        earlier: _announcing_run(who, deployment.meta.barrier(barrier.topology, earlier), task)
+        for earlier, who in deployment.meta.unannounced(barrier.topology, barrier.barrier_id).items()
+    }
+    runs = {earlier: run.partition("/")[2] for earlier, run in announcing.items() if run.startswith(f"{task.dag_id}/")}
+    own = context["ti"].run_id  # what an earlier try of this very task committed, it may not have told
+    others = sorted(set(runs.values()) - {own})
+    states = (
+        context["ti"].get_task_states(dag_id=task.dag_id, task_ids=[task.task_id], run_ids=others) if others else {}
     )
     return [
-        each
-        for each in silent
-        if each.barrier_id in runs and states.get(runs[each.barrier_id], {}).get(task.task_id, "removed") in _ENDED
+        deployment.meta.barrier(barrier.topology, earlier)
+        for earlier, run in runs.items()
+        if run == own or states.get(run, {}).get(task.task_id, "removed") in _ENDED
     ]
 
 
-def _is_of(barrier: Barrier, dag_id: str) -> bool:
-    return barrier.run_key.startswith(f"{dag_id}/")
+def _announcing_run(who: str, barrier: Barrier, task: BaseOperator) -> str:
+    """The run whose commit task tells of ``barrier``: the one that committed it, or the barrier's own if a job did."""
+    committer = who.rpartition("#")[0]
+    return committer.removesuffix(f"/{task.task_id}") if committer.endswith(f"/{task.task_id}") else barrier.run_key

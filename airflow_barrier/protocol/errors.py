@@ -223,6 +223,10 @@ class CatalogUnavailableError(Retryable):
     """The table catalog, or the storage under it, does not answer."""
 
 
+class CatalogRefusedError(Retryable):
+    """The table catalog refuses the connection's credentials: once a person has mended them, trying again succeeds."""
+
+
 class SourceUnavailableError(Retryable):
     """The storage that an external source lies in does not answer."""
 

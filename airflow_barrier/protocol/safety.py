@@ -168,6 +168,7 @@ PROMISES: Mapping[str, Mapping[str, str]] = {
         "commits-no-further": "A commit takes along earlier barriers, and no later ones.",
         "blocked-waits-for-a-person": "A BLOCKED barrier goes on only when a person has decided.",
         "blocked-is-told": "Whoever commits a BLOCKED barrier is told why it is.",
+        "refused-is-told": "Credentials that a catalog refuses are called that, and no barrier is BLOCKED by them.",
         "blocked-again": "Blocking twice, or what is COMMIT already, changes nothing.",
         "unblocked-again": "Unblocking twice is unblocking once.",
         "only-blocked-is-unblocked": "Only a BLOCKED barrier is unblocked.",
@@ -210,6 +211,7 @@ PROMISES: Mapping[str, Mapping[str, str]] = {
         "overtaken-is-made-anew": "What another commit has overtaken is made anew from that commit.",
         "files-of-a-moved-pointer": "Files are deleted only before a pointer could name them.",
         "files-of-an-unknown-commit": "Nor are they when nobody knows whether the transaction was committed.",
+        "files-of-a-repeated-commit": "Nor where a commit was refused because it had come through already.",
     },
     "A MetaService that was lost, restored or mistaken decides nothing.": {
         "lead-before-opening": "A barrier is opened by the MetaService that leads the topology.",

@@ -50,7 +50,10 @@ class Joining(Protocol):
 
 
 class TableCatalog(Protocol):
-    """A catalog of Iceberg tables. Raises MissingTableError, CatalogUnavailableError, ConfigurationError."""
+    """A catalog of Iceberg tables.
+
+    Raises MissingTableError, CatalogUnavailableError, CatalogRefusedError, ConfigurationError.
+    """
 
     #: Whether :meth:`commit` makes all edits visible in one step. If not, it goes table by table, in order of names.
     atomic: bool

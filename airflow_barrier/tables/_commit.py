@@ -60,7 +60,12 @@ class Committer:
     def draft(self, edits: Mapping[str, Edit]) -> Drafts:
         """Write the documents for :meth:`join` before its transaction begins, so that it holds its locks briefly."""
         drafts: Drafts = {}
-        self._draft_optimistically(edits, drafts, trim=False)
+        try:
+            self._draft_optimistically(edits, drafts, trim=False)
+        except BaseException:
+            # Documents of the tables before the one that is refused would lie there as the newest ones, for `recover`.
+            self.discard(drafts)
+            raise
         return drafts
 
     def join(self, connection: Connection, edits: Mapping[str, Edit], drafts: Drafts) -> dict[str, str]:

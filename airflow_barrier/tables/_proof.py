@@ -10,10 +10,11 @@ from __future__ import annotations
 import hashlib
 import json
 import uuid
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from airflow_barrier.protocol.errors import BarrierError, ConfigurationError
+from airflow_barrier.protocol.errors import BarrierError, CatalogRefusedError, ConfigurationError
 from airflow_barrier.protocol.names import Stamp
 from airflow_barrier.tables._commit import now_ms
 from airflow_barrier.tables._documents import Documents
@@ -31,7 +32,9 @@ _FLAG = "barrier.probe"
 
 
 def prove(tables: RestTables, server: RestServer, documents: Documents, folder: str) -> None:
-    """``folder``: where it is remembered. Raises ConfigurationError, which says what was found and what to do."""
+    """``folder``: where it is remembered. Raises ConfigurationError, which says what was found and what to do, and
+    CatalogRefusedError.
+    """
     declared = "atomic" if tables.atomic else "roll-forward"
     catalog = f"{server.catalog.uri} {server.catalog.properties.get('prefix', '')}".strip()
     remembered = f"{folder}/{hashlib.sha256(f'{catalog} {declared}'.encode()).hexdigest()[:16]}.json"
@@ -99,9 +102,14 @@ def _prove_one_step(tables: RestTables, server: RestServer, first: str, second: 
         (flags("f", "g"), ({"f", "g"},)),
     ):
         before = _flags(tables, first, second)
-        with suppress(RejectedError):
-            server.commit_together(changes)
+        rejected = _rejected(server, changes)
         found = _flags(tables, first, second) - before
+        if found not in wanted and not found and rejected is not None:
+            raise ConfigurationError(
+                f"REST catalog at {server.uri}: expected it to take transactions/commit, as catalog_publish "
+                f'"atomic" says, found that it refuses: {rejected}. Set catalog_publish to "roll-forward" in the '
+                "connection, or let the catalog's operator switch it on"
+            ) from rejected
         if found not in wanted:
             raise ConfigurationError(  # safety: atomic-is-proved
                 f"REST catalog at {server.uri}: expected transactions/commit to change all tables or none, as "
@@ -109,6 +117,15 @@ def _prove_one_step(tables: RestTables, server: RestServer, first: str, second: 
                 'Set catalog_publish to "roll-forward" in the connection: tables are then published one after the '
                 "other, and readers who follow tags or the MetaService still see whole barriers only"
             )
+
+
+def _rejected(server: RestServer, changes: Sequence[Mapping[str, Any]]) -> RejectedError | None:
+    """Send the changes. Returns what the server has against them, if it says so."""
+    try:
+        server.commit_together(changes)
+    except RejectedError as error:
+        return error
+    return None
 
 
 def _flags(tables: RestTables, *names: str) -> set[str]:
@@ -126,8 +143,8 @@ def _create(server: RestServer, *tables: str) -> None:
             server.catalog.create_namespace_if_not_exists(NAMESPACE)
             for table in tables:
                 server.catalog.create_table(table, Schema(NestedField(1, "id", LongType())))
-    except ConfigurationError as error:
-        raise ConfigurationError(
+    except (CatalogRefusedError, ConfigurationError) as error:
+        raise type(error)(
             f"{error}. To find out what the catalog can do, this makes (and drops) two empty tables in the namespace "
             f"{NAMESPACE}: let an administrator create it, where the connection may create tables"
         ) from error

@@ -14,7 +14,7 @@ from airflow_barrier.protocol.errors import CatalogUnavailableError, Configurati
 from airflow_barrier.tables._catalog import Edit
 from airflow_barrier.tables._commit import TRIES, patiently
 from airflow_barrier.tables._documents import Documents
-from airflow_barrier.tables._metadata import Changes, Document, require_editable, snapshots_of
+from airflow_barrier.tables._metadata import Document, Snapshot, require_editable, snapshots_of
 from airflow_barrier.tables._proof import prove
 from airflow_barrier.tables._rest_changes import table_change
 from airflow_barrier.tables._rest_server import RejectedError, RestServer
@@ -140,18 +140,26 @@ class RestTables:
         loaded = {table: self._load(table) for table in sorted(edits)}
         seen = {table: location for table, (location, _) in loaded.items()}
         sent: dict[str, Any] = {}
-        written: list[str] = []
+        written: dict[str, Snapshot] = {}
         for table, (location, document) in loaded.items():
             changes = edits[table](document, location)
             change = table_change(document, changes)
             if change is not None:
                 sent[table] = change
-                written += self._write_list(table, document, changes)
+                if changes.snapshot is not None and changes.writes_list:
+                    self._write_list(table, document, changes.snapshot)
+                    written[table] = changes.snapshot
         try:
             yield seen, sent
         except RejectedError as error:
-            self._documents.delete(written)
-            if error.conflict or any(self._load(table)[0] != location for table, location in seen.items()):
+            now = {table: self._load(table) for table in seen}
+            self._documents.delete(
+                snapshot["manifest-list"]
+                for table, snapshot in written.items()
+                # something in between may have sent the commit twice: it is the second that is refused
+                if snapshot["snapshot-id"] not in snapshots_of(now[table][1])  # safety: files-of-a-repeated-commit
+            )
+            if error.conflict or any(now[table][0] != location for table, location in seen.items()):
                 raise OvertakenError(
                     f"REST catalog at {self._server.uri}: expected {', '.join(sent)} to stay as they are for a moment, "
                     f"found them changed by others ({error}); try again"
@@ -161,14 +169,11 @@ class RestTables:
                 f"refuses: {error}; check what the connection's credentials may do, and the catalog's own log"
             ) from error
 
-    def _write_list(self, table: str, document: Document, changes: Changes) -> tuple[str, ...]:
-        """The empty list of manifests of a root without rows, which is the writer's to write; what was written."""
-        if changes.snapshot is None or not changes.writes_list:
-            return ()
+    def _write_list(self, table: str, document: Document, snapshot: Snapshot) -> None:
+        """The empty list of manifests of a root without rows, which is the writer's to write."""
         with self._server.translated():
             io = self.catalog.load_table(table).io  # with the credentials that the catalog gives for this table
-        self._documents.write_empty_manifest_list(changes.snapshot, document["format-version"], io)
-        return (changes.snapshot["manifest-list"],)
+        self._documents.write_empty_manifest_list(snapshot, document["format-version"], io)
 
     def _tirelessly(self, commit: Any, edits: Mapping[str, Edit]) -> dict[str, str]:
         """Lost races are tried again for long, outages for seconds."""

@@ -10,7 +10,7 @@ from airflow_barrier.protocol.errors import MissingTableError
 from airflow_barrier.tables._commit import Committer
 from airflow_barrier.tables._documents import Documents
 from airflow_barrier.tables._lost import newest_with
-from airflow_barrier.tables._metadata import snapshots_of
+from airflow_barrier.tables._metadata import Document, snapshots_of
 from airflow_barrier.tables._sql_swap import SqlPointers, split
 
 if TYPE_CHECKING:
@@ -61,17 +61,26 @@ class SqlTables(Committer):
             **{**self._properties, "uri": url.render_as_string(hide_password=False), "pool_pre_ping": "true"},
         )
 
+    def _row(self, table: str) -> str | None:
+        """Where the table's row points to, though no document may be there any more; None: there is no such row."""
+        try:
+            return self.locations([table])[table]
+        except MissingTableError:
+            return None
+
     def reattach(self, table: str, metadata: str, snapshot_id: int | None) -> bool:
+        location: str | None
+        document: Document | None
         try:
             location, document = self.current(table)
         except MissingTableError:
-            location, document = "", None
+            location, document = self._row(table), None
         if document is not None and (snapshot_id is None or snapshot_id in snapshots_of(document)):
             return False
         found = newest_with(self._documents, metadata.rpartition("/")[0], snapshot_id, document)
         if found is None or found[0] == location:
             return False
-        if document is None:
+        if location is None:
             self.catalog.create_namespace_if_not_exists(split(table)[0])
             self.catalog.register_table(split(table), found[0])
         else:

@@ -17,9 +17,12 @@ from airflow.sdk import DAG
 
 from airflow_barrier.operators.epoch import SparkEpochOperator
 from airflow_barrier.operators.group import BarrierGroup
+from airflow_barrier.sources.files import Files
 
 with DAG("load_dag", start_date=datetime(2017, 1, 1, tzinfo=timezone.utc)), BarrierGroup("{NAME}") as barrier:
-    barrier.job(SparkEpochOperator(task_id="load", application="/jobs/load.py"), sinks=["{EVENTS}"], START)
+    landing = Files("/landing", schema="n BIGINT", name="landing")
+    load = SparkEpochOperator(task_id="load", application="/jobs/load.py")
+    barrier.job(load, sources=[landing], sinks=["{EVENTS}"], START)
     barrier.job(
         SparkEpochOperator(task_id="mirror", application="/jobs/mirror.py"), sources=["{EVENTS}"], sinks=["{MIRROR}"]
     )

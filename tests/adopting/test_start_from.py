@@ -137,6 +137,25 @@ def test_a_job_that_joins_later_does_not_take_part_in_cuts_that_others_have_made
         existing.try_to_open(2, existing.load_job(), second)
 
 
+def test_a_job_that_comes_back_to_a_source_that_others_went_on_reading_is_told_so(existing: Existing) -> None:
+    load = existing.load_job()
+    other = Job("other", "load_dag", sinks=(MIRROR,), externals=load.externals)
+    existing.land(1)
+    existing.run(1, load, other)
+    existing.deployment.meta.leave(NAME, "load_dag", "other", "away", "test")
+    existing.land(2)
+    existing.run(2, load)
+    existing.deployment.meta.readmit(NAME, "load_dag", "other", "test")
+    with pytest.raises(StartFromError, match=r"job other .*source landing has been cut.*name='landing_other'"):
+        existing.try_to_open(3, load, other)
+
+
+def test_a_job_without_sources_is_not_asked_what_its_tables_hold(existing: Existing) -> None:
+    existing.land(1)
+    existing.load_plainly(1)
+    existing.open(1, Job("whole", "load_dag", sinks=(EVENTS,)))
+
+
 def test_jobs_that_join_with_one_source_begin_at_one_place_of_it(existing: Existing) -> None:
     existing.land(1)
     existing.load_plainly(1)

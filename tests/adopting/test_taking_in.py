@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from airflow_barrier.coordinator.aborting import abort_barrier
 from airflow_barrier.coordinator.adopting import AdoptionPlan, TableStep, carry_out, plan_adoption
 from airflow_barrier.coordinator.joining import StaysOut, take_part
 from airflow_barrier.coordinator.leaving import leave
@@ -164,6 +165,72 @@ def test_a_member_that_has_left_says_so_and_does_not_come_back(existing: Existin
     assert isinstance(member(existing, mirror, 1), Barrier), "a barrier of before has it"
 
 
+def test_a_member_whose_run_is_far_ahead_joins_when_the_barriers_are_near_and_holds_nobody_up(
+    existing: Existing,
+) -> None:
+    load, mirror = existing.load_job(), existing.mirror_job()
+    for number in (1, 2):
+        existing.land(number)
+        existing.run(number, load)
+    ahead = member(existing, mirror, 8)
+    assert isinstance(ahead, Later)
+    assert "not near" in ahead.reason
+    existing.land(3)
+    third = existing.run(3, load)
+    assert [row.table for row in existing.deployment.meta.progress(NAME, third.barrier_id)] == [EVENTS]
+    assert isinstance(member(existing, mirror, 4), Later), "registered now: the next one has it"
+    existing.run(4, load)
+    assert isinstance(member(existing, mirror, 4), Barrier)
+    assert existing.rows(MIRROR) == existing.rows(EVENTS) == existing.all_landed()
+
+
+def test_a_member_stays_out_of_a_barrier_that_will_not_open_any_more(existing: Existing) -> None:
+    load, mirror = existing.load_job(), existing.mirror_job()
+    for number in (1, 3):
+        existing.land(number)
+        existing.run(number, load)
+    stays = member(existing, mirror, 2)
+    assert isinstance(stays, StaysOut)
+    assert "no barrier of sales opens at 2017-01-03" in stays.reason.replace(NAME, "sales"), stays.reason
+    fourth = existing.open(4, load)
+    abort_barrier(existing.deployment, NAME, fourth.barrier_id, reason="bad day", actor="test")
+    assert not isinstance(member(existing, mirror, 4), StaysOut), "it may open again"
+    existing.run(5, load)
+    assert isinstance(member(existing, mirror, 4), StaysOut)
+
+
+def test_what_left_gives_back_no_table_that_another_dag_has_taken_over(existing: Existing) -> None:
+    existing.land(1)
+    load, mirror = existing.load_job(), existing.mirror_job()
+    assert isinstance(member(existing, mirror, 1), Later)
+    barrier = existing.open(1, load)
+    existing.deployment.meta.register(NAME, COPY, [mirror], "test")
+    second = existing.open(2, load)
+    assert leave(existing.deployment, NAME, COPY, "mirror", reason="moves", actor="me").tables == ()
+    other = Job("copy", "new_dag", sources=(EVENTS,), sinks=(MIRROR,))
+    existing.deployment.meta.register(NAME, "new_dag", [other], "test")
+    for each in (barrier, second):
+        existing.process(each, "load")
+    existing.process(second, "mirror")
+    existing.commit(second)
+    with existing.deployment.tables.load(MIRROR).manage_snapshots() as snapshots:
+        snapshots.create_branch(existing.main(MIRROR) or 0, "in_flight")
+    left = leave(existing.deployment, NAME, COPY, "mirror", reason="again", actor="me")
+    assert (left.open, left.tables) == ((), ())
+
+
+def test_a_dag_that_leaves_after_one_of_its_jobs_gives_back_all_tables(existing: Existing) -> None:
+    existing.land(1)
+    load, mirror = existing.load_job(), existing.mirror_job()
+    barrier = existing.open(1, load, mirror)
+    assert leave(existing.deployment, NAME, LOAD, "mirror", reason="first", actor="me").tables == ()
+    assert leave(existing.deployment, NAME, LOAD, None, reason="then all", actor="me").tables == ()
+    existing.process(barrier, "load")
+    existing.process(barrier, "mirror")
+    existing.commit(barrier)
+    assert set(leave(existing.deployment, NAME, LOAD, None, reason="again", actor="me").tables) == {EVENTS, MIRROR}
+
+
 # --- what is refused before anything is changed -----------------------------------------------------
 
 
@@ -173,7 +240,9 @@ def test_a_plan_tells_all_that_is_wrong(existing: Existing) -> None:
     existing.deployment.meta.register("other", "dag", [Job("x", "dag", sinks=(MIRROR,))], "test")
     second = Job("second", "third_dag", sinks=(EVENTS,))
     away = Job("away", "third_dag", sources=("old.nowhere",), sinks=("old.gone",))
-    jobs: list[Any] = [fragment(existing.load_job()), fragment(existing.mirror_job()), fragment(second, away)]
+    further = Job("further", "third_dag", sources=("old.gone",), sinks=("old.gone_too",))
+    waiting = fragment(second, away, further)
+    jobs: list[Any] = [fragment(existing.load_job()), fragment(existing.mirror_job()), waiting]
     plan = plan_adoption(existing.deployment, jobs)
     assert not plan.can_be_done
     assert "holds rows" in (step(plan, EVENTS).problem or "")
@@ -181,3 +250,5 @@ def test_a_plan_tells_all_that_is_wrong(existing: Existing) -> None:
     assert not step(plan, "old.gone").exists
     assert any("is written by job" in problem and "third_dag" in problem for problem in plan.problems)
     assert any("job away waits until a DAG with a job that writes old.nowhere" in note for note in plan.notes)
+    assert any("job further waits until a DAG with a job that writes old.gone" in note for note in plan.notes)
+    assert not any("which no job writes" in problem for problem in plan.problems)

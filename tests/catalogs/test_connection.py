@@ -78,6 +78,8 @@ def test_an_sql_catalog_takes_the_storage_only() -> None:
             "connection lake: unknown extra 'py-io-impl'; expected",
         ),
         ({}, iceberg(**{"header.x": {"a": SECRET}}), "expected texts, found lists or objects in 'header.x'"),
+        ({}, iceberg(token=f"{SECRET}\n"), "without line breaks and outer blanks.*found others in 'token'; "),
+        ({}, iceberg(**{"header.x": f"{SECRET}\r\nx", "token": f"{SECRET}…"}), "others in 'header.x', 'token'; "),
         ({}, iceberg(conn_type="http"), "connection lake: expected the type iceberg, found http"),
         ({}, iceberg(type="glue"), "expected a REST catalog"),
         ({}, iceberg("catalog.example.com"), "begin with http:// or https://"),

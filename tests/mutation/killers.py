@@ -112,6 +112,7 @@ _WITHOUT_SPARK: Mapping[str, tuple[str, ...]] = {
     "source-of-its-own": (
         f"{_START}a_job_that_joins_later_does_not_take_part_in_cuts_that_others_have_made",
         f"{_START}jobs_that_join_with_one_source_begin_at_one_place_of_it",
+        f"{_START}a_job_that_comes_back_to_a_source_that_others_went_on_reading_is_told_so",
     ),
     "resumes-on-own-rows": (f"{_START}a_job_that_comes_back_goes_on_where_it_left_off",),
     "used-up-by-the-baseline": (f"{_START}an_aborted_first_barrier_is_joined_again_at_the_same_place",),
@@ -300,6 +301,9 @@ _WITHOUT_SPARK: Mapping[str, tuple[str, ...]] = {
         f"{_TABLES}test_checks.py::test_files_stay_when_nobody_knows_whether_the_pointers_moved",
         f"{_TABLES}test_atomicity.py::test_a_publish_that_is_refused_leaves_no_files",
     ),
+    "files-of-a-repeated-commit": (
+        f"{_CATALOGS}test_between.py::test_a_commit_that_comes_twice_keeps_what_it_has_written",
+    ),
     # a MetaService that was lost
     "lead-before-opening": (
         f"{_LOST}::test_two_deployments_on_one_warehouse_are_told_apart",
@@ -333,6 +337,7 @@ _WITHOUT_SPARK: Mapping[str, tuple[str, ...]] = {
         f"{_REFUSED}::test_ours_cannot_be_kept_when_it_is_gone_nor_decided_about_a_table_that_is",
     ),
     "decision-can-be-carried-out": (f"{_REFUSED}::test_our_tags_name_has_to_be_freed_first",),
+    "refused-is-told": (f"{_CATALOGS}test_between.py::test_refused_credentials_block_no_barrier[all-401]",),
     "looks-run-out": (f"{_SHOP}test_committing.py::test_a_commit_does_not_chase_tables_that_keep_moving",),
     "last-look": (
         f"{_SHOP}test_committing.py::test_what_a_decided_barrier_would_be_blocked_by_refuses_one_that_is_not_decided",

@@ -10,6 +10,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from airflow_barrier.protocol.errors import InexactChangesError
+from airflow_barrier.spark._rows import _names_tell
 from tests.support.history import MOR, REWRITE_ALL, History, modes, names, read_files
 
 
@@ -111,7 +112,24 @@ def test_an_untouched_map_in_another_order_is_the_same_map(spark: SparkSession) 
     assert table.check(start, end).count() == 0
 
 
-def test_odd_partition_values_and_partition_evolution(spark: SparkSession) -> None:
+def test_names_tell_files_apart_unless_two_are_equal_or_spark_would_encode_one() -> None:
+    assert _names_tell(["s3://b/x/00000-1-5f2a-00001.parquet", "s3://b/x y/00000-2-5f2a-00001.parquet"])
+    for other in (
+        "s3://b/y/a.parquet",
+        "s3://b/x/b c.parquet",
+        "s3://b/x/+.parquet",
+        "s3://b/x/é.parquet",
+        "s3://b/x/",
+    ):
+        assert not _names_tell(["s3://b/x/a.parquet", other])
+
+
+@pytest.mark.parametrize("by", ["names", "paths"])
+def test_odd_partition_values_and_partition_evolution(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch, by: str
+) -> None:
+    if by == "paths":
+        monkeypatch.setattr("airflow_barrier.spark._rows._names_tell", lambda paths: False)
     clause = "PARTITIONED BY (kind)"
     table = History(spark, "columns", "id INT, kind STRING, day DATE", clause, format_version="2", **modes(MOR))
     odd = ["a*b {c}[d]/e %2F+é", "plus+space and%20", "", "_hidden", ".dot", "?&=#;:"]

@@ -84,6 +84,16 @@ def test_what_is_not_declared_is_refused(job: SparkSession, statement: str, said
     assert said in str(raised.value)
 
 
+@pytest.mark.parametrize("table", ["lake.guarded.sink", "guarded.sink", "sink"])
+def test_ddl_of_icebergs_own_is_refused_however_the_table_is_named(job: SparkSession, table: str) -> None:
+    job.sql("USE lake.guarded")
+    for change in ("CREATE BRANCH mine", "ADD PARTITION FIELD k", "WRITE ORDERED BY k"):
+        with pytest.raises(PySparkException) as raised:
+            job.sql(f"ALTER TABLE {table} {change}").collect()
+        assert DDL in str(raised.value)
+    job.sql("USE spark_catalog.default")
+
+
 def test_what_is_declared_goes_to_the_branch_and_bears_the_mark(job: SparkSession, spark: SparkSession) -> None:
     job.sql("CREATE TABLE IF NOT EXISTS lake.guarded.sink (k INT, n BIGINT) USING iceberg")
     job.sql("INSERT INTO lake.guarded.sink SELECT k, n + 1 FROM lake.guarded.source")

@@ -143,6 +143,14 @@ def test_what_was_staged_ahead_and_not_used_is_cleaned_up(local: IcebergTables, 
     assert metadata_files(tmp_path) == files
 
 
+def test_what_is_staged_ahead_and_refused_leaves_no_files(local: IcebergTables, tmp_path: Path) -> None:
+    good, bad = make(local, 2)
+    files = metadata_files(tmp_path)
+    with pytest.raises(ForeignWriteError), local.staging([good, dataclasses.replace(bad, expected=4711)]):
+        pass
+    assert metadata_files(tmp_path) == files
+
+
 def test_publishers_and_pinners_in_many_threads_lose_nothing(local: IcebergTables, local_url: str) -> None:
     """They all race for the same pointers; losers go on from what the winner left."""
     publications = make(local, 10)

@@ -91,6 +91,22 @@ def test_a_database_that_is_lost_is_retryable(local: IcebergTables, tmp_path: Pa
         fresh.mains([TABLE])
 
 
+def test_a_table_is_led_back_to_the_newest_document_that_is_left(local: IcebergTables, table: str) -> None:
+    """Whether the catalog has lost the table's row, or the storage the document that the row points to."""
+    first = local.load(table).metadata_location
+    local.prepare(table, STAMP, None)
+    left = local.load(table).metadata_location
+    (root,) = local.load(table).metadata.snapshots
+    local.pin(table, "held", root.snapshot_id)
+    path_of(local.load(table).metadata_location).unlink()
+    assert local.reattach(table, first, root.snapshot_id)
+    assert local.metadata_locations([table]) == {table: left}
+    local.catalog.drop_table(table)
+    assert local.reattach(table, first, root.snapshot_id)
+    assert local.metadata_locations([table]) == {table: left}
+    assert not local.reattach(table, first, root.snapshot_id)
+
+
 def test_storage_that_fails_is_told_from_a_file_that_is_lost(local: IcebergTables, table: str) -> None:
     document = path_of(local.load(table).metadata_location)
     text = document.read_bytes()

@@ -125,9 +125,10 @@ final class Declared {
     }
 
     private void requireNoIcebergDdl(scala.collection.Seq<?> parts, String kind) {
-        String name = parts.mkString(".");
-        if (name.toLowerCase(Locale.ROOT).startsWith(catalog.toLowerCase(Locale.ROOT) + ".")) {
-            throw ddl(name.substring(catalog.length() + 1), kind);
+        boolean qualified = catalog.equalsIgnoreCase(parts.head().toString());
+        // Without a catalog, a name is in the current one, which may be ours.
+        if (qualified || parts.length() <= 2) {
+            throw ddl((qualified ? (scala.collection.Seq<?>) parts.tail() : parts).mkString("."), kind);
         }
     }
 
