@@ -19,6 +19,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 
+from demo.local_airflow import free_port
+
 PACKAGES = "org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.12.0,org.xerial:sqlite-jdbc:3.54.1.0"
 CATALOG = "lake"
 _SERVER = "org.apache.spark.sql.connect.service.SparkConnectServer"
@@ -84,7 +86,7 @@ class LocalConnectServer:
         timeout: float = 300.0,
     ) -> None:
         self.warehouse, self.catalog_db, self.ivy = (Path(path).resolve() for path in (warehouse, catalog_db, ivy))
-        self.port = port or _free_port()
+        self.port = port or free_port()
         self.url = f"sc://127.0.0.1:{self.port}"
         self.log = self.warehouse.parent / "connect.log"
         self._conf = dict(conf or {})
@@ -173,12 +175,6 @@ class LocalConnectServer:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.stop()
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def _accepts(port: int) -> bool:

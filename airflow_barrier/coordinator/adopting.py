@@ -57,9 +57,7 @@ def plan_adoption(deployment: Deployment, fragments: Sequence[Fragment]) -> Adop
     steps: list[TableStep] = []
     problems: list[str] = []
     notes: list[str] = []
-    claims = {
-        table: other for other in deployment.meta.topologies() for table in deployment.meta.topology(other).tables
-    }
+    claims = deployment.topologies_by_table()
     for name in sorted({fragment.topology for fragment in fragments}):
         own = [job for fragment in fragments if fragment.topology == name for job in fragment.jobs]
         registered = _registered(deployment, name)

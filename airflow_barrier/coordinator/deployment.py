@@ -61,6 +61,10 @@ class Deployment:
         catalog = self.tables.database_url
         return catalog is not None and _same_place(catalog) == _same_place(self.meta.url)
 
+    def topologies_by_table(self) -> dict[str, str]:
+        """Every table that a job is registered for, and its topology."""
+        return {table: name for name in self.meta.topologies() for table in self.meta.topology(name).tables}
+
     def close(self) -> None:
         self.meta.close()
         self.tables.close()

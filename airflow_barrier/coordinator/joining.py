@@ -35,20 +35,8 @@ def take_part(
     their fragments contradict each other, and StartFromError if it is not known how the job joins.
     """
     topology = fragment.topology
-    if isinstance(at, datetime) and _is_over(deployment, topology, at):
-        return StaysOut(
-            f"no barrier of {topology} opens {_said(at)} any more, since a later one is there: it was aborted, or no "
-            "run opened one; what the job has not had yet comes with its next barrier"
-        )
-    if (
-        isinstance(at, datetime)
-        and not _is_registered(deployment, topology, job)
-        and _is_ahead(deployment, topology, at)
-    ):
-        return Later(
-            f"the barriers of {topology} are not near {at.isoformat()} yet; the job joins when they are, since those "
-            "that open until then would wait for its tables"
-        )
+    if isinstance(at, datetime) and (instead := _out_of_reach(deployment, topology, job, at)) is not None:
+        return instead
     try:
         unwritten = _register(deployment, fragment, job, at, actor)
     except WithdrawnError as error:
@@ -79,28 +67,30 @@ def takes_part(deployment: Deployment, barrier: Barrier, job: str) -> bool:
     return any(each.name == job for each in deployment.meta.topology(barrier.topology, barrier.topology_version).jobs)
 
 
-def _is_over(deployment: Deployment, topology: str, at: datetime) -> bool:
-    """Whether there is no barrier of that timestamp, and there will be none: timestamps rise."""
-    head = _head(deployment, topology)
-    if head is None or head.barrier_id < _FIRST or head.timestamp <= at:
-        return False
-    return deployment.meta.barrier_at(topology, at) is None
-
-
-def _is_ahead(deployment: Deployment, topology: str, at: datetime) -> bool:
-    """Whether more barriers open before that timestamp, as far as the last two tell."""
-    head = _head(deployment, topology)
-    if head is None or head.barrier_id < _SECOND:
-        return False
-    period = head.timestamp - deployment.meta.barrier(topology, head.barrier_id - 1).timestamp
-    return timedelta(0) < period * _PERIODS_AHEAD < at - head.timestamp
-
-
-def _head(deployment: Deployment, topology: str) -> Barrier | None:
-    try:
-        return deployment.meta.head(topology)
-    except UnknownTopologyError:
+def _out_of_reach(deployment: Deployment, topology: str, job: Job, at: datetime) -> Later | StaysOut | None:
+    """What to do if the barrier of that timestamp will not come, or others come before it."""
+    head = deployment.meta.head(topology)
+    if head is None or head.barrier_id < _FIRST:
         return None
+    if head.timestamp > at and deployment.meta.barrier_at(topology, at) is None:
+        return StaysOut(
+            f"no barrier of {topology} opens {_said(at)} any more, since a later one is there: it was aborted, or no "
+            "run opened one; what the job has not had yet comes with its next barrier"
+        )
+    if _is_ahead(deployment, head, at) and not _is_registered(deployment, topology, job):
+        return Later(
+            f"the barriers of {topology} are not near {at.isoformat()} yet; the job joins when they are, since those "
+            "that open until then would wait for its tables"
+        )
+    return None
+
+
+def _is_ahead(deployment: Deployment, head: Barrier, at: datetime) -> bool:
+    """Whether more barriers open before that timestamp, as far as the last two tell."""
+    if head.barrier_id < _SECOND:
+        return False
+    period = head.timestamp - deployment.meta.barrier(head.topology, head.barrier_id - 1).timestamp
+    return timedelta(0) < period * _PERIODS_AHEAD < at - head.timestamp
 
 
 def _barrier(deployment: Deployment, topology: str, at: datetime | int) -> Barrier | None:

@@ -38,17 +38,12 @@ def leave(deployment: Deployment, topology: str, dag: str, job: str | None, *, r
     )
     if still:
         return Left(gone, still, ())
-    taken = _written(deployment)
+    taken = deployment.topologies_by_table()  # another DAG may have taken one over meanwhile
     for table in sorted(left & taken.keys()):
         log.info("table %s is not given back: topology %s writes it now", table, taken[table])
     given_back = tuple(sink for sink in sorted(left - taken.keys()) if _give_back(deployment, topology, sink))
     _release_sources(deployment, gone)
     return Left(gone, (), given_back)
-
-
-def _written(deployment: Deployment) -> dict[str, str]:
-    """Every table that some job is registered for, and the topology: another DAG may have taken one over meanwhile."""
-    return {table: name for name in deployment.meta.topologies() for table in deployment.meta.topology(name).tables}
 
 
 def _give_back(deployment: Deployment, topology: str, table: str) -> bool:

@@ -53,6 +53,11 @@ def last_start(connection: Connection, topology: str, job: str) -> tuple[Barrier
 def last_progress(connection: Connection, topology: str, table: str) -> TableProgress | None:
     """A table at the newest barrier that has it, aborted ones and the baseline aside."""
     progress, barrier = schema.table_progress, schema.barrier
+    joined = connection.execute(
+        select(progress.c.table_name).where(of_barrier(progress, topology, 0), progress.c.table_name == table)
+    ).one_or_none()
+    if joined is None:  # and it need not be looked for in all of history
+        return None
     row = connection.execute(
         select(progress)
         .join(barrier, and_(of_topology(barrier, topology), barrier.c.barrier_id == progress.c.barrier_id))

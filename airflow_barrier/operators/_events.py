@@ -19,20 +19,19 @@ def swallowed(task: BaseOperator, context: Context, deployment: Deployment, barr
 
     Nearly always there are none, and Airflow is not asked.
     """
-    announcing = {
-        earlier: _announcing_run(who, deployment.meta.barrier(barrier.topology, earlier), task)
-        for earlier, who in deployment.meta.unannounced(barrier.topology, barrier.barrier_id).items()
-    }
-    runs = {earlier: run.partition("/")[2] for earlier, run in announcing.items() if run.startswith(f"{task.dag_id}/")}
+    silent = []
+    for barrier_id, who in deployment.meta.unannounced(barrier.topology, barrier.barrier_id).items():
+        earlier = deployment.meta.barrier(barrier.topology, barrier_id)
+        dag_id, _, run = _announcing_run(who, earlier, task).partition("/")
+        if dag_id == task.dag_id:
+            silent.append((earlier, run))
     own = context["ti"].run_id  # what an earlier try of this very task committed, it may not have told
-    others = sorted(set(runs.values()) - {own})
+    others = sorted({run for _, run in silent} - {own})
     states = (
         context["ti"].get_task_states(dag_id=task.dag_id, task_ids=[task.task_id], run_ids=others) if others else {}
     )
     return [
-        deployment.meta.barrier(barrier.topology, earlier)
-        for earlier, run in runs.items()
-        if run == own or states.get(run, {}).get(task.task_id, "removed") in _ENDED
+        earlier for earlier, run in silent if run == own or states.get(run, {}).get(task.task_id, "removed") in _ENDED
     ]
 
 

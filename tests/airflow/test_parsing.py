@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 from tests.support.airflow import DAGS
+from tests.support.waiting import PATIENCE
 
 _PARSE = """
 import json, sys
@@ -38,7 +39,7 @@ def test_parsing_needs_no_metaservice_and_loads_no_engine(tmp_path: Path) -> Non
     }
     folders = [str(DAGS), str(DAGS.parents[2] / "dags")]
     command = [sys.executable, "-c", _PARSE, *folders]
-    parsed = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=110)
+    parsed = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=PATIENCE)
     assert parsed.returncode == 0, parsed.stderr
     found = json.loads(parsed.stdout.splitlines()[-1])
     assert found["errors"] == {}

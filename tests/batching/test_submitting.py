@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from threading import Event
 
 import pytest
 
@@ -17,6 +15,7 @@ from airflow_barrier.spark.batch import Following, following_uri
 from airflow_barrier.spark.spec import EpochSpec
 from tests.support.batches import Rows, batch_of
 from tests.support.shop import SHOPPING, Shop
+from tests.support.waiting import wait_for
 
 ROWS: dict[int, Rows] = {n: [{"amount": 10**n, "price": n}] for n in range(1, 7)}
 
@@ -53,10 +52,7 @@ class Driver:
                 spec = EpochSpec.loads(tables.read_text(following.spec_uri), following.digest)
 
     def told(self, uri: str) -> Following:
-        deadline = time.monotonic() + 60
-        while not self.shop.deployment.tables.exists(uri):
-            assert time.monotonic() < deadline, f"waited in vain for {uri}"
-            Event().wait(0.05)
+        wait_for(uri, lambda: self.shop.deployment.tables.exists(uri))
         return Following.loads(self.shop.deployment.tables.read_text(uri))
 
 

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from select import select
 from typing import Any
 
-#: Seconds in which any child is heard of again. One that is not is killed, and its scenario fails.
-PATIENCE = 60.0
+from tests.support.waiting import PATIENCE
+
 Tell = Callable[[dict[str, Any]], None]
 
 

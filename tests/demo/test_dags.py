@@ -12,6 +12,7 @@ import pytest
 
 from demo.cast import DAGS
 from demo.places import CHECKOUT
+from tests.support.waiting import PATIENCE
 
 _PARSE = """
 import json, runpy, sys
@@ -25,7 +26,7 @@ print(json.dumps({"edges": edges, "loaded": [m for m in ("pyspark", "pyiceberg",
 
 def _parse(file: Path) -> dict[str, list[list[str]]]:
     done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", _PARSE, str(file)], capture_output=True, text=True, timeout=110
+        [sys.executable, "-W", "ignore", "-c", _PARSE, str(file)], capture_output=True, text=True, timeout=PATIENCE
     )
     assert done.returncode == 0, done.stderr
     parsed: dict[str, list[list[str]]] = json.loads(done.stdout.splitlines()[-1])

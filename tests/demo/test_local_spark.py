@@ -5,13 +5,13 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
 from demo.local_spark import LocalConnectServer, LocalSparkError, find_java
 from tests.support.spark import IVY
+from tests.support.waiting import wait_for
 
 
 def test_no_java(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -67,7 +67,7 @@ def test_a_killed_run_leaves_no_server_behind(tmp_path: Path) -> None:
         assert pid
         assert server.exists()
         run.kill()
-    deadline = time.monotonic() + 30
-    while server.exists() and "State:\tZ" not in (server / "status").read_text():
-        assert time.monotonic() < deadline, "the server outlives the run that started it"
-        time.sleep(0.1)
+    wait_for(
+        "the end of the server that a killed run had started",
+        lambda: not server.exists() or "State:\tZ" in (server / "status").read_text(),
+    )

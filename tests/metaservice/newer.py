@@ -14,6 +14,7 @@ from sqlalchemy import make_url
 import airflow_barrier
 from airflow_barrier.metaservice.versions import EXPECTED, VERSIONS
 from tests.support.postgresql import without_password
+from tests.support.waiting import PATIENCE
 
 NEXT = f"{int(EXPECTED) + 1:04}"
 
@@ -75,7 +76,7 @@ class Newer:
 
 
 def ended(process: subprocess.Popen[str]) -> tuple[int, str]:
-    out, err = process.communicate(timeout=100)
+    out, err = process.communicate(timeout=PATIENCE)
     return process.returncode, out + err
 
 

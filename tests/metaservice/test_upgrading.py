@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -18,6 +17,7 @@ from airflow_barrier.protocol.states import BarrierState
 from tests.metaservice.newer import NEXT, Newer, ended
 from tests.metaservice.world import World
 from tests.support.postgresql import PostgreSQL, with_driver
+from tests.support.waiting import PATIENCE, wait_for
 
 REFUSED = rf"expected schema version {EXPECTED}, found {NEXT}.*newer one has upgraded the database; install that one"
 
@@ -63,13 +63,6 @@ def count(url: str, table: str) -> int:
         found = connection.exec_driver_sql(f"SELECT count(*) FROM {table}").scalar_one()
     engine.dispose()
     return int(found)
-
-
-def wait_until(condition: Callable[[], object], what: str) -> None:
-    deadline = time.monotonic() + 90
-    while not condition():
-        assert time.monotonic() < deadline, f"in vain: {what}"
-        time.sleep(0.02)
 
 
 def test_a_worker_from_before_an_upgrade_is_refused_at_once(newer: Newer, world: World, url: str) -> None:
@@ -137,14 +130,14 @@ def test_an_upgrade_waits_for_a_transaction_and_whoever_comes_later_for_the_upgr
         with world.meta.publishing("shopping", 1, "test") as connection:
             assert connection is not None
             upgrade = newer.start("db", "migrate", url=url)
-            wait_until(lambda: waiting() == 1, "the upgrade waits for the publish")
+            wait_for("the upgrade waits for the publish", lambda: waiting() == 1)
             late = [pool.submit(world.open, 2), pool.submit(world.state, 1)]
-            wait_until(lambda: waiting() == 3, "who comes after it waits as well")
+            wait_for("who comes after it waits as well", lambda: waiting() == 3)
         code, said = ended(upgrade)
         assert code == 0, said
         for each in late:
             with pytest.raises(SchemaVersionError, match=REFUSED):
-                each.result(timeout=60)
+                each.result(timeout=PATIENCE)
     assert migrated(url)
     assert state(url, 1) == BarrierState.COMMIT.value, "what was begun before was finished"
 
@@ -157,15 +150,15 @@ def test_nobody_sees_the_middle_of_an_upgrade(
         somebody.execute("BEGIN")
         somebody.execute("SELECT FROM barrier_audit")
         upgrade = newer.start("db", "migrate", url=url)
-        wait_until(lambda: waiting() == 1, "the upgrade has made one table and is held up at the next")
+        wait_for("the upgrade has made one table and is held up at the next", lambda: waiting() == 1)
         late = [pool.submit(world.open, 2), pool.submit(world.state, 1)]
-        wait_until(lambda: waiting() == 3, "workers wait for it")
+        wait_for("workers wait for it", lambda: waiting() == 3)
         somebody.execute("COMMIT")
         code, said = ended(upgrade)
         assert code == 0, said
         for each in late:
             with pytest.raises(SchemaVersionError, match=REFUSED):
-                each.result(timeout=60)
+                each.result(timeout=PATIENCE)
     assert migrated(url)
 
 
@@ -193,10 +186,10 @@ def test_an_upgrade_that_is_killed_leaves_the_old_schema(
         somebody.execute("BEGIN")
         somebody.execute("SELECT FROM barrier_audit")
         upgrade = newer.start("db", "migrate", url=url)
-        wait_until(lambda: waiting() == 1, "the upgrade has made one table and is held up at the next")
+        wait_for("the upgrade has made one table and is held up at the next", lambda: waiting() == 1)
         upgrade.kill()
-        upgrade.communicate(timeout=60)
+        upgrade.communicate(timeout=PATIENCE)
         somebody.execute("COMMIT")
     # Its session notices at its next word to the process that is no more, and rolls back.
-    wait_until(lambda: not migrated(url) and waiting() == 0, "the old schema is there")
+    wait_for("the old schema is there", lambda: not migrated(url) and waiting() == 0)
     assert world.open(2).barrier_id == 2

@@ -16,7 +16,7 @@ from typing import Any
 ROOT = Path(__file__).parents[2]
 _AT_ONCE = 2
 #: Seconds for one child. A test of it has less, so this is for what hangs outside of tests.
-_LONGEST = 300
+_LONGEST = 1200
 #: What a busy machine does to a test: no sign that a check is missed. The job gets another go.
 _OUTAGES = ("from pytest-timeout", "UnknownException: (org.apache.iceberg.jdbc")
 
@@ -96,7 +96,7 @@ def _pytest(arguments: list[str], folder: Path, plugins: list[object]) -> tuple[
     sys.stderr.flush()
     saved = os.dup(1), os.dup(2)
     # One database is enough for a mutant, and SQLite's is the quicker one to make.
-    common = ["-q", "-k", "not postgresql", "-o", "timeout=120", f"--basetemp={folder / 'tmp'}"]
+    common = ["-q", "-k", "not postgresql", "-o", "timeout=400", f"--basetemp={folder / 'tmp'}"]
     with output.open("w") as file:
         os.dup2(file.fileno(), 1)
         os.dup2(file.fileno(), 2)

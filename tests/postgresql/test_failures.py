@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import socket
-import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -25,6 +24,7 @@ from tests.metaservice.auditing import check_audit
 from tests.metaservice.world import World
 from tests.support.postgresql import PostgreSQL
 from tests.support.proxy import Proxy, through
+from tests.support.waiting import wait_for
 from tests.tables.lake import stamp_of
 
 LOCK_TOPOLOGY = "SELECT FROM barrier_topology WHERE name = 'shopping' FOR UPDATE"
@@ -64,13 +64,6 @@ def once(disturb: Callable[[], object]) -> Callable[[], None]:
             left.pop()()
 
     return disturb_once
-
-
-def wait_until(condition: Callable[[], object], what: str) -> None:
-    deadline = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < deadline, f"in vain: {what}"
-        time.sleep(0.01)
 
 
 def waiting_for_locks(postgresql: PostgreSQL, url: str) -> int:
@@ -152,7 +145,7 @@ def test_a_deadlock(postgresql: PostgreSQL, url: str, world: World, database: Da
             other.execute("BEGIN")
             other.execute(LOCK_TOPOLOGY)
             pool.submit(lambda: (other.execute(LOCK_SERVICE), other.execute("COMMIT")))
-            wait_until(lambda: waiting_for_locks(postgresql, url) == 1, "the other waits for us")
+            wait_for("the other waits for us", lambda: waiting_for_locks(postgresql, url) == 1)
 
         tries: list[None] = []
         disturb = once(cross)

@@ -23,8 +23,7 @@ from airflow_barrier.metaservice.database import Database
 from airflow_barrier.protocol.errors import BarrierError
 from airflow_barrier.tables._sql_swap import SqlPointers
 from airflow_barrier.tables.iceberg import IcebergTables
-
-_PATIENCE = 60
+from tests.support.waiting import PATIENCE
 
 
 @dataclass(frozen=True)
@@ -69,7 +68,7 @@ class _Operation(threading.Thread):
     def resume(self) -> None:
         """Let it do its next step, and come to the one after."""
         self._go.release()
-        assert self._arrived.acquire(timeout=_PATIENCE), "a step does not end: does it wait for the other operation?"
+        assert self._arrived.acquire(timeout=PATIENCE), "a step does not end: does it wait for the other operation?"
         if isinstance(self.outcome, _Failed):
             raise self.outcome.error
 
@@ -182,7 +181,7 @@ def explore(
         finally:
             for one in running:
                 one.abandon()
-                one.join(_PATIENCE)
+                one.join(PATIENCE)
         while path and not path[-1].choose():
             path.pop()
         if not path:

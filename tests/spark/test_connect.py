@@ -6,10 +6,8 @@ import json
 import socket
 import subprocess
 import sys
-import threading
-import time
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -26,6 +24,7 @@ from airflow_barrier.spark.spec import ClosingRecord
 from demo.local_spark import LocalConnectServer
 from tests.support.epochs import AMOUNT, SHOPPING, Barriers, recomputed_amount, shop_for_a_day, shopping_barriers
 from tests.support.spark import IVY
+from tests.support.waiting import PATIENCE, wait_for
 
 JOB_FILE = str(Path(__file__).parent / "jobs" / "amount.py")
 # Two tasks of hours of work, in which Spark looks at the kill flag often.
@@ -36,14 +35,6 @@ def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
-
-
-def wait_for(what: str, condition: Callable[[], Any], seconds: float = 60) -> Any:
-    deadline = time.monotonic() + seconds
-    while not (found := condition()):
-        assert time.monotonic() < deadline, f"waited {seconds} s for {what}"
-        threading.Event().wait(0.05)
-    return found
 
 
 class Monitor:
@@ -154,7 +145,7 @@ def test_interrupted_work_no_longer_runs_on_the_server(
     work: Future[ClosingRecord] = pool.submit(run.run, writes_half_then_works_for_hours)
     wait_for("the long query to start", lambda: monitor.running(spec.branch) and monitor.active_tasks())
     run.interrupt()
-    assert not isinstance(work.exception(60), AssertionError | None)
+    assert not isinstance(work.exception(PATIENCE), AssertionError | None)
     wait_for("no task to be running", lambda: not monitor.running(spec.branch) and not monitor.active_tasks())
 
 
@@ -165,7 +156,7 @@ def test_a_job_that_swallows_the_interruption_cannot_go_on(
     work = pool.submit(ConnectRun(server.url, spec).run, goes_on_after_being_interrupted)
     wait_for("the long query to start", lambda: monitor.running(spec.branch))
     interrupt(server.url, spec.stamp)
-    assert work.exception(60) is not None
+    assert work.exception(PATIENCE) is not None
     branch = barriers.spark.sql(f"SELECT * FROM lake.shop.user_item_amount.`branch_{spec.branch}`")
     assert branch.collect() == []
 
@@ -185,7 +176,7 @@ def test_another_process_can_stop_the_work_and_a_signal_handler_too(
     try:
         wait_for("the long query to start", lambda: monitor.running(spec.branch))
         worker.terminate()
-        _, errors = worker.communicate(timeout=60)
+        _, errors = worker.communicate(timeout=PATIENCE)
     finally:
         worker.kill()
         worker.wait()

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import json
 import sys
-import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from threading import Event
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import psutil
 import pytest
@@ -20,6 +18,7 @@ from airflow_barrier.spark.spec import ClosingRecord, EpochSpec, digest_of
 from airflow_barrier.spark.submit import SQL_APPLICATION, submit_conf
 from demo.local_spark import PACKAGES, LocalConnectServer, catalog_conf
 from tests.support.epochs import AMOUNT, SHOPPING, Barriers, recomputed_amount, shop_for_a_day, shopping_barriers
+from tests.support.waiting import PATIENCE, wait_for
 
 if TYPE_CHECKING:
     from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
@@ -130,16 +129,9 @@ def test_a_killed_driver_is_gone_and_its_half_does_not_count(
         assert any("java" in process.name() for process in processes)
         assert any("never_ends.py" in " ".join(process.cmdline()) for process in processes)
         hook.on_kill()
-        _, alive = psutil.wait_procs(processes, timeout=30)
+        _, alive = psutil.wait_procs(processes, timeout=PATIENCE)
         assert alive == []
-        assert work.exception(30) is not None
+        assert work.exception(PATIENCE) is not None
     assert not closing_record(spec).exists()
     assert half.count() == 1
     assert barriers.main(AMOUNT) is None
-
-
-def wait_for(what: str, condition: Callable[[], Any], seconds: float = 90) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, f"waited {seconds} s for {what}"
-        Event().wait(0.2)

@@ -16,9 +16,8 @@ from typing import Any
 
 from demo.local_airflow import free_port
 from demo.local_spark import find_java
+from tests.support.waiting import PATIENCE
 
-#: Seconds that starting may take on a busy machine.
-_PATIENCE = 120.0
 _WORKERS = 2
 
 
@@ -109,7 +108,7 @@ class Cluster:
             return dict(json.load(answer))
 
     def _until(self, holds: Callable[[], bool], what: str) -> None:
-        deadline = time.monotonic() + _PATIENCE
+        deadline = time.monotonic() + PATIENCE
         while True:
             try:
                 if holds():

@@ -14,6 +14,8 @@ from contextlib import contextmanager
 from hashlib import sha256
 from pathlib import Path
 
+from tests.support.waiting import PATIENCE
+
 MAVEN = "https://repo1.maven.org/maven2"
 #: Where downloaded jars are kept, beside Spark's.
 JARS = Path(os.environ.get("BARRIER_TEST_IVY") or Path(__file__).parents[2] / ".demo" / "ivy") / "catalogs"
@@ -21,7 +23,7 @@ JARS = Path(os.environ.get("BARRIER_TEST_IVY") or Path(__file__).parents[2] / ".
 
 @contextmanager
 def serving(
-    command: Sequence[str], url: str, log: Path, environment: Mapping[str, str] | None = None, timeout: float = 120.0
+    command: Sequence[str], url: str, log: Path, environment: Mapping[str, str] | None = None, timeout: float = PATIENCE
 ) -> Iterator[None]:
     """Run ``command`` until the block ends; enter it once ``url`` answers. ``timeout`` is in seconds.
 

@@ -22,6 +22,7 @@ from airflow_barrier.protocol.errors import (
 )
 from airflow_barrier.tables.iceberg import IcebergTables
 from tests.support.postgresql import with_driver
+from tests.support.waiting import PATIENCE
 from tests.tables.lake import Lake, path_of, publication, stamp_of
 
 TABLE = "shop.shopping"
@@ -41,7 +42,9 @@ def test_importing_the_adapter_loads_neither_libraries_nor_airflow() -> None:
         "import airflow_barrier.tables.iceberg\n"
         f"print([name for name in {heavy!r} if name in sys.modules])"
     )
-    said = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=60).stdout
+    said = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=PATIENCE
+    ).stdout
     assert said == "[]\n"
 
 
