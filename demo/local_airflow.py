@@ -7,12 +7,14 @@ import os
 import secrets
 import signal
 import socket
+import sqlite3
 import subprocess
 import sys
 import time
 import urllib.error
 import urllib.request
 from collections.abc import Mapping
+from contextlib import closing
 from pathlib import Path
 
 _SECONDS_TO_START = 180
@@ -41,6 +43,10 @@ class LocalAirflow:
         self._environment = {**os.environ, **self._settings(dags, plugins), **environment}
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
 
+    @property
+    def _database(self) -> Path:
+        return self.home / "airflow.db"
+
     def _settings(self, dags: Path, plugins: Path) -> dict[str, str]:
         passwords = self.home / "passwords.json"
         settings = {
@@ -59,7 +65,8 @@ class LocalAirflow:
             "API__WORKERS": 1,
             "API__SECRET_KEY": secrets.token_hex(16),
             "API_AUTH__JWT_SECRET": secrets.token_hex(32),
-            "DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{self.home}/airflow.db",
+            # A busy machine needs longer for a transaction than the five seconds that SQLite waits for one otherwise.
+            "DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{self._database}?timeout=60",
             "DAG_PROCESSOR__PARSING_PROCESSES": 1,
             "LOGGING__WORKER_LOG_SERVER_PORT": free_port(),
             "LOGGING__TRIGGER_LOG_SERVER_PORT": free_port(),
@@ -78,6 +85,8 @@ class LocalAirflow:
         migrate = self._spawn("db migrate", ["db", "migrate"])
         if migrate.wait(timeout=_SECONDS_TO_START) != 0:
             raise LocalAirflowError(f"airflow db migrate failed: see {self._log('db migrate')}")
+        with closing(sqlite3.connect(self._database)) as database:
+            database.execute("PRAGMA journal_mode = WAL")  # for good: whoever reads is not in the way of who writes
         for component in ("api-server", "dag-processor", "triggerer"):
             self._processes[component] = self._spawn(component, [component])
         self._wait(set())

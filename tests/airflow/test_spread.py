@@ -72,10 +72,10 @@ def test_teams_meet_through_the_barrier_and_then_through_assets(
     for consumer in ASSETS:
         airflow.unpause(f"shopping_assets_{consumer}")
     airflow.unpause("shopping_by_assets")
-    airflow.wait_for_runs("shopping_by_assets", 9)
+    airflow.wait_for_runs("shopping_by_assets", 7)
     last = deployment.meta.newest_decided("shopping")
     assert last is not None
-    assert last.barrier_id == before.barrier_id + 5
+    assert last.barrier_id == before.barrier_id + 3
     assert {p.table for p in deployment.meta.progress("shopping", last.barrier_id)} == {
         p.table for p in deployment.meta.progress("shopping", before.barrier_id)
     }

@@ -16,7 +16,7 @@ import airflow_barrier
 from airflow_barrier.protocol.records import StagedTable
 from airflow_barrier.spark.spec import ClosingRecord, EpochSpec, digest_of
 from airflow_barrier.spark.submit import SQL_APPLICATION, submit_conf
-from demo.local_spark import PACKAGES, LocalConnectServer, catalog_conf
+from demo.local_spark import PACKAGES, QUICK_JAVA, LocalConnectServer, catalog_conf
 from tests.support.epochs import AMOUNT, SHOPPING, Barriers, recomputed_amount, shop_for_a_day, shopping_barriers
 from tests.support.waiting import PATIENCE, wait_for
 
@@ -66,6 +66,7 @@ def hook_for(
                 **submit_conf((tmp_path / "epoch.spec.json").as_uri(), digest or digest_of(text)),
                 "spark.jars.ivy": str(spark_server.ivy),
                 "spark.ui.enabled": "false",
+                "spark.driver.extraJavaOptions": QUICK_JAVA,
                 "spark.sql.shuffle.partitions": "2",
                 "spark.sql.warehouse.dir": str(tmp_path / "spark-warehouse"),
             },

@@ -19,7 +19,7 @@ import httpx
 import pytest
 
 from demo.local_airflow import LocalAirflow
-from demo.local_spark import PACKAGES, catalog_conf
+from demo.local_spark import PACKAGES, QUICK_JAVA, catalog_conf
 
 if TYPE_CHECKING:
     from demo.local_spark import LocalConnectServer
@@ -31,6 +31,7 @@ PATIENCE = 900.0
 #: Seconds for `pytest.mark.timeout` of a test that drives Airflow.
 LONG = 2 * PATIENCE
 _ENDED = frozenset({"success", "failed"})
+_STARTED = pytest.StashKey["AirflowUnderTest"]()
 
 
 class AirflowUnderTest(LocalAirflow):
@@ -186,9 +187,19 @@ def _done(task: dict[str, Any]) -> bool:
     return task["state"] in ("success", "skipped")
 
 
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
+    """It ends with the last test of the folder: even an idle one takes a good part of a core from all the others."""
+    started = item.session.stash.get(_STARTED, None)
+    if started is not None and (nextitem is None or nextitem.path.parent != item.path.parent):
+        started.stop()
+
+
 @pytest.fixture(scope="session")
 def airflow(
-    spark_server: LocalConnectServer, vault: Vault, tmp_path_factory: pytest.TempPathFactory
+    request: pytest.FixtureRequest,
+    spark_server: LocalConnectServer,
+    vault: Vault,
+    tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[AirflowUnderTest]:
     """Airflow with connections ``barrier_default``, ``spark_connect_default``, ``spark_default``, and the vault's."""
     home = tmp_path_factory.mktemp("airflow")
@@ -206,6 +217,8 @@ def airflow(
             ),
             "AIRFLOW__CORE__DAGS_ARE_PAUSED_AT_CREATION": "True",
             "AIRFLOW__CORE__PARALLELISM": "4",
+            # DAG files stay as they are, and parsing all of them anew twice a minute takes a quarter of a core
+            "AIRFLOW__DAG_PROCESSOR__MIN_FILE_PROCESS_INTERVAL": "3600",
             # a worker that is lost is noticed in seconds
             "AIRFLOW__SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT": "30",
             "AIRFLOW__SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT_DETECTION_INTERVAL": "5",
@@ -230,6 +243,7 @@ def airflow(
     )
     try:
         under_test.start()
+        request.session.stash[_STARTED] = under_test
         yield under_test
     finally:
         under_test.stop()
@@ -243,5 +257,6 @@ def _submit_conf(server: LocalConnectServer) -> dict[str, str]:
         "spark.jars.ivy": str(server.ivy),
         "spark.ui.enabled": "false",
         "spark.driver.memory": "1g",
+        "spark.driver.extraJavaOptions": QUICK_JAVA,
         "spark.sql.shuffle.partitions": "2",
     }

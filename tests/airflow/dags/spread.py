@@ -12,7 +12,7 @@ CHECKOUT = Path(__file__).parents[3]
 os.environ.setdefault("SHOPPING_LANDING", str(CHECKOUT / "tests" / "data" / "landing"))
 sys.path.append(str(CHECKOUT / "dags"))
 
-for folder, until in (("shopping_teams", "2017-01-05"), ("shopping_assets", "2017-01-10")):
+for folder, until in (("shopping_teams", "2017-01-05"), ("shopping_assets", "2017-01-08")):
     os.environ["SHOPPING_UNTIL"] = f"{until}T00:00:00+00:00"
     for file in sorted((CHECKOUT / "dags" / folder).glob("*.py")):
         dag: DAG = runpy.run_path(str(file))["dag"]
