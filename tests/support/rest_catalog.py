@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from demo.local_airflow import free_port
-from tests.support.serving import JARS, serving
+from tests.support.serving import JARS, downloading, serving
 
 _IVY = Path(__file__).with_name("rest_catalog.ivy.xml")
 _MAIN = "org.apache.iceberg.rest.RESTCatalogServer"
@@ -63,14 +63,17 @@ def _jars(java: str) -> list[Path]:
 
     spark = Path(pyspark.__file__).parent / "jars"
     folder = JARS / "reference-server"
-    if not (folder / "resolved").exists():
-        ivy = [str(jar) for jar in spark.glob("ivy-*.jar")]
-        pattern = f"{folder}/[artifact]-[revision](-[classifier]).[ext]"
-        command = [java, "-cp", ":".join(ivy), "org.apache.ivy.Main", "-ivy", str(_IVY), "-cache", str(JARS / "ivy")]
-        done = subprocess.run(
-            [*command, "-retrieve", pattern], capture_output=True, text=True, timeout=600, check=False
-        )
-        if done.returncode != 0 or "UNRESOLVED" in done.stdout:
-            raise RuntimeError(f"the reference server's jars cannot be resolved:\n{done.stdout[-3000:]}{done.stderr}")
-        (folder / "resolved").touch()
+    with downloading() as patiently:
+        if not (folder / "resolved").exists():
+            ivy = ":".join(str(jar) for jar in spark.glob("ivy-*.jar"))
+            patiently(_resolve, [java, "-cp", ivy, "org.apache.ivy.Main"], folder)
     return [*folder.glob("*.jar"), *(jar for pattern in _OF_SPARK for jar in spark.glob(pattern))]
+
+
+def _resolve(ivy: list[str], folder: Path) -> None:
+    pattern = f"{folder}/[artifact]-[revision](-[classifier]).[ext]"
+    command = [*ivy, "-ivy", str(_IVY), "-cache", str(JARS / "ivy"), "-retrieve", pattern]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
+    if done.returncode != 0 or "UNRESOLVED" in done.stdout:
+        raise RuntimeError(f"the reference server's jars cannot be resolved:\n{done.stdout[-3000:]}{done.stderr}")
+    (folder / "resolved").touch()

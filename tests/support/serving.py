@@ -11,8 +11,11 @@ import urllib.error
 import urllib.request
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from fcntl import LOCK_EX, flock
 from hashlib import sha256
 from pathlib import Path
+
+from tenacity import Retrying, stop_after_attempt, wait_exponential
 
 from tests.support.waiting import PATIENCE
 
@@ -57,20 +60,32 @@ def serving(
         process.wait(timeout=20)
 
 
+@contextmanager
+def downloading() -> Iterator[Retrying]:
+    """One process of a run after another fills :data:`JARS`, and tries again what the network has broken off."""
+    JARS.mkdir(parents=True, exist_ok=True)
+    with (JARS / ".lock").open("w") as lock:
+        flock(lock, LOCK_EX)
+        yield Retrying(stop=stop_after_attempt(4), wait=wait_exponential(multiplier=2), reraise=True)
+
+
 def downloaded(path: str, digest: str) -> Path:
     """A file of Maven Central, with this SHA-256; downloaded once a machine. Raises RuntimeError for another one."""
     target = JARS / path.rpartition("/")[2]
-    if not target.exists():
-        JARS.mkdir(parents=True, exist_ok=True)
-        part = target.with_name(f".{target.name}.{os.getpid()}.part")
-        with urllib.request.urlopen(f"{MAVEN}/{path}", timeout=120) as answer, part.open("wb") as file:
-            shutil.copyfileobj(answer, file)
-        found = sha256(part.read_bytes()).hexdigest()
-        if found != digest:
-            part.unlink()
-            raise RuntimeError(f"{MAVEN}/{path}: expected SHA-256 {digest}, found {found}")
-        part.replace(target)
+    with downloading() as patiently:
+        if not target.exists():
+            patiently(_download, f"{MAVEN}/{path}", digest, target)
     return target
+
+
+def _download(url: str, digest: str, target: Path) -> None:
+    part = target.with_name(f".{target.name}.part")
+    with urllib.request.urlopen(url, timeout=120) as answer, part.open("wb") as file:
+        shutil.copyfileobj(answer, file)
+    found = sha256(part.read_bytes()).hexdigest()
+    if found != digest:
+        raise RuntimeError(f"{url}: expected SHA-256 {digest}, found {found}")
+    part.replace(target)
 
 
 def _answers(url: str) -> bool:
