@@ -77,6 +77,7 @@ def connect_session(url: str, session_id: str | None = None, timeout: float = CO
     try:
         grpc.channel_ready_future(session.client._channel).result(timeout)
     except grpc.FutureTimeoutError:
+        _spare_the_pool(session)
         session.client.close()
         raise SparkUnavailableError(
             f"Spark Connect server {builder.endpoint}: expected a connection within {timeout:.0f} s, found none; is it "
@@ -97,6 +98,7 @@ def stop_session(session: SparkSession) -> None:
         log.warning("Spark Connect session %s was not released: %s", connect.session_id, _first_line(error))
     connect.release_session_on_close = False
     connect.stop()
+    _spare_the_pool(connect)  # closed once more when it is garbage collected
 
 
 class ConnectRun:
@@ -142,8 +144,20 @@ def interrupt(url: str, stamp: Stamp) -> None:
     Uses a connection of its own, so that a signal handler may call it while the task waits for the same session.
     Raises :class:`~airflow_barrier.protocol.errors.SparkUnavailableError` if the server cannot be reached.
     """
-    stop_session(connect_session(url, session_id_of(stamp)))
+    session = connect_session(url, session_id_of(stamp))
+    _spare_the_pool(session)
+    stop_session(session)
     log.info("stopped the work of attempt %d of %s on Spark Connect", stamp.attempt_id, stamp.topology)
+
+
+def _spare_the_pool(session: Any) -> None:
+    """From now on closing the session closes its own channel only.
+
+    pyspark 4.1 also shuts down a thread pool that all sessions of the process share. Done by the garbage collector, or
+    by a signal handler, in a thread that just then hands work to that pool, it waits for its own lock for ever
+    (SPARK-55406).
+    """
+    session.client.close = session.client._channel.close
 
 
 def _retry(session: Any, times: int) -> None:

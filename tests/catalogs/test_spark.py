@@ -12,6 +12,7 @@ import pytest
 from pyspark.sql.connect.session import SparkSession
 
 from airflow_barrier.protocol.names import tag_name
+from airflow_barrier.spark.connect import connect_session, stop_session
 from airflow_barrier.tables.port import Publication
 from tests.catalogs.lake import connect, stamp_of
 from tests.support.rest_catalog import RestServer
@@ -20,12 +21,12 @@ from tests.support.rest_catalog import RestServer
 @pytest.fixture
 def rest_spark(spark_server: Any, rest_server: RestServer) -> Iterator[SparkSession]:
     """Catalogs are a session's own: another one than the server's needs no other server."""
-    session = SparkSession.builder.remote(spark_server.url).create()
+    session = connect_session(spark_server.url)
     conf = {"": "org.apache.iceberg.spark.SparkCatalog", ".type": "rest", ".uri": rest_server.uri}
     for key, value in {**conf, ".cache-enabled": "false"}.items():
         session.conf.set(f"spark.sql.catalog.rest{key}", value)
     yield session
-    session.stop()
+    stop_session(session)
 
 
 @pytest.mark.parametrize("version", [2, 3])

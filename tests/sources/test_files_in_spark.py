@@ -35,14 +35,12 @@ SCHEMA = "userId BIGINT, price DECIMAL(10,2), at TIMESTAMP"
 @pytest.fixture(scope="module")
 def session(spark_server: LocalConnectServer) -> Iterator[SparkSession]:
     """A session with everything set that could change what a file says."""
-    from pyspark.sql.connect.session import SparkSession
-
-    session = SparkSession.builder.remote(spark_server.url).create()
+    session = connect_session(spark_server.url)
     session.conf.set("spark.sql.session.timeZone", "America/New_York")
     session.conf.set("spark.sql.files.ignoreMissingFiles", "true")
     session.conf.set("spark.sql.files.ignoreCorruptFiles", "true")
     yield session
-    session.stop()
+    stop_session(session)
 
 
 def no_delta(*_: Any) -> DataFrame:

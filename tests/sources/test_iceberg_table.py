@@ -22,6 +22,7 @@ from airflow_barrier.protocol.records import Cut
 from airflow_barrier.protocol.topology import ExternalSource
 from airflow_barrier.sources import IcebergTable, source_of
 from airflow_barrier.spark.changes import appends, changes
+from airflow_barrier.spark.connect import connect_session, stop_session
 from airflow_barrier.tables.iceberg import IcebergTables
 from tests.sources.landing import Cutter, day
 
@@ -193,9 +194,7 @@ def test_releasing_a_barrier_leaves_what_the_next_one_holds(spark: SparkSession,
 def test_by_event_time_each_record_is_read_once(
     spark_server: LocalConnectServer, tables: IcebergTables, column: str
 ) -> None:
-    from pyspark.sql.connect.session import SparkSession
-
-    session = SparkSession.builder.remote(spark_server.url).create()
+    session = connect_session(spark_server.url)
     session.conf.set("spark.sql.session.timeZone", "America/New_York")
     try:
         table = Outside(session, tables, f"id INT, at {column}")
@@ -238,7 +237,7 @@ def test_by_event_time_each_record_is_read_once(
         assert ids(barriers, session, barriers.cut(day(10), now)) == [10]
         assert barriers.cuts[-1][1].end["held"] == {}
     finally:
-        session.stop()
+        stop_session(session)
 
 
 def test_the_watermark_gates_the_timestamp(spark: SparkSession, tables: IcebergTables) -> None:

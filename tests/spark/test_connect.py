@@ -8,7 +8,7 @@ import subprocess
 import sys
 import urllib.request
 from collections.abc import Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import Any
 
@@ -183,6 +183,24 @@ def test_another_process_can_stop_the_work_and_a_signal_handler_too(
     assert worker.returncode == 3, errors
     wait_for("no task to be running", lambda: not monitor.running(spec.branch) and not monitor.active_tasks())
     interrupt(server.url, spec.stamp)  # nothing is running any more, and that is fine
+
+
+def test_the_end_of_a_session_takes_no_lock_of_another_one(server: LocalConnectServer, spark: SparkSession) -> None:
+    """The garbage collector and signal handlers end sessions while their thread holds the lock of pyspark's pool."""
+    from pyspark.sql.connect.client.reattach import ExecutePlanResponseReattachableIterator
+
+    stopped: Any = connect_session(server.url)
+    assert stopped.sql("SELECT 1").count() == 1
+    stop_session(stopped)
+    assert spark.sql("SELECT 1").count() == 1  # has the pool made anew
+    pool = ExecutePlanResponseReattachableIterator._release_thread_pool_instance
+    assert pool is not None
+    with ThreadPoolExecutor() as threads:
+        with pool._shutdown_lock:
+            collected = threads.submit(stopped.__del__)
+            interrupted = threads.submit(interrupt, server.url, Stamp("shopping", 1, 0, 1, "incarnation"))
+            assert not wait([collected, interrupted], PATIENCE).not_done
+        interrupted.result()
 
 
 def test_a_server_that_is_not_there() -> None:

@@ -75,8 +75,8 @@ def shared(server: LocalConnectServer) -> str:
 @pytest.fixture(scope="session")
 def spark(spark_server: LocalConnectServer) -> Iterator[SparkSession]:
     """A session that tests share. What changes a session's conf takes one of its own."""
-    from pyspark.sql import SparkSession
+    from airflow_barrier.spark.connect import connect_session, stop_session
 
-    session = SparkSession.builder.remote(spark_server.url).create()
+    session = connect_session(spark_server.url)
     yield session
-    session.stop()  # while the server is there: a client that has lost its server hangs at exit
+    stop_session(session)  # while the server is there: a client that has lost its server hangs at exit

@@ -14,6 +14,7 @@ from urllib.parse import urlparse
 from pyspark.sql.connect.session import SparkSession
 
 from airflow_barrier.protocol.names import Stamp, tag_name
+from airflow_barrier.spark.connect import connect_session, stop_session
 from airflow_barrier.tables.iceberg import IcebergTables
 from airflow_barrier.tables.port import Publication
 
@@ -63,13 +64,13 @@ class Lake:
     @contextmanager
     def session_of(self, stamp: Stamp) -> Iterator[SparkSession]:
         """A session whose every snapshot is stamped, as far as the engine does so."""
-        session = SparkSession.builder.remote(self.server_url).create()
+        session = connect_session(self.server_url)
         try:
             for key, value in stamp.properties().items():
                 session.conf.set(f"spark.sql.iceberg.snapshot-property.{key}", value)
             yield session
         finally:
-            session.stop()
+            stop_session(session)
 
     def main(self, table: str) -> int | None:
         return self.tables.mains([table])[table]
