@@ -38,6 +38,15 @@ def test_parsing_loads_neither_spark_nor_iceberg(dag: str) -> None:
     assert _parse(DAGS / f"{dag}.py")["loaded"] == []
 
 
+@pytest.mark.filterwarnings("ignore:GitWildMatchPattern:DeprecationWarning")  # what Airflow 3.3 asks of pathspec
+def test_the_demos_airflow_finds_one_way_to_write_the_topology() -> None:
+    """Its DAGs are not paused, and two that own the same tables refuse each other."""
+    from airflow.utils.file import list_py_file_paths
+
+    found = {Path(file).relative_to(DAGS).as_posix() for file in list_py_file_paths(DAGS)}
+    assert found == {"shopping.py", "shopping_plain.py"}
+
+
 def test_edges_follow_from_sources_and_sinks() -> None:
     between_jobs = [
         ["amount", "avg_price"],
