@@ -31,12 +31,21 @@ class LocalAirflowError(RuntimeError):
 class LocalAirflow:
     """Starts on :meth:`start`, ends on :meth:`stop`. ``url`` is the UI's; user ``admin`` with ``password``.
 
-    ``home`` becomes Airflow's home, with its SQLite database and logs; ``environment`` is added for all components
-    (connections, what the DAGs read). Ports are free ones, except that the UI gets UI_PORT if nobody has it.
+    ``home`` becomes Airflow's home, with its logs; ``database`` is the URL of its database, else one in SQLite there.
+    ``environment`` is added for all components (connections, what the DAGs read). Ports are free ones, except that the
+    UI gets UI_PORT if nobody has it.
     """
 
-    def __init__(self, home: Path, dags: Path, plugins: Path, logs: Path, environment: Mapping[str, str]) -> None:
-        self.home, self.logs = home, logs
+    def __init__(
+        self,
+        home: Path,
+        dags: Path,
+        plugins: Path,
+        logs: Path,
+        environment: Mapping[str, str],
+        database: str | None = None,
+    ) -> None:
+        self.home, self.logs, self._database = home, logs, database
         self.port = UI_PORT if _is_free(UI_PORT) else free_port()
         self.url = f"http://localhost:{self.port}"
         self.password = secrets.token_urlsafe(9)
@@ -44,7 +53,7 @@ class LocalAirflow:
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
 
     @property
-    def _database(self) -> Path:
+    def _sqlite(self) -> Path:
         return self.home / "airflow.db"
 
     def _settings(self, dags: Path, plugins: Path) -> dict[str, str]:
@@ -66,7 +75,7 @@ class LocalAirflow:
             "API__SECRET_KEY": secrets.token_hex(16),
             "API_AUTH__JWT_SECRET": secrets.token_hex(32),
             # A busy machine needs longer for a transaction than the five seconds that SQLite waits for one otherwise.
-            "DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{self._database}?timeout=60",
+            "DATABASE__SQL_ALCHEMY_CONN": self._database or f"sqlite:///{self._sqlite}?timeout=60",
             "DAG_PROCESSOR__PARSING_PROCESSES": 1,
             "LOGGING__WORKER_LOG_SERVER_PORT": free_port(),
             "LOGGING__TRIGGER_LOG_SERVER_PORT": free_port(),
@@ -85,8 +94,9 @@ class LocalAirflow:
         migrate = self._spawn("db migrate", ["db", "migrate"])
         if migrate.wait(timeout=_SECONDS_TO_START) != 0:
             raise LocalAirflowError(f"airflow db migrate failed: see {self._log('db migrate')}")
-        with closing(sqlite3.connect(self._database)) as database:
-            database.execute("PRAGMA journal_mode = WAL")  # for good: whoever reads is not in the way of who writes
+        if self._database is None:
+            with closing(sqlite3.connect(self._sqlite)) as database:
+                database.execute("PRAGMA journal_mode = WAL")  # for good: whoever reads is not in the way of who writes
         for component in ("api-server", "dag-processor", "triggerer"):
             self._processes[component] = self._spawn(component, [component])
         self._wait(set())

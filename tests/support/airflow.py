@@ -20,9 +20,11 @@ import pytest
 
 from demo.local_airflow import LocalAirflow
 from demo.local_spark import PACKAGES, QUICK_JAVA, catalog_conf
+from tests.support.postgresql import with_driver
 
 if TYPE_CHECKING:
     from demo.local_spark import LocalConnectServer
+    from tests.support.postgresql import PostgreSQL
     from tests.support.vault import Vault
 
 DAGS = Path(__file__).parents[1] / "airflow" / "dags"
@@ -37,8 +39,10 @@ _STARTED = pytest.StashKey["AirflowUnderTest"]()
 class AirflowUnderTest(LocalAirflow):
     """What tests do to Airflow. ``folder`` is where the DAGs of tests find and leave files."""
 
-    def __init__(self, home: Path, folder: Path, environment: dict[str, str], dags: Path = DAGS) -> None:
-        super().__init__(home, dags, home / "plugins", home / "component-logs", environment)
+    def __init__(
+        self, home: Path, folder: Path, environment: dict[str, str], dags: Path = DAGS, database: str | None = None
+    ) -> None:
+        super().__init__(home, dags, home / "plugins", home / "component-logs", environment, database)
         # Set by any Spark Connect session of an earlier test; a driver that a task submits would take it for itself.
         self._environment.pop("SPARK_CONNECT_MODE_ENABLED", None)
         self.folder = folder
@@ -70,11 +74,11 @@ class AirflowUnderTest(LocalAirflow):
         """A client that is logged in."""
         if self._client is None:
             login = {"username": "admin", "password": self.password}
-            answer = httpx.post(f"{self.url}/auth/token", json=login, timeout=30).raise_for_status()
+            answer = httpx.post(f"{self.url}/auth/token", json=login, timeout=PATIENCE).raise_for_status()
             self._client = httpx.Client(
                 base_url=f"{self.url}/api/v2",
                 headers={"Authorization": f"Bearer {answer.json()['access_token']}"},
-                timeout=60,
+                timeout=PATIENCE,
             )
         return self._client
 
@@ -198,6 +202,7 @@ def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> 
 def airflow(
     request: pytest.FixtureRequest,
     spark_server: LocalConnectServer,
+    postgresql: PostgreSQL,
     vault: Vault,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[AirflowUnderTest]:
@@ -206,11 +211,14 @@ def airflow(
     folder = home / "folder"
     folder.mkdir()
     host, _, port = spark_server.url.removeprefix("sc://").partition(":")
+    # Airflow's own database as in production: SQLite has one lock for all, and requests waited a minute for it in vain.
+    database = with_driver(postgresql.create("airflow", migrated=False))
     barrier = {"warehouse": spark_server.warehouse.as_uri(), "metaservice_url": f"sqlite:///{spark_server.catalog_db}"}
     under_test = AirflowUnderTest(
         home,
         folder,
         {
+            "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN_ASYNC": database,  # else it asks for asyncpg
             "AIRFLOW_CONN_BARRIER_DEFAULT": json.dumps({"conn_type": "barrier", "extra": barrier}),
             "AIRFLOW_CONN_SPARK_CONNECT_DEFAULT": json.dumps(
                 {"conn_type": "spark_connect", "host": host, "port": int(port)}
@@ -240,6 +248,7 @@ def airflow(
             "PYSPARK_PYTHON": sys.executable,
             "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]),
         },
+        database=database,
     )
     try:
         under_test.start()

@@ -88,9 +88,9 @@ class PostgreSQL:
         """As a person writes it, without the driver; with the password."""
         return URL.create("postgresql", USER, PASSWORD, "127.0.0.1", self.port, database).render_as_string(False)
 
-    def create(self, name: str) -> str:
-        """The URL of a new, migrated database, to be dropped with the server."""
-        self._create(name, self._template())
+    def create(self, name: str, *, migrated: bool = True) -> str:
+        """The URL of a new database, to be dropped with the server; ``migrated``: with the MetaService's schema."""
+        self._create(name, self._template() if migrated else "template0")
         return self.url(name)
 
     @contextmanager
