@@ -31,9 +31,9 @@ class LocalAirflowError(RuntimeError):
 class LocalAirflow:
     """Starts on :meth:`start`, ends on :meth:`stop`. ``url`` is the UI's; user ``admin`` with ``password``.
 
-    ``home`` becomes Airflow's home, with its logs; ``database`` is the URL of its database, else one in SQLite there.
-    ``environment`` is added for all components (connections, what the DAGs read). Ports are free ones, except that the
-    UI gets UI_PORT if nobody has it.
+    ``home`` becomes Airflow's home, with its logs. ``database`` is the URL of its database, driver included; without
+    it, one in SQLite lies there too. ``environment`` is added for all components (connections, what the DAGs read).
+    Ports are free ones, except that the UI gets UI_PORT if nobody has it.
     """
 
     def __init__(
@@ -76,6 +76,8 @@ class LocalAirflow:
             "API_AUTH__JWT_SECRET": secrets.token_hex(32),
             # A busy machine needs longer for a transaction than the five seconds that SQLite waits for one otherwise.
             "DATABASE__SQL_ALCHEMY_CONN": self._database or f"sqlite:///{self._sqlite}?timeout=60",
+            # Airflow makes one out of the other only for drivers that it expects.
+            **({"DATABASE__SQL_ALCHEMY_CONN_ASYNC": self._database} if self._database else {}),
             "DAG_PROCESSOR__PARSING_PROCESSES": 1,
             "LOGGING__WORKER_LOG_SERVER_PORT": free_port(),
             "LOGGING__TRIGGER_LOG_SERVER_PORT": free_port(),

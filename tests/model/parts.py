@@ -123,8 +123,10 @@ class Parts:
                 kind = "job"
             allowed: tuple[Any, ...] = _ALLOWED[kind]
             if self.foreign:
+                allowed += (errors.ForeignWriteError, errors.HeadMovedError)
+            if kind == "open" and any(self.foreign.intersection(JOBS[name].sinks) for name in self.members):
                 # a table that is not where its job left it joins anew when the job comes back
-                allowed += (errors.ForeignWriteError, errors.HeadMovedError, errors.StartFromError)
+                allowed += (errors.StartFromError,)
             assert isinstance(task.error, allowed), f"{task.name}: {type(task.error).__name__}: {task.error}"
             return
         if isinstance(task.result, Waiting):

@@ -211,14 +211,13 @@ def airflow(
     folder = home / "folder"
     folder.mkdir()
     host, _, port = spark_server.url.removeprefix("sc://").partition(":")
-    # Airflow's own database as in production: SQLite has one lock for all, and requests waited a minute for it in vain.
+    # Airflow's own database as in production: SQLite has one lock for all who write.
     database = with_driver(postgresql.create("airflow", migrated=False))
     barrier = {"warehouse": spark_server.warehouse.as_uri(), "metaservice_url": f"sqlite:///{spark_server.catalog_db}"}
     under_test = AirflowUnderTest(
         home,
         folder,
         {
-            "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN_ASYNC": database,  # else it asks for asyncpg
             "AIRFLOW_CONN_BARRIER_DEFAULT": json.dumps({"conn_type": "barrier", "extra": barrier}),
             "AIRFLOW_CONN_SPARK_CONNECT_DEFAULT": json.dumps(
                 {"conn_type": "spark_connect", "host": host, "port": int(port)}
