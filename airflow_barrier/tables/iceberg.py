@@ -16,6 +16,7 @@ from airflow_barrier.tables import _checks, _traces
 from airflow_barrier.tables._catalog import Drafts, Edit, Joining, TableCatalog
 from airflow_barrier.tables._commit import now_ms
 from airflow_barrier.tables._documents import Documents
+from airflow_barrier.tables._expiry import snapshot_verdicts
 from airflow_barrier.tables._metadata import (
     MAIN,
     Changes,
@@ -31,7 +32,7 @@ from airflow_barrier.tables._rest_catalog import RestTables
 from airflow_barrier.tables._rest_server import RestServer
 from airflow_barrier.tables._sql_catalog import SqlTables
 from airflow_barrier.tables._sql_swap import SqlPointers
-from airflow_barrier.tables.port import Publication, Traces
+from airflow_barrier.tables.port import Publication, SnapshotVerdict, Traces
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
@@ -220,6 +221,15 @@ class IcebergTables:
                 "publish without a transaction"
             )
         return self._committer.joining
+
+    # --- expiry -----------------------------------------------------------------------------------
+
+    def drop_tags(self, tables: Sequence[str], tags: Sequence[str]) -> None:
+        dropped = Changes(drop=frozenset(tags))
+        self._committer.commit(dict.fromkeys(tables, lambda *_: dropped))
+
+    def snapshot_verdicts(self, table: str, window_tag: str | None) -> Sequence[SnapshotVerdict]:
+        return snapshot_verdicts(self._read(table), window_tag)
 
     # --- after a loss -----------------------------------------------------------------------------
 

@@ -41,6 +41,15 @@ class Publication:
 
 
 @dataclass(frozen=True)
+class SnapshotVerdict:
+    """What becomes of one snapshot of a table, and why."""
+
+    snapshot_id: int
+    keep: bool
+    reason: str
+
+
+@dataclass(frozen=True)
 class Traces:
     """What a table tells of a topology: the newest barrier that published it, by its tags, and the highest number of an
     attempt that left a branch or a snapshot. 0: none."""
@@ -160,6 +169,20 @@ class TableFormat(Protocol):
         >>> with tables.staging(publications) as staging:  # doctest: +SKIP
         ...     with meta.publishing(topology, barrier_id, actor) as connection:
         ...         tables.publish(publications, connection, staging)
+        """
+        ...
+
+    # --- expiry -----------------------------------------------------------------------------------
+
+    def drop_tags(self, tables: Sequence[str], tags: Sequence[str]) -> None:
+        """Take these tags away where they are: from then on nobody reads by them. Again is fine."""
+        ...
+
+    def snapshot_verdicts(self, table: str, window_tag: str | None) -> Sequence[SnapshotVerdict]:
+        """Which snapshots an expiry may take, oldest first, each with the reason; changes nothing.
+
+        ``window_tag``: the tag of the barrier with which the recent window begins, of which every step of `main` is
+        kept; where the table has no such tag, all of `main` is.
         """
         ...
 

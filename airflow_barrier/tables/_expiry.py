@@ -1,0 +1,62 @@
+"""Which snapshots of a table may go: decisions on its metadata document only, no I/O.
+
+Kept are the snapshots that a ref names; of `main`, every step down to where the recent window begins, since a replay
+reads the steps between two barriers; and of every other branch what it has that `main` has not, with the snapshot that
+it left `main` at, since whoever publishes the branch is checked against that base. Native expiry keeps the head of a
+branch only (apache/iceberg, `RemoveSnapshots`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from airflow_barrier.tables._metadata import MAIN, Document, lineage, ref_of, refs_of, snapshots_of
+from airflow_barrier.tables.port import SnapshotVerdict
+
+
+def snapshot_verdicts(document: Document, window_tag: str | None) -> list[SnapshotVerdict]:
+    """A verdict on each snapshot, oldest first. ``window_tag``: the tag of the barrier with which the recent window
+    begins; where the table has no such tag, all of `main` stays."""
+    reasons = _kept(document, window_tag)
+    return [
+        SnapshotVerdict(snapshot_id, snapshot_id in reasons, reasons.get(snapshot_id, "no ref needs it any more"))
+        for snapshot_id in snapshots_of(document)
+    ]
+
+
+def _kept(document: Document, window_tag: str | None) -> dict[int, str]:
+    """Snapshot -> why it stays."""
+    reasons: dict[int, str] = {}
+    for name, ref in refs_of(document).items():
+        if name != MAIN:
+            reasons.setdefault(ref["snapshot-id"], f"{ref['type']} {name}")
+    for snapshot_id in _window(document, window_tag):
+        reasons.setdefault(snapshot_id, "a step of main in the recent window")
+    for name, snapshot_id in _branch_steps(document):
+        reasons.setdefault(snapshot_id, f"a step of branch {name}, or its base")
+    return reasons
+
+
+def _window(document: Document, window_tag: str | None) -> Iterator[int]:
+    """The steps of `main`, newest first, down to the one that the window begins with."""
+    main = ref_of(document, MAIN)
+    start = ref_of(document, window_tag) if window_tag is not None else None
+    if main is None:
+        return
+    for snapshot in lineage(document, main):
+        yield snapshot["snapshot-id"]
+        if snapshot["snapshot-id"] == start:
+            return
+
+
+def _branch_steps(document: Document) -> Iterator[tuple[str, int]]:
+    """What branches have beside `main`, each down to the snapshot at which it left `main`."""
+    main = ref_of(document, MAIN)
+    of_main = {snapshot["snapshot-id"] for snapshot in lineage(document, main)} if main is not None else set()
+    for name, ref in refs_of(document).items():
+        if name == MAIN or ref["type"] != "branch":
+            continue
+        for snapshot in lineage(document, ref["snapshot-id"]):
+            yield name, snapshot["snapshot-id"]
+            if snapshot["snapshot-id"] in of_main:
+                break
