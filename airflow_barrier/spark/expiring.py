@@ -1,0 +1,49 @@
+"""Taking snapshots out of a table by Spark, which deletes the files that no other snapshot has on its executors."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from airflow_barrier.spark.identifiers import quoted, table_name
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@dataclass(frozen=True)
+class ExpiredFiles:
+    """How many files of each kind an expiry deleted."""
+
+    data: int
+    deletes: int
+    manifests: int
+
+    def __str__(self) -> str:
+        return f"{self.data} data files, {self.deletes} delete files, {self.manifests} manifests and lists of them"
+
+
+def expire_snapshots(session: SparkSession, catalog: str, table: str, snapshot_ids: Sequence[int]) -> ExpiredFiles:
+    """Take exactly these snapshots out of ``table`` (``namespace.table``), and delete the files that only they have.
+
+    Refused by Iceberg, with nothing changed, if a ref names one of them by now. Beside them goes only a ref to which
+    somebody has given an age (``max-ref-age-ms``) that is over.
+
+    >>> expire_snapshots(spark, "lake", "shop.shopping", [4711])  # doctest: +SKIP
+    ExpiredFiles(data=2, deletes=0, manifests=3)
+    """
+    if not snapshot_ids:
+        return ExpiredFiles(0, 0, 0)
+    name = table_name(catalog, table).replace("\\", "\\\\").replace("'", "\\'")
+    ids = ", ".join(f"{int(snapshot_id)}L" for snapshot_id in snapshot_ids)
+    (row,) = session.sql(
+        # Ids come on top of what is older than the age, so the age has to reach nothing.
+        f"CALL {quoted(catalog)}.system.expire_snapshots(table => '{name}', snapshot_ids => ARRAY({ids}), "
+        "older_than => TIMESTAMP '1970-01-01 00:00:00 UTC', stream_results => true)"
+    ).collect()
+    return ExpiredFiles(
+        data=row["deleted_data_files_count"],
+        deletes=row["deleted_position_delete_files_count"] + row["deleted_equality_delete_files_count"],
+        manifests=row["deleted_manifest_files_count"] + row["deleted_manifest_lists_count"],
+    )
