@@ -113,6 +113,18 @@ class NotProcessedError(Terminal):
     """A table is not PROCESSED although the task of its job has ended (marked success by hand?)."""
 
 
+class NotReadableYetError(Retryable):
+    """The barrier that a reader asks for has not come as far as the reader's level wants."""
+
+
+class ExpiredBarrierError(Terminal):
+    """The barrier that a reader asks for is no longer readable: its retention is over."""
+
+
+class LeaseLostError(Terminal):
+    """A reader's lease has ended: what it reads may be deleted, so it has to be resolved anew."""
+
+
 class FencedAttemptError(Terminal):
     """The attempt was superseded or voided; nothing it does counts any more."""
 
@@ -162,6 +174,25 @@ class InexactChangesError(Terminal):
 
 class NotAppendOnlyError(Terminal):
     """`appends` was asked for an epoch that also updated or deleted rows."""
+
+
+# --- reading --------------------------------------------------------------------------------------
+
+
+class SqlSyntaxError(Terminal):
+    """SQL text that cannot be parsed; the message says where, and why."""
+
+
+class UnknownDialectError(Terminal):
+    """SQL of a dialect that consistent reading does not know."""
+
+
+class NotAReadError(Terminal):
+    """A statement that writes, or is no query at all, where a consistent answer is asked for."""
+
+
+class UnpinnableError(Terminal):
+    """A query names a table in a way that cannot be pinned to a barrier: by time travel of its own, or at run time."""
 
 
 # --- sources, jobs, servers -----------------------------------------------------------------------

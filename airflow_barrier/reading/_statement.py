@@ -1,0 +1,138 @@
+"""One query, taken apart by sqlglot; what is none is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NoReturn
+
+from sqlglot import Dialect, exp
+from sqlglot.errors import ParseError, TokenError
+from sqlglot.tokenizer_core import Token, TokenType
+
+from airflow_barrier.protocol.errors import NotAReadError, SqlSyntaxError, UnpinnableError
+
+_QUERIES = (exp.Query, exp.Values, exp.Pivot)
+# Checked before the statement is parsed: sqlglot does not know every statement that an engine knows.
+_BEGINNINGS = frozenset(
+    {
+        TokenType.SELECT,
+        TokenType.WITH,
+        TokenType.FROM,
+        TokenType.VALUES,
+        TokenType.TABLE,
+        TokenType.L_PAREN,
+        TokenType.PIVOT,
+        TokenType.UNPIVOT,
+    }
+)
+_NAMES = frozenset({TokenType.VAR, TokenType.IDENTIFIER})
+
+
+@dataclass(frozen=True)
+class Statement:
+    """A query with its text, whose nodes know where in the text they stand."""
+
+    text: str
+    tree: exp.Expr
+    tokens: Sequence[Token]
+
+    @classmethod
+    def of(cls, sql: str, dialect: str, what: str = "SQL") -> Statement:
+        """``dialect`` as sqlglot calls it; ``what`` the text is, for errors. A semicolon at the end is left away.
+
+        Raises SqlSyntaxError, and NotAReadError for anything but one query that writes nothing.
+        """
+        grammar = Dialect.get_or_raise(dialect)
+        try:
+            tokens = grammar.tokenize(sql)
+            text, tokens = _one(sql, tokens, what)
+            (tree,) = grammar.parser().parse(tokens, text)
+        except ParseError as error:
+            _refuse_syntax(what, error)
+        except TokenError as error:
+            # the cause says "Missing ' from 2:12", or is an IndexError of a comment that does not end
+            reason = str(error.__cause__) if isinstance(error.__cause__, TokenError) else "a comment does not end"
+            raise SqlSyntaxError(
+                f"{what}: expected a query, found text that ends too early: {reason} (line:column)"
+            ) from error
+        except RecursionError:
+            raise SqlSyntaxError(f"{what}: expected a query, found one that is nested too deeply to be read") from None
+        if tree is None or not isinstance(tree, _QUERIES):
+            raise NotAReadError(  # safety: reads-only
+                f"{what}: expected a query, found {_kind(tree)}; consistent reading changes nothing, run it in "
+                "an ordinary session"
+            )
+        for write in tree.find_all(exp.DML, exp.DDL, exp.Into, exp.Command):
+            raise NotAReadError(  # safety: reads-only-inside
+                f"{what}: expected a query that writes nothing, found {_kind(write)} in it; consistent reading changes "
+                "nothing: write the result elsewhere, in a statement of its own"
+            )
+        return cls(text, tree, tokens)
+
+    def require_tables_where_parsed(self, starts: frozenset[int], what: str) -> None:
+        """``TABLE name`` instead of a subquery is taken for a column or a table called ``table`` in some dialects, and
+        so nothing would be pinned: refused unless a reference starts (``starts``) where the name stands.
+        """
+        for at, token in enumerate(self.tokens):
+            if token.token_type != TokenType.TABLE or (at and self.tokens[at - 1].token_type == TokenType.DOT):
+                continue
+            after = self.tokens[at + 1 :]
+            in_brackets = bool(after) and after[0].token_type == TokenType.L_PAREN
+            name = _dotted(after[1:] if in_brackets else after)
+            if not name or name[0].start in starts:
+                continue
+            closes = len(after) > len(name) + 1 and after[len(name) + 1].token_type == TokenType.R_PAREN
+            if closes or not in_brackets:
+                found = self.text[token.start : name[-1].end + 1]
+                raise UnpinnableError(  # safety: table-by-keyword
+                    f"{what}: expected SELECT * FROM ..., found {found!r} (line {token.line}), which cannot be "
+                    "pinned; write the table as a subquery, (SELECT * FROM ...)"
+                )
+
+
+def _one(sql: str, tokens: Sequence[Token], what: str) -> tuple[str, list[Token]]:
+    """Text and tokens of the one statement that there is."""
+    ends = next((at for at, token in enumerate(tokens) if token.token_type == TokenType.SEMICOLON), len(tokens))
+    first = list(tokens[:ends])
+    if any(token.token_type != TokenType.SEMICOLON for token in tokens[ends:]):
+        raise NotAReadError(  # safety: one-statement
+            f"{what}: expected one query, found more after ';' (line {tokens[ends].line}); run one after the other"
+        )
+    if not first:
+        raise NotAReadError(  # safety: one-statement
+            f"{what}: expected a query, found no statement"
+        )
+    if first[0].token_type not in _BEGINNINGS:
+        raise NotAReadError(  # safety: reads-only
+            f"{what}: expected a query, found a statement that begins with {first[0].text.upper()!r}; consistent "
+            "reading changes nothing and runs queries only: run it in an ordinary session"
+        )
+    return (sql if ends == len(tokens) else sql[: tokens[ends].start]), first
+
+
+def _dotted(tokens: Sequence[Token]) -> list[Token]:
+    """The tokens of the name, of one part or more, that ``tokens`` begin with."""
+    name: list[Token] = []
+    for at, token in enumerate(tokens):
+        expected = _NAMES if at % 2 == 0 else {TokenType.DOT}
+        if token.token_type not in expected:
+            break
+        name.append(token)
+    return name
+
+
+def _kind(tree: exp.Expr | None) -> str:
+    return "nothing" if tree is None else tree.key.upper()
+
+
+def _refuse_syntax(what: str, error: ParseError) -> NoReturn:
+    found = error.errors[0]
+    text = found["highlight"] or ""
+    # sqlglot counts to the end of what it stumbled over
+    column = max(1, int(found["col"]) - len(text) + 1)
+    reason = str(found["description"]).split(" but got <Token")[0].split(" for <class")[0]
+    raise SqlSyntaxError(
+        f"{what}, line {found['line']}, column {column}: expected a query, found {text!r} where it does not fit: "
+        f"{reason}"
+    ) from None

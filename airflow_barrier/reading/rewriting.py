@@ -1,0 +1,321 @@
+"""Pin the tables of unchanged SQL to snapshots.
+
+The text is parsed to find where tables are named, and changed there and nowhere else: what an engine understands and
+the parser only half does, comments and layout stay what they are. A pure function: no MetaService and no engine asked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import NoReturn
+
+from sqlglot import exp
+
+from airflow_barrier.protocol.errors import UnpinnableError
+from airflow_barrier.protocol.levels import Resolution
+from airflow_barrier.reading._dialects import Pin, PinningDialect, dialect_named
+from airflow_barrier.reading._names import Names, Parts, Place, is_cte
+from airflow_barrier.reading._statement import Statement
+
+__all__ = ["Pin", "Place", "Rewritten", "View", "pins_of", "rewrite"]
+
+#: Names of the queryable metadata begin like this.
+META = "__META_"
+# Iceberg's metadata tables that tell about a table and show none of its rows.
+_ABOUT = frozenset(
+    {"all_data_files", "all_delete_files", "all_entries", "all_files", "all_manifests", "data_files", "delete_files"}
+    | {
+        "entries",
+        "files",
+        "history",
+        "manifests",
+        "metadata_log_entries",
+        "partitions",
+        "properties",
+        "refs",
+        "snapshots",
+    }
+)
+_DEEPEST = 16
+
+
+@dataclass(frozen=True)
+class View:
+    """A view's query, and where it was made: what names in it lead to. ``columns``: as the view names them, if it
+    does."""
+
+    text: str
+    place: Place
+    columns: tuple[str, ...] = ()
+
+
+Views = Callable[[Parts], "View | None"]
+
+
+@dataclass(frozen=True)
+class Rewritten:
+    """``sql`` reads ``pinned`` (table of the topology -> snapshot id), and as they are now: ``outside``, tables and
+    functions that are not the topology's; ``about``, metadata tables of the topology's tables such as
+    ``shop.a.snapshots``. ``meta``: the names `__META_...`, for which the caller provides. ``views`` were inlined.
+    """
+
+    sql: str
+    pinned: Mapping[str, int | None]
+    outside: tuple[str, ...] = ()
+    about: tuple[str, ...] = ()
+    meta: tuple[str, ...] = ()
+    views: tuple[str, ...] = ()
+
+
+def rewrite(
+    sql: str,
+    dialect: str,
+    pins: Mapping[str, Pin],
+    *,
+    catalog: str,
+    place: Place | None = None,
+    views: Views = lambda _: None,
+) -> Rewritten:
+    """The query ``sql`` with the tables of ``pins`` (``namespace.table`` in ``catalog``) at their snapshots.
+
+    ``dialect``: `spark`, `duckdb` or `trino`. ``place``: where the session stands; else at the top of ``catalog``.
+    ``views`` is asked about every name that is neither a table of ``pins`` nor the query's own, with its catalog first.
+
+    Raises SqlSyntaxError, NotAReadError, UnpinnableError (a table's own time travel, a name that is known at run time
+    only, views that contain themselves) and UnknownDialectError.
+
+    >>> rewrite("SELECT * FROM shop.a JOIN b", "spark", {"shop.a": Pin(7)}, catalog="lake")
+    Rewritten(sql='SELECT * FROM shop.a VERSION AS OF 7 JOIN b', pinned={'shop.a': 7}, outside=('lake.b',), ...)
+    """
+    rewriting = _Rewriting(dialect_named(dialect), catalog, pins, views)
+    text = rewriting.text_of(sql, place or Place(catalog), ())
+    return Rewritten(text, rewriting.pinned, *(tuple(sorted(found)) for found in rewriting.found))
+
+
+def pins_of(resolution: Resolution, metadata: Mapping[str, str] | None = None) -> dict[str, Pin]:
+    """What :func:`rewrite` takes; ``metadata`` (table -> where its document lies) for DuckDB."""
+    return {
+        table: Pin(resolved.snapshot_id, (metadata or {}).get(table)) for table, resolved in resolution.tables.items()
+    }
+
+
+@dataclass(frozen=True)
+class _Edit:
+    """Characters ``start`` up to and without ``end`` are replaced."""
+
+    start: int
+    end: int
+    text: str
+
+
+@dataclass
+class _Rewriting:
+    dialect: PinningDialect
+    catalog: str
+    pins: Mapping[str, Pin]
+    view_of: Views
+    pinned: dict[str, int | None] = field(default_factory=dict)
+    outside: set[str] = field(default_factory=set)
+    about: set[str] = field(default_factory=set)
+    meta: set[str] = field(default_factory=set)
+    views: set[str] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        self._tables = Names({(self.catalog, *table.split(".")): table for table in self.pins})
+
+    @property
+    def found(self) -> tuple[set[str], ...]:
+        return self.outside, self.about, self.meta, self.views
+
+    def text_of(self, sql: str, place: Place, inside: tuple[Parts, ...]) -> str:
+        """The text with its tables pinned; ``inside``: the views that it stands in, outermost first."""
+        what = f"view {'.'.join(inside[-1])}" if inside else "SQL"
+        statement = Statement.of(sql, self.dialect.name, what)
+        edits: list[_Edit] = []
+        replaced: list[Parts] = []
+        starts = set()
+        for table in _references(statement.tree):
+            starts.add(table.this.meta.get("start", -1) if len(table.parts) == 1 else table.parts[0].meta["start"])
+            if is_cte(table, place):
+                continue
+            reference = _Reference.of(statement, table, self.dialect, what)
+            if reference is None:
+                self.outside.add(f"{_function(table)}()")
+                continue
+            edit = self._edit(reference, place, inside, replaced)
+            if edit is not None:
+                edits.append(edit)
+        statement.require_tables_where_parsed(frozenset(starts), what)
+        edits += _requalified(statement, replaced, what)
+        return _spliced(statement.text if inside else sql, edits)
+
+    def _edit(
+        self, reference: _Reference, place: Place, inside: tuple[Parts, ...], replaced: list[Parts]
+    ) -> _Edit | None:
+        """What becomes of a table's name; None: nothing. Adds to ``replaced`` whose columns lose their qualifiers."""
+        if reference.parts[-1].upper().startswith(META):
+            self.meta.add(reference.parts[-1].upper())
+            return None
+        if place.is_temporary(reference.parts):
+            self.outside.add(reference.parts[0])
+            return None
+        name = place.full_name(reference.parts, self.catalog, self.dialect)
+        # In a view, names that lead elsewhere from where the query stands have to say where.
+        written = self.dialect.quoted(*name) if inside else reference.written
+        table = self._tables.get(name)
+        if table is not None:
+            reference.require_no_time_travel(table)
+            pin = self.pins[table]
+            self.pinned[table] = pin.snapshot_id
+            if not self.dialect.keeps_qualifiers(pin) and reference.alias is not None:
+                replaced.append(name)
+            return reference.edit(self.dialect.pinned(written, pin, reference.alias))
+        if self._is_about(reference, name):
+            return reference.edit(written)
+        view = self.view_of(name)
+        if view is None:
+            self.outside.add(".".join(name))
+            return reference.edit(written)
+        reference.require_no_time_travel(".".join(name))
+        _require_end(name, inside)
+        self.views.add(".".join(name))
+        if reference.alias is not None:
+            replaced.append(name)
+        columns = tuple(self.dialect.quoted(column) for column in view.columns)
+        query = self.text_of(view.text, view.place, (*inside, name))
+        return reference.edit(self.dialect.inlined(query, columns, reference.alias))
+
+    def _is_about(self, reference: _Reference, name: Parts) -> bool:
+        """Whether it is a metadata table of a table, as in ``shop.a.snapshots`` or ``"a$snapshots"``."""
+        stem, _, selector = name[-1].rpartition("$") if "$" in name[-1] else ("", "", name[-1])
+        table = self._tables.get((*name[:-1], stem) if stem else name[:-1])
+        if table is None:
+            return False
+        if selector.lower() not in _ABOUT:
+            raise UnpinnableError(  # safety: no-other-branch
+                f"{reference.what}: expected table {table} to be read at the answer's snapshot, found {selector!r} of "
+                "it: one query reads one barrier; ask for another barrier, or run it in an ordinary session"
+            )
+        self.about.add(f"{table}.{selector.lower()}")
+        return True
+
+
+@dataclass(frozen=True)
+class _Reference:
+    """A table's name in the text: characters ``start`` up to and without ``end``.
+
+    ``alias``: what a relation in its place has to be called (quoted), or None where the query gives it a name.
+    """
+
+    node: exp.Table
+    parts: Parts
+    written: str
+    start: int
+    end: int
+    alias: str | None
+    what: str
+
+    @classmethod
+    def of(cls, statement: Statement, table: exp.Table, dialect: PinningDialect, what: str) -> _Reference | None:
+        """None for a function that yields rows. Raises UnpinnableError for a name that the text does not say."""
+        if isinstance(table.this, exp.Func):
+            if _function(table).lower() in dialect.hiding:
+                _refuse_hidden(table, dialect, what)  # safety: names-are-in-the-text
+            return None
+        parts = table.parts
+        if not all(isinstance(part, exp.Identifier) for part in parts):
+            _refuse_hidden(table, dialect, what)  # safety: names-are-in-the-text
+        if isinstance(table.parent, (exp.Describe, exp.Summarize)) or (
+            # `STREAM a` is taken for a table of that name
+            table.alias and not table.this.args.get("quoted") and table.name.lower() in dialect.prefixes
+        ):
+            _refuse_hidden(table, dialect, what)  # safety: names-are-in-the-text
+        spans = [_span(statement, part, what) for part in parts]
+        start, end = spans[0][0], spans[-1][1]
+        alias = None if table.alias else dialect.quoted(table.name)
+        names = tuple(part.name for part in parts)
+        return cls(table, names, statement.text[start:end], start, end, alias, what)
+
+    def edit(self, text: str) -> _Edit:
+        return _Edit(self.start, self.end, text)
+
+    def require_no_time_travel(self, table: str) -> None:
+        if self.node.args.get("version") is not None or self.node.args.get("when") is not None:
+            raise UnpinnableError(  # safety: no-time-travel-of-its-own
+                f"{self.what}: expected {table} to be read at the answer's snapshot, found a version or time of its "
+                "own (AS OF, AT): one query reads one barrier; leave it away and ask for the barrier of that time"
+            )
+
+
+def _references(tree: exp.Expr) -> Iterator[exp.Table]:
+    """Where rows are read from: not the names in hints, nor those that functions are defined by."""
+    for table in tree.find_all(exp.Table):
+        if table.find_ancestor(exp.Hint, exp.JoinHint, exp.UserDefinedFunction) is None:
+            yield table
+
+
+def _function(table: exp.Table) -> str:
+    return table.this.name if isinstance(table.this, exp.Anonymous) else table.this.key
+
+
+def _span(statement: Statement, identifier: exp.Expr, what: str) -> tuple[int, int]:
+    """Where the identifier stands; the text there has to be it."""
+    start, end = identifier.meta.get("start", 0), identifier.meta.get("end", -1) + 1
+    there = statement.text[start:end]
+    if there != identifier.name and not (there[:1] in "`\"'" and _unquoted(there) == identifier.name):
+        raise UnpinnableError(  # safety: spliced-where-the-name-is
+            f"{what}: expected to find where the name {identifier.name!r} stands in the text, found {there!r} there; "
+            "write the query without the syntax around it (pipes, for instance), and report it"
+        )
+    return start, end
+
+
+def _unquoted(text: str) -> str:
+    quote = text[:1]
+    return text[1:-1].replace(quote * 2, quote)
+
+
+def _refuse_hidden(table: exp.Table, dialect: PinningDialect, what: str) -> NoReturn:
+    raise UnpinnableError(
+        f"{what}: expected the name of a table or view to read rows from, found {table.sql(dialect.name)!r}, which "
+        "cannot be pinned; write SELECT ... FROM the name itself"
+    )
+
+
+def _require_end(name: Parts, inside: tuple[Parts, ...]) -> None:
+    if name in inside or len(inside) >= _DEEPEST:
+        raise UnpinnableError(  # safety: views-end
+            f"view {'.'.join(name)}: expected views that end at tables after at most {_DEEPEST} steps, found "
+            f"{' -> '.join('.'.join(view) for view in (*inside, name))}"
+        )
+
+
+def _requalified(statement: Statement, replaced: list[Parts], what: str) -> Iterator[_Edit]:
+    """Columns like ``shop.a.x`` of relations that are only called ``a`` now."""
+    qualifiers = {tuple(p.casefold() for p in name[at:]) for name in replaced for at in range(len(name) - 1)}
+    for column in statement.tree.find_all(exp.Column) if qualifiers else ():
+        parts = _dotted(column)
+        for length in range(len(parts) - 1, 1, -1):
+            if tuple(part.name.casefold() for part in parts[:length]) in qualifiers:
+                start = _span(statement, parts[0], what)[0]
+                yield _Edit(start, _span(statement, parts[length - 1], what)[0], "")
+                break
+
+
+def _dotted(column: exp.Column) -> list[exp.Expr]:
+    """``lake.shop.a.st.x`` part by part: from the fifth on they are no longer the column's own."""
+    parts = list(column.parts)
+    node: exp.Expr = column
+    while isinstance(node.parent, exp.Dot) and node.parent.this is node:
+        node = node.parent
+        parts.append(node.expression)
+    return parts
+
+
+def _spliced(text: str, edits: list[_Edit]) -> str:
+    pieces, at = [], 0
+    for edit in sorted(edits, key=lambda edit: edit.start):
+        pieces += [text[at : edit.start], edit.text]
+        at = edit.end
+    return "".join([*pieces, text[at:]])
