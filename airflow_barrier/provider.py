@@ -29,6 +29,7 @@ def get_provider_info() -> dict[str, Any]:
         "triggers": _modules("triggers"),
         "connection-types": [_connection_type()],
         "extra-links": ["airflow_barrier.links.barrier.BarrierLink"],
+        "cli": ["airflow_barrier.cli.definition.get_barrier_cli_commands"],
     }
 
 

@@ -1,51 +1,117 @@
-"""What `airflow-barrier status` looks like."""
+"""What commands print: tables and lines for a person, or one JSON document for a program."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from datetime import datetime
+import argparse
+import json
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import fields, is_dataclass
+from datetime import datetime, timezone
+from enum import Enum
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
+from airflow_barrier.protocol.names import one_line
 
-from airflow_barrier.coordinator.status import BarrierStatus, TopologyStatus
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
 
+    from airflow_barrier.protocol.states import BarrierState
+
+_T = TypeVar("_T")
+
+#: Wider than any row: what is piped is never broken into lines, nor cut.
+_UNBOUNDED = 1_000_000
 _COLOURS = {"OPEN": "yellow", "PRECOMMIT": "cyan", "COMMITTING": "cyan", "BLOCKED": "red", "COMMIT": "green"}
 
 
-def show_status(topologies: Sequence[TopologyStatus], console: Console | None = None) -> None:
-    """Print them, one after the other."""
-    console = console or Console()
-    if not topologies:
-        console.print("No topology is registered yet: the first run of a DAG with a BarrierGroup does it.")
-    for one in topologies:
-        console.print(f"[bold]{one.topology}[/bold] (version {one.version})")
-        console.print(f"  repeatable read: {_serves(one.committed, one.committed_timestamp)}")
-        console.print(f"  read committed:  {_serves(one.precommitted, None)}")
-        console.print(_barriers(one.open) if one.open else "  no barrier is open")
-        for barrier in (each.barrier for each in one.open if each.barrier.reason):
-            # on lines of its own, unbroken: it holds commands to be copied
-            console.print(Text(f"{barrier} is {barrier.state.value}: {barrier.reason}"), soft_wrap=True)
+def answer(options: argparse.Namespace, found: _T, show: Callable[[_T, Console], None]) -> None:
+    """Print what was found: with ``--json`` as that, else by ``show``."""
+    if options.json:
+        sys.stdout.write(json.dumps(plain(found), indent=2) + "\n")
+    else:
+        show(found, make_console())
 
 
-def _serves(barrier_id: int | None, timestamp: datetime | None) -> str:
-    if not barrier_id:
-        return "the baseline" if barrier_id == 0 else "nothing yet"
-    return f"barrier {barrier_id}" + (f" ({timestamp:%Y-%m-%d %H:%M:%S} UTC)" if timestamp else "")
+def plain(value: Any) -> Any:
+    """What JSON can hold: records by the names of their fields, times in ISO 8601, in UTC, to the microsecond.
+
+    >>> plain({"at": datetime(2026, 1, 5, 6, tzinfo=timezone.utc), "ids": (1, None)})
+    {'at': '2026-01-05T06:00:00.000000+00:00', 'ids': [1, None]}
+    """
+    if isinstance(value, Enum):
+        return value.value
+    if isinstance(value, datetime):
+        return value.astimezone(timezone.utc).isoformat(timespec="microseconds")
+    if is_dataclass(value):
+        return {each.name: plain(getattr(value, each.name)) for each in fields(value)}
+    if isinstance(value, Mapping):
+        return {key: plain(each) for key, each in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [plain(each) for each in value]
+    return value
 
 
-def _barriers(barriers: Sequence[BarrierStatus]) -> Table:
-    table = Table("barrier", "timestamp (UTC)", "state", "staged", "jobs")
-    for one in barriers:
-        state = one.barrier.state.value
-        done = [progress for progress in one.tables if progress.state.value != "PENDING"]
-        table.add_row(
-            str(one.barrier.barrier_id),
-            f"{one.barrier.timestamp:%Y-%m-%d %H:%M:%S}",
-            Text(state, _COLOURS.get(state, "white")),
-            f"{len(done)} of {len(one.tables)} tables",
-            # names come from outside: as plain strings they would be read as rich's own markup
-            Text("\n".join(f"{job.job}: {job.summary}" for job in one.jobs)),
-        )
-    return table
+# --- for a person ---------------------------------------------------------------------------------
+
+
+def make_console() -> Console:
+    """Standard output. What is not a terminal gets no colours, and lines as long as they are."""
+    from rich.console import Console
+
+    console = Console(highlight=False)
+    return console if console.is_terminal else Console(highlight=False, width=_UNBOUNDED)
+
+
+def table(console: Console, *columns: str) -> Table:
+    """A table to which :func:`row` adds; in a terminal that is too narrow cells are folded, never cut."""
+    from rich import box
+    from rich.table import Table
+
+    made = Table(box=box.HEAVY_HEAD if console.is_terminal else None, pad_edge=console.is_terminal)
+    for column in columns:
+        made.add_column(column, overflow="fold")
+    return made
+
+
+def row(into: Table, *cells: object) -> None:
+    """Add a row: None is an empty cell, times are shown to the second, and text is never read as rich's own markup."""
+    into.add_row(*(cell_of(cell) for cell in cells))
+
+
+def cell_of(value: object) -> Text:
+    from rich.text import Text
+
+    if isinstance(value, Text):
+        return value
+    if isinstance(value, datetime):
+        return Text(moment(value))
+    if isinstance(value, (list, tuple)):
+        return Text("\n".join(map(str, value)))
+    return Text("" if value is None else str(value))
+
+
+def state_of(state: BarrierState) -> Text:
+    """A barrier's state, in its colour."""
+    from rich.text import Text
+
+    return Text(state.value, _COLOURS.get(state.value, "white"))
+
+
+def line(console: Console, text: str, style: str = "") -> None:
+    """A line of its own, unbroken: it may hold what is to be copied."""
+    from rich.text import Text
+
+    console.print(Text(text, style), soft_wrap=True)
+
+
+def one_line_of(value: object) -> str:
+    """A position, whatever it is made of, on one line."""
+    return "" if value is None else one_line(json.dumps(plain(value), ensure_ascii=False))
+
+
+def moment(at: datetime | None) -> str:
+    """A time in UTC, to the second."""
+    return "" if at is None else f"{at.astimezone(timezone.utc):%Y-%m-%d %H:%M:%S}"

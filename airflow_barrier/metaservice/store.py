@@ -17,6 +17,7 @@ from airflow_barrier.metaservice import (
     barriers,
     commits,
     cuts,
+    listing,
     reading,
     recovering,
     rows,
@@ -210,6 +211,12 @@ class MetaService:
     def open_barriers(self, topology: str) -> list[Barrier]:
         """All that are neither committed nor aborted, in order."""
         return self._db.read(lambda c: rows.uncommitted(c, topology))
+
+    def barriers(
+        self, topology: str, states: Sequence[BarrierState] = tuple(BarrierState), *, limit: int
+    ) -> list[Barrier]:
+        """The newest ``limit`` barriers in one of ``states``, the newest first; the baseline is one of them."""
+        return self._db.read(lambda c: listing.barriers(c, topology, states, limit))
 
     def unjoined(self, topology: str) -> tuple[str, ...]:
         """The tables that join with the next barrier, which needs their baseline: the head does not have them."""

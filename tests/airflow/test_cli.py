@@ -56,7 +56,7 @@ def test_abort_takes_the_connection(
 ) -> None:
     extras = {"warehouse": "/w", "metaservice_url": url}
     monkeypatch.setenv("AIRFLOW_CONN_BARRIER_CLI", json.dumps({"conn_type": "barrier", "extra": extras}))
-    abort = ["abort", "shopping", "1", "--reason", "bad file", "--conn-id", "barrier_cli"]
+    abort = ["abort", "shopping", "1", "--reason", "bad file", "--yes", "--conn-id", "barrier_cli"]
     assert main(abort) == 0
     assert "aborted barrier 1 of shopping" in capsys.readouterr().out
     assert main(abort) == 0
@@ -79,7 +79,7 @@ def test_the_database_is_looked_after(url: str, tmp_path: Path, capsys: pytest.C
     ("arguments", "message"),
     [
         (["status", "nowhere"], "nowhere"),
-        (["abort", "shopping", "7", "--reason", "x"], "shopping"),
+        (["abort", "shopping", "7", "--reason", "x", "--yes"], "shopping"),
     ],
 )
 def test_what_is_not_there_is_exit_code_1(

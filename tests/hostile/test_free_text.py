@@ -13,7 +13,7 @@ import pytest
 from rich.console import Console
 
 from airflow_barrier.cli.main import main
-from airflow_barrier.cli.screen import show_status
+from airflow_barrier.cli.commands.status import show_status
 from airflow_barrier.coordinator.opening import Opened, open_barrier
 from airflow_barrier.coordinator.staging import Ready, begin, give_up
 from airflow_barrier.coordinator.status import barrier_status, status
@@ -137,7 +137,7 @@ def test_a_reason_on_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixt
     opened(shop, "test")
     reason = "[/red] \x1b[2J\nforged <b>"
     command = ["--metaservice-url", settings.metaservice_url]
-    assert main(["abort", "shopping", "1", "--reason", reason, *command]) == 0
+    assert main(["abort", "shopping", "1", "--reason", reason, "--yes", *command]) == 0
     assert main(["status", *command]) == 0
     assert main(["status", "no\nsuch", *command]) == 1
     said = capsys.readouterr()

@@ -38,7 +38,7 @@ def test_a_wrong_password_is_said_and_not_shown(
         monkeypatch.delenv("AIRFLOW_BARRIER_PASSWORD")
     else:
         monkeypatch.setenv("AIRFLOW_BARRIER_PASSWORD", password)
-    assert main(["db", "migrate", "--metaservice-url", url]) == 1
+    assert main(["db", "migrate", "--metaservice-url", url]) == 75
     said = capsys.readouterr().err
     assert "password" in said
     assert "wrong" not in said

@@ -1,0 +1,31 @@
+"""The commands. A new one is a file beside these, and its place in the list below."""
+
+from __future__ import annotations
+
+from airflow_barrier.cli.commands.abort import ABORT
+from airflow_barrier.cli.commands.adopt import ADOPT, VALIDATE
+from airflow_barrier.cli.commands.barrier import LIST as BARRIERS
+from airflow_barrier.cli.commands.barrier import SHOW as BARRIER
+from airflow_barrier.cli.commands.database import CHECK, MIGRATE
+from airflow_barrier.cli.commands.leave import JOIN, LEAVE
+from airflow_barrier.cli.commands.recover import RECOVER
+from airflow_barrier.cli.commands.resolve import RESOLVE
+from airflow_barrier.cli.commands.snapshots import SNAPSHOTS
+from airflow_barrier.cli.commands.status import STATUS
+from airflow_barrier.cli.commands.topology import LIST as TOPOLOGIES
+from airflow_barrier.cli.commands.topology import SHOW as TOPOLOGY
+from airflow_barrier.cli.frame import Command, Group
+
+COMMANDS: tuple[Command | Group, ...] = (
+    STATUS,
+    Group("barrier", "Look at barriers, and lead a BLOCKED one out.", (BARRIERS, BARRIER, RESOLVE)),
+    SNAPSHOTS,
+    ABORT,
+    Group(
+        "topology",
+        "Look at topologies, take existing tables in, and give them back.",
+        (TOPOLOGIES, TOPOLOGY, VALIDATE, ADOPT, LEAVE, JOIN),
+    ),
+    RECOVER,
+    Group("db", "The MetaService's database.", (MIGRATE, CHECK)),
+)

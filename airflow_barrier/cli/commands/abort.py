@@ -1,0 +1,77 @@
+"""`airflow-barrier abort`"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from airflow_barrier.cli.arguments import barrier_argument
+from airflow_barrier.cli.connection import actor, database_options, meta_service
+from airflow_barrier.cli.frame import DONE, REFUSED, USAGE, Command, say
+from airflow_barrier.cli.screen import answer, line
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from airflow_barrier.protocol.records import Barrier
+
+
+@dataclass(frozen=True)
+class Aborted:
+    """What this call gave up; empty if it was aborted before."""
+
+    topology: str
+    barrier_id: int
+    aborted: tuple[Barrier, ...]
+
+
+def _define(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("topology")
+    barrier_argument(parser)
+    parser.add_argument("--reason", required=True, help="why, for the audit and for the tasks that meet the barrier")
+    parser.add_argument("--yes", action="store_true", help="do not ask; needed where there is no terminal")
+    database_options(parser)
+
+
+def _run(options: argparse.Namespace) -> int:
+    topology, barrier_id = options.topology, options.barrier
+    with meta_service(options) as meta:
+        later = [barrier for barrier in meta.open_barriers(topology) if barrier.barrier_id >= barrier_id]
+        # what cannot be aborted, or was before, needs no answer: the MetaService says so
+        if later and later[0].barrier_id == barrier_id and not options.yes:
+            if not sys.stdin.isatty():
+                say("expected --yes, found no terminal to ask on; nothing was changed")
+                return USAGE
+            if not _is_sure(later):
+                say("nothing was changed")
+                return REFUSED
+        aborted = tuple(meta.abort_barrier(topology, barrier_id, options.reason, actor()))
+    answer(options, Aborted(topology, barrier_id, aborted), _show)
+    return DONE
+
+
+def _is_sure(barriers: Sequence[Barrier]) -> bool:
+    for barrier in barriers:
+        print(f"{barrier} is {barrier.state.value}", file=sys.stderr)
+    print("Give up? The epochs join the next barrier's. [y/N] ", end="", file=sys.stderr, flush=True)
+    return sys.stdin.readline().strip().lower() in ("y", "yes")
+
+
+def _show(found: Aborted, console: Console) -> None:
+    for barrier in found.aborted:
+        line(console, f"aborted {barrier}")
+    if not found.aborted:
+        line(console, f"barrier {found.barrier_id} of {found.topology} was aborted before; nothing to do")
+
+
+ABORT = Command(
+    "abort",
+    "Give a barrier up, and every later uncommitted one with it. Their epochs join the next barrier's. Refused once "
+    "the\nbarrier is COMMITTING.",
+    _define,
+    _run,
+    examples=('shopping 3 --reason "landed twice"', 'shopping 3 --reason "landed twice" --yes --json'),
+)

@@ -1,0 +1,53 @@
+"""`airflow-barrier recover`"""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING
+
+from airflow_barrier.cli.connection import actor, connected, connection_option
+from airflow_barrier.cli.frame import DONE, Command
+from airflow_barrier.cli.screen import answer, line
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from airflow_barrier.coordinator.recovering import Recovered
+
+
+def _define(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("topology")
+    connection_option(parser)
+
+
+def _run(options: argparse.Namespace) -> int:
+    from airflow_barrier.coordinator.recovering import recover
+
+    with connected(options.conn_id) as deployment:
+        recovered = recover(deployment, options.topology, actor=actor())
+    answer(options, recovered, _show)
+    return DONE
+
+
+def _show(recovered: Recovered, console: Console) -> None:
+    for table in recovered.reattached:
+        line(console, f"table {table}: the catalog points to its newest metadata again")
+    for entry in recovered.entries:
+        line(console, f"{entry} is COMMIT again")
+    line(
+        console,
+        f"topology {recovered.topology}: {len(recovered.entries)} barriers put back, the newest is "
+        f"{recovered.newest or 'the baseline'}; MetaService incarnation {recovered.incarnation} leads it now. "
+        "Clear the start tasks of the runs that were in flight, which opens their barriers anew.",
+    )
+
+
+RECOVER = Command(
+    "recover",
+    "Catch a MetaService up that was lost or restored from a backup. It is caught up from the tables and the journal "
+    "beside\nthem. Stop the topology's DAGs before. Barriers that were in flight are given up: their epochs join the "
+    "next barrier's.",
+    _define,
+    _run,
+    examples=("shopping --conn-id barrier_prod",),
+)

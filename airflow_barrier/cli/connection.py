@@ -1,0 +1,97 @@
+"""Which deployment a command is about: the options for it, and connecting to it. The one place that knows."""
+
+from __future__ import annotations
+
+import argparse
+import getpass
+import os
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from typing import TYPE_CHECKING
+
+from airflow_barrier.protocol.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from airflow_barrier.coordinator.deployment import Deployment
+    from airflow_barrier.coordinator.settings import Settings
+    from airflow_barrier.metaservice.store import MetaService
+
+DEFAULT_CONN_ID = "barrier_default"
+PASSWORD_VARIABLE = "AIRFLOW_BARRIER_PASSWORD"
+
+HELP = f"""\
+The deployment is an Airflow connection (--conn-id; from AIRFLOW_CONN_..., a secrets backend or Airflow's database), or,
+where a command needs no tables, just the database (--metaservice-url; its password from the environment variable
+{PASSWORD_VARIABLE})."""
+
+
+def connection_option(parser: argparse.ArgumentParser) -> None:
+    """For commands that need more of the deployment than the MetaService."""
+    _conn_id(parser)
+
+
+def database_options(parser: argparse.ArgumentParser) -> None:
+    """For commands that need the MetaService only."""
+    which = parser.add_mutually_exclusive_group()
+    _conn_id(which)
+    which.add_argument("--metaservice-url", help="SQLAlchemy URL of the MetaService's database, without password")
+
+
+def _conn_id(parser: argparse._ActionsContainer) -> None:
+    parser.add_argument("--conn-id", default=DEFAULT_CONN_ID, help="Airflow connection (default: %(default)s)")
+
+
+@contextmanager
+def meta_service(options: argparse.Namespace) -> Iterator[MetaService]:
+    """The MetaService that :func:`database_options` name. Looking at a database makes none."""
+    from airflow_barrier.metaservice.store import MetaService
+
+    with closing(MetaService(database_url(options), create=False)) as meta:
+        yield meta
+
+
+@contextmanager
+def connected(conn_id: str) -> Iterator[Deployment]:
+    """MetaService and tables of an Airflow connection."""
+    from airflow_barrier.coordinator.deployment import Deployment
+
+    with closing(Deployment.connect(settings(conn_id))) as deployment:
+        yield deployment
+
+
+def database_url(options: argparse.Namespace) -> str:
+    """The URL with its password; never printed."""
+    from airflow_barrier.coordinator.deployment import with_password
+    from airflow_barrier.coordinator.settings import require_no_password
+
+    if options.metaservice_url:
+        require_no_password(
+            "--metaservice-url",
+            options.metaservice_url,
+            f"everybody on a machine can read its command lines: use the environment variable {PASSWORD_VARIABLE}",
+        )
+        return with_password(options.metaservice_url, os.environ.get(PASSWORD_VARIABLE))
+    found = settings(options.conn_id)
+    return with_password(found.metaservice_url, found.metaservice_password)
+
+
+def settings(conn_id: str) -> Settings:
+    """Those of an Airflow connection. Raises ConfigurationError."""
+    # without this Airflow looks for connections in the environment only, as in a task without its supervisor
+    os.environ.setdefault("_AIRFLOW_PROCESS_CONTEXT", "server")
+    from airflow.sdk.exceptions import AirflowNotFoundException
+
+    from airflow_barrier.hooks.barrier import BarrierHook
+
+    try:
+        return BarrierHook(conn_id).get_settings()
+    except AirflowNotFoundException:
+        raise ConfigurationError(
+            f"connection {conn_id}: expected an Airflow connection of that id, found none; create it, set "
+            f"AIRFLOW_CONN_{conn_id.upper()}, name another with --conn-id, or give --metaservice-url"
+        ) from None
+
+
+def actor() -> str:
+    """Who does it, for the audit."""
+    return f"{getpass.getuser()} (airflow-barrier)"

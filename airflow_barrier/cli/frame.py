@@ -1,0 +1,105 @@
+"""What a command is, whether `airflow-barrier` or `airflow barrier` runs it. Loads nothing but the standard library."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from airflow_barrier.protocol.errors import BarrierError
+
+DONE = 0
+#: Refused, or failed for good: the same call fails again until somebody has changed something.
+REFUSED = 1
+#: Wrong usage; argparse's own number.
+USAGE = 2
+#: The same call can succeed later: EX_TEMPFAIL of BSD's sysexits.h, which mailers and schedulers go by.
+TRY_AGAIN = 75
+_INTERRUPTED = 130  # as a shell says it of a program that was interrupted, ...
+_READER_LEFT = 141  # ... and of one whose reader has closed the pipe
+
+
+@dataclass(frozen=True)
+class Command:
+    """One command. ``define`` adds its arguments to a parser, ``run`` gets them parsed and returns the exit code.
+
+    The first sentence of ``text`` stands in lists of commands. ``examples`` are arguments that make sense together.
+    Every command has ``--json``; what ``run`` prints goes through :func:`airflow_barrier.cli.screen.answer`. Whatever
+    is heavy is imported in ``run``.
+    """
+
+    name: str
+    text: str
+    define: Callable[[argparse.ArgumentParser], None]
+    run: Callable[[argparse.Namespace], int]
+    examples: tuple[str, ...] = ()
+
+    @property
+    def epilog(self) -> str:
+        lines = "".join(f"\n  %(prog)s {example}".rstrip() for example in self.examples)
+        return f"examples:{lines}"
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        self.define(parser)
+        parser.add_argument("--json", action="store_true", help="for programs: one JSON document, and nothing else")
+
+
+@dataclass(frozen=True)
+class Group:
+    """Commands under one word."""
+
+    name: str
+    text: str
+    commands: tuple[Command | Group, ...]
+
+
+def summary(entry: Command | Group) -> str:
+    """What stands about it in lists."""
+    return entry.text.partition(".")[0].replace("\n", " ")
+
+
+def add_to(commands: Any, entry: Command | Group) -> None:
+    """Add it to ``commands``, a parser's subparsers. A parsed command is in ``options.command``."""
+    parser: argparse.ArgumentParser = commands.add_parser(
+        entry.name,
+        help=summary(entry),
+        description=entry.text,
+        epilog=entry.epilog if isinstance(entry, Command) else None,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    if isinstance(entry, Command):
+        entry.add_arguments(parser)
+        parser.set_defaults(command=entry)
+        return
+    actions = parser.add_subparsers(title="actions", required=True, metavar="ACTION")
+    for action in entry.commands:
+        add_to(actions, action)
+
+
+def execute(command: Command, options: argparse.Namespace) -> int:
+    """Run it; what it raises on purpose becomes a line on standard error and an exit code."""
+    try:
+        code = command.run(options)
+        sys.stdout.flush()  # a reader that left is noticed here, and not at exit
+    except BarrierError as error:
+        say(str(error))
+        return TRY_AGAIN if error.retryable else REFUSED
+    except KeyboardInterrupt:
+        return _INTERRUPTED
+    except BrokenPipeError:
+        # or Python would try once more as it ends, and say so
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return _READER_LEFT
+    return code
+
+
+def say(message: str) -> None:
+    """To the person: standard output is for what was asked."""
+    print(f"airflow-barrier: {message}", file=sys.stderr)
+
+
+def no_arguments(parser: argparse.ArgumentParser) -> None:
+    """``define`` of a command without arguments of its own."""
