@@ -33,7 +33,7 @@ class Documents:
     """
 
     def __init__(self, properties: Mapping[str, str]) -> None:
-        self._properties = dict(properties)
+        self.properties = dict(properties)
         self._by_scheme: dict[str, FileIO] = {}
 
     def io(self, uri: str) -> FileIO:
@@ -41,11 +41,11 @@ class Documents:
         if scheme not in self._by_scheme:
             from pyiceberg.io import load_file_io
 
-            self._by_scheme[scheme] = load_file_io(self._properties, uri)
+            self._by_scheme[scheme] = load_file_io(self.properties, uri)
         return self._by_scheme[scheme]
 
     def _files(self, uri: str) -> LocalFiles | FileIO:
-        return _LOCAL if is_local(uri, self._properties) else self.io(uri)
+        return _LOCAL if is_local(uri, self.properties) else self.io(uri)
 
     def read(self, location: str) -> Document:
         data = self.read_bytes(location)

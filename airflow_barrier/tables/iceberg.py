@@ -28,6 +28,7 @@ from airflow_barrier.tables._metadata import (
     wap_changes,
     wap_undone,
 )
+from airflow_barrier.tables._pinned import pinned
 from airflow_barrier.tables._rest_catalog import RestTables
 from airflow_barrier.tables._rest_server import RestServer
 from airflow_barrier.tables._sql_catalog import SqlTables
@@ -36,7 +37,7 @@ from airflow_barrier.tables.port import Publication, SnapshotVerdict, Traces
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
-    from pyiceberg.table import Table
+    from pyiceberg.table import StaticTable, Table
     from sqlalchemy import Connection
 
 
@@ -145,6 +146,10 @@ class IcebergTables:
                 "something wrote to the branch after the close: retry the task, which begins a new attempt"
             )
 
+    def documents_at(self, snapshots: Mapping[str, int | None]) -> dict[str, Document]:
+        documents = self._committer.read(list(snapshots))
+        return {table: pinned(table, documents[table], snapshot) for table, snapshot in snapshots.items()}
+
     def wap_enabled(self, tables: Sequence[str]) -> dict[str, bool]:
         documents = self._committer.read(tables)
         return {table: is_wap_enabled(documents[table]) for table in tables}
@@ -228,8 +233,10 @@ class IcebergTables:
         dropped = Changes(drop=frozenset(tags))
         self._committer.commit(dict.fromkeys(tables, lambda *_: dropped))
 
-    def snapshot_verdicts(self, table: str, window_tag: str | None) -> Sequence[SnapshotVerdict]:
-        return snapshot_verdicts(self._read(table), window_tag)
+    def snapshot_verdicts(
+        self, table: str, window_tag: str | None, dropped: Sequence[str] = ()
+    ) -> Sequence[SnapshotVerdict]:
+        return snapshot_verdicts(self._read(table), window_tag, dropped)
 
     # --- after a loss -----------------------------------------------------------------------------
 
@@ -252,6 +259,25 @@ class IcebergTables:
         """pyiceberg's table, with its newest metadata."""
         self._committer.locations([table])  # which says what is wrong in our words
         return self.catalog.load_table(table)
+
+    def load_at(self, table: str, snapshot_id: int | None) -> StaticTable:
+        """pyiceberg's table, which knows of that snapshot alone (None: of none, and has no rows); it cannot be written
+        to, nor refreshed.
+
+        >>> tables.load_at("shop.shopping", 4711).scan(row_filter="amount > 3").to_arrow()  # doctest: +SKIP
+        """
+        from pyiceberg.catalog.noop import NoopCatalog
+        from pyiceberg.table import StaticTable
+        from pyiceberg.table.metadata import TableMetadataUtil
+
+        live = self.load(table)
+        metadata = TableMetadataUtil.parse_obj(self.documents_at({table: snapshot_id})[table])
+        return StaticTable(live.name(), metadata, live.metadata_location, live.io, NoopCatalog("pinned"))
+
+    @property
+    def storage(self) -> Mapping[str, str]:
+        """pyiceberg's properties for the storage, secrets among them."""
+        return self._documents.properties
 
     def pin(self, table: str, ref: str, snapshot_id: int, ancestors: int = 0) -> None:
         """Hold ``snapshot_id`` and as many of its ancestors by a ref of that name, so that nobody's expiry takes them;

@@ -20,8 +20,10 @@ class Publication:
     """One table's part of a publish: ``main`` goes from exactly ``expected`` to exactly ``new``.
 
     ``expected`` None: the table has no `main` yet. ``new`` equal to ``expected``: a carried table, which only gets
-    its tag. ``new`` None: a table without any snapshot, which gets no tag. ``drop_tags`` are tags that the tag policy
-    no longer keeps. Attempt branches of ``topology`` up to and including ``barrier_id`` are dropped along.
+    its tag. ``new`` None: a table without any snapshot, which gets no tag. ``drop_tags`` are tags of barriers that
+    nobody reads any more. Attempt branches of ``topology`` up to and including ``barrier_id`` are dropped along, except
+    those of barriers within ``held`` (first and last of each range): readers may hold what was staged there before it
+    was staged anew.
 
     ``decision``: a person looked at ``expected``, which is somebody else's, and said what becomes of it. KEEP_OURS:
     `main` leaves exactly ``expected``, on which ``new`` need not be built; where `main` has been at ``new`` before, its
@@ -36,6 +38,7 @@ class Publication:
     new: int | None
     tag: str
     drop_tags: tuple[str, ...] = ()
+    held: tuple[tuple[int, int], ...] = ()
     decision: Decision | None = None
     set_aside: Mapping[str, int] = field(default_factory=dict)
 
@@ -83,6 +86,14 @@ class TableFormat(Protocol):
 
     def mains(self, tables: Sequence[str]) -> dict[str, int | None]:
         """The snapshot that `main` of each table is at; None where it has none."""
+        ...
+
+    def documents_at(self, snapshots: Mapping[str, int | None]) -> Mapping[str, Mapping[str, Any]]:
+        """Table -> a metadata document by which an engine reads it at that snapshot (None: no rows yet), at no other.
+
+        It goes on to be good when the table's own documents are gone, as long as the snapshot is held. Raises
+        :class:`~airflow_barrier.protocol.errors.SnapshotMissingError`.
+        """
         ...
 
     def wap_enabled(self, tables: Sequence[str]) -> Mapping[str, bool]:
@@ -178,11 +189,13 @@ class TableFormat(Protocol):
         """Take these tags away where they are: from then on nobody reads by them. Again is fine."""
         ...
 
-    def snapshot_verdicts(self, table: str, window_tag: str | None) -> Sequence[SnapshotVerdict]:
+    def snapshot_verdicts(
+        self, table: str, window_tag: str | None, dropped: Sequence[str] = ()
+    ) -> Sequence[SnapshotVerdict]:
         """Which snapshots an expiry may take, oldest first, each with the reason; changes nothing.
 
         ``window_tag``: the tag of the barrier with which the recent window begins, of which every step of `main` is
-        kept; where the table has no such tag, all of `main` is.
+        kept; where the table has no such tag, all of `main` is. ``dropped``: tags that are as good as gone.
         """
         ...
 

@@ -1,0 +1,148 @@
+"""DuckDB over one consistent answer: each table a view of its own name, whose rows DuckDB reads from the table's files.
+
+A view scans a copy of the table's metadata document that knows of one snapshot only, in a temporary folder. So nothing
+else can be read, commits and trimmed metadata do not matter, and filters and columns get down to the files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from importlib.util import find_spec
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlparse
+
+import msgspec
+
+from airflow_barrier.protocol.errors import ConfigurationError
+from airflow_barrier.protocol.levels import Resolution
+
+if TYPE_CHECKING:
+    from duckdb import DuckDBPyConnection
+
+    from airflow_barrier.tables.iceberg import IcebergTables
+
+_LOCAL = frozenset({"", "file"})
+_S3 = frozenset({"s3", "s3a", "s3n"})
+# pyiceberg's property -> the option of a DuckDB secret
+_SECRET = {
+    "access-key-id": "KEY_ID",
+    "secret-access-key": "SECRET",
+    "session-token": "SESSION_TOKEN",
+    "region": "REGION",
+}
+
+
+@contextmanager
+def duckdb_connection(tables: IcebergTables, resolution: Resolution, catalog: str) -> Iterator[DuckDBPyConnection]:
+    """A connection to a database in memory with a view for each table of ``resolution``, until the context ends.
+
+    Tables are ``catalog.namespace.table``, and ``namespace.table`` without it; with one namespace only, ``table`` will
+    do. What does not lie in the local file system or in S3, DuckDB does not read here: for a snapshot in other storage
+    there is ``tables.load_at(table, snapshot_id).scan()``. Nothing is fetched from the network but the tables' files.
+
+    Raises ConfigurationError (DuckDB or an extension of it is missing, other storage) and SnapshotMissingError.
+
+    >>> with duckdb_connection(deployment.tables, resolution, "lake") as connection:  # doctest: +SKIP
+    ...     connection.sql("SELECT a.itemId, amount / price FROM shop.amount a JOIN shop.price USING (itemId)").df()
+    """
+    require_duckdb()
+    from duckdb import connect
+
+    snapshots = {table: resolved.snapshot_id for table, resolved in resolution.tables.items()}
+    documents = tables.documents_at(snapshots)
+    with TemporaryDirectory(prefix="airflow-barrier-") as folder:
+        offline: dict[str, str | bool | int | float | list[str]] = {
+            "autoinstall_known_extensions": False,
+            "autoload_known_extensions": False,
+        }
+        with connect(config=offline) as connection:
+            _load(connection, "avro")
+            _load(connection, "iceberg")
+            _reach(connection, {str(document["location"]) for document in documents.values()}, tables.storage)
+            _make_views(connection, catalog, documents, Path(folder))
+            yield connection
+
+
+def require_duckdb() -> None:
+    """Raises ConfigurationError if it is not there."""
+    if find_spec("duckdb") is None:
+        raise ConfigurationError(
+            "expected the package duckdb beside airflow_barrier, found none; install it, for instance by pip install "
+            "'airflow-provider-barrier[duckdb]'"
+        )
+
+
+def _load(connection: DuckDBPyConnection, extension: str) -> None:
+    """From the package of that extension, else as it was installed for this user of the machine."""
+    import duckdb
+
+    package = find_spec(f"duckdb_extension_{extension}")
+    folders = [] if package is None else list(package.submodule_search_locations or ())
+    file = f"extensions/v{duckdb.__version__}/{extension}.duckdb_extension"
+    path = next((path for folder in folders if (path := Path(folder) / file).exists()), None)
+    try:
+        connection.execute(f"LOAD {extension}" if path is None else f"LOAD {_literal(str(path))}")
+    except duckdb.Error as error:
+        raise ConfigurationError(
+            f"DuckDB {duckdb.__version__}: expected its extension {extension}, found that it cannot be loaded "
+            f"({str(error).splitlines()[0]}); install it for this version, for instance by pip install "
+            "'airflow-provider-barrier[duckdb]'"
+        ) from error
+
+
+def _reach(connection: DuckDBPyConnection, locations: set[str], storage: Mapping[str, str]) -> None:
+    """Let the connection read where the tables lie."""
+    schemes = {urlparse(location).scheme for location in locations}
+    if other := sorted(schemes - _LOCAL - _S3):
+        raise ConfigurationError(
+            f"expected tables in the local file system or in S3, which DuckDB reads, found {', '.join(other)}; "
+            "read them by pyiceberg: tables.load_at(table, snapshot_id).scan()"
+        )
+    if not schemes & _S3:
+        return
+    _load(connection, "httpfs")
+    options = {option: storage.get(f"s3.{name}", storage.get(f"client.{name}")) for name, option in _SECRET.items()}
+    if endpoint := storage.get("s3.endpoint"):
+        parts = urlparse(endpoint)
+        virtual = storage.get("s3.force-virtual-addressing", "false").lower() == "true"
+        options["ENDPOINT"] = f"{parts.netloc}{parts.path}".rstrip("/") if parts.netloc else endpoint
+        options["USE_SSL"] = "false" if parts.scheme == "http" else "true"
+        options["URL_STYLE"] = "vhost" if virtual else "path"
+    given = ", ".join(f"{option} {_literal(value)}" for option, value in options.items() if value is not None)
+    connection.execute(f"CREATE SECRET tables_of_the_answer (TYPE s3{', ' if given else ''}{given})")
+
+
+def _make_views(
+    connection: DuckDBPyConnection, catalog: str, documents: Mapping[str, Mapping[str, Any]], folder: Path
+) -> None:
+    import duckdb
+
+    try:
+        connection.execute(f"ATTACH ':memory:' AS {_quoted(catalog)}")
+    except duckdb.BinderException as error:
+        raise ConfigurationError(
+            f"expected a catalog's name that DuckDB can use too, found {catalog!r} ({error}); read the tables by "
+            "pyiceberg: tables.load_at(table, snapshot_id).scan()"
+        ) from error
+    namespaces = sorted({table.rpartition(".")[0] for table in documents})
+    for namespace in namespaces:
+        connection.execute(f"CREATE SCHEMA {_quoted(catalog, namespace)}")
+    for number, (table, document) in enumerate(documents.items()):
+        path = folder / f"{number}.metadata.json"
+        path.write_bytes(msgspec.json.encode(document))
+        namespace, _, name = table.rpartition(".")
+        connection.execute(
+            f"CREATE VIEW {_quoted(catalog, namespace, name)} AS SELECT * FROM iceberg_scan({_literal(str(path))})"
+        )
+    connection.execute(f"USE {_quoted(catalog, *namespaces) if len(namespaces) == 1 else _quoted(catalog)}")
+
+
+def _quoted(*parts: str) -> str:
+    return ".".join('"' + part.replace('"', '""') + '"' for part in parts)
+
+
+def _literal(value: str) -> str:
+    return "'" + value.replace("'", "''") + "'"
