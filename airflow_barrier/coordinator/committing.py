@@ -132,7 +132,8 @@ def _decide(deployment: Deployment, barrier: Barrier, actor: str) -> None:
         ):  # safety: decided-by-another
             raise
         return
-    meta.begin_commit(barrier.topology, barrier.barrier_id, expected, actor)
+    thinned = deployment.tag_policy.dropped(barrier.predecessor or 0, barrier.barrier_id)
+    meta.begin_commit(barrier.topology, barrier.barrier_id, expected, actor, thinned)
     log.info("%s is COMMITTING", barrier)
 
 
@@ -140,10 +141,11 @@ def _roll_forward(deployment: Deployment, barrier: Barrier, actor: str) -> None:
     """Publish a decided barrier, or let it be BLOCKED where somebody else changed a table."""
     met: BarrierError | None = None
     for _ in range(_LOOKS):
-        publications = publications_of(deployment, barrier)
+        readers = _readers(deployment, barrier)
+        publications = publications_of(deployment, barrier, readers=readers)
         try:
             write_entry(deployment, barrier)  # safety: journal-before-publish
-            _publish(deployment, barrier, publications, actor)
+            _publish(deployment, barrier, publications, readers, actor)
             return
         except HeadMovedError as error:
             met = error
@@ -159,31 +161,52 @@ def _roll_forward(deployment: Deployment, barrier: Barrier, actor: str) -> None:
     ) from met
 
 
-def _publish(deployment: Deployment, barrier: Barrier, publications: Sequence[Publication], actor: str) -> None:
+def _publish(
+    deployment: Deployment, barrier: Barrier, publications: Sequence[Publication], readers: Readers, actor: str
+) -> None:
     expected = {publication.table: publication.expected for publication in publications}
     if deployment.shares_database:
         # tables and COMMIT in one transaction; what takes time is done before it begins
         with (
             deployment.tables.staging(publications) as staging,
-            deployment.meta.publishing(barrier.topology, barrier.barrier_id, actor, expected) as connection,
+            deployment.meta.publishing(
+                barrier.topology, barrier.barrier_id, actor, expected, readers.gone
+            ) as connection,
         ):
             if connection is not None:  # None: somebody else has committed it meanwhile
                 deployment.tables.publish(publications, connection, staging)
     else:
         deployment.tables.publish(publications)
-        with deployment.meta.publishing(barrier.topology, barrier.barrier_id, actor, expected):
+        with deployment.meta.publishing(barrier.topology, barrier.barrier_id, actor, expected, readers.gone):
             pass  # published already: only COMMIT is left to write down
     log.info("%s is COMMIT: published %s", barrier, ", ".join(p.table for p in publications if p.new != p.expected))
 
 
+@dataclass(frozen=True)
+class Readers:
+    """What a publish has to know of them: the barriers that are ``gone`` for all, and the ranges that are ``held``."""
+
+    gone: tuple[int, ...] = ()
+    held: tuple[tuple[int, int], ...] = ()
+
+
+def _readers(deployment: Deployment, barrier: Barrier) -> Readers:
+    """Asked after the decision: from then on nobody gets what an earlier attempt at these barriers has staged."""
+    gone = deployment.meta.being_expired(barrier.topology)
+    return Readers(tuple(each.barrier_id for each in gone), deployment.meta.held(barrier.topology))
+
+
 def publications_of(
-    deployment: Deployment, barrier: Barrier, expected: Mapping[str, int | None] | None = None
+    deployment: Deployment,
+    barrier: Barrier,
+    expected: Mapping[str, int | None] | None = None,
+    readers: Readers = Readers(),
 ) -> list[Publication]:
-    """What is to be published of each table; ``expected``: what `main` was found at, before that is decided."""
-    drop_tags = tuple(
-        tag_name(barrier.topology, dropped, barrier.revision)
-        for dropped in deployment.tag_policy.dropped(barrier.predecessor or 0, barrier.barrier_id)
-    )
+    """What is to be published of each table; ``expected``: what `main` was found at, before that is decided.
+
+    Without ``readers`` it is for looking only.
+    """
+    drop_tags = tuple(tag_name(barrier.topology, each, barrier.revision) for each in readers.gone)
     return [
         Publication(
             table=progress.table,
@@ -194,6 +217,7 @@ def publications_of(
             new=main if progress.carried_from is not None and progress.decision is None else progress.snapshot_id,
             tag=barrier.tag,
             drop_tags=drop_tags,
+            held=readers.held,
             decision=progress.decision,
             set_aside=set_aside(barrier, progress.set_aside),
         )

@@ -10,6 +10,7 @@ from sqlalchemy import Connection, delete, insert, select, update
 
 from airflow_barrier.metaservice import schema
 from airflow_barrier.metaservice.cuts import check_begins, insert_cut
+from airflow_barrier.metaservice.leases import roll_back
 from airflow_barrier.metaservice.rows import (
     attempts_of,
     barrier_key,
@@ -144,6 +145,8 @@ def abort_one(connection: Connection, barrier: Barrier, reason: str, actor: str)
     tables = progress(connection, barrier.topology, barrier.barrier_id).values()
     staged = [each.table for each in tables if each.state is TableState.PROCESSED]
     unstage_tables(connection, barrier, staged, event)  # safety: abort-unstages-tables
+    if staged:
+        roll_back(connection, barrier)  # safety: abort-is-told-readers
     # Its items are free again: they join the next barrier's cut.
     connection.execute(
         delete(schema.cut_item).where(of_barrier(schema.cut_item, barrier.topology, barrier.barrier_id))

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NoReturn
 
 from sqlalchemy import Connection, bindparam, update
 
 from airflow_barrier.metaservice import schema
+from airflow_barrier.metaservice.expiring import end, thin
+from airflow_barrier.metaservice.leases import roll_back
 from airflow_barrier.metaservice.restage import replace_table
 from airflow_barrier.metaservice.rows import (
     load_barrier,
@@ -35,9 +37,17 @@ _PUBLISHING = frozenset({BarrierState.COMMITTING, BarrierState.BLOCKED})
 
 
 def begin_commit(
-    connection: Connection, topology: str, barrier_id: int, expected: Mapping[str, int | None], actor: str
+    connection: Connection,
+    topology: str,
+    barrier_id: int,
+    expected: Mapping[str, int | None],
+    thinned: Sequence[int],
+    actor: str,
 ) -> Barrier:
-    """PRECOMMIT -> COMMITTING, with the `main` that each table is expected to be at. Again changes nothing."""
+    """PRECOMMIT -> COMMITTING, with the `main` that each table is expected to be at. Again changes nothing.
+
+    The barriers that the tag policy keeps no longer once this one is published, ``thinned``, begin to expire along.
+    """
     lock_topology(connection, topology)  # safety: topology-lock
     barrier = load_barrier(connection, topology, barrier_id)
     if barrier.state in (BarrierState.COMMITTING, BarrierState.COMMIT):  # safety: decided-once
@@ -66,6 +76,7 @@ def begin_commit(
         .values(expected_snapshot=bindparam("snapshot")),
         [{"named": name, "snapshot": snapshot} for name, snapshot in sorted(expected.items())],
     )
+    thin(connection, topology, thinned, barrier.predecessor or 0, actor)
     event = Event("committing", actor, {"expected": dict(expected)})
     return move_barrier(connection, barrier, BarrierState.COMMITTING, event, committing_at=DatabaseNow())
 
@@ -105,9 +116,13 @@ def publishable(connection: Connection, topology: str, barrier_id: int) -> Barri
 
 
 def finish_commit(
-    connection: Connection, barrier: Barrier, actor: str, expected: Mapping[str, int | None] | None = None
+    connection: Connection,
+    barrier: Barrier,
+    actor: str,
+    expected: Mapping[str, int | None] | None = None,
+    expired: Sequence[int] = (),
 ) -> Barrier:
-    """All tables WRITTEN and the barrier COMMIT."""
+    """All tables WRITTEN and the barrier COMMIT; of ``expired`` the publish has dropped the tags."""
     tables = progress(connection, barrier.topology, barrier.barrier_id)
     if expected is not None and expected != {name: each.expected_snapshot for name, each in tables.items()}:
         raise HeadMovedError(  # safety: same-decision-throughout
@@ -123,6 +138,7 @@ def finish_commit(
         Event("written", actor),
         written_at=DatabaseNow(),
     )
+    end(connection, barrier.topology, expired, actor)
     return move_barrier(connection, barrier, BarrierState.COMMIT, Event("commit", actor), commit_at=DatabaseNow())
 
 
@@ -182,6 +198,7 @@ def settle(
     record(connection, event, topology, barrier_id, "table", [settled.table], before.state.value, before.state.value)
     gone: tuple[Attempt, ...] = ()
     if adopt or before.decision is Decision.ADOPT_THEIRS:
+        roll_back(connection, barrier)  # safety: another-decision-is-told-readers
         why = f"a person chose {settled.decision.value} for {settled.table} at {barrier}, and this stands on another"
         gone = replace_table(connection, barrier, settled.table, settled.actor, why)
     return move_barrier(connection, barrier, BarrierState.COMMITTING, event, reason=None), gone

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from sqlalchemy import Connection
 
+from airflow_barrier.metaservice.leases import roll_back
 from airflow_barrier.metaservice.rows import attempts_of, load_topology, progress, uncommitted
 from airflow_barrier.metaservice.transitions import Event, end_attempt, move_barrier, record, unstage_tables
 from airflow_barrier.protocol.records import Attempt, Barrier
@@ -75,5 +76,7 @@ def _reopen(connection: Connection, barrier: Barrier, ended: set[int], event: Ev
         if each.state is TableState.PROCESSED and each.attempt_id in ended
     ]
     unstage_tables(connection, barrier, tables, event)  # safety: restaging-unstages-tables
+    if tables:
+        roll_back(connection, barrier)  # safety: restaging-is-told-readers
     if tables and barrier.state is BarrierState.PRECOMMIT:
         move_barrier(connection, barrier, BarrierState.OPEN, event, precommit_at=None)  # safety: restaging-reopens

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar
 
 from sqlalchemy import BindParameter, ColumnElement, Connection, Row, Table, and_, bindparam, select
 
@@ -13,14 +13,16 @@ from airflow_barrier.protocol.records import Attempt, AuditEntry, Barrier, Need,
 from airflow_barrier.protocol.states import AttemptState, BarrierState, Decision, TableState
 from airflow_barrier.protocol.topology import Topology
 
+_T = TypeVar("_T")
+
 #: The revision that every barrier belongs to until revisions are published.
 REVISION = 0
 #: How many names go into one IN (...): databases bound the parameters of a statement.
 _CHUNK = 5000
 
 
-def chunks(names: Sequence[str]) -> Iterator[Sequence[str]]:
-    """``names`` in parts that fit into one statement."""
+def chunks(names: Sequence[_T]) -> Iterator[Sequence[_T]]:
+    """``names``, or numbers, in parts that fit into one statement."""
     for start in range(0, len(names), _CHUNK):
         yield names[start : start + _CHUNK]
 
@@ -118,6 +120,8 @@ def to_barrier(row: Row[Any]) -> Barrier:
         committing_at=row.committing_at,
         commit_at=row.commit_at,
         aborted_at=row.aborted_at,
+        expiring_at=row.expiring_at,
+        expired_at=row.expired_at,
         reason=row.reason,
     )
 

@@ -86,6 +86,23 @@ def _postgresql_now(element: DatabaseNow, compiler: Any, **kw: Any) -> str:
     return "clock_timestamp()"
 
 
+class DatabaseLater(FunctionElement[datetime]):
+    """The database's clock, and so many seconds more: ``DatabaseLater(bindparam("seconds"))``."""
+
+    type = UtcTime()
+    inherit_cache = True
+
+
+@compiles(DatabaseLater, "sqlite")
+def _sqlite_later(element: DatabaseLater, compiler: Any, **kw: Any) -> str:
+    return f"strftime('%Y-%m-%d %H:%M:%f', 'now', {compiler.process(element.clauses, **kw)} || ' seconds')"
+
+
+@compiles(DatabaseLater, "postgresql")
+def _postgresql_later(element: DatabaseLater, compiler: Any, **kw: Any) -> str:
+    return f"clock_timestamp() + make_interval(secs => {compiler.process(element.clauses, **kw)})"
+
+
 metadata = MetaData()
 
 # SQLite counts up only INTEGER keys by itself.
@@ -93,6 +110,8 @@ _Id = BigInteger().with_variant(Integer(), "sqlite")
 # Written as SQL text, so that the planners see that a query asks for what these partial indexes hold.
 NOT_ABORTED = text("state <> 'ABORTED'")
 UNCOMMITTED = text("state IN ('OPEN', 'PRECOMMIT', 'COMMITTING', 'BLOCKED')")
+THINNED = text("thinned_at IS NOT NULL AND expired_at IS NULL")
+READABLE = text("state = 'COMMIT' AND expiring_at IS NULL")
 _PUBLISHING = text("state IN ('COMMITTING', 'BLOCKED')")
 _LIVE = text("state IN ('REQUESTED', 'RUNNING', 'CLOSED', 'PROCESSED')")
 
@@ -185,6 +204,12 @@ barrier = Table(
     _time("committing_at"),
     _time("commit_at"),
     _time("aborted_at"),
+    # Retention: the tag policy keeps it no longer; no lease is granted any more; its tags are gone.
+    _time("thinned_at"),
+    _time("expiring_at"),
+    _time("expired_at"),
+    # How often work that counted at this barrier was rolled back: an answer of before is out of date.
+    Column("rollbacks", Integer, nullable=False, server_default="0"),
     Column("reason", Line),
     ForeignKeyConstraint(
         ["topology", "topology_version"], ["barrier_topology_version.topology", "barrier_topology_version.version"]
@@ -197,6 +222,23 @@ barrier = Table(
         "barrier_id",
         sqlite_where=UNCOMMITTED,
         postgresql_where=UNCOMMITTED,
+    ),
+    # These two as well: what is to expire, and what can be read, which retention keeps few.
+    Index(
+        "barrier_barrier_thinned",
+        "topology",
+        "revision",
+        "barrier_id",
+        sqlite_where=THINNED,
+        postgresql_where=THINNED,
+    ),
+    Index(
+        "barrier_barrier_readable",
+        "topology",
+        "revision",
+        "barrier_id",
+        sqlite_where=READABLE,
+        postgresql_where=READABLE,
     ),
     Index("barrier_barrier_by_run", "topology", "revision", "run_key", "barrier_id"),
     # Two rules that hold whatever the code does: one barrier a timestamp, one publisher a topology.
@@ -352,7 +394,7 @@ audit = Table(
     sqlite_autoincrement=True,
 )
 
-#: A reader's hold on a barrier. Nothing grants one yet.
+#: A reader's hold on barriers. As long as the row is there they are held: who takes a lease for dead deletes it first.
 lease = Table(
     "barrier_lease",
     metadata,
@@ -360,11 +402,15 @@ lease = Table(
     Column("topology", Line, nullable=False),
     Column("revision", Integer, nullable=False),
     Column("barrier_id", BigInteger, nullable=False),
+    Column("through_id", BigInteger, nullable=False),
+    # the sum of these barriers' rollbacks when it was granted
+    Column("rollbacks", BigInteger, nullable=False),
     Column("holder", Line, nullable=False),
     _time("granted_at", nullable=False),
     _time("expires_at", nullable=False),
     _of_barrier(),
     Index("barrier_lease_by_barrier", "topology", "revision", "barrier_id"),
+    Index("barrier_lease_by_end", "topology", "revision", "expires_at"),
     sqlite_autoincrement=True,
 )
 

@@ -17,9 +17,12 @@ from airflow_barrier.metaservice import (
     barriers,
     commits,
     cuts,
+    expiring,
+    leases,
     listing,
     reading,
     recovering,
+    resolving,
     rows,
     schema,
     starts,
@@ -29,6 +32,7 @@ from airflow_barrier.metaservice.commits import Settled
 from airflow_barrier.metaservice.database import Database
 from airflow_barrier.metaservice.versions import EXPECTED
 from airflow_barrier.protocol.journal import History
+from airflow_barrier.protocol.leases import Hold, Lease, check_seconds
 from airflow_barrier.protocol.levels import Level, Resolution
 from airflow_barrier.protocol.records import (
     Attempt,
@@ -81,6 +85,10 @@ class MetaService:
         """One sentence about what is there; raises if it cannot be used."""
         count = self._db.read(lambda c: c.execute(select(func.count()).select_from(schema.topology)).scalar_one())
         return f"MetaService {self.url}: schema version {EXPECTED}, {count} topologies, incarnation {self.incarnation}."
+
+    def now(self) -> datetime:
+        """The database's clock (UTC), by which leases and retention go."""
+        return self._db.read(lambda c: c.execute(select(schema.DatabaseNow())).scalar_one())
 
     def close(self) -> None:
         """Close what connections are kept."""
@@ -352,23 +360,40 @@ class MetaService:
 
     # --- commit -----------------------------------------------------------------------------------
 
-    def begin_commit(self, topology: str, barrier_id: int, expected: Mapping[str, int | None], actor: str) -> Barrier:
+    def begin_commit(
+        self,
+        topology: str,
+        barrier_id: int,
+        expected: Mapping[str, int | None],
+        actor: str,
+        thinned: Sequence[int] = (),
+    ) -> Barrier:
         """PRECOMMIT -> COMMITTING: from here on only forward. ``expected``: the `main` found in each of its tables.
+
+        ``thinned``: the barriers that the tag policy keeps no longer once this one is published. They begin to expire
+        in this step, with those that were held up before; what a lease holds, and the newest COMMIT, waits for a later
+        commit.
 
         COMMITTING or COMMIT already: nothing changes. Raises NotPrecommitError (also while the barrier before is not
         COMMIT), BarrierAbortedError, IllegalTransitionError when BLOCKED.
         """
-        return self._db.write(lambda c: commits.begin_commit(c, topology, barrier_id, expected, actor))
+        return self._db.write(lambda c: commits.begin_commit(c, topology, barrier_id, expected, thinned, actor))
 
     @contextmanager
     def publishing(
-        self, topology: str, barrier_id: int, actor: str, expected: Mapping[str, int | None] | None = None
+        self,
+        topology: str,
+        barrier_id: int,
+        actor: str,
+        expected: Mapping[str, int | None] | None = None,
+        expired: Sequence[int] = (),
     ) -> Iterator[Connection | None]:
         """A write transaction for the swap of a COMMITTING barrier's tables: both are committed together, or neither.
 
         At the end of the block all tables are WRITTEN and the barrier is COMMIT. Yields None, without a transaction,
         if it is COMMIT already. Prepare files before: nobody else can write to the database during the block.
         ``expected``: the `main` that the swap goes by; HeadMovedError if a person has decided otherwise meanwhile.
+        ``expired``: the barriers whose tags go along.
 
             with meta.publishing("shopping", 3, actor="me") as connection:
                 if connection is not None:
@@ -379,7 +404,7 @@ class MetaService:
             barrier = commits.publishable(connection, topology, barrier_id)
             if barrier is not None:
                 yield connection
-                commits.finish_commit(connection, barrier, actor, expected)
+                commits.finish_commit(connection, barrier, actor, expected, expired)
                 return
         yield None
 
@@ -416,19 +441,86 @@ class MetaService:
         """
         return self._db.write(lambda c: recovering.recover(c, history, actor))
 
+    # --- leases and expiry ------------------------------------------------------------------------
+
+    def renew(self, lease_id: int, seconds: float) -> Lease:
+        """Let a lease live for so many seconds from now; ``rolled_back`` of it says if the answer is out of date.
+
+        Raises LeaseLostError once it has ended: then what it held has to be resolved anew.
+        """
+        check_seconds(seconds)
+        return self._db.write(lambda c: leases.renew(c, lease_id, seconds))
+
+    def release(self, lease_id: int) -> None:
+        """The reader is done. Again is fine."""
+        self._db.write(lambda c: leases.release(c, lease_id))
+
+    def leases(self, topology: str, barrier_id: int | None = None) -> list[Lease]:
+        """The leases that live, oldest first: all, or those that hold ``barrier_id``."""
+        return self._db.read(lambda c: leases.leases(c, topology, barrier_id))
+
+    def held(self, topology: str) -> tuple[tuple[int, int], ...]:
+        """The first and the last barrier of each range that readers hold, for who is about to delete.
+
+        What is in none of them no reader gets hold of any more, unless it can still be resolved.
+        """
+        return self._db.write(lambda c: leases.sweep_and_hold(c, topology))
+
+    def expiring(self, topology: str, barrier_ids: Sequence[int], actor: str) -> list[int]:
+        """Let those of ``barrier_ids`` expire that can be read, are not the newest, and no lease holds; returns these.
+
+        From here on nobody gets them by :meth:`resolve`, so their tags and data may go; then call :meth:`expired`.
+        """
+        return self._db.write(lambda c: expiring.expire(c, topology, barrier_ids, actor))
+
+    def expired(self, topology: str, barrier_ids: Sequence[int], actor: str) -> list[int]:
+        """Write down that the tags of these are gone; returns those that this is new of. Again is fine.
+
+        Raises IllegalTransitionError for one that can still be read.
+        """
+        return self._db.write(lambda c: expiring.expired(c, topology, barrier_ids, actor))
+
+    def being_expired(self, topology: str) -> list[Barrier]:
+        """The barriers between :meth:`expiring` and :meth:`expired`, oldest first: somebody may have died there."""
+        return self._db.read(lambda c: expiring.being_expired(c, topology))
+
     # --- reading ----------------------------------------------------------------------------------
 
     def progress(self, topology: str, barrier_id: int) -> list[TableProgress]:
         """Every table of a barrier, in the order of their names."""
         return self._db.read(lambda c: list(rows.progress(c, topology, barrier_id).values()))
 
-    def resolve(self, topology: str, level: Level, tables: Sequence[str] | None = None) -> Resolution:
+    def resolve(
+        self,
+        topology: str,
+        level: Level,
+        tables: Sequence[str] | None = None,
+        *,
+        at: int | datetime | None = None,
+        hold: Hold | None = None,
+    ) -> Resolution:
         """Which snapshot of each of ``tables`` (None: all of the barrier's) a reader at ``level`` gets.
 
-        Before any barrier is PRECOMMIT or COMMIT that is the baseline. Raises UnknownTableError for a table that the
-        barrier does not have, UnknownBarrierError before the first open.
+        ``at``: a barrier's id; a time (aware), which means the newest barrier at or before it; None: the newest one.
+        Each among those that are as far as the level wants; before any is, the newest is the baseline. With ``hold``
+        the same transaction takes a lease on what is answered.
+
+        Raises UnknownTableError for a table that the barrier does not have, naming the first that has it;
+        UnknownBarrierError before the first open, for a barrier that is not there, and for a time before the first one;
+        BarrierAbortedError; NotReadableYetError (retryable) for a barrier that is not so far; ExpiredBarrierError,
+        naming the oldest that can be read.
+
+        >>> meta.resolve("shopping", Level.REPEATABLE_READ, at=3, hold=Hold("report", seconds=60))  # doctest: +SKIP
         """
-        return self._db.read(lambda c: reading.resolve(c, topology, level, tables))
+        asked = resolving.Asked(topology, level, tables, at)
+        resolving.check_asked(asked)
+        if hold is None:
+            return self._db.read(lambda c: resolving.resolve(c, asked, None))
+        return self._db.write(lambda c: resolving.resolve(c, asked, hold))
+
+    def readable(self, topology: str) -> list[Barrier]:
+        """The barriers that can be read at repeatable read by their id, oldest first; the baseline is none."""
+        return self._db.read(lambda c: resolving.readable(c, topology))
 
     def reached(
         self, topology: str, barrier_id: int, tables: Sequence[str] | None, target: TableState | BarrierState

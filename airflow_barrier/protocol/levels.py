@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from enum import Enum
+
+from airflow_barrier.protocol.errors import ConfigurationError
+from airflow_barrier.protocol.leases import Lease
 
 
 class Level(str, Enum):
@@ -16,6 +20,21 @@ class Level(str, Enum):
     READ_COMMITTED = "read_committed"
     #: the newest barrier that is COMMIT; never falls back
     REPEATABLE_READ = "repeatable_read"
+
+    @classmethod
+    def parse(cls, text: str) -> Level:
+        """From how people write it; FLIP-276 has `ReadCommitted`. Raises :class:`ConfigurationError`.
+
+        >>> Level.parse("ReadCommitted") is Level.parse("read committed") is Level.READ_COMMITTED
+        True
+        """
+        wanted = "".join(character for character in text.lower() if character not in "_- ")
+        for level in cls:
+            if level.value.replace("_", "") == wanted:
+                return level
+        raise ConfigurationError(
+            f"consistency level {text!r}: expected one of {', '.join(level.value for level in cls)}; use one of these"
+        )
 
 
 @dataclass(frozen=True)
@@ -32,8 +51,10 @@ class ResolvedTable:
 class Resolution:
     """Which snapshot of each table to read.
 
-    At read committed and repeatable read, ``barrier_id`` and ``revision`` are those of all tables
-    (invariant 1); at read uncommitted they are None and each table has its own.
+    At read committed and repeatable read, ``barrier_id`` and ``revision`` are those of all tables (invariant 1), and
+    ``timestamp`` is the barrier's; at read uncommitted they are None and each table has its own. Before the first
+    barrier there is the baseline: ``barrier_id`` 0 without a timestamp. ``resolved_at`` is when this was true, by the
+    database's clock (UTC); ``lease`` holds it, if one was asked for.
     """
 
     topology: str
@@ -41,3 +62,6 @@ class Resolution:
     barrier_id: int | None
     revision: int | None
     tables: Mapping[str, ResolvedTable]
+    timestamp: datetime | None
+    resolved_at: datetime
+    lease: Lease | None = None

@@ -14,7 +14,10 @@ from airflow_barrier.protocol.topology import Job
 
 @dataclass(frozen=True)
 class Barrier:
-    """One timestamp barrier. ``predecessor`` (never ``barrier_id - 1``) names base and cut start."""
+    """One timestamp barrier. ``predecessor`` (never ``barrier_id - 1``) names base and cut start.
+
+    From ``expiring_at`` on nobody begins to read at it any more; at ``expired_at`` its tags were gone.
+    """
 
     topology: str
     barrier_id: int
@@ -30,6 +33,8 @@ class Barrier:
     committing_at: datetime | None = None
     commit_at: datetime | None = None
     aborted_at: datetime | None = None
+    expiring_at: datetime | None = None
+    expired_at: datetime | None = None
     reason: str | None = None
 
     def __str__(self) -> str:

@@ -73,7 +73,7 @@ def publication_changes(document: Document, publication: Publication, new_id: in
     Raises ForeignWriteError, SnapshotMissingError, StagedTableError.
     """
     table, new = publication.table, publication.new
-    attempts = _attempt_branches(document, publication.topology, publication.barrier_id)
+    attempts = _attempt_branches(document, publication)
     # of a table that was dropped and made again, what is set aside went with the old one
     aside = {name: each for name, each in publication.set_aside.items() if each in snapshots_of(document)}
     for name, each in aside.items():
@@ -185,14 +185,18 @@ def attempt_branches(document: Document, topology: str) -> frozenset[str]:
     return frozenset(name for name, branch in parsed if branch is not None and branch.topology == topology)
 
 
-def _attempt_branches(document: Document, topology: str, barrier_id: int) -> frozenset[str]:
+def _attempt_branches(document: Document, publication: Publication) -> frozenset[str]:
+    """Those that nobody needs any more once this is published."""
     parsed = ((name, parse_branch(name)) for name, ref in refs_of(document).items() if ref["type"] == "branch")
     return frozenset(
         name
         for name, branch in parsed
         if branch is not None
-        and branch.topology == topology  # safety: branches-of-others-stay
-        and branch.barrier_id <= barrier_id  # safety: branches-of-later-barriers-stay
+        and branch.topology == publication.topology  # safety: branches-of-others-stay
+        and branch.barrier_id <= publication.barrier_id  # safety: branches-of-later-barriers-stay
+        and not any(  # safety: branches-of-readers-stay
+            first <= branch.barrier_id <= last for first, last in publication.held
+        )
     )
 
 

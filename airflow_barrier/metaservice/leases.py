@@ -1,0 +1,149 @@
+"""Leases of readers: granted with an answer, renewed, released; and what they hold, for those who delete.
+
+Two rules keep a leased barrier from being taken. Who grants a lease shares a lock on the barriers, which whoever lets
+them expire or rolls work back takes for himself (on SQLite there is one writer anyhow). And a lease holds as long as
+its row is there: who wants to take it for dead deletes the row, so that a renewal comes either before that or too late.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy import Connection, Row, bindparam, delete, func, insert, select, update
+
+from airflow_barrier.metaservice import schema
+from airflow_barrier.metaservice.rows import REVISION, of_topology
+from airflow_barrier.metaservice.schema import DatabaseLater, DatabaseNow
+from airflow_barrier.protocol.errors import LeaseLostError
+from airflow_barrier.protocol.leases import Hold, Lease
+from airflow_barrier.protocol.records import Barrier
+
+#: How many dead leases a new one cleans up.
+_SWEPT = 20
+
+_LEASE, _BARRIER = schema.lease.c, schema.barrier.c
+#: FOR KEY SHARE: with other readers and with publishing it goes together, with expiring and rolling back it does not.
+_HOLDABLE = (
+    select(_BARRIER.expiring_at, _BARRIER.rollbacks)
+    .where(
+        of_topology(schema.barrier, bindparam("topology")),
+        _BARRIER.barrier_id.between(bindparam("first"), bindparam("through")),
+    )
+    .order_by(_BARRIER.barrier_id)
+    .with_for_update(read=True, key_share=True)  # safety: lease-locks-its-barrier
+)
+_GRANT = (
+    insert(schema.lease)
+    .values(
+        revision=REVISION,
+        barrier_id=bindparam("first"),
+        through_id=bindparam("through"),
+        granted_at=DatabaseNow(),
+        expires_at=DatabaseLater(bindparam("seconds")),
+    )
+    .returning(schema.lease)
+)
+_ROLLBACKS = (
+    select(func.sum(_BARRIER.rollbacks))
+    .where(
+        _BARRIER.topology == _LEASE.topology,
+        _BARRIER.revision == _LEASE.revision,
+        _BARRIER.barrier_id.between(_LEASE.barrier_id, _LEASE.through_id),
+    )
+    .correlate(schema.lease)
+    .scalar_subquery()
+)
+_STANDING = select(schema.lease, _ROLLBACKS.label("rollbacks_now"))
+_DEAD = (
+    select(_LEASE.lease_id)
+    .where(of_topology(schema.lease, bindparam("topology")), _LEASE.expires_at <= DatabaseNow())
+    .order_by(_LEASE.expires_at)
+    .limit(_SWEPT)
+    .with_for_update(skip_locked=True)
+)
+
+
+def grant(connection: Connection, topology: str, first: int, through: int, rollbacks: int, hold: Hold) -> Lease | None:
+    """A lease on these barriers, if they are as they were read; None if one is expiring or was rolled back since."""
+    barriers = connection.execute(_HOLDABLE, {"topology": topology, "first": first, "through": through}).all()
+    if any(row.expiring_at is not None for row in barriers):  # safety: expiring-is-not-leased
+        return None
+    if sum(row.rollbacks for row in barriers) != rollbacks:  # safety: rolled-back-is-not-leased
+        return None
+    dead = connection.execute(_DEAD, {"topology": topology}).scalars().all()
+    if dead:
+        connection.execute(delete(schema.lease).where(_LEASE.lease_id.in_(dead)))
+    values = {"first": first, "through": through, "seconds": float(hold.seconds)}
+    row = connection.execute(
+        _GRANT, {**values, "topology": topology, "rollbacks": rollbacks, "holder": hold.holder}
+    ).one()
+    return _to_lease(row, rollbacks)
+
+
+def renew(connection: Connection, lease_id: int, seconds: float) -> Lease:
+    """It lives for so many seconds from now. Raises LeaseLostError once it has ended."""
+    renewed = connection.execute(
+        update(schema.lease)
+        .where(_LEASE.lease_id == lease_id, _LEASE.expires_at > DatabaseNow())  # safety: dead-leases-stay-dead
+        .values(expires_at=DatabaseLater(bindparam("seconds"))),
+        {"seconds": float(seconds)},
+    ).rowcount
+    if not renewed:
+        raise LeaseLostError(  # safety: lost-lease-is-told
+            f"lease {lease_id}: expected it to live, found that it has ended: it was released, or not renewed in time; "
+            "what it held may be deleted by now, so resolve anew and read again"
+        )
+    row = connection.execute(_STANDING.where(_LEASE.lease_id == lease_id)).one()
+    return _to_lease(row, row.rollbacks_now)
+
+
+def release(connection: Connection, lease_id: int) -> None:
+    """Again is fine."""
+    connection.execute(delete(schema.lease).where(_LEASE.lease_id == lease_id))
+
+
+def leases(connection: Connection, topology: str, barrier_id: int | None) -> list[Lease]:
+    """Those that live, oldest first; ``barrier_id``: that hold this one."""
+    query = _STANDING.where(of_topology(schema.lease, topology), _LEASE.expires_at > DatabaseNow())
+    if barrier_id is not None:
+        query = query.where(_LEASE.barrier_id <= barrier_id, _LEASE.through_id >= barrier_id)
+    return [_to_lease(row, row.rollbacks_now) for row in connection.execute(query.order_by(_LEASE.lease_id))]
+
+
+def _to_lease(row: Row[Any], rollbacks: int) -> Lease:
+    return Lease(
+        lease_id=row.lease_id,
+        topology=row.topology,
+        revision=row.revision,
+        barrier_id=row.barrier_id,
+        through_id=row.through_id,
+        holder=row.holder,
+        granted_at=row.granted_at,
+        expires_at=row.expires_at,
+        rolled_back=rollbacks != row.rollbacks,
+    )
+
+
+# --- for those who delete -----------------------------------------------------------------------------
+
+
+def sweep(connection: Connection, topology: str) -> None:
+    """Delete the dead leases of a topology, after which those that are left hold what they hold."""
+    connection.execute(
+        delete(schema.lease).where(of_topology(schema.lease, topology), _LEASE.expires_at <= DatabaseNow())
+    )
+
+
+def sweep_and_hold(connection: Connection, topology: str) -> tuple[tuple[int, int], ...]:
+    """The first and the last barrier of each range that is held."""
+    sweep(connection, topology)  # safety: swept-before-held
+    ranges = select(_LEASE.barrier_id, _LEASE.through_id).where(of_topology(schema.lease, topology)).distinct()
+    return tuple(sorted((row.barrier_id, row.through_id) for row in connection.execute(ranges)))
+
+
+def roll_back(connection: Connection, barrier: Barrier) -> None:
+    """Let the readers of a barrier learn that work which counted there was taken back."""
+    here = (of_topology(schema.barrier, barrier.topology), _BARRIER.barrier_id == barrier.barrier_id)
+    # waits for whoever is being granted a lease on what stood here until now
+    connection.execute(select(_BARRIER.barrier_id).where(*here).with_for_update())  # safety: rolling-back-locks
+    connection.execute(update(schema.barrier).where(*here).values(rollbacks=_BARRIER.rollbacks + 1))
