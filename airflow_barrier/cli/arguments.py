@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import argparse
+from datetime import datetime, timezone
 
 
-def barrier_argument(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("barrier", type=int, help="the barrier's id, as `status` and `barrier list` show it")
+def barrier_argument(parser: argparse._ActionsContainer, nargs: str | None = None) -> None:
+    parser.add_argument(
+        "barrier", type=int, nargs=nargs, help="the barrier's id, as `status` and `barrier list` show it"
+    )
 
 
 def one_or_more(text: str) -> int:
@@ -17,4 +20,15 @@ def one_or_more(text: str) -> int:
     return number
 
 
-one_or_more.__name__ = "int"  # argparse's word for it in an error
+def moment_of(text: str) -> datetime:
+    """A time in ISO 8601, for ``type=``; in UTC unless it says another zone, as times are shown.
+
+    >>> moment_of("2026-01-05 06:00").isoformat(), moment_of("2026-01-05T06:00:00Z").isoformat()
+    ('2026-01-05T06:00:00+00:00', '2026-01-05T06:00:00+00:00')
+    """
+    at = datetime.fromisoformat(text.replace("Z", "+00:00"))  # Python 3.10 does not know Z
+    return at if at.tzinfo else at.replace(tzinfo=timezone.utc)
+
+
+moment_of.__name__ = "time"  # argparse's words for them in an error
+one_or_more.__name__ = "int"

@@ -25,18 +25,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     >>> main(["abort", "shopping", "3", "--reason", "bad file", "--yes"])  # doctest: +SKIP
     0
     """
-    options = _parser().parse_args(arguments)
+    options = parser().parse_args(arguments)
     return execute(options.command, options)
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+def parser() -> argparse.ArgumentParser:
+    root = argparse.ArgumentParser(
         prog="airflow-barrier",
         description=DESCRIPTION,
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
+    commands = root.add_subparsers(title="commands", required=True, metavar="COMMAND")
     for entry in COMMANDS:
         add_to(commands, entry)
-    return parser
+    return root

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from airflow_barrier.metaservice.store import MetaService
     from airflow_barrier.protocol.records import Attempt, Barrier, Cut, TableProgress
 
-_TIMES = ("opened_at", "precommit_at", "committing_at", "commit_at", "aborted_at")
+_TIMES = ("opened_at", "precommit_at", "committing_at", "commit_at", "aborted_at", "expiring_at", "expired_at")
 
 
 # --- list -----------------------------------------------------------------------------------------

@@ -3,31 +3,27 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterable, Sequence
-from contextlib import closing
 from dataclasses import dataclass
+from datetime import datetime
 from typing import TYPE_CHECKING
 
-from airflow_barrier.cli.connection import connection_option, settings
+from airflow_barrier.cli.arguments import barrier_argument, moment_of
+from airflow_barrier.cli.connection import actor, database_options, meta_service
 from airflow_barrier.cli.frame import DONE, Command
-from airflow_barrier.cli.screen import answer, row, table
-from airflow_barrier.protocol.errors import UnknownBarrierError
-from airflow_barrier.protocol.levels import Level, ResolvedTable
+from airflow_barrier.cli.screen import answer, line, moment, row, table
+from airflow_barrier.protocol.leases import Hold, Lease
+from airflow_barrier.protocol.levels import Level, Resolution, ResolvedTable
 from airflow_barrier.protocol.names import tag_name
-from airflow_barrier.protocol.states import BarrierState
-from airflow_barrier.protocol.tags import TagPolicy
 
 if TYPE_CHECKING:
     from rich.console import Console
-
-    from airflow_barrier.metaservice.store import MetaService
 
 
 @dataclass(frozen=True)
 class Snapshot:
     """What to read of one table. ``snapshot_id`` is None for a table without rows.
 
-    ``tag`` names the same for any engine; None if it is not published, or the tag policy has let the tag go.
+    ``tag`` names the same for any engine; None if no barrier has published it.
     """
 
     table: str
@@ -37,66 +33,88 @@ class Snapshot:
     tag: str | None
 
 
+@dataclass(frozen=True)
+class Snapshots:
+    """What a reader gets; ``barrier_id``, ``revision`` and ``timestamp`` are None at read uncommitted."""
+
+    topology: str
+    level: Level
+    barrier_id: int | None
+    revision: int | None
+    timestamp: datetime | None
+    resolved_at: datetime
+    lease: Lease | None
+    tables: tuple[Snapshot, ...]
+
+
 def _define(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("topology")
     which = parser.add_mutually_exclusive_group()
-    which.add_argument("barrier", type=int, nargs="?", help="a barrier that is COMMIT, as `barrier list` shows it")
+    barrier_argument(which, nargs="?")
     which.add_argument(
+        "--at", type=moment_of, metavar="TIME", help="the newest barrier at or before it: ISO 8601, in UTC by default"
+    )
+    parser.add_argument(
         "--level",
         choices=[level.value for level in Level],
         default=Level.REPEATABLE_READ.value,
-        help="the newest of this level (default: %(default)s)",
+        help="default: %(default)s",
     )
-    connection_option(parser)
+    parser.add_argument("--hold", type=float, metavar="SECONDS", help="keep it from being expired for so long")
+    database_options(parser)
 
 
 def _run(options: argparse.Namespace) -> int:
-    from airflow_barrier.coordinator.deployment import with_password
-    from airflow_barrier.metaservice.store import MetaService
-
-    found = settings(options.conn_id)
-    url = with_password(found.metaservice_url, found.metaservice_password)
-    with closing(MetaService(url, create=False)) as meta:
-        if options.barrier is None:
-            resolved: Iterable[ResolvedTable] = meta.resolve(options.topology, Level(options.level)).tables.values()
-        else:
-            resolved = _at(meta, options.topology, options.barrier)
-        newest = meta.resolve(options.topology, Level.REPEATABLE_READ, []).barrier_id or 0
-    policy = TagPolicy.parse(found.tag_policy)
-    answer(options, [_snapshot(options.topology, one, newest, policy) for one in resolved], _show)
+    hold = None if options.hold is None else Hold(actor(), options.hold)
+    at = options.barrier if options.barrier is not None else options.at
+    with meta_service(options) as meta:
+        found = meta.resolve(options.topology, Level(options.level), at=at, hold=hold)
+        published = meta.resolve(options.topology, Level.REPEATABLE_READ, []).barrier_id or 0
+    answer(options, _with_tags(found, published), _show)
     return DONE
 
 
-def _at(meta: MetaService, topology: str, barrier_id: int) -> list[ResolvedTable]:
-    barrier = meta.barrier(topology, barrier_id)
-    if barrier.state is not BarrierState.COMMIT:
-        raise UnknownBarrierError(
-            f"{barrier}: expected a barrier that is COMMIT, found {barrier.state.value}; name another, or a --level"
-        )
-    rows = meta.progress(topology, barrier_id)
-    return [ResolvedTable(one.table, one.snapshot_id, one.barrier_id, one.revision) for one in rows]
+def _with_tags(found: Resolution, published: int) -> Snapshots:
+    return Snapshots(
+        found.topology,
+        found.level,
+        found.barrier_id,
+        found.revision,
+        found.timestamp,
+        found.resolved_at,
+        found.lease,
+        tuple(
+            Snapshot(one.table, one.snapshot_id, one.barrier_id, one.revision, _tag(found.topology, one, published))
+            for one in found.tables.values()
+        ),
+    )
 
 
-def _snapshot(topology: str, one: ResolvedTable, newest: int, policy: TagPolicy) -> Snapshot:
-    # the baseline is what was there before: no barrier published it
-    published = 0 < one.barrier_id <= newest and one.snapshot_id is not None
-    tagged = published and policy.keeps(one.barrier_id, newest)
-    tag = tag_name(topology, one.barrier_id, one.revision) if tagged else None
-    return Snapshot(one.table, one.snapshot_id, one.barrier_id, one.revision, tag)
+def _tag(topology: str, one: ResolvedTable, published: int) -> str | None:
+    # the baseline is what was there before, so no barrier published it
+    tagged = 0 < one.barrier_id <= published and one.snapshot_id is not None
+    return tag_name(topology, one.barrier_id, one.revision) if tagged else None
 
 
-def _show(snapshots: Sequence[Snapshot], console: Console) -> None:
+def _show(found: Snapshots, console: Console) -> None:
     shown = table(console, "table", "snapshot", "barrier", "tag")
-    for one in snapshots:
+    for one in found.tables:
         row(shown, one.table, one.snapshot_id, one.barrier_id, one.tag)
     console.print(shown)
+    if found.lease is not None:
+        line(console, f"held until {moment(found.lease.expires_at)} UTC: {found.lease}")
 
 
 SNAPSHOTS = Command(
     "snapshots",
-    "Say which snapshot of each table belongs to a barrier, and its tag. At read uncommitted each table has a barrier "
-    "of its\nown. A tag is named as long as the connection's tag policy keeps it.",
+    "Say which snapshot of each table a reader gets, and its tag. At one barrier, or at read uncommitted each table at "
+    "its\nown. Without --hold the barrier may be expired before somebody reads it.",
     _define,
     _run,
-    examples=("shopping", "shopping 3", "shopping --level read_committed --json"),
+    examples=(
+        "shopping",
+        "shopping 3",
+        'shopping --at "2026-01-05 00:00" --hold 3600 --json',
+        "shopping --level read_committed",
+    ),
 )

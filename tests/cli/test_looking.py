@@ -1,0 +1,216 @@
+"""What commands that look say, to programs and to persons: the same as the MetaService."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+import pytest
+
+from airflow_barrier.cli.main import main
+from airflow_barrier.protocol.levels import Level
+from tests.cli.deployed import CONN_ID, Deployed, as_json, run
+from tests.support.shop import AMOUNT, PRICE, SHOPPING
+
+
+def test_status(deployed: Deployed) -> None:
+    meta = deployed.meta
+    (told,) = run("status", "--json").json
+    assert set(told) == {"topology", "version", "committed", "committed_timestamp", "precommitted", "open"}
+    assert (told["topology"], told["version"], told["committed"], told["precommitted"]) == ("shopping", 1, 2, 2)
+    assert datetime.fromisoformat(told["committed_timestamp"]) == meta.barrier("shopping", 2).timestamp
+    assert [each["barrier"] for each in told["open"]] == as_json(meta.open_barriers("shopping"))
+    assert told["open"][0]["tables"] == as_json(meta.progress("shopping", 3))
+    assert [(job["job"], job["attempt"] and job["attempt"]["state"]) for job in told["open"][0]["jobs"]] == [
+        ("amount", None),
+        ("load", "PROCESSED"),
+        ("price", "RUNNING"),
+    ]
+
+
+def test_barrier_list(deployed: Deployed) -> None:
+    meta = deployed.meta
+    told = run("barrier", "list", "shopping", "--json").json
+    assert told == as_json([meta.barrier("shopping", number) for number in (5, 4, 3, 2, 1, 0)])
+    assert {"topology", "barrier_id", "revision", "timestamp", "state", "reason", "run_key"} <= set(told[0])
+    chosen = run("barrier", "list", "shopping", "--state", "commit", "--state", "ABORTED", "--limit", "2", "--json")
+    assert [(each["barrier_id"], each["state"]) for each in chosen.json] == [(5, "ABORTED"), (2, "COMMIT")]
+    assert run("barrier", "list", "shopping", "--state", "BLOCKED", "--json").json == []
+    assert run("barrier", "list", "shopping", "--state", "BLOCKED").out == "no such barrier\n"
+
+
+def test_barrier_show(deployed: Deployed) -> None:
+    meta = deployed.meta
+    told = run("barrier", "show", "shopping", "3", "--json").json
+    assert set(told) == {"barrier", "tables", "attempts", "cuts", "late"}
+    assert told["barrier"] == as_json(meta.barrier("shopping", 3))
+    assert told["tables"] == as_json(meta.progress("shopping", 3))
+    assert told["attempts"] == as_json(meta.attempts("shopping", 3))
+    assert told["cuts"] == as_json(list(meta.cuts("shopping", 3).values()))
+    (ready,) = (row for row in told["tables"] if row["table"] == SHOPPING)
+    since = ready["processed_at"]
+    assert told["late"] == [
+        {"job": "amount", "dag": "shopping_dag", "tables": [AMOUNT], "since": since, "summary": "not started"},
+        {"job": "price", "dag": "shopping_dag", "tables": [PRICE], "since": since, "summary": "running"},
+    ]
+
+
+def test_who_waits_for_others_is_not_late(deployed: Deployed) -> None:
+    # `load` could have begun barrier 4 once it was open; the others wait for it, and for barrier 3
+    (late,) = run("barrier", "show", "shopping", "4", "--json").json["late"]
+    opened_at = run("barrier", "show", "shopping", "4", "--json").json["barrier"]["opened_at"]
+    assert (late["job"], late["since"]) == ("load", opened_at)
+    for ended in ("2", "5"):
+        assert run("barrier", "show", "shopping", ended, "--json").json["late"] == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "level", "barriers"),
+    [
+        ([], Level.REPEATABLE_READ, {SHOPPING: 2, AMOUNT: 2, PRICE: 2}),
+        (["--level", "read_committed"], Level.READ_COMMITTED, {SHOPPING: 2, AMOUNT: 2, PRICE: 2}),
+        (["--level", "read_uncommitted"], Level.READ_UNCOMMITTED, {SHOPPING: 3, AMOUNT: 2, PRICE: 2}),
+    ],
+)
+def test_snapshots_of_a_level(deployed: Deployed, arguments: list[str], level: Level, barriers: dict[str, int]) -> None:
+    told = run("snapshots", "shopping", *arguments, "--json").json
+    found = deployed.meta.resolve("shopping", level)
+    resolved = as_json(found)
+    tables = [
+        {**table, "tag": "barrier_shopping_b2_r0" if table["barrier_id"] == 2 else None}
+        for table in resolved.pop("tables").values()
+    ]
+    assert {table["table"]: table["barrier_id"] for table in tables} == barriers
+    assert datetime.fromisoformat(told["resolved_at"]) <= found.resolved_at
+    assert told == {**resolved, "resolved_at": told["resolved_at"], "tables": tables}
+
+
+def test_snapshots_of_a_barrier_bear_its_tag(deployed: Deployed) -> None:
+    by_id, by_time = (["1"], ["--at", "2026-01-06 23:59:59"])
+    told = run("snapshots", "shopping", *by_id, "--json").json["tables"]
+    assert run("snapshots", "shopping", *by_time, "--json").json["tables"] == told
+    assert set(told[0]) == {"table", "snapshot_id", "barrier_id", "revision", "tag"}
+    for each in told:
+        refs = deployed.shop.deployment.tables.load(each["table"]).metadata.refs
+        assert refs[each["tag"]].snapshot_id == each["snapshot_id"]
+
+
+def test_snapshots_are_held_for_who_asks(deployed: Deployed) -> None:
+    told = run("snapshots", "shopping", "1", "--hold", "600", "--json").json
+    (lease,) = deployed.meta.leases("shopping", 1)
+    assert told["lease"] == as_json(lease)
+    assert lease.holder.endswith(" (airflow-barrier)")
+    assert lease.expires_at - lease.granted_at == timedelta(seconds=600)
+    assert run("snapshots", "shopping", "1", "--hold", "0").code == 1
+    assert ": lease 2 of " in run("snapshots", "shopping", "1", "--hold", "1").out
+
+
+def test_topologies(deployed: Deployed) -> None:
+    meta = deployed.meta
+    assert run("topology", "list", "--json").json == [
+        {
+            "topology": "shopping",
+            "version": 1,
+            "dags": ["shopping_dag"],
+            "jobs": 3,
+            "tables": 3,
+            "open_barriers": 2,
+            "committed": 2,
+            "committed_timestamp": as_json(meta.barrier("shopping", 2))["timestamp"],
+        }
+    ]
+    told = run("topology", "show", "shopping", "--json").json
+    topology = meta.topology("shopping")
+    assert told["digest"] == topology.digest
+    assert told["jobs"] == [{**job.to_json(), "start_from": None} for job in topology.jobs]
+    assert told["tables"] == [
+        {
+            "table": table,
+            "writer": topology.writer(table).name,
+            "dag": "shopping_dag",
+            "readers": [job.name for job in topology.readers(table)],
+            "root": False,
+        }
+        for table in (SHOPPING, AMOUNT, PRICE)
+    ]
+    assert run("topology", "show", "shopping", "--version", "1", "--json").json == told
+
+
+def test_the_database(deployed: Deployed) -> None:
+    told = run("db", "check", "--json").json
+    assert set(told) == {"schema_version", "message"}
+    assert told["schema_version"] in told["message"]
+
+
+# --- for a person ---------------------------------------------------------------------------------
+
+
+def test_text_says_the_same(deployed: Deployed) -> None:
+    said = run("status").out
+    for text in ("repeatable read: barrier 2 (2026-01-07 00:00:00 UTC)", "1 of 3 tables", "price: running"):
+        assert text in said
+    listed = run("barrier", "list", "shopping").out.splitlines()
+    assert [line.split()[0] for line in listed[1:]] == ["5", "4", "3", "2", "1", "0"]
+    shown = run("barrier", "show", "shopping", "3").out
+    assert f"late: job price of DAG shopping_dag, which writes {PRICE}: running; all it needs is there since" in shown
+    assert "landed twice" in run("barrier", "show", "shopping", "5").out
+    snapshots = run("snapshots", "shopping").out
+    assert "barrier_shopping_b2_r0" in snapshots
+    assert SHOPPING in run("topology", "show", "shopping").out
+    assert "shopping_dag" in run("topology", "list").out
+
+
+def test_what_is_piped_is_plain_and_whole(deployed: Deployed, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "30")  # of some terminal that nobody looks at
+    for command in (["status"], ["barrier", "show", "shopping", "2"], ["snapshots", "shopping"]):
+        said = run(*command)
+        assert "\x1b" not in said.out
+        assert "…" not in said.out
+    for table, one in deployed.meta.resolve("shopping", Level.REPEATABLE_READ).tables.items():
+        (line,) = (line for line in said.out.splitlines() if line.startswith(f"{table} "))
+        assert line.split() == [table, str(one.snapshot_id), "2", "barrier_shopping_b2_r0"]
+
+
+# --- what is not there ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["status", "nowhere"], "found only: shopping"),
+        (["barrier", "list", "nowhere"], "found only: shopping"),
+        (["barrier", "show", "shopping", "9"], "found barriers up to 4"),
+        (["snapshots", "shopping", "9"], "found barriers up to 4"),
+        (["topology", "show", "shopping", "--version", "7"], "found versions up to 1"),
+    ],
+)
+def test_a_refusal_is_exit_code_1_and_nothing_on_standard_output(
+    deployed: Deployed, arguments: list[str], message: str
+) -> None:
+    for more in ([], ["--json"]):
+        said = run(*arguments, *more)
+        assert (said.code, said.out) == (1, "")
+        assert message in said.err.splitlines()[-1]
+
+
+@pytest.mark.parametrize(("barrier", "code", "message"), [(3, 75, "OPEN"), (5, 1, "landed twice")])
+def test_snapshots_of_a_barrier_that_no_reader_gets(deployed: Deployed, barrier: int, code: int, message: str) -> None:
+    said = run("snapshots", "shopping", str(barrier))
+    assert (said.code, said.out) == (code, "")
+    assert message in said.err
+
+
+def test_wrong_usage_is_exit_code_2(deployed: Deployed, capsys: pytest.CaptureFixture[str]) -> None:
+    for arguments in (
+        [],
+        ["barrier"],
+        ["barrier", "show", "shopping", "three"],
+        ["barrier", "list", "shopping", "--limit", "0"],
+        ["barrier", "list", "shopping", "--state", "DONE"],
+        ["snapshots", "shopping", "2", "--at", "2026-01-05"],
+        ["snapshots", "shopping", "--at", "yesterday"],
+        ["status", "--conn-id", CONN_ID, "--metaservice-url", deployed.settings.metaservice_url],
+    ):
+        with pytest.raises(SystemExit) as ended:
+            main(arguments)
+        assert ended.value.code == 2
+        assert "usage: airflow-barrier" in capsys.readouterr().err
