@@ -61,8 +61,12 @@ def make_console() -> Console:
     """Standard output. What is not a terminal gets no colours, and lines as long as they are."""
     from rich.console import Console
 
-    console = Console(highlight=False)
-    return console if console.is_terminal else Console(highlight=False, width=_UNBOUNDED)
+    class Ours(Console):
+        def on_broken_pipe(self) -> None:
+            raise BrokenPipeError  # rich would end the process, as if something had failed
+
+    console = Ours(highlight=False)
+    return console if console.is_terminal else Ours(highlight=False, width=_UNBOUNDED)
 
 
 def table(console: Console, *columns: str) -> Table:
