@@ -48,7 +48,7 @@ def leave(deployment: Deployment, topology: str, dag: str, job: str | None, *, r
 
 def _give_back(deployment: Deployment, topology: str, table: str) -> bool:
     try:
-        deployment.tables.give_back([table], topology)
+        deployment.tables.give_back([table], topology, deployment.meta.held(topology))
     except MissingTableError as error:
         log.warning("nothing to give back: %s", error)
         return False

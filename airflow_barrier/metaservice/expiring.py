@@ -76,10 +76,10 @@ def _move(
         )
         .order_by(_BARRIER.barrier_id)
         .limit(most)
+        # who is just being granted a lease holds this lock together with others: that barrier counts as held
+        .with_for_update(skip_locked=True)  # safety: expiry-locks-its-barriers
     )
-    # who is just being granted a lease holds this lock together with others: that barrier counts as held
-    locked = candidates.with_for_update(skip_locked=True)  # safety: expiry-locks-its-barriers
-    ids = connection.execute(locked).scalars().all()
+    ids = connection.execute(candidates).scalars().all()
     if not ids:
         return []
     sweep(connection, topology)

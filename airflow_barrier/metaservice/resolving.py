@@ -86,7 +86,7 @@ def resolve(connection: Connection, asked: Asked, hold: Hold | None) -> Resoluti
             return found.resolution
         lease = leases.grant(connection, asked.topology, found.first, found.through, found.rollbacks, hold)
         # None: since our look it was rolled back, or began to expire. The next look sees that.
-        if lease is not None:  # safety: answer-is-leased
+        if lease is not None:
             return replace(found.resolution, lease=lease)
 
 

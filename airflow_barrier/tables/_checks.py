@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timezone
 from itertools import takewhile
 from typing import TYPE_CHECKING, Any
@@ -73,7 +73,7 @@ def publication_changes(document: Document, publication: Publication, new_id: in
     Raises ForeignWriteError, SnapshotMissingError, StagedTableError.
     """
     table, new = publication.table, publication.new
-    attempts = _attempt_branches(document, publication)
+    attempts = attempt_branches(document, publication.topology, publication.held, publication.barrier_id)
     # of a table that was dropped and made again, what is set aside went with the old one
     aside = {name: each for name, each in publication.set_aside.items() if each in snapshots_of(document)}
     for name, each in aside.items():
@@ -179,24 +179,18 @@ def _check_ref(
         )
 
 
-def attempt_branches(document: Document, topology: str) -> frozenset[str]:
-    """The branches of all attempts of a topology."""
-    parsed = ((name, parse_branch(name)) for name, ref in refs_of(document).items() if ref["type"] == "branch")
-    return frozenset(name for name, branch in parsed if branch is not None and branch.topology == topology)
-
-
-def _attempt_branches(document: Document, publication: Publication) -> frozenset[str]:
-    """Those that nobody needs any more once this is published."""
+def attempt_branches(
+    document: Document, topology: str, held: Sequence[tuple[int, int]], through: int | None = None
+) -> frozenset[str]:
+    """The branches of attempts of a topology that nobody reads; ``through``: up to this barrier only."""
     parsed = ((name, parse_branch(name)) for name, ref in refs_of(document).items() if ref["type"] == "branch")
     return frozenset(
         name
         for name, branch in parsed
         if branch is not None
-        and branch.topology == publication.topology  # safety: branches-of-others-stay
-        and branch.barrier_id <= publication.barrier_id  # safety: branches-of-later-barriers-stay
-        and not any(  # safety: branches-of-readers-stay
-            first <= branch.barrier_id <= last for first, last in publication.held
-        )
+        and branch.topology == topology  # safety: branches-of-others-stay
+        and (through is None or branch.barrier_id <= through)  # safety: branches-of-later-barriers-stay
+        and not any(first <= branch.barrier_id <= last for first, last in held)  # safety: branches-of-readers-stay
     )
 
 

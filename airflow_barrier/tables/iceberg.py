@@ -157,9 +157,10 @@ class IcebergTables:
     def enable_wap(self, tables: Sequence[str]) -> None:
         self._committer.commit({table: lambda document, _: wap_changes(document) for table in tables})
 
-    def give_back(self, tables: Sequence[str], topology: str) -> None:
+    def give_back(self, tables: Sequence[str], topology: str, held: Sequence[tuple[int, int]]) -> None:
         def edit(document: Document, _: str) -> Changes:
-            return Changes(drop=_checks.attempt_branches(document, topology), drop_properties=wap_undone(document))
+            attempts = _checks.attempt_branches(document, topology, held)
+            return Changes(drop=attempts, drop_properties=wap_undone(document))
 
         self._committer.commit(dict.fromkeys(tables, edit))
 

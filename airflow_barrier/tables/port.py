@@ -104,9 +104,10 @@ class TableFormat(Protocol):
         """Set that property on those that lack it, which changes nothing for anybody else; again is fine."""
         ...
 
-    def give_back(self, tables: Sequence[str], topology: str) -> None:
-        """Leave each table to others: its attempt branches of ``topology`` are dropped, and write-audit-publish is off
-        again where :meth:`enable_wap` switched it on. `main` and tags stay; again is fine.
+    def give_back(self, tables: Sequence[str], topology: str, held: Sequence[tuple[int, int]]) -> None:
+        """Leave each table to others: its attempt branches of ``topology`` are dropped, but for those of barriers that
+        readers hold (as in :class:`Publication`), and write-audit-publish is off again where :meth:`enable_wap`
+        switched it on. `main` and tags stay; again is fine.
 
         For a caller that knows that no open barrier needs them.
         """

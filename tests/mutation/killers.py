@@ -10,6 +10,8 @@ from collections.abc import Mapping
 
 _META, _TABLES, _SHOP, _SPARK = "tests/metaservice/", "tests/tables/", "tests/coordinator/", "tests/spark/"
 _CATALOGS = "tests/catalogs/"
+_READING, _LEASES, _EXPIRING = (f"{_META}test_{name}.py::" for name in ("resolving", "leases", "expiring"))
+_EXCLUDED = (f"{_LEASES}test_who_leases_and_who_takes_away_ask_for_locks_that_exclude_each_other",)
 _HANDED = "tests/handover/test_closing.py::"
 _TOLD = f"{_HANDED}test_the_tables_tell_what_an_unchanged_job_staged"
 _LOST, _FOREIGN = "tests/recovery/test_recovery.py", "tests/foreign/test_resolve.py"
@@ -220,6 +222,28 @@ _WITHOUT_SPARK: Mapping[str, tuple[str, ...]] = {
     "columns-with-initial-default": (
         f"{_SPARK}test_changes_refused.py::test_columns_that_older_files_have_by_default",
     ),
+    # readers
+    "expired-is-not-read": (f"{_READING}test_an_expired_barrier_is_named_with_the_oldest_that_can_be_read",),
+    "aborted-is-not-read": (f"{_READING}test_barriers_that_cannot_be_read_at",),
+    "not-read-before-its-level": (f"{_READING}test_barriers_that_cannot_be_read_at",),
+    "lease-locks-its-barrier": _EXCLUDED,
+    "expiring-is-not-leased": (f"{_LEASES}test_no_lease_on_what_has_changed_since_it_was_read",),
+    "rolled-back-is-not-leased": (f"{_LEASES}test_no_lease_on_what_has_changed_since_it_was_read",),
+    "dead-leases-stay-dead": (f"{_LEASES}test_a_lease_lives_as_long_as_it_is_renewed",),
+    "lost-lease-is-told": (f"{_LEASES}test_a_lease_lives_as_long_as_it_is_renewed",),
+    "swept-before-held": (f"{_LEASES}test_new_leases_clean_up_after_dead_ones",),
+    "newest-stays-readable": (
+        f"{_EXPIRING}test_the_newest_and_what_is_not_committed_stay",
+        f"{_EXPIRING}test_the_newest_outlives_the_policy_until_the_next_is_published",
+    ),
+    "held-is-not-expired": (f"{_EXPIRING}test_what_a_reader_holds_stays_until_he_is_done",),
+    "expiry-locks-its-barriers": _EXCLUDED,
+    "visibility-goes-first": (f"{_EXPIRING}test_tags_do_not_go_before_visibility",),
+    "rolling-back-locks": _EXCLUDED,
+    "restaging-is-told-readers": (f"{_LEASES}test_who_reads_what_is_staged_anew_learns_it",),
+    "abort-is-told-readers": (f"{_LEASES}test_who_reads_what_is_aborted_learns_it",),
+    "another-decision-is-told-readers": (f"{_LEASES}test_who_reads_what_a_person_decides_against_learns_it",),
+    "branches-of-readers-stay": (f"{_TABLES}test_checks.py::test_a_publish_leaves_the_branches_that_readers_hold",),
     # publishing
     "decided-once": (f"{_META}test_committing.py::test_again_changes_nothing",),
     "only-precommit-is-decided": _MISSING,

@@ -10,6 +10,8 @@ from typing import Any
 from airflow_barrier.metaservice.commits import Settled
 from airflow_barrier.metaservice.store import MetaService
 from airflow_barrier.protocol.journal import History
+from airflow_barrier.protocol.leases import Hold, Lease
+from airflow_barrier.protocol.levels import Level
 from airflow_barrier.protocol.records import Cut, JobStart
 from airflow_barrier.protocol.states import Decision
 from airflow_barrier.protocol.topology import Job
@@ -63,6 +65,33 @@ def _committing(world: World) -> None:
 def _blocked(world: World) -> None:
     _committing(world)
     world.meta.block("shopping", 1, "a table moved", "test")
+
+
+def _two_committed(world: World) -> None:
+    world.committed(1)
+    world.committed(2)
+
+
+def _leased(world: World) -> int:
+    _two_committed(world)
+    return _lease(world).lease_id
+
+
+def _lease(world: World) -> Lease:
+    lease = world.meta.resolve("shopping", Level.READ_UNCOMMITTED, hold=Hold("reader", 3600)).lease
+    assert lease is not None
+    return lease
+
+
+def _expiring(world: World) -> None:
+    _two_committed(world)
+    assert world.meta.expiring("shopping", [1], "test") == [1]
+
+
+def _thinned(world: World) -> None:
+    _two_committed(world)
+    world.open(3)
+    world.process_all(3)
 
 
 def _close(world: World, attempt_id: int) -> object:
@@ -140,10 +169,21 @@ STEPS = {
         "abort_attempt", _running, lambda world, attempt_id: world.meta.abort_attempt(attempt_id, "killed", "test")
     ),
     "the decision to commit": Step("begin_commit", _processed, lambda world, _: world.begin_commit(1)),
+    "the decision to commit, where the tag policy drops a barrier": Step(
+        "begin_commit",
+        _thinned,
+        lambda world, _: world.meta.begin_commit("shopping", 3, dict.fromkeys(world.tables(3)), "test", [1]),
+    ),
     "the commit": Step("publishing", _committing, lambda world, _: world.publish(1)),
     "a block": Step("block", _committing, lambda world, _: world.meta.block("shopping", 1, "a table moved", "test")),
     "an unblocking": Step("unblock", _blocked, lambda world, _: world.meta.unblock("shopping", 1, "mended", "test")),
     "an announcement": Step("announce", _opened, lambda world, _: world.meta.announce("shopping", [1], "test")),
+    "an answer with a lease": Step("resolve", _two_committed, lambda world, _: _lease(world)),
+    "a renewal": Step("renew", _leased, lambda world, lease_id: world.meta.renew(lease_id, 3600)),
+    "a release": Step("release", _leased, lambda world, lease_id: world.meta.release(lease_id)),
+    "a look at what readers hold": Step("held", _leased, lambda world, _: world.meta.held("shopping")),
+    "an expiry": Step("expiring", _two_committed, lambda world, _: world.meta.expiring("shopping", [1, 2], "test")),
+    "the end of an expiry": Step("expired", _expiring, lambda world, _: world.meta.expired("shopping", [1], "test")),
     "a recovery": Step(
         "recover",
         _processed,

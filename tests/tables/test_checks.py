@@ -176,6 +176,18 @@ def test_a_publish_drops_its_own_attempts_and_leaves_what_is_not_its_own(table: 
     assert set(table.refs()) == {"main", ours.tag, others.branch, later.branch}
 
 
+def test_a_publish_leaves_the_branches_that_readers_hold(table: Written) -> None:
+    base = table.append()
+    stamps = {number: stamp_of(number) for number in (1, 2, 3, 4, 5)}
+    for stamp in stamps.values():
+        table.tables.prepare(TABLE, stamp, base)
+    left = publication(TABLE, base, base, barrier_id=4)
+    table.tables.publish([replace(left, held=((1, 1), (3, 5)))])
+    assert set(table.refs()) == {"main", left.tag, *(stamps[number].branch for number in (1, 3, 4, 5))}
+    table.tables.give_back([TABLE], stamps[1].topology, ((4, 4),))
+    assert set(table.refs()) == {"main", left.tag, stamps[4].branch}
+
+
 # --- attempt branches ---------------------------------------------------------------------------------
 
 

@@ -1,0 +1,117 @@
+"""The end of a barrier as something to read: nobody gets it any more, unless somebody holds it."""
+
+from __future__ import annotations
+
+import pytest
+
+from airflow_barrier.protocol.errors import IllegalTransitionError
+from airflow_barrier.protocol.levels import Level
+from airflow_barrier.protocol.states import BarrierState
+from tests.metaservice.test_leases import kill, leased
+from tests.metaservice.world import World
+
+
+@pytest.fixture
+def aged(world: World) -> World:
+    """Barriers 1 to 4 are COMMIT, 5 is PRECOMMIT, 6 was aborted."""
+    for number in (1, 2, 3, 4):
+        world.committed(number)
+    world.open(5)
+    world.process_all(5)
+    world.open(6)
+    world.abort(6)
+    return world
+
+
+def readable(world: World) -> list[int]:
+    return [barrier.barrier_id for barrier in world.meta.readable(world.name)]
+
+
+def being_expired(world: World) -> list[int]:
+    return [barrier.barrier_id for barrier in world.meta.being_expired(world.name)]
+
+
+def expire(world: World, *barrier_ids: int) -> list[int]:
+    return world.meta.expiring(world.name, barrier_ids, "test")
+
+
+def test_what_nobody_holds_expires_in_two_steps(aged: World) -> None:
+    assert readable(aged) == [1, 2, 3, 4]
+    assert expire(aged, 2, 1) == [1, 2]
+    assert (readable(aged), being_expired(aged)) == ([3, 4], [1, 2])
+    assert expire(aged, 1, 2) == [], "again"
+    one = aged.barrier(1)
+    assert (one.state, one.expired_at, one.expiring_at is not None) == (BarrierState.COMMIT, None, True)
+    assert aged.meta.expired(aged.name, [1], "test") == [1]
+    assert aged.meta.expired(aged.name, [1], "test") == [], "again"
+    assert aged.barrier(1).expired_at is not None
+    assert being_expired(aged) == [2], "what somebody died over is gone on with"
+    story = [(entry.event, entry.after) for entry in aged.meta.audit(aged.name, 1, 100) if entry.kind == "barrier"]
+    assert story[-3:] == [("commit", "COMMIT"), ("expiring", "COMMIT"), ("expired", "COMMIT")]
+
+
+def test_the_newest_and_what_is_not_committed_stay(aged: World) -> None:
+    assert expire(aged, 0, 4, 5, 6, 7) == []
+    assert aged.served(Level.REPEATABLE_READ).keys() == aged.snapshots(4).keys()
+
+
+def test_what_a_reader_holds_stays_until_he_is_done(aged: World, url: str) -> None:
+    one, mixed = leased(aged, at=1), leased(aged, Level.READ_UNCOMMITTED, at=3)
+    assert expire(aged, 1, 2, 3) == [2]
+    aged.meta.release(one.lease_id)
+    assert expire(aged, 1, 2, 3) == [1]
+    kill(url, mixed)
+    assert expire(aged, 1, 2, 3) == [3]
+
+
+def test_tags_do_not_go_before_visibility(aged: World) -> None:
+    expire(aged, 1)
+    with pytest.raises(IllegalTransitionError, match="expected barriers that are expiring, found that 2, 3 can still"):
+        aged.meta.expired(aged.name, [1, 2, 3], "test")
+    assert aged.barrier(1).expired_at is None
+
+
+# --- along with a commit ----------------------------------------------------------------------------------
+
+
+def decide(world: World, number: int, *thinned: int) -> None:
+    """The decision about a barrier that is PRECOMMIT, where the policy keeps ``thinned`` no longer."""
+    world.meta.begin_commit(world.name, number, dict.fromkeys(world.tables(number)), "test", thinned)
+
+
+def publish(world: World, number: int) -> None:
+    gone = being_expired(world)
+    with world.meta.publishing(world.name, number, "test", expired=gone):
+        pass
+
+
+def test_what_the_policy_keeps_no_longer_expires_with_the_decision(aged: World) -> None:
+    decide(aged, 5, 1, 2)
+    assert (readable(aged), being_expired(aged)) == ([3, 4], [1, 2])
+    decide(aged, 5, 3)
+    assert readable(aged) == [3, 4], "decided once"
+    publish(aged, 5)
+    assert (readable(aged), being_expired(aged)) == ([3, 4, 5], [])
+
+
+def test_what_is_held_at_the_decision_is_caught_up_by_a_later_one(aged: World) -> None:
+    lease = leased(aged, at=1)
+    decide(aged, 5, 1)
+    publish(aged, 5)
+    assert readable(aged) == [1, 2, 3, 4, 5]
+    aged.open(7)
+    aged.process_all(7)
+    aged.meta.release(lease.lease_id)
+    decide(aged, 7, 2)
+    publish(aged, 7)
+    assert (readable(aged), being_expired(aged)) == ([3, 4, 5, 7], [])
+
+
+def test_the_newest_outlives_the_policy_until_the_next_is_published(aged: World) -> None:
+    decide(aged, 5, 4)
+    assert readable(aged) == [1, 2, 3, 4], "repeatable read is served from it until 5 is there"
+    publish(aged, 5)
+    aged.open(7)
+    aged.process_all(7)
+    decide(aged, 7, 5)
+    assert (readable(aged), being_expired(aged)) == ([1, 2, 3, 5], [4])
