@@ -59,8 +59,8 @@ def duckdb_connection(tables: IcebergTables, resolution: Resolution, catalog: st
             "autoload_known_extensions": False,
         }
         with connect(config=offline) as connection:
-            _load(connection, "avro")
-            _load(connection, "iceberg")
+            load_extension(connection, "avro")
+            load_extension(connection, "iceberg")
             _reach(connection, {str(document["location"]) for document in documents.values()}, tables.storage)
             _make_views(connection, catalog, documents, Path(folder))
             yield connection
@@ -75,7 +75,7 @@ def require_duckdb() -> None:
         )
 
 
-def _load(connection: DuckDBPyConnection, extension: str) -> None:
+def load_extension(connection: DuckDBPyConnection, extension: str) -> None:
     """From the package of that extension, else as it was installed for this user of the machine."""
     import duckdb
 
@@ -103,7 +103,7 @@ def _reach(connection: DuckDBPyConnection, locations: set[str], storage: Mapping
         )
     if not schemes & _S3:
         return
-    _load(connection, "httpfs")
+    load_extension(connection, "httpfs")
     options = {option: storage.get(f"s3.{name}", storage.get(f"client.{name}")) for name, option in _SECRET.items()}
     if endpoint := storage.get("s3.endpoint"):
         parts = urlparse(endpoint)

@@ -1,0 +1,269 @@
+"""Sessions: one barrier from beginning to end, never back, held until the end and not longer."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from airflow_barrier.coordinator.settings import Settings
+from airflow_barrier.protocol.errors import (
+    ConfigurationError,
+    LeaseLostError,
+    StaleAnswerError,
+    UnknownTableError,
+    WentBackError,
+)
+from airflow_barrier.protocol.levels import Level
+from airflow_barrier.reading.session import ConsistentSession, FellBack, consistent_session, this_process
+from tests.support.shop import AMOUNT, PRICE, SHOPPING, Shop, make_shop
+from tests.support.waiting import PATIENCE, wait_for
+
+ROWS = [{"amount": 25, "price": 250}]
+LONG_AGO = timedelta(days=365)
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> Settings:
+    return Settings.embedded(str(tmp_path))
+
+
+@pytest.fixture
+def shop(settings: Settings) -> Iterator[Shop]:
+    shop = make_shop(settings)
+    yield shop
+    shop.deployment.close()
+
+
+def bring(shop: Shop, day: int) -> None:
+    """One more barrier, COMMIT."""
+    barrier = shop.open(day)
+    shop.process_all(barrier, ROWS)
+    shop.commit(barrier)
+
+
+def totals(shop: Shop, session: ConsistentSession) -> dict[str, int]:
+    return {table: shop.total(table, snapshot) for table, snapshot in session.snapshots.items()}
+
+
+def barriers_held(shop: Shop) -> list[int]:
+    return [lease.barrier_id for lease in shop.deployment.meta.leases("shopping")]
+
+
+def test_a_session_reads_one_barrier_whatever_is_committed_meanwhile(shop: Shop) -> None:
+    bring(shop, 1)
+    with consistent_session(shop.deployment, "shopping", holder="report of ada") as session:
+        bring(shop, 2)
+        assert totals(shop, session) == {SHOPPING: 250, AMOUNT: 25, PRICE: 250}
+        (lease,) = shop.deployment.meta.leases("shopping")
+        assert (lease.barrier_id, lease.holder) == (1, "report of ada")
+        assert session.tags == dict.fromkeys((SHOPPING, AMOUNT, PRICE), "barrier_shopping_b1_r0")
+        assert session.refresh().barrier_id == 2
+        assert session.fell_back is None
+        assert totals(shop, session) == {SHOPPING: 500, AMOUNT: 50, PRICE: 500}
+        assert barriers_held(shop) == [2]
+    assert barriers_held(shop) == []
+    with pytest.raises(LeaseLostError, match="expected an open session, found one that is closed"):
+        assert session.snapshots
+
+
+def test_a_barrier_of_the_past_by_id_and_by_time(shop: Shop) -> None:
+    for day in (1, 2, 3):
+        bring(shop, day)
+    second = shop.deployment.meta.barrier("shopping", 2)
+    for at in (2, second.timestamp, second.timestamp + timedelta(hours=5)):
+        with consistent_session(shop.deployment, "shopping", at=at, tables=[AMOUNT]) as session:
+            assert totals(shop, session) == {AMOUNT: 50}
+            assert session.refresh() == session.resolution
+            assert session.resolution.barrier_id == 2
+
+
+def test_a_read_committed_session_is_told_that_it_fell_back(shop: Shop) -> None:
+    bring(shop, 1)
+    second = shop.open(2)
+    shop.process_all(second, ROWS)
+    with consistent_session(shop.deployment, "shopping", level="ReadCommitted") as session:
+        assert session.resolution.barrier_id == 2
+        before = totals(shop, session)
+        assert before == {SHOPPING: 500, AMOUNT: 50, PRICE: 500}
+        shop.begin(second, "amount", generation="cleared")
+        # what it reads is still there, and held
+        assert totals(shop, session) == before
+        assert session.refresh().barrier_id == 1
+        assert session.fell_back == FellBack("shopping", 2, 1)
+        assert str(session.fell_back) == (
+            "topology shopping: work that was read was rolled back; this session fell back from barrier 2 back to 1"
+        )
+        assert session.tags == {}
+
+
+def test_staged_anew_before_anybody_looks_is_the_same_barrier_with_other_snapshots(shop: Shop) -> None:
+    bring(shop, 1)
+    second = shop.open(2)
+    shop.process_all(second, ROWS)
+    with consistent_session(shop.deployment, "shopping", level=Level.READ_COMMITTED) as session:
+        before = session.snapshots
+        shop.process(second, "amount", [{"amount": 1, "price": 0}], generation="cleared")
+        assert session.refresh().barrier_id == 2
+        assert session.fell_back == FellBack("shopping", 2, 2)
+        assert session.snapshots != before
+        assert session.refresh().barrier_id == 2
+        assert session.fell_back is None
+
+
+def test_going_back_for_no_reason_is_refused(shop: Shop, settings: Settings) -> None:
+    """As after a backup was restored that knows less."""
+    bring(shop, 1)
+    bring(shop, 2)
+    with consistent_session(shop.deployment, "shopping") as session:
+        _forget_the_newest_commit(settings)
+        with pytest.raises(WentBackError, match="expected barrier 2 or a newer one, which this session has read, foun"):
+            session.refresh()
+        assert session.resolution.barrier_id == 2
+        assert barriers_held(shop) == [2]
+
+
+def _forget_the_newest_commit(settings: Settings) -> None:
+    import sqlite3
+    from contextlib import closing
+
+    with closing(sqlite3.connect(settings.metaservice_url.removeprefix("sqlite:///"))) as database:
+        database.execute("UPDATE barrier_barrier SET state = 'PRECOMMIT' WHERE barrier_id = 2")
+        database.commit()
+
+
+def test_an_answer_that_is_too_old_is_an_error_and_holds_nothing(shop: Shop) -> None:
+    bring(shop, 1)
+    with (
+        pytest.raises(
+            StaleAnswerError, match=r"not older than 0:05:00, found barrier 1 of 2026-01-06 .* old; wait for"
+        ),
+        consistent_session(shop.deployment, "shopping", not_older_than=timedelta(minutes=5)),
+    ):
+        pass
+    assert barriers_held(shop) == []
+    with consistent_session(shop.deployment, "shopping", not_older_than=20 * LONG_AGO) as session:
+        assert session.resolution.barrier_id == 1
+    with (
+        pytest.raises(StaleAnswerError, match="found tables at barriers of their own"),
+        consistent_session(shop.deployment, "shopping", level="read uncommitted", not_older_than=LONG_AGO),
+    ):
+        pass
+
+
+def test_it_waits_for_an_answer_that_is_new_enough(shop: Shop, settings: Settings) -> None:
+    bring(shop, 1)
+    found: list[int | None] = []
+
+    def wait() -> None:
+        age = shop.deployment.meta.now() - shop.deployment.meta.barrier("shopping", 1).timestamp
+        with consistent_session(
+            shop.deployment,
+            "shopping",
+            not_older_than=age - timedelta(hours=1),
+            wait=timedelta(seconds=PATIENCE),
+        ) as session:
+            found.append(session.resolution.barrier_id)
+
+    reader = threading.Thread(target=wait)
+    reader.start()
+    bring(shop, 2)
+    reader.join(PATIENCE)
+    assert found == [2]
+
+
+def test_a_past_barrier_that_shall_be_new_is_refused(shop: Shop) -> None:
+    with (
+        pytest.raises(ConfigurationError, match=r"either at=\.\.\. or not_older_than=\.\.\., found both"),
+        consistent_session(shop.deployment, "shopping", at=1, not_older_than=timedelta(1)),
+    ):
+        pass
+
+
+def test_a_lease_that_was_taken_away_ends_the_reading(shop: Shop) -> None:
+    bring(shop, 1)
+    with consistent_session(shop.deployment, "shopping", lease_seconds=0.6) as session:
+        shop.deployment.meta.release(session.lease.lease_id)
+        wait_for("the loss to be noticed", lambda: _is_lost(session))
+        with pytest.raises(LeaseLostError, match="expected it to live, found that it has ended"):
+            assert session.snapshots
+        with pytest.raises(LeaseLostError, match="resolve anew and read again"):
+            session.refresh()
+
+
+def _is_lost(session: ConsistentSession) -> bool:
+    try:
+        assert session.lease
+    except LeaseLostError:
+        return True
+    return False
+
+
+def test_a_session_outlives_its_first_lease(shop: Shop) -> None:
+    bring(shop, 1)
+    with consistent_session(shop.deployment, "shopping", lease_seconds=1) as session:
+        first = session.lease.expires_at
+        wait_for("two renewals", lambda: session.lease.expires_at > first + timedelta(seconds=0.5))
+        wait_for("the first lease to be over", lambda: shop.deployment.meta.now() > first)
+        assert barriers_held(shop) == [1]
+
+
+def test_a_metaservice_that_is_silent_ends_the_reading(
+    shop: Shop, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody knows then whether the lease still lives."""
+    bring(shop, 1)
+    database = Path(settings.metaservice_url.removeprefix("sqlite:///"))
+    with consistent_session(shop.deployment, "shopping", lease_seconds=1) as session:
+        aside = database.rename(database.with_name("aside.db"))
+        database.mkdir()  # so that nobody makes a new one there
+        shop.deployment.meta.close()
+        wait_for("nobody to be sure any more", lambda: _is_lost(session))
+        with pytest.raises(LeaseLostError, match="the MetaService did not answer for as long as it lives"):
+            assert session.snapshots
+        database.rmdir()
+        aside.rename(database)
+
+
+READER = """
+import os, signal, sys
+from airflow_barrier.coordinator.deployment import Deployment
+from airflow_barrier.coordinator.settings import Settings
+from airflow_barrier.reading.session import consistent_session
+
+with consistent_session(Deployment.connect(Settings.embedded(sys.argv[1])), "shopping", lease_seconds=1.0):
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_what_a_killed_reader_held_is_free_after_its_time(shop: Shop, tmp_path: Path) -> None:
+    bring(shop, 1)
+    done = subprocess.run(
+        [sys.executable, "-c", READER, str(tmp_path)], capture_output=True, text=True, check=False, timeout=PATIENCE
+    )
+    assert done.returncode == -9, done.stderr
+    wait_for("the lease to end by itself", lambda: barriers_held(shop) == [])
+
+
+def test_duckdb_and_pyiceberg_read_the_same_barrier(shop: Shop) -> None:
+    bring(shop, 1)
+    with consistent_session(shop.deployment, "shopping") as session:
+        bring(shop, 2)
+        with session.duckdb() as connection:
+            assert connection.sql("SELECT sum(price), sum(amount) FROM shop.shopping").fetchall() == [(250, 25)]
+            assert connection.sql("SELECT a.amount FROM lake.shop.user_item_amount a").fetchall() == [(25,)]
+        assert session.table(PRICE).scan().to_arrow().to_pylist() == [{"price": 250}]
+        with pytest.raises(UnknownTableError, match=r"table shop\.prices: expected one of"):
+            session.table("shop.prices")
+        rewritten = session.sql("SELECT * FROM shop.user_item_price p", "spark")
+        snapshot = session.snapshots[PRICE]
+        assert rewritten.sql == f"SELECT * FROM shop.user_item_price VERSION AS OF {snapshot} p"
+
+
+def test_who_reads_is_said() -> None:
+    assert "process" in this_process()
