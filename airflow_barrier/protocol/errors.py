@@ -125,6 +125,14 @@ class LeaseLostError(Terminal):
     """A reader's lease has ended: what it reads may be deleted, so it has to be resolved anew."""
 
 
+class StaleAnswerError(Retryable):
+    """The newest barrier is older than a reader allows for."""
+
+
+class WentBackError(Terminal):
+    """A session would read less than it has read, although nothing was rolled back."""
+
+
 class FencedAttemptError(Terminal):
     """The attempt was superseded or voided; nothing it does counts any more."""
 

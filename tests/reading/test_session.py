@@ -141,7 +141,7 @@ def test_an_answer_that_is_too_old_is_an_error_and_holds_nothing(shop: Shop) -> 
     bring(shop, 1)
     with (
         pytest.raises(
-            StaleAnswerError, match=r"not older than 0:05:00, found barrier 1 of 2026-01-06 .* old; wait for"
+            StaleAnswerError, match=r"not older than 0:05:00, found barrier 1 of 2026-01-06 .* old; wait"
         ),
         consistent_session(shop.deployment, "shopping", not_older_than=timedelta(minutes=5)),
     ):

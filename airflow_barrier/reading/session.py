@@ -1,0 +1,348 @@
+"""Consistent sessions: one answer at a time, held by a lease that is renewed until the session ends.
+
+FLIP-276, "Data Consistency Type". A session never goes back (invariant 2): :meth:`ConsistentSession.refresh` goes on to
+what is newest by then, and where work was rolled back at read committed it says so.
+"""
+
+from __future__ import annotations
+
+import getpass
+import logging
+import os
+import socket
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
+
+from airflow_barrier.coordinator.deployment import Deployment
+from airflow_barrier.protocol.errors import (
+    ConfigurationError,
+    LeaseLostError,
+    StaleAnswerError,
+    StoreUnavailableError,
+    WentBackError,
+)
+from airflow_barrier.protocol.leases import Hold, Lease, check_seconds
+from airflow_barrier.protocol.levels import Level, Resolution
+from airflow_barrier.protocol.names import tag_name
+
+if TYPE_CHECKING:
+    from duckdb import DuckDBPyConnection
+    from pyiceberg.table import StaticTable
+
+    from airflow_barrier.reading.rewriting import Rewritten
+
+log = logging.getLogger(__name__)
+
+#: Seconds that a lease lives unless it is renewed, which a session does three times as often.
+LEASE_SECONDS = 60.0
+#: Seconds between two looks of a session that waits for newer data.
+_LOOK_EVERY = 1.0
+
+
+@dataclass(frozen=True)
+class Question:
+    """What a session asks for: see :func:`consistent_session`."""
+
+    topology: str
+    level: Level = Level.REPEATABLE_READ
+    tables: tuple[str, ...] | None = None
+    at: int | datetime | None = None
+    not_older_than: timedelta | None = None
+    wait: timedelta = timedelta(0)
+
+    def __post_init__(self) -> None:
+        if self.at is not None and self.not_older_than is not None:
+            raise ConfigurationError(
+                f"topology {self.topology}: expected either at=... or not_older_than=..., found both; a barrier of the "
+                "past does not get newer"
+            )
+
+
+@dataclass(frozen=True)
+class FellBack:
+    """That a session at read committed now reads less than before, because jobs of ``start`` were staged anew or it was
+    aborted. ``end`` may be the same barrier, with other snapshots.
+    """
+
+    topology: str
+    start: int
+    end: int
+
+    def __str__(self) -> str:
+        what = f"from barrier {self.start} back to {self.end}" if self.end != self.start else f"at barrier {self.start}"
+        return f"topology {self.topology}: work that was read was rolled back; this session fell back {what}"
+
+
+class ConsistentSession:
+    """One consistent answer about the tables of a topology. Made by :func:`consistent_session`.
+
+    Use it from one thread at a time; the lease is renewed by a thread of its own.
+    """
+
+    def __init__(self, deployment: Deployment, question: Question, hold: Hold) -> None:
+        self._deployment = deployment
+        self._question = question
+        self._hold = hold
+        self._resolution = _resolved(deployment, question, hold)
+        self._heartbeat = _Heartbeat(deployment, _lease(self._resolution), hold.seconds)
+        self.fell_back: FellBack | None = None
+
+    @property
+    def resolution(self) -> Resolution:
+        """Which snapshot of each table is read. Raises LeaseLostError if that is no longer held."""
+        self._heartbeat.check()  # safety: lost-lease-ends-reading
+        return self._resolution
+
+    @property
+    def lease(self) -> Lease:
+        """As it was renewed last. Raises LeaseLostError."""
+        self._heartbeat.check()
+        return self._heartbeat.lease
+
+    @property
+    def snapshots(self) -> dict[str, int | None]:
+        """Table -> snapshot id; None for a table that has no rows yet."""
+        return {table: resolved.snapshot_id for table, resolved in self.resolution.tables.items()}
+
+    @property
+    def tags(self) -> dict[str, str]:
+        """Table -> the tag by which any engine that knows Iceberg's tags reads it.
+
+        Empty unless the answer is of a barrier that is COMMIT: what is staged has no tags yet.
+        """
+        resolution = self.resolution
+        if resolution.level is not Level.REPEATABLE_READ or not resolution.barrier_id:
+            return {}
+        tag = tag_name(resolution.topology, resolution.barrier_id, resolution.revision or 0)
+        return {table: tag for table, resolved in resolution.tables.items() if resolved.snapshot_id is not None}
+
+    def refresh(self) -> Resolution:
+        """Go on to what is newest at the level by now; a session at a fixed barrier stays there.
+
+        Sets :attr:`fell_back` if that is less than before, which only read committed can come to. Raises WentBackError
+        if it is less for no such reason, StaleAnswerError as :func:`consistent_session` does.
+        """
+        if self._question.at is not None:
+            return self.resolution
+        before, rolled_back = self._resolution, self._heartbeat.rolled_back()
+        after = _resolved(self._deployment, self._question, self._hold)
+        following = _Heartbeat(self._deployment, _lease(after), self._hold.seconds)
+        try:
+            fell_back = _compared(before, after, rolled_back)
+        except WentBackError:
+            following.stop()
+            raise
+        self._heartbeat.stop()
+        self._resolution, self._heartbeat, self.fell_back = after, following, fell_back
+        if fell_back is not None:
+            log.warning("%s", fell_back)
+        return after
+
+    def close(self) -> None:
+        """Release the lease; again is fine."""
+        self._heartbeat.stop()
+
+    # --- engines ----------------------------------------------------------------------------------
+
+    def duckdb(self) -> AbstractContextManager[DuckDBPyConnection]:
+        """A DuckDB connection in which each table is a view of its name.
+
+        See :func:`~airflow_barrier.reading.duckdb_views.duckdb_connection`.
+        """
+        from airflow_barrier.reading.duckdb_views import duckdb_connection
+
+        return duckdb_connection(self._deployment.tables, self.resolution, self._deployment.spark_catalog)
+
+    def table(self, name: str) -> StaticTable:
+        """pyiceberg's table at the answer's snapshot: ``session.table("shop.price").scan().to_arrow()``.
+
+        Raises UnknownTableError.
+        """
+        from airflow_barrier.reading.one_table import iceberg_table
+
+        return iceberg_table(self._deployment.tables, self.resolution, name)
+
+    def sql(self, query: str, dialect: str) -> Rewritten:
+        """``query`` with its tables pinned, for an engine that speaks ``dialect``.
+
+        See :func:`~airflow_barrier.reading.rewriting.rewrite`. It is held as long as the session lives.
+        """
+        from airflow_barrier.reading.rewriting import pins_of, rewrite
+
+        resolution = self.resolution
+        metadata = self._deployment.tables.metadata_locations(list(resolution.tables)) if dialect == "duckdb" else None
+        return rewrite(query, dialect, pins_of(resolution, metadata), catalog=self._deployment.spark_catalog)
+
+
+@contextmanager
+def consistent_session(
+    deployment: Deployment,
+    topology: str,
+    *,
+    level: Level | str = Level.REPEATABLE_READ,
+    tables: Sequence[str] | None = None,
+    at: int | datetime | None = None,
+    not_older_than: timedelta | None = None,
+    wait: timedelta = timedelta(0),
+    holder: str | None = None,
+    lease_seconds: float = LEASE_SECONDS,
+) -> Iterator[ConsistentSession]:
+    """A session over ``tables`` of ``topology`` (None: all), until the block ends.
+
+    ``level``: which barriers count. ``at``: a barrier's id, or a time (aware): the newest barrier at or before it.
+    ``not_older_than``: how far the answer's barrier may lie behind the database's clock, else StaleAnswerError
+    (retryable), after looking again for as long as ``wait``. ``holder``: who reads, for people who see the leases;
+    default: user, process and machine. ``lease_seconds``: after how long what a crashed session held is free again.
+
+    Raises what :meth:`MetaService.resolve <airflow_barrier.metaservice.store.MetaService.resolve>` does.
+
+    >>> with consistent_session(deployment, "shopping") as session, session.duckdb() as connection:  # doctest: +SKIP
+    ...     connection.sql("SELECT itemId, amount / price FROM shop.amount JOIN shop.price USING (itemId)").show()
+    """
+    check_seconds(lease_seconds)
+    wanted = level if isinstance(level, Level) else Level.parse(level)
+    question = Question(topology, wanted, None if tables is None else tuple(tables), at, not_older_than, wait)
+    session = ConsistentSession(deployment, question, Hold(holder or this_process(), lease_seconds))
+    try:
+        yield session
+    finally:
+        session.close()
+
+
+def this_process() -> str:
+    """User, process and machine.
+
+    >>> this_process()  # doctest: +SKIP
+    'ada, process 4711 on host-3'
+    """
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):  # a container may run as a number that has no name
+        user = f"user {os.getuid()}"
+    return f"{user}, process {os.getpid()} on {socket.gethostname()}"
+
+
+def _resolved(deployment: Deployment, question: Question, hold: Hold) -> Resolution:
+    """The answer, leased; waits for one that is new enough."""
+    from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_fixed
+
+    looks = Retrying(
+        retry=retry_if_exception_type(StaleAnswerError),
+        stop=stop_after_delay(question.wait.total_seconds()),
+        wait=wait_fixed(_LOOK_EVERY),
+        reraise=True,
+    )
+    return looks(_look, deployment, question, hold)
+
+
+def _look(deployment: Deployment, question: Question, hold: Hold) -> Resolution:
+    found = deployment.meta.resolve(question.topology, question.level, question.tables, at=question.at, hold=hold)
+    try:
+        _check_age(found, question)
+    except StaleAnswerError:
+        deployment.meta.release(_lease(found).lease_id)
+        raise
+    return found
+
+
+def _check_age(found: Resolution, question: Question) -> None:
+    if question.not_older_than is None:
+        return
+    if found.timestamp is None:
+        there = "tables at barriers of their own" if found.barrier_id is None else "that no barrier is there yet"
+    elif found.resolved_at - found.timestamp > question.not_older_than:
+        there = f"barrier {found.barrier_id} of {found.timestamp:%Y-%m-%d %H:%M:%S%z}"
+        there += f", which is {found.resolved_at - found.timestamp} old"
+    else:
+        return
+    raise StaleAnswerError(
+        f"topology {question.topology} at {question.level.value}: expected an answer not older than "
+        f"{question.not_older_than}, found {there}; wait for the next barrier (wait=...), or allow for an older one"
+    )
+
+
+def _lease(resolution: Resolution) -> Lease:
+    assert resolution.lease is not None  # it was asked for
+    return resolution.lease
+
+
+def _compared(before: Resolution, after: Resolution, rolled_back: bool) -> FellBack | None:
+    if before.barrier_id is None or after.barrier_id is None:
+        return None  # at read uncommitted nothing is promised
+    if after.barrier_id < before.barrier_id and not (rolled_back and before.level is Level.READ_COMMITTED):
+        raise WentBackError(  # safety: sessions-never-go-back
+            f"topology {before.topology} at {before.level.value}: expected barrier {before.barrier_id} or a newer one, "
+            f"which this session has read, found {after.barrier_id} to be the newest; was the MetaService restored "
+            "from an older backup? See airflow-barrier recover"
+        )
+    if after.barrier_id > before.barrier_id or not rolled_back:
+        return None
+    return FellBack(before.topology, before.barrier_id, after.barrier_id)
+
+
+class _Heartbeat:
+    """Renews a lease from a thread of its own until it is stopped, which releases it."""
+
+    def __init__(self, deployment: Deployment, lease: Lease, seconds: float) -> None:
+        self._meta = deployment.meta
+        self._seconds = seconds
+        self.lease = lease
+        self._lost: LeaseLostError | None = None
+        self._certain_until = time.monotonic() + seconds
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._beat, name=f"lease-{lease.lease_id}", daemon=True)
+        self._thread.start()
+
+    def check(self) -> None:
+        """Raises LeaseLostError, also where the MetaService could not be asked for as long as the lease lives."""
+        if time.monotonic() > self._certain_until:
+            self._renew()
+        if time.monotonic() > self._certain_until and self._lost is None:
+            self._lost = LeaseLostError(  # safety: silence-ends-reading
+                f"{self.lease}: expected to renew it every {self._seconds / 3:.0f} s, found that the MetaService did "
+                "not answer for as long as it lives; what it held may be deleted by now: resolve anew and read again"
+            )
+        if self._lost is not None:
+            raise LeaseLostError(str(self._lost))
+        if self._over.is_set():
+            raise LeaseLostError(f"{self.lease}: expected an open session, found one that is closed; open another one")
+
+    def rolled_back(self) -> bool:
+        """Whether work that the answer consists of has been rolled back by now."""
+        self._renew()
+        self.check()
+        return self.lease.rolled_back
+
+    def stop(self) -> None:
+        if self._over.is_set():
+            return
+        self._over.set()
+        self._thread.join()
+        try:
+            self._meta.release(self.lease.lease_id)
+        except StoreUnavailableError as error:
+            log.warning("%s was not released and ends by itself: %s", self.lease, error)
+
+    def _beat(self) -> None:
+        while self._lost is None and not self._over.wait(self._seconds / 3):
+            self._renew()
+
+    def _renew(self) -> None:
+        asked = time.monotonic()
+        try:
+            renewed = self._meta.renew(self.lease.lease_id, self._seconds)
+        except LeaseLostError as error:
+            log.error("%s", error)
+            self._lost = error
+        except StoreUnavailableError as error:
+            log.warning("%s was not renewed, which is tried again: %s", self.lease, error)
+        else:
+            if renewed.rolled_back and not self.lease.rolled_back:
+                log.warning("%s: work that is read here was rolled back; refresh() for what counts now", renewed)
+            self._certain_until = asked + self._seconds
+            self.lease = replace(self.lease, expires_at=renewed.expires_at, rolled_back=renewed.rolled_back)
