@@ -62,6 +62,7 @@ def provider_strings(info: dict[str, Any]) -> list[str]:
     return [
         *(kind["hook-class-name"] for kind in info["connection-types"]),
         *info["extra-links"],
+        *info["cli"],
     ]
 
 
@@ -162,6 +163,11 @@ def test_airflow_finds_the_provider_its_connection_form_and_its_plugin(tmp_path:
 
 def test_the_package_itself_and_its_provider_info_import_only_the_standard_library(tmp_path: Path) -> None:
     loaded = loaded_by(["airflow_barrier", "airflow_barrier.provider"], tmp_path)
+    assert loaded - loaded_by([], tmp_path) - sys.stdlib_module_names == {"airflow_barrier"}
+
+
+def test_commands_are_defined_without_loading_what_they_use(tmp_path: Path) -> None:
+    loaded = loaded_by(["airflow_barrier.cli.main"], tmp_path)
     assert loaded - loaded_by([], tmp_path) - sys.stdlib_module_names == {"airflow_barrier"}
 
 

@@ -6,6 +6,7 @@ import argparse
 import os
 import sys
 from collections.abc import Callable
+from contextlib import redirect_stdout
 from dataclasses import dataclass
 from typing import Any
 
@@ -80,10 +81,15 @@ def add_to(commands: Any, entry: Command | Group) -> None:
 
 
 def execute(command: Command, options: argparse.Namespace) -> int:
-    """Run it; what it raises on purpose becomes a line on standard error and an exit code."""
+    """Run it; what it raises on purpose becomes a line on standard error and an exit code.
+
+    ``options.out`` is where its answer goes. To standard output itself Airflow and others write their logs.
+    """
+    options.out = sys.stdout
     try:
-        code = command.run(options)
-        sys.stdout.flush()  # a reader that left is noticed here, and not at exit
+        with redirect_stdout(sys.stderr):
+            code = command.run(options)
+        options.out.flush()  # a reader that left is noticed here, and not at exit
     except BarrierError as error:
         say(str(error))
         return TRY_AGAIN if error.retryable else REFUSED
@@ -91,7 +97,7 @@ def execute(command: Command, options: argparse.Namespace) -> int:
         return _INTERRUPTED
     except BrokenPipeError:
         # or Python would try once more as it ends, and say so
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        os.dup2(os.open(os.devnull, os.O_WRONLY), options.out.fileno())
         return _READER_LEFT
     return code
 

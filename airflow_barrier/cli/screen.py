@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 from collections.abc import Callable, Mapping
 from dataclasses import fields, is_dataclass
 from datetime import datetime, timezone
 from enum import Enum
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TextIO, TypeVar
 
 from airflow_barrier.protocol.names import one_line
 
@@ -30,9 +29,9 @@ _COLOURS = {"OPEN": "yellow", "PRECOMMIT": "cyan", "COMMITTING": "cyan", "BLOCKE
 def answer(options: argparse.Namespace, found: _T, show: Callable[[_T, Console], None]) -> None:
     """Print what was found: with ``--json`` as that, else by ``show``."""
     if options.json:
-        sys.stdout.write(json.dumps(plain(found), indent=2) + "\n")
+        options.out.write(json.dumps(plain(found), indent=2) + "\n")
     else:
-        show(found, make_console())
+        show(found, make_console(options.out))
 
 
 def plain(value: Any) -> Any:
@@ -57,16 +56,16 @@ def plain(value: Any) -> Any:
 # --- for a person ---------------------------------------------------------------------------------
 
 
-def make_console() -> Console:
-    """Standard output. What is not a terminal gets no colours, and lines as long as they are."""
+def make_console(out: TextIO) -> Console:
+    """What is not a terminal gets no colours, and lines as long as they are."""
     from rich.console import Console
 
     class Ours(Console):
         def on_broken_pipe(self) -> None:
             raise BrokenPipeError  # rich would end the process, as if something had failed
 
-    console = Ours(highlight=False)
-    return console if console.is_terminal else Ours(highlight=False, width=_UNBOUNDED)
+    console = Ours(file=out, highlight=False)
+    return console if console.is_terminal else Ours(file=out, highlight=False, width=_UNBOUNDED)
 
 
 def table(console: Console, *columns: str) -> Table:

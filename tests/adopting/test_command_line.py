@@ -61,6 +61,12 @@ def test_validate_adopt_and_leave(existing: Existing, tmp_path: Path, capsys: py
         "job load has to say start_from",
     ):
         assert text in said
+    assert main(["topology", "validate", dag_file(tmp_path), "--conn-id", "prod", "--json"]) == 1
+    told = json.loads(capsys.readouterr().out)
+    assert (told["can_be_done"], told["dry_run"], told["switched_on"]) == (False, True, [])
+    steps = {step["table"]: step for step in told["plan"]["steps"]}
+    assert (steps[EVENTS]["snapshot"], steps[EVENTS]["rows"]) == (existing.main(EVENTS), 1)
+    assert "job load has to say start_from" in str(told["plan"])
     file = dag_file(tmp_path, "'latest'")
     assert main(["topology", "adopt", "--dry-run", file, "--conn-id", "prod"]) == 0
     assert "nothing was changed" in capsys.readouterr().out
@@ -68,6 +74,8 @@ def test_validate_adopt_and_leave(existing: Existing, tmp_path: Path, capsys: py
     assert main(["topology", "adopt", file, "--conn-id", "prod"]) == 0
     assert f"is on now for {EVENTS}, {MIRROR}" in capsys.readouterr().out
     assert wap([EVENTS, MIRROR]) == {EVENTS: True, MIRROR: True}
+    assert main(["topology", "adopt", file, "--conn-id", "prod", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["switched_on"] == []  # again changes nothing
 
     # the same file in an environment where there are no such tables
     assert main(["topology", "validate", file, "--conn-id", "dev"]) == 1
@@ -82,11 +90,16 @@ def test_validate_adopt_and_leave(existing: Existing, tmp_path: Path, capsys: py
     assert "DAG load_dag has left topology old" in told
     assert f"table {EVENTS} is given back" in told
     assert wap([EVENTS, MIRROR]) == {EVENTS: False, MIRROR: False}
+    assert main([*leave, "--json"]) == 0
+    left = json.loads(capsys.readouterr().out)
+    assert (left["withdrawal"]["reason"], left["open"], left["tables"]) == ("moves away", [], [EVENTS, MIRROR])
     join = ["topology", "join", NAME, "--dag", "load_dag", "--conn-id", "prod"]
     assert main(join) == 0
     assert main(join) == 0
     assert "may take part again" in (said := capsys.readouterr().out)
     assert "has not left" in said
+    assert main([*join, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["readmitted"] is False
 
 
 @pytest.mark.usefixtures("connections")

@@ -1,4 +1,4 @@
-"""The command line, as a person uses it."""
+"""The first commands of a person whose barrier is open and whose jobs have not begun."""
 
 from __future__ import annotations
 
@@ -41,16 +41,6 @@ def test_status_shows_what_waits(url: str, capsys: pytest.CaptureFixture[str]) -
         assert text in said
 
 
-def test_status_for_programs(url: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["status", "shopping", "--metaservice-url", url, "--json"]) == 0
-    (told,) = json.loads(capsys.readouterr().out)
-    (barrier,) = told["open"]
-    assert barrier["barrier"]["barrier_id"] == 1
-    assert barrier["barrier"]["timestamp_origin"] == "data interval end of scheduled run"
-    assert barrier["barrier"]["state"] == "OPEN"
-    assert barrier["tables"][0]["state"] == "PENDING"
-
-
 def test_abort_takes_the_connection(
     url: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -61,6 +51,9 @@ def test_abort_takes_the_connection(
     assert "aborted barrier 1 of shopping" in capsys.readouterr().out
     assert main(abort) == 0
     assert "was aborted before" in capsys.readouterr().out
+    assert main([*abort, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == {"topology": "shopping", "barrier_id": 1, "aborted": []}
+    assert main(["abort", "shopping", "7", *abort[3:]]) == 1
     assert MetaService(url).barrier("shopping", 1).reason == "bad file"
 
 
@@ -73,24 +66,3 @@ def test_the_database_is_looked_after(url: str, tmp_path: Path, capsys: pytest.C
     assert main(["status", "--metaservice-url", f"sqlite:///{tmp_path}/other.db"]) == 1
     assert "expected a file" in capsys.readouterr().err
     assert not (tmp_path / "other.db").exists()
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["status", "nowhere"], "nowhere"),
-        (["abort", "shopping", "7", "--reason", "x", "--yes"], "shopping"),
-    ],
-)
-def test_what_is_not_there_is_exit_code_1(
-    url: str, arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main([*arguments, "--metaservice-url", url]) == 1
-    assert message in capsys.readouterr().err
-
-
-def test_wrong_usage_is_exit_code_2(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as ended:
-        main(["abort", "shopping", "three"])
-    assert ended.value.code == 2
-    assert "invalid int value" in capsys.readouterr().err

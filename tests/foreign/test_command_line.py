@@ -70,8 +70,11 @@ def test_another_table_is_still_in_the_way(attacked: Attacked, capsys: pytest.Ca
     block(attacked, attacked.hands, Hands(attacked.shop, attacked.barrier, attacked.hands.previous, name=PRICE))
     assert main([*RESOLVE, "--table", AMOUNT, "--keep-ours"]) == 0
     assert f"is still BLOCKED: table {PRICE}" in capsys.readouterr().out
-    assert main([*RESOLVE, "--table", PRICE, "--keep-ours", "--commit"]) == 0
-    assert "is COMMIT" in capsys.readouterr().out
+    assert main([*RESOLVE, "--table", PRICE, "--keep-ours", "--commit", "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert (told["resolved"]["table"], told["resolved"]["decision"]) == (PRICE, "keep-ours")
+    assert told["resolved"]["ours"] == attacked.main(PRICE)
+    assert told["committed"]["barrier"]["state"] == "COMMIT"
 
 
 def test_a_refusal_is_exit_code_1_and_wrong_usage_2(attacked: Attacked, capsys: pytest.CaptureFixture[str]) -> None:

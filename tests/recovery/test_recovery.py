@@ -362,6 +362,10 @@ def test_the_command_line_says_what_it_did(
     said = capsys.readouterr().out
     assert "barrier 5 of shopping (2026-01-10 00:00:00+0000) is COMMIT again" in said
     assert "3 barriers put back, the newest is barrier 6 of shopping" in said
+    assert main(["recover", "shopping", "--conn-id", "barrier_recovery", "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert (told["topology"], told["entries"], told["newest"]["barrier_id"]) == ("shopping", [], 6)
+    assert told["incarnation"] == landed.shop.deployment.meta.incarnation
     assert main(["recover", "nothing", "--conn-id", "barrier_recovery"]) == 1
     assert "expected a journal" in capsys.readouterr().err
     audit = landed.shop.deployment.meta.audit("shopping", limit=500)
