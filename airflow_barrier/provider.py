@@ -75,6 +75,14 @@ def _connection_type() -> dict[str, Any]:
             "catalog_name": _text("Iceberg catalog name", "The name under which the SQL catalog keeps its tables."),
             "warehouse": _text("Warehouse", "Root of the tables' data, for example file:///data/warehouse."),
             "spark_catalog": _text("Spark catalog", "How Spark sessions call this Iceberg catalog, for example lake."),
+            "consistency": {
+                "label": "Consistency level",
+                "description": "Of readers that choose none; empty: repeatable_read, the newest committed barrier.",
+                "schema": {
+                    "type": ["string", "null"],
+                    "enum": [None, "repeatable_read", "read_committed", "read_uncommitted"],
+                },
+            },
             "tag_policy": _text("Tag policy", "Which barriers keep a tag on their tables: all, every=N or newest=K."),
             "max_open_barriers": {
                 "label": "Open barriers",

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from airflow_barrier.coordinator.settings import Settings, parsed_url
 from airflow_barrier.protocol.errors import ConfigurationError
+from airflow_barrier.protocol.levels import Level
 from airflow_barrier.protocol.tags import TagPolicy
 
 if TYPE_CHECKING:
@@ -27,6 +28,8 @@ class Deployment:
     spark_catalog: str
     tag_policy: TagPolicy
     max_open_barriers: int
+    #: of readers that choose none
+    level: Level = Level.REPEATABLE_READ
 
     @classmethod
     def connect(cls, settings: Settings) -> Deployment:
@@ -53,6 +56,7 @@ class Deployment:
             spark_catalog=settings.spark_catalog,
             tag_policy=TagPolicy.parse(settings.tag_policy),
             max_open_barriers=settings.max_open_barriers,
+            level=Level.parse(settings.consistency),
         )
 
     @property

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from airflow_barrier.protocol.errors import ConfigurationError
+from airflow_barrier.protocol.levels import Level
 from airflow_barrier.protocol.tags import TagPolicy
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ class Settings:
     the name under which the tables are listed in the SQL catalog, ``spark_catalog`` what the same catalog is called in
     Spark. ``catalog_properties``: pyiceberg's for the storage and for a REST catalog's credentials.
     ``catalog_publish``: how a REST catalog publishes several tables, ``atomic`` (in one step, which is tested) or
-    ``roll-forward`` (one after the other).
+    ``roll-forward`` (one after the other). ``consistency``: the level of readers that choose none, as in FLIP-276.
 
     >>> Settings.embedded("/data/warehouse").metaservice_url
     'sqlite:////data/warehouse/barrier.db'
@@ -43,9 +44,11 @@ class Settings:
     spark_catalog: str = "lake"
     tag_policy: str = "newest=31"
     max_open_barriers: int = 4
+    consistency: str = "repeatable_read"
 
     def __post_init__(self) -> None:
         TagPolicy.parse(self.tag_policy)
+        Level.parse(self.consistency)
         if self.max_open_barriers < 1:
             raise ConfigurationError(f"max_open_barriers: expected 1 or more, found {self.max_open_barriers}")
         if self.catalog_publish not in PUBLISHES:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from airflow.sdk import Connection
 
     from airflow_barrier.metaservice.store import MetaService
+    from airflow_barrier.reading.session import ConsistentSession
 
 DEFAULT_CONN_ID = "barrier_default"
 
@@ -29,6 +31,7 @@ EXTRAS = frozenset(
         "catalog_password",
         "catalog_name",
         "catalog_publish",
+        "consistency",
         "iceberg_conn_id",
         "warehouse",
         "spark_catalog",
@@ -75,6 +78,17 @@ class BarrierHook(BaseHook):
         Raises :class:`ConfigurationError`, StoreUnavailableError, CatalogUnavailableError, SchemaVersionError.
         """
         return _deployment(self.get_settings())
+
+    def consistent_session(self, topology: str, **question: Any) -> AbstractContextManager[ConsistentSession]:
+        """A session that reads the tables of a topology at one barrier: see
+        :func:`~airflow_barrier.reading.session.consistent_session` for what can be asked.
+
+        >>> with BarrierHook().consistent_session("shopping") as session:  # doctest: +SKIP
+        ...     session.table("shop.user_item_price").scan().to_pandas()
+        """
+        from airflow_barrier.reading.session import consistent_session
+
+        return consistent_session(self.get_deployment(), topology, **question)
 
     def get_meta_service(self) -> MetaService:
         """The MetaService alone, which needs no table format: what sensors and triggers poll."""

@@ -49,11 +49,11 @@ class Question:
     """What a session asks for: see :func:`consistent_session`."""
 
     topology: str
-    level: Level = Level.REPEATABLE_READ
-    tables: tuple[str, ...] | None = None
-    at: int | datetime | None = None
-    not_older_than: timedelta | None = None
-    wait: timedelta = timedelta(0)
+    level: Level
+    tables: tuple[str, ...] | None
+    at: int | datetime | None
+    not_older_than: timedelta | None
+    wait: timedelta
 
     def __post_init__(self) -> None:
         if self.at is not None and self.not_older_than is not None:
@@ -184,7 +184,7 @@ def consistent_session(
     deployment: Deployment,
     topology: str,
     *,
-    level: Level | str = Level.REPEATABLE_READ,
+    level: str | None = None,
     tables: Sequence[str] | None = None,
     at: int | datetime | None = None,
     not_older_than: timedelta | None = None,
@@ -194,7 +194,8 @@ def consistent_session(
 ) -> Iterator[ConsistentSession]:
     """A session over ``tables`` of ``topology`` (None: all), until the block ends.
 
-    ``level``: which barriers count. ``at``: a barrier's id, or a time (aware): the newest barrier at or before it.
+    ``level``: which barriers count, by its name or as :class:`Level`; None: the deployment's (its connection's
+    ``consistency``). ``at``: a barrier's id, or a time (aware): the newest barrier at or before it.
     ``not_older_than``: how far the answer's barrier may lie behind the database's clock, else StaleAnswerError
     (retryable), after looking again for as long as ``wait``. ``holder``: who reads, for people who see the leases;
     default: user, process and machine. ``lease_seconds``: after how long what a crashed session held is free again.
@@ -205,7 +206,7 @@ def consistent_session(
     ...     connection.sql("SELECT itemId, amount / price FROM shop.amount JOIN shop.price USING (itemId)").show()
     """
     check_seconds(lease_seconds)
-    wanted = level if isinstance(level, Level) else Level.parse(level)
+    wanted = deployment.level if level is None else Level.parse(level)
     question = Question(topology, wanted, None if tables is None else tuple(tables), at, not_older_than, wait)
     session = ConsistentSession(deployment, question, Hold(holder or this_process(), lease_seconds))
     try:

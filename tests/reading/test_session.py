@@ -6,11 +6,13 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
+from airflow_barrier.coordinator.deployment import Deployment
 from airflow_barrier.coordinator.settings import Settings
 from airflow_barrier.protocol.errors import (
     ConfigurationError,
@@ -140,9 +142,7 @@ def _forget_the_newest_commit(settings: Settings) -> None:
 def test_an_answer_that_is_too_old_is_an_error_and_holds_nothing(shop: Shop) -> None:
     bring(shop, 1)
     with (
-        pytest.raises(
-            StaleAnswerError, match=r"not older than 0:05:00, found barrier 1 of 2026-01-06 .* old; wait"
-        ),
+        pytest.raises(StaleAnswerError, match=r"not older than 0:05:00, found barrier 1 of 2026-01-06 .* old; wait"),
         consistent_session(shop.deployment, "shopping", not_older_than=timedelta(minutes=5)),
     ):
         pass
@@ -233,6 +233,7 @@ def test_a_metaservice_that_is_silent_ends_the_reading(
 READER = """
 import os, signal, sys
 from airflow_barrier.coordinator.deployment import Deployment
+from airflow_barrier.coordinator.deployment import Deployment
 from airflow_barrier.coordinator.settings import Settings
 from airflow_barrier.reading.session import consistent_session
 
@@ -267,3 +268,15 @@ def test_duckdb_and_pyiceberg_read_the_same_barrier(shop: Shop) -> None:
 
 def test_who_reads_is_said() -> None:
     assert "process" in this_process()
+
+
+def test_the_deployment_says_the_level_of_sessions_that_choose_none(shop: Shop, settings: Settings) -> None:
+    bring(shop, 1)
+    shop.process_all(shop.open(2), ROWS)
+    other = Deployment.connect(replace(settings, consistency="ReadCommitted"))
+    with consistent_session(other, "shopping") as session, consistent_session(shop.deployment, "shopping") as usual:
+        assert (session.resolution.level, session.resolution.barrier_id) == (Level.READ_COMMITTED, 2)
+        assert (usual.resolution.level, usual.resolution.barrier_id) == (Level.REPEATABLE_READ, 1)
+    other.close()
+    with pytest.raises(ConfigurationError, match="consistency level 'serializable': expected one of read_uncommitted"):
+        replace(settings, consistency="serializable")
