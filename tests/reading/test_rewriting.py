@@ -16,6 +16,7 @@ from airflow_barrier.protocol.errors import (
     UnpinnableError,
 )
 from airflow_barrier.reading.rewriting import Pin, Place, Rewritten, View, pins_of, rewrite
+from tests.hostile.names import WORKABLE
 from tests.reading.answers import answer
 
 PINS = {
@@ -361,6 +362,20 @@ def test_of_two_tables_that_differ_in_case_the_exact_one_is_read() -> None:
     pins = {"shop.a": Pin(1), "shop.A": Pin(2)}
     found = rewrite("SELECT * FROM shop.a, shop.A", "spark", pins, catalog="lake")
     assert found.sql == "SELECT * FROM shop.a VERSION AS OF 1, shop.A VERSION AS OF 2"
+
+
+@pytest.mark.parametrize("dialect", ["spark", "trino", "duckdb"])
+@pytest.mark.parametrize("name", WORKABLE)
+def test_any_name_of_a_table_is_found(dialect: str, name: str) -> None:
+    quote = "`" if dialect == "spark" else '"'
+    quoted = quote + name.replace(quote, quote * 2) + quote
+    table = f"shop.{name}"
+    found = rewrite(f"SELECT 'x' FROM shop.{quoted} WHERE true", dialect, {table: Pin(7, "/m")}, catalog="lake")
+    assert found.pinned == {table: 7}
+    assert found.sql.startswith("SELECT 'x' FROM ")
+    assert found.sql.endswith(" WHERE true")
+    if dialect != "duckdb":
+        assert f"shop.{quoted} " in found.sql
 
 
 def test_the_pins_of_an_answer() -> None:
