@@ -20,7 +20,7 @@ _MEMORY = Path("/dev/shm")
 class Worlds:
     """``shared``: MetaService and catalog in one SQLite file, or in two."""
 
-    def __init__(self, folder: Path, *, shared: bool) -> None:
+    def __init__(self, folder: Path, *, shared: bool, tag_policy: str) -> None:
         self.shared = shared
         self._files = folder / "warehouse" / "_barrier"
         self._kept_files = folder / "kept"
@@ -30,7 +30,7 @@ class Worlds:
             metaservice_url=f"sqlite:///{self._databases[-1]}",
             catalog_uri=f"sqlite:///{folder}/barrier.db",
             warehouse=str(folder / "warehouse"),
-            tag_policy="all",
+            tag_policy=tag_policy,
         )
         self.shops: list[Shop] = []
 
@@ -64,8 +64,8 @@ class Worlds:
 
 
 @contextmanager
-def worlds(*, shared: bool) -> Iterator[Worlds]:
+def worlds(*, shared: bool, tag_policy: str = "all") -> Iterator[Worlds]:
     with tempfile.TemporaryDirectory(dir=_MEMORY if _MEMORY.is_dir() else None) as folder:
-        made = Worlds(Path(folder), shared=shared)
+        made = Worlds(Path(folder), shared=shared, tag_policy=tag_policy)
         yield made
         made.close()
