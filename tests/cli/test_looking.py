@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from datetime import datetime, timedelta
 
 import pytest
 
 from airflow_barrier.cli.main import main
+from airflow_barrier.protocol.leases import Lease
 from airflow_barrier.protocol.levels import Level
+from airflow_barrier.protocol.records import Attempt, Barrier, Cut, TableProgress
 from tests.cli.deployed import CONN_ID, Deployed, as_json, run
 from tests.support.shop import AMOUNT, PRICE, SHOPPING
 
@@ -139,6 +142,22 @@ def test_the_database(deployed: Deployed) -> None:
     told = run("db", "check", "--json").json
     assert set(told) == {"schema_version", "message"}
     assert told["schema_version"] in told["message"]
+
+
+@pytest.mark.parametrize(
+    ("record", "keys"),
+    [
+        (Barrier, "topology barrier_id revision timestamp state predecessor topology_version run_key timestamp_origin"),
+        (Barrier, "opened_at precommit_at committing_at commit_at aborted_at expiring_at expired_at reason"),
+        (TableProgress, "table job state snapshot_id attempt_id carried_from processed_at written_at"),
+        (Attempt, "attempt_id job state requested_at started_at closed_at processed_at ended_at waited_for reason"),
+        (Cut, "source start end items"),
+        (Lease, "lease_id topology revision barrier_id through_id holder granted_at expires_at"),
+    ],
+)
+def test_keys_are_promised(record: type, keys: str) -> None:
+    """They are the fields' names. Another name for one breaks scripts."""
+    assert set(keys.split()) <= {field.name for field in fields(record)}
 
 
 # --- for a person ---------------------------------------------------------------------------------

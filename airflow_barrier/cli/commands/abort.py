@@ -9,9 +9,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from airflow_barrier.cli.arguments import barrier_argument
-from airflow_barrier.cli.connection import actor, database_options, meta_service
+from airflow_barrier.cli.connection import actor, connected, database_options, meta_service
 from airflow_barrier.cli.frame import DONE, REFUSED, USAGE, Command, say
 from airflow_barrier.cli.screen import answer, line
+from airflow_barrier.protocol.errors import BarrierError
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -49,6 +50,9 @@ def _run(options: argparse.Namespace) -> int:
                 say("nothing was changed")
                 return REFUSED
         aborted = tuple(meta.abort_barrier(topology, barrier_id, options.reason, actor()))
+        cut = [barrier for barrier in aborted if meta.cuts(topology, barrier.barrier_id)]
+    if cut and not options.metaservice_url:
+        _let_go(options.conn_id, cut)
     answer(options, Aborted(topology, barrier_id, aborted), _show)
     return DONE
 
@@ -58,6 +62,18 @@ def _is_sure(barriers: Sequence[Barrier]) -> bool:
         print(f"{barrier} is {barrier.state.value}", file=sys.stderr)
     print("Give up? The epochs join the next barrier's. [y/N] ", end="", file=sys.stderr, flush=True)
     return sys.stdin.readline().strip().lower() in ("y", "yes")
+
+
+def _let_go(conn_id: str, barriers: Sequence[Barrier]) -> None:
+    """Of what their cuts hold of tables outside the topology. They are aborted, whether or not the tables answer."""
+    from airflow_barrier.coordinator.cuts import release_sources
+
+    try:
+        with connected(conn_id) as deployment:
+            for barrier in barriers:
+                release_sources(deployment, barrier, barrier.barrier_id)
+    except BarrierError as error:
+        say(f"aborted; but tags that hold its input in tables outside the topology are left: {error}")
 
 
 def _show(found: Aborted, console: Console) -> None:
@@ -70,7 +86,7 @@ def _show(found: Aborted, console: Console) -> None:
 ABORT = Command(
     "abort",
     "Give a barrier up, and every later uncommitted one with it. Their epochs join the next barrier's. Refused once "
-    "the\nbarrier is COMMITTING.",
+    "the\nbarrier is COMMITTING. With --metaservice-url tags that hold its input in tables outside the topology stay.",
     _define,
     _run,
     examples=('shopping 3 --reason "landed twice"', 'shopping 3 --reason "landed twice" --yes --json'),
