@@ -233,6 +233,18 @@ PROMISES: Mapping[str, Mapping[str, str]] = {
         "files-of-an-unknown-commit": "Nor are they when nobody knows whether the transaction was committed.",
         "files-of-a-repeated-commit": "Nor where a commit was refused because it had come through already.",
     },
+    "A query reads the answer's snapshots and nothing else, and changes nothing.": {
+        "reads-only": "What is no query is not run.",
+        "reads-only-inside": "Nor is a query with a write in it.",
+        "one-statement": "Nor more than one statement.",
+        "spliced-where-the-name-is": "A name is pinned where it stands, and the text there is that name.",
+        "names-are-in-the-text": "A name that the text does not say cannot be pinned, and is refused.",
+        "table-by-keyword": "So is one that the parser takes for something else.",
+        "no-time-travel-of-its-own": "No table of an answer is read at another time.",
+        "no-other-branch": "Nor on another branch.",
+        "views-end": "Views lead to tables.",
+        "snapshot-of-an-answer-is-there": "A snapshot that is gone is not replaced by another one.",
+    },
     "A MetaService that was lost, restored or mistaken decides nothing.": {
         "lead-before-opening": "A barrier is opened by the MetaService that leads the topology.",
         "lead-before-deciding": "A barrier is decided by the MetaService that leads the topology.",

@@ -17,6 +17,7 @@ _TOLD = f"{_HANDED}test_the_tables_tell_what_an_unchanged_job_staged"
 _LOST, _FOREIGN = "tests/recovery/test_recovery.py", "tests/foreign/test_resolve.py"
 _REFUSED = "tests/foreign/test_refused_decisions.py"
 _START = "tests/adopting/test_start_from.py::test_"
+_SQL = "tests/reading/test_rewriting.py::test_"
 _STATES = ("tests/protocol/test_states.py::test_exactly_the_protocols_transitions",)
 _GROUPS = ("tests/protocol/test_states.py::test_every_state_has_its_transitions_and_every_barrier_its_group",)
 _LOCKS = (f"{_META}test_guards.py::test_every_transition_locks_its_topology_before_it_looks",)
@@ -371,6 +372,19 @@ _WITHOUT_SPARK: Mapping[str, tuple[str, ...]] = {
         f"{_TABLES}test_checks.py::test_only_a_compaction_keeps_the_rows_of_what_it_stands_on",
     ),
     "set-aside-is-ours": (f"{_REFUSED}::test_the_name_of_the_tag_that_sets_aside_has_to_be_free_too",),
+    # reading
+    "reads-only": (f"{_SQL}writes_and_what_is_no_query_are_refused",),
+    "reads-only-inside": (f"{_SQL}writes_inside_of_a_query_are_refused",),
+    "one-statement": (f"{_SQL}writes_and_what_is_no_query_are_refused",),
+    "spliced-where-the-name-is": (f"{_SQL}a_name_that_is_not_where_the_parser_says_is_not_pinned",),
+    "names-are-in-the-text": (f"{_SQL}what_cannot_be_pinned_is_refused",),
+    "table-by-keyword": (f"{_SQL}what_cannot_be_pinned_is_refused",),
+    "no-time-travel-of-its-own": (f"{_SQL}a_table_has_no_time_of_its_own",),
+    "no-other-branch": (f"{_SQL}a_table_has_no_time_of_its_own",),
+    "views-end": (f"{_SQL}views_that_contain_themselves_are_refused",),
+    "snapshot-of-an-answer-is-there": (
+        "tests/reading/test_duckdb.py::test_a_snapshot_that_is_gone_is_an_error_and_not_another_one",
+    ),
 }
 
 ON_SPARK: Mapping[str, tuple[str, ...]] = {

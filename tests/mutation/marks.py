@@ -15,7 +15,7 @@ from airflow_barrier.protocol import errors
 
 PACKAGE = Path(airflow_barrier.__file__).parent
 #: Where checks are. Airflow's rooms only hand on what these say.
-ROOMS = ("protocol", "metaservice", "tables", "sources", "spark", "coordinator")
+ROOMS = ("protocol", "metaservice", "tables", "sources", "spark", "coordinator", "reading")
 #: Errors that say "not there" or "not like that". Every other error of ours says that something would not be safe.
 PLAIN = frozenset(
     {
@@ -31,6 +31,8 @@ PLAIN = frozenset(
         errors.CatalogUnavailableError,
         errors.SourceUnavailableError,
         errors.SparkUnavailableError,
+        errors.SqlSyntaxError,
+        errors.UnknownDialectError,
     }
 )
 _MARK = re.compile(r"# safety: (?P<name>[a-z][a-z0-9-]*)$")

@@ -15,6 +15,7 @@ from airflow_barrier.protocol.errors import (
     UnknownDialectError,
     UnpinnableError,
 )
+from airflow_barrier.reading._statement import Statement
 from airflow_barrier.reading.rewriting import Pin, Place, Rewritten, View, pins_of, rewrite
 from tests.hostile.names import WORKABLE
 from tests.reading.answers import answer
@@ -250,6 +251,15 @@ def test_what_cannot_be_pinned_is_refused(dialect: str, sql: str) -> None:
         rewritten(sql, dialect)
 
 
+def test_a_name_that_is_not_where_the_parser_says_is_not_pinned(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Positions are sqlglot's; a version of it that counts otherwise may not lead to another text."""
+    statement = Statement.of("SELECT * FROM shop.a", "spark")
+    shifted = Statement("SELECT  * FROM shop.a", statement.tree, statement.tokens)
+    monkeypatch.setattr(Statement, "of", lambda *_: shifted)
+    with pytest.raises(UnpinnableError, match="where the name 'shop' stands in the text, found ' sho'"):
+        rewritten("SELECT  * FROM shop.a")
+
+
 def test_the_word_table_is_no_table() -> None:
     assert rewritten("SELECT t.table x, table, 'TABLE a' FROM a t").sql.endswith("FROM a VERSION AS OF 7 t")
     assert rewritten("SELECT * FROM f(TABLE(SELECT * FROM a))").pinned == {"shop.a": 7}
@@ -279,6 +289,7 @@ def test_the_word_table_is_no_table() -> None:
         "BEGIN SELECT 1; END",
         "DECLARE x INT",
         "EXPLAIN SELECT * FROM a",
+        "TABLE a",
         "SELECT 1; SELECT 2",
         "",
         " -- nothing\n;",
