@@ -8,31 +8,37 @@ branch only (apache/iceberg, `RemoveSnapshots`).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
+from typing import Any
 
 from airflow_barrier.tables._metadata import MAIN, Document, lineage, ref_of, refs_of, snapshots_of
 from airflow_barrier.tables.port import SnapshotVerdict
 
+Refs = Mapping[str, Mapping[str, Any]]
 
-def snapshot_verdicts(document: Document, window_tag: str | None) -> list[SnapshotVerdict]:
+
+def snapshot_verdicts(
+    document: Document, window_tag: str | None, dropped: Collection[str] = ()
+) -> list[SnapshotVerdict]:
     """A verdict on each snapshot, oldest first. ``window_tag``: the tag of the barrier with which the recent window
-    begins; where the table has no such tag, all of `main` stays."""
-    reasons = _kept(document, window_tag)
+    begins; where the table has no such tag, all of `main` stays. ``dropped``: tags that are as good as gone."""
+    refs = {name: ref for name, ref in refs_of(document).items() if name not in dropped}
+    reasons = _kept(document, refs, window_tag)
     return [
         SnapshotVerdict(snapshot_id, snapshot_id in reasons, reasons.get(snapshot_id, "no ref needs it any more"))
         for snapshot_id in snapshots_of(document)
     ]
 
 
-def _kept(document: Document, window_tag: str | None) -> dict[int, str]:
+def _kept(document: Document, refs: Refs, window_tag: str | None) -> dict[int, str]:
     """Snapshot -> why it stays."""
     reasons: dict[int, str] = {}
-    for name, ref in refs_of(document).items():
+    for name, ref in refs.items():
         if name != MAIN:
             reasons.setdefault(ref["snapshot-id"], f"{ref['type']} {name}")
     for snapshot_id in _window(document, window_tag):
         reasons.setdefault(snapshot_id, "a step of main in the recent window")
-    for name, snapshot_id in _branch_steps(document):
+    for name, snapshot_id in _branch_steps(document, refs):
         reasons.setdefault(snapshot_id, f"a step of branch {name}, or its base")
     return reasons
 
@@ -49,11 +55,11 @@ def _window(document: Document, window_tag: str | None) -> Iterator[int]:
             return
 
 
-def _branch_steps(document: Document) -> Iterator[tuple[str, int]]:
+def _branch_steps(document: Document, refs: Refs) -> Iterator[tuple[str, int]]:
     """What branches have beside `main`, each down to the snapshot at which it left `main`."""
     main = ref_of(document, MAIN)
     of_main = {snapshot["snapshot-id"] for snapshot in lineage(document, main)} if main is not None else set()
-    for name, ref in refs_of(document).items():
+    for name, ref in refs.items():
         if name == MAIN or ref["type"] != "branch":
             continue
         for snapshot in lineage(document, ref["snapshot-id"]):

@@ -1,0 +1,124 @@
+"""Expiry: history goes that nobody reads, holds or needs. Visibility goes before data.
+
+First the MetaService says of a barrier that nobody begins to read at it any more, which it refuses while somebody
+holds a lease; then its tags go; then the snapshots that nothing names any more, and their files with them. Whatever
+dies in between, the next expiry goes on from there: what it finds is decided anew from what is still there.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from airflow_barrier.coordinator.deployment import Deployment
+from airflow_barrier.protocol.errors import MissingTableError
+from airflow_barrier.protocol.names import tag_name
+from airflow_barrier.protocol.records import Barrier
+from airflow_barrier.protocol.retention import BarrierVerdict, Retention, barrier_verdicts, window_start
+from airflow_barrier.tables.port import SnapshotVerdict
+
+log = logging.getLogger(__name__)
+
+#: Takes snapshots out of a table, with the files that only they have, and says in words what went.
+TakeOut = Callable[[str, Sequence[int]], object]
+
+
+@dataclass(frozen=True)
+class ExpiryPlan:
+    """What an expiry would do, and why: a verdict on each readable barrier and on each snapshot of each table."""
+
+    topology: str
+    retention: Retention
+    barriers: tuple[BarrierVerdict, ...]
+    tables: Mapping[str, tuple[SnapshotVerdict, ...]]
+
+    @property
+    def expiring(self) -> tuple[int, ...]:
+        return tuple(verdict.barrier.barrier_id for verdict in self.barriers if not verdict.keep)
+
+    @property
+    def snapshots(self) -> int:
+        """How many snapshots of all tables would go."""
+        return sum(not verdict.keep for verdicts in self.tables.values() for verdict in verdicts)
+
+
+@dataclass(frozen=True)
+class Expired:
+    """What an expiry did: the barriers that are no longer readable, and table -> the snapshots that went."""
+
+    barriers: tuple[int, ...]
+    snapshots: Mapping[str, tuple[int, ...]]
+
+    def __str__(self) -> str:
+        count = sum(map(len, self.snapshots.values()))
+        return f"{len(self.barriers)} barriers and {count} snapshots of {len(self.snapshots)} tables expired"
+
+
+def plan_expiry(deployment: Deployment, topology: str, retention: Retention) -> ExpiryPlan:
+    """What :func:`expire` would do now; changes nothing."""
+    verdicts = _barrier_verdicts(deployment, topology, retention)
+    going = [verdict.barrier for verdict in verdicts if not verdict.keep]
+    tags = [barrier.tag for barrier in (*going, *deployment.meta.being_expired(topology))]
+    tables = {
+        table: tuple(deployment.tables.snapshot_verdicts(table, _window_tag(verdicts), tags))
+        for table in deployment.meta.topology(topology).tables
+    }
+    return ExpiryPlan(topology, retention, tuple(verdicts), tables)
+
+
+def expire(deployment: Deployment, topology: str, retention: Retention, take_out: TakeOut, *, actor: str) -> Expired:
+    """Let go of the barriers beyond ``retention`` that nobody holds, and of all snapshots that nothing needs.
+
+    >>> expire(deployment, "shopping", Retention(31), spark_takes_out, actor="me")  # doctest: +SKIP
+    """
+    verdicts = _barrier_verdicts(deployment, topology, retention)
+    deployment.meta.expiring(topology, [verdict.barrier.barrier_id for verdict in verdicts if not verdict.keep], actor)
+    expired = _drop_tags(deployment, topology, actor)
+    window = _window_tag(verdicts)
+    snapshots = {}
+    for table in deployment.meta.topology(topology).tables:
+        going = [v.snapshot_id for v in deployment.tables.snapshot_verdicts(table, window) if not v.keep]
+        if going:
+            said = take_out(table, going)
+            log.info("table %s: %d snapshots expired: %s", table, len(going), said)
+            snapshots[table] = tuple(going)
+    done = Expired(tuple(barrier.barrier_id for barrier in expired), snapshots)
+    log.info("topology %s: %s", topology, done)
+    return done
+
+
+def _drop_tags(deployment: Deployment, topology: str, actor: str) -> list[Barrier]:
+    """Of the barriers that are being expired, also by somebody who died over it. One commit a table."""
+    barriers = deployment.meta.being_expired(topology)
+    tags: defaultdict[str, list[str]] = defaultdict(list)
+    for barrier in barriers:
+        for progress in deployment.meta.progress(topology, barrier.barrier_id):
+            tags[progress.table].append(tag_name(topology, barrier.barrier_id, barrier.revision))
+    for table, names in tags.items():
+        try:
+            deployment.tables.drop_tags([table], names)
+        except MissingTableError as error:
+            log.info("%s; its tags have gone with it", error)
+    deployment.meta.expired(topology, [barrier.barrier_id for barrier in barriers], actor)
+    return barriers
+
+
+def _barrier_verdicts(deployment: Deployment, topology: str, retention: Retention) -> list[BarrierVerdict]:
+    meta = deployment.meta
+    held: defaultdict[int, set[str]] = defaultdict(set)
+    for lease in meta.leases(topology):
+        for barrier_id in range(lease.barrier_id, lease.through_id + 1):
+            held[barrier_id].add(lease.holder)
+    in_use = {
+        barrier.predecessor: f"{barrier} stands on it"
+        for barrier in meta.open_barriers(topology)
+        if barrier.predecessor
+    }
+    return barrier_verdicts(meta.readable(topology), retention, meta.now(), held, in_use)
+
+
+def _window_tag(verdicts: Sequence[BarrierVerdict]) -> str | None:
+    start = window_start(verdicts)
+    return None if start is None else start.tag

@@ -1,0 +1,222 @@
+"""What an expiry lets go of, and what it must not, on real tables. Spark's part is in tests/spark/test_expiring.py."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from airflow_barrier.coordinator.expiring import expire, plan_expiry
+from airflow_barrier.coordinator.leaving import leave
+from airflow_barrier.coordinator.opening import Fragment
+from airflow_barrier.coordinator.settings import Settings
+from airflow_barrier.protocol.errors import ExpiredBarrierError
+from airflow_barrier.protocol.leases import Hold
+from airflow_barrier.protocol.levels import Level, Resolution
+from airflow_barrier.protocol.names import parse_tag
+from airflow_barrier.protocol.retention import Retention
+from airflow_barrier.protocol.tags import TagPolicy
+from tests.support.shop import AMOUNT, COLUMNS, JOBS, PRICE, SHOPPING, Shop, make_shop
+
+ROWS = [{"amount": 1, "price": 1}]
+
+
+@pytest.fixture
+def shop(tmp_path: Path) -> Iterator[Shop]:
+    """Six barriers, COMMIT, of which all have their tags; before them each table has the empty root of its branches."""
+    shop = make_shop(Settings.embedded(str(tmp_path), tag_policy="all"))
+    for day in range(1, 7):
+        barrier = shop.open(day)
+        shop.process_all(barrier, ROWS)
+        shop.commit(barrier)
+    yield shop
+    shop.deployment.close()
+
+
+class Takes:
+    """Takes snapshots out by pyiceberg, which leaves their files; and remembers what it was told."""
+
+    def __init__(self, shop: Shop) -> None:
+        self.shop = shop
+        self.told: dict[str, list[int]] = {}
+
+    def __call__(self, table: str, snapshot_ids: Sequence[int]) -> str:
+        self.told[table] = list(snapshot_ids)
+        self.shop.deployment.tables.load(table).maintenance.expire_snapshots().by_ids(list(snapshot_ids)).commit()
+        return "no files"
+
+
+def tags(shop: Shop, table: str = AMOUNT) -> set[int]:
+    """The barriers whose tag the table has."""
+    refs = shop.deployment.tables.load(table).metadata.refs
+    return {tag.barrier_id for name in refs if (tag := parse_tag(name))}
+
+
+def snapshots(shop: Shop, table: str = AMOUNT) -> int:
+    return len(shop.deployment.tables.load(table).metadata.snapshots)
+
+
+def held(shop: Shop, at: int | None = None, level: Level = Level.REPEATABLE_READ) -> Resolution:
+    return shop.deployment.meta.resolve("shopping", level, at=at, hold=Hold("report", 600))
+
+
+def total(shop: Shop, answer: Resolution) -> set[int]:
+    """What each table says, which is how many barriers are in it."""
+    return {shop.total(table, resolved.snapshot_id) for table, resolved in answer.tables.items()}
+
+
+def readable(shop: Shop) -> list[int]:
+    return [barrier.barrier_id for barrier in shop.deployment.meta.readable("shopping")]
+
+
+def test_what_is_beyond_the_retention_goes_and_what_is_leased_stays(shop: Shop) -> None:
+    answer = held(shop, at=2)
+    done = expire(shop.deployment, "shopping", Retention(2), Takes(shop), actor="test")
+    assert done.barriers == (1, 3, 4)
+    assert {table: len(ids) for table, ids in done.snapshots.items()} == dict.fromkeys(COLUMNS, 4)
+    assert str(done) == "3 barriers and 12 snapshots of 3 tables expired"
+    assert readable(shop) == [2, 5, 6]
+    for table in COLUMNS:
+        assert tags(shop, table) == {2, 5, 6}
+        assert snapshots(shop, table) == 3
+    assert total(shop, answer) == {2}
+    with pytest.raises(ExpiredBarrierError, match="2"):
+        held(shop, at=3)
+
+
+def test_a_plan_says_what_would_go_and_why_and_changes_nothing(shop: Shop) -> None:
+    held(shop, at=2)
+    plan = plan_expiry(shop.deployment, "shopping", Retention(2))
+    assert plan.expiring == (1, 3, 4)
+    assert plan.snapshots == 12
+    assert [(v.barrier.barrier_id, v.keep, v.reason) for v in plan.barriers] == [
+        (1, False, "beyond the newest 2 barriers, and nobody holds it"),
+        (2, True, "leased by report"),
+        (3, False, "beyond the newest 2 barriers, and nobody holds it"),
+        (4, False, "beyond the newest 2 barriers, and nobody holds it"),
+        (5, True, "among the newest 2"),
+        (6, True, "among the newest 2"),
+    ]
+    assert [verdict.reason for verdict in plan.tables[AMOUNT]] == [
+        "no ref needs it any more",
+        "no ref needs it any more",
+        "tag barrier_shopping_b2_r0",
+        "no ref needs it any more",
+        "no ref needs it any more",
+        "tag barrier_shopping_b5_r0",
+        "tag barrier_shopping_b6_r0",
+    ]
+    assert readable(shop) == [1, 2, 3, 4, 5, 6]
+    assert tags(shop) == {1, 2, 3, 4, 5, 6}
+    takes = Takes(shop)
+    done = expire(shop.deployment, "shopping", Retention(2), takes, actor="test")
+    assert done.barriers == plan.expiring
+    for table, verdicts in plan.tables.items():
+        assert takes.told[table] == [verdict.snapshot_id for verdict in verdicts if not verdict.keep]
+
+
+def test_a_lease_that_ended_lets_go_at_the_next_expiry(shop: Shop) -> None:
+    lease = held(shop, at=2).lease
+    assert lease is not None
+    expire(shop.deployment, "shopping", Retention(1), Takes(shop), actor="test")
+    assert readable(shop) == [2, 6]
+    shop.deployment.meta.release(lease.lease_id)
+    assert expire(shop.deployment, "shopping", Retention(1), Takes(shop), actor="test").barriers == (2,)
+    assert snapshots(shop) == 1
+    nothing = expire(shop.deployment, "shopping", Retention(1), Takes(shop), actor="test")
+    assert (nothing.barriers, nothing.snapshots) == ((), {})
+
+
+def test_what_is_young_stays(shop: Shop) -> None:
+    done = expire(shop.deployment, "shopping", Retention(1, timedelta(days=1)), Takes(shop), actor="test")
+    assert done.barriers == ()
+    assert snapshots(shop) == 6
+
+
+def test_open_barriers_and_open_attempts_keep_what_they_stand_on(shop: Shop) -> None:
+    seventh = shop.open(7)
+    shop.process(seventh, "load", ROWS)
+    writing = shop.begin(seventh, "amount")
+    eighth = shop.open(8)
+    reading = held(shop, level=Level.READ_UNCOMMITTED)
+    expire(shop.deployment, "shopping", Retention(1), Takes(shop), actor="test")
+    assert readable(shop) == [6]
+    assert shop.total(SHOPPING, reading.tables[SHOPPING].snapshot_id) == 7
+    shop.close(writing, shop.write(writing, ROWS))
+    shop.process(seventh, "price", ROWS)
+    shop.process_all(eighth, ROWS)
+    shop.commit(eighth)
+    assert set(shop.main_totals().values()) == {8}
+
+
+def test_every_branch_keeps_its_steps_whoever_made_it(shop: Shop) -> None:
+    table = shop.deployment.tables.load(AMOUNT)
+    third = table.metadata.refs["barrier_shopping_b3_r0"].snapshot_id
+    with table.manage_snapshots() as manage:
+        manage.create_branch(third, "audit")
+    for _ in range(2):
+        arrow = table.scan(snapshot_id=third).to_arrow().slice(0, 1)
+        shop.deployment.tables.load(AMOUNT).append(arrow, branch="audit")
+    expire(shop.deployment, "shopping", Retention(1), Takes(shop), actor="test")
+    refreshed = shop.deployment.tables.load(AMOUNT)
+    assert shop.total(AMOUNT, refreshed.metadata.refs["audit"].snapshot_id) == 5
+    assert third in {snapshot.snapshot_id for snapshot in refreshed.metadata.snapshots}
+    assert snapshots(shop) == 4
+
+
+def test_an_expiry_that_died_is_gone_on_with(shop: Shop) -> None:
+    """Between its steps: nobody reads any more, but tags and data are there; then tags are gone, data is not."""
+    meta = shop.deployment.meta
+    assert meta.expiring("shopping", [1, 2], "somebody who died") == [1, 2]
+    plan = plan_expiry(shop.deployment, "shopping", Retention(4))
+    assert (plan.expiring, plan.snapshots) == ((), 9)
+    shop.deployment.tables.drop_tags([AMOUNT], ["barrier_shopping_b1_r0"])
+    done = expire(shop.deployment, "shopping", Retention(4), Takes(shop), actor="test")
+    assert done.barriers == (1, 2)
+    assert meta.being_expired("shopping") == []
+    assert tags(shop) == tags(shop, PRICE) == {3, 4, 5, 6}
+    assert snapshots(shop) == snapshots(shop, PRICE) == 4
+
+
+def test_a_table_that_left_loses_our_tags_and_nothing_else(shop: Shop) -> None:
+    meta = shop.deployment.meta
+    fragment = Fragment("shopping", "shopping_dag", JOBS[:2])
+    leave(shop.deployment, "shopping", "shopping_dag", "price", reason="another team", actor="test")
+    for day in (7, 8):
+        barrier = shop.open(day, fragment)
+        for job in ("load", "amount"):
+            barrier = shop.process(barrier, job, ROWS)
+        shop.commit(barrier)
+    assert PRICE not in meta.topology("shopping").tables
+    expire(shop.deployment, "shopping", Retention(2), Takes(shop), actor="test")
+    assert tags(shop, PRICE) == set()
+    assert snapshots(shop, PRICE) == 7
+    assert snapshots(shop, AMOUNT) == 2
+
+
+def test_a_table_that_is_gone_does_not_hold_up_the_others(shop: Shop) -> None:
+    leave(shop.deployment, "shopping", "shopping_dag", "price", reason="dropped", actor="test")
+    barrier = shop.open(7, Fragment("shopping", "shopping_dag", JOBS[:2]))
+    for job in ("load", "amount"):
+        barrier = shop.process(barrier, job, ROWS)
+    shop.commit(barrier)
+    shop.deployment.tables.catalog.drop_table(PRICE)
+    expire(shop.deployment, "shopping", Retention(1), Takes(shop), actor="test")
+    assert readable(shop) == [7]
+    assert snapshots(shop, AMOUNT) == snapshots(shop, SHOPPING) == 1
+
+
+def test_the_tag_policy_thins_and_the_expiry_takes_the_data(shop: Shop) -> None:
+    shop.deployment = replace(shop.deployment, tag_policy=TagPolicy(newest=2))
+    for day in (7, 8):
+        barrier = shop.open(day)
+        shop.process_all(barrier, ROWS)
+        shop.commit(barrier)
+    assert snapshots(shop) == 9
+    expire(shop.deployment, "shopping", Retention(100), Takes(shop), actor="test")
+    kept = readable(shop)
+    assert tags(shop) == set(kept)
+    assert kept[-2:] == [7, 8]
