@@ -19,10 +19,11 @@ if TYPE_CHECKING:
 DEFAULT_CONN_ID = "barrier_default"
 PASSWORD_VARIABLE = "AIRFLOW_BARRIER_PASSWORD"
 
-HELP = f"""\
-The deployment is an Airflow connection (--conn-id; from AIRFLOW_CONN_..., a secrets backend or Airflow's database), or,
-where a command needs no tables, just the database (--metaservice-url; its password from the environment variable
-{PASSWORD_VARIABLE})."""
+HELP = (
+    "The deployment is an Airflow connection (--conn-id; from AIRFLOW_CONN_..., a secrets backend or Airflow's "
+    "database), or, where a command needs no tables, just the database (--metaservice-url; its password from the "
+    f"environment variable {PASSWORD_VARIABLE})."
+)
 
 
 def connection_option(parser: argparse.ArgumentParser) -> None:

@@ -8,7 +8,7 @@ import sys
 from airflow.cli.cli_config import ActionCommand, Arg, CLICommand, GroupCommand
 
 from airflow_barrier.cli.commands import COMMANDS
-from airflow_barrier.cli.frame import Command, Group, execute, summary
+from airflow_barrier.cli.frame import Command, Formatter, Group, execute, summary
 from airflow_barrier.cli.main import DESCRIPTION, EPILOG
 
 
@@ -33,6 +33,7 @@ class _Arguments(Arg):
         self._command = command
 
     def add_to_parser(self, parser: argparse.ArgumentParser) -> None:
+        parser.formatter_class = Formatter  # Airflow's fills no paragraphs
         self._command.add_arguments(parser)
 
 

@@ -57,9 +57,19 @@ class Group:
     commands: tuple[Command | Group, ...]
 
 
+class Formatter(argparse.HelpFormatter):
+    """Fills paragraphs to the terminal's width, and leaves those alone that have lines set in, such as examples."""
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        return "\n\n".join(
+            paragraph if "\n  " in paragraph else super(Formatter, self)._fill_text(paragraph, width, indent)
+            for paragraph in text.split("\n\n")
+        )
+
+
 def summary(entry: Command | Group) -> str:
     """What stands about it in lists."""
-    return entry.text.partition(".")[0].replace("\n", " ")
+    return entry.text.partition(".")[0]
 
 
 def add_to(commands: Any, entry: Command | Group) -> None:
@@ -69,7 +79,7 @@ def add_to(commands: Any, entry: Command | Group) -> None:
         help=summary(entry),
         description=entry.text,
         epilog=entry.epilog if isinstance(entry, Command) else None,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        formatter_class=Formatter,
     )
     if isinstance(entry, Command):
         entry.add_arguments(parser)

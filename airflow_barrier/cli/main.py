@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from airflow_barrier.cli.commands import COMMANDS
 from airflow_barrier.cli.connection import HELP
-from airflow_barrier.cli.frame import add_to, execute
+from airflow_barrier.cli.frame import Formatter, add_to, execute
 
 DESCRIPTION = "Timestamp barriers: what is committed, what is open, and what waits for whom."
 EPILOG = f"""\
@@ -15,8 +15,11 @@ EPILOG = f"""\
 
 With --json standard output is one JSON document; messages go to standard error.
 
-exit codes: 0 done; 1 refused or failed, with the reason on standard error; 2 wrong usage; 75 what is needed does not
-answer just now, or is busy: the same call can succeed later"""
+exit codes:
+  0   done
+  1   refused or failed: the reason is on standard error
+  2   wrong usage
+  75  something does not answer just now, is busy or not so far: the same call can succeed later"""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -34,7 +37,7 @@ def parser() -> argparse.ArgumentParser:
         prog="airflow-barrier",
         description=DESCRIPTION,
         epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        formatter_class=Formatter,
     )
     commands = root.add_subparsers(title="commands", required=True, metavar="COMMAND")
     for entry in COMMANDS:

@@ -86,7 +86,7 @@ def _show(found: Aborted, console: Console) -> None:
 ABORT = Command(
     "abort",
     "Give a barrier up, and every later uncommitted one with it. Their epochs join the next barrier's. Refused once "
-    "the\nbarrier is COMMITTING. With --metaservice-url tags that hold its input in tables outside the topology stay.",
+    "the barrier is COMMITTING. With --metaservice-url tags that hold its input in tables outside the topology stay.",
     _define,
     _run,
     examples=('shopping 3 --reason "landed twice"', 'shopping 3 --reason "landed twice" --yes --json'),

@@ -143,9 +143,9 @@ VALIDATE = Command(
 
 ADOPT = Command(
     "adopt",
-    "Load DAG files and take their tables in. Checks what their groups declare against each other and against what is\n"
+    "Load DAG files and take their tables in. Checks what their groups declare against each other and against what is "
     "registered, and switches write-audit-publish on for their tables, which changes nothing for anybody else. A job "
-    "takes\npart when its DAG runs.",
+    "takes part when its DAG runs.",
     _define_adopt,
     _adopt,
     examples=("dags/sales.py --dry-run", "dags/sales.py"),

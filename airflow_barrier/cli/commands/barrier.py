@@ -186,7 +186,7 @@ def _show_cuts(cuts: Sequence[Cut], console: Console) -> None:
 SHOW = Command(
     "show",
     "Show one barrier: its times, tables, attempts and cuts, and who is late. A job is late if all that it needs is "
-    "there\nand its tables are not PROCESSED; jobs that wait for others are not.",
+    "there and its tables are not PROCESSED; jobs that wait for others are not.",
     _define_show,
     _show,
     examples=("shopping 3", "shopping 3 --json | jq '.late[].job'"),

@@ -53,9 +53,9 @@ def _show_left(left: Left, console: Console) -> None:
 LEAVE = Command(
     "leave",
     "Take a job of a DAG, or the whole DAG, out of a topology, from the next barrier on. Barriers that are open go on "
-    "with\nit. Its tables are given back as they are: main stays, and so do the tags of the barriers that published "
-    "it; attempt\nbranches are dropped, and write-audit-publish is off again if `adopt` switched it on. The DAG's next "
-    "run does not bring\nit back: `topology join` does.",
+    "with it. Its tables are given back as they are: main stays, and so do the tags of the barriers that published "
+    "it; attempt branches are dropped, and write-audit-publish is off again if `adopt` switched it on. The DAG's next "
+    "run does not bring it back: `topology join` does.",
     _define_leave,
     _leave,
     examples=(

@@ -45,7 +45,7 @@ def _show(recovered: Recovered, console: Console) -> None:
 RECOVER = Command(
     "recover",
     "Catch a MetaService up that was lost or restored from a backup. It is caught up from the tables and the journal "
-    "beside\nthem. Stop the topology's DAGs before. Barriers that were in flight are given up: their epochs join the "
+    "beside them. Stop the topology's DAGs before. Barriers that were in flight are given up: their epochs join the "
     "next barrier's.",
     _define,
     _run,

@@ -110,16 +110,16 @@ def _snapshot(snapshot_id: int | None) -> str:
 
 RESOLVE = Command(
     "resolve",
-    """\
-Decide about a table that is in the way of a BLOCKED barrier. Somebody else changed it while the barrier was COMMITTING.
-The barrier's reason (see `status`) names the table, what was expected and what was found.
-
---keep-ours publishes what this barrier staged, instead of exactly the snapshot that the table's main is at now. If main
-moves again before that, the barrier is BLOCKED again. --adopt-theirs lets that snapshot stand: this epoch's rows of the
-table are not published. What does not stand is kept by the tag barrier_TOPOLOGY_bBARRIER_rREVISION_set_aside.
-
-The next commit of the topology (its task cleared, the next run's, or --commit) rolls the barrier forward. Events of
-Airflow's assets come from commit tasks only.""",
+    "Decide about a table that is in the way of a BLOCKED barrier. Somebody else changed it while the barrier was "
+    "COMMITTING. The barrier's reason (see `status`) names the table, what was expected and what was found."
+    "\n\n"
+    "--keep-ours publishes what this barrier staged, instead of exactly the snapshot that the table's main is at now. "
+    "If main moves again before that, the barrier is BLOCKED again. --adopt-theirs lets that snapshot stand: this "
+    "epoch's rows of the table are not published. What does not stand is kept by the tag "
+    "barrier_TOPOLOGY_bBARRIER_rREVISION_set_aside."
+    "\n\n"
+    "The next commit of the topology (its task cleared, the next run's, or --commit) rolls the barrier forward. Events "
+    "of Airflow's assets come from commit tasks only.",
     _define,
     _run,
     examples=(

@@ -108,7 +108,7 @@ def _show(found: Snapshots, console: Console) -> None:
 SNAPSHOTS = Command(
     "snapshots",
     "Say which snapshot of each table a reader gets, and its tag. At one barrier, or at read uncommitted each table at "
-    "its\nown. Without --hold the barrier may be expired before somebody reads it.",
+    "its own. Without --hold the barrier may be expired before somebody reads it.",
     _define,
     _run,
     examples=(

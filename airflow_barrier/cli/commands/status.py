@@ -73,7 +73,7 @@ def _barriers(barriers: Sequence[BarrierStatus], console: Console) -> Table:
 STATUS = Command(
     "status",
     "Show what readers see and how far each open barrier is. For each level the barrier that it serves; for each "
-    "barrier\nthat is open what its jobs do, and what waits for whom.",
+    "barrier that is open what its jobs do, and what waits for whom.",
     _define,
     _run,
     examples=("", "shopping", "shopping --json | jq '.[0].committed'"),
