@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
+from typing import Any
 
 from sqlalchemy import Connection, func, select
 
@@ -20,6 +21,7 @@ from airflow_barrier.metaservice import (
     expiring,
     leases,
     listing,
+    metadata,
     reading,
     recovering,
     resolving,
@@ -34,6 +36,7 @@ from airflow_barrier.metaservice.versions import EXPECTED
 from airflow_barrier.protocol.journal import History
 from airflow_barrier.protocol.leases import Hold, Lease, check_seconds
 from airflow_barrier.protocol.levels import Level, Resolution
+from airflow_barrier.protocol.metadata import MetadataColumn
 from airflow_barrier.protocol.records import (
     Attempt,
     AuditEntry,
@@ -521,6 +524,16 @@ class MetaService:
     def readable(self, topology: str) -> list[Barrier]:
         """The barriers that can be read at repeatable read by their id, oldest first; the baseline is none."""
         return self._db.read(lambda c: resolving.readable(c, topology))
+
+    def metadata(
+        self, name: str, topology: str | None = None
+    ) -> tuple[Sequence[MetadataColumn], list[tuple[Any, ...]]]:
+        """Columns and rows of a metadata table, such as `__META_TABLE_VERSION`; ``topology``: of this one only.
+
+        Times are aware, in UTC. In the database itself it is a view of the same name. Raises ConfigurationError for a
+        name that is none.
+        """
+        return self._db.read(lambda c: metadata.metadata(c, name, topology))
 
     def reached(
         self, topology: str, barrier_id: int, tables: Sequence[str] | None, target: TableState | BarrierState

@@ -1,0 +1,147 @@
+"""Metadata as tables: the seeds' own columns and query, in the database itself and for engines."""
+
+from __future__ import annotations
+
+from datetime import timezone
+
+import pytest
+from sqlalchemy import create_engine, text
+
+from airflow_barrier.metaservice.store import MetaService
+from airflow_barrier.protocol.errors import ConfigurationError
+from airflow_barrier.protocol.leases import Hold
+from airflow_barrier.protocol.levels import Level
+from airflow_barrier.protocol.metadata import METADATA_TABLES
+from airflow_barrier.protocol.topology import Job
+from tests.metaservice.test_leases import kill, leased
+from tests.metaservice.world import AMOUNT, FILES, PRICE, SHOPPING, World
+from tests.support.postgresql import with_driver
+
+#: As it stands in the seeds, down to the capitals; they ask for `Table1`, which is a table of the topology here.
+SEEDS_QUERY = """
+SELECT T.table_name
+ FROM __META_JOB_SOURCE S
+ JOIN __META_JOB_Sink T ON S.job_id=T.job_id
+ WHERE S.table_name='shop.shopping'
+"""
+OTHER_SPELLING = SEEDS_QUERY.replace("__META_JOB_SOURCE", "__META_ETL_SOURCE").replace("_JOB_Sink", "_ETL_SINK")
+QUOTED = OTHER_SPELLING.replace("__META_ETL_SOURCE", '"__META_ETL_SOURCE"').replace(
+    "__META_ETL_SINK", '"__META_ETL_SINK"'
+)
+SEEDS_JOBS = (
+    Job("load", "dag", sinks=(SHOPPING,), externals=(FILES,)),
+    Job("amount", "dag", sources=(SHOPPING,), sinks=(AMOUNT,)),
+    Job("price", "dag", sources=(SHOPPING,), sinks=(PRICE,)),
+)
+
+
+@pytest.fixture
+def seeds(meta: MetaService) -> World:
+    """The seeds' topology, and one beside it whose jobs and tables bear similar names."""
+    other = [
+        Job("load", "dag", sinks=("b.shopping",)),
+        Job("amount", "dag", sources=("b.shopping",), sinks=("b.amount",)),
+    ]
+    World(meta, "other", other)
+    return World(meta, jobs=SEEDS_JOBS)
+
+
+def answers(url: str, query: str) -> list[tuple[object, ...]]:
+    """Straight from the database."""
+    engine = create_engine(with_driver(url))
+    with engine.connect() as connection:
+        rows = sorted(tuple(row) for row in connection.execute(text(query)))
+    engine.dispose()
+    return rows
+
+
+def rows(world: World, name: str, topology: str | None = "shopping") -> list[tuple[object, ...]]:
+    return world.meta.metadata(name, topology)[1]
+
+
+@pytest.mark.parametrize("query", [SEEDS_QUERY, OTHER_SPELLING, QUOTED], ids=["job", "etl", "quoted"])
+def test_the_seeds_own_query_answers_right(seeds: World, url: str, query: str) -> None:
+    assert answers(url, query) == [(AMOUNT,), (PRICE,)]
+    assert answers(url, query.replace(SHOPPING, "b.shopping")) == [("b.amount",)]
+    assert answers(url, query.replace(SHOPPING, AMOUNT)) == []
+
+
+def test_jobs_with_their_tables(seeds: World) -> None:
+    assert rows(seeds, "__META_ETL_SOURCE") == [
+        ("shopping.amount", SHOPPING, "shopping", "amount"),
+        ("shopping.price", SHOPPING, "shopping", "price"),
+    ]
+    assert rows(seeds, "__META_ETL_SINK", None) == [
+        ("other.amount", "b.amount", "other", "amount"),
+        ("other.load", "b.shopping", "other", "load"),
+        ("shopping.amount", AMOUNT, "shopping", "amount"),
+        ("shopping.load", SHOPPING, "shopping", "load"),
+        ("shopping.price", PRICE, "shopping", "price"),
+    ]
+    assert rows(seeds, "__meta_job_sink") == rows(seeds, "__META_ETL_SINK")
+    seeds.declare(SEEDS_JOBS[:2])
+    assert [row[0] for row in rows(seeds, "__META_ETL_SINK")] == ["shopping.amount", "shopping.load"]
+
+
+def test_the_version_of_a_table_is_the_newest_committed_barrier(seeds: World) -> None:
+    kinds = {AMOUNT: "Intermediate", PRICE: "Intermediate", SHOPPING: "Root"}
+    at = [[(name, number, kind, "shopping") for name, kind in kinds.items()] for number in (0, 1)]
+    assert rows(seeds, "__META_TABLE_VERSION") == at[0]
+    assert rows(seeds, "__META_TABLE_VERSION", "other") == [
+        ("b.amount", 0, "Intermediate", "other"),
+        ("b.shopping", 0, "Root", "other"),
+    ]
+    seeds.committed(1)
+    seeds.open(2)
+    seeds.process_all(2)
+    assert rows(seeds, "__META_TABLE_VERSION") == at[1]
+
+
+def test_all_tables_have_the_columns_that_are_promised(seeds: World, url: str) -> None:
+    seeds.committed(1)
+    seeds.committed(2)
+    seeds.meta.expiring("shopping", [1], "test")
+    kill(url, leased(seeds))
+    seeds.meta.resolve("shopping", Level.REPEATABLE_READ, hold=Hold("reader", 60))
+    for name, table in METADATA_TABLES.items():
+        columns, found = seeds.meta.metadata(name)
+        assert columns == table.columns
+        assert found, name
+        keys = [row[: table.key] for row in found]
+        assert len(set(keys)) == len(found)
+        assert None not in keys[0]
+        here = [row for row in found if row[[column.name for column in columns].index("topology")] == "shopping"]
+        assert seeds.meta.metadata(name, "shopping")[1] == here
+        for row in found:
+            for column, value in zip(columns, row, strict=True):
+                kind = {"string": str, "bigint": int}.get(column.type)
+                assert value is None or (isinstance(value, kind) if kind else value.tzinfo is timezone.utc), column
+
+
+def test_barriers_their_tables_and_what_can_be_read(seeds: World) -> None:
+    for number in (1, 2):
+        seeds.committed(number)
+    seeds.meta.expiring("shopping", [1], "test")
+    columns = [column.name for column in seeds.meta.metadata("__META_BARRIER")[0]]
+    barriers = [dict(zip(columns, row, strict=True)) for row in rows(seeds, "__META_BARRIER")]
+    assert [(each["barrier_id"], each["state"], each["timestamp"] is None) for each in barriers] == [
+        (0, "COMMIT", True),
+        (1, "COMMIT", False),
+        (2, "COMMIT", False),
+    ]
+    assert [each["expiring_at"] is not None for each in barriers] == [False, True, False]
+    assert barriers[2]["timestamp"] == seeds.barrier(2).timestamp
+    tag = seeds.barrier(2).tag
+    assert rows(seeds, "__META_SNAPSHOT") == [
+        ("shopping", 0, 2, name, seeds.barrier(2).timestamp, snapshot, tag)
+        for name, snapshot in seeds.snapshots(2).items()
+    ]
+    held = leased(seeds)
+    assert rows(seeds, "__META_LEASE") == [
+        (held.lease_id, "shopping", 0, 2, 2, "reader", held.granted_at, held.expires_at)
+    ]
+
+
+def test_a_name_that_is_none(meta: MetaService) -> None:
+    with pytest.raises(ConfigurationError, match="'__META_JOB': expected one of __META_ETL_SOURCE, __META_JOB_SOURCE"):
+        meta.metadata("__META_JOB")
