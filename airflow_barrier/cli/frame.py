@@ -115,7 +115,3 @@ def execute(command: Command, options: argparse.Namespace) -> int:
 def say(message: str) -> None:
     """To the person: standard output is for what was asked."""
     print(f"airflow-barrier: {message}", file=sys.stderr)
-
-
-def no_arguments(parser: argparse.ArgumentParser) -> None:
-    """``define`` of a command without arguments of its own."""
