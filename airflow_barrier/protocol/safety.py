@@ -242,6 +242,7 @@ PROMISES: Mapping[str, Mapping[str, str]] = {
         "table-by-keyword": "So is one that the parser takes for something else.",
         "no-time-travel-of-its-own": "No table of an answer is read at another time.",
         "no-other-branch": "Nor on another branch.",
+        "no-table-of-the-topology-is-left-out": "A table of the topology is pinned or not read at all.",
         "views-end": "Views lead to tables.",
         "snapshot-of-an-answer-is-there": "A snapshot that is gone is not replaced by another one.",
     },

@@ -6,7 +6,7 @@ the parser only half does, comments and layout stay what they are. A pure functi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import NoReturn
 
@@ -76,19 +76,21 @@ def rewrite(
     catalog: str,
     place: Place | None = None,
     views: Views = lambda _: None,
+    unresolved: Collection[str] = (),
 ) -> Rewritten:
     """The query ``sql`` with the tables of ``pins`` (``namespace.table`` in ``catalog``) at their snapshots.
 
     ``dialect``: `spark`, `duckdb` or `trino`. ``place``: where the session stands; else at the top of ``catalog``.
     ``views`` is asked about every name that is neither a table of ``pins`` nor the query's own, with its catalog first.
+    ``unresolved``: tables of the topology that the answer does not have, and so no query over it may read.
 
-    Raises SqlSyntaxError, NotAReadError, UnpinnableError (a table's own time travel, a name that is known at run time
-    only, views that contain themselves) and UnknownDialectError.
+    Raises SqlSyntaxError, NotAReadError, UnpinnableError (an unresolved table, a table's own time travel, a name that
+    is known at run time only, views that contain themselves) and UnknownDialectError.
 
     >>> rewrite("SELECT * FROM shop.a JOIN b", "spark", {"shop.a": Pin(7)}, catalog="lake")
     Rewritten(sql='SELECT * FROM shop.a VERSION AS OF 7 JOIN b', pinned={'shop.a': 7}, outside=('lake.b',), ...)
     """
-    rewriting = _Rewriting(dialect_named(dialect), catalog, pins, views)
+    rewriting = _Rewriting(dialect_named(dialect), catalog, pins, views, unresolved)
     text = rewriting.text_of(sql, place or Place(catalog), ())
     return Rewritten(text, rewriting.pinned, *(tuple(sorted(found)) for found in rewriting.found))
 
@@ -115,6 +117,7 @@ class _Rewriting:
     catalog: str
     pins: Mapping[str, Pin]
     view_of: Views
+    unresolved: Collection[str]
     pinned: dict[str, int | None] = field(default_factory=dict)
     outside: set[str] = field(default_factory=set)
     about: set[str] = field(default_factory=set)
@@ -122,7 +125,7 @@ class _Rewriting:
     views: set[str] = field(default_factory=set)
 
     def __post_init__(self) -> None:
-        self._tables = Names({(self.catalog, *table.split(".")): table for table in self.pins})
+        self._tables = Names({(self.catalog, *table.split(".")): table for table in (*self.unresolved, *self.pins)})
 
     @property
     def found(self) -> tuple[set[str], ...]:
@@ -136,7 +139,7 @@ class _Rewriting:
         replaced: list[Parts] = []
         starts = set()
         for table in _references(statement.tree):
-            starts.add(table.this.meta.get("start", -1) if len(table.parts) == 1 else table.parts[0].meta["start"])
+            starts.add(table.parts[0].meta.get("start", -1))
             if is_cte(table, place):
                 continue
             reference = _Reference.of(statement, table, self.dialect, what)
@@ -165,6 +168,11 @@ class _Rewriting:
         written = self.dialect.quoted(*name) if inside else reference.written
         table = self._tables.get(name)
         if table is not None:
+            if table not in self.pins:
+                raise UnpinnableError(  # safety: no-table-of-the-topology-is-left-out
+                    f"{reference.what}: expected tables that the answer has ({', '.join(sorted(self.pins))}), found "
+                    f"{table}, which is of the same topology; resolve with it"
+                )
             reference.require_no_time_travel(table)
             pin = self.pins[table]
             self.pinned[table] = pin.snapshot_id
@@ -315,7 +323,7 @@ def _dotted(column: exp.Column) -> list[exp.Expr]:
 
 def _spliced(text: str, edits: list[_Edit]) -> str:
     pieces, at = [], 0
-    for edit in sorted(edits, key=lambda edit: edit.start):
+    for edit in sorted(set(edits), key=lambda edit: edit.start):  # the parser may hold one name in two nodes
         pieces += [text[at : edit.start], edit.text]
         at = edit.end
     return "".join([*pieces, text[at:]])

@@ -381,6 +381,9 @@ _WITHOUT_SPARK: Mapping[str, tuple[str, ...]] = {
     "table-by-keyword": (f"{_SQL}what_cannot_be_pinned_is_refused",),
     "no-time-travel-of-its-own": (f"{_SQL}a_table_has_no_time_of_its_own",),
     "no-other-branch": (f"{_SQL}a_table_has_no_time_of_its_own",),
+    "no-table-of-the-topology-is-left-out": (
+        f"{_SQL}a_table_of_the_topology_that_the_answer_does_not_have_is_not_read",
+    ),
     "views-end": (f"{_SQL}views_that_contain_themselves_are_refused",),
     "snapshot-of-an-answer-is-there": (
         "tests/reading/test_duckdb.py::test_a_snapshot_that_is_gone_is_an_error_and_not_another_one",

@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import duckdb
 import pyarrow as pa
@@ -20,6 +21,7 @@ from airflow_barrier.reading.rewriting import pins_of, rewrite
 from airflow_barrier.tables.iceberg import IcebergTables
 from tests.hostile.names import WORKABLE
 from tests.reading.answers import answer
+from tests.support.equality_deletes import commit_equality_delete
 from tests.support.object_store import ObjectStore
 
 SCHEMA = Schema(NestedField(1, "id", LongType()), NestedField(2, "label", StringType()))
@@ -132,6 +134,18 @@ def test_a_snapshot_that_is_gone_is_an_error_and_not_another_one(tables: Iceberg
         iceberg_table(tables, answer({"shop.a": gone}), "shop.a")
     with pytest.raises(SnapshotMissingError), duckdb_connection(tables, answer({"shop.a": gone}), "lake"):
         pass
+
+
+def test_equality_deletes_as_flink_writes_them(tables: IcebergTables, tmp_path: Path) -> None:
+    create(tables, "shop.a")
+    append(tables, "shop.a", 1, 2, 3)
+    server: Any = SimpleNamespace(catalog_db=tmp_path / "catalog.db")
+    commit_equality_delete(server, cast(Any, SimpleNamespace(name="`lake`.`shop`.`a`")), "id", 2)
+    pinned = answer(tables.mains(["shop.a"]))
+    with duckdb_connection(tables, pinned, "lake") as connection:
+        assert connection.execute("SELECT label FROM a ORDER BY id").fetchall() == [("row 1",), ("row 3",)]
+    with pytest.raises(ValueError, match="does not yet support equality deletes"):  # and not the deleted row
+        iceberg_table(tables, pinned, "shop.a").scan().to_arrow()
 
 
 def test_any_name_of_a_table_is_a_name_here(tables: IcebergTables) -> None:

@@ -189,6 +189,14 @@ def test_what_is_not_the_topologys_is_left_alone_and_said() -> None:
     assert rewritten("SELECT * FROM lake.`shop.a`").outside == ("lake.shop.a",)
 
 
+def test_a_table_of_the_topology_that_the_answer_does_not_have_is_not_read() -> None:
+    for sql in ("SELECT * FROM shop.a JOIN SHOP.b", "SELECT * FROM shop.b.branch_x"):
+        with pytest.raises(UnpinnableError):
+            rewrite(sql, "spark", {"shop.a": Pin(7)}, catalog="lake", unresolved=["shop.a", "shop.b"])
+    with pytest.raises(UnpinnableError, match=r"expected tables that the answer has \(shop.a\), found shop.b"):
+        rewrite("SELECT * FROM shop.b", "spark", {"shop.a": Pin(7)}, catalog="lake", unresolved=["shop.b"])
+
+
 def test_metadata_of_tables_is_left_alone_and_reported_apart() -> None:
     sql = "SELECT * FROM lake.shop.a.snapshots, shop.b.files f, __meta_etl_sink, lake.__META_TABLE_VERSION v"
     found = rewritten(sql)
