@@ -70,9 +70,9 @@ class Statement:
             )
         return cls(text, tree, tokens)
 
-    def require_tables_where_parsed(self, starts: frozenset[int], what: str) -> None:
-        """``TABLE name`` instead of a subquery is taken for a column or a table called ``table`` in some dialects, and
-        so nothing would be pinned: refused unless a reference starts (``starts``) where the name stands.
+    def require_no_table_by_keyword(self, left: frozenset[int], what: str) -> None:
+        """``TABLE name`` instead of a subquery cannot take a snapshot; in some dialects it is not even seen, but taken
+        for a column or a table called ``table``. Refused, unless what starts there is ``left`` as it is.
         """
         for at, token in enumerate(self.tokens):
             if token.token_type != TokenType.TABLE or (at and self.tokens[at - 1].token_type == TokenType.DOT):
@@ -80,7 +80,7 @@ class Statement:
             after = self.tokens[at + 1 :]
             in_brackets = bool(after) and after[0].token_type == TokenType.L_PAREN
             name = _dotted(after[1:] if in_brackets else after)
-            if not name or name[0].start in starts:
+            if not name or name[0].start in left:
                 continue
             closes = len(after) > len(name) + 1 and after[len(name) + 1].token_type == TokenType.R_PAREN
             if closes or not in_brackets:

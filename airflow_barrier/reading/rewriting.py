@@ -137,32 +137,31 @@ class _Rewriting:
         statement = Statement.of(sql, self.dialect.name, what)
         edits: list[_Edit] = []
         replaced: list[Parts] = []
-        starts = set()
+        left: set[int] = set()
         for table in _references(statement.tree):
-            starts.add(table.parts[0].meta.get("start", -1))
             if is_cte(table, place):
+                left.add(table.this.meta.get("start", -1))
                 continue
             reference = _Reference.of(statement, table, self.dialect, what)
             if reference is None:
                 self.outside.add(f"{_function(table)}()")
                 continue
             edit = self._edit(reference, place, inside, replaced)
-            if edit is not None:
-                edits.append(edit)
-        statement.require_tables_where_parsed(frozenset(starts), what)
+            if edit.text == reference.written:
+                left.add(edit.start)
+            edits.append(edit)
+        statement.require_no_table_by_keyword(frozenset(left), what)
         edits += _requalified(statement, replaced, what)
         return _spliced(statement.text if inside else sql, edits)
 
-    def _edit(
-        self, reference: _Reference, place: Place, inside: tuple[Parts, ...], replaced: list[Parts]
-    ) -> _Edit | None:
-        """What becomes of a table's name; None: nothing. Adds to ``replaced`` whose columns lose their qualifiers."""
+    def _edit(self, reference: _Reference, place: Place, inside: tuple[Parts, ...], replaced: list[Parts]) -> _Edit:
+        """What becomes of a table's name. Adds to ``replaced`` whose columns lose their qualifiers."""
         if reference.parts[-1].upper().startswith(META):
             self.meta.add(reference.parts[-1].upper())
-            return None
+            return reference.edit(reference.written)
         if place.is_temporary(reference.parts):
             self.outside.add(reference.parts[0])
-            return None
+            return reference.edit(reference.written)
         name = place.full_name(reference.parts, self.catalog, self.dialect)
         # In a view, names that lead elsewhere from where the query stands have to say where.
         written = self.dialect.quoted(*name) if inside else reference.written

@@ -144,7 +144,7 @@ def test_a_table_without_a_snapshot_reads_as_empty_and_never_as_main() -> None:
 
 
 def test_trino_and_duckdb_say_it_in_their_own_words() -> None:
-    marked = 'SELECT a.x, shop.a.x FROM "shop".a<7> JOIN lake.shop.b<8> AS t ON true, (TABLE b<8>), UNNEST(a.y)'
+    marked = 'SELECT a.x, shop.a.x FROM "shop".a<7> JOIN lake.shop.b<8> AS t ON true, (SELECT * FROM b<8>), UNNEST(a.y)'
     assert rewritten(re.sub("<.>", "", marked), "trino").sql == at_snapshots(marked, "trino")
     assert rewritten(
         'SELECT a.x, t.y FROM "shop".a JOIN shop.b AS t ON true WHERE lake.shop.a.x > 1', "duckdb"
@@ -251,6 +251,8 @@ def test_time_travel_outside_of_the_topology_is_left_alone() -> None:
         ("spark", "SELECT * FROM (TABLE a)"),
         ("spark", "SELECT (TABLE a)"),
         ("spark", "SELECT * FROM f(TABLE(a))"),
+        ("trino", "SELECT * FROM (TABLE a)"),
+        ("duckdb", "TABLE a"),
         ("trino", "SELECT * FROM TABLE(f(input => TABLE(shop.a)))"),
     ],
 )
@@ -272,6 +274,7 @@ def test_the_word_table_is_no_table() -> None:
     assert rewritten("SELECT t.table x, table, 'TABLE a' FROM a t").sql.endswith("FROM a VERSION AS OF 7 t")
     assert rewritten("SELECT * FROM f(TABLE(SELECT * FROM a))").pinned == {"shop.a": 7}
     assert rewritten("WITH c AS (SELECT 1) TABLE c", "trino").pinned == {}
+    assert rewritten("TABLE other.t", "trino").outside == ("lake.other.t",)
 
 
 @pytest.mark.parametrize(
