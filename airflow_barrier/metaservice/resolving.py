@@ -191,19 +191,24 @@ _BETWEEN = select(schema.barrier.c.barrier_id, schema.barrier.c.state, schema.ba
 )
 _ROW = schema.table_progress.c
 _STAGED = (
-    select(_ROW.table_name, _ROW.barrier_id, _ROW.snapshot_id)
+    select(_ROW.barrier_id, _JsonObject(_ROW.table_name, _ROW.snapshot_id).label("tables"))
     .where(
         of_topology(schema.table_progress, bindparam("topology")),
         _ROW.barrier_id.in_(bindparam("barriers", expanding=True)),
         _ROW.state != TableState.PENDING.value,
     )
-    .order_by(_ROW.barrier_id, _ROW.table_name)
+    .group_by(_ROW.barrier_id)
+    .order_by(_ROW.barrier_id)
 )
-_MEMBERS = (
-    select(_ROW.table_name)
-    .where(of_barrier(schema.table_progress, bindparam("topology"), bindparam("barrier_id")))
-    .order_by(_ROW.table_name)
+_MEMBERS = select(_JsonObject(_ROW.table_name, _ROW.barrier_id)).where(
+    of_barrier(schema.table_progress, bindparam("topology"), bindparam("barrier_id"))
 )
+
+
+def _members(connection: Connection, topology: str, barrier_id: int) -> list[str]:
+    """The tables of a barrier, by name."""
+    found = connection.execute(_MEMBERS, {"topology": topology, "barrier_id": barrier_id}).scalar_one()
+    return sorted(_decoder.decode(found)) if found else []
 
 
 def _newest_of_each(connection: Connection, asked: Asked) -> _Found:
@@ -221,15 +226,12 @@ def _newest_of_each(connection: Connection, asked: Asked) -> _Found:
     last = connection.execute(_LAST, {**topology, "head": number}).scalar_one()
     between = connection.execute(_BETWEEN, {**topology, "last": last, "head": number}).all()
     in_flight = [row.barrier_id for row in between if BarrierState(row.state) in UNCOMMITTED_BARRIERS]
-    members = connection.execute(_MEMBERS, {**topology, "barrier_id": number}).scalars().all()
     staged = {
-        row.table_name: row for row in connection.execute(_STAGED, {**topology, "barriers": [0, last, *in_flight]})
+        name: ResolvedTable(name, snapshot, row.barrier_id, REVISION)
+        for row in connection.execute(_STAGED, {**topology, "barriers": [0, last, *in_flight]})
+        for name, snapshot in _decoder.decode(row.tables).items()
     }
-    rows = {
-        name: ResolvedTable(name, staged[name].snapshot_id, staged[name].barrier_id, REVISION)
-        for name in members
-        if name in staged
-    }
+    rows = {name: staged[name] for name in _members(connection, asked.topology, number) if name in staged}
     tables = _chosen(connection, asked, rows, to_barrier(latest))
     resolution = Resolution(asked.topology, asked.level, None, None, tables, None, latest.now)
     return _Found(resolution, last, number, sum(row.rollbacks for row in between))
@@ -332,7 +334,7 @@ def _raise_unknown_table(connection: Connection, topology: str, unknown: Sequenc
                 f"{barrier}: expected tables that it has, found {table}, which joined with {first}; read at that one "
                 "or later"
             )
-    members = connection.execute(_MEMBERS, {"topology": topology, "barrier_id": barrier.barrier_id}).scalars().all()
+    members = _members(connection, topology, barrier.barrier_id)
     more = f" and {len(members) - _NAMED} more" if len(members) > _NAMED else ""
     raise UnknownTableError(
         f"{barrier}: expected tables that it has, which are {', '.join(members[:_NAMED]) or 'none'}{more}; found "
