@@ -285,6 +285,7 @@ def test_the_word_table_is_no_table() -> None:
         "WITH x AS (SELECT 1) INSERT INTO a SELECT * FROM x",
         "FROM b INSERT INTO a SELECT *",
         "MERGE INTO a USING b ON a.x = b.x WHEN MATCHED THEN DELETE",
+        "MERGE WITH SCHEMA EVOLUTION INTO a USING b ON true WHEN MATCHED THEN DELETE",  # sqlglot does not know it
         "UPDATE a SET x = 1",
         "DELETE FROM a",
         "TRUNCATE TABLE a",
