@@ -70,7 +70,24 @@ def recover(deployment: Deployment, topology: str, *, actor: str) -> Recovered:
         commit_barrier(deployment, topology, newest.barrier_id, actor=actor)
     for entry in entries:
         log.info("%s is COMMIT again", entry)
+    _expire_untagged(deployment, topology, traces, actor)  # safety: recovered-without-tags-is-expired
     return Recovered(topology, incarnation, entries, deployment.meta.newest_decided(topology), reattached)
+
+
+def _expire_untagged(deployment: Deployment, topology: str, traces: Mapping[str, Traces], actor: str) -> None:
+    """What lost its tags in the lost time cannot be read any more, whatever a backup says."""
+    meta = deployment.meta
+    somewhere = frozenset[int]().union(*(trace.tagged for trace in traces.values()))
+    untagged = [
+        barrier.barrier_id
+        for barrier in meta.readable(topology)
+        if barrier.barrier_id not in somewhere
+        or any(
+            row.snapshot_id is not None and row.table in traces and barrier.barrier_id not in traces[row.table].tagged
+            for row in meta.progress(topology, barrier.barrier_id)
+        )
+    ]
+    meta.expired(topology, meta.expiring(topology, untagged, actor), actor)
 
 
 def _newest_committed(deployment: Deployment, topology: str) -> Barrier | None:

@@ -49,16 +49,17 @@ def thin(connection: Connection, topology: str, thinned: Sequence[int], before: 
 
     ``before``: the newest barrier that is COMMIT, which stays readable whatever the policy says.
     """
-    connection.execute(
-        update(schema.barrier)
-        .where(
-            of_topology(schema.barrier, topology),
-            _BARRIER.barrier_id.in_(thinned),
-            schema.READABLE,
-            _BARRIER.thinned_at.is_(None),
+    if thinned:
+        connection.execute(
+            update(schema.barrier)
+            .where(
+                of_topology(schema.barrier, topology),
+                _BARRIER.barrier_id.in_(thinned),
+                schema.READABLE,
+                _BARRIER.thinned_at.is_(None),
+            )
+            .values(thinned_at=DatabaseNow())
         )
-        .values(thinned_at=DatabaseNow())
-    )
     _move(connection, topology, schema.THINNED, before, actor, _MOST)
 
 

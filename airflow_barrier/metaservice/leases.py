@@ -59,8 +59,8 @@ _DEAD = (
     .where(of_topology(schema.lease, bindparam("topology")), _LEASE.expires_at <= DatabaseNow())
     .order_by(_LEASE.expires_at)
     .limit(_SWEPT)
-    .with_for_update(skip_locked=True)
 )
+_DEAD_LOCKED = _DEAD.with_for_update(skip_locked=True)
 
 
 def grant(connection: Connection, topology: str, first: int, through: int, rollbacks: int, hold: Hold) -> Lease | None:
@@ -70,7 +70,7 @@ def grant(connection: Connection, topology: str, first: int, through: int, rollb
         return None
     if sum(row.rollbacks for row in barriers) != rollbacks:  # safety: rolled-back-is-not-leased
         return None
-    dead = connection.execute(_DEAD, {"topology": topology}).scalars().all()
+    dead = connection.execute(_DEAD_LOCKED, {"topology": topology}).scalars().all()
     if dead:
         connection.execute(delete(schema.lease).where(_LEASE.lease_id.in_(dead)))
     values = {"first": first, "through": through, "seconds": float(hold.seconds)}
@@ -134,9 +134,19 @@ def sweep(connection: Connection, topology: str) -> None:
     )
 
 
+def held_if_none_is_dead(connection: Connection, topology: str) -> tuple[tuple[int, int], ...] | None:
+    """The first and the last barrier of each range that is held; None: dead leases have to be swept before."""
+    dead = connection.execute(_DEAD, {"topology": topology}).first()
+    return _held(connection, topology) if dead is None else None
+
+
 def sweep_and_hold(connection: Connection, topology: str) -> tuple[tuple[int, int], ...]:
     """The first and the last barrier of each range that is held."""
     sweep(connection, topology)  # safety: swept-before-held
+    return _held(connection, topology)
+
+
+def _held(connection: Connection, topology: str) -> tuple[tuple[int, int], ...]:
     ranges = select(_LEASE.barrier_id, _LEASE.through_id).where(of_topology(schema.lease, topology)).distinct()
     return tuple(sorted((row.barrier_id, row.through_id) for row in connection.execute(ranges)))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from uuid import uuid4
 
-from sqlalchemy import Connection, delete, func, insert, select, text, update
+from sqlalchemy import Connection, Table, delete, func, insert, select, text, update
 
 from airflow_barrier.metaservice import schema
 from airflow_barrier.metaservice.barriers import abort_one, insert_baseline
@@ -16,6 +16,7 @@ from airflow_barrier.metaservice.rows import (
     lock_topology,
     newest,
     of_barrier,
+    of_topology,
     progress,
     uncommitted,
 )
@@ -36,6 +37,8 @@ log = logging.getLogger(__name__)
 
 #: Attempts of the lost time that left no trace keep numbers of their own: new ones begin that far above.
 _MARGIN = 1000
+#: Nobody can tell how many leases the lost time has granted: fewer than that.
+_LEASES = 1_000_000_000
 _REASON = "the MetaService was recovered: what was in flight is lost, and its epoch joins the next barrier's"
 
 
@@ -60,7 +63,10 @@ def recover(connection: Connection, history: History, actor: str) -> str:
         _put_back(connection, history, entry, event)
         if number % 1000 == 0:
             log.info("recovered %s of %s barriers of %s", number, len(history.entries), history.topology)
-    _raise_attempt_numbers(connection, history.above_attempt + _MARGIN)  # safety: recovered-numbers-are-new
+    # an attempt's number is its fencing token, and readers know leases by theirs
+    _raise_numbers(connection, schema.attempt, history.above_attempt + _MARGIN)  # safety: recovered-numbers-are-new
+    connection.execute(delete(schema.lease).where(of_topology(schema.lease, history.topology)))
+    _raise_numbers(connection, schema.lease, _LEASES)  # safety: recovered-leases-are-new
     incarnation = uuid4().hex
     connection.execute(update(schema.service).values(incarnation=incarnation))  # safety: new-incarnation
     detail = {"incarnation": incarnation, "barriers": len(history.entries)}
@@ -166,20 +172,19 @@ def _end_attempts(connection: Connection, entry: JournalEntry, event: Event) -> 
             end_attempt(connection, attempt, AttemptState.VOIDED, "the MetaService was recovered", event)
 
 
-def _raise_attempt_numbers(connection: Connection, above: int) -> None:
-    """An attempt's number is its fencing token: those of the lost time must not come back."""
-    known = connection.execute(select(func.coalesce(func.max(schema.attempt.c.attempt_id), 0))).scalar_one()
+def _raise_numbers(connection: Connection, table: Table, above: int) -> None:
+    """Numbers of the lost time must not come back."""
+    (key,) = table.primary_key.columns
+    known = connection.execute(select(func.coalesce(func.max(key), 0))).scalar_one()
     last = max(above, int(known))
     if connection.dialect.name == "sqlite":
-        name = schema.attempt.name
+        row = {"last": last, "name": table.name}
         changed = connection.execute(
-            text("UPDATE sqlite_sequence SET seq = max(seq, :last) WHERE name = :name"), {"last": last, "name": name}
+            text("UPDATE sqlite_sequence SET seq = max(seq, :last) WHERE name = :name"), row
         ).rowcount
         if not changed:
-            connection.execute(
-                text("INSERT INTO sqlite_sequence (name, seq) VALUES (:name, :last)"), {"last": last, "name": name}
-            )
+            connection.execute(text("INSERT INTO sqlite_sequence (name, seq) VALUES (:name, :last)"), row)
     else:
-        sequence = func.pg_get_serial_sequence(schema.attempt.name, "attempt_id")
+        sequence = func.pg_get_serial_sequence(table.name, key.name)
         following = func.greatest(func.nextval(sequence), last)
         connection.execute(select(func.setval(sequence, following)))

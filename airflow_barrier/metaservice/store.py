@@ -467,7 +467,8 @@ class MetaService:
 
         What is in none of them no reader gets hold of any more, unless it can still be resolved.
         """
-        return self._db.write(lambda c: leases.sweep_and_hold(c, topology))
+        held = self._db.read(lambda c: leases.held_if_none_is_dead(c, topology))
+        return held if held is not None else self._db.write(lambda c: leases.sweep_and_hold(c, topology))
 
     def expiring(self, topology: str, barrier_ids: Sequence[int], actor: str) -> list[int]:
         """Let those of ``barrier_ids`` expire that can be read, are not the newest, and no lease holds; returns these.

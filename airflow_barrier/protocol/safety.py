@@ -157,6 +157,8 @@ PROMISES: Mapping[str, Mapping[str, str]] = {
         "restaging-is-told-readers": "Readers of what is staged anew can learn it.",
         "abort-is-told-readers": "Readers of what is aborted can learn it.",
         "another-decision-is-told-readers": "Readers of what a person decided against can learn it.",
+        "recovered-without-tags-is-expired": "After a loss nobody gets a barrier whose tags went in the lost time.",
+        "recovered-leases-are-new": "After a loss no reader takes another one's lease for his own.",
         "branches-of-readers-stay": "Attempt branches of barriers that readers hold stay.",
     },
     "Changes are exact, or an error.": {

@@ -13,10 +13,10 @@ def main_origin(document: Document) -> Stamp | None:
     return None if snapshot is None else _stamp(snapshot)
 
 
-def published(document: Document, topology: str) -> int:
-    """The newest barrier that has published the table, by its tags; 0 if none has, or the tags are gone."""
+def tagged(document: Document, topology: str) -> frozenset[int]:
+    """The barriers that have published the table and whose tags are there still."""
     tags = (parse_tag(name) for name, ref in refs_of(document).items() if ref["type"] == "tag")
-    return max((tag.barrier_id for tag in tags if tag is not None and tag.topology == topology), default=0)
+    return frozenset(tag.barrier_id for tag in tags if tag is not None and tag.topology == topology)
 
 
 def newest_attempt(document: Document, topology: str) -> int:

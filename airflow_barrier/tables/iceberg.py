@@ -249,7 +249,7 @@ class IcebergTables:
 
     def traces(self, table: str, topology: str) -> Traces:
         document = self._read(table)
-        return Traces(_traces.published(document, topology), _traces.newest_attempt(document, topology))
+        return Traces(_traces.tagged(document, topology), _traces.newest_attempt(document, topology))
 
     def reattach(self, table: str, metadata: str, snapshot_id: int | None) -> bool:
         return self._committer.reattach(table, metadata, snapshot_id)

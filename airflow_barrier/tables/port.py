@@ -54,11 +54,17 @@ class SnapshotVerdict:
 
 @dataclass(frozen=True)
 class Traces:
-    """What a table tells of a topology: the newest barrier that published it, by its tags, and the highest number of an
-    attempt that left a branch or a snapshot. 0: none."""
+    """What a table tells of a topology: the barriers whose tags it has, and the highest number of an attempt that left
+    a branch or a snapshot (0: none).
+    """
 
-    published: int
+    tagged: frozenset[int]
     newest_attempt: int
+
+    @property
+    def published(self) -> int:
+        """The newest barrier that published it; 0: none, or its tags are gone."""
+        return max(self.tagged, default=0)
 
 
 class TableFormat(Protocol):

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
-from airflow_barrier.metaservice import reading
+from airflow_barrier.metaservice import resolving
 from airflow_barrier.protocol.journal import JournalEntry
 from airflow_barrier.protocol.levels import Level, Resolution
 from airflow_barrier.tables._metadata import snapshots_of
@@ -140,7 +140,7 @@ class Oracle(Memory):
         if not self.opened:
             return
         answers: dict[Level, Resolution] = self.world.meta._db.read(
-            lambda c: {level: reading.resolve(c, NAME, level, None) for level in Level}
+            lambda c: {level: resolving.resolve(c, resolving.Asked(NAME, level, None, None), None) for level in Level}
         )
         for answer in answers.values():
             for table in answer.tables.values():

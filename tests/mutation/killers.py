@@ -15,6 +15,7 @@ _EXCLUDED = (f"{_LEASES}test_who_leases_and_who_takes_away_ask_for_locks_that_ex
 _HANDED = "tests/handover/test_closing.py::"
 _TOLD = f"{_HANDED}test_the_tables_tell_what_an_unchanged_job_staged"
 _LOST, _FOREIGN = "tests/recovery/test_recovery.py", "tests/foreign/test_resolve.py"
+_READERS_AFTER = (f"{_LOST}::test_readers_of_before_the_loss_are_told_and_find_no_barrier_that_is_gone",)
 _REFUSED = "tests/foreign/test_refused_decisions.py"
 _START = "tests/adopting/test_start_from.py::test_"
 _SQL = "tests/reading/test_rewriting.py::test_"
@@ -244,6 +245,8 @@ _WITHOUT_SPARK: Mapping[str, tuple[str, ...]] = {
     "restaging-is-told-readers": (f"{_LEASES}test_who_reads_what_is_staged_anew_learns_it",),
     "abort-is-told-readers": (f"{_LEASES}test_who_reads_what_is_aborted_learns_it",),
     "another-decision-is-told-readers": (f"{_LEASES}test_who_reads_what_a_person_decides_against_learns_it",),
+    "recovered-without-tags-is-expired": _READERS_AFTER,
+    "recovered-leases-are-new": _READERS_AFTER,
     "branches-of-readers-stay": (f"{_TABLES}test_checks.py::test_a_publish_leaves_the_branches_that_readers_hold",),
     # publishing
     "decided-once": (f"{_META}test_committing.py::test_again_changes_nothing",),

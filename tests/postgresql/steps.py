@@ -7,6 +7,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from sqlalchemy import update
+
+from airflow_barrier.metaservice import schema
 from airflow_barrier.metaservice.commits import Settled
 from airflow_barrier.metaservice.store import MetaService
 from airflow_barrier.protocol.journal import History
@@ -75,6 +78,13 @@ def _two_committed(world: World) -> None:
 def _leased(world: World) -> int:
     _two_committed(world)
     return _lease(world).lease_id
+
+
+def _dead_lease(world: World) -> None:
+    _leased(world)
+    world.meta._db.write(
+        lambda c: c.execute(update(schema.lease).values(expires_at=schema.lease.c.granted_at)) and None
+    )
 
 
 def _lease(world: World) -> Lease:
@@ -181,7 +191,7 @@ STEPS = {
     "an answer with a lease": Step("resolve", _two_committed, lambda world, _: _lease(world)),
     "a renewal": Step("renew", _leased, lambda world, lease_id: world.meta.renew(lease_id, 3600)),
     "a release": Step("release", _leased, lambda world, lease_id: world.meta.release(lease_id)),
-    "a look at what readers hold": Step("held", _leased, lambda world, _: world.meta.held("shopping")),
+    "a look at what readers hold": Step("held", _dead_lease, lambda world, _: world.meta.held("shopping")),
     "an expiry": Step("expiring", _two_committed, lambda world, _: world.meta.expiring("shopping", [1, 2], "test")),
     "the end of an expiry": Step("expired", _expiring, lambda world, _: world.meta.expired("shopping", [1], "test")),
     "a recovery": Step(

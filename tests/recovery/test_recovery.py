@@ -29,13 +29,16 @@ from airflow_barrier.protocol.errors import (
     BarrierAbortedError,
     BarrierError,
     JournalError,
+    LeaseLostError,
     LostStateError,
     MissingTableError,
     UnknownBarrierError,
 )
 from airflow_barrier.protocol.journal import JournalHead
+from airflow_barrier.protocol.leases import Hold
 from airflow_barrier.protocol.levels import Level
 from airflow_barrier.protocol.states import BarrierState
+from airflow_barrier.protocol.tags import TagPolicy
 from airflow_barrier.tables.iceberg import IcebergTables
 from tests.metaservice.auditing import check_audit
 from tests.recovery.backups import Backups
@@ -339,6 +342,34 @@ def test_recovering_again_changes_nothing_that_anyone_reads(old: LandedShop, bac
     assert deployment.meta.progress("shopping", 6) == rows
     landed.committed(7)
     landed.check_oracle(7)
+
+
+def test_readers_of_before_the_loss_are_told_and_find_no_barrier_that_is_gone(
+    landed: LandedShop, backups: Backups
+) -> None:
+    def thinned() -> Deployment:
+        landed.shop.deployment = replace(landed.shop.deployment, tag_policy=TagPolicy(newest=2))
+        return landed.shop.deployment
+
+    def lease(deployment: Deployment) -> int:
+        answer = deployment.meta.resolve("shopping", Level.REPEATABLE_READ, hold=Hold("reader", 3600))
+        assert answer.lease is not None
+        return answer.lease.lease_id
+
+    thinned()
+    landed.committed(1, 2, 3)
+    backups.back_up()
+    landed.committed(4)
+    lost = lease(landed.shop.deployment)
+    put_back(landed, backups)
+    recover(thinned(), "shopping", actor="test")
+    meta = landed.shop.deployment.meta
+    assert [barrier.barrier_id for barrier in meta.readable("shopping")] == [3, 4]
+    assert lease(landed.shop.deployment) != lost
+    with pytest.raises(LeaseLostError):
+        meta.renew(lost, 60)
+    landed.committed(5)
+    assert [barrier.barrier_id for barrier in meta.readable("shopping")] == [4, 5]
 
 
 def test_the_command_line_says_what_it_did(
