@@ -112,6 +112,7 @@ NOT_ABORTED = text("state <> 'ABORTED'")
 UNCOMMITTED = text("state IN ('OPEN', 'PRECOMMIT', 'COMMITTING', 'BLOCKED')")
 THINNED = text("thinned_at IS NOT NULL AND expired_at IS NULL")
 READABLE = text("state = 'COMMIT' AND expiring_at IS NULL")
+UNTRIMMED = text("trimmed_at IS NULL AND (expired_at IS NOT NULL OR state = 'ABORTED')")
 _PUBLISHING = text("state IN ('COMMITTING', 'BLOCKED')")
 _LIVE = text("state IN ('REQUESTED', 'RUNNING', 'CLOSED', 'PROCESSED')")
 
@@ -204,10 +205,11 @@ barrier = Table(
     _time("committing_at"),
     _time("commit_at"),
     _time("aborted_at"),
-    # Retention: the tag policy keeps it no longer; no lease is granted any more; its tags are gone.
+    # Retention: the tag policy keeps it no longer; no lease is granted any more; its tags are gone; its details too.
     _time("thinned_at"),
     _time("expiring_at"),
     _time("expired_at"),
+    _time("trimmed_at"),
     # How often work that counted at this barrier was rolled back: an answer of before is out of date.
     Column("rollbacks", Integer, nullable=False, server_default="0"),
     Column("reason", Line),
@@ -223,7 +225,7 @@ barrier = Table(
         sqlite_where=UNCOMMITTED,
         postgresql_where=UNCOMMITTED,
     ),
-    # These two as well: what is to expire, and what can be read, which retention keeps few.
+    # These as well: what is to expire, what can be read, which retention keeps few, and what is to be trimmed.
     Index(
         "barrier_barrier_thinned",
         "topology",
@@ -239,6 +241,14 @@ barrier = Table(
         "barrier_id",
         sqlite_where=READABLE,
         postgresql_where=READABLE,
+    ),
+    Index(
+        "barrier_barrier_untrimmed",
+        "topology",
+        "revision",
+        "barrier_id",
+        sqlite_where=UNTRIMMED,
+        postgresql_where=UNTRIMMED,
     ),
     Index("barrier_barrier_by_run", "topology", "revision", "run_key", "barrier_id"),
     # Two rules that hold whatever the code does: one barrier a timestamp, one publisher a topology.

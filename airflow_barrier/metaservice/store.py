@@ -29,6 +29,7 @@ from airflow_barrier.metaservice import (
     schema,
     starts,
     topologies,
+    trimming,
 )
 from airflow_barrier.metaservice.commits import Settled
 from airflow_barrier.metaservice.database import Database
@@ -487,6 +488,14 @@ class MetaService:
     def being_expired(self, topology: str) -> list[Barrier]:
         """The barriers between :meth:`expiring` and :meth:`expired`, oldest first: somebody may have died there."""
         return self._db.read(lambda c: expiring.being_expired(c, topology))
+
+    def trim(self, topology: str, before: datetime, actor: str) -> list[int]:
+        """Forget what there is per table and attempt of some barriers that expired, or were aborted, before a time.
+
+        The oldest first, some twenty in a transaction; returns them, so call it until it returns none. Barriers, cuts,
+        used items and the audit of barriers stay, and so does the newest row of each table.
+        """
+        return self._db.write(lambda c: trimming.trim(c, topology, before, actor))
 
     # --- reading ----------------------------------------------------------------------------------
 

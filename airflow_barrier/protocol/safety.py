@@ -159,6 +159,8 @@ PROMISES: Mapping[str, Mapping[str, str]] = {
         "another-decision-is-told-readers": "Readers of what a person decided against can learn it.",
         "recovered-without-tags-is-expired": "After a loss nobody gets a barrier whose tags went in the lost time.",
         "recovered-leases-are-new": "After a loss no reader takes another one's lease for his own.",
+        "trims-the-past-only": "What is forgotten lies before the newest COMMIT barrier.",
+        "newest-row-stays": "Where a table that has left stood last is not forgotten.",
         "branches-of-readers-stay": "Attempt branches of barriers that readers hold stay.",
     },
     "Changes are exact, or an error.": {

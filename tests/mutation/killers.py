@@ -247,6 +247,8 @@ _WITHOUT_SPARK: Mapping[str, tuple[str, ...]] = {
     "another-decision-is-told-readers": (f"{_LEASES}test_who_reads_what_a_person_decides_against_learns_it",),
     "recovered-without-tags-is-expired": _READERS_AFTER,
     "recovered-leases-are-new": _READERS_AFTER,
+    "trims-the-past-only": (f"{_META}test_trimming.py::test_what_lies_ahead_of_the_newest_commit_stays",),
+    "newest-row-stays": (f"{_META}test_trimming.py::test_a_table_that_has_left_is_known_where_it_stood_last",),
     "branches-of-readers-stay": (f"{_TABLES}test_checks.py::test_a_publish_leaves_the_branches_that_readers_hold",),
     # publishing
     "decided-once": (f"{_META}test_committing.py::test_again_changes_nothing",),

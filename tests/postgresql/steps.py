@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any
 
 from sqlalchemy import update
@@ -194,6 +195,11 @@ STEPS = {
     "a look at what readers hold": Step("held", _dead_lease, lambda world, _: world.meta.held("shopping")),
     "an expiry": Step("expiring", _two_committed, lambda world, _: world.meta.expiring("shopping", [1, 2], "test")),
     "the end of an expiry": Step("expired", _expiring, lambda world, _: world.meta.expired("shopping", [1], "test")),
+    "a trim": Step(
+        "trim",
+        lambda world: (_expiring(world), world.meta.expired("shopping", [1], "test"))[0],
+        lambda world, _: world.meta.trim("shopping", world.meta.now() + timedelta(days=1), "test"),
+    ),
     "a recovery": Step(
         "recover",
         _processed,

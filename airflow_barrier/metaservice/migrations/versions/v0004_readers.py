@@ -22,12 +22,13 @@ def upgrade() -> None:
 
 
 def _extend_barriers() -> None:
-    for column in ("thinned_at", "expiring_at", "expired_at"):
+    for column in ("thinned_at", "expiring_at", "expired_at", "trimmed_at"):
         op.add_column("barrier_barrier", sa.Column(column, UtcTime))
     op.add_column("barrier_barrier", sa.Column("rollbacks", sa.Integer, nullable=False, server_default="0"))
     for name, where in (
         ("barrier_barrier_thinned", "thinned_at IS NOT NULL AND expired_at IS NULL"),
         ("barrier_barrier_readable", "state = 'COMMIT' AND expiring_at IS NULL"),
+        ("barrier_barrier_untrimmed", "trimmed_at IS NULL AND (expired_at IS NOT NULL OR state = 'ABORTED')"),
     ):
         op.create_index(
             name, "barrier_barrier", list(_BARRIER_KEY), sqlite_where=sa.text(where), postgresql_where=sa.text(where)
