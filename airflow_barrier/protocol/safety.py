@@ -248,6 +248,11 @@ PROMISES: Mapping[str, Mapping[str, str]] = {
         "no-other-branch": "Nor on another branch.",
         "no-table-of-the-topology-is-left-out": "A table of the topology is pinned or not read at all.",
         "views-end": "Views lead to tables.",
+        "lost-lease-ends-reading": "Once its lease is lost, a session reads nothing more.",
+        "closed-session-reads-nothing": "Nor once it is closed.",
+        "silence-ends-reading": "Nor while nobody can say whether the lease still lives.",
+        "sessions-never-go-back": "A session does not go on with less than it has read, unless work was rolled back.",
+        "old-answer-is-told": "An answer that is older than the reader allows for is none.",
         "snapshot-of-an-answer-is-there": "A snapshot that is gone is not replaced by another one.",
     },
     "A MetaService that was lost, restored or mistaken decides nothing.": {

@@ -33,8 +33,10 @@ from airflow_barrier.protocol.names import tag_name
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
     from pyiceberg.table import StaticTable
+    from pyspark.sql import SparkSession
 
     from airflow_barrier.reading.rewriting import Rewritten
+    from airflow_barrier.reading.spark_session import ConsistentSpark
 
 log = logging.getLogger(__name__)
 
@@ -95,7 +97,7 @@ class ConsistentSession:
     @property
     def resolution(self) -> Resolution:
         """Which snapshot of each table is read. Raises LeaseLostError if that is no longer held."""
-        self._heartbeat.check()  # safety: lost-lease-ends-reading
+        self._heartbeat.check()
         return self._resolution
 
     @property
@@ -103,6 +105,17 @@ class ConsistentSession:
         """As it was renewed last. Raises LeaseLostError."""
         self._heartbeat.check()
         return self._heartbeat.lease
+
+    @property
+    def catalog(self) -> str:
+        """What engines call the catalog that the tables are in."""
+        return self._deployment.spark_catalog
+
+    @property
+    def unresolved(self) -> tuple[str, ...]:
+        """The tables of the topology that the answer does not have: a query over it may not read them."""
+        tables = self._deployment.meta.topology(self._question.topology).tables
+        return tuple(table for table in tables if table not in self._resolution.tables)
 
     @property
     def snapshots(self) -> dict[str, int | None]:
@@ -156,7 +169,13 @@ class ConsistentSession:
         """
         from airflow_barrier.reading.duckdb_views import duckdb_connection
 
-        return duckdb_connection(self._deployment.tables, self.resolution, self._deployment.spark_catalog)
+        return duckdb_connection(self._deployment.tables, self.resolution, self.catalog)
+
+    def spark(self, spark: SparkSession) -> ConsistentSpark:
+        """Unchanged SQL, and DataFrames, of a Spark session."""
+        from airflow_barrier.reading.spark_session import ConsistentSpark
+
+        return ConsistentSpark(self, spark)
 
     def table(self, name: str) -> StaticTable:
         """pyiceberg's table at the answer's snapshot: ``session.table("shop.price").scan().to_arrow()``.
@@ -176,7 +195,7 @@ class ConsistentSession:
 
         resolution = self.resolution
         metadata = self._deployment.tables.metadata_locations(list(resolution.tables)) if dialect == "duckdb" else None
-        return rewrite(query, dialect, pins_of(resolution, metadata), catalog=self._deployment.spark_catalog)
+        return rewrite(query, dialect, pins_of(resolution, metadata), catalog=self.catalog, unresolved=self.unresolved)
 
 
 @contextmanager
@@ -261,7 +280,7 @@ def _check_age(found: Resolution, question: Question) -> None:
         there += f", which is {found.resolved_at - found.timestamp} old"
     else:
         return
-    raise StaleAnswerError(
+    raise StaleAnswerError(  # safety: old-answer-is-told
         f"topology {question.topology} at {question.level.value}: expected an answer not older than "
         f"{question.not_older_than}, found {there}; wait for the next barrier (wait=...), or allow for an older one"
     )
@@ -303,15 +322,17 @@ class _Heartbeat:
         """Raises LeaseLostError, also where the MetaService could not be asked for as long as the lease lives."""
         if time.monotonic() > self._certain_until:
             self._renew()
-        if time.monotonic() > self._certain_until and self._lost is None:
-            self._lost = LeaseLostError(  # safety: silence-ends-reading
+        if self._lost is not None:
+            raise LeaseLostError(str(self._lost))  # safety: lost-lease-ends-reading
+        if self._over.is_set():
+            raise LeaseLostError(  # safety: closed-session-reads-nothing
+                f"{self.lease}: expected an open session, found one that is closed; open another one"
+            )
+        if time.monotonic() > self._certain_until:
+            raise LeaseLostError(  # safety: silence-ends-reading
                 f"{self.lease}: expected to renew it every {self._seconds / 3:.0f} s, found that the MetaService did "
                 "not answer for as long as it lives; what it held may be deleted by now: resolve anew and read again"
             )
-        if self._lost is not None:
-            raise LeaseLostError(str(self._lost))
-        if self._over.is_set():
-            raise LeaseLostError(f"{self.lease}: expected an open session, found one that is closed; open another one")
 
     def rolled_back(self) -> bool:
         """Whether work that the answer consists of has been rolled back by now."""

@@ -18,6 +18,7 @@ _LOST, _FOREIGN = "tests/recovery/test_recovery.py", "tests/foreign/test_resolve
 _READERS_AFTER = (f"{_LOST}::test_readers_of_before_the_loss_are_told_and_find_no_barrier_that_is_gone",)
 _REFUSED = "tests/foreign/test_refused_decisions.py"
 _START = "tests/adopting/test_start_from.py::test_"
+_SESSION = "tests/reading/test_session.py::test_"
 _SQL = "tests/reading/test_rewriting.py::test_"
 _STATES = ("tests/protocol/test_states.py::test_exactly_the_protocols_transitions",)
 _GROUPS = ("tests/protocol/test_states.py::test_every_state_has_its_transitions_and_every_barrier_its_group",)
@@ -390,6 +391,11 @@ _WITHOUT_SPARK: Mapping[str, tuple[str, ...]] = {
         f"{_SQL}a_table_of_the_topology_that_the_answer_does_not_have_is_not_read",
     ),
     "views-end": (f"{_SQL}views_that_contain_themselves_are_refused",),
+    "lost-lease-ends-reading": (f"{_SESSION}a_lease_that_was_taken_away_ends_the_reading",),
+    "closed-session-reads-nothing": (f"{_SESSION}a_session_reads_one_barrier_whatever_is_committed_meanwhile",),
+    "silence-ends-reading": (f"{_SESSION}a_metaservice_that_is_silent_ends_the_reading",),
+    "sessions-never-go-back": (f"{_SESSION}going_back_for_no_reason_is_refused",),
+    "old-answer-is-told": (f"{_SESSION}an_answer_that_is_too_old_is_an_error_and_holds_nothing",),
     "snapshot-of-an-answer-is-there": (
         "tests/reading/test_duckdb.py::test_a_snapshot_that_is_gone_is_an_error_and_not_another_one",
     ),
