@@ -14,6 +14,7 @@ from threading import Barrier
 from sqlalchemy import create_engine, text
 
 from airflow_barrier.metaservice.store import MetaService
+from airflow_barrier.protocol.leases import Hold
 from airflow_barrier.protocol.levels import Level
 from airflow_barrier.protocol.topology import Job
 from benchmarks.report import Measured
@@ -47,10 +48,10 @@ def measure(folder: Path, *, quick: bool) -> list[Measured]:
                     rates.append(_rate(url, writers, seconds))
             transitions.append([kind, *(f"{rate:,.0f}" for rate in rates)])
             with _database(kind, folder, server) as url:
-                wide = _wide(url, tables)
+                wide, leased = _wide(url, tables)
             with _database(kind, folder, server) as url:
                 long, rows = _long(url, history)
-            reads.append([kind, f"{wide * 1000:.1f}", f"{long * 1000:.1f}", f"{rows:,}"])
+            reads.append([kind, *(f"{each * 1000:.1f}" for each in (wide, leased, long)), f"{rows:,}"])
     return [
         Measured(
             "MetaService: transitions per second",
@@ -65,8 +66,9 @@ def measure(folder: Path, *, quick: bool) -> list[Measured]:
         Measured(
             "MetaService: resolving a consistent read",
             f"`MetaService.resolve` of all tables at repeatable read, median of {_READS}: of {tables:,} tables at one "
-            f"barrier, and of four tables after {history:,} barriers, whose rows are copies of a real one.",
-            ["milliseconds", f"{tables:,} tables", f"{history:,} barriers", "rows of history"],
+            f"barrier, the same with a lease (which writes), and of four tables after {history:,} barriers, whose rows "
+            "are copies of a real one.",
+            ["milliseconds", f"{tables:,} tables", "with a lease", f"{history:,} barriers", "rows of history"],
             reads,
         ),
     ]
@@ -129,13 +131,14 @@ def _jobs(number: int) -> list[Job]:
 # --- reading ------------------------------------------------------------------------------------------------
 
 
-def _wide(url: str, tables: int) -> float:
+def _wide(url: str, tables: int) -> tuple[float, float]:
+    """Without a lease and with one."""
     names = [f"wide.t{number:04}" for number in range(tables)]
     jobs = [Job(f"job{at}", "dag", sinks=tuple(names[at : at + _SINKS])) for at in range(0, tables, _SINKS)]
     world = World(MetaService(url), "wide", jobs)
     world.committed(1)
     try:
-        return _resolving(world)
+        return _resolving(world), _resolving(world, Hold("benchmark", 60))
     finally:
         world.meta.close()
 
@@ -158,11 +161,11 @@ def _long(url: str, barriers: int) -> tuple[float, int]:
         world.meta.close()
 
 
-def _resolving(world: World) -> float:
+def _resolving(world: World, hold: Hold | None = None) -> float:
     """Seconds of one read."""
     times = []
     for _ in range(_READS):
         began = time.perf_counter()
-        world.meta.resolve(world.name, Level.REPEATABLE_READ)
+        world.meta.resolve(world.name, Level.REPEATABLE_READ, hold=hold)
         times.append(time.perf_counter() - began)
     return median(times)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from sqlalchemy import create_engine, text
 
 from airflow_barrier.coordinator.status import status
 from airflow_barrier.metaservice.store import MetaService
+from airflow_barrier.protocol.leases import Hold
 from airflow_barrier.protocol.levels import Level
 from airflow_barrier.protocol.states import BarrierState, TableState
 from tests.metaservice.auditing import check_audit
@@ -37,7 +39,7 @@ def urls(request: pytest.FixtureRequest, tmp_path: Path, postgresql: PostgreSQL)
 def costs(world: World, meter: Meter, number: int) -> dict[str, Cost]:
     """Of each step of barrier ``number``, the next one, and of the questions asked meanwhile."""
     meta, name = world.meta, world.name
-    last = number - 1
+    last, gone, hold = number - 1, number - 2, Hold("reader", 60)
     steps: dict[str, Callable[[], object]] = {
         "register": lambda: world.declare([LOAD_JOB, PRICE_JOB]),
         "head": lambda: meta.head(name),
@@ -61,7 +63,16 @@ def costs(world: World, meter: Meter, number: int) -> dict[str, Cost]:
         "read uncommitted": lambda: meta.resolve(name, Level.READ_UNCOMMITTED),
         "read committed": lambda: meta.resolve(name, Level.READ_COMMITTED),
         "repeatable read": lambda: meta.resolve(name, Level.REPEATABLE_READ),
-        "commit": lambda: world.commit(number),
+        "read by time and hold": lambda: meta.resolve(name, Level.REPEATABLE_READ, at=day(last), hold=hold),
+        "renew": lambda: meta.renew(meta.leases(name, last)[0].lease_id, 60),
+        "what is held": lambda: meta.held(name),
+        "decide, and thin": lambda: meta.begin_commit(
+            name, number, dict.fromkeys(world.tables(number)), "test", [gone]
+        ),
+        "publish": lambda: world.publish(number),
+        "what is being expired": lambda: meta.being_expired(name),
+        "end of expiry": lambda: meta.expired(name, [gone], "test"),
+        "trim": lambda: meta.trim(name, meta.now() + timedelta(days=1), "test"),
         "audit": lambda: meta.audit(name, number),
         "newest audit": lambda: meta.audit(name, limit=5),
         "abort of the next": lambda: (world.open(number + 1, items=["a"]), world.abort(number + 1)),
@@ -89,6 +100,8 @@ def after(url: str, length: int, meter: Meter) -> dict[str, Cost]:
     assert world.barrier(length).state is BarrierState.COMMIT
     world.committed(length + 1)  # what is read for the first time is not counted
     found = costs(world, meter, length + 2)
+    assert world.barrier(length).expired_at is not None
+    assert world.tables(length) == {}, "it was trimmed"
     meta.close()
     if length == FEW:
         check_audit(url)  # the copies are as real barriers
