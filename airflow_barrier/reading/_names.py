@@ -19,13 +19,15 @@ class Place:
     """Where a query stands: what names without catalog and namespace lead to.
 
     ``namespace`` may have several parts (``"eu.shop"``). ``temporary``: names of the session's temporary views, which
-    come before tables. ``case_sensitive``: Spark's ``spark.sql.caseSensitive``.
+    come before tables. ``case_sensitive``: Spark's ``spark.sql.caseSensitive``. ``catalogs``: what else a name can
+    begin with, beside ``catalog`` and the topology's.
     """
 
     catalog: str
     namespace: str = ""
     temporary: frozenset[str] = frozenset()
     case_sensitive: bool = False
+    catalogs: frozenset[str] = frozenset()
 
     def is_temporary(self, parts: Parts) -> bool:
         return len(parts) == 1 and any(self.same(parts[0], name) for name in self.temporary)
@@ -36,7 +38,7 @@ class Place:
         if len(parts) == 1:
             return (self.catalog, *namespace, *parts)
         if dialect.nested_namespaces:
-            return parts if parts[0] in (catalog, self.catalog) else (self.catalog, *parts)
+            return parts if parts[0] in (catalog, self.catalog, *self.catalogs) else (self.catalog, *parts)
         first = (self.catalog,) if len(parts) == 2 else parts[:-2]
         return (*first, *parts[-2].split("."), parts[-1])
 

@@ -1,0 +1,84 @@
+"""Spark over one consistent answer: unchanged SQL, and tables as DataFrames."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from sqlglot import exp
+
+from airflow_barrier.reading.rewriting import Place, pins_of, rewrite
+from airflow_barrier.reading.session import ConsistentSession
+from airflow_barrier.reading.spark_views import view_in
+from airflow_barrier.spark.identifiers import quoted
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+log = logging.getLogger(__name__)
+
+_CATALOG = "spark.sql.catalog."
+#: What Spark calls its own.
+_OWN = "spark_catalog"
+
+
+class ConsistentSpark:
+    """What a Spark session (classic or Connect) reads at the barrier of a consistent session.
+
+    :meth:`sql` takes SQL as it is run elsewhere, and :meth:`table` a table for the DataFrame API. Views are read at the
+    barrier too; temporary views are what they were made of, and tables outside the topology are read as they are now:
+    both are left alone, and a log line says so. DataFrames are lazy: use them before the session ends, which alone
+    keeps their snapshots from being deleted.
+
+    >>> with consistent_session(deployment, "shopping") as session:  # doctest: +SKIP
+    ...     session.spark(spark).sql("SELECT * FROM lake.shop.amount JOIN lake.shop.price USING (itemId)").show()
+    """
+
+    def __init__(self, session: ConsistentSession, spark: SparkSession) -> None:
+        self._session = session
+        self._spark = spark
+
+    def sql(self, query: str, args: dict[str, Any] | list[Any] | None = None) -> DataFrame:
+        """The query's rows at the barrier. ``args`` as for Spark's ``sql``.
+
+        Raises NotAReadError (writes), SqlSyntaxError, UnpinnableError, LeaseLostError, and Spark's own errors.
+        """
+        place = self._place()
+        rewritten = rewrite(
+            query,
+            "spark",
+            pins_of(self._session.resolution),
+            catalog=self._session.catalog,
+            place=place,
+            views=lambda parts: view_in(self._spark, quoted(*parts), place.catalogs),
+            unresolved=self._session.unresolved,
+        )
+        if rewritten.outside:
+            log.info("read as they are now, since they are not of the topology: %s", ", ".join(rewritten.outside))
+        return self._spark.sql(rewritten.sql, args)
+
+    def table(self, name: str) -> DataFrame:
+        """``name`` as Spark would look it up: ``lake.shop.price``, or less of it where the session stands."""
+        parts = exp.to_table(name, dialect="spark").parts
+        return self.sql(f"SELECT * FROM {quoted(*(part.name for part in parts))}")
+
+    def _place(self) -> Place:
+        catalog = self._spark.catalog
+        # Any namespace of Spark's own catalog lists the temporary views along; this one has no others.
+        views = self._spark.sql("SHOW VIEWS IN spark_catalog.global_temp").collect()
+        temporary = frozenset(row["viewName"] for row in views if not row["namespace"])
+        sensitive = str(self._spark.conf.get("spark.sql.caseSensitive")).lower() == "true"
+        return Place(
+            catalog.currentCatalog(),
+            catalog.currentDatabase(),
+            temporary,
+            sensitive,
+            _catalogs(self._spark.conf.getAll),
+        )
+
+
+def _catalogs(conf: Mapping[str, str]) -> frozenset[str]:
+    """Those of the conf too that nobody has used yet, which Spark does not list."""
+    names = (key.removeprefix(_CATALOG) for key in conf if key.startswith(_CATALOG))
+    return frozenset({_OWN, *(name for name in names if "." not in name)})

@@ -1,0 +1,143 @@
+"""Unchanged SQL and DataFrames on a real Spark, at one barrier while others are committed."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from pyiceberg.exceptions import NoSuchTableError
+from pyspark.sql import SparkSession
+
+from airflow_barrier.coordinator.settings import Settings
+from airflow_barrier.protocol.errors import LeaseLostError, NotAReadError, UnpinnableError
+from airflow_barrier.protocol.levels import Level
+from airflow_barrier.reading.session import ConsistentSession, consistent_session
+from airflow_barrier.reading.spark_session import ConsistentSpark
+from demo.local_spark import LocalConnectServer
+from tests.support.shop import AMOUNT, COLUMNS, PRICE, Shop, make_shop
+from tests.support.spark import APART
+
+JOINED = "SELECT sum(a.amount), sum(p.price) FROM apart.shop.user_item_amount a, apart.shop.user_item_price p"
+
+
+@pytest.fixture(scope="module")
+def shop(spark_server: LocalConnectServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shop]:
+    """Barrier 1 is COMMIT, with 25 and 250 in the tables."""
+    folder = spark_server.warehouse.parent / APART
+    settings = Settings(
+        f"sqlite:///{tmp_path_factory.mktemp('reading')}/meta.db",
+        f"sqlite:///{folder}/catalog.db",
+        folder.as_uri(),
+        catalog_name=APART,
+        spark_catalog=APART,
+    )
+    _drop_tables(settings)
+    shop = make_shop(settings)
+    bring(shop, 1, 25)
+    yield shop
+    shop.deployment.close()
+    _drop_tables(settings)
+
+
+def _drop_tables(settings: Settings) -> None:
+    from airflow_barrier.coordinator.deployment import Deployment
+
+    deployment = Deployment.connect(settings)
+    for table in COLUMNS:
+        with suppress(NoSuchTableError):
+            deployment.tables.catalog.drop_table(table)
+    deployment.close()
+
+
+def bring(shop: Shop, day: int, amount: int) -> None:
+    barrier = shop.open(day)
+    shop.process_all(barrier, [{"amount": amount, "price": 10 * amount}])
+    shop.commit(barrier)
+
+
+@pytest.fixture
+def plain(spark_server: LocalConnectServer) -> Iterator[SparkSession]:
+    """A session of its own: it stands somewhere, and has temporary views."""
+    session = SparkSession.builder.remote(spark_server.url).create()
+    yield session
+    session.stop()
+
+
+@pytest.fixture
+def first(shop: Shop) -> Iterator[ConsistentSession]:
+    """At barrier 1, while the tables are further."""
+    if shop.deployment.meta.resolve("shopping", Level.REPEATABLE_READ).barrier_id == 1:
+        bring(shop, 2, 75)
+    with consistent_session(shop.deployment, "shopping", at=1) as session:
+        yield session
+
+
+def rows(spark: ConsistentSpark, query: str) -> list[tuple[object, ...]]:
+    return [tuple(row) for row in spark.sql(query).collect()]
+
+
+def test_unchanged_sql_reads_one_barrier(first: ConsistentSession, plain: SparkSession) -> None:
+    spark = first.spark(plain)
+    assert rows(spark, JOINED) == [(25, 250)]
+    assert [tuple(row) for row in plain.sql(JOINED).collect()] != [(25, 250)]
+    plain.sql("USE apart.shop")
+    assert rows(spark, "WITH a AS (SELECT amount FROM user_item_amount) SELECT * FROM a") == [(25,)]
+    assert rows(spark, "SELECT user_item_price.price FROM shop.user_item_price") == [(250,)]
+    (row,) = spark.sql("SELECT price FROM user_item_price WHERE price > :least", {"least": 1}).collect()
+    assert row.price == 250
+
+
+def test_tables_as_dataframes(first: ConsistentSession, plain: SparkSession) -> None:
+    spark = first.spark(plain)
+    assert spark.table(f"apart.{PRICE}").collect() == [(250,)]
+    assert spark.table("`apart`.`shop`.`user_item_price`").join(spark.table(f"apart.{AMOUNT}")).count() == 1
+
+
+def test_views_are_read_at_the_barrier_too(first: ConsistentSession, plain: SparkSession) -> None:
+    """One that Spark keeps, in which names mean what they meant where it was made; and one of Iceberg's on top."""
+    plain.sql("USE apart.shop")
+    plain.sql("CREATE OR REPLACE VIEW spark_catalog.default.prices_view (p) AS SELECT price FROM user_item_price")
+    plain.sql(
+        "CREATE OR REPLACE VIEW apart.shop.doubled AS SELECT p + p AS twice FROM spark_catalog.default.prices_view"
+    )
+    spark = first.spark(plain)
+    assert rows(spark, "SELECT v.p FROM spark_catalog.default.prices_view v") == [(250,)]
+    assert rows(spark, "SELECT twice FROM doubled") == [(500,)]
+
+
+def test_what_is_not_of_the_topology_is_left_alone_and_said(
+    first: ConsistentSession, plain: SparkSession, caplog: pytest.LogCaptureFixture
+) -> None:
+    plain.range(3).createOrReplaceTempView("three")
+    with caplog.at_level(logging.INFO, "airflow_barrier"):
+        assert rows(first.spark(plain), f"SELECT count(*), sum(price) FROM three, apart.{PRICE}") == [(3, 750)]
+    assert "read as they are now, since they are not of the topology: three" in caplog.text
+
+
+@pytest.mark.parametrize(
+    "write",
+    [
+        f"INSERT INTO apart.{PRICE} VALUES (1)",
+        f"MERGE INTO apart.{PRICE} t USING apart.{AMOUNT} s ON t.price = s.amount WHEN MATCHED THEN DELETE",
+        "CREATE TABLE apart.shop.copied AS SELECT 1",
+        "SET spark.sql.shuffle.partitions = 1",
+    ],
+)
+def test_writes_are_refused(first: ConsistentSession, plain: SparkSession, write: str) -> None:
+    with pytest.raises(NotAReadError, match="consistent reading changes nothing"):
+        first.spark(plain).sql(write)
+
+
+def test_time_travel_of_its_own_is_refused(first: ConsistentSession, plain: SparkSession) -> None:
+    with pytest.raises(UnpinnableError, match="one query reads one barrier"):
+        first.spark(plain).sql(f"SELECT * FROM apart.{PRICE} VERSION AS OF 1")
+
+
+def test_a_session_that_has_ended_reads_nothing(shop: Shop, plain: SparkSession, tmp_path: Path) -> None:
+    with consistent_session(shop.deployment, "shopping") as session:
+        spark = session.spark(plain)
+    with pytest.raises(LeaseLostError, match="expected an open session"):
+        spark.sql(JOINED)
