@@ -6,7 +6,7 @@ import argparse
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import fields, is_dataclass
-from datetime import datetime, timezone
+from datetime import datetime, timedelta, timezone
 from enum import Enum
 from typing import TYPE_CHECKING, Any, TextIO, TypeVar
 
@@ -35,7 +35,8 @@ def answer(options: argparse.Namespace, found: _T, show: Callable[[_T, Console],
 
 
 def plain(value: Any) -> Any:
-    """What JSON can hold: records by the names of their fields, times in ISO 8601, in UTC, to the microsecond.
+    """What JSON can hold: records by the names of their fields, times in ISO 8601, in UTC, to the microsecond,
+    durations in seconds, decimal numbers as text.
 
     >>> plain({"at": datetime(2026, 1, 5, 6, tzinfo=timezone.utc), "ids": (1, None)})
     {'at': '2026-01-05T06:00:00.000000+00:00', 'ids': [1, None]}
@@ -50,7 +51,10 @@ def plain(value: Any) -> Any:
         return {key: plain(each) for key, each in value.items()}
     if isinstance(value, (list, tuple)):
         return [plain(each) for each in value]
-    return value
+    if isinstance(value, timedelta):
+        return value.total_seconds()
+    # of what is left, a number that JSON would round is exact as text
+    return value if value is None or isinstance(value, (str, int, float)) else str(value)
 
 
 # --- for a person ---------------------------------------------------------------------------------

@@ -20,7 +20,7 @@ from airflow_barrier.protocol.errors import ConfigurationError
 from airflow_barrier.protocol.levels import Resolution
 
 if TYPE_CHECKING:
-    from duckdb import DuckDBPyConnection
+    from duckdb import DuckDBPyConnection, DuckDBPyRelation
 
     from airflow_barrier.tables.iceberg import IcebergTables
 
@@ -64,6 +64,21 @@ def duckdb_connection(tables: IcebergTables, resolution: Resolution, catalog: st
             _reach(connection, {str(document["location"]) for document in documents.values()}, tables.storage)
             _make_views(connection, catalog, documents, Path(folder))
             yield connection
+
+
+def run_query(connection: DuckDBPyConnection, sql: str) -> DuckDBPyRelation:
+    """The rows of one query that writes nothing. Raises SqlSyntaxError, NotAReadError, ConfigurationError (DuckDB
+    cannot run it).
+    """
+    import duckdb
+
+    from airflow_barrier.reading._statement import Statement
+
+    statement = Statement.of(sql, "duckdb")
+    try:
+        return connection.sql(statement.text)
+    except duckdb.Error as error:
+        raise ConfigurationError(f"SQL: expected a query that DuckDB can run, found that {error}") from error
 
 
 def require_duckdb() -> None:

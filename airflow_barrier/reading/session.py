@@ -94,16 +94,20 @@ class ConsistentSession:
         self._heartbeat = _Heartbeat(deployment, _lease(self._resolution), hold.seconds)
         self.fell_back: FellBack | None = None
 
+    def check(self) -> None:
+        """Raises LeaseLostError unless all that was read up to now was held: call it once the rows are there."""
+        self._heartbeat.check()
+
     @property
     def resolution(self) -> Resolution:
         """Which snapshot of each table is read. Raises LeaseLostError if that is no longer held."""
-        self._heartbeat.check()
+        self.check()
         return self._resolution
 
     @property
     def lease(self) -> Lease:
         """As it was renewed last. Raises LeaseLostError."""
-        self._heartbeat.check()
+        self.check()
         return self._heartbeat.lease
 
     @property

@@ -7,7 +7,10 @@ from airflow_barrier.cli.commands.adopt import ADOPT, VALIDATE
 from airflow_barrier.cli.commands.barrier import LIST as BARRIERS
 from airflow_barrier.cli.commands.barrier import SHOW as BARRIER
 from airflow_barrier.cli.commands.database import CHECK, MIGRATE
+from airflow_barrier.cli.commands.expire import EXPIRE
+from airflow_barrier.cli.commands.leases import LEASES
 from airflow_barrier.cli.commands.leave import JOIN, LEAVE
+from airflow_barrier.cli.commands.query import QUERY
 from airflow_barrier.cli.commands.recover import RECOVER
 from airflow_barrier.cli.commands.resolve import RESOLVE
 from airflow_barrier.cli.commands.snapshots import SNAPSHOTS
@@ -19,7 +22,10 @@ from airflow_barrier.cli.frame import Command, Group
 COMMANDS: tuple[Command | Group, ...] = (
     STATUS,
     Group("barrier", "Look at barriers, and lead a BLOCKED one out.", (BARRIERS, BARRIER, RESOLVE)),
+    QUERY,
     SNAPSHOTS,
+    LEASES,
+    EXPIRE,
     ABORT,
     Group(
         "topology",

@@ -1,0 +1,64 @@
+"""`airflow-barrier expire`"""
+
+from __future__ import annotations
+
+import argparse
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+from airflow_barrier.cli.arguments import one_or_more
+from airflow_barrier.cli.connection import connected, connection_option
+from airflow_barrier.cli.frame import DONE, Command
+from airflow_barrier.cli.screen import answer, line, row, table
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from airflow_barrier.coordinator.expiring import ExpiryPlan
+
+
+def _define(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("topology")
+    parser.add_argument("--keep", type=one_or_more, required=True, metavar="N", help="how many barriers stay at least")
+    parser.add_argument("--keep-days", type=float, default=0.0, metavar="D", help="and those committed in so many days")
+    parser.add_argument(
+        "--dry-run",
+        action="store_true",
+        required=True,
+        help="say what would go; what does it is ExpireSnapshotsOperator, since deleting files takes Spark",
+    )
+    connection_option(parser)
+
+
+def _run(options: argparse.Namespace) -> int:
+    from airflow_barrier.coordinator.expiring import plan_expiry
+    from airflow_barrier.protocol.retention import Retention
+
+    with connected(options.conn_id) as deployment:
+        retention = Retention(options.keep, timedelta(days=options.keep_days))
+        found = plan_expiry(deployment, options.topology, retention)
+    answer(options, found, _show)
+    return DONE
+
+
+def _show(plan: ExpiryPlan, console: Console) -> None:
+    barriers = table(console, "barrier", "timestamp", "verdict", "reason")
+    for barrier in plan.barriers:
+        verdict = "keep" if barrier.keep else "expire"
+        row(barriers, barrier.barrier.barrier_id, barrier.barrier.timestamp, verdict, barrier.reason)
+    console.print(barriers)
+    snapshots = table(console, "table", "snapshot", "verdict", "reason")
+    for name, verdicts in plan.tables.items():
+        for one in verdicts:
+            row(snapshots, name, one.snapshot_id, "keep" if one.keep else "expire", one.reason)
+    console.print(snapshots)
+    line(console, f"{len(plan.expiring)} barriers and {plan.snapshots} snapshots would expire")
+
+
+EXPIRE = Command(
+    "expire",
+    "Say which barriers and snapshots an expiry would take, and explain each that stays.",
+    _define,
+    _run,
+    examples=("shopping --keep 31 --dry-run", "shopping --keep 7 --keep-days 30 --dry-run --json"),
+)

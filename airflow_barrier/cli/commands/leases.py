@@ -1,0 +1,56 @@
+"""`airflow-barrier leases`"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from airflow_barrier.cli.arguments import barrier_argument
+from airflow_barrier.cli.connection import database_options, meta_service
+from airflow_barrier.cli.frame import DONE, Command
+from airflow_barrier.cli.screen import answer, row, table
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from airflow_barrier.protocol.leases import Lease
+
+
+def _define(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("topology")
+    barrier_argument(parser, nargs="?")
+    parser.add_argument(
+        "--release",
+        type=int,
+        metavar="LEASE",
+        help="end this lease before its time; its reader is told",
+    )
+    database_options(parser)
+
+
+def _run(options: argparse.Namespace) -> int:
+    with meta_service(options) as meta:
+        if options.release is not None:
+            meta.release(options.release)
+        found = meta.leases(options.topology, options.barrier)
+    answer(options, found, _show)
+    return DONE
+
+
+def _show(found: Sequence[Lease], console: Console) -> None:
+    shown = table(console, "lease", "barrier", "holder", "since", "until", "rolled back")
+    for lease in found:
+        barriers = f"{lease.barrier_id}" + (f" to {lease.through_id}" if lease.through_id != lease.barrier_id else "")
+        rolled_back = "yes" if lease.rolled_back else None
+        row(shown, lease.lease_id, barriers, lease.holder, lease.granted_at, lease.expires_at, rolled_back)
+    console.print(shown)
+
+
+LEASES = Command(
+    "leases",
+    "Say who holds which barrier, since when, and until when unless it is renewed. What is held is not expired.",
+    _define,
+    _run,
+    examples=("shopping", "shopping 3 --json", "shopping --release 17"),
+)

@@ -1,0 +1,100 @@
+"""`query`, `leases` and `expire --dry-run`: what readers get, who holds what, what would go."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+
+from airflow_barrier.protocol.leases import Hold
+from airflow_barrier.protocol.levels import Level
+from tests.cli.deployed import Deployed, as_json, run
+from tests.support.shop import AMOUNT
+
+SQL = "SELECT amount, count(*) AS n FROM shop.user_item_amount GROUP BY amount ORDER BY amount"
+
+
+def test_a_query_in_each_format(deployed: Deployed, tmp_path: Path) -> None:
+    rows = [{"amount": 1, "n": 1}, {"amount": 2, "n": 1}]
+    assert run("query", "shopping", SQL, "--json").json == rows
+    assert run("query", "shopping", SQL, "--format", "json").json == rows
+    told = run("query", "shopping", SQL, "--format", "csv")
+    assert list(csv.DictReader(io.StringIO(told.out))) == [{"amount": "1", "n": "1"}, {"amount": "2", "n": "1"}]
+    assert "reading shopping at barrier 2" in told.err
+    assert run("query", "shopping", SQL).out.split() == ["amount", "n", "1", "1", "2", "1"]
+    file = tmp_path / "rows"
+    assert run("query", "shopping", SQL, "--format", "parquet", "--output", str(file)).out == ""
+    assert pq.read_table(file).to_pylist() == rows
+    run("query", "shopping", SQL, "--format", "json", "--output", str(file))
+    assert json.loads(file.read_text()) == rows
+    run("query", "shopping", SQL, "--format", "csv", "--output", str(file))
+    assert file.read_text().splitlines() == ["amount,n", "1,1", "2,1"]
+    assert deployed.meta.leases("shopping") == []
+
+
+def test_a_query_at_a_barrier_of_the_past(deployed: Deployed, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert run("query", "shopping", SQL, "--barrier", "1", "--json").json == [{"amount": 1, "n": 1}]
+    first = deployed.meta.barrier("shopping", 1).timestamp.isoformat()
+    assert run("query", "shopping", SQL, "--at", first, "--json").json == [{"amount": 1, "n": 1}]
+    monkeypatch.setattr("sys.stdin", io.StringIO("SELECT 7 AS seven;"))
+    assert run("query", "shopping", "-", "--json").json == [{"seven": 7}]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (["SELECT * FROM shop.nothing"], 1, "expected a query that DuckDB can run, found that Catalog Error: Table"),
+        (["SELEC 1"], 1, "expected a query"),
+        (["DROP VIEW shop.user_item_amount"], 1, "consistent reading changes nothing"),
+        ([SQL, "--format", "parquet"], 1, "expected --output FILE"),
+        ([SQL, "--barrier", "77"], 1, "77"),
+        ([SQL, "--not-older-than", "5"], 75, "expected an answer not older than 0:05:00, found barrier 2"),
+    ],
+)
+def test_a_query_that_has_no_answer(deployed: Deployed, arguments: list[str], code: int, message: str) -> None:
+    told = run("query", "shopping", *arguments)
+    assert (told.code, told.out) == (code, "")
+    assert message in told.err
+    assert deployed.meta.leases("shopping") == []
+
+
+def test_leases(deployed: Deployed) -> None:
+    meta = deployed.meta
+    for at in (1, 2):
+        meta.resolve("shopping", Level.REPEATABLE_READ, at=at, hold=Hold(f"reader of {at}", 600))
+    first, second = meta.leases("shopping")
+    assert run("leases", "shopping", "--json").json == as_json([first, second])
+    assert run("leases", "shopping", "1", "--json").json == as_json([first])
+    shown = run("leases", "shopping").out
+    assert "reader of 1" in shown
+    assert run("leases", "shopping", "--release", str(first.lease_id), "--json").json == as_json([second])
+    run("leases", "shopping", "--release", str(second.lease_id))
+    assert meta.leases("shopping") == []
+
+
+def test_expire_only_says_what_would_go(deployed: Deployed) -> None:
+    told = run("expire", "shopping", "--keep", "1", "--dry-run", "--json").json
+    assert [(each["barrier"]["barrier_id"], each["keep"]) for each in told["barriers"]] == [(1, False), (2, True)]
+    assert {each["reason"] for each in told["barriers"]} == {
+        "beyond the newest barrier, and nobody holds it",
+        "among the newest 1",
+    }
+    assert not told["tables"][AMOUNT][0]["keep"]
+    shown = run("expire", "shopping", "--keep", "1", "--dry-run").out
+    assert "1 barriers and" in shown
+    young = run("expire", "shopping", "--keep", "1", "--keep-days", "1", "--dry-run", "--json").json
+    assert all(each["keep"] for each in young["barriers"])
+    assert [barrier.barrier_id for barrier in deployed.meta.readable("shopping")] == [1, 2]
+
+
+@pytest.mark.parametrize("arguments", [["--keep", "0", "--dry-run"], ["--keep", "1"], ["--dry-run"]])
+def test_expire_refuses_to_keep_nothing_and_to_delete(
+    deployed: Deployed, arguments: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        run("expire", "shopping", *arguments)
+    assert ended.value.code == 2
