@@ -2,7 +2,8 @@
 
 First the MetaService says of a barrier that nobody begins to read at it any more, which it refuses while somebody
 holds a lease; then its tags go; then the snapshots that nothing names any more, and their files with them. Whatever
-dies in between, the next expiry goes on from there: what it finds is decided anew from what is still there.
+dies in between, the next expiry goes on from there: what it finds is decided anew from what is still there. Of barriers
+that expired before this one began, the MetaService forgets the details along.
 """
 
 from __future__ import annotations
@@ -73,6 +74,7 @@ def expire(deployment: Deployment, topology: str, retention: Retention, take_out
 
     >>> expire(deployment, "shopping", Retention(31), spark_takes_out, actor="me")  # doctest: +SKIP
     """
+    began = deployment.meta.now()
     verdicts = _barrier_verdicts(deployment, topology, retention)
     deployment.meta.expiring(topology, [verdict.barrier.barrier_id for verdict in verdicts if not verdict.keep], actor)
     expired = _drop_tags(deployment, topology, actor)
@@ -84,6 +86,8 @@ def expire(deployment: Deployment, topology: str, retention: Retention, take_out
             said = take_out(table, going)
             log.info("table %s: %d snapshots expired: %s", table, len(going), said)
             snapshots[table] = tuple(going)
+    while deployment.meta.trim(topology, began, actor):
+        pass
     done = Expired(tuple(barrier.barrier_id for barrier in expired), snapshots)
     log.info("topology %s: %s", topology, done)
     return done

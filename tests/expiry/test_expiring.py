@@ -126,6 +126,9 @@ def test_a_lease_that_ended_lets_go_at_the_next_expiry(shop: Shop) -> None:
     shop.deployment.meta.release(lease.lease_id)
     assert expire(shop.deployment, "shopping", Retention(1), Takes(shop), actor="test").barriers == (2,)
     assert snapshots(shop) == 1
+    # what expired with the first is forgotten in detail, the barriers themselves are not
+    assert [len(shop.deployment.meta.attempts("shopping", number)) for number in (1, 2, 6)] == [0, 3, 3]
+    assert shop.deployment.meta.barrier("shopping", 1).expired_at is not None
     nothing = expire(shop.deployment, "shopping", Retention(1), Takes(shop), actor="test")
     assert (nothing.barriers, nothing.snapshots) == ((), {})
 
