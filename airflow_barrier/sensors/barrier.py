@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from airflow.sdk import BaseSensorOperator, conf
@@ -10,7 +11,7 @@ from airflow.sdk.exceptions import AirflowFailException
 
 from airflow_barrier.hooks.barrier import DEFAULT_CONN_ID, BarrierHook
 from airflow_barrier.operators._task import run_timestamp, without_useless_retries
-from airflow_barrier.protocol.errors import StoreUnavailableError
+from airflow_barrier.protocol.errors import ConfigurationError, StoreUnavailableError
 from airflow_barrier.triggers.barrier import BarrierTrigger, Condition, Found, look
 
 if TYPE_CHECKING:
@@ -26,6 +27,8 @@ class BarrierSensor(BaseSensorOperator):
         by everyone). (templated)
     :param barrier_id: which barrier; without it the one at this run's own timestamp, which another DAG may have yet
         to open. (templated)
+    :param at_least: instead, the newest barrier that is at ``target`` (PRECOMMIT or COMMIT), once its timestamp is not
+        before this time (ISO 8601, aware): for a DAG whose runs are not those of the barriers. (templated)
     :param deferrable: wait in the triggerer. Default: Airflow's ``[operators] default_deferrable``.
     :param poke_interval: seconds between two looks, deferred or not.
 
@@ -35,7 +38,7 @@ class BarrierSensor(BaseSensorOperator):
     'COMMIT'
     """
 
-    template_fields: Sequence[str] = ("topology", "tables", "target", "barrier_id")
+    template_fields: Sequence[str] = ("topology", "tables", "target", "barrier_id", "at_least")
     ui_color = "#dbeafe"
 
     def __init__(
@@ -45,6 +48,7 @@ class BarrierSensor(BaseSensorOperator):
         tables: Sequence[str] | str | None = None,
         target: str = "COMMIT",
         barrier_id: int | str | None = None,
+        at_least: datetime | str | None = None,
         barrier_conn_id: str = DEFAULT_CONN_ID,
         deferrable: bool = conf.getboolean("operators", "default_deferrable", fallback=False),
         poke_interval: float = 10.0,
@@ -55,6 +59,11 @@ class BarrierSensor(BaseSensorOperator):
         self.tables = tables
         self.target = target
         self.barrier_id = barrier_id
+        self.at_least = at_least
+        if barrier_id is not None and at_least is not None:
+            raise ConfigurationError(
+                f"task {self.task_id}: expected either barrier_id=... or at_least=..., found both; leave one out"
+            )
         self.barrier_conn_id = barrier_conn_id
         self.deferrable = deferrable
 
@@ -113,5 +122,14 @@ class BarrierSensor(BaseSensorOperator):
         names = tuple(tables) if tables is not None else None
         if self.barrier_id is not None:
             return Condition(self.target, barrier_id=int(self.barrier_id), tables=names)
+        if self.at_least is not None:
+            return Condition(self.target, timestamp=_time_of(self.at_least), tables=names, or_newer=True)
         timestamp, _ = run_timestamp(context)
         return Condition(self.target, timestamp=timestamp, tables=names)
+
+
+def _time_of(value: datetime | str) -> datetime:
+    at = datetime.fromisoformat(value.replace("Z", "+00:00")) if isinstance(value, str) else value
+    if at.tzinfo is None:
+        raise ConfigurationError(f"at_least: expected a time with its zone, found {value}; write +00:00 for UTC")
+    return at

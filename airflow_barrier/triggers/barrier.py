@@ -14,6 +14,7 @@ from airflow.triggers.base import BaseTrigger, TriggerEvent
 
 from airflow_barrier.hooks.barrier import BarrierHook
 from airflow_barrier.protocol.errors import ConfigurationError, Retryable, UnknownBarrierError, UnknownTopologyError
+from airflow_barrier.protocol.levels import Level
 from airflow_barrier.protocol.records import Barrier
 from airflow_barrier.protocol.states import UNDER_WAY_ATTEMPTS, BarrierState, TableState
 
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 _STATES: dict[str, TableState | BarrierState] = {
     state.value: state for state in (TableState.PROCESSED, BarrierState.PRECOMMIT, BarrierState.COMMIT)
 }
+#: What readers at a level get is what has come as far as this.
+_LEVELS = {BarrierState.PRECOMMIT.value: Level.READ_COMMITTED, BarrierState.COMMIT.value: Level.REPEATABLE_READ}
 
 
 @dataclass(frozen=True)
@@ -30,13 +33,15 @@ class Condition:
     """``tables`` (None: all) have reached ``target`` (PROCESSED, PRECOMMIT or COMMIT) at one barrier.
 
     The barrier is given by its id or by its timestamp (UTC); in the latter case it need not be open yet, and
-    ``target`` None waits for no more than that it is.
+    ``target`` None waits for no more than that it is. ``or_newer``: the newest barrier that is at ``target``
+    (PRECOMMIT or COMMIT) will do if it is not older than the timestamp.
     """
 
     target: str | None
     barrier_id: int | None = None
     timestamp: datetime | None = None
     tables: tuple[str, ...] | None = None
+    or_newer: bool = False
 
     def __post_init__(self) -> None:
         if self.target is not None and self.target not in _STATES:
@@ -45,6 +50,11 @@ class Condition:
             raise ConfigurationError(
                 f"expected a barrier by its id or by its timestamp, found id {self.barrier_id} and {self.timestamp}"
             )
+        if self.or_newer and (self.timestamp is None or self.target not in _LEVELS):
+            raise ConfigurationError(
+                f"expected a time, and {' or '.join(_LEVELS)} as the target, to wait for a barrier that is at least as "
+                f"new, found {self.timestamp} and {self.target}"
+            )
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -52,6 +62,7 @@ class Condition:
             "barrier_id": self.barrier_id,
             "timestamp": self.timestamp.isoformat() if self.timestamp else None,
             "tables": list(self.tables) if self.tables is not None else None,
+            "or_newer": self.or_newer,
         }
 
     @classmethod
@@ -61,6 +72,7 @@ class Condition:
             barrier_id=data["barrier_id"],
             timestamp=datetime.fromisoformat(data["timestamp"]) if data["timestamp"] else None,
             tables=tuple(data["tables"]) if data["tables"] is not None else None,
+            or_newer=data["or_newer"],
         )
 
 
@@ -75,6 +87,8 @@ class Found:
 
 def look(meta: MetaService, topology: str, condition: Condition) -> Found:
     """How far a condition is. Raises UnknownTableError, StoreUnavailableError."""
+    if condition.or_newer:
+        return _look_for_newer(meta, topology, condition)
     try:
         barrier = _barrier(meta, topology, condition)
     except (UnknownBarrierError, UnknownTopologyError):  # whoever registers and opens may not have run yet
@@ -89,6 +103,18 @@ def look(meta: MetaService, topology: str, condition: Condition) -> Found:
         return Found(barrier.barrier_id, None)
     missing = f" ({', '.join(reached.missing)})" if reached.missing else ""
     return Found(barrier.barrier_id, f"{condition.target} of {barrier}{missing}", reached.aborted)
+
+
+def _look_for_newer(meta: MetaService, topology: str, condition: Condition) -> Found:
+    target, timestamp = condition.target or "", condition.timestamp
+    waits_for = f"a barrier of {topology} at {timestamp} or newer to be {target}"
+    try:
+        newest = meta.resolve(topology, _LEVELS[target], condition.tables or [])
+    except (UnknownBarrierError, UnknownTopologyError):
+        return Found(None, waits_for)
+    if newest.timestamp is None or timestamp is None or newest.timestamp < timestamp:
+        return Found(newest.barrier_id, f"{waits_for}; the newest is {newest.barrier_id} at {newest.timestamp}")
+    return Found(newest.barrier_id, None)
 
 
 def _barrier(meta: MetaService, topology: str, condition: Condition) -> Barrier | None:

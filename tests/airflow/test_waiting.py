@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from airflow.sdk.exceptions import AirflowFailException
 from airflow.triggers.base import TriggerEvent
 
 from airflow_barrier.hooks.barrier import BarrierHook
@@ -17,6 +18,7 @@ from airflow_barrier.metaservice.store import MetaService
 from airflow_barrier.protocol.errors import ConfigurationError
 from airflow_barrier.protocol.records import Barrier, StagedTable
 from airflow_barrier.protocol.topology import Job
+from airflow_barrier.sensors.barrier import BarrierSensor
 from airflow_barrier.triggers.barrier import BarrierTrigger, Condition, OpeningTrigger, look
 
 DAY = datetime(2025, 1, 1, tzinfo=timezone.utc)
@@ -68,6 +70,13 @@ def process(meta: MetaService, barrier: Barrier) -> None:
     meta.start_attempt(attempt)
     meta.close_attempt(attempt, {TABLE: StagedTable(TABLE, 1)}, "test")
     meta.report_processed(attempt, "test")
+
+
+def commit(meta: MetaService, barrier: Barrier) -> None:
+    process(meta, barrier)
+    meta.begin_commit("shopping", barrier.barrier_id, {TABLE: None}, "test")
+    with meta.publishing("shopping", barrier.barrier_id, "test"):
+        pass
 
 
 def trigger(*conditions: Condition, **options: Any) -> BarrierTrigger:
@@ -179,3 +188,39 @@ def test_opening_waits_for_room_and_for_its_time(meta: MetaService) -> None:
 def test_conditions_that_make_no_sense(arguments: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigurationError, match=message):
         Condition(**arguments)
+
+
+def test_a_barrier_that_is_at_least_as_new(meta: MetaService) -> None:
+    wanted = Condition("COMMIT", timestamp=DAY + timedelta(hours=30), tables=(TABLE,), or_newer=True)
+    assert Condition.from_json(json.loads(json.dumps(wanted.to_json()))) == wanted
+    assert look(meta, "shopping", wanted).waits_for == (
+        "a barrier of shopping at 2025-01-02 06:00:00+00:00 or newer to be COMMIT"
+    )
+    commit(meta, open_barrier(meta))
+    assert (look(meta, "shopping", wanted).waits_for or "").endswith("the newest is 1 at 2025-01-01 00:00:00+00:00")
+    process(meta, second := open_barrier(meta, 2))
+    assert look(meta, "shopping", wanted).waits_for is not None
+    early = Condition("PRECOMMIT", timestamp=wanted.timestamp, or_newer=True)
+    assert look(meta, "shopping", early).barrier_id == second.barrier_id
+    assert look(meta, "shopping", early).waits_for is None
+    assert look(meta, "nobody's", early).waits_for is not None
+
+
+def test_at_least_as_new_needs_a_time_and_a_state_of_barriers() -> None:
+    for arguments in ({"target": "PROCESSED", "timestamp": DAY}, {"target": "COMMIT", "barrier_id": 3}):
+        with pytest.raises(ConfigurationError, match="to wait for a barrier that is at least as new"):
+            Condition(**arguments, or_newer=True)
+    with pytest.raises(ConfigurationError, match=r"either barrier_id=\.\.\. or at_least=\.\.\., found both"):
+        BarrierSensor(task_id="wait", topology="shopping", barrier_id=3, at_least=DAY)
+
+
+def test_the_sensor_takes_a_time_as_text(meta: MetaService) -> None:
+    commit(meta, open_barrier(meta))
+    sensor = BarrierSensor(task_id="wait", topology="shopping", at_least="2025-01-01T00:00:00Z", barrier_conn_id=CONN)
+    context: Any = {}
+    assert sensor.poke(context)
+    sensor.at_least = "2025-01-01T00:00:01+00:00"
+    assert not sensor.poke(context)
+    sensor.at_least = "2025-01-01T00:00:01"
+    with pytest.raises(AirflowFailException, match=r"expected a time with its zone, found 2025-01-01T00:00:01; write"):
+        sensor.poke(context)
