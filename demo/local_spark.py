@@ -1,9 +1,9 @@
 """A Spark Connect server on this machine, with an Iceberg catalog over one SQLite file: for the demo and the tests.
 
 with LocalConnectServer(warehouse, catalog_db, ivy) as server:
-    spark = SparkSession.builder.remote(server.url).create()
+    spark = connect_session(server.url)   # of airflow_barrier.spark.connect
     ...
-    spark.stop()      # before the server goes: a session whose server is gone hangs at exit
+    stop_session(spark)      # before the server goes: a session whose server is gone hangs at exit
 """
 
 from __future__ import annotations

@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from pyspark.errors import AnalysisException
-from pyspark.sql.connect.session import SparkSession
+from pyspark.sql import SparkSession
 
 from airflow_barrier.reading.duckdb_views import duckdb_connection
 from airflow_barrier.reading.one_table import iceberg_table
 from airflow_barrier.reading.rewriting import Pin, Place, Rewritten, View, rewrite
+from airflow_barrier.spark.connect import connect_session, stop_session
 from airflow_barrier.tables.iceberg import IcebergTables
 from tests.reading.answers import answer
 
@@ -62,11 +63,11 @@ class Shop:
 @pytest.fixture(scope="module")
 def session(spark_server: LocalConnectServer) -> Iterator[SparkSession]:
     """One of its own: it stands in a namespace."""
-    session = SparkSession.builder.remote(spark_server.url).create()
+    session = connect_session(spark_server.url)
     session.sql(f"CREATE NAMESPACE lake.{SPACE}")
     session.sql(f"USE lake.{SPACE}")
     yield session
-    session.stop()
+    stop_session(session)
 
 
 PLANNED = (

@@ -16,6 +16,7 @@ from airflow_barrier.protocol.errors import LeaseLostError, NotAReadError, Unpin
 from airflow_barrier.protocol.levels import Level
 from airflow_barrier.reading.session import ConsistentSession, consistent_session
 from airflow_barrier.reading.spark_session import ConsistentSpark
+from airflow_barrier.spark.connect import connect_session, stop_session
 from demo.local_spark import LocalConnectServer
 from tests.support.shop import AMOUNT, COLUMNS, PRICE, Shop, make_shop
 from tests.support.spark import APART
@@ -61,9 +62,9 @@ def bring(shop: Shop, day: int, amount: int) -> None:
 @pytest.fixture
 def plain(spark_server: LocalConnectServer) -> Iterator[SparkSession]:
     """A session of its own: it stands somewhere, and has temporary views."""
-    session = SparkSession.builder.remote(spark_server.url).create()
+    session = connect_session(spark_server.url)
     yield session
-    session.stop()
+    stop_session(session)
 
 
 @pytest.fixture
