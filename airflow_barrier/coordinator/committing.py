@@ -69,6 +69,8 @@ def commit_barrier(deployment: Deployment, topology: str, barrier_id: int, *, ac
     for candidate in deployment.meta.open_barriers(topology):
         if candidate.barrier_id > barrier_id:  # safety: commits-no-further
             break
+        if candidate.is_maintenance and deployment.meta.carry(topology, candidate.barrier_id, actor):
+            candidate = deployment.meta.barrier(topology, candidate.barrier_id)
         try:
             published.append(_commit_one(deployment, candidate, actor))
         except NotPrecommitError:
@@ -108,8 +110,10 @@ def _commit_one(deployment: Deployment, barrier: Barrier, actor: str) -> Barrier
 
 def _tidy(deployment: Deployment, barrier: Barrier) -> None:
     """Let go of what nobody needs once ``barrier`` is COMMIT. Again is fine: a commit may die before it gets here."""
-    # what the predecessor's cut holds was the start of this epoch, which is published now
-    release_sources(deployment, barrier, barrier.predecessor or 0)
+    if not barrier.is_maintenance:
+        # what the cut before it holds was the start of this epoch, which is published now
+        before = deployment.meta.epoch_of(deployment.meta.barrier(barrier.topology, barrier.predecessor or 0))
+        release_sources(deployment, barrier, before.barrier_id)
     # nor does anybody read the epoch specs of a committed barrier any more, and they would pile up
     attempts = deployment.meta.attempts(barrier.topology, barrier.barrier_id)
     deployment.tables.delete(uri for attempt in attempts for uri in attempt_files(deployment, attempt))

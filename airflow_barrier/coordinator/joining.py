@@ -77,7 +77,7 @@ def _out_of_reach(deployment: Deployment, topology: str, job: Job, at: datetime)
             f"no barrier of {topology} opens {_said(at)} any more, since a later one is there: it was aborted, or no "
             "run opened one; what the job has not had yet comes with its next barrier"
         )
-    if _is_ahead(deployment, head, at) and not _is_registered(deployment, topology, job):
+    if _is_ahead(deployment, deployment.meta.epoch_of(head), at) and not _is_registered(deployment, topology, job):
         return Later(
             f"the barriers of {topology} are not near {at.isoformat()} yet; the job joins when they are, since those "
             "that open until then would wait for its tables"
@@ -89,7 +89,8 @@ def _is_ahead(deployment: Deployment, head: Barrier, at: datetime) -> bool:
     """Whether more barriers open before that timestamp, as far as the last two tell."""
     if head.barrier_id < _SECOND:
         return False
-    period = head.timestamp - deployment.meta.barrier(head.topology, head.barrier_id - 1).timestamp
+    before = deployment.meta.epoch_of(deployment.meta.barrier(head.topology, head.barrier_id - 1))
+    period = head.timestamp - before.timestamp
     return timedelta(0) < period * _PERIODS_AHEAD < at - head.timestamp
 
 

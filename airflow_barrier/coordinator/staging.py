@@ -140,7 +140,7 @@ def close(
             )
     if attempt.state is not AttemptState.PROCESSED:
         attempt = meta.close_attempt(attempt_id, record.staged, actor, owner)
-    return _check_and_report(deployment, attempt, actor, owner)
+    return check_and_report(deployment, attempt, actor, owner)
 
 
 def give_up(deployment: Deployment, attempt_id: int, *, reason: str, actor: str) -> Attempt:
@@ -173,7 +173,7 @@ def _proceed(
 ) -> Ready | Adopted | Waiting:
     meta = deployment.meta
     if attempt.state in (AttemptState.CLOSED, AttemptState.PROCESSED):
-        barrier = _check_and_report(deployment, attempt, actor)
+        barrier = check_and_report(deployment, attempt, actor)
         log.info("%s was closed by an earlier try; adopted, nothing to run", attempt)
         return Adopted(meta.attempt(attempt.attempt_id), barrier)
     started = meta.start_attempt(attempt.attempt_id)
@@ -196,13 +196,13 @@ def _proceed(
 
 
 def _prepare(deployment: Deployment, attempt: Attempt, actor: str, sql: str | None) -> Ready:
-    attempt = _absorb_compactions(deployment, attempt)
+    attempt = absorb_compactions(deployment, attempt)
     for table, base in {**attempt.inputs, **attempt.bases}.items():
         deployment.tables.prepare(table, attempt.stamp, base)
     return _write_spec(deployment, attempt, actor, sql)
 
 
-def _absorb_compactions(deployment: Deployment, attempt: Attempt) -> Attempt:
+def absorb_compactions(deployment: Deployment, attempt: Attempt) -> Attempt:
     """Build on a compaction that somebody ran on `main` since the predecessor was published, not beside it."""
     barrier = deployment.meta.barrier(attempt.topology, attempt.barrier_id)
     predecessor = deployment.meta.barrier(attempt.topology, barrier.predecessor or 0)
@@ -281,7 +281,7 @@ def _read_closing_record(deployment: Deployment, attempt: Attempt) -> ClosingRec
     return ClosingRecord.loads(deployment.tables.read_text(uri))
 
 
-def _check_and_report(deployment: Deployment, attempt: Attempt, actor: str, owner: str | None = None) -> Barrier:
+def check_and_report(deployment: Deployment, attempt: Attempt, actor: str, owner: str | None = None) -> Barrier:
     if attempt.state is AttemptState.CLOSED:
         try:
             _check_tables(deployment, attempt)  # safety: trust-the-table

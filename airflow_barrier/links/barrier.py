@@ -15,13 +15,14 @@ URL_PREFIX = "/barrier"
 
 
 class BarrierLink(BaseOperatorLink):
-    """The tables of the barrier that a job's task works for, and how far each of them is."""
+    """The tables of the barrier that a task works for, and how far each of them is."""
 
     name = "Barrier"
 
     def get_link(self, operator: BaseOperator, *, ti_key: TaskInstanceKey) -> str:
         """Called in the worker once the task has ended; empty if it ended before it knew its barrier."""
-        steps = getattr(operator, "_steps", None)
-        if steps is None or steps.link_path is None:
+        # jobs know it by their steps, which they have from their group
+        path: str | None = getattr(getattr(operator, "_steps", operator), "link_path", None)
+        if path is None:
             return ""
-        return f"{conf.get('api', 'base_url', fallback='').rstrip('/')}{URL_PREFIX}/{steps.link_path}"
+        return f"{conf.get('api', 'base_url', fallback='').rstrip('/')}{URL_PREFIX}/{path}"

@@ -34,4 +34,8 @@ def unannounced(connection: Connection, topology: str, barrier_id: int) -> dict[
         )
     ).all()
     announced = {row.barrier_id for row in rows if row.event == _ANNOUNCED}
-    return {row.barrier_id: row.actor for row in rows if row.event == _COMMIT and row.barrier_id not in announced}
+    silent = {row.barrier_id: row.actor for row in rows if row.event == _COMMIT and row.barrier_id not in announced}
+    # of maintenance barriers there is nothing to tell: their tables hold the rows that they held before
+    return {
+        number: who for number, who in silent.items() if not load_barrier(connection, topology, number).is_maintenance
+    }

@@ -14,6 +14,7 @@ from airflow_barrier.metaservice.leases import roll_back
 from airflow_barrier.metaservice.rows import (
     attempts_of,
     barrier_key,
+    epoch_of,
     head,
     load_barrier,
     load_topology,
@@ -75,13 +76,34 @@ def open_barrier(connection: Connection, opening: Opening) -> Barrier:
     latest = head(connection, opening.topology)
     _check_head(opening, latest)
     _check_look(opening, topology, unjoined(connection, topology, latest))
-    check_begins(connection, opening.topology, opening.predecessor, opening.cuts)
-    _check_room(opening, uncommitted(connection, opening.topology))
+    if latest is not None:
+        check_begins(connection, epoch_of(connection, latest), opening.cuts)
+    check_room(opening, uncommitted(connection, opening.topology))
     if latest is None:
         insert_baseline(connection, opening.topology, version, opening.actor)
     _join(connection, opening)
+    barrier_id = insert_open(connection, opening, topology, version)
+    for cut in opening.cuts:
+        insert_cut(connection, opening.topology, barrier_id, cut)
+    insert_starts(connection, opening.topology, barrier_id, opening.starts, opening.actor)
+    return load_barrier(connection, opening.topology, barrier_id)
+
+
+def insert_open(connection: Connection, opening: Opening, topology: Topology, version: int) -> int:
+    """The id of a new barrier: OPEN, with all tables of ``topology`` PENDING."""
     barrier_id = _next_id(connection, opening.topology)
-    _insert_barrier(connection, opening, barrier_id, BarrierState.OPEN, version)
+    connection.execute(
+        insert(schema.barrier).values(
+            **barrier_key(opening.topology, barrier_id),
+            timestamp=opening.timestamp,
+            state=BarrierState.OPEN.value,
+            predecessor=opening.predecessor,
+            topology_version=version,
+            run_key=opening.run_key,
+            timestamp_origin=opening.origin,
+            opened_at=DatabaseNow(),
+        )
+    )
     connection.execute(
         insert(schema.table_progress),
         [
@@ -94,9 +116,6 @@ def open_barrier(connection: Connection, opening: Opening) -> Barrier:
             for table in topology.tables
         ],
     )
-    for cut in opening.cuts:
-        insert_cut(connection, opening.topology, barrier_id, cut)
-    insert_starts(connection, opening.topology, barrier_id, opening.starts, opening.actor)
     detail = {
         "timestamp": opening.timestamp.isoformat(),
         "origin": opening.origin,
@@ -105,7 +124,7 @@ def open_barrier(connection: Connection, opening: Opening) -> Barrier:
     }
     event = Event("opened", opening.actor, detail)
     record(connection, event, opening.topology, barrier_id, "barrier", [str(barrier_id)], after=BarrierState.OPEN.value)
-    return load_barrier(connection, opening.topology, barrier_id)
+    return barrier_id
 
 
 def unjoined(connection: Connection, topology: Topology, latest: Barrier | None) -> tuple[str, ...]:
@@ -160,10 +179,10 @@ def abort_one(connection: Connection, barrier: Barrier, reason: str, actor: str)
 
 
 def barrier_at(connection: Connection, topology: str, timestamp: datetime) -> Barrier | None:
-    """The barrier of a timestamp; an aborted one does not count."""
+    """The barrier of a timestamp; aborted ones do not count, nor those that inherited it."""
     table = schema.barrier
     row = connection.execute(
-        select(table).where(of_topology(table, topology), table.c.timestamp == timestamp, schema.NOT_ABORTED)
+        select(table).where(of_topology(table, topology), table.c.timestamp == timestamp, schema.ONE_A_TIMESTAMP)
     ).one_or_none()
     return None if row is None else to_barrier(row)
 
@@ -223,7 +242,7 @@ def _check_look(opening: Opening, topology: Topology, joining: Sequence[str]) ->
             )
 
 
-def _check_room(opening: Opening, in_flight: Sequence[Barrier]) -> None:
+def check_room(opening: Opening, in_flight: Sequence[Barrier]) -> None:
     if len(in_flight) >= opening.max_open:
         oldest = in_flight[0]
         raise TooManyOpenBarriersError(  # safety: max-open-barriers
@@ -300,23 +319,6 @@ def _next_id(connection: Connection, topology: str) -> int:
     # After aborted ones too: an id is never used again, since branches and stamps of the old one may still be about.
     last = newest(connection, topology, BarrierState)
     return 1 if last is None else last.barrier_id + 1
-
-
-def _insert_barrier(
-    connection: Connection, opening: Opening, barrier_id: int, state: BarrierState, version: int
-) -> None:
-    connection.execute(
-        insert(schema.barrier).values(
-            **barrier_key(opening.topology, barrier_id),
-            timestamp=opening.timestamp,
-            state=state.value,
-            predecessor=opening.predecessor,
-            topology_version=version,
-            run_key=opening.run_key,
-            timestamp_origin=opening.origin,
-            opened_at=DatabaseNow(),
-        )
-    )
 
 
 def current_topology(connection: Connection, name: str) -> Topology:

@@ -105,17 +105,18 @@ def repin_cut(connection: Connection, topology: str, barrier_id: int, cut: Cut, 
     record(connection, Event("repinned", actor, {"end": dict(cut.end)}), topology, barrier_id, "cut", [cut.source])
 
 
-def check_begins(connection: Connection, topology: str, predecessor: int, following: Sequence[Cut]) -> None:
-    """Raise HeadMovedError if a cut of the predecessor was repinned since ``following`` were made to begin at it."""
-    if predecessor == 0:
+def check_begins(connection: Connection, predecessor: Barrier, following: Sequence[Cut]) -> None:
+    """Raise HeadMovedError if a cut of the epoch before was repinned since ``following`` were made to begin at it."""
+    if predecessor.barrier_id == 0:
         return
-    before = cuts(connection, topology, predecessor)
+    before = cuts(connection, predecessor.topology, predecessor.barrier_id)
     for cut in following:
         moved = _moved(cut, before[cut.source]) if cut.source in before else []
         if moved:
             raise HeadMovedError(  # safety: cut-begins-where-the-last-ended
-                f"topology {topology}: expected the cut of source {cut.source} to begin where that of barrier "
-                f"{predecessor} ends, found that its {', '.join(moved)} changed meanwhile: look again"
+                f"topology {predecessor.topology}: expected the cut of source {cut.source} to begin where that of "
+                f"barrier {predecessor.barrier_id} ends, found that its {', '.join(moved)} changed meanwhile: look "
+                "again"
             )
 
 
@@ -127,14 +128,14 @@ def _moved(following: Cut, before: Cut) -> list[str]:
 
 def _check_not_built_on(connection: Connection, barrier: Barrier, cut: Cut) -> None:
     later = uncommitted(connection, barrier.topology, barrier.barrier_id + 1)
-    for successor in (each for each in later if each.predecessor == barrier.barrier_id):
-        following = cuts(connection, barrier.topology, successor.barrier_id).get(cut.source)
-        moved = _moved(following, cut) if following is not None else []
-        if moved:
-            raise IllegalTransitionError(  # safety: cut-that-was-built-on
-                f"{barrier}: expected the cut of source {cut.source} to end where that of {successor} begins, found "
-                f"that mended files change its {', '.join(moved)}: abort the barrier to have the source cut anew"
-            )
+    successor = next((each for each in later if not each.is_maintenance), None)
+    following = cuts(connection, barrier.topology, successor.barrier_id).get(cut.source) if successor else None
+    moved = _moved(following, cut) if following is not None else []
+    if moved:
+        raise IllegalTransitionError(  # safety: cut-that-was-built-on
+            f"{barrier}: expected the cut of source {cut.source} to end where that of {successor} begins, found "
+            f"that mended files change its {', '.join(moved)}: abort the barrier to have the source cut anew"
+        )
 
 
 def _check_unread(connection: Connection, barrier: Barrier, source: str) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from sqlalchemy import Connection, select
 
 from airflow_barrier.metaservice import schema
-from airflow_barrier.metaservice.rows import load_barrier, progress, to_audit
+from airflow_barrier.metaservice.rows import load_barrier, progress, standing, to_audit
 from airflow_barrier.protocol.errors import ConfigurationError, UnknownTableError
 from airflow_barrier.protocol.records import AuditEntry, Barrier, Reached, TableProgress
 from airflow_barrier.protocol.states import DECIDED_BARRIERS, BarrierState, TableState
@@ -45,7 +45,10 @@ def reached(
 ) -> Reached:
     """Whether ``tables`` (None: all of the barrier's) are at ``target`` or beyond."""
     barrier = load_barrier(connection, topology, barrier_id)
-    rows = _chosen(progress(connection, topology, barrier_id), tables, barrier)
+    if target is TableState.PROCESSED:  # what a maintenance barrier passes by is there as soon as it was there before
+        rows = _chosen(standing(connection, barrier), tables, barrier)
+    else:
+        rows = _chosen(progress(connection, topology, barrier_id), tables, barrier)
     if isinstance(target, BarrierState):
         if target not in _BARRIER_TARGETS:
             raise ConfigurationError(

@@ -25,6 +25,7 @@ from airflow_barrier.metaservice.topologies import adopt_topology, version_of
 from airflow_barrier.metaservice.transitions import Event, end_attempt, record
 from airflow_barrier.protocol.errors import JournalError
 from airflow_barrier.protocol.journal import History, JournalEntry
+from airflow_barrier.protocol.records import INHERITED
 from airflow_barrier.protocol.states import (
     LIVE_ATTEMPTS,
     STAGING_BARRIERS,
@@ -48,8 +49,9 @@ def recover(connection: Connection, history: History, actor: str) -> str:
     What a suspended process of the lost time still stages bears the old incarnation's stamp, and is refused.
     """
     event = Event("recovered", actor, {"published": history.published})
-    if history.entries:
-        adopt_topology(connection, history.topologies[history.entries[-1].topology_digest])
+    epochs = [entry for entry in history.entries if entry.timestamp_origin != INHERITED]
+    if epochs:
+        adopt_topology(connection, history.topologies[epochs[-1].topology_digest])
     lock_topology(connection, history.topology)  # safety: topology-lock
     if history.entries and newest(connection, history.topology, BarrierState) is None:
         oldest = history.topologies[history.entries[0].topology_digest]

@@ -135,7 +135,7 @@ def _statement(states: TextClause, at: type[int] | type[datetime] | None, few: b
     if at is int:
         return answer.where(barrier.barrier_id == bindparam("at"))
     if at is datetime:
-        return answer.where(*_OLDER, states).order_by(barrier.timestamp.desc()).limit(1)
+        return answer.where(*_OLDER, states).order_by(barrier.timestamp.desc(), barrier.barrier_id.desc()).limit(1)
     return answer.where(states).order_by(barrier.barrier_id.desc()).limit(1)
 
 
@@ -173,7 +173,7 @@ _HEAD = (
 _HEADS = {
     None: _HEAD.where(schema.NOT_ABORTED).order_by(schema.barrier.c.barrier_id.desc()),
     int: _HEAD.where(schema.barrier.c.barrier_id == bindparam("at")),
-    datetime: _HEAD.where(*_OLDER).order_by(schema.barrier.c.timestamp.desc()),
+    datetime: _HEAD.where(*_OLDER).order_by(schema.barrier.c.timestamp.desc(), schema.barrier.c.barrier_id.desc()),
 }
 _LAST = (
     select(schema.barrier.c.barrier_id)

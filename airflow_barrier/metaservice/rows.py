@@ -10,7 +10,7 @@ from sqlalchemy import BindParameter, ColumnElement, Connection, Row, Table, and
 from airflow_barrier.metaservice import schema
 from airflow_barrier.protocol.errors import BarrierAbortedError, UnknownBarrierError, UnknownTopologyError
 from airflow_barrier.protocol.records import Attempt, AuditEntry, Barrier, Need, StagedTable, TableProgress
-from airflow_barrier.protocol.states import AttemptState, BarrierState, Decision, TableState
+from airflow_barrier.protocol.states import LIVE_ATTEMPTS, AttemptState, BarrierState, Decision, TableState
 from airflow_barrier.protocol.topology import Topology
 
 _T = TypeVar("_T")
@@ -145,6 +145,13 @@ def head(connection: Connection, topology: str) -> Barrier | None:
     return newest(connection, topology, [state for state in BarrierState if state is not BarrierState.ABORTED])
 
 
+def epoch_of(connection: Connection, barrier: Barrier) -> Barrier:
+    """The barrier itself or, for maintenance barriers, which have no epoch, the one below them that has."""
+    while barrier.is_maintenance:
+        barrier = load_barrier(connection, barrier.topology, barrier.predecessor or 0)
+    return barrier
+
+
 def newest(connection: Connection, topology: str, states: Iterable[BarrierState]) -> Barrier | None:
     """The newest barrier in one of these states: walks back from the newest, past what is in flight."""
     wanted = {"topology": topology, "states": [state.value for state in states]}
@@ -193,14 +200,25 @@ def progress(connection: Connection, topology: str, barrier_id: int) -> dict[str
     return {row.table_name: to_progress(row) for row in rows}
 
 
+def standing(connection: Connection, barrier: Barrier) -> dict[str, TableProgress]:
+    """Where each table of ``barrier`` stands: of one that a maintenance barrier passes by, where it stood before."""
+    rows = progress(connection, barrier.topology, barrier.barrier_id)
+    if not barrier.is_maintenance or barrier.state is not BarrierState.OPEN:
+        return rows
+    taken = {a.job for a in attempts_of(connection, barrier.topology, barrier.barrier_id) if a.state in LIVE_ATTEMPTS}
+    before = progress_before(connection, barrier)
+    return {
+        name: before[name] if row.state is TableState.PENDING and row.job not in taken else row
+        for name, row in rows.items()
+    }
+
+
 def progress_before(connection: Connection, barrier: Barrier) -> dict[str, TableProgress]:
     """Where each table stands just before ``barrier``: at its predecessor or, if it joins here, in the baseline."""
     if barrier.predecessor is None:
         return {}
-    return {
-        **progress(connection, barrier.topology, 0),
-        **progress(connection, barrier.topology, barrier.predecessor),
-    }
+    predecessor = load_barrier(connection, barrier.topology, barrier.predecessor)
+    return {**progress(connection, barrier.topology, 0), **standing(connection, predecessor)}
 
 
 # --- attempts -------------------------------------------------------------------------------------

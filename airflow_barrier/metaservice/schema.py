@@ -109,6 +109,8 @@ metadata = MetaData()
 _Id = BigInteger().with_variant(Integer(), "sqlite")
 # Written as SQL text, so that the planners see that a query asks for what these partial indexes hold.
 NOT_ABORTED = text("state <> 'ABORTED'")
+#: Maintenance barriers, which have none of their own, aside.
+ONE_A_TIMESTAMP = text("state <> 'ABORTED' AND timestamp_origin <> 'predecessor'")
 UNCOMMITTED = text("state IN ('OPEN', 'PRECOMMIT', 'COMMITTING', 'BLOCKED')")
 THINNED = text("thinned_at IS NOT NULL AND expired_at IS NULL")
 READABLE = text("state = 'COMMIT' AND expiring_at IS NULL")
@@ -251,6 +253,15 @@ barrier = Table(
         postgresql_where=UNTRIMMED,
     ),
     Index("barrier_barrier_by_run", "topology", "revision", "run_key", "barrier_id"),
+    Index(
+        "barrier_barrier_by_time",
+        "topology",
+        "revision",
+        "timestamp",
+        "barrier_id",
+        sqlite_where=NOT_ABORTED,
+        postgresql_where=NOT_ABORTED,
+    ),
     # Two rules that hold whatever the code does: one barrier a timestamp, one publisher a topology.
     Index(
         "barrier_barrier_one_a_timestamp",
@@ -258,8 +269,8 @@ barrier = Table(
         "revision",
         "timestamp",
         unique=True,
-        sqlite_where=NOT_ABORTED,
-        postgresql_where=NOT_ABORTED,
+        sqlite_where=ONE_A_TIMESTAMP,
+        postgresql_where=ONE_A_TIMESTAMP,
     ),
     Index(
         "barrier_barrier_one_publisher",

@@ -10,7 +10,7 @@ from sqlalchemy import Connection, Row, and_, insert, select
 from airflow_barrier.metaservice import schema
 from airflow_barrier.metaservice.rows import barrier_key, load_barrier, of_barrier, of_topology, to_progress
 from airflow_barrier.metaservice.transitions import Event, record
-from airflow_barrier.protocol.records import Barrier, JobStart, TableProgress
+from airflow_barrier.protocol.records import INHERITED, Barrier, JobStart, TableProgress
 from airflow_barrier.protocol.states import BarrierState
 
 
@@ -51,7 +51,7 @@ def last_start(connection: Connection, topology: str, job: str) -> tuple[Barrier
 
 
 def last_progress(connection: Connection, topology: str, table: str) -> TableProgress | None:
-    """A table at the newest barrier that has it, aborted ones and the baseline aside."""
+    """A table at the newest barrier whose epoch it has; aborted ones and the baseline aside."""
     progress, barrier = schema.table_progress, schema.barrier
     joined = connection.execute(
         select(progress.c.table_name).where(of_barrier(progress, topology, 0), progress.c.table_name == table)
@@ -66,6 +66,7 @@ def last_progress(connection: Connection, topology: str, table: str) -> TablePro
             progress.c.table_name == table,
             progress.c.barrier_id > 0,
             barrier.c.state != BarrierState.ABORTED.value,
+            barrier.c.timestamp_origin != INHERITED,
         )
         .order_by(progress.c.barrier_id.desc())
         .limit(1)

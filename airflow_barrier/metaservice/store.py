@@ -21,6 +21,7 @@ from airflow_barrier.metaservice import (
     expiring,
     leases,
     listing,
+    maintenance,
     metadata,
     reading,
     recovering,
@@ -200,6 +201,37 @@ class MetaService:
         )
         return self._db.write(lambda c: barriers.open_barrier(c, opening))
 
+    def open_maintenance(
+        self,
+        topology: str,
+        tables: Sequence[str] | None,
+        *,
+        owner: str,
+        run_key: str,
+        generation: str,
+        max_open: int,
+        actor: str,
+    ) -> Barrier | None:
+        """Open a barrier on the head at which ``tables`` (None: all) get other files for the same rows, or return the
+        one that is unfinished; None: there is nothing to maintain yet.
+
+        An attempt of job ``compaction of <table>``, owned by DAG ``owner``, is requested for each along with it. Raises
+        TooManyOpenBarriersError when ``max_open`` are uncommitted, UnknownTableError.
+        """
+        upkeep = maintenance.Upkeep(topology, tables, owner, run_key, generation, max_open, actor)
+        return self._db.write(lambda c: maintenance.open_maintenance(c, upkeep))
+
+    def carry(self, topology: str, barrier_id: int, actor: str) -> int:
+        """Carry, at a maintenance barrier, the tables that no live attempt takes; returns how many were carried now.
+
+        Tables that are not PROCESSED at the barrier before it are left for later.
+        """
+        return self._db.write(lambda c: maintenance.carry(c, topology, barrier_id, actor))
+
+    def epoch_of(self, barrier: Barrier) -> Barrier:
+        """``barrier`` or, if it is a maintenance barrier and so has no epoch, the newest below it that has one."""
+        return self._db.read(lambda c: rows.epoch_of(c, barrier))
+
     def head(self, topology: str) -> Barrier | None:
         """The newest barrier that is not aborted, the baseline (0) included; None before the first open."""
         return self._db.read(lambda c: rows.head(c, topology))
@@ -243,7 +275,7 @@ class MetaService:
         return self._db.read(lambda c: starts.last_start(c, topology, job))
 
     def last_progress(self, topology: str, table: str) -> TableProgress | None:
-        """The table at the newest barrier that has it and is not aborted; None: it was in none."""
+        """The table at the newest barrier whose epoch it has and that is not aborted; None: it was in none."""
         return self._db.read(lambda c: starts.last_progress(c, topology, table))
 
     def cuts(self, topology: str, barrier_id: int) -> dict[str, Cut]:
@@ -321,9 +353,12 @@ class MetaService:
         Of several callers one starts it; the others get AttemptTakenError (request again, which fences). Raises
         FencedAttemptError, BarrierAbortedError.
         """
-        return self._db.read(lambda c: attempts.still_waiting(c, attempt_id)) or self._db.write(
-            lambda c: attempts.start_attempt(c, attempt_id)
-        )
+
+        def start(c: Connection) -> Attempt | tuple[Need, ...]:
+            maintenance.pass_by(c, attempt_id)
+            return attempts.start_attempt(c, attempt_id)
+
+        return self._db.read(lambda c: attempts.still_waiting(c, attempt_id)) or self._db.write(start)
 
     def rebase_attempt(self, attempt_id: int, bases: Mapping[str, int | None]) -> Attempt:
         """Other bases for sinks of a RUNNING attempt, after a compaction. Raises FencedAttemptError."""

@@ -176,6 +176,10 @@ class SnapshotMissingError(Terminal):
     """A snapshot that is needed is no longer in the table's metadata."""
 
 
+class CompactionError(Terminal):
+    """Files of some tables could not be rewritten; their rows are what they were, and no barrier waits for it."""
+
+
 class InexactChangesError(Terminal):
     """The changes between two snapshots cannot be told exactly, so they are not told at all."""
 

@@ -11,6 +11,9 @@ from airflow_barrier.protocol.names import Stamp, tag_name
 from airflow_barrier.protocol.states import AttemptState, BarrierState, Decision, TableState
 from airflow_barrier.protocol.topology import Job
 
+#: The ``timestamp_origin`` of maintenance barriers, which have the timestamp of their predecessor.
+INHERITED = "predecessor"
+
 
 @dataclass(frozen=True)
 class Barrier:
@@ -39,6 +42,11 @@ class Barrier:
 
     def __str__(self) -> str:
         return f"barrier {self.barrier_id} of {self.topology} ({self.timestamp:%Y-%m-%d %H:%M:%S%z})"
+
+    @property
+    def is_maintenance(self) -> bool:
+        """Whether it has no epoch: its tables hold the rows of its predecessor's, compacted or carried."""
+        return self.timestamp_origin == INHERITED
 
     @property
     def tag(self) -> str:

@@ -230,6 +230,15 @@ class Topology:
             ) from None
 
 
+def maintenance_topology(name: str, tables: Iterable[str], owner: str) -> Topology:
+    """What a maintenance barrier is opened with: a job for each table, which waits for that table and no other.
+
+    >>> maintenance_topology("shopping", ["shop.b", "shop.a"], "upkeep").writer("shop.a").name
+    'compaction of shop.a'
+    """
+    return Topology(name, tuple(Job(f"compaction of {table}", owner=owner, sinks=(table,)) for table in sorted(tables)))
+
+
 def check_names(topology: str, jobs: Iterable[Job]) -> None:
     """See that every name can go wherever it will have to: branches, files, databases, SQL, logs.
 

@@ -95,7 +95,7 @@ def stop_session(session: SparkSession) -> None:
     try:
         connect.client.release_session()
     except SparkConnectException as error:
-        log.warning("Spark Connect session %s was not released: %s", connect.session_id, _first_line(error))
+        log.warning("Spark Connect session %s was not released: %s", connect.session_id, first_line(error))
     connect.release_session_on_close = False
     connect.stop()
     _spare_the_pool(connect)  # closed once more when it is garbage collected
@@ -173,16 +173,16 @@ def _lost_server_is_retryable(spec: EpochSpec) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        if not _is_lost(error):
+        if not is_lost(error):
             raise
         raise SparkUnavailableError(
             f"attempt {spec.attempt_id} of job {spec.job} at barrier {spec.barrier_id} of {spec.topology}: expected "
-            f"the Spark Connect server to answer, found {_first_line(error)}; it went away, was restarted, or "
+            f"the Spark Connect server to answer, found {first_line(error)}; it went away, was restarted, or "
             "somebody stopped this attempt: a retry begins a new one"
         ) from error
 
 
-def _is_lost(error: Exception) -> bool:
+def is_lost(error: Exception) -> bool:
     """Whether the server went away, or came back without our session."""
     import grpc
     from pyspark.errors import PySparkException
@@ -199,7 +199,7 @@ def _is_lost(error: Exception) -> bool:
     return condition.startswith("INVALID_HANDLE") or condition in ("NO_ACTIVE_SESSION", "RESPONSE_ALREADY_RECEIVED")
 
 
-def _first_line(error: Exception) -> str:
+def first_line(error: Exception) -> str:
     """Spark's messages go on for pages."""
     from pyspark.errors.exceptions.connect import SparkConnectGrpcException
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from airflow_barrier.spark.identifiers import quoted, table_name
+from airflow_barrier.spark.identifiers import literal, quoted, table_name
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -35,11 +35,11 @@ def expire_snapshots(session: SparkSession, catalog: str, table: str, snapshot_i
     """
     if not snapshot_ids:
         return ExpiredFiles(0, 0, 0)
-    name = table_name(catalog, table).replace("\\", "\\\\").replace("'", "\\'")
+    name = literal(table_name(catalog, table))
     ids = ", ".join(f"{int(snapshot_id)}L" for snapshot_id in snapshot_ids)
     (row,) = session.sql(
         # Ids come on top of what is older than the age, so the age has to reach nothing.
-        f"CALL {quoted(catalog)}.system.expire_snapshots(table => '{name}', snapshot_ids => ARRAY({ids}), "
+        f"CALL {quoted(catalog)}.system.expire_snapshots(table => {name}, snapshot_ids => ARRAY({ids}), "
         "older_than => TIMESTAMP '1970-01-01 00:00:00 UTC', stream_results => true)"
     ).collect()
     return ExpiredFiles(

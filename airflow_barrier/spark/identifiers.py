@@ -1,4 +1,4 @@
-"""Names of tables as Spark SQL takes them: always quoted, never pasted."""
+"""Names and texts as Spark SQL takes them: always quoted, never pasted."""
 
 from __future__ import annotations
 
@@ -19,3 +19,12 @@ def table_name(catalog: str, table: str, *suffix: str) -> str:
     '`lake`.`shop`.`shopping`.`refs`'
     """
     return quoted(catalog, *table.split("."), *suffix)
+
+
+def literal(text: str) -> str:
+    """A text as a literal of SQL.
+
+    >>> print(literal("it's"))
+    'it\\'s'
+    """
+    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"

@@ -260,11 +260,12 @@ def _check_stamp(table: str, snapshot: Snapshot, stamp: Stamp) -> None:
     found = {key: value for key, value in summary.items() if key.startswith(_STAMP_PREFIX)}
     if found == stamp.properties():
         return
-    # Spark puts no snapshot properties on a DELETE that drops whole files (seen with Iceberg 1.12, v2 and v3). It was
-    # written on the attempt's own branch, whose name nobody else is told, and can only have taken rows away.
+    # Spark puts no snapshot properties on a DELETE that drops whole files, nor on a compaction (seen with Iceberg 1.12,
+    # v2 and v3). They were written on the attempt's own branch, whose name nobody else is told, and can only have taken
+    # rows away, or none.
     if (
         not found  # safety: another-stamp-on-a-delete
-        and summary["operation"] == "delete"  # safety: only-deletes-without-stamp
+        and summary["operation"] in ("delete", "replace")  # safety: only-deletes-without-stamp
     ):
         return
     raise StagedTableError(  # safety: stamp

@@ -192,7 +192,8 @@ class _PollingTrigger(BaseTrigger):
 class BarrierTrigger(_PollingTrigger):
     """Fires once every condition holds, or as soon as a barrier that one of them names was aborted.
 
-    ``attempt_id``: the attempt that waits; it is given up when a person clears or marks the deferred task.
+    ``any_of``: once one of them holds. ``attempt_id``: the attempt that waits; it is given up when a person clears or
+    marks the deferred task.
 
     >>> BarrierTrigger(
     ...     topology="shopping", barrier_conn_id="barrier_default",
@@ -210,10 +211,12 @@ class BarrierTrigger(_PollingTrigger):
         poll_interval: float = 5.0,
         patience: float = 300.0,
         attempt_id: int | None = None,
+        any_of: bool = False,
     ) -> None:
         super().__init__(
             topology=topology, barrier_conn_id=barrier_conn_id, poll_interval=poll_interval, patience=patience
         )
+        self.any_of = any_of
         self.conditions = tuple(c if isinstance(c, Condition) else Condition.from_json(c) for c in conditions)
         self.attempt_id = attempt_id
         self._said = ""
@@ -223,6 +226,7 @@ class BarrierTrigger(_PollingTrigger):
             **self._arguments(),
             "conditions": [condition.to_json() for condition in self.conditions],
             "attempt_id": self.attempt_id,
+            "any_of": self.any_of,
         }
 
     def _look(self, meta: MetaService) -> dict[str, Any] | None:
@@ -230,7 +234,7 @@ class BarrierTrigger(_PollingTrigger):
         for one in found:
             if one.aborted:
                 return {"status": "aborted", "barrier_id": one.barrier_id}
-        if all(one.waits_for is None for one in found):
+        if (any if self.any_of else all)(one.waits_for is None for one in found):
             return {"status": "reached"}
         waits_for = "; ".join(one.waits_for for one in found if one.waits_for)
         if waits_for != self._said:  # once per change, not once per look

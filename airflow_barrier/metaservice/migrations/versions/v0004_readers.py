@@ -1,4 +1,4 @@
-"""Leases of readers, barriers that expire, and the metadata as tables that people query."""
+"""Leases of readers, barriers that expire or maintain, and the metadata as tables that people query."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ _BARRIER_KEY = ("topology", "revision", "barrier_id")
 
 def upgrade() -> None:
     _extend_barriers()
+    _let_maintenance_barriers_inherit()
     _make_leases()
     _make_views()
 
@@ -33,6 +34,28 @@ def _extend_barriers() -> None:
         op.create_index(
             name, "barrier_barrier", list(_BARRIER_KEY), sqlite_where=sa.text(where), postgresql_where=sa.text(where)
         )
+
+
+def _let_maintenance_barriers_inherit() -> None:
+    name = "barrier_barrier_one_a_timestamp"
+    where = sa.text("state <> 'ABORTED' AND timestamp_origin <> 'predecessor'")
+    not_aborted = sa.text("state <> 'ABORTED'")
+    op.drop_index(name, "barrier_barrier")
+    op.create_index(
+        "barrier_barrier_by_time",
+        "barrier_barrier",
+        ["topology", "revision", "timestamp", "barrier_id"],
+        sqlite_where=not_aborted,
+        postgresql_where=not_aborted,
+    )
+    op.create_index(
+        name,
+        "barrier_barrier",
+        ["topology", "revision", "timestamp"],
+        unique=True,
+        sqlite_where=where,
+        postgresql_where=where,
+    )
 
 
 def _make_leases() -> None:

@@ -1,0 +1,168 @@
+"""Compaction as a barrier of its own: what is staged at later barriers stands on it, and no reader sees rows change.
+
+The barrier is opened on the head and inherits its timestamp. Each table is rewritten on an attempt branch once it is
+PROCESSED at the barrier before; tables that nobody rewrites are carried. Whoever dies over it is taken over from by the
+next compaction; whoever fails lets go, and what comes after goes on with the tables as they were.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from airflow_barrier.coordinator.committing import commit_barrier
+from airflow_barrier.coordinator.deployment import Deployment
+from airflow_barrier.coordinator.opening import Later
+from airflow_barrier.coordinator.staging import absorb_compactions, check_and_report
+from airflow_barrier.protocol.errors import CompactionError, StagedTableError, TooManyOpenBarriersError
+from airflow_barrier.protocol.records import Attempt, Barrier, Need, StagedTable
+from airflow_barrier.protocol.states import UNCOMMITTED_BARRIERS, UNDER_WAY_ATTEMPTS, AttemptState, BarrierState
+
+log = logging.getLogger(__name__)
+
+#: Rewrites what a branch of a table holds into other files, and says in words what it did.
+Rewrite = Callable[[str, str], object]
+
+
+@dataclass(frozen=True)
+class Compactor:
+    """Who compacts: DAG ``owner``, in its run ``run_key``. ``generation`` as in an attempt."""
+
+    owner: str
+    run_key: str
+    generation: str
+    actor: str
+
+
+@dataclass(frozen=True)
+class Compacted:
+    """How far a compaction is: ``barrier`` as it is now, and what its tables still ``needs`` at the barrier before."""
+
+    barrier: Barrier
+    needs: tuple[Need, ...] = ()
+
+    @property
+    def over(self) -> bool:
+        return self.barrier.state not in UNCOMMITTED_BARRIERS
+
+
+def open_compaction(
+    deployment: Deployment, topology: str, tables: Sequence[str] | None, compactor: Compactor
+) -> Barrier | Later | None:
+    """The barrier at which ``tables`` (None: all) are compacted: a new one on the head, or the unfinished one.
+
+    None: no barrier of the topology was opened yet. Raises UnknownTopologyError, UnknownTableError.
+    """
+    try:
+        barrier = deployment.meta.open_maintenance(
+            topology,
+            tables,
+            owner=compactor.owner,
+            run_key=compactor.run_key,
+            generation=compactor.generation,
+            max_open=deployment.max_open_barriers,
+            actor=compactor.actor,
+        )
+    except TooManyOpenBarriersError as error:
+        return Later(str(error))
+    if barrier is not None and barrier.run_key != compactor.run_key:
+        log.warning("%s was opened by %s and is unfinished: going on with it", barrier, barrier.run_key)
+    return barrier
+
+
+def compact(deployment: Deployment, barrier: Barrier, rewrite: Rewrite, compactor: Compactor) -> Compacted:
+    """Rewrite every table of ``barrier`` that waits for it and can be, carry the others, and commit if that is all.
+
+    Call it again when what it ``needs`` is there, until it is ``over``. A barrier before it that is not COMMIT yet is
+    left to its own commit task, which takes this one along or leaves it to the next call. Raises CompactionError, once
+    all other tables are done, if ``rewrite`` did; FencedAttemptError if somebody else went on with it, and
+    BarrierAbortedError. After any other error call :func:`let_go`.
+    """
+    meta = deployment.meta
+    failed: list[str] = []
+    needs: list[Need] = []
+    for attempt in _under_way(deployment, barrier):
+        (table,) = meta.topology(barrier.topology, barrier.topology_version).job(attempt.job).sinks
+        try:
+            needs += _compact_table(deployment, barrier, attempt, table, rewrite, compactor)
+        except CompactionError as error:
+            log.warning("%s: %s", barrier, error)
+            failed.append(str(error))
+            meta.abort_attempt(attempt.attempt_id, str(error), compactor.actor)
+    carried = meta.carry(barrier.topology, barrier.barrier_id, compactor.actor)
+    if carried:
+        log.info("%s: %d tables carried as they were", barrier, carried)
+    barrier = _commit(deployment, barrier, compactor.actor)
+    if failed:
+        raise CompactionError(
+            f"{barrier}: expected to compact its tables, found that {len(failed)} could not be: {'; '.join(failed)}. "
+            "They stand as they were: mend the cause, and the next compaction takes them"
+        )
+    return Compacted(barrier, tuple(needs))
+
+
+def let_go(deployment: Deployment, barrier: Barrier, reason: str, compactor: Compactor) -> None:
+    """Give up what is not rewritten yet: the barriers after this one go on with the tables as they were."""
+    for attempt in _under_way(deployment, barrier):
+        if attempt.request_key == compactor.run_key:
+            deployment.meta.abort_attempt(attempt.attempt_id, reason, compactor.actor)
+    carried = deployment.meta.carry(barrier.topology, barrier.barrier_id, compactor.actor)
+    log.info("%s: compaction given up (%s); %d tables carried as they were", barrier, reason, carried)
+
+
+def _under_way(deployment: Deployment, barrier: Barrier) -> list[Attempt]:
+    attempts = deployment.meta.attempts(barrier.topology, barrier.barrier_id)
+    return [attempt for attempt in attempts if attempt.state in UNDER_WAY_ATTEMPTS]
+
+
+def _compact_table(
+    deployment: Deployment, barrier: Barrier, begun: Attempt, table: str, rewrite: Rewrite, compactor: Compactor
+) -> tuple[Need, ...]:
+    """One table, from the attempt that was requested for it; what it needs first, if anything."""
+    meta = deployment.meta
+    attempt = meta.request_attempt(
+        barrier.topology,
+        barrier.barrier_id,
+        begun.job,
+        request_key=compactor.run_key,
+        generation=begun.generation,
+        actor=compactor.actor,
+    )
+    if attempt.state is AttemptState.REQUESTED:
+        started = meta.start_attempt(attempt.attempt_id)
+        if isinstance(started, tuple):
+            log.info("%s waits for %s", attempt, ", ".join(map(str, started)))
+            return started
+        attempt = _rewrite(deployment, absorb_compactions(deployment, started), table, rewrite, compactor.actor)
+    if attempt.state is AttemptState.CLOSED:
+        check_and_report(deployment, attempt, compactor.actor)
+    return ()
+
+
+def _rewrite(deployment: Deployment, attempt: Attempt, table: str, rewrite: Rewrite, actor: str) -> Attempt:
+    base = attempt.bases[table]
+    deployment.tables.prepare(table, attempt.stamp, base)
+    if base is not None:
+        log.info("%s: %s: %s", attempt, table, rewrite(table, attempt.branch))
+    staged = deployment.tables.staged(table, attempt.stamp, base)
+    operations = {
+        summary.get("operation") for summary in deployment.tables.staged_summaries(table, attempt.stamp, base)
+    }
+    if staged is not None and operations != {"replace"}:
+        raise StagedTableError(  # safety: compaction-changes-no-row
+            f"{attempt}: expected snapshots of {table} on branch {attempt.branch} that change no row (replace), found "
+            f"{', '.join(sorted(map(str, operations)))}; something else wrote to the branch: run the compaction again"
+        )
+    record = {table: StagedTable(table, staged, unchanged=staged is None)}
+    return deployment.meta.close_attempt(attempt.attempt_id, record, actor)
+
+
+def _commit(deployment: Deployment, barrier: Barrier, actor: str) -> Barrier:
+    """Commit ``barrier`` if it is complete and its turn has come; the one before it may have checks of its author's."""
+    meta = deployment.meta
+    barrier = meta.barrier(barrier.topology, barrier.barrier_id)
+    before = meta.barrier(barrier.topology, barrier.predecessor or 0)
+    if barrier.state is not BarrierState.OPEN and before.state is BarrierState.COMMIT:
+        commit_barrier(deployment, barrier.topology, barrier.barrier_id, actor=actor)
+    return meta.barrier(barrier.topology, barrier.barrier_id)

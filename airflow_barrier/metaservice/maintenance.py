@@ -1,0 +1,146 @@
+"""Maintenance barriers: the rows of the predecessor, in other files. They have no epoch, no cut and no timestamp.
+
+Each table is a job of its own there, so that it waits for nothing but itself. A table that no live attempt takes is
+passed by: it stands where it stood before, and is carried as soon as somebody needs it. So whoever maintains tables may
+die at any time, and holds up nobody for longer than an attempt of theirs lives.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from sqlalchemy import Connection
+
+from airflow_barrier.metaservice.attempts import (
+    Request,
+    close_attempt,
+    load_attempt,
+    report_processed,
+    request_attempt,
+    start_attempt,
+)
+from airflow_barrier.metaservice.barriers import Opening, check_room, current_topology, insert_open
+from airflow_barrier.metaservice.rows import (
+    head,
+    load_barrier,
+    load_topology,
+    lock_topology,
+    progress,
+    standing,
+    uncommitted,
+)
+from airflow_barrier.metaservice.topologies import version_of
+from airflow_barrier.protocol.errors import UnknownTableError
+from airflow_barrier.protocol.records import INHERITED, Barrier, StagedTable
+from airflow_barrier.protocol.states import BarrierState, TableState
+from airflow_barrier.protocol.topology import maintenance_topology
+
+
+@dataclass(frozen=True)
+class Upkeep:
+    """What a maintenance barrier is opened with. ``tables``: those to be maintained (None: all); ``owner``: whose job
+    it is.
+    """
+
+    topology: str
+    tables: Sequence[str] | None
+    owner: str
+    run_key: str
+    generation: str
+    max_open: int
+    actor: str
+
+
+def open_maintenance(connection: Connection, upkeep: Upkeep) -> Barrier | None:
+    """The topology's unfinished maintenance barrier, or a new one on its head; None: it has no barrier yet.
+
+    Attempts are requested along with it, so that no table is passed by before its turn comes.
+    """
+    lock_topology(connection, upkeep.topology)  # safety: topology-lock
+    open_now = uncommitted(connection, upkeep.topology)
+    unfinished = next((barrier for barrier in open_now if barrier.is_maintenance), None)
+    if unfinished is not None:
+        return unfinished
+    latest = head(connection, upkeep.topology)
+    tables = _tables(connection, latest) if latest is not None else ()
+    if latest is None or not tables:
+        return None
+    chosen = _chosen(latest, tables, upkeep.tables)
+    opening = Opening(
+        topology=upkeep.topology,
+        timestamp=latest.timestamp,
+        cuts=(),
+        predecessor=latest.barrier_id,
+        run_key=upkeep.run_key,
+        origin=INHERITED,
+        max_open=upkeep.max_open,
+        baseline={},
+        actor=upkeep.actor,
+    )
+    check_room(opening, open_now)
+    jobs = maintenance_topology(upkeep.topology, tables, upkeep.owner)
+    barrier_id = insert_open(connection, opening, jobs, version_of(connection, jobs))
+    for table in chosen:
+        request_attempt(connection, _request(upkeep, barrier_id, jobs.writer(table).name))
+    return load_barrier(connection, upkeep.topology, barrier_id)
+
+
+def carry(
+    connection: Connection, topology: str, barrier_id: int, actor: str, tables: Sequence[str] | None = None
+) -> int:
+    """Carry what nobody takes of a maintenance barrier and is there to be carried; returns how many tables.
+
+    ``tables``: only of these (None: of all).
+    """
+    lock_topology(connection, topology)  # safety: topology-lock
+    barrier = load_barrier(connection, topology, barrier_id)
+    if barrier.state is not BarrierState.OPEN or not barrier.is_maintenance:
+        return 0
+    here, stands = progress(connection, topology, barrier_id), standing(connection, barrier)
+    passed_by = [
+        row
+        for row in here.values()
+        if (tables is None or row.table in tables)
+        and row.state is TableState.PENDING
+        and stands[row.table].state is not TableState.PENDING
+    ]
+    for row in passed_by:
+        request = Request(topology, barrier_id, row.job or "", f"carried for {actor}", "carried", actor)
+        attempt_id = request_attempt(connection, request).attempt_id
+        start_attempt(connection, attempt_id)
+        close_attempt(connection, attempt_id, {row.table: StagedTable(row.table, None, unchanged=True)}, actor)
+        report_processed(connection, attempt_id, actor)
+    return len(passed_by)
+
+
+def pass_by(connection: Connection, attempt_id: int) -> None:
+    """Carry what an attempt is about to build on, where the barrier before its own is a maintenance barrier."""
+    attempt = load_attempt(connection, attempt_id)
+    barrier = load_barrier(connection, attempt.topology, attempt.barrier_id)
+    before = load_barrier(connection, attempt.topology, barrier.predecessor or 0)
+    if not before.is_maintenance or before.state is not BarrierState.OPEN:
+        return
+    job = load_topology(connection, barrier.topology, barrier.topology_version).job(attempt.job)
+    carry(connection, attempt.topology, before.barrier_id, attempt.request_key, (*job.sources, *job.sinks))
+
+
+def _tables(connection: Connection, latest: Barrier) -> tuple[str, ...]:
+    """Those that the newest barrier has and that have not left since."""
+    still = set(current_topology(connection, latest.topology).tables)
+    rows = progress(connection, latest.topology, latest.barrier_id) if latest.barrier_id else {}
+    return tuple(table for table in rows if table in still)
+
+
+def _chosen(latest: Barrier, tables: Sequence[str], wanted: Sequence[str] | None) -> Sequence[str]:
+    unknown = sorted(set(wanted or ()) - set(tables))
+    if unknown:
+        raise UnknownTableError(
+            f"{latest}: expected tables that it has, which are {', '.join(tables)}; found {', '.join(unknown)}; "
+            "correct the name, or wait until the table has joined"
+        )
+    return tables if wanted is None else wanted
+
+
+def _request(upkeep: Upkeep, barrier_id: int, job: str) -> Request:
+    return Request(upkeep.topology, barrier_id, job, upkeep.run_key, upkeep.generation, upkeep.actor)

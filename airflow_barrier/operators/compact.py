@@ -1,0 +1,184 @@
+"""Putting the rows of tables into fewer files, without anybody noticing but by speed."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import datetime, timezone
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from airflow.sdk import BaseOperator
+from airflow.sdk.exceptions import AirflowException, AirflowSkipException
+
+from airflow_barrier.coordinator.compacting import Compacted, Compactor, Rewrite, compact, let_go, open_compaction
+from airflow_barrier.coordinator.deployment import Deployment
+from airflow_barrier.coordinator.opening import Later
+from airflow_barrier.hooks.barrier import DEFAULT_CONN_ID, BarrierHook
+from airflow_barrier.links.barrier import BarrierLink
+from airflow_barrier.operators._steps import REASON
+from airflow_barrier.operators._task import actor, generation, task_key, without_useless_retries
+from airflow_barrier.protocol.errors import StoreUnavailableError
+from airflow_barrier.protocol.records import Barrier
+from airflow_barrier.triggers.barrier import BarrierTrigger, Condition, OpeningTrigger
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+    from pyspark.sql import SparkSession
+
+
+class CompactTablesOperator(BaseOperator):
+    """Compacts the tables of a topology, by Iceberg's ``rewrite_data_files``, as a barrier of its own.
+
+    The barrier has its predecessor's timestamp and no epoch: every table holds the rows that it held, in fewer files.
+    What jobs stage at later barriers stands on it, so that nothing staged is lost; jobs that read changes see none. A
+    job of a later barrier waits for the compaction of its own tables only, and for no table that is not compacted.
+    Readers go on undisturbed; the old files go with :class:`~airflow_barrier.operators.expire.ExpireSnapshotsOperator`.
+
+    If it fails or is killed, nothing waits for it: tables that are not rewritten by then stand as they were. If its
+    worker is lost, the next try, or the next run, goes on with it.
+
+    :param topology: whose tables. (templated)
+    :param tables: which of them, as ``namespace.table``; default: all. (templated)
+    :param options: of ``rewrite_data_files``, such as ``{"min-input-files": "2"}``; what Iceberg says by default is
+        mostly right. (templated)
+    :param spark_conn_id: the Spark Connect server that rewrites.
+
+    Returns (XCom) the barrier's id.
+
+    >>> CompactTablesOperator(task_id="compact", topology="shopping", tables=["shop.shopping"]).tables
+    ['shop.shopping']
+    """
+
+    template_fields: Sequence[str] = ("topology", "tables", "options")
+    operator_extra_links = (BarrierLink(),)
+    ui_color = "#e5e7eb"
+
+    def __init__(
+        self,
+        *,
+        topology: str,
+        tables: Sequence[str] | None = None,
+        options: Mapping[str, str] | None = None,
+        barrier_conn_id: str = DEFAULT_CONN_ID,
+        spark_conn_id: str = "spark_connect_default",
+        poll_interval: float = 5.0,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.topology = topology
+        self.tables = list(tables) if tables is not None else None
+        self.options = dict(options or {})
+        self.barrier_conn_id = barrier_conn_id
+        self.spark_conn_id = spark_conn_id
+        self.poll_interval = poll_interval
+        #: where the barrier can be looked at, once it is known
+        self.link_path: str | None = None
+        self._session: SparkSession | None = None
+        self._killed = False
+
+    def execute(self, context: Context) -> int:
+        with without_useless_retries():
+            deployment = BarrierHook(self.barrier_conn_id).get_deployment()
+            compactor = self._compactor(context)
+            barrier = open_compaction(deployment, self.topology, self.tables, compactor)
+            if barrier is None:
+                raise AirflowSkipException(f"topology {self.topology} has no barrier yet, so nothing to compact")
+            if isinstance(barrier, Later):
+                self.log.info("The compaction cannot begin yet: %s", barrier.reason)
+                self._wait_for_room(deployment)
+            return self._compact(deployment, barrier, context)
+
+    def resume(self, context: Context, event: dict[str, Any], barrier_id: int | None = None) -> int:
+        """What was waited for may be there: ask again."""
+        if event["status"] == "unavailable":
+            raise StoreUnavailableError(event["message"])
+        if barrier_id is None:
+            return self.execute(context)
+        with without_useless_retries():
+            deployment = BarrierHook(self.barrier_conn_id).get_deployment()
+            return self._compact(deployment, deployment.meta.barrier(self.topology, barrier_id), context)
+
+    def on_kill(self) -> None:
+        """End the rewriting; what it raises then lets go of the barrier."""
+        self._killed = True
+        if self._session is not None:
+            # in a thread: this is a signal handler of the main thread, which waits for the same session
+            threading.Thread(target=self._session.interruptAll, name="barrier-on-kill", daemon=True).start()
+
+    def _compact(self, deployment: Deployment, barrier: Barrier, context: Context) -> int:
+        self.log.info("Compacting tables at %s, opened by %s", barrier, barrier.run_key)
+        self.link_path = f"{self.barrier_conn_id}/{self.topology}/{barrier.barrier_id}"
+        compactor = self._compactor(context)
+        with _letting_go(deployment, barrier, compactor), self._rewriting(deployment) as rewrite:
+            compacted = compact(deployment, barrier, rewrite, compactor)
+        if not compacted.over:
+            self._wait_for(compacted)
+        self.log.info("%s is %s", compacted.barrier, compacted.barrier.state.value)
+        return barrier.barrier_id
+
+    @contextmanager
+    def _rewriting(self, deployment: Deployment) -> Iterator[Rewrite]:
+        """How tables are rewritten: in one session, which is made for the first of them."""
+        from airflow.providers.apache.spark.hooks.spark_connect import SparkConnectHook
+
+        from airflow_barrier.spark.compacting import RewrittenFiles, rewrite_files
+        from airflow_barrier.spark.connect import connect_session, stop_session
+
+        def rewrite(table: str, branch: str) -> RewrittenFiles:
+            if self._killed:
+                raise AirflowException(f"task {self.task_id} was killed")
+            if self._session is None:
+                self._session = connect_session(SparkConnectHook(self.spark_conn_id).get_connection_url())
+            return rewrite_files(self._session, deployment.spark_catalog, table, branch, self.options)
+
+        try:
+            yield rewrite
+        finally:
+            if self._session is not None:
+                stop_session(self._session)
+                self._session = None
+
+    def _wait_for(self, compacted: Compacted) -> NoReturn:
+        barrier = compacted.barrier
+        conditions = [Condition("PROCESSED", barrier_id=n.barrier_id, tables=(n.table,)) for n in compacted.needs]
+        if not conditions:
+            self.log.info("%s waits for the barrier before it to be committed", barrier)
+            conditions = [Condition("COMMIT", barrier_id=barrier.predecessor)]
+        self.defer(
+            trigger=BarrierTrigger(
+                topology=self.topology,
+                barrier_conn_id=self.barrier_conn_id,
+                conditions=conditions,
+                any_of=True,
+                poll_interval=self.poll_interval,
+            ),
+            method_name=self.resume.__name__,
+            kwargs={"barrier_id": barrier.barrier_id},
+        )
+
+    def _wait_for_room(self, deployment: Deployment) -> NoReturn:
+        self.defer(
+            trigger=OpeningTrigger(
+                topology=self.topology,
+                barrier_conn_id=self.barrier_conn_id,
+                max_open=deployment.max_open_barriers,
+                not_before=datetime.now(timezone.utc),
+                poll_interval=self.poll_interval,
+            ),
+            method_name=self.resume.__name__,
+        )
+
+    def _compactor(self, context: Context) -> Compactor:
+        return Compactor(self.dag_id, task_key(context), generation(context), actor(context))
+
+
+@contextmanager
+def _letting_go(deployment: Deployment, barrier: Barrier, compactor: Compactor) -> Iterator[None]:
+    """Whatever ends the task, a timeout and an exit included, nothing waits for it any more."""
+    try:
+        yield
+    except BaseException as error:
+        said = str(error).partition("\n")[0][:REASON]
+        let_go(deployment, barrier, f"{type(error).__name__}: {said}", compactor)
+        raise

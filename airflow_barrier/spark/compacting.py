@@ -1,0 +1,62 @@
+"""Rewriting small files into larger ones by Spark, on an attempt branch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from airflow_barrier.protocol.errors import CompactionError, SparkUnavailableError
+from airflow_barrier.spark.connect import first_line, is_lost
+from airflow_barrier.spark.identifiers import literal, quoted, table_name
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@dataclass(frozen=True)
+class RewrittenFiles:
+    """How many data files took the place of how many, and what those held in bytes."""
+
+    before: int
+    after: int
+    bytes: int
+
+    def __str__(self) -> str:
+        return (
+            f"{self.before} data files ({self.bytes:,} bytes) are {self.after} now" if self.before else "nothing to do"
+        )
+
+
+def rewrite_files(
+    session: SparkSession, catalog: str, table: str, branch: str, options: Mapping[str, str]
+) -> RewrittenFiles:
+    """Put the rows of ``branch`` of ``table`` (``namespace.table``) into fewer files, on that branch; no row changes.
+
+    ``options`` are those of Iceberg's ``rewrite_data_files``. All of it is one snapshot, whose operation is `replace`,
+    or none if there is nothing to do. Raises :class:`~airflow_barrier.protocol.errors.CompactionError` and, if the
+    server went away, :class:`~airflow_barrier.protocol.errors.SparkUnavailableError`.
+
+    >>> rewrite_files(spark, "lake", "shop.shopping", "barrier_...", {"min-input-files": "2"})  # doctest: +SKIP
+    RewrittenFiles(before=12, after=1, bytes=40211)
+    """
+    given = ", ".join(literal(text) for pair in options.items() for text in pair)
+    call = (
+        f"CALL {quoted(catalog)}.system.rewrite_data_files(table => {literal(table_name(catalog, table))}, "
+        f"branch => {literal(branch)}{f', options => map({given})' if given else ''})"
+    )
+    try:
+        (row,) = session.sql(call).collect()
+    except Exception as error:
+        if is_lost(error):
+            raise SparkUnavailableError(
+                f"table {table}: expected the Spark Connect server to compact it, found {first_line(error)}; it went "
+                "away or was restarted: a retry compacts again"
+            ) from error
+        raise CompactionError(
+            f"table {table}: expected Iceberg to rewrite its files, found {first_line(error)}; see the options, and "
+            "the log of the Spark server"
+        ) from error
+    return RewrittenFiles(
+        row["rewritten_data_files_count"], row["added_data_files_count"], row["rewritten_bytes_count"]
+    )

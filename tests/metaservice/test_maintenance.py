@@ -1,0 +1,203 @@
+"""Maintenance barriers: the rows of the predecessor in other files; nobody is held up but by what they rewrite."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from airflow_barrier.metaservice.store import MetaService
+from airflow_barrier.protocol.errors import HeadMovedError, TooManyOpenBarriersError, UnknownTableError
+from airflow_barrier.protocol.levels import Level
+from airflow_barrier.protocol.records import Attempt, Barrier, Cut, Need, StagedTable
+from airflow_barrier.protocol.states import AttemptState, BarrierState, TableState
+from tests.metaservice.world import (
+    AMOUNT,
+    AMOUNT_JOB,
+    JOBS,
+    LOAD_JOB,
+    PRICE,
+    SHOPPING,
+    TOP,
+    World,
+    day,
+)
+
+PENDING, PROCESSED = TableState.PENDING, TableState.PROCESSED
+
+
+def maintain(world: World, tables: Sequence[str] | None = (AMOUNT,), max_open: int = 4) -> Barrier | None:
+    return world.meta.open_maintenance(
+        world.name, tables, owner="upkeep", run_key="run", generation="g1", max_open=max_open, actor="test"
+    )
+
+
+def compact(world: World, barrier: Barrier, table: str, snapshot: int | None = 99) -> None:
+    """As the coordinator does it: ``snapshot`` None says that there is nothing to rewrite."""
+    attempt = world.request(barrier.barrier_id, f"compaction of {table}", key="run")
+    started = world.meta.start_attempt(attempt.attempt_id)
+    assert isinstance(started, Attempt), started
+    staged = {table: StagedTable(table, snapshot, unchanged=snapshot is None)}
+    world.meta.close_attempt(attempt.attempt_id, staged, "test")
+    world.meta.report_processed(attempt.attempt_id, "test")
+
+
+def test_it_inherits_and_is_no_epoch(world: World) -> None:
+    world.committed(1)
+    barrier = maintain(world)
+    assert barrier is not None
+    assert (barrier.barrier_id, barrier.timestamp, barrier.predecessor) == (2, day(1), 1)
+    assert barrier.is_maintenance
+    assert world.meta.cuts("shopping", 2) == {}
+    assert world.meta.epoch_of(barrier).barrier_id == 1
+    assert maintain(world) == barrier, "one is unfinished"
+    found = world.meta.barrier_at("shopping", day(1))
+    assert found is not None
+    assert found.barrier_id == 1
+    compact(world, barrier, AMOUNT)
+    before = world.snapshots(1)
+    assert world.meta.carry("shopping", 2, "test") == 3
+    assert world.meta.carry("shopping", 2, "test") == 0
+    assert world.snapshots(2) == {**before, AMOUNT: 99}
+    assert {row.table: row.carried_from for row in world.meta.progress("shopping", 2)} == {
+        AMOUNT: None,
+        PRICE: 1,
+        SHOPPING: 1,
+        TOP: 1,
+    }
+    assert world.state(2) is BarrierState.PRECOMMIT
+    world.commit(2)
+    assert world.meta.unannounced("shopping", 4).keys() == {1}, "of a compaction there is nothing to tell"
+    for at in (None, 2, day(1), day(5)):
+        resolution = world.meta.resolve("shopping", Level.REPEATABLE_READ, at=at)
+        assert (resolution.barrier_id, resolution.tables[AMOUNT].snapshot_id) == (2, 99)
+    last = world.meta.last_progress("shopping", AMOUNT)
+    assert last is not None
+    assert (last.barrier_id, last.job) == (1, "amount"), "the last epoch that it has"
+    assert world.open(2).predecessor == 2
+    assert world.start(3, "load").bases == {SHOPPING: before[SHOPPING]}
+
+
+def test_what_is_staged_later_stands_on_it(world: World) -> None:
+    world.committed(1)
+    barrier = maintain(world)
+    assert barrier is not None
+    world.open(2)
+    world.process(3, "load")
+    waiting = world.request(3, "amount")
+    needs = (Need(AMOUNT, 2, f"compaction of {AMOUNT}"),)
+    assert world.meta.start_attempt(waiting.attempt_id) == needs
+    assert world.meta.start_attempt(waiting.attempt_id) == needs
+    assert not world.meta.reached("shopping", 2, [AMOUNT], PROCESSED).done
+    assert world.start(3, "price").bases == {PRICE: world.snapshots(1)[PRICE]}, "nobody compacts it"
+    compact(world, barrier, AMOUNT)
+    started = world.meta.start_attempt(waiting.attempt_id)
+    assert isinstance(started, Attempt)
+    assert started.bases == {AMOUNT: 99}
+    assert world.tables(2) == {AMOUNT: PROCESSED, PRICE: PROCESSED, SHOPPING: PROCESSED, TOP: PENDING}
+
+
+def test_a_compaction_that_is_given_up_holds_up_nobody(world: World) -> None:
+    world.committed(1)
+    maintain(world)
+    world.open(2)
+    world.process(3, "load")
+    waiting = world.request(3, "amount")
+    world.meta.start_attempt(waiting.attempt_id)
+    attempt = world.meta.current_attempt("shopping", 2, f"compaction of {AMOUNT}")
+    assert attempt is not None
+    world.meta.abort_attempt(attempt.attempt_id, "Spark went away", "test")
+    assert world.meta.reached("shopping", 2, [AMOUNT], PROCESSED).done, "or a deferred task would wait for ever"
+    started = world.meta.start_attempt(waiting.attempt_id)
+    assert isinstance(started, Attempt)
+    assert started.bases == {AMOUNT: world.snapshots(1)[AMOUNT]}
+    assert world.tables(2)[AMOUNT] is PROCESSED
+
+
+def test_each_table_waits_for_itself_only(world: World) -> None:
+    """The jobs of other tables fail for days, and what does not need them goes on."""
+    world.open(1)
+    world.process(1, "load")
+    world.process(1, "amount")
+    barrier = maintain(world, tables=(AMOUNT, PRICE))
+    assert barrier is not None
+    compact(world, barrier, AMOUNT)
+    price = world.request(2, f"compaction of {PRICE}", key="run")
+    assert world.meta.start_attempt(price.attempt_id) == (Need(PRICE, 1, "price"),)
+    assert world.meta.carry("shopping", 2, "test") == 1
+    assert world.tables(2) == {AMOUNT: PROCESSED, PRICE: PENDING, SHOPPING: PROCESSED, TOP: PENDING}
+    world.open(2)
+    world.process(3, "load")
+    assert world.start(3, "amount").bases == {AMOUNT: 99}
+    top = world.request(3, "top")
+    needs = world.meta.start_attempt(top.attempt_id)
+    assert isinstance(needs, tuple)
+    assert Need(TOP, 1, "top") in needs, "nobody compacts it, so it stands where it stood"
+
+
+def test_staging_anew_before_it_voids_what_stands_on_that(world: World) -> None:
+    world.open(1)
+    world.process_all(1)
+    barrier = maintain(world, tables=(TOP, SHOPPING))
+    assert barrier is not None
+    compact(world, barrier, TOP)
+    compact(world, barrier, SHOPPING, snapshot=98)
+    world.meta.carry("shopping", 2, "test")
+    assert world.state(2) is BarrierState.PRECOMMIT
+    world.request(1, "price", generation="g2")
+    assert world.tables(2) == {AMOUNT: PROCESSED, PRICE: PENDING, SHOPPING: PROCESSED, TOP: PENDING}
+    assert world.state(2) is BarrierState.OPEN
+    assert world.meta.carry("shopping", 2, "test") == 0
+    world.process_all(1, generation="g2")
+    assert world.meta.carry("shopping", 2, "test") == 2
+    assert world.state(2) is BarrierState.PRECOMMIT
+    assert world.snapshots(2)[TOP] == world.snapshots(1)[TOP]
+    voided = world.meta.current_attempt("shopping", 2, f"compaction of {TOP}")
+    assert voided is not None
+    assert voided.state is AttemptState.PROCESSED
+
+
+def test_who_has_left_or_not_joined_has_no_part_in_it(world: World) -> None:
+    assert maintain(world) is None
+    assert world.meta.head("shopping") is None
+    world.committed(1)
+    versions = world.meta.topology_version("shopping")
+    world.declare((LOAD_JOB, AMOUNT_JOB))
+    with pytest.raises(UnknownTableError, match="price"):
+        maintain(world, tables=(PRICE,))
+    barrier = maintain(world, tables=None)
+    assert barrier is not None
+    assert sorted(world.tables(2)) == [AMOUNT, SHOPPING]
+    assert world.meta.topology_version("shopping") > versions
+    assert world.meta.topology("shopping").jobs == (AMOUNT_JOB, LOAD_JOB), "what is registered is what it was"
+    world.declare(JOBS)
+    assert set(world.meta.unjoined("shopping")) == {PRICE, TOP}
+
+
+def test_it_takes_a_place_among_the_open_ones(world: World) -> None:
+    world.open(1)
+    with pytest.raises(TooManyOpenBarriersError):
+        maintain(world, max_open=1)
+    assert maintain(world, max_open=2) is not None
+    with pytest.raises(TooManyOpenBarriersError):
+        world.open(2, max_open=2)
+
+
+def test_the_next_cut_begins_where_the_epoch_before_ends(world: World) -> None:
+    world.open(1, cuts=[Cut("files", None, {"day": 1})])
+    maintain(world)
+    world.meta.repin_cut("shopping", 1, Cut("files", None, {"day": 7}), "test")
+    with pytest.raises(HeadMovedError, match="barrier 1 ends"):
+        world.open(2, cuts=[Cut("files", {"day": 1}, {"day": 2})])
+    world.open(2, cuts=[Cut("files", {"day": 7}, {"day": 8})])
+    with pytest.raises(Exception, match="to end where that of barrier 3"):
+        world.meta.repin_cut("shopping", 1, Cut("files", None, {"day": 1}), "test")
+
+
+def test_it_is_aborted_with_the_barrier_that_it_stands_on(world: World, meta: MetaService) -> None:
+    world.open(1)
+    maintain(world)
+    assert world.abort(1) == [1, 2]
+    assert meta.carry("shopping", 2, "test") == 0
+    world.open(1)
+    assert maintain(world) is not None
