@@ -18,10 +18,14 @@ import msgspec
 
 from airflow_barrier.protocol.errors import ConfigurationError
 from airflow_barrier.protocol.levels import Resolution
+from airflow_barrier.protocol.metadata import METADATA_TABLES
+from airflow_barrier.reading.metadata import MetadataRows
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection, DuckDBPyRelation
 
+    from airflow_barrier.metaservice.store import MetaService
+    from airflow_barrier.reading.session import ConsistentSession
     from airflow_barrier.tables.iceberg import IcebergTables
 
 _LOCAL = frozenset({"", "file"})
@@ -36,12 +40,15 @@ _SECRET = {
 
 
 @contextmanager
-def duckdb_connection(tables: IcebergTables, resolution: Resolution, catalog: str) -> Iterator[DuckDBPyConnection]:
+def duckdb_connection(
+    tables: IcebergTables, resolution: Resolution, catalog: str, meta: MetaService | None = None
+) -> Iterator[DuckDBPyConnection]:
     """A connection to a database in memory with a view for each table of ``resolution``, until the context ends.
 
     Tables are ``catalog.namespace.table``, and ``namespace.table`` without it; with one namespace only, ``table`` will
     do. What does not lie in the local file system or in S3, DuckDB does not read here: for a snapshot in other storage
     there is ``tables.load_at(table, snapshot_id).scan()``. Nothing is fetched from the network but the tables' files.
+    With ``meta`` the metadata tables `__META_...` are there too; each read of them is as of then.
 
     Raises ConfigurationError (DuckDB or an extension of it is missing, other storage) and SnapshotMissingError.
 
@@ -63,21 +70,30 @@ def duckdb_connection(tables: IcebergTables, resolution: Resolution, catalog: st
             load_extension(connection, "iceberg")
             _reach(connection, {str(document["location"]) for document in documents.values()}, tables.storage)
             _make_views(connection, catalog, documents, Path(folder))
+            if meta is not None:
+                for name in METADATA_TABLES:
+                    connection.register(name, MetadataRows(meta, name))
             yield connection
 
 
-def run_query(connection: DuckDBPyConnection, sql: str) -> DuckDBPyRelation:
-    """The rows of one query that writes nothing. Raises SqlSyntaxError, NotAReadError, ConfigurationError (DuckDB
-    cannot run it).
+@contextmanager
+def running(session: ConsistentSession, connection: DuckDBPyConnection, sql: str) -> Iterator[DuckDBPyRelation]:
+    """The rows of one query that writes nothing, over a connection of the session; fetch them in the context.
+
+    Raises SqlSyntaxError, NotAReadError, ConfigurationError (DuckDB cannot run it), and for a table of the topology
+    that the answer does not have UnknownTableError, naming the first barrier that has it, or UnpinnableError.
     """
     import duckdb
 
     from airflow_barrier.reading._statement import Statement
+    from airflow_barrier.reading.rewriting import Place
 
     statement = Statement.of(sql, "duckdb")
     try:
-        return connection.sql(statement.text)
+        yield connection.sql(statement.text)
     except duckdb.Error as error:
+        namespaces = {table.rpartition(".")[0] for table in session.resolution.tables}
+        session.sql(sql, "duckdb", Place(session.catalog, namespaces.pop() if len(namespaces) == 1 else ""))
         raise ConfigurationError(f"SQL: expected a query that DuckDB can run, found that {error}") from error
 
 

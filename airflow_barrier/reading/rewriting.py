@@ -14,6 +14,7 @@ from sqlglot import exp
 
 from airflow_barrier.protocol.errors import UnpinnableError
 from airflow_barrier.protocol.levels import Resolution
+from airflow_barrier.protocol.metadata import metadata_table
 from airflow_barrier.reading._dialects import Pin, PinningDialect, dialect_named
 from airflow_barrier.reading._names import Names, Parts, Place, is_cte
 from airflow_barrier.reading._statement import Statement
@@ -51,13 +52,15 @@ class View:
 
 
 Views = Callable[[Parts], "View | None"]
+#: The name of a metadata table, in capitals -> what it is called where the query runs.
+Metadata = Callable[[str], str]
 
 
 @dataclass(frozen=True)
 class Rewritten:
     """``sql`` reads ``pinned`` (table of the topology -> snapshot id), and as they are now: ``outside``, tables and
     functions that are not the topology's; ``about``, metadata tables of the topology's tables such as
-    ``shop.a.snapshots``. ``meta``: the names `__META_...`, for which the caller provides. ``views`` were inlined.
+    ``shop.a.snapshots``. ``meta``: the metadata tables `__META_...`. ``views`` were inlined.
     """
 
     sql: str
@@ -76,21 +79,25 @@ def rewrite(
     catalog: str,
     place: Place | None = None,
     views: Views = lambda _: None,
+    metadata: Metadata | None = None,
     unresolved: Collection[str] = (),
+    refuse: Callable[[str], None] = lambda _: None,
 ) -> Rewritten:
     """The query ``sql`` with the tables of ``pins`` (``namespace.table`` in ``catalog``) at their snapshots.
 
     ``dialect``: `spark`, `duckdb` or `trino`. ``place``: where the session stands; else at the top of ``catalog``.
     ``views`` is asked about every name that is neither a table of ``pins`` nor the query's own, with its catalog first.
-    ``unresolved``: tables of the topology that the answer does not have, and so no query over it may read.
+    ``metadata`` says what the tables `__META_...` are called; without it their names stay. ``unresolved``: tables of
+    the topology that the answer does not have, and so no query over it may read; ``refuse`` may say why it is not.
 
     Raises SqlSyntaxError, NotAReadError, UnpinnableError (an unresolved table, a table's own time travel, a name that
-    is known at run time only, views that contain themselves) and UnknownDialectError.
+    is known at run time only, views that contain themselves), UnknownDialectError, and ConfigurationError for a name
+    `__META_...` that is none.
 
     >>> rewrite("SELECT * FROM shop.a JOIN b", "spark", {"shop.a": Pin(7)}, catalog="lake")
     Rewritten(sql='SELECT * FROM shop.a VERSION AS OF 7 JOIN b', pinned={'shop.a': 7}, outside=('lake.b',), ...)
     """
-    rewriting = _Rewriting(dialect_named(dialect), catalog, pins, views, unresolved)
+    rewriting = _Rewriting(dialect_named(dialect), catalog, pins, views, metadata, unresolved, refuse)
     text = rewriting.text_of(sql, place or Place(catalog), ())
     return Rewritten(text, rewriting.pinned, *(tuple(sorted(found)) for found in rewriting.found))
 
@@ -117,7 +124,9 @@ class _Rewriting:
     catalog: str
     pins: Mapping[str, Pin]
     view_of: Views
+    metadata: Metadata | None
     unresolved: Collection[str]
+    refuse: Callable[[str], None]
     pinned: dict[str, int | None] = field(default_factory=dict)
     outside: set[str] = field(default_factory=set)
     about: set[str] = field(default_factory=set)
@@ -156,9 +165,6 @@ class _Rewriting:
 
     def _edit(self, reference: _Reference, place: Place, inside: tuple[Parts, ...], replaced: list[Parts]) -> _Edit:
         """What becomes of a table's name. Adds to ``replaced`` whose columns lose their qualifiers."""
-        if reference.parts[-1].upper().startswith(META):
-            self.meta.add(reference.parts[-1].upper())
-            return reference.edit(reference.written)
         if place.is_temporary(reference.parts):
             self.outside.add(reference.parts[0])
             return reference.edit(reference.written)
@@ -168,6 +174,7 @@ class _Rewriting:
         table = self._tables.get(name)
         if table is not None:
             if table not in self.pins:
+                self.refuse(table)
                 raise UnpinnableError(  # safety: no-table-of-the-topology-is-left-out
                     f"{reference.what}: expected tables that the answer has ({', '.join(sorted(self.pins))}), found "
                     f"{table}, which is of the same topology; resolve with it"
@@ -178,6 +185,8 @@ class _Rewriting:
             if not self.dialect.keeps_qualifiers(pin) and reference.alias is not None:
                 replaced.append(name)
             return reference.edit(self.dialect.pinned(written, pin, reference.alias))
+        if name[-1].upper().startswith(META):
+            return self._metadata_edit(reference, name, replaced)
         if self._is_about(reference, name):
             return reference.edit(written)
         view = self.view_of(name)
@@ -192,6 +201,17 @@ class _Rewriting:
         columns = tuple(self.dialect.quoted(column) for column in view.columns)
         query = self.text_of(view.text, view.place, (*inside, name))
         return reference.edit(self.dialect.inlined(query, columns, reference.alias))
+
+    def _metadata_edit(self, reference: _Reference, name: Parts, replaced: list[Parts]) -> _Edit:
+        called = name[-1].upper()
+        metadata_table(called)
+        self.meta.add(called)
+        if self.metadata is None:
+            return reference.edit(reference.written)
+        if reference.alias is not None:
+            replaced.append(name)
+        query = f"SELECT * FROM {self.dialect.quoted(self.metadata(called))}"
+        return reference.edit(self.dialect.inlined(query, (), reference.alias))
 
     def _is_about(self, reference: _Reference, name: Parts) -> bool:
         """Whether it is a metadata table of a table, as in ``shop.a.snapshots`` or ``"a$snapshots"``."""

@@ -12,11 +12,11 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from airflow_barrier.coordinator.deployment import Deployment
 from airflow_barrier.protocol.errors import (
@@ -29,13 +29,15 @@ from airflow_barrier.protocol.errors import (
 from airflow_barrier.protocol.leases import Hold, Lease, check_seconds
 from airflow_barrier.protocol.levels import Level, Resolution
 from airflow_barrier.protocol.names import tag_name
+from airflow_barrier.reading.metadata import MetadataRows
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from duckdb import DuckDBPyConnection
     from pyiceberg.table import StaticTable
     from pyspark.sql import SparkSession
 
-    from airflow_barrier.reading.rewriting import Rewritten
+    from airflow_barrier.reading.rewriting import Pin, Place, Rewritten
     from airflow_barrier.reading.spark_session import ConsistentSpark
 
 log = logging.getLogger(__name__)
@@ -173,7 +175,7 @@ class ConsistentSession:
         """
         from airflow_barrier.reading.duckdb_views import duckdb_connection
 
-        return duckdb_connection(self._deployment.tables, self.resolution, self.catalog)
+        return duckdb_connection(self._deployment.tables, self.resolution, self.catalog, self._deployment.meta)
 
     def spark(self, spark: SparkSession) -> ConsistentSpark:
         """Unchanged SQL, and DataFrames, of a Spark session."""
@@ -190,16 +192,47 @@ class ConsistentSession:
 
         return iceberg_table(self._deployment.tables, self.resolution, name)
 
-    def sql(self, query: str, dialect: str) -> Rewritten:
-        """``query`` with its tables pinned, for an engine that speaks ``dialect``.
+    def metadata(self, name: str) -> pa.Table:
+        """The rows of a metadata table, such as `__META_TABLE_VERSION`, as they are now: they are not the barrier's.
 
-        See :func:`~airflow_barrier.reading.rewriting.rewrite`. It is held as long as the session lives.
+        Raises ConfigurationError for a name that is none.
         """
-        from airflow_barrier.reading.rewriting import pins_of, rewrite
+        return MetadataRows(self._deployment.meta, name).read()
 
-        resolution = self.resolution
-        metadata = self._deployment.tables.metadata_locations(list(resolution.tables)) if dialect == "duckdb" else None
-        return rewrite(query, dialect, pins_of(resolution, metadata), catalog=self.catalog, unresolved=self.unresolved)
+    def sql(self, query: str, dialect: str, place: Place | None = None) -> Rewritten:
+        """``query`` with its tables pinned, for an engine that speaks ``dialect`` and stands at ``place``.
+
+        It is held as long as the session lives; what outlives it is handed out by
+        :func:`~airflow_barrier.reading.handing_out.hand_out`. Raises what :meth:`rewritten` does.
+        """
+        from airflow_barrier.reading.rewriting import pins_of
+
+        tables = self._deployment.tables
+        metadata = tables.metadata_locations(list(self.resolution.tables)) if dialect == "duckdb" else None
+        return self.rewritten(query, dialect, pins_of(self.resolution, metadata), place=place)
+
+    def rewritten(self, query: str, dialect: str, pins: Mapping[str, Pin], **where: Any) -> Rewritten:
+        """See :func:`~airflow_barrier.reading.rewriting.rewrite`, which ``where`` goes to.
+
+        Raises what that does, and UnknownTableError for a table that joined after the barrier, naming its first one.
+        """
+        from airflow_barrier.reading.rewriting import rewrite
+
+        return rewrite(
+            query,
+            dialect,
+            pins,
+            catalog=self.catalog,
+            unresolved=self.unresolved,
+            refuse=self.require_table,
+            **where,
+        )
+
+    def require_table(self, table: str) -> None:
+        """Raises UnknownTableError if the answer's barrier does not have ``table``, naming the first that has it."""
+        found = self.resolution
+        at = self._question.at if found.barrier_id is None else found.barrier_id
+        self._deployment.meta.resolve(found.topology, found.level, [table], at=at or None)
 
 
 @contextmanager

@@ -5,10 +5,11 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
+from uuid import uuid4
 
 from sqlglot import exp
 
-from airflow_barrier.reading.rewriting import Place, pins_of, rewrite
+from airflow_barrier.reading.rewriting import Place, pins_of
 from airflow_barrier.reading.session import ConsistentSession
 from airflow_barrier.reading.spark_views import view_in
 from airflow_barrier.spark.identifiers import quoted
@@ -28,8 +29,9 @@ class ConsistentSpark:
 
     :meth:`sql` takes SQL as it is run elsewhere, and :meth:`table` a table for the DataFrame API. Views are read at the
     barrier too; temporary views are what they were made of, and tables outside the topology are read as they are now:
-    both are left alone, and a log line says so. DataFrames are lazy: use them before the session ends, which alone
-    keeps their snapshots from being deleted.
+    both are left alone, and a log line says so. The metadata tables `__META_...` can be read along: as they are when
+    the query is handed in, since they tell of all barriers. DataFrames are lazy: use them before the session ends,
+    which alone keeps their snapshots from being deleted.
 
     >>> with consistent_session(deployment, "shopping") as session:  # doctest: +SKIP
     ...     session.spark(spark).sql("SELECT * FROM lake.shop.amount JOIN lake.shop.price USING (itemId)").show()
@@ -42,26 +44,40 @@ class ConsistentSpark:
     def sql(self, query: str, args: dict[str, Any] | list[Any] | None = None) -> DataFrame:
         """The query's rows at the barrier. ``args`` as for Spark's ``sql``.
 
-        Raises NotAReadError (writes), SqlSyntaxError, UnpinnableError, LeaseLostError, and Spark's own errors.
+        Raises NotAReadError (writes), SqlSyntaxError, UnpinnableError, UnknownTableError (it joined after the barrier),
+        LeaseLostError, and Spark's own errors.
         """
         place = self._place()
-        rewritten = rewrite(
+        stand_ins: dict[str, str] = {}
+        rewritten = self._session.rewritten(
             query,
             "spark",
             pins_of(self._session.resolution),
-            catalog=self._session.catalog,
             place=place,
             views=lambda parts: view_in(self._spark, quoted(*parts), place.catalogs),
-            unresolved=self._session.unresolved,
+            metadata=lambda name: stand_ins.setdefault(name, f"meta_{uuid4().hex}"),
         )
         if rewritten.outside:
             log.info("read as they are now, since they are not of the topology: %s", ", ".join(rewritten.outside))
+        if stand_ins:
+            return self._with_metadata(rewritten.sql, args, stand_ins)
         return self._spark.sql(rewritten.sql, args)
 
     def table(self, name: str) -> DataFrame:
         """``name`` as Spark would look it up: ``lake.shop.price``, or less of it where the session stands."""
         parts = exp.to_table(name, dialect="spark").parts
         return self.sql(f"SELECT * FROM {quoted(*(part.name for part in parts))}")
+
+    def _with_metadata(
+        self, text: str, args: dict[str, Any] | list[Any] | None, stand_ins: Mapping[str, str]
+    ) -> DataFrame:
+        """Spark puts DataFrames in for names in braces, and leaves no view of them behind."""
+        text = text.replace("{", "{{").replace("}", "}}")
+        frames = {}
+        for name, stands in stand_ins.items():
+            text = text.replace(quoted(stands), "{" + stands + "}")
+            frames[stands] = self._spark.createDataFrame(self._session.metadata(name))
+        return self._spark.sql(text, args, **frames)
 
     def _place(self) -> Place:
         catalog = self._spark.catalog

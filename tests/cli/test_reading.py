@@ -13,7 +13,8 @@ import pytest
 from airflow_barrier.protocol.leases import Hold
 from airflow_barrier.protocol.levels import Level
 from tests.cli.deployed import Deployed, as_json, run
-from tests.support.shop import AMOUNT
+from tests.metaservice.test_metadata import SEEDS_QUERY
+from tests.support.shop import AMOUNT, PRICE
 
 SQL = "SELECT amount, count(*) AS n FROM shop.user_item_amount GROUP BY amount ORDER BY amount"
 
@@ -49,9 +50,15 @@ def test_a_query_at_a_barrier_of_the_past(deployed: Deployed, monkeypatch: pytes
     [
         (["SELECT * FROM shop.nothing"], 1, "expected a query that DuckDB can run, found that Catalog Error: Table"),
         (["SELEC 1"], 1, "expected a query"),
+        (["SELECT * FROM shop.shopping WHERE"], 1, "expected a query, found"),
+        (["SELECT * FROM __META_JOB"], 1, "'__META_JOB': expected one of __META_ETL_SOURCE"),
+        (["SELECT CAST('x' AS INT)"], 1, "expected a query that DuckDB can run, found that Conversion Error"),
         (["DROP VIEW shop.user_item_amount"], 1, "consistent reading changes nothing"),
         ([SQL, "--format", "parquet"], 1, "expected --output FILE"),
         ([SQL, "--barrier", "77"], 1, "77"),
+        ([SQL, "--barrier", "3"], 75, "expected COMMIT to read it at repeatable_read, found OPEN"),
+        ([SQL, "--barrier", "5"], 1, "aborted"),
+        ([SQL, "--at", "2020-01-01"], 1, "expected a time from its first barrier on"),
         ([SQL, "--not-older-than", "5"], 75, "expected an answer not older than 0:05:00, found barrier 2"),
     ],
 )
@@ -60,6 +67,19 @@ def test_a_query_that_has_no_answer(deployed: Deployed, arguments: list[str], co
     assert (told.code, told.out) == (code, "")
     assert message in told.err
     assert deployed.meta.leases("shopping") == []
+
+
+def test_metadata_is_queried_beside_the_tables(deployed: Deployed) -> None:
+    assert run("query", "shopping", SEEDS_QUERY + " ORDER BY 1", "--json").json == [
+        {"table_name": AMOUNT},
+        {"table_name": PRICE},
+    ]
+    sql = (
+        f"SELECT version, sum(amount) AS n FROM __META_TABLE_VERSION, {AMOUNT} WHERE table_name = '{AMOUNT}' GROUP BY 1"
+    )
+    assert run("query", "shopping", sql, "--json").json == [{"version": 2, "n": 3}]
+    (row,) = run("query", "shopping", "SELECT * FROM __META_BARRIER WHERE barrier_id = 2", "--json").json
+    assert row["timestamp"] == "2026-01-07T00:00:00.000000+00:00"
 
 
 def test_leases(deployed: Deployed) -> None:

@@ -13,17 +13,21 @@ from pathlib import Path
 import pytest
 
 from airflow_barrier.coordinator.deployment import Deployment
+from airflow_barrier.coordinator.opening import Fragment
 from airflow_barrier.coordinator.settings import Settings
 from airflow_barrier.protocol.errors import (
     ConfigurationError,
     LeaseLostError,
     StaleAnswerError,
     UnknownTableError,
+    UnpinnableError,
     WentBackError,
 )
 from airflow_barrier.protocol.levels import Level
+from airflow_barrier.protocol.topology import Job
+from airflow_barrier.reading.duckdb_views import running
 from airflow_barrier.reading.session import ConsistentSession, FellBack, consistent_session, this_process
-from tests.support.shop import AMOUNT, PRICE, SHOPPING, Shop, make_shop
+from tests.support.shop import AMOUNT, JOBS, PRICE, SHOPPING, Shop, make_shop
 from tests.support.waiting import PATIENCE, wait_for
 
 ROWS = [{"amount": 25, "price": 250}]
@@ -233,7 +237,6 @@ def test_a_metaservice_that_is_silent_ends_the_reading(
 READER = """
 import os, signal, sys
 from airflow_barrier.coordinator.deployment import Deployment
-from airflow_barrier.coordinator.deployment import Deployment
 from airflow_barrier.coordinator.settings import Settings
 from airflow_barrier.reading.session import consistent_session
 
@@ -264,6 +267,33 @@ def test_duckdb_and_pyiceberg_read_the_same_barrier(shop: Shop) -> None:
         rewritten = session.sql("SELECT * FROM shop.user_item_price p", "spark")
         snapshot = session.snapshots[PRICE]
         assert rewritten.sql == f"SELECT * FROM shop.user_item_price VERSION AS OF {snapshot} p"
+
+
+def test_a_table_that_joined_later_is_refused_and_its_first_barrier_named(shop: Shop) -> None:
+    bring(shop, 1)
+    total = "shop.total"
+    shop.deployment.tables.catalog.create_table(total, shop.deployment.tables.load(AMOUNT).schema())
+    shop.open(2, Fragment("shopping", "shopping_dag", (*JOBS, Job("total", "shopping_dag", sinks=(total,)))))
+    query = f"SELECT * FROM lake.{total}"
+    joined = r"expected tables that it has, found shop\.total, which joined with barrier 2"
+    with consistent_session(shop.deployment, "shopping") as session, session.duckdb() as connection:
+        assert session.unresolved == (total,)
+        for dialect in ("spark", "trino", "duckdb"):
+            with pytest.raises(UnknownTableError, match=joined):
+                session.sql(query, dialect)
+        for sql in (query, "SELECT * FROM total"):
+            with pytest.raises(UnknownTableError, match=joined), running(session, connection, sql):
+                pass
+        with (
+            pytest.raises(ConfigurationError, match="found that Catalog Error"),
+            running(session, connection, "FROM x"),
+        ):
+            pass
+    with (
+        consistent_session(shop.deployment, "shopping", tables=[PRICE]) as session,
+        pytest.raises(UnpinnableError, match="which is of the same topology; resolve with it"),
+    ):
+        session.sql(f"SELECT * FROM {AMOUNT}", "spark")
 
 
 def test_who_reads_is_said() -> None:

@@ -14,10 +14,12 @@ from pyspark.sql import SparkSession
 from airflow_barrier.coordinator.settings import Settings
 from airflow_barrier.protocol.errors import LeaseLostError, NotAReadError, UnpinnableError
 from airflow_barrier.protocol.levels import Level
+from airflow_barrier.protocol.metadata import METADATA_TABLES
 from airflow_barrier.reading.session import ConsistentSession, consistent_session
 from airflow_barrier.reading.spark_session import ConsistentSpark
 from airflow_barrier.spark.connect import connect_session, stop_session
 from demo.local_spark import LocalConnectServer
+from tests.metaservice.test_metadata import SEEDS_QUERY
 from tests.support.shop import AMOUNT, COLUMNS, PRICE, Shop, make_shop
 from tests.support.spark import APART
 
@@ -116,6 +118,31 @@ def test_what_is_not_of_the_topology_is_left_alone_and_said(
     with caplog.at_level(logging.INFO, "airflow_barrier"):
         assert rows(first.spark(plain), f"SELECT count(*), sum(price) FROM three, apart.{PRICE}") == [(3, 750)]
     assert "read as they are now, since they are not of the topology: three" in caplog.text
+
+
+def test_the_seeds_own_query_about_metadata(first: ConsistentSession, plain: SparkSession) -> None:
+    spark = first.spark(plain)
+    assert sorted(rows(spark, SEEDS_QUERY)) == [(AMOUNT,), (PRICE,)]
+    for name, table in METADATA_TABLES.items():
+        columns, expected = first.metadata(name).column_names, first.metadata(name).to_pylist()
+        found = spark.table(name)
+        assert found.columns == columns
+        kinds = {column.name: column.type for column in table.columns}
+        assert dict(found.dtypes) == kinds
+        assert sorted(map(repr, found.toArrow().to_pylist())) == sorted(map(repr, expected))
+    assert [view.name for view in plain.catalog.listTables() if view.isTemporary] == []
+
+
+def test_metadata_beside_data_with_braces_and_parameters(first: ConsistentSession, plain: SparkSession) -> None:
+    """In a view too; what is lazy goes on meaning the same."""
+    plain.sql("CREATE OR REPLACE VIEW apart.shop.versions AS SELECT * FROM apart.shop.user_item_price")
+    spark = first.spark(plain)
+    found = spark.sql(
+        "SELECT price, lake.__META_TABLE_VERSION.version, '{}{0}' AS braces "
+        "FROM apart.shop.versions, lake.__meta_table_version WHERE table_name = :name",
+        {"name": PRICE},
+    )
+    assert [tuple(row) for row in found.collect()] == [(250, 2, "{}{0}")] == [tuple(row) for row in found.collect()]
 
 
 @pytest.mark.parametrize(

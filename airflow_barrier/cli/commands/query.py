@@ -38,7 +38,7 @@ def _define(parser: argparse.ArgumentParser) -> None:
 
 
 def _run(options: argparse.Namespace) -> int:
-    from airflow_barrier.reading.duckdb_views import run_query
+    from airflow_barrier.reading.duckdb_views import running
     from airflow_barrier.reading.session import consistent_session
 
     if options.format == "parquet" and options.output is None:
@@ -57,7 +57,8 @@ def _run(options: argparse.Namespace) -> int:
         session.duckdb() as connection,
     ):
         say(f"reading {session.resolution.topology} at barrier {session.resolution.barrier_id}")
-        _write(options, run_query(connection, sql))
+        with running(session, connection, sql) as rows:
+            _write(options, rows)
         session.check()
     return DONE
 
