@@ -1,4 +1,4 @@
-"""The plugin: the pages that tasks link to."""
+"""The plugin: the pages that tasks link to, and the macros of templates."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from airflow.plugins_manager import AirflowPlugin
 
 from airflow_barrier.links.barrier import URL_PREFIX
+from airflow_barrier.plugins.macros import MACROS
 
 if TYPE_CHECKING:
     from starlette.types import Receive, Scope, Send
@@ -24,3 +25,4 @@ class BarrierPlugin(AirflowPlugin):
 
     name = "barrier"
     fastapi_apps: list[Any] = [{"app": pages, "url_prefix": URL_PREFIX, "name": "barrier"}]  # noqa: RUF012
+    macros: list[Any] = MACROS

@@ -62,6 +62,6 @@ def check_seconds(seconds: float) -> None:
     """Raise :class:`ConfigurationError` unless a lease can live that long."""
     if not (math.isfinite(seconds) and 0 < seconds <= LONGEST_HOLD_SECONDS):
         raise ConfigurationError(
-            f"lease: expected more than 0 and at most {LONGEST_HOLD_SECONDS:.0f} seconds to live, found {seconds}; "
-            "renew it for as long as you read"
+            f"lease: expected more than 0 and at most {LONGEST_HOLD_SECONDS:.0f} seconds (7 days) to live, found "
+            f"{seconds}; renew it for as long as you read, or hand out anew what others read by"
         )

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection, DuckDBPyRelation
 
     from airflow_barrier.metaservice.store import MetaService
-    from airflow_barrier.reading.session import ConsistentSession
+    from airflow_barrier.reading.answer import Answer
     from airflow_barrier.tables.iceberg import IcebergTables
 
 _LOCAL = frozenset({"", "file"})
@@ -77,7 +77,7 @@ def duckdb_connection(
 
 
 @contextmanager
-def running(session: ConsistentSession, connection: DuckDBPyConnection, sql: str) -> Iterator[DuckDBPyRelation]:
+def running(answer: Answer, connection: DuckDBPyConnection, sql: str) -> Iterator[DuckDBPyRelation]:
     """The rows of one query that writes nothing, over a connection of the session; fetch them in the context.
 
     Raises SqlSyntaxError, NotAReadError, ConfigurationError (DuckDB cannot run it), and for a table of the topology
@@ -92,8 +92,8 @@ def running(session: ConsistentSession, connection: DuckDBPyConnection, sql: str
     try:
         yield connection.sql(statement.text)
     except duckdb.Error as error:
-        namespaces = {table.rpartition(".")[0] for table in session.resolution.tables}
-        session.sql(sql, "duckdb", Place(session.catalog, namespaces.pop() if len(namespaces) == 1 else ""))
+        namespaces = {table.rpartition(".")[0] for table in answer.resolution.tables}
+        answer.sql(sql, "duckdb", Place(answer.catalog, namespaces.pop() if len(namespaces) == 1 else ""))
         raise ConfigurationError(f"SQL: expected a query that DuckDB can run, found that {error}") from error
 
 

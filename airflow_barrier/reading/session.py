@@ -12,11 +12,10 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any
 
 from airflow_barrier.coordinator.deployment import Deployment
 from airflow_barrier.protocol.errors import (
@@ -28,17 +27,7 @@ from airflow_barrier.protocol.errors import (
 )
 from airflow_barrier.protocol.leases import Hold, Lease, check_seconds
 from airflow_barrier.protocol.levels import Level, Resolution
-from airflow_barrier.protocol.names import tag_name
-from airflow_barrier.reading.metadata import MetadataRows
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-    from duckdb import DuckDBPyConnection
-    from pyiceberg.table import StaticTable
-    from pyspark.sql import SparkSession
-
-    from airflow_barrier.reading.rewriting import Pin, Place, Rewritten
-    from airflow_barrier.reading.spark_session import ConsistentSpark
+from airflow_barrier.reading.answer import Answer
 
 log = logging.getLogger(__name__)
 
@@ -82,14 +71,14 @@ class FellBack:
         return f"topology {self.topology}: work that was read was rolled back; this session fell back {what}"
 
 
-class ConsistentSession:
+class ConsistentSession(Answer):
     """One consistent answer about the tables of a topology. Made by :func:`consistent_session`.
 
     Use it from one thread at a time; the lease is renewed by a thread of its own.
     """
 
     def __init__(self, deployment: Deployment, question: Question, hold: Hold) -> None:
-        self._deployment = deployment
+        super().__init__(deployment, question.at)
         self._question = question
         self._hold = hold
         self._resolution = _resolved(deployment, question, hold)
@@ -112,34 +101,6 @@ class ConsistentSession:
         self.check()
         return self._heartbeat.lease
 
-    @property
-    def catalog(self) -> str:
-        """What engines call the catalog that the tables are in."""
-        return self._deployment.spark_catalog
-
-    @property
-    def unresolved(self) -> tuple[str, ...]:
-        """The tables of the topology that the answer does not have: a query over it may not read them."""
-        tables = self._deployment.meta.topology(self._question.topology).tables
-        return tuple(table for table in tables if table not in self._resolution.tables)
-
-    @property
-    def snapshots(self) -> dict[str, int | None]:
-        """Table -> snapshot id; None for a table that has no rows yet."""
-        return {table: resolved.snapshot_id for table, resolved in self.resolution.tables.items()}
-
-    @property
-    def tags(self) -> dict[str, str]:
-        """Table -> the tag by which any engine that knows Iceberg's tags reads it.
-
-        Empty unless the answer is of a barrier that is COMMIT: what is staged has no tags yet.
-        """
-        resolution = self.resolution
-        if resolution.level is not Level.REPEATABLE_READ or not resolution.barrier_id:
-            return {}
-        tag = tag_name(resolution.topology, resolution.barrier_id, resolution.revision or 0)
-        return {table: tag for table, resolved in resolution.tables.items() if resolved.snapshot_id is not None}
-
     def refresh(self) -> Resolution:
         """Go on to what is newest at the level by now; a session at a fixed barrier stays there.
 
@@ -152,8 +113,10 @@ class ConsistentSession:
         after = _resolved(self._deployment, self._question, self._hold)
         following = _Heartbeat(self._deployment, _lease(after), self._hold.seconds)
         try:
+            # also between the two looks: then the answer shows it
+            rolled_back = rolled_back or (_is_less(before, after) and self._heartbeat.rolled_back())
             fell_back = _compared(before, after, rolled_back)
-        except WentBackError:
+        except (WentBackError, LeaseLostError):
             following.stop()
             raise
         self._heartbeat.stop()
@@ -165,74 +128,6 @@ class ConsistentSession:
     def close(self) -> None:
         """Release the lease; again is fine."""
         self._heartbeat.stop()
-
-    # --- engines ----------------------------------------------------------------------------------
-
-    def duckdb(self) -> AbstractContextManager[DuckDBPyConnection]:
-        """A DuckDB connection in which each table is a view of its name.
-
-        See :func:`~airflow_barrier.reading.duckdb_views.duckdb_connection`.
-        """
-        from airflow_barrier.reading.duckdb_views import duckdb_connection
-
-        return duckdb_connection(self._deployment.tables, self.resolution, self.catalog, self._deployment.meta)
-
-    def spark(self, spark: SparkSession) -> ConsistentSpark:
-        """Unchanged SQL, and DataFrames, of a Spark session."""
-        from airflow_barrier.reading.spark_session import ConsistentSpark
-
-        return ConsistentSpark(self, spark)
-
-    def table(self, name: str) -> StaticTable:
-        """pyiceberg's table at the answer's snapshot: ``session.table("shop.price").scan().to_arrow()``.
-
-        Raises UnknownTableError.
-        """
-        from airflow_barrier.reading.one_table import iceberg_table
-
-        return iceberg_table(self._deployment.tables, self.resolution, name)
-
-    def metadata(self, name: str) -> pa.Table:
-        """The rows of a metadata table, such as `__META_TABLE_VERSION`, as they are now: they are not the barrier's.
-
-        Raises ConfigurationError for a name that is none.
-        """
-        return MetadataRows(self._deployment.meta, name).read()
-
-    def sql(self, query: str, dialect: str, place: Place | None = None) -> Rewritten:
-        """``query`` with its tables pinned, for an engine that speaks ``dialect`` and stands at ``place``.
-
-        It is held as long as the session lives; what outlives it is handed out by
-        :func:`~airflow_barrier.reading.handing_out.hand_out`. Raises what :meth:`rewritten` does.
-        """
-        from airflow_barrier.reading.rewriting import pins_of
-
-        tables = self._deployment.tables
-        metadata = tables.metadata_locations(list(self.resolution.tables)) if dialect == "duckdb" else None
-        return self.rewritten(query, dialect, pins_of(self.resolution, metadata), place=place)
-
-    def rewritten(self, query: str, dialect: str, pins: Mapping[str, Pin], **where: Any) -> Rewritten:
-        """See :func:`~airflow_barrier.reading.rewriting.rewrite`, which ``where`` goes to.
-
-        Raises what that does, and UnknownTableError for a table that joined after the barrier, naming its first one.
-        """
-        from airflow_barrier.reading.rewriting import rewrite
-
-        return rewrite(
-            query,
-            dialect,
-            pins,
-            catalog=self.catalog,
-            unresolved=self.unresolved,
-            refuse=self.require_table,
-            **where,
-        )
-
-    def require_table(self, table: str) -> None:
-        """Raises UnknownTableError if the answer's barrier does not have ``table``, naming the first that has it."""
-        found = self.resolution
-        at = self._question.at if found.barrier_id is None else found.barrier_id
-        self._deployment.meta.resolve(found.topology, found.level, [table], at=at or None)
 
 
 @contextmanager
@@ -326,6 +221,15 @@ def _check_age(found: Resolution, question: Question) -> None:
 def _lease(resolution: Resolution) -> Lease:
     assert resolution.lease is not None  # it was asked for
     return resolution.lease
+
+
+def _is_less(before: Resolution, after: Resolution) -> bool:
+    """An earlier barrier, or the same one with other snapshots."""
+    if before.barrier_id is None or after.barrier_id is None:
+        return False
+    return after.barrier_id < before.barrier_id or (
+        after.barrier_id == before.barrier_id and after.tables != before.tables
+    )
 
 
 def _compared(before: Resolution, after: Resolution, rolled_back: bool) -> FellBack | None:

@@ -9,8 +9,8 @@ from uuid import uuid4
 
 from sqlglot import exp
 
+from airflow_barrier.reading.answer import Answer
 from airflow_barrier.reading.rewriting import Place, pins_of
-from airflow_barrier.reading.session import ConsistentSession
 from airflow_barrier.reading.spark_views import view_in
 from airflow_barrier.spark.identifiers import quoted
 
@@ -37,8 +37,8 @@ class ConsistentSpark:
     ...     session.spark(spark).sql("SELECT * FROM lake.shop.amount JOIN lake.shop.price USING (itemId)").show()
     """
 
-    def __init__(self, session: ConsistentSession, spark: SparkSession) -> None:
-        self._session = session
+    def __init__(self, answer: Answer, spark: SparkSession) -> None:
+        self._answer = answer
         self._spark = spark
 
     def sql(self, query: str, args: dict[str, Any] | list[Any] | None = None) -> DataFrame:
@@ -49,10 +49,10 @@ class ConsistentSpark:
         """
         place = self._place()
         stand_ins: dict[str, str] = {}
-        rewritten = self._session.rewritten(
+        rewritten = self._answer.rewritten(
             query,
             "spark",
-            pins_of(self._session.resolution),
+            pins_of(self._answer.resolution),
             place=place,
             views=lambda parts: view_in(self._spark, quoted(*parts), place.catalogs),
             metadata=lambda name: stand_ins.setdefault(name, f"meta_{uuid4().hex}"),
@@ -76,7 +76,7 @@ class ConsistentSpark:
         frames = {}
         for name, stands in stand_ins.items():
             text = text.replace(quoted(stands), "{" + stands + "}")
-            frames[stands] = self._spark.createDataFrame(self._session.metadata(name))
+            frames[stands] = self._spark.createDataFrame(self._answer.metadata(name))
         return self._spark.sql(text, args, **frames)
 
     def _place(self) -> Place:

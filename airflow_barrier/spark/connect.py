@@ -127,7 +127,7 @@ class ConnectRun:
         """
         session = connect_session(self._url, session_id_of(self._spec.stamp))
         try:
-            with _lost_server_is_retryable(self._spec):
+            with lost_server_is_retryable(_named(self._spec)):
                 session.addTag(self._spec.branch)  # names the attempt in Spark's UI
                 run_epochs(session, self._spec, job, go_on)
         finally:
@@ -139,15 +139,20 @@ class ConnectRun:
 
 
 def interrupt(url: str, stamp: Stamp) -> None:
-    """Stop an attempt's work on the server and close its session for good. Nothing running is fine.
+    """Stop an attempt's work on the server and close its session for good: see :func:`end_session`."""
+    end_session(url, session_id_of(stamp))
+    log.info("stopped the work of attempt %d of %s on Spark Connect", stamp.attempt_id, stamp.topology)
+
+
+def end_session(url: str, session_id: str) -> None:
+    """End a session with all its work, whoever made it; it takes no other statement. Nothing running is fine.
 
     Uses a connection of its own, so that a signal handler may call it while the task waits for the same session.
     Raises :class:`~airflow_barrier.protocol.errors.SparkUnavailableError` if the server cannot be reached.
     """
-    session = connect_session(url, session_id_of(stamp))
+    session = connect_session(url, session_id)
     _spare_the_pool(session)
     stop_session(session)
-    log.info("stopped the work of attempt %d of %s on Spark Connect", stamp.attempt_id, stamp.topology)
 
 
 def _spare_the_pool(session: Any) -> None:
@@ -168,17 +173,21 @@ def _retry(session: Any, times: int) -> None:
     )
 
 
+def _named(spec: EpochSpec) -> str:
+    return f"attempt {spec.attempt_id} of job {spec.job} at barrier {spec.barrier_id} of {spec.topology}"
+
+
 @contextlib.contextmanager
-def _lost_server_is_retryable(spec: EpochSpec) -> Iterator[None]:
+def lost_server_is_retryable(work: str) -> Iterator[None]:
+    """A server that goes away during ``work`` is a :class:`~airflow_barrier.protocol.errors.SparkUnavailableError`."""
     try:
         yield
     except Exception as error:
         if not is_lost(error):
             raise
         raise SparkUnavailableError(
-            f"attempt {spec.attempt_id} of job {spec.job} at barrier {spec.barrier_id} of {spec.topology}: expected "
-            f"the Spark Connect server to answer, found {first_line(error)}; it went away, was restarted, or "
-            "somebody stopped this attempt: a retry begins a new one"
+            f"{work}: expected the Spark Connect server to answer, found {first_line(error)}; it went away, was "
+            "restarted, or somebody stopped this work: a retry begins anew"
         ) from error
 
 

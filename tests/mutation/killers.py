@@ -119,6 +119,9 @@ _WITHOUT_SPARK: Mapping[str, tuple[str, ...]] = {
         f"{_START}jobs_that_join_with_one_source_begin_at_one_place_of_it",
         f"{_START}a_job_that_comes_back_to_a_source_that_others_went_on_reading_is_told_so",
     ),
+    "resumes-from-what-is-there": (
+        "tests/expiry/test_coming_back.py::test_what_has_expired_since_it_left_is_not_made_up_by_reading_all_again",
+    ),
     "resumes-on-own-rows": (f"{_START}a_job_that_comes_back_goes_on_where_it_left_off",),
     "used-up-by-the-baseline": (f"{_START}an_aborted_first_barrier_is_joined_again_at_the_same_place",),
     "log-reaches-back": (f"{_START}a_table_whose_log_does_not_reach_back_is_not_guessed_at",),
@@ -394,6 +397,10 @@ _WITHOUT_SPARK: Mapping[str, tuple[str, ...]] = {
     "lost-lease-ends-reading": (f"{_SESSION}a_lease_that_was_taken_away_ends_the_reading",),
     "closed-session-reads-nothing": (f"{_SESSION}a_session_reads_one_barrier_whatever_is_committed_meanwhile",),
     "silence-ends-reading": (f"{_SESSION}a_metaservice_that_is_silent_ends_the_reading",),
+    "handed-out-for-a-time": ("tests/reading/test_handing_out.py::test_it_is_held_for_as_long_as_was_said",),
+    "results-go-beside-the-topology": (
+        "tests/reading/test_results.py::test_a_table_of_a_topology_is_written_by_its_jobs_only",
+    ),
     "sessions-never-go-back": (f"{_SESSION}going_back_for_no_reason_is_refused",),
     "old-answer-is-told": (f"{_SESSION}an_answer_that_is_too_old_is_an_error_and_holds_nothing",),
     "snapshot-of-an-answer-is-there": (

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -23,7 +24,7 @@ from airflow_barrier.protocol.errors import (
     UnpinnableError,
     WentBackError,
 )
-from airflow_barrier.protocol.levels import Level
+from airflow_barrier.protocol.levels import Level, Resolution
 from airflow_barrier.protocol.topology import Job
 from airflow_barrier.reading.duckdb_views import running
 from airflow_barrier.reading.session import ConsistentSession, FellBack, consistent_session, this_process
@@ -120,6 +121,28 @@ def test_staged_anew_before_anybody_looks_is_the_same_barrier_with_other_snapsho
         assert session.snapshots != before
         assert session.refresh().barrier_id == 2
         assert session.fell_back is None
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_what_is_rolled_back_while_a_session_looks_is_told_as_well(shop: Shop, again: bool) -> None:
+    """Between its question whether work was rolled back, and its new answer."""
+    bring(shop, 1)
+    second = shop.open(2)
+    shop.process_all(second, ROWS)
+    meta = shop.deployment.meta
+    with consistent_session(shop.deployment, "shopping", level="ReadCommitted") as session:
+        resolve = meta.resolve
+
+        def overtaken(*asked: Any, **how: Any) -> Resolution:
+            ready = shop.begin(second, "amount", generation="cleared")
+            if again:
+                shop.close(ready, shop.write(ready, ROWS))
+            return resolve(*asked, **how)
+
+        meta.resolve = overtaken  # type: ignore[method-assign]
+        assert session.refresh().barrier_id == (2 if again else 1)
+        assert session.fell_back == FellBack("shopping", 2, 2 if again else 1)
+        meta.resolve = resolve  # type: ignore[method-assign]
 
 
 def test_going_back_for_no_reason_is_refused(shop: Shop, settings: Settings) -> None:

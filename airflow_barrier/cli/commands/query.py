@@ -64,11 +64,14 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def _write(options: argparse.Namespace, rows: DuckDBPyRelation) -> None:
+    from airflow_barrier.reading.values import json_value
+
     if options.output is not None:
         _to_file(options, rows)
     elif options.json or options.format == "json":
         options.json = True
-        answer(options, [dict(zip(rows.columns, values, strict=True)) for values in rows.fetchall()], _never)
+        named = [dict(zip(rows.columns, values, strict=True)) for values in rows.fetchall()]
+        answer(options, json_value(named), _never)
     elif options.format == "csv":
         options.out.write(rows.to_df().to_csv(index=False))
     else:

@@ -1,0 +1,200 @@
+"""One query that reads one barrier."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk import BaseOperator
+from airflow.sdk.exceptions import AirflowException
+
+from airflow_barrier.hooks.barrier import DEFAULT_CONN_ID, BarrierHook
+from airflow_barrier.links.barrier import BarrierLink
+from airflow_barrier.operators._at import barrier_or_time
+from airflow_barrier.operators._task import actor, without_useless_retries
+from airflow_barrier.protocol.errors import ConfigurationError, LeaseLostError
+from airflow_barrier.protocol.levels import Level
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+    from airflow_barrier.coordinator.deployment import Deployment
+    from airflow_barrier.reading.session import ConsistentSession
+    from airflow_barrier.reading.spark_results import Replace
+
+
+class ConsistentQueryOperator(BaseOperator):
+    """Runs unchanged SQL on Spark, over tables that are all at one barrier, whatever is committed meanwhile.
+
+    The barrier is held until the query is done. Tables outside the topology are read as they are, and a log line says
+    so; the metadata tables ``__META_...`` can be read along.
+
+    :param topology: whose tables. (templated)
+    :param sql: one query, or a ``.sql`` file; it writes nothing. (templated)
+    :param level: ``repeatable_read``, ``read_committed`` or ``read_uncommitted``; default: the connection's
+        ``consistency``. (templated)
+    :param at: a barrier's id, or a time with its zone: the newest barrier at or before it. Default: the newest one at
+        the level. The barrier that a sensor waited for is ``at="{{ ti.xcom_pull('wait') }}"``. (templated)
+    :param not_older_than: how far the barrier may lie behind the database's clock, else the task fails and is retried.
+    :param wait: how long to wait for one that is new enough before that.
+    :param tables: those that the query reads, as ``namespace.table``; default: all of the topology. (templated)
+    :param into: the table for the result, ``catalog.namespace.table``; no table of a topology. Default: XCom.
+        (templated)
+    :param replace: what becomes of a table that is there: ``table``, all its rows are replaced; ``partitions``, those
+        in the partitions that the new rows are in, which is how a run adds its day to a report. Definition and
+        partitioning stay. A table that is not there is created. There is no append: a retry would append twice.
+    :param max_rows: the most that XCom takes; a larger result fails the task.
+    :param spark_conn_id: the Spark Connect server that runs the query.
+
+    A retry asks anew, so without ``at`` it may read a newer barrier; it replaces what an earlier try wrote. Killing the
+    task stops the work on Spark. What cannot get better by itself (SQL that is refused, a barrier that expired) is not
+    retried.
+
+    Returns (XCom) the rows, as dictionaries of what JSON can hold, decimals and times as text; with ``into`` that
+    table's name. Beside it: ``barrier_id`` and ``barrier_timestamp`` (None at read uncommitted), and ``level``.
+
+    >>> ConsistentQueryOperator(
+    ...     task_id="report",
+    ...     topology="shopping",
+    ...     sql="SELECT itemId, price / amount AS avg FROM lake.shop.amount JOIN lake.shop.price USING (itemId)",
+    ...     into="lake.reports.prices",
+    ... ).max_rows
+    1000
+    """
+
+    template_fields: Sequence[str] = ("topology", "sql", "level", "at", "tables", "into")
+    template_ext: Sequence[str] = (".sql",)
+    template_fields_renderers = {"sql": "sql"}  # noqa: RUF012 - Airflow reads it as a plain attribute
+    operator_extra_links = (BarrierLink(),)
+    ui_color = "#dcfce7"
+
+    def __init__(
+        self,
+        *,
+        topology: str,
+        sql: str,
+        level: str | None = None,
+        at: int | str | datetime | None = None,
+        not_older_than: timedelta | None = None,
+        wait: timedelta = timedelta(0),
+        tables: Sequence[str] | None = None,
+        into: str | None = None,
+        replace: Replace = "table",
+        max_rows: int = 1000,
+        barrier_conn_id: str = DEFAULT_CONN_ID,
+        spark_conn_id: str = "spark_connect_default",
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        # what cannot be is said when the DAG is parsed
+        if at is not None and not_older_than is not None:
+            raise ConfigurationError(
+                f"task {self.task_id}: expected either at=... or not_older_than=..., found both; a barrier of the past "
+                "does not get newer"
+            )
+        if level is not None and "{" not in level:
+            level = Level.parse(level).value
+        if replace not in ("table", "partitions"):
+            raise ConfigurationError(
+                f"task {self.task_id}: replace: expected 'table' or 'partitions', found {replace!r}; use one of these"
+            )
+        if max_rows < 1:
+            raise ConfigurationError(f"task {self.task_id}: max_rows: expected 1 or more, found {max_rows}")
+        self.topology = topology
+        self.sql = sql
+        self.level = level
+        self.at = at
+        self.not_older_than = not_older_than
+        self.wait = wait
+        self.tables = tables
+        self.into = into
+        self.replace = replace
+        self.max_rows = max_rows
+        self.barrier_conn_id = barrier_conn_id
+        self.spark_conn_id = spark_conn_id
+        #: where the barrier can be looked at, once it is known
+        self.link_path: str | None = None
+        self._spark: tuple[str, str] | None = None  # url, session id
+        self._killed = False
+
+    def execute(self, context: Context) -> list[dict[str, Any]] | str:
+        with without_useless_retries(), _lost_lease_is_retried():
+            deployment = BarrierHook(self.barrier_conn_id).get_deployment()
+            target = self._target(deployment)
+            with BarrierHook(self.barrier_conn_id).consistent_session(
+                self.topology,
+                level=self.level,
+                tables=self.tables,
+                at=barrier_or_time(self.at),
+                not_older_than=self.not_older_than,
+                wait=self.wait,
+                holder=actor(context),
+            ) as session:
+                self._tell(context, session)
+                result = self._run(session, target)
+                session.check()
+        return result
+
+    def on_kill(self) -> None:
+        """End the session on the server, whose work ends with it."""
+        self._killed = True
+        if self._spark is not None:
+            from airflow_barrier.spark.connect import end_session
+
+            end_session(*self._spark)
+
+    def _target(self, deployment: Deployment) -> tuple[str, ...] | None:
+        from airflow_barrier.reading.spark_results import target_of
+
+        if self.into is None:
+            return None
+        return target_of(self.into, deployment.spark_catalog, deployment.topologies_by_table())
+
+    def _run(self, session: ConsistentSession, target: tuple[str, ...] | None) -> list[dict[str, Any]] | str:
+        from airflow.providers.apache.spark.hooks.spark_connect import SparkConnectHook
+
+        from airflow_barrier.reading.spark_results import rows_of, write_into
+        from airflow_barrier.spark.connect import connect_session, lost_server_is_retryable, stop_session
+
+        self._spark = (SparkConnectHook(self.spark_conn_id).get_connection_url(), str(uuid.uuid4()))
+        spark = connect_session(*self._spark)
+        try:
+            if self._killed:
+                raise AirflowException(f"task {self.task_id} was killed before its query began")
+            with lost_server_is_retryable(f"task {self.task_id}"):
+                frame = session.spark(spark).sql(self.sql)
+                if target is None:
+                    return rows_of(frame, self.max_rows)
+                write_into(frame, target, self.replace)
+                return str(self.into)
+        finally:
+            stop_session(spark)
+
+    def _tell(self, context: Context, session: ConsistentSession) -> None:
+        """Which barrier it is: to the log, the link and whoever goes on from here."""
+        found = session.resolution
+        if found.barrier_id is not None:
+            self.link_path = f"{self.barrier_conn_id}/{found.topology}/{found.barrier_id}"
+        timestamp = None if found.timestamp is None else found.timestamp.isoformat()
+        which = f"barrier {found.barrier_id} of {timestamp}"
+        if found.barrier_id is None:
+            which = "each table at its own: " + ", ".join(f"{t.table} at {t.barrier_id}" for t in found.tables.values())
+        self.log.info("Reading %s at %s, %s; held by %s", found.topology, found.level.value, which, session.lease)
+        for key, value in (
+            ("barrier_id", found.barrier_id),
+            ("barrier_timestamp", timestamp),
+            ("level", found.level.value),
+        ):
+            context["ti"].xcom_push(key=key, value=value)
+
+
+@contextmanager
+def _lost_lease_is_retried() -> Iterator[None]:
+    """The next try resolves anew."""
+    try:
+        yield
+    except LeaseLostError as error:
+        raise AirflowException(str(error)) from error

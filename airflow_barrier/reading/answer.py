@@ -1,0 +1,133 @@
+"""What can be read by one consistent answer, and by which engines."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from airflow_barrier.coordinator.deployment import Deployment
+from airflow_barrier.protocol.levels import Level, Resolution
+from airflow_barrier.protocol.names import tag_name
+from airflow_barrier.reading.metadata import MetadataRows
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from duckdb import DuckDBPyConnection
+    from pyiceberg.table import StaticTable
+    from pyspark.sql import SparkSession
+
+    from airflow_barrier.reading.rewriting import Pin, Place, Rewritten
+    from airflow_barrier.reading.spark_session import ConsistentSpark
+
+
+class Answer(ABC):
+    """A consistent answer that somebody holds: a session, or what was handed out. ``at`` is what was asked for."""
+
+    def __init__(self, deployment: Deployment, at: int | datetime | None) -> None:
+        self._deployment = deployment
+        self._at = at
+
+    @property
+    @abstractmethod
+    def resolution(self) -> Resolution:
+        """Which snapshot of each table is read. Raises LeaseLostError if that is no longer held."""
+
+    @property
+    def catalog(self) -> str:
+        """What engines call the catalog that the tables are in."""
+        return self._deployment.spark_catalog
+
+    @property
+    def unresolved(self) -> tuple[str, ...]:
+        """The tables of the topology that the answer does not have: a query over it may not read them."""
+        found = self.resolution
+        tables = self._deployment.meta.topology(found.topology).tables
+        return tuple(table for table in tables if table not in found.tables)
+
+    @property
+    def snapshots(self) -> dict[str, int | None]:
+        """Table -> snapshot id; None for a table that has no rows yet."""
+        return {table: resolved.snapshot_id for table, resolved in self.resolution.tables.items()}
+
+    @property
+    def tags(self) -> dict[str, str]:
+        """Table -> the tag by which any engine that knows Iceberg's tags reads it.
+
+        Empty unless the answer is of a barrier that is COMMIT: what is staged has no tags yet.
+        """
+        resolution = self.resolution
+        if resolution.level is not Level.REPEATABLE_READ or not resolution.barrier_id:
+            return {}
+        tag = tag_name(resolution.topology, resolution.barrier_id, resolution.revision or 0)
+        return {table: tag for table, resolved in resolution.tables.items() if resolved.snapshot_id is not None}
+
+    # --- engines ----------------------------------------------------------------------------------
+
+    def duckdb(self) -> AbstractContextManager[DuckDBPyConnection]:
+        """A DuckDB connection in which each table is a view of its name.
+
+        See :func:`~airflow_barrier.reading.duckdb_views.duckdb_connection`.
+        """
+        from airflow_barrier.reading.duckdb_views import duckdb_connection
+
+        return duckdb_connection(self._deployment.tables, self.resolution, self.catalog, self._deployment.meta)
+
+    def spark(self, spark: SparkSession) -> ConsistentSpark:
+        """Unchanged SQL, and DataFrames, of a Spark session."""
+        from airflow_barrier.reading.spark_session import ConsistentSpark
+
+        return ConsistentSpark(self, spark)
+
+    def table(self, name: str) -> StaticTable:
+        """pyiceberg's table at the answer's snapshot: ``answer.table("shop.price").scan().to_arrow()``.
+
+        Raises UnknownTableError.
+        """
+        from airflow_barrier.reading.one_table import iceberg_table
+
+        return iceberg_table(self._deployment.tables, self.resolution, name)
+
+    def metadata(self, name: str) -> pa.Table:
+        """The rows of a metadata table, such as `__META_TABLE_VERSION`, as they are now: they are not the barrier's.
+
+        Raises ConfigurationError for a name that is none.
+        """
+        return MetadataRows(self._deployment.meta, name).read()
+
+    def sql(self, query: str, dialect: str, place: Place | None = None) -> Rewritten:
+        """``query`` with its tables pinned, for an engine that speaks ``dialect`` and stands at ``place``.
+
+        It is held as long as the answer is: what outlives a session is handed out by
+        :func:`~airflow_barrier.reading.handing_out.hand_out`. Raises what :meth:`rewritten` does.
+        """
+        from airflow_barrier.reading.rewriting import pins_of
+
+        tables = self._deployment.tables
+        metadata = tables.metadata_locations(list(self.resolution.tables)) if dialect == "duckdb" else None
+        return self.rewritten(query, dialect, pins_of(self.resolution, metadata), place=place)
+
+    def rewritten(self, query: str, dialect: str, pins: Mapping[str, Pin], **where: Any) -> Rewritten:
+        """See :func:`~airflow_barrier.reading.rewriting.rewrite`, which ``where`` goes to.
+
+        Raises what that does, and UnknownTableError for a table that joined after the barrier, naming its first one.
+        """
+        from airflow_barrier.reading.rewriting import rewrite
+
+        return rewrite(
+            query,
+            dialect,
+            pins,
+            catalog=self.catalog,
+            unresolved=self.unresolved,
+            refuse=self.require_table,
+            **where,
+        )
+
+    def require_table(self, table: str) -> None:
+        """Raises UnknownTableError if the answer's barrier does not have ``table``, naming the first that has it."""
+        found = self.resolution
+        at = self._at if found.barrier_id is None else found.barrier_id
+        self._deployment.meta.resolve(found.topology, found.level, [table], at=at or None)

@@ -1,0 +1,79 @@
+"""Where the result of a query on Spark goes: to whoever asked, as a few rows, or into a table beside the topology."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Literal
+
+from airflow_barrier.protocol.errors import ConfigurationError, TableClaimedError
+from airflow_barrier.reading.values import json_value
+from airflow_barrier.spark.identifiers import quoted
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+Replace = Literal["table", "partitions"]
+_PART = re.compile(r"`(?:[^`]|``)+`|\w+")
+_WHOLE_NAME = re.compile(rf"(?:{_PART.pattern})(?:\.(?:{_PART.pattern})){{2,}}")
+
+
+def rows_of(frame: DataFrame, most: int) -> list[dict[str, Any]]:
+    """All rows, as :func:`~airflow_barrier.reading.values.json_value` has their values.
+
+    Raises ConfigurationError if there are more than ``most``, of which no more are fetched, or if two columns bear the
+    same name.
+    """
+    if twice := [name for name, count in Counter(frame.columns).items() if count > 1]:
+        raise ConfigurationError(
+            f"result: expected columns of different names, found {', '.join(map(repr, twice))} more than once; name "
+            "them by AS"
+        )
+    found = frame.limit(most + 1).toArrow()
+    if found.num_rows > most:
+        raise ConfigurationError(
+            f"result: expected at most {most} rows (max_rows), found more; let the query aggregate or LIMIT them, "
+            "write the result into a table (into='catalog.namespace.table'), or allow for more"
+        )
+    return [json_value(row) for row in found.to_pylist(maps_as_pydicts="strict")]
+
+
+def target_of(name: str, catalog: str, topologies: Mapping[str, str]) -> tuple[str, ...]:
+    """The parts of a table's whole name that a result may go into. ``topologies``: those of the tables in ``catalog``.
+
+    Raises ConfigurationError for what is no whole name, TableClaimedError for a table of a topology, its branches
+    included.
+
+    >>> target_of("lake.reports.`the day`", "lake", {"shop.price": "shopping"})
+    ('lake', 'reports', 'the day')
+    """
+    if _WHOLE_NAME.fullmatch(name) is None:
+        raise ConfigurationError(
+            f"into: expected a table's whole name, catalog.namespace.table, found {name!r}; write it so"
+        )
+    parts = tuple(part[1:-1].replace("``", "`") if part[0] == "`" else part for part in _PART.findall(name))
+    for table, topology in topologies.items():
+        taken = (catalog, *table.split("."))
+        if [part.casefold() for part in parts[: len(taken)]] == [part.casefold() for part in taken]:
+            raise TableClaimedError(  # safety: results-go-beside-the-topology
+                f"into: expected a table beside the topologies, found {name}, which belongs to topology {topology} and "
+                "is written by its jobs only; name another one, or make the query a job of the topology"
+            )
+    return parts
+
+
+def write_into(frame: DataFrame, target: tuple[str, ...], replace: Replace) -> None:
+    """Make the table of the rows, or replace the rows of a table that is there: all, or in those partitions that the
+    new rows are in. Either is one commit, and done again it changes nothing.
+    """
+    from pyspark.sql.functions import lit
+
+    name = quoted(*target)
+    writer = frame.writeTo(name)
+    if not frame.sparkSession.catalog.tableExists(name):
+        writer.create()
+    elif replace == "partitions":
+        writer.overwritePartitions()
+    else:
+        writer.overwrite(lit(True))

@@ -1,0 +1,84 @@
+"""What is handed to others: held for the time that was said, by nobody who renews it, and not longer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from airflow_barrier.coordinator.settings import Settings
+from airflow_barrier.protocol.errors import (
+    ConfigurationError,
+    LeaseLostError,
+    NotReadableYetError,
+    UnknownBarrierError,
+    UnknownDialectError,
+)
+from airflow_barrier.protocol.leases import LONGEST_HOLD_SECONDS, Hold
+from airflow_barrier.reading.handing_out import hand_out
+from tests.support.shop import AMOUNT, PRICE, Shop, make_shop
+from tests.support.waiting import wait_for
+
+OUTSIDER = Hold("dashboard of ada", 3600)
+
+
+@pytest.fixture
+def shop(tmp_path: Path) -> Iterator[Shop]:
+    """Barriers 1 and 2 are COMMIT, 3 is OPEN."""
+    shop = make_shop(Settings.embedded(str(tmp_path)))
+    for day in (1, 2):
+        barrier = shop.open(day)
+        shop.process_all(barrier, [{"amount": 25, "price": 250}])
+        shop.commit(barrier)
+    shop.open(3)
+    yield shop
+    shop.deployment.close()
+
+
+def test_ids_tags_and_sql_are_of_one_barrier_which_stays(shop: Shop) -> None:
+    meta = shop.deployment.meta
+    given = hand_out(shop.deployment, "shopping", OUTSIDER, at=1)
+    assert shop.total(AMOUNT, given.snapshots[AMOUNT]) == 25
+    assert set(given.tags.values()) == {"barrier_shopping_b1_r0"}
+    pinned = given.sql(f"SELECT * FROM {PRICE}", "trino").sql
+    assert pinned == f"SELECT * FROM {PRICE} FOR VERSION AS OF {given.snapshots[PRICE]}"
+    assert meta.leases("shopping") == [given.lease]
+    assert meta.expiring("shopping", [1], "test") == []
+
+
+def test_it_is_held_for_as_long_as_was_said(shop: Shop) -> None:
+    given = hand_out(shop.deployment, "shopping", Hold("quick", 0.3))
+    wait_for("the hold to end", lambda: shop.deployment.meta.leases("shopping") == [])
+    with pytest.raises(
+        LeaseLostError, match=r"lease 1 of quick on barrier 2 of shopping: expected to read by it befor"
+    ):
+        assert given.snapshots
+
+
+def test_it_may_be_held_for_longer_and_never_for_less(shop: Shop) -> None:
+    given = hand_out(shop.deployment, "shopping", OUTSIDER)
+    before = given.lease.expires_at
+    given.hold_for(60)
+    assert given.lease.expires_at == before
+    given.hold_for(7200)
+    assert given.lease.expires_at > before
+    with pytest.raises(ConfigurationError, match=r"at most 604800 seconds \(7 days\) to live, found 604801"):
+        given.hold_for(LONGEST_HOLD_SECONDS + 1)
+
+
+def test_nothing_is_handed_out_for_longer_than_a_week() -> None:
+    with pytest.raises(ConfigurationError, match=r"at most 604800 seconds \(7 days\) to live.* hand out anew"):
+        Hold("for ever", LONGEST_HOLD_SECONDS + 1)
+
+
+def test_what_cannot_be_handed_out(shop: Shop) -> None:
+    with pytest.raises(NotReadableYetError, match="expected COMMIT"):
+        hand_out(shop.deployment, "shopping", OUTSIDER, at=3)
+    with pytest.raises(UnknownBarrierError):
+        hand_out(shop.deployment, "shopping", OUTSIDER, at=77)
+    with pytest.raises(ConfigurationError, match="consistency level 'dirty': expected one of"):
+        hand_out(shop.deployment, "shopping", OUTSIDER, level="dirty")
+    assert shop.deployment.meta.leases("shopping") == []
+    with pytest.raises(UnknownDialectError, match="expected one of duckdb, spark, trino, found 'tsql'"):
+        hand_out(shop.deployment, "shopping", OUTSIDER).sql("SELECT 1", "tsql")
