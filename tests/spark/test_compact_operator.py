@@ -1,0 +1,133 @@
+"""Compaction on a real Spark, called as Airflow calls it: fewer files, the same rows, for readers and for jobs."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException, TaskDeferred
+
+from airflow_barrier.operators.compact import CompactTablesOperator
+from airflow_barrier.protocol.levels import Level
+from airflow_barrier.protocol.states import BarrierState
+from airflow_barrier.triggers.barrier import BarrierTrigger, OpeningTrigger
+from tests.spark.conftest import ROWS
+from tests.support.shop import AMOUNT, COLUMNS, PRICE, SHOPPING, Shop
+
+
+def operator(**arguments: Any) -> CompactTablesOperator:
+    return CompactTablesOperator(
+        task_id="compact", topology="shopping", **{"options": {"min-input-files": "2"}, **arguments}
+    )
+
+
+def context(run_id: str = "today", max_tries: int = 0) -> Any:
+    task = SimpleNamespace(
+        dag_id="upkeep", run_id=run_id, task_id="compact", try_number=1, map_index=-1, max_tries=max_tries
+    )
+    return {"ti": task, "task": SimpleNamespace(retries=0)}
+
+
+def files(shop: Shop, table: str, ref: str = "main") -> int:
+    iceberg = shop.deployment.tables.load(table)
+    snapshot = iceberg.snapshot_by_name(ref)
+    assert snapshot is not None
+    return len(list(iceberg.scan(snapshot_id=snapshot.snapshot_id).plan_files()))
+
+
+def test_tables_have_fewer_files_and_the_same_rows(shop: Shop) -> None:
+    before = shop.main_totals()
+    assert {table: files(shop, table) for table in COLUMNS} == dict.fromkeys(COLUMNS, 4)
+    compact = operator(tables=[AMOUNT, SHOPPING])
+    assert compact.execute(context()) == 5
+    assert compact.link_path == "barrier_default/shopping/5"
+    assert {table: files(shop, table) for table in COLUMNS} == {AMOUNT: 1, SHOPPING: 1, PRICE: 4}
+    assert shop.main_totals() == before
+    barrier = shop.deployment.meta.barrier("shopping", 5)
+    assert (barrier.state, barrier.is_maintenance) == (BarrierState.COMMIT, True)
+    now, then = (shop.deployment.meta.resolve("shopping", Level.REPEATABLE_READ, at=at) for at in (5, 4))
+    for resolution in (now, then):
+        assert {n: shop.total(n, one.snapshot_id) for n, one in resolution.tables.items()} == before
+    refs = shop.deployment.tables.load(PRICE).metadata.refs
+    assert refs[barrier.tag].snapshot_id == then.tables[PRICE].snapshot_id, "carried, and readable by its name"
+    # the next epoch stands on it
+    after = shop.open(5)
+    assert after.predecessor == 5
+    shop.process_all(after, ROWS)
+    shop.commit(after)
+    assert files(shop, AMOUNT) == 2
+    assert shop.main_totals() == {table: total + 1 for table, total in before.items()}
+
+
+def test_jobs_of_later_barriers_wait_for_their_own_tables_only(shop: Shop) -> None:
+    """The barrier before it is still being processed; so is the one after it."""
+    fifth = shop.open(5)
+    shop.process(fifth, "load", ROWS)
+    with pytest.raises(TaskDeferred) as deferred:
+        operator(tables=[SHOPPING, PRICE]).execute(context())
+    trigger = cast("BarrierTrigger", deferred.value.trigger)
+    assert trigger.any_of
+    assert [condition.tables for condition in trigger.conditions] == [(PRICE,)]
+    arguments = deferred.value.kwargs
+    seventh = shop.open(6)
+    assert seventh.predecessor == 6
+    shop.process(seventh, "load", ROWS)
+    shop.process(fifth, "amount", ROWS)
+    shop.process(seventh, "amount", ROWS)
+    shop.process(fifth, "price", ROWS)
+    with pytest.raises(TaskDeferred) as deferred:
+        operator().resume(context(), {"status": "reached"}, **arguments)
+    assert "COMMIT" in str(cast("BarrierTrigger", deferred.value.trigger).conditions)
+    shop.process(seventh, "price", ROWS)
+    shop.commit(seventh)  # takes both before it along
+    assert operator().resume(context(), {"status": "reached"}, **arguments) == 6
+    assert {table: files(shop, table) for table in COLUMNS} == {SHOPPING: 2, PRICE: 2, AMOUNT: 6}
+    assert set(shop.main_totals().values()) == {6}
+
+
+def test_what_cannot_be_rewritten_stands_as_it_was(shop: Shop) -> None:
+    with pytest.raises(AirflowFailException, match=r"barrier 5 of shopping.*no-such-option"):
+        operator(options={"no-such-option": "1"}).execute(context())
+    assert shop.deployment.meta.barrier("shopping", 5).state is BarrierState.COMMIT
+    assert {table: files(shop, table) for table in COLUMNS} == dict.fromkeys(COLUMNS, 4)
+    assert operator().execute(context()) == 6
+    assert files(shop, PRICE) == 1
+
+
+def test_a_killed_one_holds_up_nobody(shop: Shop) -> None:
+    compact = operator()
+    compact.on_kill()
+    with pytest.raises(AirflowException, match="was killed"):
+        compact.execute(context())
+    assert shop.deployment.meta.barrier("shopping", 5).state is BarrierState.PRECOMMIT
+    after = shop.open(5)
+    shop.process_all(after, ROWS)
+    shop.commit(after)
+    assert set(shop.main_totals().values()) == {5}
+
+
+def test_the_next_run_goes_on_with_one_whose_worker_was_lost(shop: Shop) -> None:
+    opened = shop.deployment.meta.open_maintenance(
+        "shopping", None, owner="upkeep", run_key="yesterday", generation="g", max_open=4, actor="lost"
+    )
+    assert opened is not None
+    attempt = shop.deployment.meta.current_attempt("shopping", 5, f"compaction of {AMOUNT}")
+    assert attempt is not None
+    shop.deployment.meta.start_attempt(attempt.attempt_id)
+    assert operator().execute(context()) == 5
+    assert shop.deployment.meta.barrier("shopping", 5).state is BarrierState.COMMIT
+    assert {table: files(shop, table) for table in COLUMNS} == dict.fromkeys(COLUMNS, 1)
+
+
+def test_there_has_to_be_room_and_something_to_compact(shop: Shop) -> None:
+    with pytest.raises(AirflowFailException, match=r"found shop\.absent"):
+        CompactTablesOperator(task_id="compact", topology="shopping", tables=["shop.absent"]).execute(context())
+    for number in range(5, 5 + shop.deployment.max_open_barriers):
+        shop.open(number)
+    with pytest.raises(TaskDeferred) as deferred:
+        operator().execute(context())
+    assert isinstance(deferred.value.trigger, OpeningTrigger)
+    shop.deployment.meta.register("empty", "dag", [], "test")
+    with pytest.raises(AirflowSkipException, match="no barrier yet"):
+        CompactTablesOperator(task_id="compact", topology="empty").execute(context())

@@ -1,0 +1,171 @@
+"""ConsistentQueryOperator on a real Spark, called as Airflow calls it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from airflow.sdk.exceptions import AirflowFailException
+from pyspark.sql import SparkSession
+
+from airflow_barrier.operators.query import ConsistentQueryOperator
+from airflow_barrier.protocol.errors import ConfigurationError, StaleAnswerError
+from tests.spark.test_connect import LONG, Monitor
+from tests.support.shop import AMOUNT, PRICE, Shop
+from tests.support.spark import APART
+from tests.support.waiting import PATIENCE, wait_for
+
+SUM = f"SELECT sum(amount) AS n FROM {APART}.{AMOUNT}"
+DAILY = f"{APART}.reports.daily"
+
+
+class Task:
+    """One try of a task that runs a query."""
+
+    def __init__(self, sql: str, **arguments: Any) -> None:
+        self.operator = ConsistentQueryOperator(task_id="report", topology="shopping", sql=sql, **arguments)
+        self.said: dict[str, Any] = {}
+
+    def run(self) -> Any:
+        ti = SimpleNamespace(dag_id="selling", run_id="today", task_id="report", try_number=1, xcom_push=self._push)
+        context: Any = {"ti": ti}
+        return self.operator.execute(context)
+
+    def _push(self, key: str, value: Any) -> None:
+        self.said[key] = value
+
+
+def run(sql: str, **arguments: Any) -> Any:
+    return Task(sql, **arguments).run()
+
+
+@pytest.fixture
+def reports(spark: SparkSession) -> Iterator[SparkSession]:
+    """A namespace beside the topology's."""
+    spark.sql(f"CREATE NAMESPACE {APART}.reports")
+    yield spark
+    spark.sql(f"DROP TABLE IF EXISTS {DAILY} PURGE")
+    spark.sql(f"DROP NAMESPACE {APART}.reports")
+
+
+def rows(spark: SparkSession, table: str = DAILY) -> list[tuple[Any, ...]]:
+    return sorted(tuple(row) for row in spark.table(table).collect())
+
+
+def test_rows_of_one_barrier_for_xcom(shop: Shop, capsys: pytest.CaptureFixture[str]) -> None:
+    task = Task(SUM, at="2")
+    assert task.run() == [{"n": 2}]
+    second = shop.deployment.meta.barrier("shopping", 2)
+    assert task.said == {
+        "barrier_id": 2,
+        "barrier_timestamp": second.timestamp.isoformat(),
+        "level": "repeatable_read",
+    }
+    assert task.operator.link_path == "barrier_default/shopping/2"
+    told = capsys.readouterr().out
+    assert "held by lease 1 of selling/today/report#1 on barrier 2 of shopping" in told
+    assert run(SUM, at=second.timestamp.isoformat(), tables=[AMOUNT]) == [{"n": 2}]
+    assert run(SUM, level="ReadCommitted") == [{"n": 4}]
+    values = (
+        "CAST(8.33333 AS DECIMAL(38, 5)) AS price, DATE'2026-01-05' AS day, TIMESTAMP'2026-01-05 00:00:00Z' AS at, "
+        "TIMESTAMP_NTZ'2026-01-05 00:00:00' AS here, named_struct('x', array(1, NULL)) AS st, map('k', 1.50BD) AS m, "
+        "X'00FF' AS b, CAST('NaN' AS DOUBLE) AS nan, 9223372036854775807 AS big, NULL AS nothing, "
+        "INTERVAL '1' HOUR AS hour"
+    )
+    (found,) = run(f"SELECT {values}, version FROM __META_TABLE_VERSION WHERE table_name = '{PRICE}'")
+    assert found == {
+        "price": "8.33333",
+        "day": "2026-01-05",
+        "at": "2026-01-05T00:00:00.000000+00:00",
+        "here": "2026-01-05T00:00:00.000000",
+        "st": {"x": [1, None]},
+        "m": {"k": "1.50"},
+        "b": "AP8=",
+        "nan": "NaN",
+        "big": 9223372036854775807,
+        "nothing": None,
+        "hour": 3600.0,
+        "version": 4,
+    }
+    assert shop.deployment.meta.leases("shopping") == []
+
+
+def test_a_result_that_is_too_large_is_refused_and_the_way_out_named(shop: Shop) -> None:
+    every = f"SELECT amount FROM {APART}.{AMOUNT}"
+    assert len(run(every, max_rows=4)) == 4
+    with pytest.raises(AirflowFailException, match=r"at most 3 rows \(max_rows\), found more; .* into='catalog\.names"):
+        run(every, max_rows=3)
+    with pytest.raises(AirflowFailException, match="different names, found 'amount' more than once"):
+        run(f"SELECT a.amount, a.amount FROM {APART}.{AMOUNT} a")
+    assert shop.deployment.meta.leases("shopping") == []
+
+
+def test_a_result_goes_into_a_table_and_again_is_fine(shop: Shop, reports: SparkSession) -> None:
+    assert run(SUM, into=DAILY, at=2) == DAILY
+    assert rows(reports) == [(2,)]
+    for _ in range(2):
+        run(SUM, into=DAILY)
+        assert rows(reports) == [(4,)]
+    with pytest.raises(
+        AirflowFailException, match="which belongs to topology shopping and is written by its jobs only"
+    ):
+        run(SUM, into=f"{APART}.{PRICE}")
+    assert shop.main_totals()[PRICE] == 4
+
+
+def test_a_run_adds_its_day_to_a_partitioned_report(shop: Shop, reports: SparkSession) -> None:
+    reports.sql(f"CREATE TABLE {DAILY} (n BIGINT, day INT) USING iceberg PARTITIONED BY (day)")
+    for day in (1, 2, 2, 3):
+        run(f"SELECT {day} AS day, sum(amount) AS n FROM {APART}.{AMOUNT}", into=DAILY, replace="partitions", at=day)
+    assert rows(reports) == [(1, 1), (2, 2), (3, 3)]
+
+
+def test_what_no_retry_can_mend_ends_the_task(shop: Shop) -> None:
+    shop.deployment.meta.expiring("shopping", [1], "test")
+    cases: list[tuple[str, dict[str, Any], str]] = [
+        (f"DELETE FROM {APART}.{AMOUNT}", {}, "expected a query, found a statement that begins with 'DELETE'"),
+        ("SELECT FROM WHERE", {}, r"SQL, line 1, column \d+: expected a query, found"),
+        (f"SELECT * FROM {APART}.{AMOUNT} VERSION AS OF 1", {}, "one query reads one barrier"),
+        (SUM, {"at": "77"}, "77"),
+        (SUM, {"at": 1}, "found one that expired on .* the oldest that can still be read is barrier 2"),
+        (SUM, {"tables": ["shop.nothing"]}, r"expected tables that it has, .* found shop\.nothing"),
+        (SUM, {"tables": [PRICE]}, r"found shop\.user_item_amount, which is of the same topology; resolve with it"),
+        (SUM, {"into": "daily"}, "expected a table's whole name"),
+    ]
+    for sql, arguments, message in cases:
+        with pytest.raises(AirflowFailException, match=message):
+            run(sql, **arguments)
+    with pytest.raises(StaleAnswerError, match="expected an answer not older than 0:05:00"):  # which is retried
+        run(SUM, not_older_than=timedelta(minutes=5), wait=timedelta(seconds=0.1))
+    assert shop.deployment.meta.leases("shopping") == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"level": "dirty"}, "consistency level 'dirty'"),
+        ({"at": 1, "not_older_than": timedelta(1)}, "expected either at=... or not_older_than"),
+        ({"max_rows": 0}, "max_rows: expected 1 or more, found 0"),
+        ({"replace": "rows"}, "replace: expected 'table' or 'partitions', found 'rows'"),
+    ],
+)
+def test_what_cannot_be_is_said_when_the_dag_is_parsed(arguments: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigurationError, match=message):
+        Task(SUM, **arguments)
+    assert Task(SUM, level="{{ params.level }}").operator.level == "{{ params.level }}"
+
+
+def test_killing_the_task_stops_the_work_and_holds_nothing(shop: Shop, spark_ui: str) -> None:
+    monitor = Monitor(int(spark_ui.rpartition(":")[2]))
+    task = Task(LONG)
+    with ThreadPoolExecutor(1) as pool:
+        work = pool.submit(task.run)
+        wait_for("the long query to run", monitor.active_tasks)
+        task.operator.on_kill()
+        assert work.exception(PATIENCE) is not None
+    wait_for("no task to be running", lambda: not monitor.active_tasks())
+    assert shop.deployment.meta.leases("shopping") == []
