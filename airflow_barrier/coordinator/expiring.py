@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import logging
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from airflow_barrier.coordinator.deployment import Deployment
 from airflow_barrier.protocol.errors import MissingTableError
@@ -62,10 +62,7 @@ def plan_expiry(deployment: Deployment, topology: str, retention: Retention) -> 
     verdicts = _barrier_verdicts(deployment, topology, retention)
     going = [verdict.barrier for verdict in verdicts if not verdict.keep]
     tags = [barrier.tag for barrier in (*going, *deployment.meta.being_expired(topology))]
-    tables = {
-        table: tuple(deployment.tables.snapshot_verdicts(table, _window_tag(verdicts), tags))
-        for table in deployment.meta.topology(topology).tables
-    }
+    tables = {table: tuple(on_each) for table, on_each in _table_verdicts(deployment, topology, verdicts, tags)}
     return ExpiryPlan(topology, retention, tuple(verdicts), tables)
 
 
@@ -78,10 +75,9 @@ def expire(deployment: Deployment, topology: str, retention: Retention, take_out
     verdicts = _barrier_verdicts(deployment, topology, retention)
     deployment.meta.expiring(topology, [verdict.barrier.barrier_id for verdict in verdicts if not verdict.keep], actor)
     expired = _drop_tags(deployment, topology, actor)
-    window = _window_tag(verdicts)
     snapshots = {}
-    for table in deployment.meta.topology(topology).tables:
-        going = [v.snapshot_id for v in deployment.tables.snapshot_verdicts(table, window) if not v.keep]
+    for table, on_each in _table_verdicts(deployment, topology, verdicts):
+        going = [verdict.snapshot_id for verdict in on_each if not verdict.keep]
         if going:
             said = take_out(table, going)
             log.info("table %s: %d snapshots expired: %s", table, len(going), said)
@@ -121,6 +117,42 @@ def _barrier_verdicts(deployment: Deployment, topology: str, retention: Retentio
         if barrier.predecessor
     }
     return barrier_verdicts(meta.readable(topology), retention, meta.now(), held, in_use)
+
+
+def _table_verdicts(
+    deployment: Deployment, topology: str, verdicts: Sequence[BarrierVerdict], dropped: Sequence[str] = ()
+) -> Iterator[tuple[str, Sequence[SnapshotVerdict]]]:
+    """Each table of the topology, with a verdict on each of its snapshots as it is now."""
+    window, since = _window_tag(verdicts), _read_since(deployment, topology)
+    baselines = {row.table: row.snapshot_id for row in deployment.meta.progress(topology, 0)}
+    for table in deployment.meta.topology(topology).tables:
+        on_each = deployment.tables.snapshot_verdicts(table, window, dropped, since[table])
+        baseline = baselines.get(table)
+        goes = any(verdict.snapshot_id == baseline and not verdict.keep for verdict in on_each)
+        # asked last: who reads it is seen here, or `main` was still at it when the table was looked at
+        if goes and _is_baseline_held(deployment, topology, table):  # safety: held-baseline-stays
+            held = "a reader holds the table as it was when it joined"
+            on_each = [replace(v, keep=True, reason=held) if v.snapshot_id == baseline else v for v in on_each]
+        yield table, on_each
+
+
+def _is_baseline_held(deployment: Deployment, topology: str, table: str) -> bool:
+    """Whether somebody may read the table as it was when it joined, of which there is no tag: who was answered before
+    it was in a barrier that is COMMIT."""
+    firsts = {lease.barrier_id for lease in deployment.meta.leases(topology)}
+    return 0 in firsts or any(
+        all(row.table != table for row in deployment.meta.progress(topology, first)) for first in firsts
+    )
+
+
+def _read_since(deployment: Deployment, topology: str) -> Mapping[str, Collection[int]]:
+    """By table: from where on jobs that joined with open barriers, or came back, read it step by step."""
+    since: defaultdict[str, set[int]] = defaultdict(set)
+    for start in deployment.meta.open_starts(topology):
+        for table, snapshot_id in start.previous.items():
+            if snapshot_id is not None:
+                since[table].add(snapshot_id)
+    return since
 
 
 def _window_tag(verdicts: Sequence[BarrierVerdict]) -> str | None:

@@ -34,8 +34,7 @@ def start_of(deployment: Deployment, topology: Topology, job: Job, timestamp: da
     baseline = deployment.tables.mains(job.sinks)
     last = _last_rows(deployment, topology.name, job)
     if last and _as_they_were_left(deployment, last):
-        there = {row.table: row.snapshot_id for row in deployment.meta.progress(topology.name, last[0].barrier_id)}
-        previous = {table: there.get(table) for table in job.sources}
+        previous = _left_off(deployment, topology.name, job, last[0].barrier_id)
         _check_nothing_missed(deployment, topology, job, last[0].barrier_id)
         return JobStart(job.name, job.start_from, baseline, previous, {})
     declared = _declared(deployment, topology, job, baseline)
@@ -82,6 +81,24 @@ def _as_they_were_left(deployment: Deployment, rows: Sequence[TableProgress]) ->
         except ForeignWriteError:
             return False  # safety: resumes-on-own-rows
     return True
+
+
+def _left_off(deployment: Deployment, topology: str, job: Job, last: int) -> dict[str, int | None]:
+    """Up to where the job read each of its sources. What came since must not have expired in part."""
+    meta, tables = deployment.meta, deployment.tables
+    had = meta.topology(topology, meta.barrier(topology, last).topology_version).tables
+    there = {row.table: row.snapshot_id for row in meta.progress(topology, last)}
+    for table in job.sources:
+        snapshot_id = there.get(table)
+        forgotten = table in had and table not in there
+        if forgotten or (snapshot_id is not None and not tables.has_steps_since(table, snapshot_id)):
+            raise StartFromError(  # safety: resumes-from-what-is-there
+                f"topology {topology}: job {job.name} (DAG {job.owner}) comes back and goes on where it left off, at "
+                f"barrier {last}; expected all that came into {table} since then, found that some of it has expired. "
+                f"Empty {', '.join(job.sinks)}, and say by start_from='earliest' that the job begins anew, or fill "
+                "them by hand and say by start_from what is in them"
+            )
+    return {table: there.get(table) for table in job.sources}
 
 
 def _check_nothing_missed(deployment: Deployment, topology: Topology, job: Job, last: int) -> None:

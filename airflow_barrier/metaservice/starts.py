@@ -50,6 +50,18 @@ def last_start(connection: Connection, topology: str, job: str) -> tuple[Barrier
     return None if row is None else (load_barrier(connection, topology, row.barrier_id), _to_start(row))
 
 
+def open_starts(connection: Connection, topology: str) -> list[JobStart]:
+    """How jobs joined with the barriers that are neither committed nor aborted."""
+    table, barrier = schema.job_start, schema.barrier
+    rows = connection.execute(
+        select(table)
+        .join(barrier, and_(of_topology(barrier, topology), barrier.c.barrier_id == table.c.barrier_id))
+        .where(of_topology(table, topology), schema.UNCOMMITTED)
+        .order_by(table.c.barrier_id, table.c.job)
+    )
+    return [_to_start(row) for row in rows]
+
+
 def last_progress(connection: Connection, topology: str, table: str) -> TableProgress | None:
     """A table at the newest barrier whose epoch it has; aborted ones and the baseline aside."""
     progress, barrier = schema.table_progress, schema.barrier

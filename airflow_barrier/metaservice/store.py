@@ -274,6 +274,10 @@ class MetaService:
         """How a job joined last, and the first barrier that had it, aborted or not; None: it never joined."""
         return self._db.read(lambda c: starts.last_start(c, topology, job))
 
+    def open_starts(self, topology: str) -> list[JobStart]:
+        """How jobs joined with the barriers that are neither committed nor aborted: what they are about to read."""
+        return self._db.read(lambda c: starts.open_starts(c, topology))
+
     def last_progress(self, topology: str, table: str) -> TableProgress | None:
         """The table at the newest barrier whose epoch it has and that is not aborted; None: it was in none."""
         return self._db.read(lambda c: starts.last_progress(c, topology, table))

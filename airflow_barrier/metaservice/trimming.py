@@ -13,7 +13,15 @@ from datetime import datetime
 from sqlalchemy import Connection, and_, delete, or_, select, update
 
 from airflow_barrier.metaservice import schema
-from airflow_barrier.metaservice.rows import lock_topology, newest, of_barrier, of_topology, progress, to_barrier
+from airflow_barrier.metaservice.rows import (
+    epoch_of,
+    lock_topology,
+    newest,
+    of_barrier,
+    of_topology,
+    progress,
+    to_barrier,
+)
 from airflow_barrier.metaservice.schema import DatabaseNow
 from airflow_barrier.metaservice.transitions import Event, record
 from airflow_barrier.protocol.records import Barrier
@@ -26,9 +34,10 @@ _AT_ONCE = 20
 def trim(connection: Connection, topology: str, before: datetime, actor: str) -> list[int]:
     """Trim some barriers that expired, or were aborted, before a time; oldest first. Empty: none is left."""
     lock_topology(connection, topology)  # safety: topology-lock
-    last = newest(connection, topology, {BarrierState.COMMIT})
-    if last is None:
+    newest_commit = newest(connection, topology, {BarrierState.COMMIT})
+    if newest_commit is None:
         return []
+    last = epoch_of(connection, newest_commit)
     barriers = _candidates(connection, topology, before, last.barrier_id)
     tables = {each.barrier_id: set(progress(connection, topology, each.barrier_id)) for each in barriers}
     kept = _newest_rows(barriers, tables, progress(connection, topology, last.barrier_id))
@@ -69,7 +78,9 @@ def _newest_rows(
     kept: dict[int, set[str]] = {}
     newer = set(members)
     for barrier in reversed(barriers):
-        here = tables[barrier.barrier_id] if barrier.state is BarrierState.COMMIT else set()
+        # a maintenance barrier is nobody's last epoch
+        counts = barrier.state is BarrierState.COMMIT and not barrier.is_maintenance
+        here = tables[barrier.barrier_id] if counts else set()
         kept[barrier.barrier_id] = here - newer
         newer |= here
     return kept

@@ -151,6 +151,7 @@ PROMISES: Mapping[str, Mapping[str, str]] = {
         "lost-lease-is-told": "A reader whose lease has ended is told so.",
         "swept-before-held": "What holds no more is deleted before it is said what is held: no renewal is on its way.",
         "newest-stays-readable": "The newest COMMIT barrier does not expire, nor does any after it.",
+        "held-baseline-stays": "What a table held when it joined stays while a reader holds that.",
         "held-is-not-expired": "A barrier that a lease holds does not expire.",
         "expiry-locks-its-barriers": "A barrier that is just being leased does not expire.",
         "visibility-goes-first": "A barrier's tags are gone only after it could not be read any more.",

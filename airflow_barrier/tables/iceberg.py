@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -16,7 +16,7 @@ from airflow_barrier.tables import _checks, _traces
 from airflow_barrier.tables._catalog import Drafts, Edit, Joining, TableCatalog
 from airflow_barrier.tables._commit import now_ms
 from airflow_barrier.tables._documents import Documents
-from airflow_barrier.tables._expiry import snapshot_verdicts
+from airflow_barrier.tables._expiry import has_steps_since, snapshot_verdicts
 from airflow_barrier.tables._metadata import (
     MAIN,
     Changes,
@@ -235,9 +235,12 @@ class IcebergTables:
         self._committer.commit(dict.fromkeys(tables, lambda *_: dropped))
 
     def snapshot_verdicts(
-        self, table: str, window_tag: str | None, dropped: Sequence[str] = ()
+        self, table: str, window_tag: str | None, dropped: Sequence[str] = (), since: Collection[int] = ()
     ) -> Sequence[SnapshotVerdict]:
-        return snapshot_verdicts(self._read(table), window_tag, dropped)
+        return snapshot_verdicts(self._read(table), window_tag, dropped, since)
+
+    def has_steps_since(self, table: str, snapshot_id: int) -> bool:
+        return has_steps_since(self._read(table), snapshot_id)
 
     # --- after a loss -----------------------------------------------------------------------------
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
@@ -197,13 +197,18 @@ class TableFormat(Protocol):
         ...
 
     def snapshot_verdicts(
-        self, table: str, window_tag: str | None, dropped: Sequence[str] = ()
+        self, table: str, window_tag: str | None, dropped: Sequence[str] = (), since: Collection[int] = ()
     ) -> Sequence[SnapshotVerdict]:
         """Which snapshots an expiry may take, oldest first, each with the reason; changes nothing.
 
         ``window_tag``: the tag of the barrier with which the recent window begins, of which every step of `main` is
         kept; where the table has no such tag, all of `main` is. ``dropped``: tags that are as good as gone.
+        ``since``: snapshots from which on a job is about to read `main`, step by step.
         """
+        ...
+
+    def has_steps_since(self, table: str, snapshot_id: int) -> bool:
+        """Whether what came into `main` since a snapshot can still be told: no expiry has taken a step of it."""
         ...
 
     # --- after a loss -----------------------------------------------------------------------------

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 from airflow_barrier.coordinator.expiring import expire, plan_expiry
@@ -19,6 +20,7 @@ from airflow_barrier.protocol.levels import Level, Resolution
 from airflow_barrier.protocol.names import parse_tag
 from airflow_barrier.protocol.retention import Retention
 from airflow_barrier.protocol.tags import TagPolicy
+from tests.expiry.taking import Takes
 from tests.support.shop import AMOUNT, COLUMNS, JOBS, PRICE, SHOPPING, Shop, make_shop
 
 ROWS = [{"amount": 1, "price": 1}]
@@ -34,19 +36,6 @@ def shop(tmp_path: Path) -> Iterator[Shop]:
         shop.commit(barrier)
     yield shop
     shop.deployment.close()
-
-
-class Takes:
-    """Takes snapshots out by pyiceberg, which leaves their files; and remembers what it was told."""
-
-    def __init__(self, shop: Shop) -> None:
-        self.shop = shop
-        self.told: dict[str, list[int]] = {}
-
-    def __call__(self, table: str, snapshot_ids: Sequence[int]) -> str:
-        self.told[table] = list(snapshot_ids)
-        self.shop.deployment.tables.load(table).maintenance.expire_snapshots().by_ids(list(snapshot_ids)).commit()
-        return "no files"
 
 
 def tags(shop: Shop, table: str = AMOUNT) -> set[int]:
@@ -223,3 +212,29 @@ def test_the_tag_policy_thins_and_the_expiry_takes_the_data(shop: Shop) -> None:
     kept = readable(shop)
     assert tags(shop) == set(kept)
     assert kept[-2:] == [7, 8]
+
+
+@pytest.mark.parametrize("joins_later", [False, True])
+def test_what_a_table_held_when_it_joined_stays_while_somebody_reads_that(tmp_path: Path, joins_later: bool) -> None:
+    """Before its first barrier is COMMIT. Nothing but `main` names it, and a publish moves `main` on."""
+    shop = make_shop(Settings.embedded(str(tmp_path), tag_policy="all"))
+    shop.deployment.tables.load(PRICE).append(pa.table({"price": [500]}))
+    jobs = (*JOBS[:2], replace(JOBS[2], start_from={SHOPPING: "latest"}))
+    fragment = Fragment("shopping", "shopping_dag", jobs)
+    if joins_later:
+        before = shop.open(1, Fragment("shopping", "shopping_dag", JOBS[:2]))
+        for job in ("load", "amount"):
+            shop.process(before, job, ROWS)
+        shop.commit(before)
+    barrier = shop.open(2, fragment)
+    answer = held(shop, level=Level.READ_UNCOMMITTED)
+    shop.process_all(barrier, ROWS)
+    shop.commit(barrier)
+    expire(shop.deployment, "shopping", Retention(1), Takes(shop), actor="test")
+    assert shop.total(PRICE, answer.tables[PRICE].snapshot_id) == 500
+    assert answer.lease is not None
+    shop.deployment.meta.release(answer.lease.lease_id)
+    held(shop)
+    expire(shop.deployment, "shopping", Retention(1), Takes(shop), actor="test")
+    assert snapshots(shop, PRICE) == 1
+    shop.deployment.close()

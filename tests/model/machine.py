@@ -13,6 +13,7 @@ from airflow_barrier.protocol import errors
 from airflow_barrier.protocol.states import BarrierState, Decision
 from tests.model import work
 from tests.model.parts import Parts
+from tests.model.reading import Reading
 from tests.model.topology import COMING_AND_GOING, JOBS, NAME, SOURCES, TABLES
 from tests.model.world import Bench, World
 
@@ -23,7 +24,7 @@ _STOPS = st.sampled_from(range(36))
 _INDEX = st.integers(0, 7)
 
 
-class Schedules(Parts, RuleBasedStateMachine):
+class Schedules(Reading, Parts, RuleBasedStateMachine):
     """One example is one schedule."""
 
     bench: ClassVar[Bench]
@@ -93,7 +94,7 @@ class Schedules(Parts, RuleBasedStateMachine):
     def wake(self, which: int, steps: int | None) -> None:
         """A task that stood still goes on, however late: a zombie, if another took its place."""
         task = self.world.tasks[which % len(self.world.tasks)]
-        self._settled(self.world.run(task, steps), task.name.partition(" ")[0])
+        self._went_on(self.world.run(task, steps))
         self._done("wake")
 
     @precondition(lambda self: self.oracle.chain)

@@ -22,6 +22,7 @@ PROGRESS = (
     "SELECT barrier_id, table_name, state, snapshot_id, attempt_id, carried_from, decision, expected_snapshot "
     "FROM barrier_table_progress ORDER BY 1, 2"
 )
+ENDS = "SELECT barrier_id, thinned_at, expiring_at, expired_at, trimmed_at FROM barrier_barrier ORDER BY 1"
 ATTEMPTS = (
     "SELECT attempt_id, barrier_id, job, state, generation, inputs, bases FROM barrier_attempt ORDER BY attempt_id"
 )
@@ -38,6 +39,16 @@ class Barrier(NamedTuple):
     predecessor: int | None
     timestamp: str
     version: int
+
+
+class End(NamedTuple):
+    """When a barrier's life as something to read came to which of its ends; None: not yet."""
+
+    barrier_id: int
+    thinned_at: str | None
+    expiring_at: str | None
+    expired_at: str | None
+    trimmed_at: str | None
 
 
 class Progress(NamedTuple):
@@ -86,6 +97,7 @@ class Memory:
         self.raw = world.bench.raw
         self.opened: dict[int, Opened] = {}
         self.barriers: dict[int, Barrier] = {}
+        self.ends: dict[int, End] = {}
         self.progress: dict[int, dict[str, Progress]] = {}
         self.attempts: dict[int, Attempt] = {}
         #: which attempt made a table, and what, before a person may have decided against it
@@ -93,14 +105,18 @@ class Memory:
         self._rows: list[Any] = []
 
     def look(self) -> bool:
-        """Read what is stored; False if it is as before."""
-        rows = [self.raw.execute(query).fetchall() for query in (COUNTING, PROGRESS, ATTEMPTS)]
+        """Read what is stored; False if it is as before. What was trimmed is remembered as it was."""
+        rows = [self.raw.execute(query).fetchall() for query in (COUNTING, PROGRESS, ATTEMPTS, ENDS)]
         if rows == self._rows:
             return False
         self._rows = rows
         self.barriers = {row[0]: Barrier(*row) for row in rows[0]}
-        self.attempts = {row[0]: Attempt(*row) for row in rows[2]}
-        self.progress = {}
+        self.ends = {row[0]: End(*row) for row in rows[3]}
+        self.attempts = {
+            **{number: each for number, each in self.attempts.items() if self.trimmed(each.barrier_id)},
+            **{row[0]: Attempt(*row) for row in rows[2]},
+        }
+        self.progress = {number: dict(each) for number, each in self.progress.items() if self.trimmed(number)}
         for row in rows[1]:
             progress = self.progress.setdefault(row[0], {})[row[1]] = Progress(*row)
             if progress.attempt_id is not None and progress.decision is None:
@@ -114,6 +130,15 @@ class Memory:
     def chain(self) -> list[Barrier]:
         """The barriers that count, in order, without the baseline."""
         return [b for b in self.barriers.values() if b.barrier_id and b.state != "ABORTED"]
+
+    def trimmed(self, barrier_id: int) -> bool:
+        """Whether the details of a barrier may be forgotten."""
+        return barrier_id in self.ends and self.ends[barrier_id].trimmed_at is not None
+
+    @property
+    def readable(self) -> list[Barrier]:
+        """The barriers that a reader may ask for by their ids, oldest first."""
+        return [b for b in self.chain if b.state == "COMMIT" and self.ends[b.barrier_id].expiring_at is None]
 
     @property
     def in_flight(self) -> list[Barrier]:

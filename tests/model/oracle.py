@@ -11,7 +11,8 @@ from airflow_barrier.metaservice import resolving
 from airflow_barrier.protocol.journal import JournalEntry
 from airflow_barrier.protocol.levels import Level, Resolution
 from airflow_barrier.tables._metadata import snapshots_of
-from tests.model.memory import ADOPT, DECIDED, ENDED, KEEP, STAGED, Barrier, Memory, Opened, Progress
+from tests.model.holding import Holding
+from tests.model.memory import ADOPT, DECIDED, ENDED, KEEP, STAGED, Barrier, Opened, Progress
 from tests.model.topology import JOBS, NAME, WRITER
 from tests.model.world import World
 from tests.support.memory_tables import WAREHOUSE, Rows
@@ -26,7 +27,7 @@ _MAY_FOLLOW = {
 }
 
 
-class Oracle(Memory):
+class Oracle(Holding):
     """Checks that raise AssertionError."""
 
     def __init__(self, world: World) -> None:
@@ -49,12 +50,14 @@ class Oracle(Memory):
         if before[0] != now[0]:
             self._check_stored()
         self._check_main()
+        self.check_held()
 
     def _check_stored(self) -> None:
-        barriers, progress = self.barriers, self.progress
+        barriers, progress, ends = self.barriers, self.progress, self.ends
         if not self.look():
             return
         self._check_states(barriers)
+        self.check_ends(ends)
         if (barriers, progress) != (self.barriers, self.progress):  # else only attempts moved, which nobody reads
             self._check_kept(progress)
             self._check_tables()
@@ -158,6 +161,7 @@ class Oracle(Memory):
                 assert fallen in ("OPEN", "ABORTED"), "read committed went back without work that was rolled back"
             self.served[level] = newest
         self._check_uncommitted(answers[Level.READ_UNCOMMITTED])
+        self.remember_answers(answers)
 
     def _check_uncommitted(self, answer: Resolution) -> None:
         """The newest staged snapshot of each table of the newest barrier."""
@@ -257,7 +261,7 @@ class Oracle(Memory):
             "SELECT kind, barrier_id, subject, event, state_before, state_after FROM barrier_audit ORDER BY audit_id"
         )
         for kind, barrier_id, subject, name, before, after in self.raw.execute(query):
-            if kind not in first:
+            if kind not in first or (kind != "barrier" and self.trimmed(barrier_id)):
                 continue
             thing = (kind, barrier_id, subject)
             assert before == states.get(thing, first[kind] if barrier_id else None), f"{thing} was not {before}"
@@ -266,9 +270,11 @@ class Oracle(Memory):
                 decided[barrier_id, name] += 1
         stored: dict[tuple[str, Any, str], str] = {}
         stored.update({("barrier", b.barrier_id, str(b.barrier_id)): b.state for b in self.barriers.values()})
-        stored.update({("attempt", a.barrier_id, str(a.attempt_id)): a.state for a in self.attempts.values()})
-        for rows in self.progress.values():
-            stored.update({("table", p.barrier_id, p.table): p.state for p in rows.values()})
+        attempts = [each for each in self.attempts.values() if not self.trimmed(each.barrier_id)]
+        stored.update({("attempt", a.barrier_id, str(a.attempt_id)): a.state for a in attempts})
+        for number, rows in self.progress.items():
+            if not self.trimmed(number):
+                stored.update({("table", number, p.table): p.state for p in rows.values()})
         for thing, state in stored.items():
             assert states.get(thing, first[thing[0]]) == state, f"{thing} is {state}, not {states.get(thing)}"
         assert set(states) <= set(stored), "the audit speaks of things that are not there"

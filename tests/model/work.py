@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta, timezone
 from functools import partial
 from typing import Any
 
 from airflow_barrier.coordinator.aborting import abort_barrier
 from airflow_barrier.coordinator.committing import commit_barrier
+from airflow_barrier.coordinator.expiring import expire
 from airflow_barrier.coordinator.opening import open_barrier
 from airflow_barrier.coordinator.staging import Adopted, Ready, Waiting, begin, begin_again, close
 from airflow_barrier.protocol.records import Barrier, StagedTable
+from airflow_barrier.protocol.retention import Retention
 from airflow_barrier.spark.spec import ClosingRecord, EpochSpec
 from tests.model.inputs import records_of
 from tests.model.tasks import Task, stepping
@@ -55,6 +57,19 @@ def aborting(world: World, barrier_id: int) -> Task:
     return Task(f"abort {barrier_id} #{next(world.numbers)}", work)
 
 
+def expiring(world: World, keep: int) -> Task:
+    """An expiry; Spark takes snapshots out."""
+
+    def take_out(table: str, snapshot_ids: Sequence[int]) -> str:
+        stepping.step(f"take out of {table}")
+        return world.tables.take_out(table, snapshot_ids)
+
+    def work(task: Task) -> Any:
+        return expire(world.deployment, NAME, Retention(keep), take_out, actor=task.name)
+
+    return Task(f"expire {keep} #{next(world.numbers)}", work)
+
+
 def processing(world: World, barrier: Barrier, job: str, generation: str) -> Task:
     """One try of a job's task. A retry has the same ``generation``, a clear another one."""
 
@@ -95,6 +110,8 @@ def drive(world: World, ready: Ready, *, lies: bool) -> None:
     """
     tables = world.tables
     spec = EpochSpec.loads(tables.read_text(ready.spec_uri), ready.digest)
+    for source, snapshot_id in spec.inputs.items():
+        _check_there(world, source, spec.previous[source], snapshot_id)
     staged: dict[str, StagedTable] = {}
     for table in sorted(spec.bases):
         rows = epoch_of(world, spec, ready.attempt.generation)
@@ -125,6 +142,13 @@ def epoch_of(world: World, spec: EpochSpec, generation: str) -> Rows:
         delta = world.tables.rows(spec.inputs[source]) - world.tables.rows(spec.previous[source])
         rows.update({(row, source, by): times for row, times in delta.items()})
     return rows
+
+
+def _check_there(world: World, source: str, previous: int | None, snapshot_id: int | None) -> None:
+    """What came into a source is read from the steps between two snapshots."""
+    steps = world.tables.steps(source, snapshot_id)
+    assert snapshot_id is None or steps, f"{source}: snapshot {snapshot_id} is gone"
+    assert previous is None or previous in steps, f"{source}: of the steps from {previous} on only {steps} are there"
 
 
 def _with(added: Rows, rows: Rows) -> Rows:

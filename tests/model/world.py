@@ -7,12 +7,16 @@ counters, and each world starts from a copy of one migrated database, so equal s
 
 from __future__ import annotations
 
+import logging
 import sqlite3
 import tempfile
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import datetime, timedelta, timezone
 from itertools import count
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -23,6 +27,7 @@ from airflow_barrier.coordinator.deployment import Deployment
 from airflow_barrier.metaservice.database import Database
 from airflow_barrier.metaservice.store import MetaService
 from airflow_barrier.protocol.tags import TagPolicy
+from airflow_barrier.reading import session
 from tests.model import inputs
 from tests.model.tasks import Task, stepping
 from tests.model.topology import FRAGMENT
@@ -30,6 +35,24 @@ from tests.support.memory_tables import MemoryTables, Ticks
 
 MAX_OPEN = 3
 _SHM = Path("/dev/shm")
+
+
+def time_of(clock: int) -> datetime:
+    """What the database calls that moment (UTC)."""
+    return datetime(2026, 1, 1, tzinfo=timezone.utc) + timedelta(milliseconds=clock - 1_700_000_000_000)
+
+
+class _NoThread:
+    """A session's heartbeat, which the schedule does itself: at what moment is not left to chance."""
+
+    def __init__(self, **_: Any) -> None:
+        """Nothing runs beside."""
+
+    def start(self) -> None:
+        """It does not beat by itself."""
+
+    def join(self) -> None:
+        """It has ended."""
 
 
 class _Database(Database):
@@ -74,6 +97,9 @@ class Bench:
         self.engine = database._engine
         self.patch = pytest.MonkeyPatch()
         self.ticks.inject(self.patch)
+        self.patch.setattr(session, "time", SimpleNamespace(monotonic=self.ticks.monotonic))
+        self.patch.setattr(session, "threading", SimpleNamespace(Event=threading.Event, Thread=_NoThread))
+        logging.getLogger("airflow_barrier").addHandler(logging.NullHandler())  # what is told is checked, not shown
         for kind, adapter in inputs.ADAPTERS.items():
             self.patch.setitem(sources._ADAPTERS, kind, adapter)
         # every world has the core's jobs; registered here, once
@@ -108,9 +134,11 @@ class Bench:
 
     def _strftime(self, *asked: str) -> str:
         """The database's clock: a millisecond later each time."""
-        assert asked == ("%Y-%m-%d %H:%M:%f", "now"), f"a clock that is not injected: {asked}"
-        seconds, milliseconds = divmod(self.ticks.now_ms() - 1_700_000_000_000, 1000)
-        return f"2026-01-01 {seconds // 3600:02d}:{seconds // 60 % 60:02d}:{seconds % 60:02d}.{milliseconds:03d}"
+        what, *later = asked[1:]
+        assert (asked[0], what) == ("%Y-%m-%d %H:%M:%f", "now"), f"a clock that is not injected: {asked}"
+        seconds = float(later[0].removesuffix(" seconds")) if later else 0.0
+        moment = time_of(self.ticks.now_ms()) + timedelta(seconds=seconds)
+        return moment.strftime("%Y-%m-%d %H:%M:%S.%f")[:-3]
 
     def _committed(self, _: Connection) -> None:
         if self.tables is not None:

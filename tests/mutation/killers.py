@@ -242,6 +242,9 @@ _WITHOUT_SPARK: Mapping[str, tuple[str, ...]] = {
         f"{_EXPIRING}test_the_newest_and_what_is_not_committed_stay",
         f"{_EXPIRING}test_the_newest_outlives_the_policy_until_the_next_is_published",
     ),
+    "held-baseline-stays": (
+        "tests/expiry/test_expiring.py::test_what_a_table_held_when_it_joined_stays_while_somebody_reads_that",
+    ),
     "held-is-not-expired": (f"{_EXPIRING}test_what_a_reader_holds_stays_until_he_is_done",),
     "expiry-locks-its-barriers": _EXCLUDED,
     "visibility-goes-first": (f"{_EXPIRING}test_tags_do_not_go_before_visibility",),

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 from sqlalchemy import Connection
 
-from airflow_barrier.protocol.errors import MissingTableError
+from airflow_barrier.protocol.errors import BarrierError, MissingTableError
 from airflow_barrier.tables import _commit, iceberg
 from airflow_barrier.tables._metadata import MAIN, Document, Snapshot, lineage, ref_of, refs_of, snapshots_of
 from airflow_barrier.tables._sql_catalog import SqlTables
@@ -28,20 +28,33 @@ WAREHOUSE = "memory:/warehouse"
 Rows = Counter[Any]
 
 
+class StillNamedError(BarrierError):
+    """What Iceberg says to an expiry of a snapshot that a ref names."""
+
+
 class Ticks:
-    """Clock and ids, injected: each question gets the next number."""
+    """Clock and ids, injected: each question gets the next number. Time also passes when it is told to."""
 
     def __init__(self) -> None:
         self.restart()
 
     def restart(self) -> None:
-        self._next = count(1).__next__
+        #: ms, without a tick
+        self.clock = 1_700_000_000_000
+        self._next_id = count(1_000_000).__next__
 
     def now_ms(self) -> int:
-        return 1_700_000_000_000 + self._next()
+        self.clock += 1
+        return self.clock
+
+    def monotonic(self) -> float:
+        return self.now_ms() / 1000
+
+    def pass_by(self, seconds: float) -> None:
+        self.clock += round(seconds * 1000)
 
     def uuid4(self) -> Any:
-        number = self._next()
+        number = self._next_id()
         return _Id(int=number << 65, hex=f"{number:032x}")
 
     def inject(self, patch: pytest.MonkeyPatch) -> None:
@@ -212,6 +225,12 @@ class MemoryTables(IcebergTables):
     def readable(self, table: str, snapshot_id: int | None) -> bool:
         return snapshot_id is None or snapshot_id in snapshots_of(self.document(table))
 
+    def steps(self, table: str, snapshot_id: int | None) -> list[int]:
+        """A snapshot and its ancestors as far as they are there, newest first."""
+        if snapshot_id is None:
+            return []
+        return [snapshot["snapshot-id"] for snapshot in lineage(self.document(table), snapshot_id)]
+
     # --- what engines do --------------------------------------------------------------------------
 
     def create(self, table: str) -> None:
@@ -283,6 +302,18 @@ class MemoryTables(IcebergTables):
         for ref in refs_of(document).values():
             ancestors = islice(lineage(document, ref["snapshot-id"]), ref.get("min-snapshots-to-keep", 1))
             kept.update(snapshot["snapshot-id"] for snapshot in ancestors)
+        self._keep(table, kept)
+
+    def take_out(self, table: str, snapshot_ids: Iterable[int]) -> str:
+        """`expire_snapshots` of exactly these; refused, with nothing changed, if a ref names one of them."""
+        document, going = self.document(table), set(snapshot_ids)
+        if named := {ref["snapshot-id"] for ref in refs_of(document).values()} & going:
+            raise StillNamedError(f"table {table}: expected snapshots that no ref names, found {sorted(named)}")
+        self._keep(table, set(snapshots_of(document)) - going)
+        return "no files"
+
+    def _keep(self, table: str, kept: set[int]) -> None:
+        document = self.document(table)
         log: list[dict[str, Any]] = []
         for entry in document["snapshot-log"]:
             log = [*log, entry] if entry["snapshot-id"] in kept else []
