@@ -97,7 +97,9 @@ def test_rows_of_one_barrier_for_xcom(shop: Shop, capsys: pytest.CaptureFixture[
 def test_a_result_that_is_too_large_is_refused_and_the_way_out_named(shop: Shop) -> None:
     every = f"SELECT amount FROM {APART}.{AMOUNT}"
     assert len(run(every, max_rows=4)) == 4
-    with pytest.raises(AirflowFailException, match=r"at most 3 rows \(max_rows\), found more; .* into='catalog\.names"):
+    with pytest.raises(
+        AirflowFailException, match=r"at most 3 rows \(max_rows\), found more; .* \(into='catalog\.names"
+    ):
         run(every, max_rows=3)
     with pytest.raises(AirflowFailException, match="different names, found 'amount' more than once"):
         run(f"SELECT a.amount, a.amount FROM {APART}.{AMOUNT} a")

@@ -22,6 +22,7 @@ _ON_SPARK = (
     "tests/hostile/",
     "tests/mutation/",
     "tests/races/test_spark_beside.py",
+    "tests/reading/test_spark_classic.py",
     "tests/reading/test_spark_session.py",
     "tests/reading/test_rewriting_in_spark.py",
     "tests/sources/",
