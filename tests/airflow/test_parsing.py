@@ -16,13 +16,14 @@ import json, sys
 from airflow.dag_processing.dagbag import DagBag
 from airflow.serialization.serialized_objects import DagSerialization
 
+ENGINES = {"pyspark", "pyiceberg", "pyarrow", "pandas", "grpc", "sqlglot", "duckdb"}
 sys.path += sys.argv[1:]  # as the DAG processor does
 bags = [DagBag(folder) for folder in sys.argv[1:]]
 dags = {name: dag for bag in bags for name, dag in bag.dags.items()}
 again = {name: DagSerialization.from_dict(DagSerialization.to_dict(dag)) for name, dag in dags.items()}
 print(json.dumps({
     "errors": {file: text for bag in bags for file, text in bag.import_errors.items()},
-    "engines": sorted({"pyspark", "pyiceberg", "pyarrow", "pandas", "grpc"} & set(sys.modules)),
+    "engines": sorted(ENGINES & set(sys.modules)),
     "types": {task.task_id: task.task_type for dag in again.values() for task in dag.tasks},
     "edges": {task.task_id: sorted(task.downstream_task_ids) for dag in again.values() for task in dag.tasks},
 }))

@@ -10,9 +10,10 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
+from airflow_barrier.coordinator.settings import Settings
 from airflow_barrier.protocol.leases import Hold
 from airflow_barrier.protocol.levels import Level
-from tests.cli.deployed import Deployed, as_json, run
+from tests.cli.deployed import Deployed, as_json, deploy, run
 from tests.metaservice.test_metadata import SEEDS_QUERY
 from tests.support.shop import AMOUNT, PRICE
 
@@ -66,6 +67,47 @@ def test_a_query_that_has_no_answer(deployed: Deployed, arguments: list[str], co
     told = run("query", "shopping", *arguments)
     assert (told.code, told.out) == (code, "")
     assert message in told.err
+    assert deployed.meta.leases("shopping") == []
+
+
+def test_values_are_exact_in_json(deployed: Deployed) -> None:
+    values = (
+        "1.50::DECIMAL(9, 2) AS price, TIMESTAMP '2026-01-05 00:00:00' AS here, DATE '2026-01-05' AS day, "
+        "'NaN'::DOUBLE AS nan, MAP {'k': [1, NULL]} AS m, '\\x00\\xFF'::BLOB AS b, INTERVAL 1 HOUR AS hour"
+    )
+    assert run("query", "shopping", f"SELECT {values}", "--json").json == [
+        {
+            "price": "1.50",
+            "here": "2026-01-05T00:00:00.000000",
+            "day": "2026-01-05",
+            "nan": "NaN",
+            "m": {"k": [1, None]},
+            "b": "AP8=",
+            "hour": 3600.0,
+        }
+    ]
+
+
+def test_a_barrier_that_expired_is_named_with_the_oldest_that_is_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    deployed = deploy(Settings.embedded(str(tmp_path)))
+    for name, value in deployed.environment.items():
+        monkeypatch.setenv(name, value)
+    assert deployed.meta.expiring("shopping", [1], "test") == [1]
+    for command in (["query", "shopping", SQL, "--barrier", "1"], ["snapshots", "shopping", "1"]):
+        told = run(*command)
+        assert (told.code, told.out) == (1, "")
+        assert "barrier 1 of shopping (2026-01-06" in told.err
+        assert "found one that expired on" in told.err
+        assert "the oldest that can still be read is barrier 2 of shopping" in told.err
+    deployed.shop.deployment.close()
+
+
+def test_nothing_is_held_for_longer_than_a_week(deployed: Deployed) -> None:
+    told = run("snapshots", "shopping", "--hold", "604801")
+    assert (told.code, told.out) == (1, "")
+    assert "expected more than 0 and at most 604800 seconds (7 days) to live, found 604801.0" in told.err
     assert deployed.meta.leases("shopping") == []
 
 

@@ -1,0 +1,44 @@
+"""What reads a barrier in the DAG that writes it: queries on Spark, and an operator that knows nothing of barriers."""
+
+from datetime import datetime, timezone
+
+from airflow.providers.standard.operators.bash import BashOperator
+from airflow.sdk import DAG
+
+from airflow_barrier.operators.epoch import SparkEpochOperator
+from airflow_barrier.operators.group import BarrierGroup
+from airflow_barrier.operators.query import ConsistentQueryOperator
+
+THIS_BARRIER = "{{ ti.xcom_pull(task_ids='reporting.commit') }}"
+
+with DAG(
+    "reporting",
+    schedule="@daily",
+    start_date=datetime(2025, 1, 1, tzinfo=timezone.utc),
+    end_date=datetime(2025, 1, 1, tzinfo=timezone.utc),
+    catchup=True,
+):
+    with BarrierGroup("reporting", poll_interval=0.5) as barrier:
+        barrier.job(
+            SparkEpochOperator(task_id="load", sql="INSERT INTO {target:reporting.events} VALUES (1, 25), (2, 50)"),
+            sinks=["reporting.events"],
+        )
+    ask = ConsistentQueryOperator(
+        task_id="ask",
+        topology="reporting",
+        sql="SELECT k, n, CAST(n AS DECIMAL(9, 2)) AS price FROM lake.reporting.events ORDER BY k",
+        at=THIS_BARRIER,
+    )
+    keep = ConsistentQueryOperator(
+        task_id="keep",
+        topology="reporting",
+        sql="SELECT {{ ti.xcom_pull(task_ids='ask', key='barrier_id') }} AS b, sum(n) AS n FROM lake.reporting.events",
+        into="lake.reporting_results.daily",
+        at=THIS_BARRIER,
+    )
+    show = BashOperator(
+        task_id="show",
+        bash_command="echo tag={{ macros.barrier.tag('reporting', hold=3600) }} "
+        "id={{ macros.barrier.snapshots('reporting', hold=3600)['reporting.events'] }}",
+    )
+    barrier >> ask >> [keep, show]
