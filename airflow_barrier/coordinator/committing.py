@@ -110,7 +110,7 @@ def _commit_one(deployment: Deployment, barrier: Barrier, actor: str) -> Barrier
 
 def _tidy(deployment: Deployment, barrier: Barrier) -> None:
     """Let go of what nobody needs once ``barrier`` is COMMIT. Again is fine: a commit may die before it gets here."""
-    if not barrier.is_maintenance:
+    if not barrier.is_maintenance:  # safety: source-is-held-over-maintenance
         # what the cut before it holds was the start of this epoch, which is published now
         before = deployment.meta.epoch_of(deployment.meta.barrier(barrier.topology, barrier.predecessor or 0))
         release_sources(deployment, barrier, before.barrier_id)

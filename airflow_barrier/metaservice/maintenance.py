@@ -95,7 +95,7 @@ def carry(
     """
     lock_topology(connection, topology)  # safety: topology-lock
     barrier = load_barrier(connection, topology, barrier_id)
-    if barrier.state is not BarrierState.OPEN or not barrier.is_maintenance:
+    if barrier.state is not BarrierState.OPEN or not barrier.is_maintenance:  # safety: only-maintenance-is-carried
         return 0
     here, stands = progress(connection, topology, barrier_id), standing(connection, barrier)
     passed_by = [

@@ -207,10 +207,12 @@ def standing(connection: Connection, barrier: Barrier) -> dict[str, TableProgres
         return rows
     taken = {a.job for a in attempts_of(connection, barrier.topology, barrier.barrier_id) if a.state in LIVE_ATTEMPTS}
     before = progress_before(connection, barrier)
-    return {
-        name: before[name] if row.state is TableState.PENDING and row.job not in taken else row
+    passed_by = {
+        name: before[name]
         for name, row in rows.items()
+        if row.state is TableState.PENDING and row.job not in taken  # safety: taken-is-not-passed-by
     }
+    return {**rows, **passed_by}
 
 
 def progress_before(connection: Connection, barrier: Barrier) -> dict[str, TableProgress]:

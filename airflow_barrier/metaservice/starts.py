@@ -78,7 +78,7 @@ def last_progress(connection: Connection, topology: str, table: str) -> TablePro
             progress.c.table_name == table,
             progress.c.barrier_id > 0,
             barrier.c.state != BarrierState.ABORTED.value,
-            barrier.c.timestamp_origin != INHERITED,
+            barrier.c.timestamp_origin != INHERITED,  # safety: resumes-after-an-epoch
         )
         .order_by(progress.c.barrier_id.desc())
         .limit(1)

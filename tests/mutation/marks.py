@@ -31,6 +31,7 @@ PLAIN = frozenset(
         errors.CatalogUnavailableError,
         errors.SourceUnavailableError,
         errors.SparkUnavailableError,
+        errors.CompactionError,
         errors.SqlSyntaxError,
         errors.UnknownDialectError,
     }

@@ -76,6 +76,19 @@ def _two_committed(world: World) -> None:
     world.committed(2)
 
 
+def _maintain(world: World) -> object:
+    return world.meta.open_maintenance(
+        "shopping", [AMOUNT], owner="upkeep", run_key="run", generation="g1", max_open=4, actor="test"
+    )
+
+
+def _given_up_maintenance(world: World) -> None:
+    _two_committed(world)
+    _maintain(world)
+    (attempt,) = world.meta.attempts("shopping", 3)
+    world.meta.abort_attempt(attempt.attempt_id, "killed", "test")
+
+
 def _leased(world: World) -> int:
     _two_committed(world)
     return _lease(world).lease_id
@@ -141,6 +154,10 @@ STEPS = {
     ),
     "the first barrier": Step("open_barrier", _nothing, lambda world, _: world.open(1, items=["a", "b"])),
     "the next barrier": Step("open_barrier", _opened, lambda world, _: world.open(2, items=["b"])),
+    "a maintenance barrier": Step("open_maintenance", _two_committed, lambda world, _: _maintain(world)),
+    "tables that are carried": Step(
+        "carry", _given_up_maintenance, lambda world, _: world.meta.carry("shopping", 3, "test")
+    ),
     "a cut": Step(
         "repin_cut",
         _opened,

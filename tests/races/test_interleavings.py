@@ -6,7 +6,6 @@ again, and all tables equal those of a day on which nothing raced.
 
 from __future__ import annotations
 
-import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
@@ -31,13 +30,13 @@ from airflow_barrier.protocol.errors import (
 from airflow_barrier.protocol.levels import Level
 from airflow_barrier.protocol.records import Attempt, Barrier
 from airflow_barrier.protocol.states import BarrierState
-from airflow_barrier.tables._commit import now_ms
-from airflow_barrier.tables._metadata import MAIN, Changes, edited, ref_of, snapshots_of
+from airflow_barrier.tables._metadata import MAIN
 from tests.metaservice.auditing import check_audit
 from tests.races.checks import check_published_once
 from tests.races.interleaving import all_orders, explore, few_suspensions, stepping
 from tests.races.racers import PROCESSES
 from tests.races.worlds import worlds
+from tests.support.replacing import replace_files
 from tests.support.reporting import report
 from tests.support.shop import COLUMNS, FRAGMENT, MONDAY, SHOPPING, Shop
 
@@ -88,24 +87,9 @@ def start(day: int, run_key: str) -> Operation:
 
 def compact(shop: Shop) -> Callable[[], Any]:
     """Somebody compacts the table that `load` writes: the same rows in a snapshot of its own on `main`."""
-    tables = shop.deployment.tables
 
     def work() -> str:
-        with tables._committer._pointers.transaction() as connection:
-            at = tables._committer._pointers.lock(connection, [SHOPPING])[SHOPPING]
-            document = tables._documents.read(at)
-            main = snapshots_of(document)[ref_of(document, MAIN)]
-            snapshot = {
-                **main,
-                "snapshot-id": uuid.uuid4().int >> 65,
-                "parent-snapshot-id": main["snapshot-id"],
-                "sequence-number": document["last-sequence-number"] + 1,
-                "summary": {**main["summary"], "operation": "replace"},
-            }
-            changes = Changes(branches={MAIN: snapshot["snapshot-id"]}, snapshot=snapshot)
-            after = edited(document, changes, location=at, now_ms=now_ms(), trim=False)
-            assert after is not None
-            tables._committer._pointers.move(connection, SHOPPING, at, tables._documents.write(after, at))
+        replace_files(shop.deployment.tables, SHOPPING, MAIN)
         return "compacted"
 
     return work

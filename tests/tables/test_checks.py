@@ -27,6 +27,7 @@ from airflow_barrier.protocol.names import Stamp
 from airflow_barrier.tables import _sql_swap
 from airflow_barrier.tables._metadata import EMPTY_ROOT, Changes, refs_of
 from airflow_barrier.tables.iceberg import IcebergTables
+from tests.support.replacing import replace_files
 from tests.tables.lake import path_of, publication, stamp_of
 
 TABLE = "shop.shopping"
@@ -240,6 +241,8 @@ def test_a_delete_may_bear_no_stamp_but_not_another_one(table: Written) -> None:
     table.tables.prepare(TABLE, STAMP, base)
     deleted = table.delete(STAMP.branch)
     assert table.tables.staged(TABLE, STAMP, base) == deleted
+    compacted = replace_files(table.tables, TABLE, STAMP.branch)
+    assert table.tables.staged(TABLE, STAMP, base) == compacted
     table.append(STAMP.branch, STAMP.properties())
     table.delete(STAMP.branch, stamp_of(2).properties())
     with pytest.raises(StagedTableError, match=r"\(delete\) on branch .* to bear the stamp"):
