@@ -110,10 +110,9 @@ def _commit_one(deployment: Deployment, barrier: Barrier, actor: str) -> Barrier
 
 def _tidy(deployment: Deployment, barrier: Barrier) -> None:
     """Let go of what nobody needs once ``barrier`` is COMMIT. Again is fine: a commit may die before it gets here."""
-    if not barrier.is_maintenance:  # safety: source-is-held-over-maintenance
-        # what the cut before it holds was the start of this epoch, which is published now
-        before = deployment.meta.epoch_of(deployment.meta.barrier(barrier.topology, barrier.predecessor or 0))
-        release_sources(deployment, barrier, before.barrier_id)
+    # what the cut before it holds was the start of this epoch, which is published now; maintenance has no sources
+    before = deployment.meta.epoch_of(deployment.meta.barrier(barrier.topology, barrier.predecessor or 0))
+    release_sources(deployment, barrier, before.barrier_id)
     # nor does anybody read the epoch specs of a committed barrier any more, and they would pile up
     attempts = deployment.meta.attempts(barrier.topology, barrier.barrier_id)
     deployment.tables.delete(uri for attempt in attempts for uri in attempt_files(deployment, attempt))

@@ -211,9 +211,6 @@ _WITHOUT_SPARK: Mapping[str, tuple[str, ...]] = {
     "only-deletes-without-stamp": _STAMP,
     "compaction-changes-no-row": (f"{_SHOP}test_compacting.py::test_a_rewriting_that_changes_rows_is_refused",),
     "taken-is-not-passed-by": (f"{_META}test_maintenance.py::test_what_is_staged_later_stands_on_it",),
-    "only-maintenance-is-carried": (
-        f"{_META}test_maintenance.py::test_it_is_aborted_with_the_barrier_that_it_stands_on",
-    ),
     "root-has-no-parent": _ROOT,
     "root-is-the-attempts": _ROOT,
     # the driver
@@ -417,9 +414,6 @@ _WITHOUT_SPARK: Mapping[str, tuple[str, ...]] = {
 }
 
 ON_SPARK: Mapping[str, tuple[str, ...]] = {
-    "source-is-held-over-maintenance": (
-        f"{_SHOP}test_compacting.py::test_an_outside_table_is_held_until_the_next_epoch_is_published",
-    ),
     "resumes-after-an-epoch": (f"{_META}test_maintenance.py::test_it_inherits_and_is_no_epoch",),
     "source-is-pinned": (
         "tests/sources/test_iceberg_table.py::test_the_owners_may_expire_snapshots_and_the_epoch_stays",
