@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from sqlalchemy import Connection, select
 
 from airflow_barrier.metaservice import schema
-from airflow_barrier.metaservice.rows import load_barrier, progress, standing, to_audit
+from airflow_barrier.metaservice.rows import load_barrier, standing, to_audit
 from airflow_barrier.protocol.errors import ConfigurationError, UnknownTableError
 from airflow_barrier.protocol.records import AuditEntry, Barrier, Reached, TableProgress
 from airflow_barrier.protocol.states import DECIDED_BARRIERS, BarrierState, TableState
@@ -45,17 +45,18 @@ def reached(
 ) -> Reached:
     """Whether ``tables`` (None: all of the barrier's) are at ``target`` or beyond."""
     barrier = load_barrier(connection, topology, barrier_id)
-    if target is TableState.PROCESSED:  # what a maintenance barrier passes by is there as soon as it was there before
-        rows = _chosen(standing(connection, barrier), tables, barrier)
-    else:
-        rows = _chosen(progress(connection, topology, barrier_id), tables, barrier)
+    # what a maintenance barrier passes by is there as soon as it was there before
+    stands = standing(connection, barrier)
+    rows = _chosen(stands, tables, barrier)
     if isinstance(target, BarrierState):
         if target not in _BARRIER_TARGETS:
             raise ConfigurationError(
                 f"{barrier}: expected to wait for PRECOMMIT or COMMIT, found {target.value}; wait for one of these"
             )
         barrier_states, table_target = _BARRIER_TARGETS[target]
-        done = barrier.state in barrier_states
+        done = barrier.state in barrier_states or (
+            target is BarrierState.PRECOMMIT and _only_to_be_carried(barrier, stands)
+        )
     else:
         table_target = target
         done = False
@@ -70,6 +71,12 @@ def reached(
         aborted=barrier.state is BarrierState.ABORTED,
         barrier_state=barrier.state,
     )
+
+
+def _only_to_be_carried(barrier: Barrier, stands: dict[str, TableProgress]) -> bool:
+    """Whether a maintenance barrier lacks nothing that its commit does not do by itself."""
+    open_still = barrier.is_maintenance and barrier.state is BarrierState.OPEN
+    return open_still and all(row.state is not TableState.PENDING for row in stands.values())
 
 
 def audit(connection: Connection, topology: str, barrier_id: int | None, limit: int) -> list[AuditEntry]:

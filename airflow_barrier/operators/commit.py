@@ -145,7 +145,8 @@ class CommitBarrierOperator(BaseOperator):
             self.log.info("%s is committed already; what is left are its asset events", committed.barrier)
         # its own barrier whoever committed it: that was a job, or another run's commit that died before its events
         silent = swallowed(self, context, deployment, committed.barrier)
-        barriers = {b.barrier_id: b for b in (*silent, *committed.published, committed.barrier)}
+        told = (*silent, *committed.published, committed.barrier)
+        barriers = {b.barrier_id: b for b in told if not b.is_maintenance}  # there nothing has changed
         progress = {
             barrier.barrier_id: {p.table: p for p in deployment.meta.progress(self.topology, barrier.barrier_id)}
             for barrier in barriers.values()

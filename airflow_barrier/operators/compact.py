@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import threading
+import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timezone
@@ -74,7 +74,7 @@ class CompactTablesOperator(BaseOperator):
         self.poll_interval = poll_interval
         #: where the barrier can be looked at, once it is known
         self.link_path: str | None = None
-        self._session: SparkSession | None = None
+        self._spark: tuple[str, str] | None = None  # url, session id
         self._killed = False
 
     def execute(self, context: Context) -> int:
@@ -100,11 +100,12 @@ class CompactTablesOperator(BaseOperator):
             return self._compact(deployment, deployment.meta.barrier(self.topology, barrier_id), context)
 
     def on_kill(self) -> None:
-        """End the rewriting; what it raises then lets go of the barrier."""
+        """End the session on the server, whose work ends with it; what that raises lets go of the barrier."""
         self._killed = True
-        if self._session is not None:
-            # in a thread: this is a signal handler of the main thread, which waits for the same session
-            threading.Thread(target=self._session.interruptAll, name="barrier-on-kill", daemon=True).start()
+        if self._spark is not None:
+            from airflow_barrier.spark.connect import end_session
+
+            end_session(*self._spark)
 
     def _compact(self, deployment: Deployment, barrier: Barrier, context: Context) -> int:
         self.log.info("Compacting tables at %s, opened by %s", barrier, barrier.run_key)
@@ -125,19 +126,22 @@ class CompactTablesOperator(BaseOperator):
         from airflow_barrier.spark.compacting import RewrittenFiles, rewrite_files
         from airflow_barrier.spark.connect import connect_session, stop_session
 
+        session: SparkSession | None = None
+
         def rewrite(table: str, branch: str) -> RewrittenFiles:
+            nonlocal session
             if self._killed:
                 raise AirflowException(f"task {self.task_id} was killed")
-            if self._session is None:
-                self._session = connect_session(SparkConnectHook(self.spark_conn_id).get_connection_url())
-            return rewrite_files(self._session, deployment.spark_catalog, table, branch, self.options)
+            if session is None:
+                self._spark = (SparkConnectHook(self.spark_conn_id).get_connection_url(), str(uuid.uuid4()))
+                session = connect_session(*self._spark)
+            return rewrite_files(session, deployment.spark_catalog, table, branch, self.options)
 
         try:
             yield rewrite
         finally:
-            if self._session is not None:
-                stop_session(self._session)
-                self._session = None
+            if session is not None:
+                stop_session(session)
 
     def _wait_for(self, compacted: Compacted) -> NoReturn:
         barrier = compacted.barrier

@@ -43,11 +43,14 @@ class Retention:
 
 @dataclass(frozen=True)
 class BarrierVerdict:
-    """What becomes of one barrier, and why."""
+    """What becomes of one barrier, and why. ``recent``: it is in the window that the retention itself keeps, with every
+    step since; what a lease keeps beyond it stands alone.
+    """
 
     barrier: Barrier
     keep: bool
     reason: str
+    recent: bool = False
 
 
 def barrier_verdicts(
@@ -76,9 +79,10 @@ def _verdict(
 ) -> BarrierVerdict:
     number = barrier.barrier_id
     if number in newest:
-        return BarrierVerdict(barrier, True, f"among the newest {retention.barriers}")
+        return BarrierVerdict(barrier, True, f"among the newest {retention.barriers}", recent=True)
     if barrier.commit_at is not None and now - barrier.commit_at < retention.age:
-        return BarrierVerdict(barrier, True, f"committed {barrier.commit_at:%Y-%m-%d %H:%M}, within {retention.days}")
+        committed = f"committed {barrier.commit_at:%Y-%m-%d %H:%M}"
+        return BarrierVerdict(barrier, True, f"{committed}, within {retention.days}", recent=True)
     if holders := held.get(number):
         return BarrierVerdict(barrier, True, f"leased by {', '.join(sorted(holders))}")
     if use := in_use.get(number):
@@ -87,10 +91,5 @@ def _verdict(
 
 
 def window_start(verdicts: Sequence[BarrierVerdict]) -> Barrier | None:
-    """The oldest barrier from which on all are kept: the recent window, of which a replay needs every step."""
-    start = None
-    for verdict in reversed(verdicts):
-        if not verdict.keep:
-            break
-        start = verdict.barrier
-    return start
+    """The barrier with which the recent window begins, of which a replay needs every step."""
+    return next((verdict.barrier for verdict in verdicts if verdict.recent), None)

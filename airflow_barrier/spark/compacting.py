@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from airflow_barrier.protocol.errors import CompactionError, SparkUnavailableError
-from airflow_barrier.spark.connect import first_line, is_lost
+from airflow_barrier.spark.connect import first_line, lost_server_is_retryable
 from airflow_barrier.spark.identifiers import literal, quoted, table_name
 
 if TYPE_CHECKING:
@@ -46,13 +46,11 @@ def rewrite_files(
         f"branch => {literal(branch)}{f', options => map({given})' if given else ''})"
     )
     try:
-        (row,) = session.sql(call).collect()
+        with lost_server_is_retryable(f"compaction of {table}"):
+            (row,) = session.sql(call).collect()
+    except SparkUnavailableError:
+        raise
     except Exception as error:
-        if is_lost(error):
-            raise SparkUnavailableError(
-                f"table {table}: expected the Spark Connect server to compact it, found {first_line(error)}; it went "
-                "away or was restarted: a retry compacts again"
-            ) from error
         raise CompactionError(
             f"table {table}: expected Iceberg to rewrite its files, found {first_line(error)}; see the options, and "
             "the log of the Spark server"

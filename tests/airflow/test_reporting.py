@@ -1,9 +1,10 @@
-"""Queries and macros in a real Airflow: results in XCom and in a table, a link, and holds in the task's name."""
+"""Queries, macros, compaction and expiry in a real Airflow: results in XCom and in a table, links, and holds."""
 
 from __future__ import annotations
 
 import pytest
 
+from airflow_barrier.protocol.states import BarrierState
 from tests.support.airflow import LONG
 from tests.support.counting import Counting
 
@@ -29,7 +30,16 @@ def test_what_reads_a_barrier(counting: Counting) -> None:
     link = airflow.get(f"{instances}/ask/links")["extra_links"]["Barrier"]
     assert link.endswith("/barrier/barrier_default/reporting/1")
 
-    (snapshot,) = counting.deployment.tables.mains(["reporting.events"]).values()
+    (row,) = counting.deployment.meta.progress("reporting", 1)
+    snapshot = row.snapshot_id
     assert f"tag=barrier_reporting_b1_r0 id={snapshot}" in airflow.log("reporting", run, "show")
+    assert said("compact", "return_value") == 2
+    assert airflow.get(f"{instances}/compact/links")["extra_links"]["Barrier"].endswith("/reporting/2")
+    assert "1 data files" in airflow.log("reporting", run, "compact")
+    compacted = counting.deployment.meta.barrier("reporting", 2)
+    assert (compacted.is_maintenance, compacted.state) == (True, BarrierState.COMMIT)
+    # what was handed out is held, whatever retention says
+    assert said("expire", "return_value") == {"barriers": [], "snapshots": {}}
+
     (held,) = counting.deployment.meta.leases("reporting")  # both macros of the task spoke of one answer
     assert held.holder == f"reporting/{run}/show#1"

@@ -148,7 +148,9 @@ def test_staging_anew_before_it_voids_what_stands_on_that(world: World) -> None:
     assert world.tables(2) == {AMOUNT: PROCESSED, PRICE: PENDING, SHOPPING: PROCESSED, TOP: PENDING}
     assert world.state(2) is BarrierState.OPEN
     assert world.meta.carry("shopping", 2, "test") == 0
+    assert not world.meta.reached("shopping", 2, None, BarrierState.PRECOMMIT).done
     world.process_all(1, generation="g2")
+    assert world.meta.reached("shopping", 2, None, BarrierState.PRECOMMIT).done, "its commit carries what is left"
     assert world.meta.carry("shopping", 2, "test") == 2
     assert world.state(2) is BarrierState.PRECOMMIT
     assert world.snapshots(2)[TOP] == world.snapshots(1)[TOP]

@@ -1,11 +1,15 @@
-"""What reads a barrier in the DAG that writes it: queries on Spark, and an operator that knows nothing of barriers."""
+"""What reads a barrier in the DAG that writes it: queries on Spark, and an operator that knows nothing of barriers.
+And the upkeep of the tables, which a DAG of its own would see to at night.
+"""
 
 from datetime import datetime, timezone
 
 from airflow.providers.standard.operators.bash import BashOperator
 from airflow.sdk import DAG
 
+from airflow_barrier.operators.compact import CompactTablesOperator
 from airflow_barrier.operators.epoch import SparkEpochOperator
+from airflow_barrier.operators.expire import ExpireSnapshotsOperator
 from airflow_barrier.operators.group import BarrierGroup
 from airflow_barrier.operators.query import ConsistentQueryOperator
 
@@ -41,4 +45,6 @@ with DAG(
         bash_command="echo tag={{ macros.barrier.tag('reporting', hold=3600) }} "
         "id={{ macros.barrier.snapshots('reporting', hold=3600)['reporting.events'] }}",
     )
-    barrier >> ask >> [keep, show]
+    compact = CompactTablesOperator(task_id="compact", topology="reporting", options={"rewrite-all": "true"})
+    expire = ExpireSnapshotsOperator(task_id="expire", topology="reporting", keep=1)
+    barrier >> ask >> [keep, show] >> compact >> expire
