@@ -95,7 +95,7 @@ def check_all(shop: Shop, priced: Sequence[bool]) -> None:
         branches = [ref for ref in table.metadata.refs if parse_branch(ref) is not None]
         assert not branches, f"{name}: attempt branches of committed barriers: {branches}"
     for table in (*tables.values(), outside := deployment.tables.load(shop.outside)):
-        _check_files(table)
+        check_files(table)
     pins = {ref for ref in outside.metadata.refs if ref != "main"}
     held = {deployment.meta.cuts(shop.name, len(priced))["rates"].end["ref"]}
     assert pins == held, f"expected only what the newest cut holds, found {sorted(pins)}"
@@ -120,7 +120,7 @@ def _check_attempts(deployment: Deployment, shop: Shop, day: int) -> None:
     assert list(states.values()).count(AttemptState.PROCESSED) == 3, states
 
 
-def _check_files(table: Table) -> None:
+def check_files(table: Table) -> None:
     """Every file that the current metadata names is there: its log, manifest lists, manifests and data files."""
     io = table.io
     named = {table.metadata_location, *(entry.metadata_file for entry in table.metadata.metadata_log)}

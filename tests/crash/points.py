@@ -76,6 +76,12 @@ def points_of_commits(operations: list[str]) -> list[Point]:
     return [Point(EVERY, task, when, operation) for task, operation in commits for when in (BEFORE, AFTER)]
 
 
+def points_of_task(task: str, operations: list[str]) -> list[Point]:
+    """Those of one task that is no part of a barrier. Of many deletions in a row the first stands for all."""
+    found = _points(task, operations, (task,))
+    return [point for point in found if not (point.operation.startswith("file/delete") and "#" in point.operation[-4:])]
+
+
 def _points(kind: str, operations: list[str], tasks: Sequence[str]) -> list[Point]:
     found = []
     for line in operations:

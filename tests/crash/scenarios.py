@@ -21,7 +21,7 @@ RETRY, RERUN = "retry", "rerun"
 #: What follows a suspension: the zombie wakes after the commit, or in the middle of the next barrier.
 ZOMBIE, LATE_ZOMBIE = "zombie", "late zombie"
 #: How a process that was superseded may end: by an error that says so.
-_CLEAR_ENDS = (
+CLEAR_ENDS = (
     "airflow_barrier.protocol.errors.BarrierError",
     # the driver's own writes, on a branch that is no longer there
     "pyiceberg.exceptions.CommitFailedException",
@@ -187,7 +187,7 @@ def _ending(scenario: Scenario, code: int, said: Sequence[dict[str, Any]]) -> st
         return "success"
     assert said, f"{scenario}: the zombie ended with {code} and said nothing"
     error = said[-1]
-    assert any(base in _CLEAR_ENDS for base in error["family"]), f"{scenario}: {error['trace']}"
+    assert any(base in CLEAR_ENDS for base in error["family"]), f"{scenario}: {error['trace']}"
     return str(error["error"]).partition(":")[0]
 
 

@@ -8,24 +8,17 @@ disturbed, row by row, at every barrier and on `main`.
 
 from __future__ import annotations
 
-import json
 import os
-import shutil
-import signal
-import subprocess
-import sys
-import tempfile
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.crash.instrument import BEFORE
 from tests.crash.lane import Orders
+from tests.crash.playing import play
 from tests.crash.points import (
     APART,
     END,
@@ -42,22 +35,9 @@ from tests.crash.scenarios import LATE_ZOMBIE, RERUN, RETRY, ZOMBIE, Scenario
 from tests.support.postgresql import PASSWORD, PostgreSQL, without_password
 from tests.support.reporting import report
 
-_ROOT = Path(__file__).parents[2]
 _LANES = 2
 #: Every so many zombies one sleeps into the next barrier.
 _LATE = 4
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> Iterator[str]:
-    """In memory where there is such a place: a power loss is not what is tested."""
-    memory = Path("/dev/shm")
-    if not os.access(memory, os.W_OK):
-        yield str(tmp_path)
-        return
-    made = tempfile.mkdtemp(prefix="airflow-barrier-crash-", dir=memory)
-    yield made
-    shutil.rmtree(made)
 
 
 def test_the_list_of_operations_is_complete(folder: str) -> None:
@@ -134,37 +114,7 @@ def _record(orders: Orders) -> dict[str, list[str]]:
 
 
 def _play(orders: Sequence[Orders]) -> list[dict[str, Any]]:
-    """Each in a warm parent of its own, side by side: this process has threads, and could not fork."""
-    code = f"import sys; sys.path.append({str(_ROOT)!r}); from tests.crash.lane import main; main()"
-    processes = []
-    try:
-        for each in orders:
-            with open(_said(each), "wb") as said, open(_said(each, "errors"), "wb") as errors:
-                process = subprocess.Popen(
-                    [sys.executable, "-W", "error", "-c", code],
-                    stdin=subprocess.PIPE,
-                    stdout=said,
-                    stderr=errors,
-                    cwd=_ROOT / "tests",  # where `airflow_barrier` is the installed one
-                    start_new_session=True,
-                )
-            processes.append(process)
-            assert process.stdin is not None
-            process.stdin.write(each.dumps().encode())
-            process.stdin.close()
-        for process, each in zip(processes, orders, strict=True):
-            assert process.wait() == 0, _said(each, "errors").read_text()[-8000:]
-    finally:
-        for process in processes:
-            # with all of its children, among them suspended ones; none is left if all went well
-            with suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
-    return [json.loads(line) for each in orders for line in _said(each).read_text().splitlines()]
-
-
-def _said(orders: Orders, kind: str = "said") -> Path:
-    return Path(f"{orders.folder}.{kind}")
+    return play("tests.crash.lane", [(each.folder, each.dumps()) for each in orders])
 
 
 # --- judging --------------------------------------------------------------------------------------

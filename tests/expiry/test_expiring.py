@@ -173,6 +173,15 @@ def test_an_expiry_that_died_is_gone_on_with(shop: Shop) -> None:
     assert snapshots(shop) == snapshots(shop, PRICE) == 4
 
 
+def test_what_is_leased_beyond_the_window_does_not_stretch_it(shop: Shop) -> None:
+    """Also if the barriers between are not readable any more, since somebody began to expire them, and died."""
+    held(shop, at=2)
+    assert shop.deployment.meta.expiring("shopping", [1, 3, 4], "somebody who died") == [1, 3, 4]
+    expire(shop.deployment, "shopping", Retention(2), Takes(shop), actor="test")
+    assert tags(shop) == {2, 5, 6}
+    assert snapshots(shop) == snapshots(shop, PRICE) == 3
+
+
 def test_a_table_that_left_loses_our_tags_and_nothing_else(shop: Shop) -> None:
     meta = shop.deployment.meta
     fragment = Fragment("shopping", "shopping_dag", JOBS[:2])

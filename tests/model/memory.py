@@ -245,7 +245,9 @@ class Memory:
         assert with_job is not None, f"{job} goes on where it left off, and it was never there"
         left_off = self.progress[with_job.barrier_id][source].snapshot_id
         assert previous[source] == left_off, f"{job} comes back to {source} where it left off"
-        return self.expected(opened, source) - self.world.tables.rows(left_off)
+        # as it was staged: a person may have decided against it since, which is too late for this barrier
+        staged = self.before(opened, source) + self.epoch(opened, source)
+        return staged - self.world.tables.rows(left_off)
 
     def needs(self, barrier_id: int, job: str) -> set[tuple[str, int]]:
         """What a job has to wait for: its sources here and, with its sinks, just before."""
