@@ -97,7 +97,9 @@ def test_a_lease_lives_as_long_as_it_is_renewed(read: World, url: str) -> None:
 def test_a_hold_is_for_some_time_and_not_for_ever(read: World, seconds: float) -> None:
     lease = leased(read)
     for hold in (lambda: Hold("reader", seconds), lambda: read.meta.renew(lease.lease_id, seconds)):
-        with pytest.raises(ConfigurationError, match=r"more than 0 and at most 604800 seconds \(7 days\) to live, found"):
+        with pytest.raises(
+            ConfigurationError, match=r"more than 0 and at most 604800 seconds \(7 days\) to live, found"
+        ):
             hold()
     with pytest.raises(ConfigurationError, match="found an empty holder"):
         Hold(" ", 60)
