@@ -9,7 +9,7 @@ from datetime import datetime
 from airflow_barrier.coordinator.status import JobStatus
 from airflow_barrier.metaservice.store import MetaService
 from airflow_barrier.protocol.records import Barrier, TableProgress
-from airflow_barrier.protocol.states import BarrierState, TableState
+from airflow_barrier.protocol.states import LIVE_ATTEMPTS, BarrierState, TableState
 
 
 @dataclass(frozen=True)
@@ -38,6 +38,8 @@ def late_jobs(meta: MetaService, barrier: Barrier) -> tuple[LateJob, ...]:
     newest = {attempt.job: attempt for attempt in meta.attempts(barrier.topology, barrier.barrier_id)}
     late = []
     for job in meta.topology(barrier.topology, barrier.topology_version).jobs:
+        if barrier.is_maintenance and (job.name not in newest or newest[job.name].state not in LIVE_ATTEMPTS):
+            continue  # nobody waits for it: the table is passed by
         missing = tuple(table for table in job.sinks if _is_pending(here[table]))
         # a table that joins with this barrier is not at the one before, and nothing waits for it there
         needs = [here[table] for table in job.sources] + [before[table] for table in job.sinks if table in before]

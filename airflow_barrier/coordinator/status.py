@@ -68,8 +68,10 @@ def barrier_status(meta: MetaService, barrier: Barrier) -> BarrierStatus:
     """How far one barrier is."""
     newest = {attempt.job: attempt for attempt in meta.attempts(barrier.topology, barrier.barrier_id)}
     jobs = meta.topology(barrier.topology, barrier.topology_version).jobs
+    statuses = (JobStatus(job.name, newest.get(job.name)) for job in jobs)
     return BarrierStatus(
         barrier=barrier,
         tables=tuple(meta.progress(barrier.topology, barrier.barrier_id)),
-        jobs=tuple(JobStatus(job.name, newest.get(job.name)) for job in jobs),
+        # what nobody asked for at a maintenance barrier nobody has to do
+        jobs=tuple(status for status in statuses if status.attempt is not None or not barrier.is_maintenance),
     )

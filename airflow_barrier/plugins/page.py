@@ -27,7 +27,7 @@ def barrier_page(conn_id: str, topology: str, barrier_id: int) -> str:
     """Served in a thread, since the MetaService is asked synchronously."""
     try:
         meta = BarrierHook(conn_id).get_meta_service()
-        return render(barrier_status(meta, meta.barrier(topology, barrier_id)))
+        return render(barrier_status(meta, meta.barrier(topology, barrier_id)), meta.leases(topology, barrier_id))
     except Retryable as error:
         raise HTTPException(503, str(error)) from error
     except BarrierError as error:

@@ -43,3 +43,4 @@ def test_what_reads_a_barrier(counting: Counting) -> None:
 
     (held,) = counting.deployment.meta.leases("reporting")  # both macros of the task spoke of one answer
     assert held.holder == f"reporting/{run}/show#1"
+    assert held.holder in airflow.api.get(link).text
