@@ -86,19 +86,22 @@ class ConsistentSession(Answer):
         self.fell_back: FellBack | None = None
 
     def check(self) -> None:
-        """Raises LeaseLostError unless all that was read up to now was held: call it once the rows are there."""
-        self._heartbeat.check()
+        """Raises LeaseLostError unless all that was read up to now was held: call it once the rows are there.
+
+        Asks the MetaService, which may know of a loss that the last heartbeat did not.
+        """
+        self._heartbeat.check_anew()
 
     @property
     def resolution(self) -> Resolution:
         """Which snapshot of each table is read. Raises LeaseLostError if that is no longer held."""
-        self.check()
+        self._heartbeat.check()
         return self._resolution
 
     @property
     def lease(self) -> Lease:
         """As it was renewed last. Raises LeaseLostError."""
-        self.check()
+        self._heartbeat.check()
         return self._heartbeat.lease
 
     def refresh(self) -> Resolution:
@@ -275,10 +278,15 @@ class _Heartbeat:
                 "not answer for as long as it lives; what it held may be deleted by now: resolve anew and read again"
             )
 
-    def rolled_back(self) -> bool:
-        """Whether work that the answer consists of has been rolled back by now."""
+    def check_anew(self) -> None:
+        """As :meth:`check`, by what the MetaService knows now."""
+        self.check()
         self._renew()
         self.check()
+
+    def rolled_back(self) -> bool:
+        """Whether work that the answer consists of has been rolled back by now."""
+        self.check_anew()
         return self.lease.rolled_back
 
     def stop(self) -> None:

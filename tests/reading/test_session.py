@@ -223,6 +223,16 @@ def test_a_lease_that_was_taken_away_ends_the_reading(shop: Shop) -> None:
             session.refresh()
 
 
+def test_the_last_look_does_not_wait_for_a_heartbeat(shop: Shop) -> None:
+    bring(shop, 1)
+    with consistent_session(shop.deployment, "shopping") as session:
+        session.check()
+        shop.deployment.meta.release(session.lease.lease_id)
+        assert session.snapshots  # as far as it knows
+        with pytest.raises(LeaseLostError, match="expected it to live, found that it has ended"):
+            session.check()
+
+
 def _is_lost(session: ConsistentSession) -> bool:
     try:
         assert session.lease

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from datetime import timedelta
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from airflow.sdk.exceptions import AirflowFailException
+from airflow.sdk.exceptions import AirflowException, AirflowFailException
 from pyspark.sql import SparkSession
 
 from airflow_barrier.operators.query import ConsistentQueryOperator
@@ -161,13 +162,32 @@ def test_what_cannot_be_is_said_when_the_dag_is_parsed(arguments: dict[str, Any]
     assert Task(SUM, level="{{ params.level }}").operator.level == "{{ params.level }}"
 
 
+def test_a_lease_that_is_lost_while_reading_fails_the_try_and_the_next_resolves_anew(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    task = Task(SUM)
+    monkeypatch.setattr(task, "_push", lambda **_: shop.deployment.meta.release(1))
+    with pytest.raises(AirflowException, match="found that it has ended") as raised:
+        task.run()
+    assert not isinstance(raised.value, AirflowFailException)
+    assert run(SUM) == [{"n": 4}]
+
+
 def test_killing_the_task_stops_the_work_and_holds_nothing(shop: Shop, spark_ui: str) -> None:
     monitor = Monitor(int(spark_ui.rpartition(":")[2]))
     task = Task(LONG)
+
+    def active_tasks() -> int | None:
+        with suppress(OSError):  # a busy server takes its time to answer
+            return monitor.active_tasks()
+        return None
+
     with ThreadPoolExecutor(1) as pool:
         work = pool.submit(task.run)
-        wait_for("the long query to run", monitor.active_tasks)
-        task.operator.on_kill()
+        try:
+            wait_for("the long query to run", active_tasks)
+        finally:
+            task.operator.on_kill()
         assert work.exception(PATIENCE) is not None
-    wait_for("no task to be running", lambda: not monitor.active_tasks())
+    wait_for("no task to be running", lambda: active_tasks() == 0)
     assert shop.deployment.meta.leases("shopping") == []
