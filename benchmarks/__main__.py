@@ -27,7 +27,10 @@ FIGURES = {
     "adoption": "lines changed to adopt the example jobs",
     "metaservice": "transitions per second, and reading",
     "retained": "a barrier after many barriers",
+    "upkeep": "a barrier after many barriers that were compacted and expired",
     "publishing": "many tables at once",
+    "reading": "a query at one barrier against the plain one",
+    "expiry": "letting go of many barriers",
 }
 _DOCUMENT = Path(__file__).resolve().parents[1] / "docs" / "benchmarks.md"
 

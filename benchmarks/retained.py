@@ -24,9 +24,10 @@ _LENGTHS = (10, 100, 1_000)
 #: Barriers whose median stands for a length.
 _AROUND = 9
 _FIRST = datetime(2020, 1, 1, tzinfo=timezone.utc)
-_TABLES = ("kept.events", "kept.totals")
-_JOB = Job("load", "kept_dag", sinks=_TABLES)
-_FRAGMENT = Fragment("kept", "kept_dag", (_JOB,))
+TOPOLOGY = "kept"
+TABLES = ("kept.events", "kept.totals")
+_JOB = Job("load", "kept_dag", sinks=TABLES)
+_FRAGMENT = Fragment(TOPOLOGY, "kept_dag", (_JOB,))
 #: the steps, in the order in which they are shown
 _STEPS = ("open", "begin and prepare", "close", "commit")
 
@@ -36,7 +37,7 @@ def measure(folder: Path, *, quick: bool) -> list[Measured]:
     settings = Settings.embedded(str(folder))
     deployment = Deployment.connect(settings)
     try:
-        make_tables(deployment.tables, _TABLES)
+        Barrier.make_tables(deployment)
         barriers = [Barrier(deployment, number) for number in range(1, lengths[-1] + 1)]
         kept = {length: [one.seconds for one in barriers[length - around : length]] for length in lengths}
         sizes = [f"at the end {_size(deployment)}"]
@@ -85,15 +86,19 @@ class Barrier:
         with self._timed("begin and prepare"):
             ready = begin(deployment, opened.barrier, _JOB.name, request_key="task", generation="g", actor="benchmark")
         assert isinstance(ready, Ready), ready
-        heads = stage(deployment.tables, dict.fromkeys(_TABLES, ready.attempt.stamp))
+        heads = stage(deployment.tables, dict.fromkeys(TABLES, ready.attempt.stamp))
         record = ClosingRecord(
             ready.attempt.attempt_id, {table: StagedTable(table, head) for table, head in heads.items()}
         )
         with self._timed("close"):
             close(deployment, ready.attempt.attempt_id, actor="benchmark", record=record)
         with self._timed("commit"):
-            committed = commit_barrier(deployment, "kept", opened.barrier.barrier_id, actor="benchmark")
+            committed = commit_barrier(deployment, TOPOLOGY, opened.barrier.barrier_id, actor="benchmark")
         assert isinstance(committed, Committed), committed
+
+    @staticmethod
+    def make_tables(deployment: Deployment) -> None:
+        make_tables(deployment.tables, TABLES)
 
     @contextmanager
     def _timed(self, step: str) -> Iterator[None]:
@@ -105,13 +110,13 @@ class Barrier:
 def _expire(deployment: Deployment) -> None:
     """What a table's owner does from time to time."""
     tomorrow = datetime.now(timezone.utc) + timedelta(days=1)
-    for table in _TABLES:
+    for table in TABLES:
         deployment.tables.load(table).maintenance.expire_snapshots().older_than(tomorrow).commit()
 
 
 def _size(deployment: Deployment) -> str:
     """What a table has kept."""
-    table = _TABLES[-1]
+    table = TABLES[-1]
     location = deployment.tables.metadata_locations([table])[table]
     document = deployment.tables._documents.read(location)
     size = len(deployment.tables._documents.read_bytes(location)) / 1024

@@ -20,7 +20,8 @@ class Place:
 
     ``namespace`` may have several parts (``"eu.shop"``). ``temporary``: names of the session's temporary views, which
     come before tables. ``case_sensitive``: Spark's ``spark.sql.caseSensitive``. ``catalogs``: what else a name can
-    begin with, beside ``catalog`` and the topology's.
+    begin with, beside ``catalog`` and the topology's. Nothing of it is looked at that a name does not need: an engine
+    may have to be asked.
     """
 
     catalog: str
@@ -34,16 +35,17 @@ class Place:
 
     def full_name(self, parts: Parts, catalog: str, dialect: PinningDialect) -> Parts:
         """The name with its catalog; ``catalog`` is the topology's, which is there beside the current one."""
-        namespace = tuple(self.namespace.split(".")) if self.namespace else ()
         if len(parts) == 1:
+            namespace = tuple(self.namespace.split(".")) if self.namespace else ()
             return (self.catalog, *namespace, *parts)
         if dialect.nested_namespaces:
-            return parts if parts[0] in (catalog, self.catalog, *self.catalogs) else (self.catalog, *parts)
+            is_whole = parts[0] == catalog or parts[0] in (self.catalog, *self.catalogs)
+            return parts if is_whole else (self.catalog, *parts)
         first = (self.catalog,) if len(parts) == 2 else parts[:-2]
         return (*first, *parts[-2].split("."), parts[-1])
 
     def same(self, name: str, other: str) -> bool:
-        return name == other or (not self.case_sensitive and name.casefold() == other.casefold())
+        return name == other or (name.casefold() == other.casefold() and not self.case_sensitive)
 
 
 class Names(Generic[Found]):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
@@ -47,7 +48,7 @@ class ConsistentSpark:
         Raises NotAReadError (writes), SqlSyntaxError, UnpinnableError, UnknownTableError (it joined after the barrier),
         LeaseLostError, and Spark's own errors.
         """
-        place = self._place()
+        place = _Here(self._spark)
         stand_ins: dict[str, str] = {}
         rewritten = self._answer.rewritten(
             query,
@@ -79,19 +80,38 @@ class ConsistentSpark:
             frames[stands] = self._spark.createDataFrame(self._answer.metadata(name))
         return self._spark.sql(text, args, **frames)
 
-    def _place(self) -> Place:
-        catalog = self._spark.catalog
+
+class _Here(Place):
+    """Where a session stands. It is asked for what the names in a query need and no more, since each answer is a round
+    trip: names that begin with the topology's catalog need none.
+    """
+
+    _spark: SparkSession
+
+    def __init__(self, spark: SparkSession) -> None:
+        object.__setattr__(self, "_spark", spark)
+
+    @cached_property
+    def catalog(self) -> str:
+        return str(self._spark.catalog.currentCatalog())
+
+    @cached_property
+    def namespace(self) -> str:
+        return str(self._spark.catalog.currentDatabase())
+
+    @cached_property
+    def temporary(self) -> frozenset[str]:
         # Any namespace of Spark's own catalog lists the temporary views along; this one has no others.
         views = self._spark.sql("SHOW VIEWS IN spark_catalog.global_temp").collect()
-        temporary = frozenset(row["viewName"] for row in views if not row["namespace"])
-        sensitive = str(self._spark.conf.get("spark.sql.caseSensitive")).lower() == "true"
-        return Place(
-            catalog.currentCatalog(),
-            catalog.currentDatabase(),
-            temporary,
-            sensitive,
-            _catalogs(self._spark.conf.getAll),
-        )
+        return frozenset(row["viewName"] for row in views if not row["namespace"])
+
+    @cached_property
+    def case_sensitive(self) -> bool:
+        return str(self._spark.conf.get("spark.sql.caseSensitive")).lower() == "true"
+
+    @cached_property
+    def catalogs(self) -> frozenset[str]:
+        return _catalogs(self._spark.conf.getAll)
 
 
 def _catalogs(conf: Mapping[str, str]) -> frozenset[str]:

@@ -189,6 +189,25 @@ def test_what_is_not_the_topologys_is_left_alone_and_said() -> None:
     assert rewritten("SELECT * FROM lake.`shop.a`").outside == ("lake.shop.a",)
 
 
+class _NobodyToAsk(Place):
+    """An engine would have to be asked for it."""
+
+    def __init__(self) -> None:
+        pass
+
+    def __getattribute__(self, name: str) -> object:
+        assert name not in Place.__dataclass_fields__, name
+        return super().__getattribute__(name)
+
+
+def test_whole_names_need_no_place() -> None:
+    sql = "WITH x AS (SELECT 1) SELECT * FROM lake.shop.a JOIN lake.shop.b JOIN x JOIN lake.other.t"
+    found = rewritten(sql, place=_NobodyToAsk())
+    assert found.sql == sql.replace("shop.a", "shop.a VERSION AS OF 7").replace("shop.b", "shop.b VERSION AS OF 8")
+    with pytest.raises(AssertionError):
+        rewritten("SELECT * FROM shop.a", place=_NobodyToAsk())
+
+
 def test_a_table_of_the_topology_that_the_answer_does_not_have_is_not_read() -> None:
     for sql in ("SELECT * FROM shop.a JOIN SHOP.b", "SELECT * FROM shop.b.branch_x"):
         with pytest.raises(UnpinnableError):
