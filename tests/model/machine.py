@@ -72,7 +72,27 @@ class Schedules(Reading, Parts, RuleBasedStateMachine):
         task = self._processing(barrier, jobs[job % len(jobs)], how == "clear")
         task.lies = how == "lie"
         self._settled(self.world.run(task, steps), "job")
-        self._done(how)
+        self._done("compaction goes on" if barrier.is_maintenance else how)
+
+    @precondition(lambda self: self.oracle.chain)
+    @rule(steps=_STEPS, others=st.sampled_from(("none", "none", "process", "open", "finish")))
+    def compact(self, steps: int | None, others: str) -> None:
+        """Tables are rewritten at a barrier of their own; the jobs of other barriers go on meanwhile."""
+        task = work.compacting(self.world, None)
+        self._settled(self.world.run(task, steps), "compaction")
+        self.oracle.check()
+        if others == "open":
+            self._open(None)
+        elif others != "none" and self.oracle.in_flight:
+            oldest = self._oldest_in_flight()
+            if others == "finish" and not self.foreign:
+                self._finish()
+            else:
+                self._process_all(oldest)
+        self.oracle.check()
+        if task.paused:
+            self._settled(self.world.run(task, None), "compaction")
+        self._done("compaction")
 
     @precondition(lambda self: self.oracle.chain)
     @rule(which=_INDEX)
@@ -117,7 +137,7 @@ class Schedules(Reading, Parts, RuleBasedStateMachine):
         if how == "killed" and zombie.attempt_id is not None:
             give_up(self.world.deployment, zombie.attempt_id, reason="killed", actor="on_kill")
         if how == "scribbled":
-            self._scribble(JOBS[name].sinks[0])
+            self._scribble(TABLES[0] if barrier.is_maintenance else JOBS[name].sinks[0])
         else:
             self._settled(self.world.run(self._processing(barrier, name, how == "clear"), None), "job")
         self.oracle.check()

@@ -11,13 +11,18 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from airflow_barrier.protocol.records import INHERITED
 from airflow_barrier.protocol.states import Decision
+from airflow_barrier.protocol.topology import Job
 from tests.model.inputs import Landing
 from tests.model.topology import JOBS, NAME, WRITER
 from tests.model.world import MAX_OPEN, World
 from tests.support.memory_tables import Rows
 
-COUNTING = "SELECT barrier_id, state, predecessor, timestamp, topology_version FROM barrier_barrier ORDER BY 1"
+COUNTING = (
+    "SELECT barrier_id, state, predecessor, timestamp, topology_version, timestamp_origin FROM barrier_barrier "
+    "ORDER BY 1"
+)
 PROGRESS = (
     "SELECT barrier_id, table_name, state, snapshot_id, attempt_id, carried_from, decision, expected_snapshot "
     "FROM barrier_table_progress ORDER BY 1, 2"
@@ -39,6 +44,11 @@ class Barrier(NamedTuple):
     predecessor: int | None
     timestamp: str
     version: int
+    origin: str
+
+    @property
+    def is_maintenance(self) -> bool:
+        return self.origin == INHERITED
 
 
 class End(NamedTuple):
@@ -81,6 +91,8 @@ class Opened:
     timestamp: str
     version: int
     tables: frozenset[str]
+    #: it has no epoch
+    is_maintenance: bool
     #: rows of the tables that join here
     baseline: dict[str, Rows]
     #: the records of each source that are in the epoch
@@ -152,9 +164,11 @@ class Memory:
         assert number == max(self.opened, default=0) + 1, "ids count up"
         earlier = [b for b in self.chain if b.barrier_id < number]
         assert barrier.predecessor == (earlier[-1].barrier_id if earlier else 0), "it builds on the newest that counts"
+        before = self.opened.get(barrier.predecessor or 0)
+        if barrier.is_maintenance:
+            return self._maintain(barrier, before)
         assert not earlier or barrier.timestamp > earlier[-1].timestamp, "timestamps rise"
         assert sum(b.state in UNCOMMITTED for b in earlier) < MAX_OPEN, "no more open than allowed"
-        before = self.opened.get(barrier.predecessor or 0)
         jobs = self._members(barrier.version)
         tables = frozenset(sink for job in jobs for sink in JOBS[job].sinks)
         assert set(self.progress[number]) == tables, "it needs the tables of its topology"
@@ -172,7 +186,17 @@ class Memory:
             for source in JOBS[job].externals:
                 epoch[source.name] = self._epoch(number, source.name, source.kind, read.get(source.name, frozenset()))
                 read[source.name] = read.get(source.name, frozenset()) | set(epoch[source.name])
-        return Opened(number, before, barrier.timestamp, barrier.version, tables, baseline, epoch, read)
+        return Opened(number, before, barrier.timestamp, barrier.version, tables, False, baseline, epoch, read)
+
+    def _maintain(self, barrier: Barrier, before: Opened | None) -> Opened:
+        """The same rows in other files."""
+        assert before is not None, "there is something to maintain"
+        assert barrier.timestamp == before.timestamp, "its timestamp is inherited"
+        tables = frozenset(self.progress[barrier.barrier_id])
+        assert tables <= before.tables
+        return Opened(
+            barrier.barrier_id, before, barrier.timestamp, barrier.version, tables, True, {}, {}, dict(before.read)
+        )
 
     def _members(self, version: int) -> list[str]:
         query = "SELECT definition FROM barrier_topology_version WHERE topology = ? AND version = ?"
@@ -220,6 +244,8 @@ class Memory:
 
     def epoch(self, opened: Opened, table: str) -> Rows:
         """The rows that a barrier adds to a table, in words of the attempts that count."""
+        if opened.is_maintenance:
+            return Counter()
         job = JOBS[WRITER[table]]
         row = self.progress[opened.barrier_id][table]
         attempt_id = row.attempt_id if row.decision is None else self.made[opened.barrier_id, table][0]
@@ -254,6 +280,31 @@ class Memory:
         before, reads = self.opened[barrier_id].before, JOBS[job].sources
         wanted = [(barrier_id, table) for table in reads]
         if before is not None:
-            wanted += [(before.barrier_id, t) for t in (*reads, *JOBS[job].sinks) if t in before.tables]
+            wanted += [(self._stands_at(before, t), t) for t in (*reads, *JOBS[job].sinks) if t in before.tables]
+        return {(table, number) for number, table in wanted if self._is_pending(number, table)}
+
+    def _is_pending(self, barrier_id: int, table: str) -> bool:
         query = "SELECT state FROM barrier_table_progress WHERE barrier_id = ? AND table_name = ?"
-        return {(t, number) for number, t in wanted if self.raw.execute(query, (number, t)).fetchone()[0] == "PENDING"}
+        return bool(self.raw.execute(query, (barrier_id, table)).fetchone()[0] == "PENDING")
+
+    def _stands_at(self, opened: Opened, table: str) -> int:
+        """Maintenance passes by what it has not taken."""
+        query = (
+            "SELECT count(*) FROM barrier_attempt WHERE barrier_id = ? AND job = ? "
+            "AND state IN ('REQUESTED', 'RUNNING', 'CLOSED', 'PROCESSED')"
+        )
+        key = (opened.barrier_id, f"compaction of {table}")
+        if (
+            opened.is_maintenance
+            and opened.before is not None
+            and self._is_pending(opened.barrier_id, table)
+            and not self.raw.execute(query, key).fetchone()[0]
+        ):
+            return self._stands_at(opened.before, table)
+        return opened.barrier_id
+
+    def job_of(self, barrier_id: int, table: str) -> Job:
+        """Who makes a table at a barrier."""
+        if self.barriers[barrier_id].is_maintenance:
+            return Job(f"compaction of {table}", "upkeep", sinks=(table,))
+        return JOBS[WRITER[table]]

@@ -13,7 +13,7 @@ from airflow_barrier.protocol.levels import Level, Resolution
 from airflow_barrier.tables._metadata import snapshots_of
 from tests.model.holding import Holding
 from tests.model.memory import ADOPT, DECIDED, ENDED, KEEP, STAGED, Barrier, Opened, Progress
-from tests.model.topology import JOBS, NAME, WRITER
+from tests.model.topology import NAME
 from tests.model.world import World
 from tests.support.memory_tables import WAREHOUSE, Rows
 
@@ -92,7 +92,7 @@ class Oracle(Holding):
         for number, table in changed:
             if not number or self.barriers[number].state == "ABORTED" or self.progress[number][table].decision:
                 continue
-            job, before = JOBS[WRITER[table]], self.barriers[number].predecessor or 0
+            job, before = self.job_of(number, table), self.barriers[number].predecessor or 0
             stands_on = {(number, source) for source in job.sources}
             stands_on |= {(before, name) for name in (*job.sources, *job.sinks)}
             anew = newest[number, job.name] != earlier[number][table].attempt_id
@@ -129,9 +129,10 @@ class Oracle(Holding):
                 attempt = self.attempts[attempt_id]
                 where = f"{row.table} at barrier {row.barrier_id}"
                 assert attempt.state == "PROCESSED", f"{where} is of an attempt that is {attempt.state}"
-                assert (attempt.barrier_id, attempt.job) == (row.barrier_id, WRITER[row.table]), where
+                job = self.job_of(row.barrier_id, row.table)
+                assert (attempt.barrier_id, attempt.job) == (row.barrier_id, job.name), where
                 assert newest[attempt.barrier_id, attempt.job] == attempt.attempt_id, f"{where} is of an old attempt"
-                inputs = {name: self.made[row.barrier_id, name][1] for name in JOBS[attempt.job].sources}
+                inputs = {name: self.made[row.barrier_id, name][1] for name in job.sources}
                 assert json.loads(attempt.inputs) == inputs, f"{where} was made of what does not count"
                 found, expected = tables.rows(row.snapshot_id), self.expected(opened, row.table)
                 assert found == expected, f"{where}: too much {found - expected}, too little {expected - found}"

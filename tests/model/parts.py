@@ -6,6 +6,7 @@ from collections import Counter
 from typing import Any, ClassVar
 
 from airflow_barrier.coordinator.committing import Committed, publications_of
+from airflow_barrier.coordinator.compacting import Compacted
 from airflow_barrier.coordinator.opening import Later, Opened
 from airflow_barrier.coordinator.resolving import resolve_table
 from airflow_barrier.coordinator.staging import Adopted, Waiting
@@ -21,11 +22,20 @@ from tests.model.topology import EXTRA, JOBS, NAME, ORDER, TABLES
 from tests.model.world import World
 from tests.support.memory_tables import StillNamedError
 
+#: What there is to do at a maintenance barrier.
+COMPACTION = "compaction"
 _ALLOWED: dict[str, tuple[type[errors.BarrierError], ...]] = {
     "open": (errors.BarrierOrderError, errors.HeadMovedError, errors.TooManyOpenBarriersError),
     "commit": (errors.BarrierAbortedError,),
     "abort": (errors.AlreadyCommittedError,),
     "expire": (),
+    "compaction": (
+        errors.FencedAttemptError,
+        errors.BarrierAbortedError,
+        errors.AlreadyCommittedError,
+        errors.AttemptTakenError,
+        errors.StagedTableError,
+    ),
     "job": (
         errors.FencedAttemptError,
         errors.BarrierAbortedError,
@@ -81,6 +91,8 @@ class Parts:
         return self.world.tables.mains(sorted(self.oracle.opened[barrier_id].tables))
 
     def _jobs(self, barrier: Barrier) -> list[str]:
+        if barrier.is_maintenance:
+            return [COMPACTION]
         tables = self.oracle.opened[barrier.barrier_id].tables
         return [name for name in ORDER if set(JOBS[name].sinks) <= tables]
 
@@ -107,13 +119,15 @@ class Parts:
                     if task.error is None:
                         break
                     assert isinstance(task.error, errors.Retryable), task.error
-                assert isinstance(task.result, (Adopted, Barrier)), task.result
+                assert isinstance(task.result, (Adopted, Barrier, Compacted)), task.result
         task = self.world.run(work.committing(self.world, barrier.barrier_id), None)
         assert task.error is None, task.error
         assert isinstance(task.result, Committed), task.result
         self.oracle.check()
 
     def _processing(self, barrier: Barrier, job: str, cleared: bool = False) -> Task:
+        if job == COMPACTION:
+            return work.compacting(self.world, barrier)
         key = (barrier.barrier_id, job)
         number = self.generations[key] = self.generations.get(key, 0) + cleared
         return work.processing(self.world, barrier, job, f"g{number}")

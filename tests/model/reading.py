@@ -91,12 +91,12 @@ class Reading(Parts):
             self.oracle.readers.remove(reader)
         self._done("reader dies" if dies else "reader leaves")
 
-    @rule(parts=st.integers(1, 3), beating=st.booleans())
-    def time_passes(self, parts: int, beating: bool) -> None:
-        """Leases are renewed meanwhile, as often as sessions do; or machines hang, and some run out."""
-        for _ in range(parts):
+    @rule(parts=st.integers(1, 4), hearts=st.sampled_from(("beat", "stand still", "beat again")))
+    def time_passes(self, parts: int, hearts: str) -> None:
+        """Leases are renewed meanwhile, as sessions do it; or machines hang, for a while or on, and some run out."""
+        for part in range(1, parts + 1):
             self.world.bench.ticks.pass_by(LEASE_SECONDS / 3)
-            if beating:
+            if hearts == "beat" or (hearts == "beat again" and part == parts):
                 for reader in self._idle():
                     self._beat(reader)
         self._done("time passes")

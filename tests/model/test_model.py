@@ -39,6 +39,9 @@ _KINDS = frozenset(
         *("lie", "jump the queue", "contend", "join or leave", "compact", "write", "roll back", "scribble"),
         *("haunt, scribbled", "haunt, retry", "haunt, clear", "haunt, lost", "haunt, killed"),
         *("keep-ours", "adopt-theirs", "COMMIT", "ABORTED"),
+        *("read", "refused", "refresh", "fell back", "reader leaves", "reader dies", "time passes", "lease lost"),
+        *("read on, clear", "read on, abort", "read on, commit", "read on, expire", "expire", "expire, stopped"),
+        *("compaction", "compaction goes on"),
     }
 )
 

@@ -10,9 +10,11 @@ from typing import Any
 
 from airflow_barrier.coordinator.aborting import abort_barrier
 from airflow_barrier.coordinator.committing import commit_barrier
+from airflow_barrier.coordinator.compacting import Compactor, compact, let_go, open_compaction
 from airflow_barrier.coordinator.expiring import expire
 from airflow_barrier.coordinator.opening import open_barrier
 from airflow_barrier.coordinator.staging import Adopted, Ready, Waiting, begin, begin_again, close
+from airflow_barrier.protocol.errors import BarrierError
 from airflow_barrier.protocol.records import Barrier, StagedTable
 from airflow_barrier.protocol.retention import Retention
 from airflow_barrier.spark.spec import ClosingRecord, EpochSpec
@@ -55,6 +57,30 @@ def aborting(world: World, barrier_id: int) -> Task:
         return abort_barrier(world.deployment, NAME, barrier_id, reason="bad input", actor=task.name)
 
     return Task(f"abort {barrier_id} #{next(world.numbers)}", work)
+
+
+def compacting(world: World, barrier: Barrier | None) -> Task:
+    """A run of the compaction: at a barrier of its own, or at one that another run has begun."""
+    number = next(world.numbers)
+
+    def rewrite(table: str, branch: str) -> str:
+        stepping.step(f"rewrite {table}")
+        if world.tables.document(table)["last-sequence-number"] % 2:
+            world.tables.write(table, branch, lambda rows: rows, operation="replace")
+        return "files"
+
+    def work(task: Task) -> Any:
+        compactor = Compactor("upkeep", f"upkeep/{number}", "g0", task.name)
+        here = barrier or open_compaction(world.deployment, NAME, None, compactor)
+        if not isinstance(here, Barrier):
+            return here
+        try:
+            return compact(world.deployment, here, rewrite, compactor)
+        except BarrierError as error:
+            let_go(world.deployment, here, type(error).__name__, compactor)
+            raise
+
+    return Task(f"compaction #{number}", work)
 
 
 def expiring(world: World, keep: int) -> Task:
