@@ -9,8 +9,8 @@ from __future__ import annotations
 import random
 import traceback
 from collections import Counter
-from collections.abc import Callable, Mapping
-from contextlib import closing, suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 from typing import Any
@@ -25,18 +25,19 @@ from tests.support.shop import COLUMNS
 from tests.support.waiting import PATIENCE
 
 DUCKDB, PYICEBERG = "duckdb", "pyiceberg"
+#: Table -> what its rows say.
+Rows = Mapping[str, list[int]]
 #: How often a session is read before it is closed.
 _READS = 12
 
 
 @dataclass(frozen=True)
 class Habit:
-    """How a process reads. ``past``: at barriers of the past; ``holds``: without asking for newer data."""
+    """How a process reads: DuckDB stays at what its connection was made for. ``past``: at barriers of the past."""
 
     level: Level
     engine: str
     past: bool = False
-    holds: bool = False
 
 
 @dataclass
@@ -119,11 +120,14 @@ def _read(deployment: Deployment, habit: Habit, seen: Seen, tell: Callable[[], N
         readable = deployment.meta.readable("shopping")
         at = random.choice(readable[-3:]).barrier_id
     try:
-        with consistent_session(deployment, "shopping", level=habit.level, at=at, lease_seconds=60) as session:
+        with (
+            consistent_session(deployment, "shopping", level=habit.level, at=at, lease_seconds=60) as session,
+            _ENGINES[habit.engine](session) as rows,
+        ):
             for number in range(_READS):
-                _look(session, habit, seen)
+                _look(session, rows(), habit, seen)
                 tell()
-                if number % 2 and not habit.holds:
+                if number % 2 and habit.engine == PYICEBERG:
                     session.refresh()
                     seen.counted["fell back"] += session.fell_back is not None
     except ExpiredBarrierError:
@@ -131,11 +135,9 @@ def _read(deployment: Deployment, habit: Habit, seen: Seen, tell: Callable[[], N
         seen.counted["expired"] += 1
 
 
-def _look(session: ConsistentSession, habit: Habit, seen: Seen) -> None:
+def _look(session: ConsistentSession, rows: Rows, habit: Habit, seen: Seen) -> None:
     """All tables of the answer."""
-    answer = session.resolution
-    rows = _with_duckdb(session) if habit.engine == DUCKDB else _with_pyiceberg(session)
-    session.check()
+    answer = session.resolution  # raises if it is not held
     if habit.level is Level.READ_UNCOMMITTED:
         for table, found in rows.items():
             assert [value // 100 for value in found] == [answer.tables[table].barrier_id], f"{answer}: {rows}"
@@ -147,16 +149,34 @@ def _look(session: ConsistentSession, habit: Habit, seen: Seen) -> None:
     seen.counted["reads"] += 1
 
 
-def _with_pyiceberg(session: ConsistentSession) -> Mapping[str, list[int]]:
-    return {
-        table: session.table(table).scan().to_arrow().column(columns[-1]).to_pylist()
-        for table, columns in COLUMNS.items()
-    }
+@contextmanager
+def _pyiceberg(session: ConsistentSession) -> Iterator[Callable[[], Rows]]:
+    """What the session reads by now."""
 
-
-def _with_duckdb(session: ConsistentSession) -> Mapping[str, list[int]]:
-    with session.duckdb() as connection:
+    def rows() -> Rows:
         return {
-            table: [row[0] for row in connection.sql(f"SELECT {columns[-1]} FROM {table}").fetchall()]
+            table: session.table(table).scan().to_arrow().column(columns[-1]).to_pylist()
             for table, columns in COLUMNS.items()
         }
+
+    yield rows
+
+
+@contextmanager
+def _duckdb(session: ConsistentSession) -> Iterator[Callable[[], Rows]]:
+    """What the session read when the connection was made; the files are read each time."""
+    with session.duckdb() as connection:
+
+        def rows() -> Rows:
+            return {
+                table: [row[0] for row in connection.sql(f"SELECT {columns[-1]} FROM {table}").fetchall()]
+                for table, columns in COLUMNS.items()
+            }
+
+        yield rows
+
+
+_ENGINES: dict[str, Callable[[ConsistentSession], AbstractContextManager[Callable[[], Rows]]]] = {
+    DUCKDB: _duckdb,
+    PYICEBERG: _pyiceberg,
+}

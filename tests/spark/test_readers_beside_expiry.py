@@ -27,9 +27,9 @@ HABITS = (
     Habit(Level.REPEATABLE_READ, PYICEBERG, past=True),
     Habit(Level.READ_COMMITTED, PYICEBERG),
     Habit(Level.READ_UNCOMMITTED, PYICEBERG),
-    Habit(Level.REPEATABLE_READ, DUCKDB, holds=True),
+    Habit(Level.REPEATABLE_READ, DUCKDB),
 )
-READS, EXPIRIES, KEEP = 1000, 6, 2
+READS, EXPIRIES, KEEP = 1000, 4, 2
 #: Every so many barriers the first job is staged anew after all was PROCESSED.
 _CLEARED = 4
 
