@@ -399,7 +399,7 @@ _WITHOUT_SPARK: Mapping[str, tuple[str, ...]] = {
         f"{_SQL}a_table_of_the_topology_that_the_answer_does_not_have_is_not_read",
     ),
     "views-end": (f"{_SQL}views_that_contain_themselves_are_refused",),
-    "lost-lease-ends-reading": (f"{_SESSION}a_lease_that_was_taken_away_ends_the_reading",),
+    "lost-lease-ends-reading": (f"{_SESSION}the_last_look_does_not_wait_for_a_heartbeat",),
     "closed-session-reads-nothing": (f"{_SESSION}a_session_reads_one_barrier_whatever_is_committed_meanwhile",),
     "silence-ends-reading": (f"{_SESSION}a_metaservice_that_is_silent_ends_the_reading",),
     "handed-out-for-a-time": ("tests/reading/test_handing_out.py::test_it_is_held_for_as_long_as_was_said",),
