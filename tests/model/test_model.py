@@ -40,8 +40,7 @@ _KINDS = frozenset(
         *("haunt, scribbled", "haunt, retry", "haunt, clear", "haunt, lost", "haunt, killed"),
         *("keep-ours", "adopt-theirs", "COMMIT", "ABORTED"),
         *("read", "refused", "refresh", "fell back", "reader leaves", "reader dies", "time passes", "lease lost"),
-        *("read on, clear", "read on, abort", "read on, commit", "read on, expire", "expire", "expire, stopped"),
-        *("compaction", "compaction goes on"),
+        *("read on", "expire", "expire, stopped", "compaction", "compaction goes on"),
     }
 )
 
