@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import shutil
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -37,15 +38,16 @@ def shop(spark_server: LocalConnectServer, tmp_path_factory: pytest.TempPathFact
         catalog_name=APART,
         spark_catalog=APART,
     )
-    _drop_tables(settings)
+    _clear(settings, folder)
     shop = make_shop(settings)
     bring(shop, 1, 25)
     yield shop
     shop.deployment.close()
-    _drop_tables(settings)
+    _clear(settings, folder)
 
 
-def _drop_tables(settings: Settings) -> None:
+def _clear(settings: Settings, folder: Path) -> None:
+    """Whoever uses the catalog next has a MetaService of his own, and tables of the same names."""
     from airflow_barrier.coordinator.deployment import Deployment
 
     deployment = Deployment.connect(settings)
@@ -53,6 +55,7 @@ def _drop_tables(settings: Settings) -> None:
         with suppress(NoSuchTableError):
             deployment.tables.catalog.drop_table(table)
     deployment.close()
+    shutil.rmtree(folder / "_barrier", ignore_errors=True)
 
 
 def bring(shop: Shop, day: int, amount: int) -> None:
