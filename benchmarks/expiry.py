@@ -22,7 +22,7 @@ from airflow_barrier.spark.connect import connect_session, stop_session
 from airflow_barrier.spark.expiring import ExpiredFiles, expire_snapshots
 from benchmarks.history import LIVE, make_history
 from benchmarks.report import Measured
-from demo.local_spark import CATALOG, LocalConnectServer, catalog_conf
+from demo.local_spark import CATALOG, QUICK_JAVA, LocalConnectServer, catalog_conf
 from demo.places import Places
 
 if TYPE_CHECKING:
@@ -61,6 +61,8 @@ def measure(folder: Path, *, quick: bool) -> list[Measured]:
         for key, value in catalog_conf(sweep.folder, sweep.folder / "barrier.db").items()
     }
     conf = {**other, "spark.sql.shuffle.partitions": "2", "spark.driver.memory": "2g"}
+    if quick:
+        conf["spark.driver.extraJavaOptions"] = QUICK_JAVA
     with (
         LocalConnectServer(many.folder, many.folder / "barrier.db", ivy, conf=conf) as server,
         _session(server) as spark,

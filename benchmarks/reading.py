@@ -24,7 +24,7 @@ from airflow_barrier.spark.connect import connect_session, stop_session
 from airflow_barrier.spark.identifiers import table_name
 from airflow_barrier.spark.spec import ClosingRecord
 from benchmarks.report import Measured
-from demo.local_spark import CATALOG, LocalConnectServer
+from demo.local_spark import CATALOG, QUICK_JAVA, LocalConnectServer
 from demo.places import Places
 
 if TYPE_CHECKING:
@@ -61,6 +61,8 @@ def measure(folder: Path, *, quick: bool) -> list[Measured]:
     deployment = Deployment.connect(Settings.embedded(str(folder)))
     ivy = Path(os.environ.get("BARRIER_TEST_IVY") or Places().ivy)
     conf = {"spark.sql.shuffle.partitions": "2", "spark.driver.memory": "2g"}
+    if quick:
+        conf["spark.driver.extraJavaOptions"] = QUICK_JAVA
     with LocalConnectServer(folder, folder / "barrier.db", ivy, conf=conf) as server, _session(server) as spark:
         _load(deployment, spark, rows)
         with consistent_session(deployment, "sales") as session:
