@@ -34,7 +34,7 @@ _ORDERS, _ITEMS = "sales.orders", "sales.items"
 _JOB = Job("load", "sales_dag", sinks=(_ORDERS, _ITEMS))
 _FRAGMENT = Fragment("sales", "sales_dag", (_JOB,))
 #: Rows of the orders, and how many of them there are to an item.
-_ROWS, _TO_AN_ITEM = 3_000_000, 30
+_ROWS, _TO_AN_ITEM = 300_000, 30
 #: Pairs that warm up, and pairs that count.
 _WARM, _PAIRS = 30, 100
 #: Sessions whose median is what opening one costs.
