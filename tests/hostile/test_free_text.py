@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from airflow_barrier.cli.main import main
 from airflow_barrier.cli.commands.status import show_status
+from airflow_barrier.cli.main import main
 from airflow_barrier.coordinator.opening import Opened, open_barrier
 from airflow_barrier.coordinator.staging import Ready, begin, give_up
 from airflow_barrier.coordinator.status import barrier_status, status
