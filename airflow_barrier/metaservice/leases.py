@@ -12,9 +12,10 @@ from typing import Any
 from sqlalchemy import Connection, Row, bindparam, delete, func, insert, select, update
 
 from airflow_barrier.metaservice import schema
-from airflow_barrier.metaservice.rows import REVISION, of_topology
+from airflow_barrier.metaservice.rows import REVISION, load_barrier, of_topology, topology_version
 from airflow_barrier.metaservice.schema import DatabaseLater, DatabaseNow
-from airflow_barrier.protocol.errors import LeaseLostError
+from airflow_barrier.metaservice.transitions import Event, record
+from airflow_barrier.protocol.errors import ConfigurationError, LeaseLostError
 from airflow_barrier.protocol.leases import Hold, Lease
 from airflow_barrier.protocol.records import Barrier
 
@@ -102,10 +103,30 @@ def release(connection: Connection, lease_id: int) -> None:
     connection.execute(delete(schema.lease).where(_LEASE.lease_id == lease_id))
 
 
+def end(connection: Connection, topology: str, lease_id: int, actor: str) -> None:
+    """Before its time, by somebody else than its reader. Raises ConfigurationError if it does not live."""
+    topology_version(connection, topology)
+    ended = connection.execute(
+        delete(schema.lease)
+        .where(of_topology(schema.lease, topology), _LEASE.lease_id == lease_id, _LEASE.expires_at > DatabaseNow())
+        .returning(_LEASE.barrier_id, _LEASE.holder)
+    ).one_or_none()
+    if ended is None:
+        raise ConfigurationError(
+            f"lease {lease_id}: expected one that lives and holds barriers of {topology}, found none; it has ended, or "
+            f"the number is wrong: airflow-barrier leases {topology} lists those that live"
+        )
+    event = Event("released", actor, {"holder": ended.holder})
+    record(connection, event, topology, ended.barrier_id, "lease", [str(lease_id)])
+
+
 def leases(connection: Connection, topology: str, barrier_id: int | None) -> list[Lease]:
     """Those that live, oldest first; ``barrier_id``: that hold this one."""
     query = _STANDING.where(of_topology(schema.lease, topology), _LEASE.expires_at > DatabaseNow())
-    if barrier_id is not None:
+    if barrier_id is None:
+        topology_version(connection, topology)
+    else:
+        load_barrier(connection, topology, barrier_id)
         query = query.where(_LEASE.barrier_id <= barrier_id, _LEASE.through_id >= barrier_id)
     return [_to_lease(row, row.rollbacks_now) for row in connection.execute(query.order_by(_LEASE.lease_id))]
 

@@ -498,6 +498,13 @@ class MetaService:
         """The reader is done. Again is fine."""
         self._db.write(lambda c: leases.release(c, lease_id))
 
+    def end_lease(self, topology: str, lease_id: int, actor: str) -> None:
+        """End somebody else's lease before its time; its reader is told.
+
+        Raises ConfigurationError if it holds nothing of ``topology``, or has ended.
+        """
+        self._db.write(lambda c: leases.end(c, topology, lease_id, actor))
+
     def leases(self, topology: str, barrier_id: int | None = None) -> list[Lease]:
         """The leases that live, oldest first: all, or those that hold ``barrier_id``."""
         return self._db.read(lambda c: leases.leases(c, topology, barrier_id))

@@ -207,7 +207,7 @@ class Reached:
 class AuditEntry:
     """One change: of what (``kind`` and ``subject``), from which state to which, by whom, when (UTC).
 
-    ``kind`` is topology, barrier, table or attempt; ``subject`` its name or number.
+    ``kind`` is topology, barrier, table, attempt or lease; ``subject`` its name or number.
     """
 
     audit_id: int

@@ -136,6 +136,25 @@ def test_leases(deployed: Deployed) -> None:
     assert run("leases", "shopping", "--release", str(first.lease_id), "--json").json == as_json([second])
     run("leases", "shopping", "--release", str(second.lease_id))
     assert meta.leases("shopping") == []
+    assert [entry.subject for entry in meta.audit("shopping") if entry.kind == "lease"] == [
+        str(first.lease_id),
+        str(second.lease_id),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["nowhere"], "topology 'nowhere': expected one that a DAG has registered, found only: shopping"),
+        (["shopping", "99"], "barrier 99 of shopping: expected one that was opened, found barriers up to 4"),
+        (["shopping", "--release", "999"], "lease 999: expected one that lives and holds barriers of shopping"),
+        (["nowhere", "--release", "1"], "topology 'nowhere': expected one that a DAG has registered"),
+    ],
+)
+def test_leases_of_what_is_not_there(deployed: Deployed, arguments: list[str], message: str) -> None:
+    told = run("leases", *arguments)
+    assert (told.code, told.out) == (1, "")
+    assert message in told.err
 
 
 def test_expire_only_says_what_would_go(deployed: Deployed) -> None:

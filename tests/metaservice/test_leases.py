@@ -11,11 +11,18 @@ from sqlalchemy import Connection, create_engine, make_url, text
 
 from airflow_barrier.metaservice import expiring, leases, resolving
 from airflow_barrier.metaservice.commits import Settled
-from airflow_barrier.protocol.errors import ConfigurationError, ExpiredBarrierError, LeaseLostError
+from airflow_barrier.protocol.errors import (
+    ConfigurationError,
+    ExpiredBarrierError,
+    LeaseLostError,
+    UnknownBarrierError,
+    UnknownTopologyError,
+)
 from airflow_barrier.protocol.leases import LONGEST_HOLD_SECONDS, Hold, Lease
 from airflow_barrier.protocol.levels import Level, Resolution
 from airflow_barrier.protocol.records import Barrier
 from airflow_barrier.protocol.states import Decision
+from airflow_barrier.protocol.topology import Job
 from tests.metaservice.test_guards import locks, statements
 from tests.metaservice.world import AMOUNT, PRICE, SHOPPING, World
 from tests.support.postgresql import PostgreSQL, with_driver
@@ -78,7 +85,33 @@ def test_who_holds_what_is_seen(read: World, url: str) -> None:
     read.meta.release(two.lease_id)
     kill(url, mixed)
     assert read.meta.leases(read.name) == [one]
-    assert read.meta.leases("other") == []
+    for unknown in (lambda: read.meta.leases("other"), lambda: read.meta.leases("other", 1)):
+        with pytest.raises(UnknownTopologyError, match="found only: shopping"):
+            unknown()
+    with pytest.raises(UnknownBarrierError, match=r"barrier 9 of shopping: .* found barriers up to 4"):
+        read.meta.leases(read.name, 9)
+
+
+def test_a_person_ends_the_lease_of_a_reader(read: World, url: str) -> None:
+    one, two, dead = leased(read, at=1), leased(read, at=2), leased(read, at=2)
+    kill(url, dead)
+    read.meta.end_lease(read.name, two.lease_id, "ada")
+    assert read.meta.leases(read.name) == [one]
+    with pytest.raises(LeaseLostError):
+        read.meta.renew(two.lease_id, 60)
+    for lease_id in (two.lease_id, dead.lease_id, 999):
+        with pytest.raises(
+            ConfigurationError, match=f"lease {lease_id}: expected one that lives and holds .* shopping"
+        ):
+            read.meta.end_lease(read.name, lease_id, "ada")
+    with pytest.raises(UnknownTopologyError, match="found only: shopping"):
+        read.meta.end_lease("other", one.lease_id, "ada")
+    read.meta.register("other", "dag", [Job("load", "dag", sinks=("shop.other",))], actor="test")
+    with pytest.raises(ConfigurationError, match="holds barriers of other"):
+        read.meta.end_lease("other", one.lease_id, "ada")
+    (entry,) = (entry for entry in read.meta.audit(read.name) if entry.kind == "lease")
+    assert (entry.barrier_id, entry.subject, entry.event, entry.actor) == (2, str(two.lease_id), "released", "ada")
+    assert entry.detail == {"holder": "reader"}
 
 
 def test_a_lease_lives_as_long_as_it_is_renewed(read: World, url: str) -> None:

@@ -209,6 +209,9 @@ STEPS = {
     "an answer with a lease": Step("resolve", _two_committed, lambda world, _: _lease(world)),
     "a renewal": Step("renew", _leased, lambda world, lease_id: world.meta.renew(lease_id, 3600)),
     "a release": Step("release", _leased, lambda world, lease_id: world.meta.release(lease_id)),
+    "the end of a reader's lease": Step(
+        "end_lease", _leased, lambda world, lease_id: world.meta.end_lease("shopping", lease_id, "test")
+    ),
     "a look at what readers hold": Step("held", _dead_lease, lambda world, _: world.meta.held("shopping")),
     "an expiry": Step("expiring", _two_committed, lambda world, _: world.meta.expiring("shopping", [1, 2], "test")),
     "the end of an expiry": Step("expired", _expiring, lambda world, _: world.meta.expired("shopping", [1], "test")),

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from airflow_barrier.cli.arguments import barrier_argument
-from airflow_barrier.cli.connection import database_options, meta_service
+from airflow_barrier.cli.connection import actor, database_options, meta_service
 from airflow_barrier.cli.frame import DONE, Command
 from airflow_barrier.cli.screen import answer, row, table
 
@@ -32,7 +32,7 @@ def _define(parser: argparse.ArgumentParser) -> None:
 def _run(options: argparse.Namespace) -> int:
     with meta_service(options) as meta:
         if options.release is not None:
-            meta.release(options.release)
+            meta.end_lease(options.topology, options.release, actor())
         found = meta.leases(options.topology, options.barrier)
     answer(options, found, _show)
     return DONE
