@@ -10,6 +10,7 @@ from airflow.sdk import BaseSensorOperator, conf
 from airflow.sdk.exceptions import AirflowFailException
 
 from airflow_barrier.hooks.barrier import DEFAULT_CONN_ID, BarrierHook
+from airflow_barrier.operators._at import time_of, whole_number
 from airflow_barrier.operators._task import run_timestamp, without_useless_retries
 from airflow_barrier.protocol.errors import ConfigurationError, StoreUnavailableError
 from airflow_barrier.triggers.barrier import BarrierTrigger, Condition, Found, look
@@ -121,15 +122,8 @@ class BarrierSensor(BaseSensorOperator):
         tables = (self.tables,) if isinstance(self.tables, str) else self.tables
         names = tuple(tables) if tables is not None else None
         if self.barrier_id is not None:
-            return Condition(self.target, barrier_id=int(self.barrier_id), tables=names)
+            return Condition(self.target, barrier_id=whole_number("barrier_id", self.barrier_id), tables=names)
         if self.at_least is not None:
-            return Condition(self.target, timestamp=_time_of(self.at_least), tables=names, or_newer=True)
+            return Condition(self.target, timestamp=time_of("at_least", self.at_least), tables=names, or_newer=True)
         timestamp, _ = run_timestamp(context)
         return Condition(self.target, timestamp=timestamp, tables=names)
-
-
-def _time_of(value: datetime | str) -> datetime:
-    at = datetime.fromisoformat(value.replace("Z", "+00:00")) if isinstance(value, str) else value
-    if at.tzinfo is None:
-        raise ConfigurationError(f"at_least: expected a time with its zone, found {value}; write +00:00 for UTC")
-    return at

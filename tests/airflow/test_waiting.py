@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from airflow.sdk.exceptions import AirflowFailException
+from airflow.sdk.exceptions import AirflowFailException, TaskDeferred
 from airflow.triggers.base import TriggerEvent
 
 from airflow_barrier.hooks.barrier import BarrierHook
@@ -214,13 +214,57 @@ def test_at_least_as_new_needs_a_time_and_a_state_of_barriers() -> None:
         BarrierSensor(task_id="wait", topology="shopping", barrier_id=3, at_least=DAY)
 
 
+def sensor(**arguments: Any) -> BarrierSensor:
+    return BarrierSensor(
+        task_id="wait", topology="shopping", barrier_conn_id=CONN, **{"poke_interval": 0.01, **arguments}
+    )
+
+
 def test_the_sensor_takes_a_time_as_text(meta: MetaService) -> None:
     commit(meta, open_barrier(meta))
-    sensor = BarrierSensor(task_id="wait", topology="shopping", at_least="2025-01-01T00:00:00Z", barrier_conn_id=CONN)
     context: Any = {}
-    assert sensor.poke(context)
-    sensor.at_least = "2025-01-01T00:00:01+00:00"
-    assert not sensor.poke(context)
-    sensor.at_least = "2025-01-01T00:00:01"
-    with pytest.raises(AirflowFailException, match=r"expected a time with its zone, found 2025-01-01T00:00:01; write"):
-        sensor.poke(context)
+    assert sensor(at_least="2025-01-01T00:00:00Z").poke(context)
+    assert not sensor(at_least="2025-01-01T00:00:01+00:00").poke(context)
+
+
+def test_a_deferred_sensor_waits_for_a_barrier_that_is_new_enough(meta: MetaService) -> None:
+    commit(meta, open_barrier(meta))
+    waits = sensor(at_least="2025-01-02T06:00:00Z", deferrable=True, timeout=3600)
+    context: Any = {}
+    with pytest.raises(TaskDeferred) as deferred:
+        waits.execute(context)
+    assert deferred.value.timeout == 3600
+    module, arguments = deferred.value.trigger.serialize()
+    assert module.endswith(BarrierTrigger.__name__)
+    again = BarrierTrigger(**json.loads(json.dumps(arguments)))
+
+    async def story() -> Any:
+        waiting = asyncio.create_task(first(again))
+        await asyncio.to_thread(commit, meta, open_barrier(meta, 1))
+        with pytest.raises(asyncio.TimeoutError):
+            await asyncio.wait_for(asyncio.shield(waiting), 0.1)
+        await asyncio.to_thread(commit, meta, open_barrier(meta, 2))
+        return await asyncio.wait_for(waiting, 60)
+
+    event = asyncio.run(story())
+    assert getattr(waits, deferred.value.method_name)(context, event) == 3
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (
+            {"at_least": "2025-01-01T00:00:01"},
+            "at_least: expected a time in ISO 8601 with its zone, found '2025-01-01T",
+        ),
+        ({"at_least": "yesterday"}, "at_least: expected a time in ISO 8601 with its zone, found 'yesterday'; write"),
+        ({"at_least": "None"}, "at_least: expected a time in ISO 8601 with its zone, found 'None'"),
+        ({"barrier_id": "None"}, "barrier_id: expected a whole number, found 'None'; does the template"),
+    ],
+)
+def test_text_that_is_neither_a_time_nor_a_number_is_not_tried_again(
+    meta: MetaService, arguments: dict[str, Any], message: str
+) -> None:
+    context: Any = {}
+    with pytest.raises(AirflowFailException, match=message):
+        sensor(**arguments).poke(context)
