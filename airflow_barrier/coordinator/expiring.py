@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from airflow_barrier.coordinator.deployment import Deployment
-from airflow_barrier.protocol.errors import MissingTableError
+from airflow_barrier.protocol.errors import ExpiryError, MissingTableError
 from airflow_barrier.protocol.names import tag_name
 from airflow_barrier.protocol.records import Barrier
 from airflow_barrier.protocol.retention import BarrierVerdict, Retention, barrier_verdicts, window_start
@@ -69,23 +69,36 @@ def plan_expiry(deployment: Deployment, topology: str, retention: Retention) -> 
 def expire(deployment: Deployment, topology: str, retention: Retention, take_out: TakeOut, *, actor: str) -> Expired:
     """Let go of the barriers beyond ``retention`` that nobody holds, and of all snapshots that nothing needs.
 
+    Raises ExpiryError, once all other tables are done, if ``take_out`` did.
+
     >>> expire(deployment, "shopping", Retention(31), spark_takes_out, actor="me")  # doctest: +SKIP
     """
     began = deployment.meta.now()
     verdicts = _barrier_verdicts(deployment, topology, retention)
     deployment.meta.expiring(topology, [verdict.barrier.barrier_id for verdict in verdicts if not verdict.keep], actor)
     expired = _drop_tags(deployment, topology, actor)
-    snapshots = {}
+    snapshots, failed = {}, []
     for table, on_each in _table_verdicts(deployment, topology, verdicts):
         going = [verdict.snapshot_id for verdict in on_each if not verdict.keep]
-        if going:
+        if not going:
+            continue
+        try:
             said = take_out(table, going)
+        except ExpiryError as error:
+            log.warning("%s", error)
+            failed.append(str(error))
+        else:
             log.info("table %s: %d snapshots expired: %s", table, len(going), said)
             snapshots[table] = tuple(going)
     while deployment.meta.trim(topology, began, actor):
         pass
     done = Expired(tuple(barrier.barrier_id for barrier in expired), snapshots)
     log.info("topology %s: %s", topology, done)
+    if failed:
+        raise ExpiryError(
+            f"topology {topology}: expected to take snapshots out of all its tables, found that {len(failed)} failed: "
+            f"{'; '.join(failed)}. All else is done, and the next expiry takes what is left"
+        )
     return done
 
 

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from airflow.sdk import BaseOperator
-from airflow.sdk.exceptions import AirflowException, AirflowSkipException
+from airflow.sdk.exceptions import AirflowSkipException
 
-from airflow_barrier.coordinator.compacting import Compacted, Compactor, Rewrite, compact, let_go, open_compaction
+from airflow_barrier.coordinator.compacting import Compacted, Compactor, compact, let_go, open_compaction
 from airflow_barrier.coordinator.deployment import Deployment
 from airflow_barrier.coordinator.opening import Later
 from airflow_barrier.hooks.barrier import DEFAULT_CONN_ID, BarrierHook
 from airflow_barrier.links.barrier import BarrierLink
+from airflow_barrier.operators._session import TaskSession
 from airflow_barrier.operators._steps import REASON
 from airflow_barrier.operators._task import actor, generation, task_key, without_useless_retries
 from airflow_barrier.protocol.errors import StoreUnavailableError
@@ -24,7 +24,6 @@ from airflow_barrier.triggers.barrier import BarrierTrigger, Condition, OpeningT
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
-    from pyspark.sql import SparkSession
 
 
 class CompactTablesOperator(BaseOperator):
@@ -74,8 +73,7 @@ class CompactTablesOperator(BaseOperator):
         self.poll_interval = poll_interval
         #: where the barrier can be looked at, once it is known
         self.link_path: str | None = None
-        self._spark: tuple[str, str] | None = None  # url, session id
-        self._killed = False
+        self._spark = TaskSession(self.task_id, spark_conn_id)
 
     def execute(self, context: Context) -> int:
         with without_useless_retries():
@@ -101,47 +99,24 @@ class CompactTablesOperator(BaseOperator):
 
     def on_kill(self) -> None:
         """End the session on the server, whose work ends with it; what that raises lets go of the barrier."""
-        self._killed = True
-        if self._spark is not None:
-            from airflow_barrier.spark.connect import end_session
-
-            end_session(*self._spark)
+        self._spark.kill()
 
     def _compact(self, deployment: Deployment, barrier: Barrier, context: Context) -> int:
+        from airflow_barrier.spark.compacting import RewrittenFiles, rewrite_files
+
         self.log.info("Compacting tables at %s, opened by %s", barrier, barrier.run_key)
         self.link_path = f"{self.barrier_conn_id}/{self.topology}/{barrier.barrier_id}"
         compactor = self._compactor(context)
-        with _letting_go(deployment, barrier, compactor), self._rewriting(deployment) as rewrite:
+
+        def rewrite(table: str, branch: str) -> RewrittenFiles:
+            return rewrite_files(self._spark(), deployment.spark_catalog, table, branch, self.options)
+
+        with _letting_go(deployment, barrier, compactor), self._spark:
             compacted = compact(deployment, barrier, rewrite, compactor)
         if not compacted.over:
             self._wait_for(compacted)
         self.log.info("%s is %s", compacted.barrier, compacted.barrier.state.value)
         return barrier.barrier_id
-
-    @contextmanager
-    def _rewriting(self, deployment: Deployment) -> Iterator[Rewrite]:
-        """How tables are rewritten: in one session, which is made for the first of them."""
-        from airflow.providers.apache.spark.hooks.spark_connect import SparkConnectHook
-
-        from airflow_barrier.spark.compacting import RewrittenFiles, rewrite_files
-        from airflow_barrier.spark.connect import connect_session, stop_session
-
-        session: SparkSession | None = None
-
-        def rewrite(table: str, branch: str) -> RewrittenFiles:
-            nonlocal session
-            if self._killed:
-                raise AirflowException(f"task {self.task_id} was killed")
-            if session is None:
-                self._spark = (SparkConnectHook(self.spark_conn_id).get_connection_url(), str(uuid.uuid4()))
-                session = connect_session(*self._spark)
-            return rewrite_files(session, deployment.spark_catalog, table, branch, self.options)
-
-        try:
-            yield rewrite
-        finally:
-            if session is not None:
-                stop_session(session)
 
     def _wait_for(self, compacted: Compacted) -> NoReturn:
         barrier = compacted.barrier

@@ -11,6 +11,8 @@ from airflow.sdk import BaseOperator
 from airflow_barrier.coordinator.deployment import Deployment
 from airflow_barrier.coordinator.expiring import expire, plan_expiry
 from airflow_barrier.hooks.barrier import DEFAULT_CONN_ID, BarrierHook
+from airflow_barrier.operators._at import true_or_false, whole_number
+from airflow_barrier.operators._session import TaskSession
 from airflow_barrier.operators._task import actor, without_useless_retries
 from airflow_barrier.protocol.retention import Retention
 
@@ -24,7 +26,8 @@ class ExpireSnapshotsOperator(BaseOperator):
     A barrier stays while it is among the newest ``keep``, was committed within ``keep_for``, is leased by a reader, or
     an open barrier stands on it. A snapshot stays while a tag or branch names it, whoever made that, while `main` has
     it as a step of the barriers that stay, and while it is a step or the base of a branch. Nobody can begin to read at
-    a barrier before its tags go, and tags go before data. An expiry that was interrupted is gone on with by the next.
+    a barrier before its tags go, and tags go before data. A table that fails keeps no other from it; what failed or was
+    interrupted is gone on with by the next try or run.
 
     Iceberg deletes the files by Spark, in a session on the Spark Connect server that ``spark_conn_id`` names.
 
@@ -55,22 +58,31 @@ class ExpireSnapshotsOperator(BaseOperator):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        if isinstance(keep, int):
-            Retention(keep, keep_for)  # what cannot be is said when the DAG is parsed
+        # what cannot be is said when the DAG is parsed
+        if "{" not in str(keep):
+            Retention(whole_number("keep", keep), keep_for)
+        if "{" not in str(explain_only):
+            true_or_false("explain_only", explain_only)
         self.topology = topology
         self.keep = keep
         self.keep_for = keep_for
         self.explain_only = explain_only
         self.barrier_conn_id = barrier_conn_id
         self.spark_conn_id = spark_conn_id
+        self._spark = TaskSession(self.task_id, spark_conn_id)
 
     def execute(self, context: Context) -> dict[str, Any]:
         with without_useless_retries():
-            retention = Retention(int(self.keep), self.keep_for)
+            retention = Retention(whole_number("keep", self.keep), self.keep_for)
+            explain_only = true_or_false("explain_only", self.explain_only)
             deployment = BarrierHook(self.barrier_conn_id).get_deployment()
-            if str(self.explain_only).lower() == "true":
+            if explain_only:
                 return self._explain(deployment, retention)
             return self._expire(deployment, retention, actor(context))
+
+    def on_kill(self) -> None:
+        """End the session on the server, whose work ends with it; the next expiry goes on."""
+        self._spark.kill()
 
     def _explain(self, deployment: Deployment, retention: Retention) -> dict[str, Any]:
         plan = plan_expiry(deployment, self.topology, retention)
@@ -84,22 +96,13 @@ class ExpireSnapshotsOperator(BaseOperator):
         return {"barriers": list(plan.expiring), "snapshots": {table: count for table, count in going.items() if count}}
 
     def _expire(self, deployment: Deployment, retention: Retention, actor: str) -> dict[str, Any]:
-        from airflow.providers.apache.spark.hooks.spark_connect import SparkConnectHook
+        from airflow_barrier.spark.expiring import ExpiredFiles, expire_snapshots
 
-        from airflow_barrier.spark.connect import connect_session, stop_session
-        from airflow_barrier.spark.expiring import expire_snapshots
+        def take_out(table: str, snapshot_ids: Sequence[int]) -> ExpiredFiles:
+            return expire_snapshots(self._spark(), deployment.spark_catalog, table, snapshot_ids)
 
-        session = connect_session(SparkConnectHook(self.spark_conn_id).get_connection_url())
-        try:
-            done = expire(
-                deployment,
-                self.topology,
-                retention,
-                lambda table, ids: expire_snapshots(session, deployment.spark_catalog, table, ids),
-                actor=actor,
-            )
-        finally:
-            stop_session(session)
+        with self._spark:
+            done = expire(deployment, self.topology, retention, take_out, actor=actor)
         return {
             "barriers": list(done.barriers),
             "snapshots": {table: len(snapshots) for table, snapshots in done.snapshots.items()},

@@ -180,6 +180,10 @@ class CompactionError(Terminal):
     """Files of some tables could not be rewritten; their rows are what they were, and no barrier waits for it."""
 
 
+class ExpiryError(Retryable):
+    """Snapshots of some tables could not be taken out; nobody begins to read them, and the next expiry takes them."""
+
+
 class InexactChangesError(Terminal):
     """The changes between two snapshots cannot be told exactly, so they are not told at all."""
 

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from airflow_barrier.protocol.errors import CompactionError, SparkUnavailableError
-from airflow_barrier.spark.connect import first_line, lost_server_is_retryable
+from airflow_barrier.protocol.errors import CompactionError
 from airflow_barrier.spark.identifiers import literal, quoted, table_name
+from airflow_barrier.spark.procedures import call
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -41,20 +41,11 @@ def rewrite_files(
     RewrittenFiles(before=12, after=1, bytes=40211)
     """
     given = ", ".join(literal(text) for pair in options.items() for text in pair)
-    call = (
+    statement = (
         f"CALL {quoted(catalog)}.system.rewrite_data_files(table => {literal(table_name(catalog, table))}, "
         f"branch => {literal(branch)}{f', options => map({given})' if given else ''})"
     )
-    try:
-        with lost_server_is_retryable(f"compaction of {table}"):
-            (row,) = session.sql(call).collect()
-    except SparkUnavailableError:
-        raise
-    except Exception as error:
-        raise CompactionError(
-            f"table {table}: expected Iceberg to rewrite its files, found {first_line(error)}; see the options, and "
-            "the log of the Spark server"
-        ) from error
+    row = call(session, statement, f"compaction of {table}", CompactionError)
     return RewrittenFiles(
         row["rewritten_data_files_count"], row["added_data_files_count"], row["rewritten_bytes_count"]
     )

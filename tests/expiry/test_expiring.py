@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -14,7 +14,7 @@ from airflow_barrier.coordinator.expiring import expire, plan_expiry
 from airflow_barrier.coordinator.leaving import leave
 from airflow_barrier.coordinator.opening import Fragment
 from airflow_barrier.coordinator.settings import Settings
-from airflow_barrier.protocol.errors import ExpiredBarrierError
+from airflow_barrier.protocol.errors import ExpiredBarrierError, ExpiryError
 from airflow_barrier.protocol.leases import Hold
 from airflow_barrier.protocol.levels import Level, Resolution
 from airflow_barrier.protocol.names import parse_tag
@@ -208,6 +208,22 @@ def test_a_table_that_is_gone_does_not_hold_up_the_others(shop: Shop) -> None:
     expire(shop.deployment, "shopping", Retention(1), Takes(shop), actor="test")
     assert readable(shop) == [7]
     assert snapshots(shop, AMOUNT) == snapshots(shop, SHOPPING) == 1
+
+
+def test_one_table_that_fails_keeps_no_other_from_it(shop: Shop) -> None:
+    takes = Takes(shop)
+
+    def take_out(table: str, snapshot_ids: Sequence[int]) -> str:
+        if table == AMOUNT:
+            raise ExpiryError(f"expiry of {table}: out of memory")
+        return takes(table, snapshot_ids)
+
+    with pytest.raises(ExpiryError, match=f"found that 1 failed: expiry of {AMOUNT}: out of memory. All else is done"):
+        expire(shop.deployment, "shopping", Retention(1), take_out, actor="test")
+    assert readable(shop) == [6]
+    assert (snapshots(shop, AMOUNT), snapshots(shop, PRICE), snapshots(shop, SHOPPING)) == (7, 1, 1)
+    expire(shop.deployment, "shopping", Retention(1), takes, actor="test")
+    assert snapshots(shop, AMOUNT) == 1
 
 
 def test_the_tag_policy_thins_and_the_expiry_takes_the_data(shop: Shop) -> None:

@@ -32,6 +32,7 @@ PLAIN = frozenset(
         errors.SourceUnavailableError,
         errors.SparkUnavailableError,
         errors.CompactionError,
+        errors.ExpiryError,
         errors.SqlSyntaxError,
         errors.UnknownDialectError,
     }

@@ -2,26 +2,38 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
+from airflow_barrier.operators.expire import ExpireSnapshotsOperator
 from airflow_barrier.protocol.errors import ConfigurationError
 from airflow_barrier.protocol.leases import Hold
 from airflow_barrier.protocol.levels import Level
+from airflow_barrier.spark.procedures import call
+from tests.spark.test_connect import LONG, Monitor
 from tests.support.shop import AMOUNT, COLUMNS, Shop
+from tests.support.waiting import PATIENCE, wait_for
 
 
-def run(**arguments: Any) -> dict[str, Any]:
-    from airflow_barrier.operators.expire import ExpireSnapshotsOperator
+def made(**arguments: Any) -> ExpireSnapshotsOperator:
+    return ExpireSnapshotsOperator(task_id="expire", topology="shopping", **arguments)
 
-    operator = ExpireSnapshotsOperator(task_id="expire", topology="shopping", **arguments)
+
+def execute(operator: ExpireSnapshotsOperator) -> dict[str, Any]:
     task = SimpleNamespace(dag_id="keeping", run_id="today", task_id="expire", try_number=1)
     context: Any = {"ti": task}
     return operator.execute(context)
+
+
+def run(**arguments: Any) -> dict[str, Any]:
+    return execute(made(**arguments))
 
 
 def metadata_files(shop: Shop) -> set[str]:
@@ -42,6 +54,46 @@ def test_expiry_deletes_what_nobody_holds(shop: Shop, capsys: pytest.CaptureFixt
     assert run(keep="1", keep_for=timedelta(days=1)) == {"barriers": [], "snapshots": {}}
 
 
-def test_to_keep_nothing_is_refused_when_the_dag_is_parsed() -> None:
-    with pytest.raises(ConfigurationError, match="expected to keep 1 barrier or more, found 0"):
-        run(keep=0)
+def test_killing_the_task_stops_the_work_and_the_next_goes_on(
+    shop: Shop, spark_ui: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monitor = Monitor(int(spark_ui.rpartition(":")[2]))
+    operator = made(keep=1)
+
+    def active_tasks() -> int | None:
+        with suppress(OSError):  # a busy server takes its time to answer
+            return monitor.active_tasks()
+        return None
+
+    with monkeypatch.context() as patch, ThreadPoolExecutor(1) as pool:
+        # so few files are deleted in no time: another statement in place of Iceberg's
+        patch.setattr("airflow_barrier.spark.expiring.call", lambda session, _, *rest: call(session, LONG, *rest))
+        work = pool.submit(execute, operator)
+        try:
+            wait_for("Spark to be at work", active_tasks)
+        finally:
+            operator.on_kill()
+        assert work.exception(PATIENCE) is not None
+    wait_for("no task to be running", lambda: active_tasks() == 0)
+    with pytest.raises(AirflowException, match="task expire was killed"):
+        execute(operator)
+    assert run(keep=1) == {"barriers": [], "snapshots": dict.fromkeys(COLUMNS, 4)}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"keep": 0}, "expected to keep 1 barrier or more, found 0"),
+        ({"keep": "0"}, "expected to keep 1 barrier or more, found 0"),
+        ({"keep": "abc"}, "keep: expected a whole number, found 'abc'"),
+        ({"keep": 1, "explain_only": "yes"}, "explain_only: expected True or False, found 'yes'"),
+    ],
+)
+def test_what_cannot_be_is_said_when_the_dag_is_parsed(arguments: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigurationError, match=message):
+        made(**arguments)
+    operator = made(keep="{{ params.keep }}", explain_only="{{ params.dry }}")
+    for name, value in {"keep": 1, "explain_only": "false", **arguments}.items():
+        setattr(operator, name, value)  # as Airflow does when it has rendered them
+    with pytest.raises(AirflowFailException, match=message):
+        execute(operator)

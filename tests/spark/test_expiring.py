@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from pyspark.errors import PySparkException
 from pyspark.sql.connect.session import SparkSession
 
+from airflow_barrier.protocol.errors import ExpiryError
 from airflow_barrier.spark.expiring import ExpiredFiles, expire_snapshots
 from airflow_barrier.tables.iceberg import IcebergTables
 from demo.local_spark import LocalConnectServer
@@ -60,7 +60,9 @@ def test_exactly_the_snapshots_that_are_named_go(spark: SparkSession, tables: Ic
 def test_what_has_got_a_ref_meanwhile_stays(spark: SparkSession, tables: IcebergTables, table: str) -> None:
     first, second, *_ = before = snapshots(spark)
     spark.sql(f"ALTER TABLE {NAME} CREATE TAG held AS OF VERSION {second}")
-    with pytest.raises(PySparkException, match=f"Cannot expire {second}. Still referenced by refs"):
+    with pytest.raises(
+        ExpiryError, match=f"expiry of 2 snapshots of .* found .*Cannot expire {second}. Still referenced by refs"
+    ):
         expire_snapshots(spark, "lake", table, [first, second])
     assert snapshots(spark) == before
     assert data_files(tables) == 5
