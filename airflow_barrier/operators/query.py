@@ -135,7 +135,6 @@ class ConsistentQueryOperator(BaseOperator):
             ) as session:
                 self._tell(context, session)
                 result = self._run(session, target)
-                session.check()
         return result
 
     def on_kill(self) -> None:

@@ -257,6 +257,7 @@ PROMISES: Mapping[str, Mapping[str, str]] = {
         "closed-session-reads-nothing": "Nor once it is closed.",
         "silence-ends-reading": "Nor while nobody can say whether the lease still lives.",
         "handed-out-for-a-time": "Nor by what was handed out, once its time is over.",
+        "reading-ends-with-a-look": "A session ends with a look whether its lease was lost.",
         "results-go-beside-the-topology": "The result of a query goes into no table of a topology.",
         "sessions-never-go-back": "A session does not go on with less than it has read, unless work was rolled back.",
         "old-answer-is-told": "An answer that is older than the reader allows for is none.",

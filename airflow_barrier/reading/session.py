@@ -86,9 +86,10 @@ class ConsistentSession(Answer):
         self.fell_back: FellBack | None = None
 
     def check(self) -> None:
-        """Raises LeaseLostError unless all that was read up to now was held: call it once the rows are there.
+        """Raises LeaseLostError unless all that was read up to now was held.
 
-        Asks the MetaService, which may know of a loss that the last heartbeat did not.
+        Asks the MetaService, which may know of a loss that the last heartbeat did not. The end of the block does so by
+        itself; call it before that where rows are handed on within the block.
         """
         self._heartbeat.check_anew()
 
@@ -128,8 +129,8 @@ class ConsistentSession(Answer):
             log.warning("%s", fell_back)
         return after
 
-    def close(self) -> None:
-        """Release the lease; again is fine."""
+    def _close(self) -> None:
+        """Release the lease."""
         self._heartbeat.stop()
 
 
@@ -154,7 +155,8 @@ def consistent_session(
     (retryable), after looking again for as long as ``wait``. ``holder``: who reads, for people who see the leases;
     default: user, process and machine. ``lease_seconds``: after how long what a crashed session held is free again.
 
-    Raises what :meth:`MetaService.resolve <airflow_barrier.metaservice.store.MetaService.resolve>` does.
+    Raises what :meth:`MetaService.resolve <airflow_barrier.metaservice.store.MetaService.resolve>` does, and at the
+    end of the block LeaseLostError, if what was read in it was not held all the time.
 
     >>> with consistent_session(deployment, "shopping") as session, session.duckdb() as connection:  # doctest: +SKIP
     ...     connection.sql("SELECT itemId, amount / price FROM shop.amount JOIN shop.price USING (itemId)").show()
@@ -165,8 +167,9 @@ def consistent_session(
     session = ConsistentSession(deployment, question, Hold(holder or this_process(), lease_seconds))
     try:
         yield session
+        session.check()  # safety: reading-ends-with-a-look
     finally:
-        session.close()
+        session._close()
 
 
 def this_process() -> str:

@@ -403,6 +403,7 @@ _WITHOUT_SPARK: Mapping[str, tuple[str, ...]] = {
     "closed-session-reads-nothing": (f"{_SESSION}a_session_reads_one_barrier_whatever_is_committed_meanwhile",),
     "silence-ends-reading": (f"{_SESSION}a_metaservice_that_is_silent_ends_the_reading",),
     "handed-out-for-a-time": ("tests/reading/test_handing_out.py::test_it_is_held_for_as_long_as_was_said",),
+    "reading-ends-with-a-look": (f"{_SESSION}a_loss_that_no_heartbeat_noticed_is_told_at_the_end",),
     "results-go-beside-the-topology": (
         "tests/reading/test_results.py::test_a_table_of_a_topology_is_written_by_its_jobs_only",
     ),

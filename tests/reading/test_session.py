@@ -7,6 +7,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -215,23 +216,38 @@ def test_a_past_barrier_that_shall_be_new_is_refused(shop: Shop) -> None:
 
 def test_a_lease_that_was_taken_away_ends_the_reading(shop: Shop) -> None:
     bring(shop, 1)
-    with consistent_session(shop.deployment, "shopping", lease_seconds=0.6) as session:
+    with ExitStack() as stack:
+        session = stack.enter_context(consistent_session(shop.deployment, "shopping", lease_seconds=0.6))
         shop.deployment.meta.release(session.lease.lease_id)
         wait_for("the loss to be noticed", lambda: _is_lost(session))
         with pytest.raises(LeaseLostError, match="expected it to live, found that it has ended"):
             assert session.snapshots
         with pytest.raises(LeaseLostError, match="resolve anew and read again"):
             session.refresh()
+        with pytest.raises(LeaseLostError, match="found that it has ended"):
+            stack.close()
 
 
 def test_the_last_look_does_not_wait_for_a_heartbeat(shop: Shop) -> None:
     bring(shop, 1)
-    with consistent_session(shop.deployment, "shopping") as session:
+    with ExitStack() as stack:
+        session = stack.enter_context(consistent_session(shop.deployment, "shopping"))
         session.check()
         shop.deployment.meta.release(session.lease.lease_id)
         assert session.snapshots  # as far as it knows
         with pytest.raises(LeaseLostError, match="expected it to live, found that it has ended"):
             session.check()
+        with pytest.raises(LeaseLostError, match="expected it to live, found that it has ended"):
+            stack.close()
+
+
+def test_a_loss_that_no_heartbeat_noticed_is_told_at_the_end(shop: Shop) -> None:
+    bring(shop, 1)
+    with (
+        pytest.raises(LeaseLostError, match="expected it to live, found that it has ended"),
+        consistent_session(shop.deployment, "shopping") as session,
+    ):
+        shop.deployment.meta.release(session.lease.lease_id)
 
 
 def _is_lost(session: ConsistentSession) -> bool:
@@ -257,7 +273,8 @@ def test_a_metaservice_that_is_silent_ends_the_reading(
     """Nobody knows then whether the lease still lives."""
     bring(shop, 1)
     database = Path(settings.metaservice_url.removeprefix("sqlite:///"))
-    with consistent_session(shop.deployment, "shopping", lease_seconds=1) as session:
+    with ExitStack() as stack:
+        session = stack.enter_context(consistent_session(shop.deployment, "shopping", lease_seconds=1))
         aside = database.rename(database.with_name("aside.db"))
         database.mkdir()  # so that nobody makes a new one there
         shop.deployment.meta.close()
@@ -267,6 +284,8 @@ def test_a_metaservice_that_is_silent_ends_the_reading(
             assert session.snapshots
         database.rmdir()
         aside.rename(database)
+        with pytest.raises(LeaseLostError, match="found that it has ended"):
+            stack.close()
 
 
 READER = """
