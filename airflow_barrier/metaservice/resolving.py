@@ -258,7 +258,17 @@ def readable(connection: Connection, topology: str, limit: int | None = None) ->
 
 
 def check_asked(asked: Asked) -> None:
-    """Raise :class:`ConfigurationError` for a time without a zone, UnknownBarrierError for a number that is none."""
+    """Raise :class:`ConfigurationError` for what nobody can read at or by, UnknownBarrierError for a number below 1."""
+    if isinstance(asked.tables, str):
+        raise ConfigurationError(
+            f"topology {asked.topology}: expected a list of tables, found the text {asked.tables!r}; write "
+            f"[{asked.tables!r}]"
+        )
+    if asked.at is not None and not isinstance(asked.at, (int, datetime)):
+        raise ConfigurationError(
+            f"topology {asked.topology}: expected a barrier's number or a datetime to read at, found {asked.at!r}; "
+            "pass an int, or an aware datetime"
+        )
     if isinstance(asked.at, datetime) and asked.at.tzinfo is None:
         raise ConfigurationError(
             f"topology {asked.topology}: expected a time with a time zone to read at, found {asked.at}; pass an aware "
