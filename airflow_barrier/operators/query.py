@@ -38,7 +38,8 @@ class ConsistentQueryOperator(BaseOperator):
         ``consistency``. (templated)
     :param at: a barrier's id, or a time with its zone: the newest barrier at or before it. Default: the newest one at
         the level. The barrier that a sensor waited for is ``at="{{ ti.xcom_pull('wait') }}"``. (templated)
-    :param not_older_than: how far the barrier may lie behind the database's clock, else the task fails and is retried.
+    :param not_older_than: how far the barrier may lie behind the database's clock, else the task fails and is retried;
+        not at read uncommitted.
     :param wait: how long to wait for one that is new enough before that.
     :param tables: those that the query reads, as ``namespace.table``; default: all of the topology. (templated)
     :param into: the table for the result, ``catalog.namespace.table``; no table of a topology. Default: XCom.
@@ -89,12 +90,10 @@ class ConsistentQueryOperator(BaseOperator):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
+        from airflow_barrier.reading.question import check_age_asked
+
         # what cannot be is said when the DAG is parsed
-        if at is not None and not_older_than is not None:
-            raise ConfigurationError(
-                f"task {self.task_id}: expected either at=... or not_older_than=..., found both; a barrier of the past "
-                "does not get newer"
-            )
+        check_age_asked(f"task {self.task_id}", at, not_older_than, wait)
         if level is not None and "{" not in level:
             level = Level.parse(level).value
         if replace not in ("table", "partitions"):

@@ -4,24 +4,25 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from airflow_barrier.coordinator.deployment import Deployment
 from airflow_barrier.protocol.errors import LeaseLostError
 from airflow_barrier.protocol.leases import Hold, Lease
 from airflow_barrier.protocol.levels import Level, Resolution
 from airflow_barrier.reading.answer import Answer
+from airflow_barrier.reading.question import Question, resolved
 
 
 class HandedOut(Answer):
     """An answer that nobody renews: what it says can be read until ``lease.expires_at``, by whoever has it."""
 
-    def __init__(self, deployment: Deployment, at: int | datetime | None, resolution: Resolution, until: float) -> None:
-        super().__init__(deployment, at)
-        assert resolution.lease is not None  # it was asked for
-        self.lease: Lease = resolution.lease
-        self._resolution = resolution
-        self._until = until
+    def __init__(self, deployment: Deployment, question: Question, hold: Hold) -> None:
+        super().__init__(deployment, question.at)
+        held = resolved(deployment, question, hold)
+        self.lease: Lease = held.lease
+        self._resolution = held.resolution
+        self._until = held.since + hold.seconds
 
     def hold_for(self, seconds: float) -> None:
         """For so many seconds from now, unless that is less than it is held for anyhow.
@@ -51,19 +52,18 @@ def hand_out(
     level: str | None = None,
     tables: Sequence[str] | None = None,
     at: int | datetime | None = None,
+    not_older_than: timedelta | None = None,
+    wait: timedelta = timedelta(0),
 ) -> HandedOut:
     """An answer about ``tables`` of ``topology`` (None: all) for others to read by, held for ``hold``.
 
     Nobody renews or releases it: ``hold`` says how long they may take, a week at most
     (:data:`~airflow_barrier.protocol.leases.LONGEST_HOLD_SECONDS`). Who reads in this process opens a session instead
-    (:func:`~airflow_barrier.reading.session.consistent_session`), whose ``level`` and ``at`` these are.
-
-    Raises what :meth:`MetaService.resolve <airflow_barrier.metaservice.store.MetaService.resolve>` does.
+    (:func:`~airflow_barrier.reading.session.consistent_session`), whose ``level``, ``at``, ``not_older_than`` and
+    ``wait`` these are, and whose errors.
 
     >>> given = hand_out(deployment, "shopping", Hold("dashboard of ada", seconds=3600))  # doctest: +SKIP
     >>> given.snapshots, given.tags, given.sql("SELECT * FROM shop.price", "trino").sql  # doctest: +SKIP
     """
-    until = time.monotonic() + hold.seconds
     wanted = deployment.level if level is None else Level.parse(level)
-    found = deployment.meta.resolve(topology, wanted, tables, at=at, hold=hold)
-    return HandedOut(deployment, at, found, until)
+    return HandedOut(deployment, Question(topology, wanted, tables, at, not_older_than, wait), hold)

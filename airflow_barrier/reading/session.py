@@ -19,41 +19,19 @@ from datetime import datetime, timedelta
 
 from airflow_barrier.coordinator.deployment import Deployment
 from airflow_barrier.protocol.errors import (
-    ConfigurationError,
     LeaseLostError,
-    StaleAnswerError,
     StoreUnavailableError,
     WentBackError,
 )
 from airflow_barrier.protocol.leases import Hold, Lease, check_seconds
 from airflow_barrier.protocol.levels import Level, Resolution
 from airflow_barrier.reading.answer import Answer
+from airflow_barrier.reading.question import Held, Question, resolved
 
 log = logging.getLogger(__name__)
 
 #: Seconds that a lease lives unless it is renewed, which a session does three times as often.
 LEASE_SECONDS = 60.0
-#: Seconds between two looks of a session that waits for newer data.
-_LOOK_EVERY = 1.0
-
-
-@dataclass(frozen=True)
-class Question:
-    """What a session asks for: see :func:`consistent_session`."""
-
-    topology: str
-    level: Level
-    tables: tuple[str, ...] | None
-    at: int | datetime | None
-    not_older_than: timedelta | None
-    wait: timedelta
-
-    def __post_init__(self) -> None:
-        if self.at is not None and self.not_older_than is not None:
-            raise ConfigurationError(
-                f"topology {self.topology}: expected either at=... or not_older_than=..., found both; a barrier of the "
-                "past does not get newer"
-            )
 
 
 @dataclass(frozen=True)
@@ -81,8 +59,9 @@ class ConsistentSession(Answer):
         super().__init__(deployment, question.at)
         self._question = question
         self._hold = hold
-        self._resolution = _resolved(deployment, question, hold)
-        self._heartbeat = _Heartbeat(deployment, _lease(self._resolution), hold.seconds)
+        held = resolved(deployment, question, hold)
+        self._resolution = held.resolution
+        self._heartbeat = _Heartbeat(deployment, held, hold.seconds)
         self.fell_back: FellBack | None = None
 
     def check(self) -> None:
@@ -114,8 +93,8 @@ class ConsistentSession(Answer):
         if self._question.at is not None:
             return self.resolution
         before, rolled_back = self._resolution, self._heartbeat.rolled_back()
-        after = _resolved(self._deployment, self._question, self._hold)
-        following = _Heartbeat(self._deployment, _lease(after), self._hold.seconds)
+        held = resolved(self._deployment, self._question, self._hold)
+        after, following = held.resolution, _Heartbeat(self._deployment, held, self._hold.seconds)
         try:
             # also between the two looks: then the answer shows it
             rolled_back = rolled_back or (_is_less(before, after) and self._heartbeat.rolled_back())
@@ -152,8 +131,9 @@ def consistent_session(
     ``level``: which barriers count, by its name or as :class:`Level`; None: the deployment's (its connection's
     ``consistency``). ``at``: a barrier's id, or a time (aware): the newest barrier at or before it.
     ``not_older_than``: how far the answer's barrier may lie behind the database's clock, else StaleAnswerError
-    (retryable), after looking again for as long as ``wait``. ``holder``: who reads, for people who see the leases;
-    default: user, process and machine. ``lease_seconds``: after how long what a crashed session held is free again.
+    (retryable), after looking again for as long as ``wait``; not at read uncommitted. ``holder``: who reads, for
+    people who see the leases; default: user, process and machine. ``lease_seconds``: after how long what a crashed
+    session held is free again.
 
     Raises what :meth:`MetaService.resolve <airflow_barrier.metaservice.store.MetaService.resolve>` does, and at the
     end of the block LeaseLostError, if what was read in it was not held all the time.
@@ -163,7 +143,7 @@ def consistent_session(
     """
     check_seconds(lease_seconds)
     wanted = deployment.level if level is None else Level.parse(level)
-    question = Question(topology, wanted, None if tables is None else tuple(tables), at, not_older_than, wait)
+    question = Question(topology, wanted, tables, at, not_older_than, wait)
     session = ConsistentSession(deployment, question, Hold(holder or this_process(), lease_seconds))
     try:
         yield session
@@ -183,50 +163,6 @@ def this_process() -> str:
     except (KeyError, OSError):  # a container may run as a number that has no name
         user = f"user {os.getuid()}"
     return f"{user}, process {os.getpid()} on {socket.gethostname()}"
-
-
-def _resolved(deployment: Deployment, question: Question, hold: Hold) -> Resolution:
-    """The answer, leased; waits for one that is new enough."""
-    from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_fixed
-
-    looks = Retrying(
-        retry=retry_if_exception_type(StaleAnswerError),
-        stop=stop_after_delay(question.wait.total_seconds()),
-        wait=wait_fixed(_LOOK_EVERY),
-        reraise=True,
-    )
-    return looks(_look, deployment, question, hold)
-
-
-def _look(deployment: Deployment, question: Question, hold: Hold) -> Resolution:
-    found = deployment.meta.resolve(question.topology, question.level, question.tables, at=question.at, hold=hold)
-    try:
-        _check_age(found, question)
-    except StaleAnswerError:
-        deployment.meta.release(_lease(found).lease_id)
-        raise
-    return found
-
-
-def _check_age(found: Resolution, question: Question) -> None:
-    if question.not_older_than is None:
-        return
-    if found.timestamp is None:
-        there = "tables at barriers of their own" if found.barrier_id is None else "that no barrier is there yet"
-    elif found.resolved_at - found.timestamp > question.not_older_than:
-        there = f"barrier {found.barrier_id} of {found.timestamp:%Y-%m-%d %H:%M:%S%z}"
-        there += f", which is {found.resolved_at - found.timestamp} old"
-    else:
-        return
-    raise StaleAnswerError(  # safety: old-answer-is-told
-        f"topology {question.topology} at {question.level.value}: expected an answer not older than "
-        f"{question.not_older_than}, found {there}; wait for the next barrier (wait=...), or allow for an older one"
-    )
-
-
-def _lease(resolution: Resolution) -> Lease:
-    assert resolution.lease is not None  # it was asked for
-    return resolution.lease
 
 
 def _is_less(before: Resolution, after: Resolution) -> bool:
@@ -255,14 +191,14 @@ def _compared(before: Resolution, after: Resolution, rolled_back: bool) -> FellB
 class _Heartbeat:
     """Renews a lease from a thread of its own until it is stopped, which releases it."""
 
-    def __init__(self, deployment: Deployment, lease: Lease, seconds: float) -> None:
+    def __init__(self, deployment: Deployment, held: Held, seconds: float) -> None:
         self._meta = deployment.meta
         self._seconds = seconds
-        self.lease = lease
+        self.lease = held.lease
         self._lost: LeaseLostError | None = None
-        self._certain_until = time.monotonic() + seconds
+        self._certain_until = held.since + seconds
         self._over = threading.Event()
-        self._thread = threading.Thread(target=self._beat, name=f"lease-{lease.lease_id}", daemon=True)
+        self._thread = threading.Thread(target=self._beat, name=f"lease-{held.lease.lease_id}", daemon=True)
         self._thread.start()
 
     def check(self) -> None:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,13 +15,15 @@ from airflow_barrier.protocol.errors import (
     ConfigurationError,
     LeaseLostError,
     NotReadableYetError,
+    StaleAnswerError,
     UnknownBarrierError,
     UnknownDialectError,
 )
 from airflow_barrier.protocol.leases import LONGEST_HOLD_SECONDS, Hold
+from airflow_barrier.protocol.levels import Resolution
 from airflow_barrier.reading.handing_out import hand_out
 from tests.support.shop import AMOUNT, PRICE, Shop, make_shop
-from tests.support.waiting import wait_for
+from tests.support.waiting import PATIENCE, wait_for
 
 OUTSIDER = Hold("dashboard of ada", 3600)
 
@@ -65,6 +70,36 @@ def test_it_may_be_held_for_longer_and_never_for_less(shop: Shop) -> None:
     assert given.lease.expires_at > before
     with pytest.raises(ConfigurationError, match=r"at most 604800 seconds \(7 days\) to live, found 604801"):
         given.hold_for(LONGEST_HOLD_SECONDS + 1)
+
+
+def test_what_is_too_old_is_not_handed_out(shop: Shop) -> None:
+    with pytest.raises(StaleAnswerError, match="not older than 0:05:00, found barrier 2 of 2026-01-07"):
+        hand_out(shop.deployment, "shopping", OUTSIDER, not_older_than=timedelta(minutes=5))
+    assert shop.deployment.meta.leases("shopping") == []
+    with pytest.raises(ConfigurationError, match="which says what is waited for, found it without"):
+        hand_out(shop.deployment, "shopping", OUTSIDER, wait=timedelta(minutes=5))
+
+
+def test_it_waits_for_what_is_new_enough_and_its_time_begins_with_that(shop: Shop) -> None:
+    meta = shop.deployment.meta
+    age = meta.now() - meta.barrier("shopping", 2).timestamp
+    resolve, looked = meta.resolve, []
+
+    def overtaken(*asked: Any, **how: Any) -> Resolution:
+        found = resolve(*asked, **how)
+        if not looked:
+            third = meta.barrier("shopping", 3)
+            shop.process_all(third, [{"amount": 25, "price": 250}])
+            shop.commit(third)
+        looked.append(time.monotonic())
+        return found
+
+    meta.resolve = overtaken  # type: ignore[method-assign]
+    enough = age - timedelta(hours=1)
+    given = hand_out(shop.deployment, "shopping", OUTSIDER, not_older_than=enough, wait=timedelta(seconds=PATIENCE))
+    assert given.resolution.barrier_id == 3
+    assert meta.leases("shopping") == [given.lease]
+    assert looked[0] + OUTSIDER.seconds < given._until < looked[1] + OUTSIDER.seconds
 
 
 def test_nothing_is_handed_out_for_longer_than_a_week() -> None:

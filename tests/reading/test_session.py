@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import replace
-from datetime import timedelta
+from datetime import date, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -178,9 +178,13 @@ def test_an_answer_that_is_too_old_is_an_error_and_holds_nothing(shop: Shop) -> 
     assert barriers_held(shop) == []
     with consistent_session(shop.deployment, "shopping", not_older_than=20 * LONG_AGO) as session:
         assert session.resolution.barrier_id == 1
+
+
+def test_an_empty_baseline_is_never_new_enough(shop: Shop) -> None:
+    shop.open(1)
     with (
-        pytest.raises(StaleAnswerError, match="found tables at barriers of their own"),
-        consistent_session(shop.deployment, "shopping", level="read uncommitted", not_older_than=LONG_AGO),
+        pytest.raises(StaleAnswerError, match="found that no barrier is there yet; wait for the next"),
+        consistent_session(shop.deployment, "shopping", not_older_than=LONG_AGO),
     ):
         pass
 
@@ -206,12 +210,34 @@ def test_it_waits_for_an_answer_that_is_new_enough(shop: Shop, settings: Setting
     assert found == [2]
 
 
-def test_a_past_barrier_that_shall_be_new_is_refused(shop: Shop) -> None:
-    with (
-        pytest.raises(ConfigurationError, match=r"either at=\.\.\. or not_older_than=\.\.\., found both"),
-        consistent_session(shop.deployment, "shopping", at=1, not_older_than=timedelta(1)),
-    ):
-        pass
+def test_what_cannot_be_asked_is_refused_at_once(shop: Shop) -> None:
+    cases: list[tuple[dict[str, Any], str]] = [
+        ({"at": 1, "not_older_than": LONG_AGO}, r"either at=\.\.\. or not_older_than=\.\.\., found both; a barrier of"),
+        (
+            {"wait": LONG_AGO},
+            r"wait=\.\.\. with not_older_than=\.\.\., which says what is waited for, found it without",
+        ),
+        ({"wait": LONG_AGO, "at": 1}, "which says what is waited for, found it without; say how old"),
+        (
+            {"not_older_than": LONG_AGO, "level": "ReadUncommitted"},
+            "level that reads one barrier, found read_uncommitt",
+        ),
+        ({"not_older_than": 300}, r"not_older_than: expected a timedelta, found 300; pass timedelta\(seconds="),
+        ({"not_older_than": LONG_AGO, "wait": 30}, "wait: expected a timedelta, found 30"),
+        ({"not_older_than": LONG_AGO, "wait": None}, "wait: expected a timedelta, found None"),
+        (
+            {"at": "2026-01-05"},
+            "number or a datetime to read at, found '2026-01-05'; pass an int, or an aware datetime",
+        ),
+        ({"at": date(2026, 1, 5)}, r"a datetime to read at, found datetime\.date\(2026, 1, 5\)"),
+        ({"tables": PRICE}, f"a list of tables, found the text '{PRICE}'; write \\['{PRICE}'\\]"),
+    ]
+    for question, expected in cases:
+        with (
+            pytest.raises(ConfigurationError, match=expected),
+            consistent_session(shop.deployment, "shopping", **question),
+        ):
+            pass
 
 
 def test_a_lease_that_was_taken_away_ends_the_reading(shop: Shop) -> None:

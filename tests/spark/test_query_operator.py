@@ -136,6 +136,7 @@ def test_what_no_retry_can_mend_ends_the_task(shop: Shop) -> None:
         (SUM, {"at": "77"}, "77"),
         (SUM, {"at": 1}, "found one that expired on .* the oldest that can still be read is barrier 2"),
         (SUM, {"tables": ["shop.nothing"]}, r"expected tables that it has, .* found shop\.nothing"),
+        (SUM, {"tables": PRICE}, f"expected a list of tables, found the text '{PRICE}'"),
         (SUM, {"tables": [PRICE]}, r"found shop\.user_item_amount, which is of the same topology; resolve with it"),
         (SUM, {"into": "daily"}, "expected a table's whole name"),
     ]
@@ -152,6 +153,8 @@ def test_what_no_retry_can_mend_ends_the_task(shop: Shop) -> None:
     [
         ({"level": "dirty"}, "consistency level 'dirty'"),
         ({"at": 1, "not_older_than": timedelta(1)}, "expected either at=... or not_older_than"),
+        ({"wait": timedelta(1)}, "task report: expected wait=... with not_older_than"),
+        ({"not_older_than": 300}, "task report: not_older_than: expected a timedelta, found 300"),
         ({"max_rows": 0}, "max_rows: expected 1 or more, found 0"),
         ({"replace": "rows"}, "replace: expected 'table' or 'partitions', found 'rows'"),
     ],
