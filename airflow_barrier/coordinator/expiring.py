@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from airflow_barrier.coordinator.deployment import Deployment
-from airflow_barrier.protocol.errors import ExpiryError, MissingTableError
+from airflow_barrier.protocol.errors import ExpiryError, MissingTableError, UnknownBarrierError
 from airflow_barrier.protocol.names import tag_name
 from airflow_barrier.protocol.records import Barrier
 from airflow_barrier.protocol.retention import BarrierVerdict, Retention, barrier_verdicts, window_start
@@ -34,6 +34,8 @@ class ExpiryPlan:
     retention: Retention
     barriers: tuple[BarrierVerdict, ...]
     tables: Mapping[str, tuple[SnapshotVerdict, ...]]
+    #: In words: the connection's tag policy lets barriers go that the retention would keep. None: it does not.
+    cut_short: str | None = None
 
     @property
     def expiring(self) -> tuple[int, ...]:
@@ -63,7 +65,9 @@ def plan_expiry(deployment: Deployment, topology: str, retention: Retention) -> 
     going = [verdict.barrier for verdict in verdicts if not verdict.keep]
     tags = [barrier.tag for barrier in (*going, *deployment.meta.being_expired(topology))]
     tables = {table: tuple(on_each) for table, on_each in _table_verdicts(deployment, topology, verdicts, tags)}
-    return ExpiryPlan(topology, retention, tuple(verdicts), tables)
+    return ExpiryPlan(
+        topology, retention, tuple(verdicts), tables, _cut_short(deployment, topology, retention, verdicts)
+    )
 
 
 def expire(deployment: Deployment, topology: str, retention: Retention, take_out: TakeOut, *, actor: str) -> Expired:
@@ -75,6 +79,8 @@ def expire(deployment: Deployment, topology: str, retention: Retention, take_out
     """
     began = deployment.meta.now()
     verdicts = _barrier_verdicts(deployment, topology, retention)
+    if cut_short := _cut_short(deployment, topology, retention, verdicts):
+        log.warning("topology %s: %s", topology, cut_short)
     deployment.meta.expiring(topology, [verdict.barrier.barrier_id for verdict in verdicts if not verdict.keep], actor)
     expired = _drop_tags(deployment, topology, actor)
     snapshots, failed = {}, []
@@ -130,6 +136,31 @@ def _barrier_verdicts(deployment: Deployment, topology: str, retention: Retentio
         if barrier.predecessor
     }
     return barrier_verdicts(meta.readable(topology), retention, meta.now(), held, in_use)
+
+
+def _cut_short(
+    deployment: Deployment, topology: str, retention: Retention, verdicts: Sequence[BarrierVerdict]
+) -> str | None:
+    """Whether each commit lets go, by the tag policy, of what ``retention`` would keep."""
+    unbroken = deployment.tag_policy.unbroken
+    if unbroken is None:
+        return None
+    newest = verdicts[-1].barrier.barrier_id if verdicts else 0
+    if retention.barriers <= unbroken and not _is_young(deployment, topology, newest - unbroken, retention):
+        return None
+    return (
+        f"expected to keep {retention}, found that the connection's tag policy ({deployment.tag_policy}) lets some of "
+        "these go when newer ones are committed; set tag_policy to all, so that expiry alone decides, or keep less"
+    )
+
+
+def _is_young(deployment: Deployment, topology: str, barrier_id: int, retention: Retention) -> bool:
+    """Whether a barrier was committed within the retention's age, readable or not."""
+    try:
+        commit_at = deployment.meta.barrier(topology, barrier_id).commit_at
+    except UnknownBarrierError:
+        return False
+    return commit_at is not None and deployment.meta.now() - commit_at < retention.age
 
 
 def _table_verdicts(

@@ -31,6 +31,9 @@ class ExpireSnapshotsOperator(BaseOperator):
 
     Iceberg deletes the files by Spark, in a session on the Spark Connect server that ``spark_conn_id`` names.
 
+    Each commit lets go by the connection's ``tag_policy`` already, by default of all but the newest 31: set it to ``all``
+    to keep more.
+
     :param topology: whose barriers and tables. (templated)
     :param keep: how many barriers stay at least: 1 or more. (templated)
     :param keep_for: and those that were committed within this time.
@@ -92,6 +95,8 @@ class ExpireSnapshotsOperator(BaseOperator):
             for one in verdicts:
                 what = "stays" if one.keep else "would go"
                 self.log.info("table %s, snapshot %d: %s, %s", table, one.snapshot_id, what, one.reason)
+        if plan.cut_short:
+            self.log.warning("%s", plan.cut_short)
         going = {table: sum(not one.keep for one in verdicts) for table, verdicts in plan.tables.items()}
         return {"barriers": list(plan.expiring), "snapshots": {table: count for table, count in going.items() if count}}
 

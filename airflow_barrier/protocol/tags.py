@@ -32,6 +32,18 @@ class TagPolicy:
         every, newest = match["every"], match["newest"]
         return cls(int(every) if every else None, int(newest) if newest else None)
 
+    def __str__(self) -> str:
+        if self.every is not None:
+            return f"every={self.every}"
+        return "all" if self.newest is None else f"newest={self.newest}"
+
+    @property
+    def unbroken(self) -> int | None:
+        """How many barriers in a row, up to the newest, keep their tags; None: all of them."""
+        if self.every is not None:
+            return None if self.every == 1 else 1
+        return self.newest
+
     def keeps(self, barrier_id: int, newest_id: int) -> bool:
         """Whether the tag of ``barrier_id`` stays once ``newest_id`` is published."""
         if barrier_id == newest_id:

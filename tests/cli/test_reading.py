@@ -167,6 +167,9 @@ def test_expire_only_says_what_would_go(deployed: Deployed) -> None:
     assert not told["tables"][AMOUNT][0]["keep"]
     shown = run("expire", "shopping", "--keep", "1", "--dry-run").out
     assert "1 barriers and" in shown
+    assert "tag policy" not in shown
+    capped = run("expire", "shopping", "--keep", "100", "--dry-run").out
+    assert "expected to keep the newest 100 barriers, found that the connection's tag policy (newest=31)" in capped
     young = run("expire", "shopping", "--keep", "1", "--keep-days", "1", "--dry-run", "--json").json
     assert all(each["keep"] for each in young["barriers"])
     assert [barrier.barrier_id for barrier in deployed.meta.readable("shopping")] == [1, 2]

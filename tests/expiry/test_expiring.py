@@ -239,6 +239,30 @@ def test_the_tag_policy_thins_and_the_expiry_takes_the_data(shop: Shop) -> None:
     assert kept[-2:] == [7, 8]
 
 
+def test_it_is_said_where_the_tag_policy_takes_what_the_retention_would_keep(
+    shop: Shop, caplog: pytest.LogCaptureFixture
+) -> None:
+    week = timedelta(days=7)
+    for policy, retention, short in (
+        ("all", Retention(100, week), False),
+        ("every=1", Retention(100, week), False),
+        ("newest=6", Retention(6), False),
+        ("newest=5", Retention(6), True),
+        ("newest=5", Retention(5), False),
+        ("newest=5", Retention(1, week), True),
+        ("newest=31", Retention(1, week), False),
+        ("every=2", Retention(1), False),
+        ("every=2", Retention(2), True),
+        ("every=2", Retention(1, week), True),
+    ):
+        shop.deployment = replace(shop.deployment, tag_policy=TagPolicy.parse(policy))
+        said = plan_expiry(shop.deployment, "shopping", retention).cut_short or ""
+        found = f"expected to keep {retention}, found that the connection's tag policy ({policy}) lets some of these go"
+        assert said.startswith(found) if short else not said, (policy, retention)
+    expire(shop.deployment, "shopping", Retention(2), Takes(shop), actor="test")
+    assert "found that the connection's tag policy (every=2)" in caplog.text
+
+
 @pytest.mark.parametrize("joins_later", [False, True])
 def test_what_a_table_held_when_it_joined_stays_while_somebody_reads_that(tmp_path: Path, joins_later: bool) -> None:
     """Before its first barrier is COMMIT. Nothing but `main` names it, and a publish moves `main` on."""
