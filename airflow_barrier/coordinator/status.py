@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -39,13 +40,17 @@ class BarrierStatus:
 
 @dataclass(frozen=True)
 class TopologyStatus:
-    """``committed`` is what repeatable read serves, ``precommitted`` what read committed serves (barrier ids)."""
+    """``committed`` is what repeatable read serves, ``precommitted`` what read committed serves (barrier ids).
+
+    ``uncommitted``: table -> the barrier that read uncommitted serves it at. All are empty before the first run.
+    """
 
     topology: str
     version: int
     committed: int | None
     committed_timestamp: datetime | None
     precommitted: int | None
+    uncommitted: Mapping[str, int]
     open: tuple[BarrierStatus, ...]
 
 
@@ -54,12 +59,14 @@ def status(meta: MetaService, topology: str) -> TopologyStatus:
     version = meta.topology_version(topology)
     started = meta.head(topology) is not None
     committed = meta.resolve(topology, Level.REPEATABLE_READ).barrier_id if started else None
+    staged = meta.resolve(topology, Level.READ_UNCOMMITTED).tables if started else {}
     return TopologyStatus(
         topology=topology,
         version=version,
         committed=committed,
         committed_timestamp=meta.barrier(topology, committed).timestamp if committed else None,
         precommitted=meta.resolve(topology, Level.READ_COMMITTED).barrier_id if started else None,
+        uncommitted={name: table.barrier_id for name, table in staged.items()},
         open=tuple(barrier_status(meta, barrier) for barrier in meta.open_barriers(topology)),
     )
 

@@ -18,9 +18,18 @@ from tests.support.shop import AMOUNT, PRICE, SHOPPING
 def test_status(deployed: Deployed) -> None:
     meta = deployed.meta
     (told,) = run("status", "--json").json
-    assert set(told) == {"topology", "version", "committed", "committed_timestamp", "precommitted", "open"}
+    assert set(told) == {
+        "topology",
+        "version",
+        "committed",
+        "committed_timestamp",
+        "precommitted",
+        "uncommitted",
+        "open",
+    }
     assert (told["topology"], told["version"], told["committed"], told["precommitted"]) == ("shopping", 1, 2, 2)
     assert datetime.fromisoformat(told["committed_timestamp"]) == meta.barrier("shopping", 2).timestamp
+    assert told["uncommitted"] == {SHOPPING: 3, AMOUNT: 2, PRICE: 2}
     assert [each["barrier"] for each in told["open"]] == as_json(meta.open_barriers("shopping"))
     assert told["open"][0]["tables"] == as_json(meta.progress("shopping", 3))
     assert [(job["job"], job["attempt"] and job["attempt"]["state"]) for job in told["open"][0]["jobs"]] == [
@@ -165,7 +174,13 @@ def test_keys_are_promised(record: type, keys: str) -> None:
 
 def test_text_says_the_same(deployed: Deployed) -> None:
     said = run("status").out
-    for text in ("repeatable read: barrier 2 (2026-01-07 00:00:00 UTC)", "1 of 3 tables", "price: running"):
+    for text in (
+        "repeatable read:  barrier 2 (2026-01-07 00:00:00 UTC)\n",
+        "read committed:   barrier 2\n",
+        "read uncommitted: each table at its own, from barrier 2 to barrier 3\n",
+        "1 of 3 tables",
+        "price: running",
+    ):
         assert text in said
     listed = run("barrier", "list", "shopping").out.splitlines()
     assert [line.split()[0] for line in listed[1:]] == ["5", "4", "3", "2", "1", "0"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING
 
@@ -39,8 +39,9 @@ def show_status(topologies: Sequence[TopologyStatus], console: Console) -> None:
         line(console, "No topology is registered yet: the first run of a DAG with a BarrierGroup does it.")
     for one in topologies:
         console.print(f"[bold]{one.topology}[/bold] (version {one.version})")
-        line(console, f"  repeatable read: {_serves(one.committed, one.committed_timestamp)}")
-        line(console, f"  read committed:  {_serves(one.precommitted, None)}")
+        line(console, f"  repeatable read:  {_serves(one.committed, one.committed_timestamp)}")
+        line(console, f"  read committed:   {_serves(one.precommitted, None)}")
+        line(console, f"  read uncommitted: {_serves_each(one.uncommitted.values())}")
         if one.open:
             console.print(_barriers(one.open, console))
         else:
@@ -53,6 +54,13 @@ def _serves(barrier_id: int | None, timestamp: datetime | None) -> str:
     if not barrier_id:
         return "the baseline" if barrier_id == 0 else "nothing yet"
     return f"barrier {barrier_id}" + (f" ({moment(timestamp)} UTC)" if timestamp else "")
+
+
+def _serves_each(barrier_ids: Collection[int]) -> str:
+    first, last = min(barrier_ids, default=None), max(barrier_ids, default=None)
+    if first == last:
+        return _serves(last, None)
+    return f"each table at its own, from {_serves(first, None)} to {_serves(last, None)}"
 
 
 def _barriers(barriers: Sequence[BarrierStatus], console: Console) -> Table:
