@@ -5,11 +5,27 @@ from __future__ import annotations
 import argparse
 from datetime import datetime, timezone
 
+from airflow_barrier.protocol.errors import ConfigurationError
+from airflow_barrier.protocol.levels import Level
+
 
 def barrier_argument(parser: argparse._ActionsContainer, nargs: str | None = None) -> None:
     parser.add_argument(
         "barrier", type=int, nargs=nargs, help="the barrier's id, as `status` and `barrier list` show it"
     )
+
+
+def level_argument(parser: argparse.ArgumentParser) -> None:
+    """``--level``; None: that of :func:`airflow_barrier.cli.connection.level`."""
+    names = ", ".join(level.value for level in Level)
+    parser.add_argument("--level", type=_level_of, metavar="LEVEL", help=f"{names} (default: the connection's)")
+
+
+def _level_of(text: str) -> Level:
+    try:
+        return Level.parse(text)
+    except ConfigurationError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 def one_or_more(text: str) -> int:

@@ -10,6 +10,7 @@ from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING
 
 from airflow_barrier.protocol.errors import ConfigurationError
+from airflow_barrier.protocol.levels import Level
 
 if TYPE_CHECKING:
     from airflow_barrier.coordinator.deployment import Deployment
@@ -74,6 +75,13 @@ def database_url(options: argparse.Namespace) -> str:
         return with_password(options.metaservice_url, os.environ.get(PASSWORD_VARIABLE))
     found = settings(options.conn_id)
     return with_password(found.metaservice_url, found.metaservice_password)
+
+
+def level(options: argparse.Namespace) -> Level:
+    """``--level``, else the connection's; where there is just a database, what a connection has by default."""
+    if options.level is not None:
+        return Level(options.level)
+    return Level.REPEATABLE_READ if options.metaservice_url else Level.parse(settings(options.conn_id).consistency)
 
 
 def settings(conn_id: str) -> Settings:

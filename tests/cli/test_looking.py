@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import fields, replace
 from datetime import datetime, timedelta
 
@@ -28,8 +29,8 @@ def test_status(deployed: Deployed) -> None:
         "open",
     }
     assert (told["topology"], told["version"], told["committed"], told["precommitted"]) == ("shopping", 1, 2, 2)
-    assert datetime.fromisoformat(told["committed_timestamp"]) == meta.barrier("shopping", 2).timestamp
     assert told["uncommitted"] == {SHOPPING: 3, AMOUNT: 2, PRICE: 2}
+    assert datetime.fromisoformat(told["committed_timestamp"]) == meta.barrier("shopping", 2).timestamp
     assert [each["barrier"] for each in told["open"]] == as_json(meta.open_barriers("shopping"))
     assert told["open"][0]["tables"] == as_json(meta.progress("shopping", 3))
     assert [(job["job"], job["attempt"] and job["attempt"]["state"]) for job in told["open"][0]["jobs"]] == [
@@ -79,7 +80,7 @@ def test_who_waits_for_others_is_not_late(deployed: Deployed) -> None:
     ("arguments", "level", "barriers"),
     [
         ([], Level.REPEATABLE_READ, {SHOPPING: 2, AMOUNT: 2, PRICE: 2}),
-        (["--level", "read_committed"], Level.READ_COMMITTED, {SHOPPING: 2, AMOUNT: 2, PRICE: 2}),
+        (["--level", "ReadCommitted"], Level.READ_COMMITTED, {SHOPPING: 2, AMOUNT: 2, PRICE: 2}),
         (["--level", "read_uncommitted"], Level.READ_UNCOMMITTED, {SHOPPING: 3, AMOUNT: 2, PRICE: 2}),
     ],
 )
@@ -94,6 +95,25 @@ def test_snapshots_of_a_level(deployed: Deployed, arguments: list[str], level: L
     assert {table["table"]: table["barrier_id"] for table in tables} == barriers
     assert datetime.fromisoformat(told["resolved_at"]) <= found.resolved_at
     assert told == {**resolved, "resolved_at": told["resolved_at"], "tables": tables}
+
+
+def test_snapshots_are_of_the_connections_level(deployed: Deployed, monkeypatch: pytest.MonkeyPatch) -> None:
+    (variable,) = deployed.environment
+    connection = json.loads(deployed.environment[variable])
+    connection["extra"]["consistency"] = "ReadUncommitted"
+    monkeypatch.setenv(variable, json.dumps(connection))
+    assert run("snapshots", "shopping", "--json").json["level"] == "read_uncommitted"
+    assert run("snapshots", "shopping", "--level", "repeatable read", "--json").json["level"] == "repeatable_read"
+
+
+def test_a_database_alone_is_read_at_repeatable_read(
+    deployed: Deployed, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    settings = deployed.settings
+    if settings.metaservice_password is not None:
+        monkeypatch.setenv("AIRFLOW_BARRIER_PASSWORD", settings.metaservice_password)
+    assert main(["snapshots", "shopping", "--metaservice-url", settings.metaservice_url, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["level"] == "repeatable_read"
 
 
 def test_snapshots_of_a_barrier_bear_its_tag(deployed: Deployed) -> None:
@@ -242,6 +262,7 @@ def test_wrong_usage_is_exit_code_2(deployed: Deployed, capsys: pytest.CaptureFi
         ["barrier", "list", "shopping", "--state", "DONE"],
         ["snapshots", "shopping", "2", "--at", "2026-01-05"],
         ["snapshots", "shopping", "--at", "yesterday"],
+        ["snapshots", "shopping", "--level", "committed"],
         ["status", "--conn-id", CONN_ID, "--metaservice-url", deployed.settings.metaservice_url],
     ):
         with pytest.raises(SystemExit) as ended:

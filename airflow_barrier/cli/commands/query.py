@@ -8,7 +8,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from airflow_barrier.cli.arguments import moment_of
+from airflow_barrier.cli.arguments import level_argument, moment_of
 from airflow_barrier.cli.connection import connected, connection_option
 from airflow_barrier.cli.frame import DONE, Command, say
 from airflow_barrier.cli.screen import answer, make_console, row, table
@@ -27,11 +27,7 @@ def _define(parser: argparse.ArgumentParser) -> None:
     which.add_argument("--barrier", type=int, metavar="N", help="at this barrier instead of the newest")
     which.add_argument("--at", type=moment_of, metavar="TIME", help="at the newest barrier at or before it: ISO 8601")
     which.add_argument("--not-older-than", type=float, metavar="MINUTES", help="fail (75) if the newest is older")
-    parser.add_argument(
-        "--level",
-        choices=["repeatable_read", "read_committed", "read_uncommitted"],
-        help="default: the connection's",
-    )
+    level_argument(parser)
     parser.add_argument("--format", choices=_FORMATS, default="table", help="default: %(default)s")
     parser.add_argument("--output", type=Path, metavar="FILE", help="write the rows to this file; parquet needs one")
     connection_option(parser)

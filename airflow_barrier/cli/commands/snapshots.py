@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from airflow_barrier.cli.arguments import barrier_argument, moment_of
-from airflow_barrier.cli.connection import actor, database_options, meta_service
+from airflow_barrier.cli.arguments import barrier_argument, level_argument, moment_of
+from airflow_barrier.cli.connection import actor, database_options, level, meta_service
 from airflow_barrier.cli.frame import DONE, Command
 from airflow_barrier.cli.screen import answer, line, moment, row, table
 from airflow_barrier.protocol.leases import Hold, Lease
@@ -54,12 +54,7 @@ def _define(parser: argparse.ArgumentParser) -> None:
     which.add_argument(
         "--at", type=moment_of, metavar="TIME", help="the newest barrier at or before it: ISO 8601, in UTC by default"
     )
-    parser.add_argument(
-        "--level",
-        choices=[level.value for level in Level],
-        default=Level.REPEATABLE_READ.value,
-        help="default: %(default)s",
-    )
+    level_argument(parser)
     parser.add_argument("--hold", type=float, metavar="SECONDS", help="keep it from being expired for so long")
     database_options(parser)
 
@@ -68,7 +63,7 @@ def _run(options: argparse.Namespace) -> int:
     hold = None if options.hold is None else Hold(actor(), options.hold)
     at = options.barrier if options.barrier is not None else options.at
     with meta_service(options) as meta:
-        found = meta.resolve(options.topology, Level(options.level), at=at, hold=hold)
+        found = meta.resolve(options.topology, level(options), at=at, hold=hold)
         published = meta.resolve(options.topology, Level.REPEATABLE_READ, []).barrier_id or 0
     answer(options, _with_tags(found, published), _show)
     return DONE
