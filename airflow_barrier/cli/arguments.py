@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import argparse
-from datetime import datetime, timezone
+from collections.abc import Callable
+from datetime import datetime, timedelta, timezone
 
 from airflow_barrier.protocol.errors import ConfigurationError
 from airflow_barrier.protocol.levels import Level
@@ -44,6 +45,25 @@ def moment_of(text: str) -> datetime:
     """
     at = datetime.fromisoformat(text.replace("Z", "+00:00"))  # Python 3.10 does not know Z
     return at if at.tzinfo else at.replace(tzinfo=timezone.utc)
+
+
+def lasting(unit: str) -> Callable[[str], timedelta]:
+    """A number of ``unit``, as :class:`timedelta` names it, for ``type=``.
+
+    >>> lasting("minutes")("1.5")
+    datetime.timedelta(seconds=90)
+    """
+
+    def parse(text: str) -> timedelta:
+        try:
+            found = timedelta(**{unit: float(text)})
+        except (ValueError, OverflowError):
+            found = timedelta(-1)
+        if found < timedelta(0):
+            raise argparse.ArgumentTypeError(f"expected a number of {unit} from 0 on, found {text!r}")
+        return found
+
+    return parse
 
 
 moment_of.__name__ = "time"  # argparse's words for them in an error

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import argparse
-from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from airflow_barrier.cli.arguments import one_or_more
+from airflow_barrier.cli.arguments import lasting, one_or_more
 from airflow_barrier.cli.connection import connected, connection_option
 from airflow_barrier.cli.frame import DONE, Command
 from airflow_barrier.cli.screen import answer, line, row, table
@@ -20,7 +19,9 @@ if TYPE_CHECKING:
 def _define(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("topology")
     parser.add_argument("--keep", type=one_or_more, required=True, metavar="N", help="how many barriers stay at least")
-    parser.add_argument("--keep-days", type=float, default=0.0, metavar="D", help="and those committed in so many days")
+    parser.add_argument(
+        "--keep-days", type=lasting("days"), default="0", metavar="D", help="and those committed in so many days"
+    )
     parser.add_argument(
         "--dry-run",
         action="store_true",
@@ -35,7 +36,7 @@ def _run(options: argparse.Namespace) -> int:
     from airflow_barrier.protocol.retention import Retention
 
     with connected(options.conn_id) as deployment:
-        retention = Retention(options.keep, timedelta(days=options.keep_days))
+        retention = Retention(options.keep, options.keep_days)
         found = plan_expiry(deployment, options.topology, retention)
     answer(options, found, _show)
     return DONE
