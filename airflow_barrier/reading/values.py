@@ -4,10 +4,22 @@ from __future__ import annotations
 
 import math
 from base64 import b64encode
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from datetime import date, datetime, time, timedelta, timezone
 from decimal import Decimal
 from typing import Any
+
+from airflow_barrier.protocol.errors import ConfigurationError
+
+
+def check_columns(names: Iterable[str]) -> None:
+    """Raise ConfigurationError if two columns bear the same name: of rows by name, one would be lost."""
+    if twice := [name for name, count in Counter(names).items() if count > 1]:
+        raise ConfigurationError(
+            f"result: expected columns of different names, found {', '.join(map(repr, twice))} more than once; name "
+            "them by AS"
+        )
 
 
 def json_value(value: Any) -> Any:

@@ -5,11 +5,15 @@ from __future__ import annotations
 import csv
 import io
 import json
+import time
 from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
 
+from airflow_barrier.cli.commands import query
+from airflow_barrier.cli.frame import say
+from airflow_barrier.cli.main import main
 from airflow_barrier.coordinator.settings import Settings
 from airflow_barrier.protocol.leases import Hold
 from airflow_barrier.protocol.levels import Level
@@ -34,7 +38,9 @@ def test_a_query_in_each_format(deployed: Deployed, tmp_path: Path) -> None:
     run("query", "shopping", SQL, "--format", "json", "--output", str(file))
     assert json.loads(file.read_text()) == rows
     run("query", "shopping", SQL, "--format", "csv", "--output", str(file))
-    assert file.read_text().splitlines() == ["amount,n", "1,1", "2,1"]
+    assert file.read_text() == told.out
+    run("query", "shopping", SQL, "--output", str(file))
+    assert file.read_text() == run("query", "shopping", SQL).out
     assert deployed.meta.leases("shopping") == []
 
 
@@ -61,6 +67,12 @@ def test_a_query_at_a_barrier_of_the_past(deployed: Deployed, monkeypatch: pytes
         ([SQL, "--barrier", "5"], 1, "aborted"),
         ([SQL, "--at", "2020-01-01"], 1, "expected a time from its first barrier on"),
         ([SQL, "--not-older-than", "5"], 75, "expected an answer not older than 0:05:00, found barrier 2"),
+        ([SQL, "--wait", "5"], 1, "expected wait=... with not_older_than=..."),
+        (["SELECT 1 AS a, 2 AS a", "--json"], 1, "expected columns of different names, found 'a' more than once"),
+        ([SQL, "--json", "--format", "csv"], 1, "--json: expected no other --format and no --output beside it, found"),
+        ([SQL, "--json", "--output", "rows"], 1, "for a file there is --format json"),
+        ([SQL, "--format", "csv", "--output", "missing/rows"], 1, "--output missing/rows: expected a file in a folder"),
+        ([SQL, "--format", "json", "--output", "/dev/full"], 1, "--output /dev/full: expected a file that can be"),
     ],
 )
 def test_a_query_that_has_no_answer(deployed: Deployed, arguments: list[str], code: int, message: str) -> None:
@@ -68,6 +80,48 @@ def test_a_query_that_has_no_answer(deployed: Deployed, arguments: list[str], co
     assert (told.code, told.out) == (code, "")
     assert message in told.err
     assert deployed.meta.leases("shopping") == []
+
+
+def test_a_query_waits_for_newer_data(deployed: Deployed) -> None:
+    began = time.monotonic()
+    told = run("query", "shopping", SQL, "--not-older-than", "5", "--wait", "0.02")
+    assert (told.code, told.out) == (75, "")
+    assert time.monotonic() - began > 1.2
+    assert "wait for the next barrier" in told.err
+
+
+@pytest.mark.parametrize("layout", ["csv", "json", "table"])
+@pytest.mark.parametrize("sql", [SQL, "SELECT CAST('x' AS INT)"], ids=["read", "failed"])
+def test_a_lease_that_is_lost_is_tried_again_and_prints_nothing(
+    deployed: Deployed, monkeypatch: pytest.MonkeyPatch, layout: str, sql: str
+) -> None:
+    def interrupt(message: str) -> None:
+        say(message)
+        for lease in deployed.meta.leases("shopping"):
+            deployed.meta.end_lease("shopping", lease.lease_id, "test")
+
+    monkeypatch.setattr(query, "say", interrupt)  # which it does once it has resolved
+    told = run("query", "shopping", sql, "--format", layout)
+    assert (told.code, told.out) == (75, "")
+    assert "expected it to live, found that it has ended" in told.err
+
+
+@pytest.mark.parametrize("layout", ["csv", "json", "parquet"])
+def test_a_query_that_fails_leaves_a_file_as_it_was(deployed: Deployed, tmp_path: Path, layout: str) -> None:
+    file = tmp_path / "rows"
+    file.write_text("yesterday's")
+    late = "SELECT CAST(CASE WHEN n = 2900000 THEN 'x' ELSE '1' END AS INT) FROM range(3000000) t(n)"
+    assert run("query", "shopping", late, "--format", layout, "--output", str(file)).code == 1
+    assert file.read_text() == "yesterday's"
+
+
+def test_values_are_exact_in_csv(deployed: Deployed) -> None:
+    values = (
+        "sum(n::BIGINT) AS s, 12345678901234567.89::DECIMAL(20, 2) AS amount, 1.50::DECIMAL(9, 2) AS price, "
+        "NULL AS nothing, '' AS empty, 'a,\"é' AS text, true AS yes"
+    )
+    told = run("query", "shopping", f"SELECT {values} FROM range(3) t(n)", "--format", "csv")
+    assert told.out == ('s,amount,price,nothing,empty,text,yes\n3,12345678901234567.89,1.50,,"","a,""é",true\n')
 
 
 def test_values_are_exact_in_json(deployed: Deployed) -> None:
@@ -136,10 +190,8 @@ def test_leases(deployed: Deployed) -> None:
     assert run("leases", "shopping", "--release", str(first.lease_id), "--json").json == as_json([second])
     run("leases", "shopping", "--release", str(second.lease_id))
     assert meta.leases("shopping") == []
-    assert [entry.subject for entry in meta.audit("shopping") if entry.kind == "lease"] == [
-        str(first.lease_id),
-        str(second.lease_id),
-    ]
+    ended = [entry.subject for entry in meta.audit("shopping") if entry.kind == "lease"]
+    assert ended[-2:] == [str(first.lease_id), str(second.lease_id)]
 
 
 @pytest.mark.parametrize(
@@ -182,3 +234,20 @@ def test_expire_refuses_to_keep_nothing_and_to_delete(
     with pytest.raises(SystemExit) as ended:
         run("expire", "shopping", *arguments)
     assert ended.value.code == 2
+
+
+@pytest.mark.parametrize("number", ["nan", "inf", "-1", "1e300", "few"])
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["query", "shopping", SQL, "--not-older-than"],
+        ["query", "shopping", SQL, "--not-older-than", "5", "--wait"],
+        ["expire", "shopping", "--keep", "1", "--dry-run", "--keep-days"],
+    ],
+    ids=lambda arguments: arguments[-1],
+)
+def test_how_long_is_a_number_from_0_on(arguments: list[str], number: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main([*arguments, number])
+    assert ended.value.code == 2
+    assert f"{arguments[-1]}: expected a number of " in capsys.readouterr().err

@@ -3,20 +3,27 @@
 from __future__ import annotations
 
 import argparse
+import json
+import shutil
 import sys
-from datetime import timedelta
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any, TextIO, TypeVar
 
-from airflow_barrier.cli.arguments import level_argument, moment_of
+from airflow_barrier.cli.arguments import lasting, level_argument, moment_of
 from airflow_barrier.cli.connection import connected, connection_option
-from airflow_barrier.cli.frame import DONE, Command, say
-from airflow_barrier.cli.screen import answer, make_console, row, table
-from airflow_barrier.protocol.errors import ConfigurationError
+from airflow_barrier.cli.frame import DONE, TRY_AGAIN, Command, say
+from airflow_barrier.cli.screen import make_console, row, table
+from airflow_barrier.protocol.errors import ConfigurationError, LeaseLostError
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyRelation
 
+_T = TypeVar("_T")
+#: Names of the columns, and rows.
+_Fetched = tuple[Sequence[str], Sequence[tuple[Any, ...]]]
 _FORMATS = ("table", "csv", "json", "parquet")
 
 
@@ -26,21 +33,54 @@ def _define(parser: argparse.ArgumentParser) -> None:
     which = parser.add_mutually_exclusive_group()
     which.add_argument("--barrier", type=int, metavar="N", help="at this barrier instead of the newest")
     which.add_argument("--at", type=moment_of, metavar="TIME", help="at the newest barrier at or before it: ISO 8601")
-    which.add_argument("--not-older-than", type=float, metavar="MINUTES", help="fail (75) if the newest is older")
+    minutes = lasting("minutes")
+    which.add_argument(
+        "--not-older-than", type=minutes, metavar="MINUTES", help="fail (75) if the newest is older, ..."
+    )
+    parser.add_argument("--wait", type=minutes, default="0", metavar="MINUTES", help="... and still is after so long")
     level_argument(parser)
-    parser.add_argument("--format", choices=_FORMATS, default="table", help="default: %(default)s")
+    parser.add_argument("--format", choices=_FORMATS, help="default: table, with --json json")
     parser.add_argument("--output", type=Path, metavar="FILE", help="write the rows to this file; parquet needs one")
     connection_option(parser)
 
 
 def _run(options: argparse.Namespace) -> int:
+    layout = _layout(options)
+    sql = sys.stdin.read() if options.sql == "-" else options.sql
+    try:
+        if layout in ("csv", "parquet"):
+            _by_duckdb(options, sql, layout)
+        else:
+            fetch, show = (_named, _as_json) if layout == "json" else (_fetched, _as_table)
+            found = _read(options, sql, fetch)
+            with _out(options) as out:
+                show(found, out)
+    except LeaseLostError as error:
+        say(str(error))
+        return TRY_AGAIN  # the next call resolves anew
+    return DONE
+
+
+def _layout(options: argparse.Namespace) -> str:
+    layout: str = options.format or ("json" if options.json else "table")
+    if options.json and (layout != "json" or options.output is not None):
+        found = f"--format {layout}" if layout != "json" else "--output"
+        raise ConfigurationError(
+            f"--json: expected no other --format and no --output beside it, found {found}; it is one JSON document on "
+            "standard output, for a file there is --format json"
+        )
+    if layout == "parquet" and options.output is None:
+        raise ConfigurationError("--format parquet: expected --output FILE, found none; parquet is no text to print")
+    if options.output is not None and (options.output.is_dir() or not options.output.parent.is_dir()):
+        raise ConfigurationError(f"--output {options.output}: expected a file in a folder that is there; name another")
+    return layout
+
+
+def _read(options: argparse.Namespace, sql: str, take: Callable[[DuckDBPyRelation], _T]) -> _T:
+    """What ``take`` makes of the rows, once it is sure that they were held for as long as that took."""
     from airflow_barrier.reading.duckdb_views import running
     from airflow_barrier.reading.session import consistent_session
 
-    if options.format == "parquet" and options.output is None:
-        raise ConfigurationError("--format parquet: expected --output FILE, found none; parquet is no text to print")
-    sql = sys.stdin.read() if options.sql == "-" else options.sql
-    age = options.not_older_than
     with (
         connected(options.conn_id) as deployment,
         consistent_session(
@@ -48,48 +88,74 @@ def _run(options: argparse.Namespace) -> int:
             options.topology,
             level=options.level,
             at=options.barrier if options.barrier is not None else options.at,
-            not_older_than=None if age is None else timedelta(minutes=age),
+            not_older_than=options.not_older_than,
+            wait=options.wait,
         ) as session,
         session.duckdb() as connection,
     ):
-        say(f"reading {session.resolution.topology} at barrier {session.resolution.barrier_id}")
-        with running(session, connection, sql) as rows:
-            _write(options, rows)
-        session.check()
-    return DONE
+        found = session.resolution
+        where = found.level.value if found.barrier_id is None else f"barrier {found.barrier_id}"
+        say(f"reading {found.topology} at {where}")
+        try:
+            with running(session, connection, sql) as rows:
+                return take(rows)
+        except ConfigurationError:
+            session.check()  # what cannot be read may be what is no longer held
+            raise
 
 
-def _write(options: argparse.Namespace, rows: DuckDBPyRelation) -> None:
+def _by_duckdb(options: argparse.Namespace, sql: str, layout: str) -> None:
+    """In DuckDB's own notation, however many rows they are."""
+    with TemporaryDirectory(prefix="airflow-barrier-") as folder:
+        file = options.output or Path(folder) / "rows"
+
+        def write(rows: DuckDBPyRelation) -> None:
+            (rows.write_csv if layout == "csv" else rows.write_parquet)(str(file))
+
+        _read(options, sql, write)
+        if options.output is None:
+            with file.open(encoding="utf-8", newline="") as lines:
+                shutil.copyfileobj(lines, options.out)
+
+
+def _fetched(rows: DuckDBPyRelation) -> _Fetched:
+    return rows.columns, rows.fetchall()
+
+
+def _named(rows: DuckDBPyRelation) -> _Fetched:
+    from airflow_barrier.reading.values import check_columns
+
+    check_columns(rows.columns)
+    return _fetched(rows)
+
+
+def _as_json(found: _Fetched, out: TextIO) -> None:
     from airflow_barrier.reading.values import json_value
 
-    if options.output is not None:
-        _to_file(options, rows)
-    elif options.json or options.format == "json":
-        options.json = True
-        named = [dict(zip(rows.columns, values, strict=True)) for values in rows.fetchall()]
-        answer(options, json_value(named), _never)
-    elif options.format == "csv":
-        options.out.write(rows.to_df().to_csv(index=False))
-    else:
-        console = make_console(options.out)
-        shown = table(console, *rows.columns)
-        for values in rows.fetchall():
-            row(shown, *values)
-        console.print(shown)
+    rows = [dict(zip(found[0], values, strict=True)) for values in found[1]]
+    out.write(json.dumps(json_value(rows), indent=2) + "\n")
 
 
-def _to_file(options: argparse.Namespace, rows: DuckDBPyRelation) -> None:
-    if options.format == "parquet":
-        rows.write_parquet(str(options.output))
-    elif options.format == "csv":
-        rows.write_csv(str(options.output))
-    else:
-        with options.output.open("w") as out:
-            _write(argparse.Namespace(**{**vars(options), "output": None, "out": out}), rows)
+def _as_table(found: _Fetched, out: TextIO) -> None:
+    console = make_console(out)
+    shown = table(console, *found[0])
+    for each in found[1]:
+        row(shown, *each)
+    console.print(shown)
 
 
-def _never(found: Any, console: Any) -> None:
-    raise AssertionError("JSON is not shown")
+@contextmanager
+def _out(options: argparse.Namespace) -> Iterator[TextIO]:
+    if options.output is None:
+        yield options.out
+        return
+    try:
+        with options.output.open("w", encoding="utf-8") as out:
+            yield out
+    except OSError as error:
+        raise ConfigurationError(
+            f"--output {options.output}: expected a file that can be written, found that {error}; name another"
+        ) from error
 
 
 QUERY = Command(
