@@ -112,13 +112,20 @@ class DuckDB(_Quoting):
         return False
 
 
-_DIALECTS: dict[str, PinningDialect] = {dialect.name: dialect for dialect in (Spark(), DuckDB(), Trino())}
+_TRINO = Trino()
+_DIALECTS: dict[str, PinningDialect] = {
+    "athena": _TRINO,
+    "duckdb": DuckDB(),
+    "presto": _TRINO,
+    "spark": Spark(),
+    "trino": _TRINO,
+}
 
 
 def dialect_named(name: str) -> PinningDialect:
     """Raises :class:`~airflow_barrier.protocol.errors.UnknownDialectError`, which names those there are."""
     if name not in _DIALECTS:
-        raise UnknownDialectError(f"dialect: expected one of {', '.join(sorted(_DIALECTS))}, found {name!r}")
+        raise UnknownDialectError(f"dialect: expected one of {', '.join(_DIALECTS)}, found {name!r}")
     return _DIALECTS[name]
 
 

@@ -85,7 +85,8 @@ def rewrite(
 ) -> Rewritten:
     """The query ``sql`` with the tables of ``pins`` (``namespace.table`` in ``catalog``) at their snapshots.
 
-    ``dialect``: `spark`, `duckdb` or `trino`. ``place``: where the session stands; else at the top of ``catalog``.
+    ``dialect``: `spark`, `duckdb` or `trino` (`athena`, `presto`). ``place``: where the session stands; else at the top
+    of ``catalog``.
     ``views`` is asked about every name that is neither a table of ``pins`` nor the query's own, with its catalog first.
     ``metadata`` says what the tables `__META_...` are called; without it their names stay. ``unresolved``: tables of
     the topology that the answer does not have, and so no query over it may read; ``refuse`` may say why it is not.

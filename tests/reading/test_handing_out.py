@@ -115,5 +115,5 @@ def test_what_cannot_be_handed_out(shop: Shop) -> None:
     with pytest.raises(ConfigurationError, match="consistency level 'dirty': expected one of"):
         hand_out(shop.deployment, "shopping", OUTSIDER, level="dirty")
     assert shop.deployment.meta.leases("shopping") == []
-    with pytest.raises(UnknownDialectError, match="expected one of duckdb, spark, trino, found 'tsql'"):
+    with pytest.raises(UnknownDialectError, match="expected one of athena, duckdb, presto, spark, trino, found 'tsql'"):
         hand_out(shop.deployment, "shopping", OUTSIDER).sql("SELECT 1", "tsql")

@@ -165,11 +165,18 @@ def test_trino_and_duckdb_say_it_in_their_own_words() -> None:
 
 
 def test_an_unknown_dialect_is_refused_naming_those_there_are() -> None:
-    with pytest.raises(UnknownDialectError, match="expected one of duckdb, spark, trino, found 'mysql'"):
+    with pytest.raises(
+        UnknownDialectError, match="expected one of athena, duckdb, presto, spark, trino, found 'mysql'"
+    ):
         rewritten("SELECT 1", "mysql")
 
 
 def test_what_is_not_the_topologys_is_left_alone_and_said() -> None:
+@pytest.mark.parametrize("dialect", ["athena", "presto"])
+def test_engines_that_speak_as_trino_does(dialect: str) -> None:
+    assert rewritten("SELECT * FROM shop.a, empty", dialect) == rewritten("SELECT * FROM shop.a, empty", "trino")
+
+
     sql = "SELECT * FROM a, c, other.t, parquet.`/x`, range(3) r, tmp, global_temp.g, lake.shop.a.b.c.d"
     found = rewritten(sql, place=Place("lake", "shop", temporary=frozenset({"TMP"})))
     assert found.sql == sql.replace("FROM a,", "FROM a VERSION AS OF 7,")
