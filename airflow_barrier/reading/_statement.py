@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NoReturn
@@ -27,6 +28,8 @@ _BEGINNINGS = frozenset(
     }
 )
 _NAMES = frozenset({TokenType.VAR, TokenType.IDENTIFIER})
+#: What quotes and comments begin with.
+_OPENS = re.compile(r"""['"`$]|/\*|\{#""")
 
 
 @dataclass(frozen=True)
@@ -51,13 +54,19 @@ class Statement:
         except ParseError as error:
             _refuse_syntax(what, error)
         except TokenError as error:
-            # the cause says "Missing ' from 2:12", or is an IndexError of a comment that does not end
-            reason = str(error.__cause__) if isinstance(error.__cause__, TokenError) else "a comment does not end"
+            # the cause says "Missing ' from 2:12", of a place that is none, or is an IndexError
+            cause = error.__cause__
+            reason = str(cause).split(" from ")[0] if isinstance(cause, TokenError) else "a comment does not end"
             raise SqlSyntaxError(
-                f"{what}: expected a query, found text that ends too early: {reason} (line:column)"
+                f"{what}, {_position(sql, _read_up_to(grammar, sql))}: expected a query, found text that does not fit: "
+                f"{reason}"
             ) from error
         except RecursionError:
-            raise SqlSyntaxError(f"{what}: expected a query, found one that is nested too deeply to be read") from None
+            depth, innermost = _innermost(tokens)
+            raise SqlSyntaxError(
+                f"{what}, {_position(sql, innermost.start)}: expected a query, found one that is nested too deeply to "
+                f"be read, by {depth} brackets here; make parts of it common table expressions (WITH)"
+            ) from None
         if tree is None or not isinstance(tree, _QUERIES):
             raise NotAReadError(  # safety: reads-only
                 f"{what}: expected a query, found {_kind(tree)}; consistent reading changes nothing, run it in "
@@ -120,6 +129,34 @@ def _dotted(tokens: Sequence[Token]) -> list[Token]:
             break
         name.append(token)
     return name
+
+
+def _read_up_to(grammar: Dialect, sql: str) -> int:
+    """Where the quote or comment begins that ``sql`` ends within: up to there it is whole."""
+    for opened in reversed(list(_OPENS.finditer(sql))):
+        start = opened.start()
+        if sql[start] == sql[start - 1 : start]:
+            continue  # a doubled quote, which is one character of a text
+        try:
+            grammar.tokenize(sql[:start])
+        except TokenError:
+            continue
+        return start
+    return 0
+
+
+def _innermost(tokens: Sequence[Token]) -> tuple[int, Token]:
+    """How deep brackets are nested, and the first token that is so deep."""
+    depth, found = 0, (0, tokens[0])
+    for token in tokens:
+        depth += (token.token_type == TokenType.L_PAREN) - (token.token_type == TokenType.R_PAREN)
+        if depth > found[0]:
+            found = depth, token
+    return found
+
+
+def _position(sql: str, at: int) -> str:
+    return f"line {sql.count(chr(10), 0, at) + 1}, column {at - sql.rfind(chr(10), 0, at)}"
 
 
 def _kind(tree: exp.Expr | None) -> str:

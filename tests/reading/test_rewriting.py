@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from airflow_barrier.protocol.errors import (
@@ -116,6 +116,7 @@ def _texts_of_queries(draw: st.DrawFn, depth: int = 2) -> list[str]:
     return words
 
 
+@settings(deadline=None)
 @given(_texts_of_queries(), st.data())
 def test_outside_of_the_pins_the_text_is_as_it_was(words: list[str], data: st.DataObject) -> None:
     sql = "".join(word + data.draw(_BETWEEN) for word in words)
@@ -351,9 +352,10 @@ def test_writes_inside_of_a_query_are_refused(sql: str) -> None:
     [
         ("SELECT x\nFROM a\nWHERE x = = 3", r"SQL, line 3, column 11: .*'='.*Required keyword"),
         ("SELECT * FRM a", r"line 1, column 14: .*'a'.*Unexpected token"),
-        ("SELECT 'abc", r"Missing ' from 1:7"),
-        ("SELECT 1 /* abc", r"comment does not end"),
-        ("SELECT " + "(" * 3000 + "1" + ")" * 3000, r"nested too deeply"),
+        ("SELECT \"x\",\n '' || 'it''s", r"SQL, line 2, column 8: .*Missing '"),
+        ("SELECT /* a */ '/*',\n /* x /* y */", r"SQL, line 2, column 2: .*a comment does not end"),
+        ("SELECT 'a' 'b' x'zz'", r"SQL, line 1, column 17: .*invalid characters"),
+        ("SELECT\n" + "(" * 3000 + "1" + ")" * 3000, r"SQL, line 2, column 3000: .*nested too deeply.* by 3000 bra"),
         ("SELECT * FROM wrong", r"view lake.shop.wrong, line 1, column 14"),
     ],
 )
