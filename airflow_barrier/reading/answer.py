@@ -56,13 +56,17 @@ class Answer(ABC):
     def tags(self) -> dict[str, str]:
         """Table -> the tag by which any engine that knows Iceberg's tags reads it.
 
-        Empty unless the answer is of a barrier that is COMMIT: what is staged has no tags yet.
+        Without tables that are staged only, or that have no rows yet: these have none.
         """
-        resolution = self.resolution
-        if resolution.level is not Level.REPEATABLE_READ or not resolution.barrier_id:
-            return {}
-        tag = tag_name(resolution.topology, resolution.barrier_id, resolution.revision or 0)
-        return {table: tag for table, resolved in resolution.tables.items() if resolved.snapshot_id is not None}
+        found = self.resolution
+        published = found.barrier_id
+        if found.level is not Level.REPEATABLE_READ:
+            published = self._deployment.meta.resolve(found.topology, Level.REPEATABLE_READ, []).barrier_id
+        return {
+            table: tag_name(found.topology, one.barrier_id, one.revision)
+            for table, one in found.tables.items()
+            if one.snapshot_id is not None and 0 < one.barrier_id <= (published or 0)
+        }
 
     # --- engines ----------------------------------------------------------------------------------
 
@@ -84,10 +88,12 @@ class Answer(ABC):
     def table(self, name: str) -> StaticTable:
         """pyiceberg's table at the answer's snapshot: ``answer.table("shop.price").scan().to_arrow()``.
 
-        Raises UnknownTableError.
+        Raises UnknownTableError, for a table that joined after the barrier naming its first one.
         """
         from airflow_barrier.reading.one_table import iceberg_table
 
+        if name not in self.resolution.tables:
+            self.require_table(name)
         return iceberg_table(self._deployment.tables, self.resolution, name)
 
     def metadata(self, name: str) -> pa.Table:
