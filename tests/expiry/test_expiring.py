@@ -21,21 +21,25 @@ from airflow_barrier.protocol.names import parse_tag
 from airflow_barrier.protocol.retention import Retention
 from airflow_barrier.protocol.tags import TagPolicy
 from tests.expiry.taking import Takes
+from tests.support.deployments import settings_on
 from tests.support.shop import AMOUNT, COLUMNS, JOBS, PRICE, SHOPPING, Shop, make_shop
 
 ROWS = [{"amount": 1, "price": 1}]
 
 
 @pytest.fixture
-def shop(tmp_path: Path) -> Iterator[Shop]:
+def shop(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Shop]:
     """Six barriers, COMMIT, of which all have their tags; before them each table has the empty root of its branches."""
-    shop = make_shop(Settings.embedded(str(tmp_path), tag_policy="all"))
-    for day in range(1, 7):
-        barrier = shop.open(day)
-        shop.process_all(barrier, ROWS)
-        shop.commit(barrier)
-    yield shop
-    shop.deployment.close()
+    kind = getattr(request, "param", "sqlite")
+    postgresql = request.getfixturevalue("postgresql") if "postgresql" in kind else None
+    with settings_on(kind, tmp_path, postgresql) as settings:
+        shop = make_shop(replace(settings, tag_policy="all"))
+        for day in range(1, 7):
+            barrier = shop.open(day)
+            shop.process_all(barrier, ROWS)
+            shop.commit(barrier)
+        yield shop
+        shop.deployment.close()
 
 
 def tags(shop: Shop, table: str = AMOUNT) -> set[int]:
@@ -61,6 +65,7 @@ def readable(shop: Shop) -> list[int]:
     return [barrier.barrier_id for barrier in shop.deployment.meta.readable("shopping")]
 
 
+@pytest.mark.parametrize("shop", ["sqlite", "postgresql apart"], indirect=True)
 def test_what_is_beyond_the_retention_goes_and_what_is_leased_stays(shop: Shop) -> None:
     answer = held(shop, at=2)
     done = expire(shop.deployment, "shopping", Retention(2), Takes(shop), actor="test")
