@@ -31,8 +31,8 @@ class ExpireSnapshotsOperator(BaseOperator):
 
     Iceberg deletes the files by Spark, in a session on the Spark Connect server that ``spark_conn_id`` names.
 
-    Each commit lets go by the connection's ``tag_policy`` already, by default of all but the newest 31: set it to ``all``
-    to keep more.
+    Each commit lets go by the connection's ``tag_policy`` already, by default of all but the newest 31: set it to
+    ``all`` to keep more.
 
     :param topology: whose barriers and tables. (templated)
     :param keep: how many barriers stay at least: 1 or more. (templated)
@@ -107,6 +107,7 @@ class ExpireSnapshotsOperator(BaseOperator):
             return expire_snapshots(self._spark(), deployment.spark_catalog, table, snapshot_ids)
 
         with self._spark:
+            self._spark()  # without a server nothing begins
             done = expire(deployment, self.topology, retention, take_out, actor=actor)
         return {
             "barriers": list(done.barriers),
