@@ -216,8 +216,8 @@ def publications_of(
             topology=barrier.topology,
             barrier_id=barrier.barrier_id,
             expected=main,
-            # a carried table keeps what main is at, which may be a compaction of what is carried
-            new=main if progress.carried_from is not None and progress.decision is None else progress.snapshot_id,
+            # also of a carried table of which main is at a compaction by now: readers are given this one
+            new=progress.snapshot_id,
             tag=barrier.tag,
             drop_tags=drop_tags,
             held=readers.held,

@@ -361,9 +361,7 @@ def report_processed(connection: Connection, attempt_id: int, actor: str, owner:
     before = progress_before(connection, barrier)
     for name, staged in sorted(attempt.staged.items()):
         if staged.unchanged:
-            origin = before[name]
-            carried = origin.barrier_id if origin.carried_from is None else origin.carried_from
-            snapshot = attempt.bases[name]
+            carried, snapshot = before[name].origin, attempt.bases[name]
         else:
             carried, snapshot = None, staged.snapshot_id
         move_tables(
@@ -378,8 +376,15 @@ def report_processed(connection: Connection, attempt_id: int, actor: str, owner:
             carried_from=carried,
             processed_at=DatabaseNow(),
         )
-    # Its own tables decide. A table that an earlier barrier still lacks is not among them (its job has left), and
-    # the commit, which goes in order, waits for that one.
+    return precommit_if_complete(connection, barrier, actor)
+
+
+def precommit_if_complete(connection: Connection, barrier: Barrier, actor: str) -> Barrier:
+    """An OPEN barrier is PRECOMMIT once its own tables are PROCESSED.
+
+    A table that an earlier barrier still lacks is not among them (its job has left), and the commit, which goes in
+    order, waits for that one.
+    """
     if all(
         each.state is not TableState.PENDING  # safety: precommit-needs-all-tables
         for each in progress(connection, barrier.topology, barrier.barrier_id).values()

@@ -74,6 +74,7 @@ def _move(
             schema.READABLE,
             _BARRIER.barrier_id > 0,
             _BARRIER.barrier_id < last,  # safety: newest-stays-readable
+            ~_LEASED.where(_LEASE.expires_at > DatabaseNow()),  # or what is held for days would keep others back
         )
         .order_by(_BARRIER.barrier_id)
         .limit(most)

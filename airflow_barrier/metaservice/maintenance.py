@@ -7,21 +7,17 @@ die at any time, and holds up nobody for longer than an attempt of theirs lives.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
 
-from sqlalchemy import Connection
+from sqlalchemy import Connection, insert, select
 
-from airflow_barrier.metaservice.attempts import (
-    Request,
-    close_attempt,
-    load_attempt,
-    report_processed,
-    request_attempt,
-    start_attempt,
-)
+from airflow_barrier.metaservice import schema
+from airflow_barrier.metaservice.attempts import Request, load_attempt, precommit_if_complete, request_attempt
 from airflow_barrier.metaservice.barriers import Opening, check_room, current_topology, insert_open
 from airflow_barrier.metaservice.rows import (
+    attempts_of,
+    barrier_key,
     head,
     load_barrier,
     load_topology,
@@ -30,11 +26,16 @@ from airflow_barrier.metaservice.rows import (
     standing,
     uncommitted,
 )
+from airflow_barrier.metaservice.schema import DatabaseNow
 from airflow_barrier.metaservice.topologies import version_of
+from airflow_barrier.metaservice.transitions import Event, move_tables, record
 from airflow_barrier.protocol.errors import UnknownTableError
-from airflow_barrier.protocol.records import INHERITED, Barrier, StagedTable
-from airflow_barrier.protocol.states import BarrierState, TableState
+from airflow_barrier.protocol.records import INHERITED, Barrier, StagedTable, TableProgress
+from airflow_barrier.protocol.states import AttemptState, BarrierState, TableState
 from airflow_barrier.protocol.topology import maintenance_topology
+
+#: The generation of attempts that nobody made: their tables were carried.
+_CARRIED = "carried"
 
 
 @dataclass(frozen=True)
@@ -53,7 +54,9 @@ class Upkeep:
 
 
 def open_maintenance(connection: Connection, upkeep: Upkeep) -> Barrier | None:
-    """The topology's unfinished maintenance barrier, or a new one on its head; None: it has no barrier yet.
+    """The topology's unfinished maintenance barrier, or a new one on its head.
+
+    None: it has no barrier yet, or its newest one is this maintenance already, so that nothing is new in the tables.
 
     Attempts are requested along with it, so that no table is passed by before its turn comes.
     """
@@ -67,6 +70,8 @@ def open_maintenance(connection: Connection, upkeep: Upkeep) -> Barrier | None:
     if latest is None or not tables:
         return None
     chosen = _chosen(latest, tables, upkeep.tables)
+    if set(chosen) <= _maintained(connection, latest):
+        return None
     opening = Opening(
         topology=upkeep.topology,
         timestamp=latest.timestamp,
@@ -103,13 +108,62 @@ def carry(
         and row.state is TableState.PENDING
         and stands[row.table].state is not TableState.PENDING
     ]
-    for row in passed_by:
-        request = Request(topology, barrier_id, row.job or "", f"carried for {actor}", "carried", actor)
-        attempt_id = request_attempt(connection, request).attempt_id
-        start_attempt(connection, attempt_id)
-        close_attempt(connection, attempt_id, {row.table: StagedTable(row.table, None, unchanged=True)}, actor)
-        report_processed(connection, attempt_id, actor)
+    _carry(connection, barrier, passed_by, stands, actor)
+    if passed_by:
+        precommit_if_complete(connection, barrier, actor)
     return len(passed_by)
+
+
+def _carry(
+    connection: Connection,
+    barrier: Barrier,
+    passed_by: Sequence[TableProgress],
+    stands: Mapping[str, TableProgress],
+    actor: str,
+) -> None:
+    """All in one go: with a thousand tables, what a job goes through for each of them would take minutes.
+
+    Each gets an attempt, PROCESSED from the beginning: who restages what a table stands on finds it by that.
+    """
+    incarnation = connection.execute(select(schema.service.c.incarnation)).scalar_one()
+    carried = Event(_CARRIED, actor)
+    attempts = []
+    for row in passed_by:
+        stood = stands[row.table]
+        attempt_id = connection.execute(
+            insert(schema.attempt)
+            .values(
+                **barrier_key(barrier.topology, barrier.barrier_id),
+                job=row.job,
+                state=AttemptState.PROCESSED.value,
+                request_key=f"carried for {actor}",
+                generation=_CARRIED,
+                incarnation=incarnation,
+                requested_at=DatabaseNow(),
+                processed_at=DatabaseNow(),
+                waited_for=[],
+                inputs={},
+                previous={},
+                bases={row.table: stood.snapshot_id},
+                staged={row.table: asdict(StagedTable(row.table, None, unchanged=True))},
+            )
+            .returning(schema.attempt.c.attempt_id)
+        ).scalar_one()
+        attempts.append(str(attempt_id))
+        move_tables(
+            connection,
+            barrier,
+            [row.table],
+            TableState.PENDING,
+            TableState.PROCESSED,
+            carried,
+            snapshot_id=stood.snapshot_id,
+            attempt_id=attempt_id,
+            carried_from=stood.origin,
+            processed_at=DatabaseNow(),
+        )
+    after = AttemptState.PROCESSED.value
+    record(connection, carried, barrier.topology, barrier.barrier_id, "attempt", attempts, after=after)
 
 
 def pass_by(connection: Connection, attempt_id: int) -> None:
@@ -138,6 +192,18 @@ def _chosen(latest: Barrier, tables: Sequence[str], wanted: Sequence[str] | None
             "correct the name, or wait until the table has joined"
         )
     return tables if wanted is None else wanted
+
+
+def _maintained(connection: Connection, latest: Barrier) -> set[str]:
+    """The tables that ``latest`` has maintained, if it is that kind of barrier and COMMIT."""
+    if not latest.is_maintenance or latest.state is not BarrierState.COMMIT:
+        return set()
+    return {
+        table
+        for attempt in attempts_of(connection, latest.topology, latest.barrier_id)
+        if attempt.state is AttemptState.PROCESSED and attempt.generation != _CARRIED
+        for table in attempt.bases
+    }
 
 
 def _request(upkeep: Upkeep, barrier_id: int, job: str) -> Request:

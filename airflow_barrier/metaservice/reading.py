@@ -7,11 +7,12 @@ from collections.abc import Sequence
 from sqlalchemy import Connection, select
 
 from airflow_barrier.metaservice import schema
-from airflow_barrier.metaservice.rows import load_barrier, standing, to_audit
+from airflow_barrier.metaservice.rows import load_barrier, load_topology, standing, to_audit
 from airflow_barrier.protocol.errors import ConfigurationError, UnknownTableError
 from airflow_barrier.protocol.records import AuditEntry, Barrier, Reached, TableProgress
 from airflow_barrier.protocol.states import DECIDED_BARRIERS, BarrierState, TableState
 
+_ENDED = frozenset({BarrierState.COMMIT, BarrierState.ABORTED})
 _READ_COMMITTED = DECIDED_BARRIERS | {BarrierState.PRECOMMIT}
 #: Which states count as having reached one, and which state of its tables a barrier's means.
 _BARRIER_TARGETS = {
@@ -24,16 +25,16 @@ _TABLE_TARGETS = {
 }
 
 
-def _chosen(rows: dict[str, TableProgress], tables: Sequence[str] | None, barrier: Barrier) -> dict[str, TableProgress]:
+def _chosen(members: Sequence[str], tables: Sequence[str] | None, barrier: Barrier) -> tuple[str, ...]:
     if tables is None:
-        return rows
-    unknown = sorted(set(tables) - set(rows))
+        return tuple(members)
+    unknown = sorted(set(tables) - set(members))
     if unknown:
         raise UnknownTableError(
-            f"{barrier}: expected its tables, which are {', '.join(sorted(rows)) or 'none'}; found "
+            f"{barrier}: expected its tables, which are {', '.join(sorted(members)) or 'none'}; found "
             f"{', '.join(unknown)}; correct the name, or wait for a barrier that has it"
         )
-    return {name: rows[name] for name in tables}
+    return tuple(tables)
 
 
 def reached(
@@ -45,32 +46,37 @@ def reached(
 ) -> Reached:
     """Whether ``tables`` (None: all of the barrier's) are at ``target`` or beyond."""
     barrier = load_barrier(connection, topology, barrier_id)
+    table_target = _table_target(barrier, target)
+    if barrier.state in _ENDED and barrier_id > 0:
+        # the rows of its tables may have been trimmed; which ones it had is known all the same
+        members = load_topology(connection, topology, barrier.topology_version).tables
+        wanted = _chosen(members, tables, barrier)
+        aborted = barrier.state is BarrierState.ABORTED
+        return Reached(not aborted, wanted if aborted else (), aborted, barrier.state)
     # what a maintenance barrier passes by is there as soon as it was there before
     stands = standing(connection, barrier)
-    rows = _chosen(stands, tables, barrier)
+    wanted = _chosen(tuple(stands), tables, barrier)
+    missing = tuple(name for name in wanted if stands[name].state not in _TABLE_TARGETS[table_target])
+    done = not missing
+    if isinstance(target, BarrierState):
+        done = barrier.state in _BARRIER_TARGETS[target][0] or (
+            target is BarrierState.PRECOMMIT and _only_to_be_carried(barrier, stands)
+        )
+    return Reached(done, missing, False, barrier.state)
+
+
+def _table_target(barrier: Barrier, target: TableState | BarrierState) -> TableState:
     if isinstance(target, BarrierState):
         if target not in _BARRIER_TARGETS:
             raise ConfigurationError(
                 f"{barrier}: expected to wait for PRECOMMIT or COMMIT, found {target.value}; wait for one of these"
             )
-        barrier_states, table_target = _BARRIER_TARGETS[target]
-        done = barrier.state in barrier_states or (
-            target is BarrierState.PRECOMMIT and _only_to_be_carried(barrier, stands)
-        )
-    else:
-        table_target = target
-        done = False
-    if table_target not in _TABLE_TARGETS:
+        return _BARRIER_TARGETS[target][1]
+    if target not in _TABLE_TARGETS:
         raise ConfigurationError(
             f"{barrier}: expected to wait for PROCESSED or WRITTEN, found {target.value}; wait for one of these"
         )
-    missing = tuple(name for name, row in rows.items() if row.state not in _TABLE_TARGETS[table_target])
-    return Reached(
-        done=done if isinstance(target, BarrierState) else not missing,
-        missing=missing,
-        aborted=barrier.state is BarrierState.ABORTED,
-        barrier_state=barrier.state,
-    )
+    return target
 
 
 def _only_to_be_carried(barrier: Barrier, stands: dict[str, TableProgress]) -> bool:

@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any, NoReturn
 
 import msgspec
-from sqlalchemy import Connection, Select, TextClause, bindparam, select, text
+from sqlalchemy import Connection, Row, Select, TextClause, bindparam, select, text
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.functions import FunctionElement
 
@@ -148,19 +148,43 @@ _STATEMENTS = {
 
 
 def _at_one_barrier(connection: Connection, asked: Asked) -> _Found:
-    wanted = {"topology": asked.topology, "at": asked.at, "tables": list(asked.tables or ())}
-    row = connection.execute(_STATEMENTS[asked.level, asked.by, asked.few], wanted).one_or_none()
-    if row is None:
-        _raise_no_barrier(connection, asked)
+    row = _row(connection, asked)
+    while True:
+        first, rollbacks = _below(connection, row)
+        if first == row.barrier_id:
+            break
+        # What the lease is compared with has to be older than the answer, or a rollback between the two is missed.
+        before, row = row, _row(connection, asked)
+        if (row.barrier_id, row.state, row.rollbacks) == (before.barrier_id, before.state, before.rollbacks):
+            break
     barrier = to_barrier(row)
-    _check_readable(connection, asked, barrier)
     snapshots = _decoder.decode(row.tables) if row.tables else {}
     number, revision = barrier.barrier_id, barrier.revision
     rows = {name: ResolvedTable(name, each, number, revision) for name, each in sorted(snapshots.items())}
     tables = _chosen(connection, asked, rows, barrier)
     timestamp = barrier.timestamp if number else None
     resolution = Resolution(asked.topology, asked.level, number, revision, tables, timestamp, row.now)
-    return _Found(resolution, number, number, row.rollbacks)
+    return _Found(resolution, first, number, rollbacks)
+
+
+def _row(connection: Connection, asked: Asked) -> Row[Any]:
+    wanted = {"topology": asked.topology, "at": asked.at, "tables": list(asked.tables or ())}
+    row = connection.execute(_STATEMENTS[asked.level, asked.by, asked.few], wanted).one_or_none()
+    if row is None:
+        _raise_no_barrier(connection, asked)
+    _check_readable(connection, asked, to_barrier(row))
+    return row
+
+
+def _below(connection: Connection, row: Row[Any]) -> tuple[int, int]:
+    """From which barrier on a lease has to hold, and the rollbacks from there: what a barrier in flight carries is on
+    branches of those in flight below it.
+    """
+    if row.state == BarrierState.COMMIT.value:
+        return row.barrier_id, row.rollbacks
+    between = _since_commit(connection, row.topology, row.barrier_id)
+    first = min(each.barrier_id for each in between if BarrierState(each.state) in UNCOMMITTED_BARRIERS)
+    return first, sum(each.rollbacks for each in between if each.barrier_id >= first)
 
 
 # --- read uncommitted: each table at a barrier of its own ---------------------------------------------
@@ -185,9 +209,13 @@ _LAST = (
     .order_by(schema.barrier.c.barrier_id.desc())
     .limit(1)
 )
-_BETWEEN = select(schema.barrier.c.barrier_id, schema.barrier.c.state, schema.barrier.c.rollbacks).where(
-    of_topology(schema.barrier, bindparam("topology")),
-    schema.barrier.c.barrier_id.between(bindparam("last"), bindparam("head")),
+_BETWEEN = (
+    select(schema.barrier.c.barrier_id, schema.barrier.c.state, schema.barrier.c.rollbacks)
+    .where(
+        of_topology(schema.barrier, bindparam("topology")),
+        schema.barrier.c.barrier_id.between(bindparam("last"), bindparam("head")),
+    )
+    .order_by(schema.barrier.c.barrier_id)
 )
 _ROW = schema.table_progress.c
 _STAGED = (
@@ -203,6 +231,12 @@ _STAGED = (
 _MEMBERS = select(_JsonObject(_ROW.table_name, _ROW.barrier_id)).where(
     of_barrier(schema.table_progress, bindparam("topology"), bindparam("barrier_id"))
 )
+
+
+def _since_commit(connection: Connection, topology: str, head: int) -> list[Row[Any]]:
+    """The barriers from the newest one that is COMMIT up to ``head``."""
+    last = connection.execute(_LAST, {"topology": topology, "head": head}).scalar_one()
+    return list(connection.execute(_BETWEEN, {"topology": topology, "last": last, "head": head}))
 
 
 def _members(connection: Connection, topology: str, barrier_id: int) -> list[str]:
@@ -223,8 +257,8 @@ def _newest_of_each(connection: Connection, asked: Asked) -> _Found:
         _raise_no_barrier(connection, asked)
     number = latest.barrier_id
     _check_readable(connection, asked, to_barrier(latest))
-    last = connection.execute(_LAST, {**topology, "head": number}).scalar_one()
-    between = connection.execute(_BETWEEN, {**topology, "last": last, "head": number}).all()
+    between = _since_commit(connection, asked.topology, number)
+    last = between[0].barrier_id
     in_flight = [row.barrier_id for row in between if BarrierState(row.state) in UNCOMMITTED_BARRIERS]
     staged = {
         name: ResolvedTable(name, snapshot, row.barrier_id, REVISION)

@@ -13,6 +13,7 @@ from datetime import datetime
 from sqlalchemy import Connection, and_, delete, or_, select, update
 
 from airflow_barrier.metaservice import schema
+from airflow_barrier.metaservice.resolving import readable
 from airflow_barrier.metaservice.rows import (
     epoch_of,
     lock_topology,
@@ -32,7 +33,10 @@ _AT_ONCE = 20
 
 
 def trim(connection: Connection, topology: str, before: datetime, actor: str) -> list[int]:
-    """Trim some barriers that expired, or were aborted, before a time; oldest first. Empty: none is left."""
+    """Trim some barriers that expired before a time, oldest first. Empty: none is left.
+
+    What was aborted goes when the barriers below it have gone: until then people ask what became of it.
+    """
     lock_topology(connection, topology)  # safety: topology-lock
     newest_commit = newest(connection, topology, {BarrierState.COMMIT})
     if newest_commit is None:
@@ -56,12 +60,16 @@ def trim(connection: Connection, topology: str, before: datetime, actor: str) ->
 
 def _candidates(connection: Connection, topology: str, before: datetime, last: int) -> list[Barrier]:
     barrier = schema.barrier.c
+    (oldest,) = readable(connection, topology, limit=1)  # there is one: the newest COMMIT does not expire
     rows = connection.execute(
         select(schema.barrier)
         .where(
             of_topology(schema.barrier, topology),
             schema.UNTRIMMED,
-            or_(barrier.expired_at < before, barrier.aborted_at < before),
+            or_(
+                barrier.expired_at < before,
+                and_(barrier.aborted_at < before, barrier.barrier_id < oldest.barrier_id),
+            ),
             # of what was aborted since, attempts may still have branches, and readers hold them
             barrier.barrier_id < last,  # safety: trims-the-past-only
         )

@@ -99,6 +99,11 @@ class TableProgress:
     processed_at: datetime | None = None
     written_at: datetime | None = None
 
+    @property
+    def origin(self) -> int:
+        """The barrier that the snapshot is of."""
+        return self.barrier_id if self.carried_from is None else self.carried_from
+
 
 @dataclass(frozen=True)
 class Need:

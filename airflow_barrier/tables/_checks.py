@@ -72,7 +72,7 @@ def publication_changes(document: Document, publication: Publication, new_id: in
 
     Raises ForeignWriteError, SnapshotMissingError, StagedTableError.
     """
-    table, new = publication.table, publication.new
+    table, new = publication.table, _still_there(document, publication.new)
     attempts = attempt_branches(document, publication.topology, publication.held, publication.barrier_id)
     # of a table that was dropped and made again, what is set aside went with the old one
     aside = {name: each for name, each in publication.set_aside.items() if each in snapshots_of(document)}
@@ -97,6 +97,11 @@ def publication_changes(document: Document, publication: Publication, new_id: in
     thinned = {name for name in publication.drop_tags if name in refs and refs[name]["type"] == "tag"}
     tags = {publication.tag: new, **aside}
     return Changes(branches, tags, attempts | thinned - tags.keys(), snapshot=snapshot)
+
+
+def _still_there(document: Document, new: int | None) -> int | None:
+    """``new``, or what `main` is at where that is a compaction of it and somebody has expired ``new`` since."""
+    return new if new in snapshots_of(document) or not keeps_rows_of(document, new) else ref_of(document, MAIN)
 
 
 def _was_published(document: Document, publication: Publication, new: int) -> bool:

@@ -23,10 +23,11 @@ from airflow_barrier.protocol.errors import (
     TableClaimedError,
 )
 from airflow_barrier.protocol.levels import Level
-from airflow_barrier.protocol.records import StagedTable
+from airflow_barrier.protocol.records import Barrier, StagedTable
 from airflow_barrier.protocol.states import AttemptState, BarrierState
 from airflow_barrier.protocol.topology import Job
 from airflow_barrier.spark.spec import ClosingRecord
+from tests.support.replacing import replace_files
 from tests.support.shop import AMOUNT, MONDAY, PRICE, SHOPPING, Shop
 
 ROWS = [{"amount": 100, "price": 1000}]
@@ -166,15 +167,19 @@ def test_trust_the_table_not_the_reporter(shop: Shop) -> None:
         close(shop.deployment, again.attempt.attempt_id, record=lie, actor="test")
 
 
+def changes_nothing(shop: Shop, barrier: Barrier) -> None:
+    for job in ("load", "amount", "price"):
+        ready = shop.begin(barrier, job)
+        staged = {table: StagedTable(table, None, unchanged=True) for table in ready.spec.bases}
+        record = ClosingRecord(ready.attempt.attempt_id, staged)
+        close(shop.deployment, ready.attempt.attempt_id, record=record, actor="test")
+
+
 def test_an_unchanged_table_is_carried(shop: Shop) -> None:
     shop.process_all(first := shop.open(1), ROWS)
     shop.commit(first)
     second = shop.open(2)
-    for job in ("load", "amount", "price"):
-        ready = shop.begin(second, job)
-        staged = {table: StagedTable(table, None, unchanged=True) for table in ready.spec.bases}
-        record = ClosingRecord(ready.attempt.attempt_id, staged)
-        close(shop.deployment, ready.attempt.attempt_id, record=record, actor="test")
+    changes_nothing(shop, second)
     before = shop.deployment.tables.mains([SHOPPING])
     shop.commit(second)
     assert shop.deployment.tables.mains([SHOPPING]) == before
@@ -183,6 +188,20 @@ def test_an_unchanged_table_is_carried(shop: Shop) -> None:
     shop.process_all(third := shop.open(3), MORE)
     shop.commit(third)
     assert shop.main_totals() == {SHOPPING: 2500, AMOUNT: 300, PRICE: 2500}
+
+
+def test_the_tag_of_a_carried_table_keeps_what_readers_are_given(shop: Shop) -> None:
+    """Also where somebody has compacted `main` meanwhile, and the tag of the barrier before goes."""
+    shop.process_all(first := shop.open(1), ROWS)
+    shop.commit(first)
+    second = shop.open(2)
+    changes_nothing(shop, second)
+    compacted = replace_files(shop.deployment.tables, SHOPPING, "main")
+    shop.commit(second)
+    assert shop.deployment.tables.mains([SHOPPING]) == {SHOPPING: compacted}
+    answer = shop.deployment.meta.resolve("shopping", Level.REPEATABLE_READ)
+    refs = shop.deployment.tables.load(SHOPPING).metadata.refs
+    assert refs[second.tag].snapshot_id == answer.tables[SHOPPING].snapshot_id
 
 
 def test_clear_before_committing_restages_what_consumed_it(shop: Shop) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from airflow_barrier.metaservice import expiring
 from airflow_barrier.protocol.errors import IllegalTransitionError
 from airflow_barrier.protocol.levels import Level
 from airflow_barrier.protocol.states import BarrierState
@@ -115,3 +116,11 @@ def test_the_newest_outlives_the_policy_until_the_next_is_published(aged: World)
     aged.process_all(7)
     decide(aged, 7, 5)
     assert (readable(aged), being_expired(aged)) == ([1, 2, 3, 5], [4])
+
+
+def test_what_is_held_for_long_keeps_no_others_back(aged: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(expiring, "_MOST", 2)
+    for held in (1, 2):
+        leased(aged, at=held)
+    decide(aged, 5, 1, 2, 3)
+    assert (readable(aged), being_expired(aged)) == ([1, 2, 4], [3])

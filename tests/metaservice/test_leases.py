@@ -158,6 +158,20 @@ def count(world: World) -> list[int]:
     return world.meta._db.read(look)
 
 
+def test_what_a_barrier_in_flight_carries_is_held_where_it_was_staged(read: World) -> None:
+    read.open(5)
+    read.process(5, "load", unchanged=True)
+    for job in ("amount", "price", "top"):
+        read.process(5, job, unchanged=True)
+    lease = leased(read, COMMITTED)
+    assert (lease.barrier_id, lease.through_id) == (4, 5)
+    read.request(4, "load", generation="g2")
+    assert rolled_back(read, lease)
+    read.process_all(4, "g2")
+    read.commit(4)
+    assert (4, 5) in read.meta.held(read.name)
+
+
 # --- rolled back ----------------------------------------------------------------------------------------
 
 

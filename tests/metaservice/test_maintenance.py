@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 
@@ -11,6 +12,7 @@ from airflow_barrier.protocol.errors import HeadMovedError, TooManyOpenBarriersE
 from airflow_barrier.protocol.levels import Level
 from airflow_barrier.protocol.records import Attempt, Barrier, Cut, Need, StagedTable
 from airflow_barrier.protocol.states import AttemptState, BarrierState, TableState
+from airflow_barrier.protocol.topology import Job
 from tests.metaservice.world import (
     AMOUNT,
     AMOUNT_JOB,
@@ -22,6 +24,7 @@ from tests.metaservice.world import (
     World,
     day,
 )
+from tests.scale.meters import metering
 
 PENDING, PROCESSED = TableState.PENDING, TableState.PROCESSED
 
@@ -76,6 +79,42 @@ def test_it_inherits_and_is_no_epoch(world: World) -> None:
     assert (last.barrier_id, last.job) == (1, "amount"), "the last epoch that it has"
     assert world.open(2).predecessor == 2
     assert world.start(3, "load").bases == {SHOPPING: before[SHOPPING]}
+
+
+def test_what_it_has_maintained_already_waits_for_news(world: World) -> None:
+    world.committed(1)
+    maintain(world)
+    compact(world, world.barrier(2), AMOUNT)
+    world.meta.carry(world.name, 2, "test")
+    world.commit(2)
+    assert maintain(world) is None
+    more = maintain(world, [AMOUNT, PRICE])
+    assert more is not None, "another table"
+    compact(world, more, AMOUNT, None)
+    world.meta.abort_attempt(world.request(more.barrier_id, f"compaction of {PRICE}").attempt_id, "failed", "test")
+    world.meta.carry(world.name, more.barrier_id, "test")
+    world.commit(more.barrier_id)
+    assert maintain(world) is None
+    again = maintain(world, [PRICE])
+    assert again is not None, "it was given up"
+    world.meta.carry(world.name, again.barrier_id, "test")
+    assert world.state(again.barrier_id) is BarrierState.OPEN, "its turn comes"
+
+
+def test_carrying_costs_what_its_tables_cost(tmp_path: Path) -> None:
+    """Whoever needs one of the tables waits for it."""
+    costs = []
+    with metering() as meter:
+        for count in (20, 80):
+            tables = tuple(f"wide.t{number:02}" for number in range(count))
+            world = World(MetaService(f"sqlite:///{tmp_path}/{count}.db"), "wide", [Job("wide", "dag", sinks=tables)])
+            world.committed(1)
+            barrier = maintain(world, tables[:1])
+            assert barrier is not None
+            carried = meter.of(lambda world=world: world.meta.carry("wide", 2, "test"))  # type: ignore[misc]
+            costs.append(carried.touched)
+            world.meta.close()
+    assert costs[1] < 6 * costs[0]
 
 
 def test_what_is_staged_later_stands_on_it(world: World) -> None:

@@ -6,10 +6,10 @@ from datetime import timedelta
 
 import pytest
 
-from airflow_barrier.protocol.errors import AlreadyCommittedError, ExpiredBarrierError
+from airflow_barrier.protocol.errors import AlreadyCommittedError, ExpiredBarrierError, UnknownTableError
 from airflow_barrier.protocol.levels import Level
 from airflow_barrier.protocol.records import Cut
-from airflow_barrier.protocol.states import BarrierState
+from airflow_barrier.protocol.states import BarrierState, TableState
 from tests.metaservice.test_expiring import expire
 from tests.metaservice.world import AMOUNT, AMOUNT_JOB, JOBS, LOAD_JOB, PRICE, SHOPPING, TOP, World, day
 
@@ -59,17 +59,37 @@ def test_the_details_of_what_expired_go_and_the_barriers_stay(world: World) -> N
     ]
 
 
-def test_what_lies_ahead_of_the_newest_commit_stays(world: World) -> None:
+def test_what_was_aborted_goes_when_nobody_reads_below_it_any_more(world: World) -> None:
     world.committed(1)
     world.open(2)
     world.process(2, "load")
     world.abort(2)
-    world.open(3)
+    world.committed(3)
     assert trim(world) == []
-    world.process_all(3)
-    world.commit(3)
-    assert trim(world) == [2]
+    reached = world.meta.reached(world.name, 2, [AMOUNT], TableState.PROCESSED)
+    assert (reached.done, reached.aborted, reached.missing) == (False, True, (AMOUNT,))
+    gone(world, 1)
+    assert trim(world) == [1, 2]
     assert count(world, 2) == (0, 0, {"barrier"})
+    assert world.meta.reached(world.name, 2, [AMOUNT], TableState.PROCESSED) == reached
+    for target in (TableState.WRITTEN, BarrierState.COMMIT):
+        assert world.meta.reached(world.name, 1, [AMOUNT], target).done
+    with pytest.raises(UnknownTableError, match="nowhere"):
+        world.meta.reached(world.name, 1, ["shop.nowhere"], TableState.WRITTEN)
+
+
+def test_the_epoch_that_a_compaction_stands_on_stays(world: World) -> None:
+    world.committed(1)
+    world.meta.open_maintenance(
+        world.name, [AMOUNT], owner="upkeep", run_key="run", generation="g1", max_open=4, actor="test"
+    )
+    world.meta.abort_attempt(world.meta.attempts(world.name, 2)[0].attempt_id, "changed my mind", "test")
+    world.meta.carry(world.name, 2, "test")
+    world.commit(2)
+    gone(world, 1)
+    assert trim(world) == []
+    world.committed(3)
+    assert trim(world) == [1]
 
 
 def test_a_table_that_has_left_is_known_where_it_stood_last(world: World) -> None:

@@ -256,7 +256,7 @@ _WITHOUT_SPARK: Mapping[str, tuple[str, ...]] = {
     "another-decision-is-told-readers": (f"{_LEASES}test_who_reads_what_a_person_decides_against_learns_it",),
     "recovered-without-tags-is-expired": _READERS_AFTER,
     "recovered-leases-are-new": _READERS_AFTER,
-    "trims-the-past-only": (f"{_META}test_trimming.py::test_what_lies_ahead_of_the_newest_commit_stays",),
+    "trims-the-past-only": (f"{_META}test_trimming.py::test_the_epoch_that_a_compaction_stands_on_stays",),
     "newest-row-stays": (f"{_META}test_trimming.py::test_a_table_that_has_left_is_known_where_it_stood_last",),
     "branches-of-readers-stay": (f"{_TABLES}test_checks.py::test_a_publish_leaves_the_branches_that_readers_hold",),
     # publishing
@@ -398,6 +398,10 @@ _WITHOUT_SPARK: Mapping[str, tuple[str, ...]] = {
     "no-table-of-the-topology-is-left-out": (
         f"{_SQL}a_table_of_the_topology_that_the_answer_does_not_have_is_not_read",
     ),
+    "no-table-by-another-catalog": (
+        "tests/reading/test_answer.py::test_a_table_by_another_catalog_is_never_read_as_it_is_now",
+    ),
+    "namespace-is-known": (f"{_SQL}a_name_without_a_namespace_is_not_left_to_the_engine",),
     "views-end": (f"{_SQL}views_that_contain_themselves_are_refused",),
     "lost-lease-ends-reading": (f"{_SESSION}the_last_look_does_not_wait_for_a_heartbeat",),
     "closed-session-reads-nothing": (f"{_SESSION}a_session_reads_one_barrier_whatever_is_committed_meanwhile",),
@@ -448,6 +452,9 @@ ON_SPARK: Mapping[str, tuple[str, ...]] = {
     "appends-only": _APPENDS,
     "appends-in-unit-tests": (
         f"{_SPARK}test_epoch_unit_example.py::test_a_corrected_purchase_is_taken_back_and_counted_anew",
+    ),
+    "temporary-views-are-pinned": (
+        "tests/reading/test_spark_session.py::test_a_temporary_view_over_the_topology_is_refused",
     ),
 }
 
