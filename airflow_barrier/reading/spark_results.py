@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
 from airflow_barrier.protocol.errors import ConfigurationError, TableClaimedError
-from airflow_barrier.reading.values import json_value
+from airflow_barrier.reading.values import check_columns, json_value
 from airflow_barrier.spark.identifiers import quoted
 
 if TYPE_CHECKING:
@@ -25,11 +24,7 @@ def rows_of(frame: DataFrame, most: int) -> list[dict[str, Any]]:
     Raises ConfigurationError if there are more than ``most``, of which no more are fetched, or if two columns bear the
     same name.
     """
-    if twice := [name for name, count in Counter(frame.columns).items() if count > 1]:
-        raise ConfigurationError(
-            f"result: expected columns of different names, found {', '.join(map(repr, twice))} more than once; name "
-            "them by AS"
-        )
+    check_columns(frame.columns)
     found = frame.limit(most + 1).toArrow()
     if found.num_rows > most:
         raise ConfigurationError(
