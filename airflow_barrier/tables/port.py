@@ -20,10 +20,10 @@ class Publication:
     """One table's part of a publish: ``main`` goes from exactly ``expected`` to exactly ``new``.
 
     ``expected`` None: the table has no `main` yet. ``new`` equal to ``expected``, or what ``expected`` is a compaction
-    of: a carried table, which only gets its tag. ``new`` None: a table without any snapshot, which gets no tag. ``drop_tags`` are tags of barriers that
-    nobody reads any more. Attempt branches of ``topology`` up to and including ``barrier_id`` are dropped along, except
-    those of barriers within ``held`` (first and last of each range): readers may hold what was staged there before it
-    was staged anew.
+    of: a carried table, which only gets its tag. ``new`` None: a table without any snapshot, which gets no tag.
+    ``drop_tags`` are tags of barriers that nobody reads any more. Attempt branches of ``topology`` up to and including
+    ``barrier_id`` are dropped along, except those of barriers within ``held`` (first and last of each range): readers
+    may hold what was staged there before it was staged anew.
 
     ``decision``: a person looked at ``expected``, which is somebody else's, and said what becomes of it. KEEP_OURS:
     `main` leaves exactly ``expected``, on which ``new`` need not be built; where `main` has been at ``new`` before, its
