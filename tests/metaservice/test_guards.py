@@ -199,8 +199,9 @@ def barrier_row(barrier_id: int, number: int, state: BarrierState) -> dict[str, 
 
 def test_the_database_itself_has_one_barrier_a_timestamp(world: World, store: Database) -> None:
     world.open(1)
-    with pytest.raises(IntegrityError):
+    with pytest.raises(IntegrityError) as refused:
         store.write(lambda c: c.execute(insert(schema.barrier).values(barrier_row(7, 1, BarrierState.OPEN))))
+    assert "timestamp" in str(refused.value.orig)
     world.abort(1)
     world.open(1)
 
@@ -211,8 +212,9 @@ def test_the_database_itself_has_one_publisher_a_topology(world: World, store: D
     world.begin_commit(1)
     for state in (BarrierState.COMMITTING, BarrierState.BLOCKED):
         row = barrier_row(7, 7, state)
-        with pytest.raises(IntegrityError):
+        with pytest.raises(IntegrityError) as refused:
             store.write(lambda c, row=row: c.execute(insert(schema.barrier).values(row)))
+        assert "topology" in str(refused.value.orig)
 
 
 def test_what_another_publishes_is_waited_for_whatever_it_is(world: World, store: Database) -> None:

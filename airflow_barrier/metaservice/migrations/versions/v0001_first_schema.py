@@ -97,7 +97,7 @@ def _create_barriers() -> None:
         unique=False,
     )
     op.create_index("barrier_barrier_by_run", "barrier_barrier", ["topology", "revision", "run_key", "barrier_id"])
-    _create_partial_index(  # safety: one-barrier-a-timestamp
+    _create_partial_index(
         "barrier_barrier_one_a_timestamp",
         "barrier_barrier",
         ["topology", "revision", "timestamp"],

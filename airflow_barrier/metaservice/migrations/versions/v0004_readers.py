@@ -48,7 +48,7 @@ def _let_maintenance_barriers_inherit() -> None:
         sqlite_where=not_aborted,
         postgresql_where=not_aborted,
     )
-    op.create_index(
+    op.create_index(  # safety: one-barrier-a-timestamp
         name,
         "barrier_barrier",
         ["topology", "revision", "timestamp"],
