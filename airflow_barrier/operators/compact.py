@@ -8,7 +8,6 @@ from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from airflow.sdk import BaseOperator
-from airflow.sdk.exceptions import AirflowSkipException
 
 from airflow_barrier.coordinator.compacting import Compacted, Compactor, compact, let_go, open_compaction
 from airflow_barrier.coordinator.deployment import Deployment
@@ -43,7 +42,7 @@ class CompactTablesOperator(BaseOperator):
         mostly right. (templated)
     :param spark_conn_id: the Spark Connect server that rewrites.
 
-    Returns (XCom) the barrier's id.
+    Returns (XCom) the barrier's id; None if no barrier was opened since the last compaction.
 
     >>> CompactTablesOperator(task_id="compact", topology="shopping", tables=["shop.shopping"]).tables
     ['shop.shopping']
@@ -75,19 +74,20 @@ class CompactTablesOperator(BaseOperator):
         self.link_path: str | None = None
         self._spark = TaskSession(self.task_id, spark_conn_id)
 
-    def execute(self, context: Context) -> int:
+    def execute(self, context: Context) -> int | None:
         with without_useless_retries():
             deployment = BarrierHook(self.barrier_conn_id).get_deployment()
             compactor = self._compactor(context)
             barrier = open_compaction(deployment, self.topology, self.tables, compactor)
             if barrier is None:
-                raise AirflowSkipException(f"topology {self.topology} has no barrier yet, so nothing to compact")
+                self.log.info("Nothing to compact: %s has no barrier, or none since it was compacted", self.topology)
+                return None
             if isinstance(barrier, Later):
                 self.log.info("The compaction cannot begin yet: %s", barrier.reason)
                 self._wait_for_room(deployment)
             return self._compact(deployment, barrier, context)
 
-    def resume(self, context: Context, event: dict[str, Any], barrier_id: int | None = None) -> int:
+    def resume(self, context: Context, event: dict[str, Any], barrier_id: int | None = None) -> int | None:
         """What was waited for may be there: ask again."""
         if event["status"] == "unavailable":
             raise StoreUnavailableError(event["message"])

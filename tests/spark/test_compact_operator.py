@@ -2,18 +2,29 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
-from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException, TaskDeferred
+from airflow.sdk.exceptions import AirflowException, AirflowFailException, TaskDeferred
 
+from airflow_barrier.coordinator.opening import Fragment
+from airflow_barrier.hooks.barrier import BarrierHook
 from airflow_barrier.operators.compact import CompactTablesOperator
 from airflow_barrier.protocol.levels import Level
+from airflow_barrier.protocol.names import parse_branch
 from airflow_barrier.protocol.states import BarrierState
+from airflow_barrier.spark.connect import ConnectRun
+from airflow_barrier.spark.epoch import Epoch
 from airflow_barrier.triggers.barrier import BarrierTrigger, OpeningTrigger
+from demo.local_spark import LocalConnectServer
+from tests.races.racers import PROCESSES
 from tests.spark.conftest import ROWS
-from tests.support.shop import AMOUNT, COLUMNS, PRICE, SHOPPING, Shop
+from tests.spark.killed import compact_until_killed
+from tests.support.shop import AMOUNT, COLUMNS, JOBS, PRICE, SHOPPING, Shop
+from tests.support.waiting import PATIENCE
 
 
 def operator(**arguments: Any) -> CompactTablesOperator:
@@ -107,17 +118,58 @@ def test_a_killed_one_holds_up_nobody(shop: Shop) -> None:
     assert set(shop.main_totals().values()) == {5}
 
 
-def test_the_next_run_goes_on_with_one_whose_worker_was_lost(shop: Shop) -> None:
-    opened = shop.deployment.meta.open_maintenance(
-        "shopping", None, owner="upkeep", run_key="yesterday", generation="g", max_open=4, actor="lost"
+def test_the_next_run_goes_on_with_one_whose_worker_was_killed(shop: Shop, spark_server: LocalConnectServer) -> None:
+    """When Spark had rewritten the second of its tables, on the attempt branch, and nobody knew yet."""
+    before, mains = shop.main_totals(), shop.deployment.tables.mains(list(COLUMNS))
+    ours, theirs = PROCESSES.Pipe()
+    worker = PROCESSES.Process(
+        target=compact_until_killed, args=(BarrierHook().get_settings(), spark_server.url, theirs), daemon=True
     )
-    assert opened is not None
-    attempt = shop.deployment.meta.current_attempt("shopping", 5, f"compaction of {AMOUNT}")
-    assert attempt is not None
-    shop.deployment.meta.start_attempt(attempt.attempt_id)
+    worker.start()
+    assert ours.poll(PATIENCE), "the worker does not answer"
+    assert ours.recv() == "rewritten"
+    os.kill(worker.pid or 0, signal.SIGKILL)
+    worker.join()
+    meta = shop.deployment.meta
+    states = sorted(attempt.state.value for attempt in meta.attempts("shopping", 5))
+    assert states == ["PROCESSED", "REQUESTED", "RUNNING"]
+    assert meta.resolve("shopping", Level.READ_COMMITTED).barrier_id == 4
+    assert shop.deployment.tables.mains(list(COLUMNS)) == mains
+
     assert operator().execute(context()) == 5
-    assert shop.deployment.meta.barrier("shopping", 5).state is BarrierState.COMMIT
+    assert meta.barrier("shopping", 5).state is BarrierState.COMMIT
     assert {table: files(shop, table) for table in COLUMNS} == dict.fromkeys(COLUMNS, 1)
+    assert shop.main_totals() == before
+    then = meta.resolve("shopping", Level.REPEATABLE_READ, at=4)
+    assert {table: shop.total(table, one.snapshot_id) for table, one in then.tables.items()} == before
+    refs = {ref for table in COLUMNS for ref in shop.deployment.tables.load(table).metadata.refs}
+    assert not any(parse_branch(ref) for ref in refs)
+    assert operator().execute(context()) is None, "a retry of the same finds nothing to do"
+
+
+def test_a_job_that_reads_changes_sees_none_of_it(shop: Shop, spark_server: LocalConnectServer) -> None:
+    """One that follows it, and one that comes back and reads from before it on."""
+    fifth = shop.open(5, Fragment("shopping", "shopping_dag", JOBS[:2]))
+    for job in ("load", "amount"):
+        shop.process(fifth, job, ROWS)
+    shop.commit(fifth)
+    assert operator(tables=[SHOPPING]).execute(context()) == 6
+    assert files(shop, SHOPPING) == 1
+    seventh = shop.open(6)
+    shop.process(seventh, "load", ROWS)
+    seen: dict[str, list[int]] = {}
+    for job, sink in (("amount", AMOUNT), ("price", PRICE)):
+
+        def take_over(epoch: Epoch, sink: str = sink) -> None:
+            changes = epoch.changes(SHOPPING)
+            seen[sink] = [row._weight for row in changes.collect()]
+            changes.select(*COLUMNS[sink]).writeTo(epoch.target(sink)).append()
+
+        ready = shop.begin(seventh, job)
+        shop.close(ready, ConnectRun(spark_server.url, ready.spec).run(take_over))
+    assert seen == {AMOUNT: [1], PRICE: [1, 1]}, "what was loaded at 7, and at 5 and 7"
+    shop.commit(seventh)
+    assert shop.main_totals() == dict.fromkeys(COLUMNS, 6)
 
 
 def test_there_has_to_be_room_and_something_to_compact(shop: Shop) -> None:
@@ -129,5 +181,4 @@ def test_there_has_to_be_room_and_something_to_compact(shop: Shop) -> None:
         operator().execute(context())
     assert isinstance(deferred.value.trigger, OpeningTrigger)
     shop.deployment.meta.register("empty", "dag", [], "test")
-    with pytest.raises(AirflowSkipException, match="no barrier yet"):
-        CompactTablesOperator(task_id="compact", topology="empty").execute(context())
+    assert CompactTablesOperator(task_id="compact", topology="empty").execute(context()) is None
