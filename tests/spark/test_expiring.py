@@ -22,11 +22,12 @@ def tables(spark_server: LocalConnectServer) -> IcebergTables:
 
 
 @pytest.fixture
-def table(spark: SparkSession) -> str:
+def table(request: pytest.FixtureRequest, spark: SparkSession) -> str:
     """Snapshots 1 to 5, of which each replaces the row of the one before."""
     spark.sql("CREATE NAMESPACE IF NOT EXISTS lake.expiring")
     spark.sql(f"DROP TABLE IF EXISTS {NAME} PURGE")
-    spark.sql(f"CREATE TABLE {NAME} (id BIGINT) USING iceberg")
+    version = getattr(request, "param", "2")
+    spark.sql(f"CREATE TABLE {NAME} (id BIGINT) USING iceberg TBLPROPERTIES ('format-version'='{version}')")
     for number in range(1, 6):
         spark.sql(f"INSERT OVERWRITE {NAME} VALUES ({number})")
     return ODD
@@ -40,6 +41,7 @@ def data_files(tables: IcebergTables) -> int:
     return len(list((Path(tables.load(ODD).location().removeprefix("file:")) / "data").glob("*.parquet")))
 
 
+@pytest.mark.parametrize("table", ["2", "3"], indirect=True)
 def test_exactly_the_snapshots_that_are_named_go(spark: SparkSession, tables: IcebergTables, table: str) -> None:
     first, second, third, fourth, fifth = snapshots(spark)
     tables.drop_tags([table], ["nobody's"])
