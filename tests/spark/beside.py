@@ -25,6 +25,8 @@ from tests.support.shop import COLUMNS
 from tests.support.waiting import PATIENCE
 
 DUCKDB, PYICEBERG = "duckdb", "pyiceberg"
+#: Who reads the past reads one of the newest so many barriers.
+LATEST = 3
 #: Table -> what its rows say.
 Rows = Mapping[str, list[int]]
 #: How often a session is read before it is closed.
@@ -118,7 +120,7 @@ def _read(deployment: Deployment, habit: Habit, seen: Seen, tell: Callable[[], N
     at = None
     if habit.past:
         readable = deployment.meta.readable("shopping")
-        at = random.choice(readable[-3:]).barrier_id
+        at = random.choice(readable[-LATEST:]).barrier_id
     try:
         with (
             consistent_session(deployment, "shopping", level=habit.level, at=at, lease_seconds=60) as session,
