@@ -52,7 +52,8 @@ def open_compaction(
 ) -> Barrier | Later | None:
     """The barrier at which ``tables`` (None: all) are compacted: a new one on the head, or the unfinished one.
 
-    None: there is nothing to compact, since no barrier was opened yet, or none after the last compaction. Raises UnknownTopologyError, UnknownTableError.
+    None: there is nothing to compact, since no barrier was opened yet, or none after the last compaction. Raises
+    UnknownTopologyError, UnknownTableError.
     """
     try:
         barrier = deployment.meta.open_maintenance(
