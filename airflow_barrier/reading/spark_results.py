@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
 from airflow_barrier.protocol.errors import ConfigurationError, TableClaimedError
 from airflow_barrier.reading.values import check_columns, json_value
-from airflow_barrier.spark.identifiers import quoted
+from airflow_barrier.spark.identifiers import parts_of, quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 Replace = Literal["table", "partitions"]
-_PART = re.compile(r"`(?:[^`]|``)+`|\w+")
-_WHOLE_NAME = re.compile(rf"(?:{_PART.pattern})(?:\.(?:{_PART.pattern})){{2,}}")
 
 
 def rows_of(frame: DataFrame, most: int) -> list[dict[str, Any]]:
@@ -43,11 +40,11 @@ def target_of(name: str, catalog: str, topologies: Mapping[str, str]) -> tuple[s
     >>> target_of("lake.reports.`the day`", "lake", {"shop.price": "shopping"})
     ('lake', 'reports', 'the day')
     """
-    if _WHOLE_NAME.fullmatch(name) is None:
+    parts = parts_of(name)
+    if len(parts) < 3:
         raise ConfigurationError(
             f"into: expected a table's whole name, catalog.namespace.table, found {name!r}; write it so"
         )
-    parts = tuple(part[1:-1].replace("``", "`") if part[0] == "`" else part for part in _PART.findall(name))
     for table, topology in topologies.items():
         taken = (catalog, *table.split("."))
         if [part.casefold() for part in parts[: len(taken)]] == [part.casefold() for part in taken]:
