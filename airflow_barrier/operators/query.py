@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 class ConsistentQueryOperator(BaseOperator):
     """Runs unchanged SQL on Spark, over tables that are all at one barrier, whatever is committed meanwhile.
 
-    The barrier is held until the query is done. Tables outside the topology are read as they are, and a log line says
-    so; the metadata tables ``__META_...`` can be read along.
+    The barrier is held until the query is done. Tables outside the topology are read as they are, and a warning in the
+    log says so; the metadata tables ``__META_...`` can be read along.
 
     :param topology: whose tables. (templated)
     :param sql: one query, or a ``.sql`` file; it writes nothing. (templated)
@@ -42,6 +42,8 @@ class ConsistentQueryOperator(BaseOperator):
         not at read uncommitted.
     :param wait: how long to wait for one that is new enough before that.
     :param tables: those that the query reads, as ``namespace.table``; default: all of the topology. (templated)
+    :param catalog: what the Spark server calls the catalog that the tables are in. Default: the connection's
+        ``spark_catalog``, and then a table of the same name in another catalog is refused, since it may be the same.
     :param into: the table for the result, ``catalog.namespace.table``; no table of a topology. Default: XCom.
         (templated)
     :param replace: what becomes of a table that is there: ``table``, all its rows are replaced; ``partitions``, those
@@ -82,6 +84,7 @@ class ConsistentQueryOperator(BaseOperator):
         not_older_than: timedelta | None = None,
         wait: timedelta = timedelta(0),
         tables: Sequence[str] | None = None,
+        catalog: str | None = None,
         into: str | None = None,
         replace: Replace = "table",
         max_rows: int = 1000,
@@ -109,6 +112,7 @@ class ConsistentQueryOperator(BaseOperator):
         self.not_older_than = not_older_than
         self.wait = wait
         self.tables = tables
+        self.catalog = catalog
         self.into = into
         self.replace = replace
         self.max_rows = max_rows
@@ -149,7 +153,7 @@ class ConsistentQueryOperator(BaseOperator):
 
         if self.into is None:
             return None
-        return target_of(self.into, deployment.spark_catalog, deployment.topologies_by_table())
+        return target_of(self.into, self.catalog or deployment.spark_catalog, deployment.topologies_by_table())
 
     def _run(self, session: ConsistentSession, target: tuple[str, ...] | None) -> list[dict[str, Any]] | str:
         from airflow.providers.apache.spark.hooks.spark_connect import SparkConnectHook
@@ -163,7 +167,7 @@ class ConsistentQueryOperator(BaseOperator):
             if self._killed:
                 raise AirflowException(f"task {self.task_id} was killed before its query began")
             with lost_server_is_retryable(f"task {self.task_id}"):
-                frame = session.spark(spark).sql(self.sql)
+                frame = session.spark(spark, self.catalog).sql(self.sql)
                 if target is None:
                     return rows_of(frame, self.max_rows)
                 write_into(frame, target, self.replace)

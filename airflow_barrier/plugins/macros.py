@@ -96,11 +96,18 @@ def sql(
     hold: float,
     level: str | None = None,
     at: _At = None,
+    catalog: str | None = None,
     barrier_conn_id: str | None = None,
 ) -> str:
-    """``query`` with its tables pinned, as ``dialect`` says it: `spark`, `trino` or `duckdb`."""
+    """``query`` with its tables pinned, as ``dialect`` says it: `spark`, `trino` (`athena`, `presto`) or `duckdb`.
+
+    ``catalog``: what that engine calls the catalog that the tables are in, if not as Spark does. What the query reads
+    as it is now, views of that engine among it, is a warning in the task's log. Text for `duckdb` names metadata
+    documents, which are not held: see :meth:`Answer.sql <airflow_barrier.reading.answer.Answer.sql>`.
+    """
     with without_useless_retries():
-        return _hand_out(context, topology, hold, level, at, barrier_conn_id).sql(query, dialect).sql
+        given = _hand_out(context, topology, hold, level, at, barrier_conn_id)
+        return given.sql(query, dialect, catalog=catalog).sql
 
 
 def _hand_out(

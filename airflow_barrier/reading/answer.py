@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
@@ -9,6 +10,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from airflow_barrier.coordinator.deployment import Deployment
+from airflow_barrier.protocol.errors import UnpinnableError
 from airflow_barrier.protocol.levels import Level, Resolution
 from airflow_barrier.protocol.names import tag_name
 from airflow_barrier.reading.metadata import MetadataRows
@@ -22,6 +24,8 @@ if TYPE_CHECKING:
     from airflow_barrier.reading.rewriting import Pin, Place, Rewritten
     from airflow_barrier.reading.spark_session import ConsistentSpark
 
+log = logging.getLogger(__name__)
+
 
 class Answer(ABC):
     """A consistent answer that somebody holds: a session, or what was handed out. ``at`` is what was asked for."""
@@ -29,6 +33,7 @@ class Answer(ABC):
     def __init__(self, deployment: Deployment, at: int | datetime | None) -> None:
         self._deployment = deployment
         self._at = at
+        self._outside: set[str] = set()
 
     @property
     @abstractmethod
@@ -46,6 +51,13 @@ class Answer(ABC):
         found = self.resolution
         tables = self._deployment.meta.topology(found.topology).tables
         return tuple(table for table in tables if table not in found.tables)
+
+    @property
+    def outside(self) -> tuple[str, ...]:
+        """What queries over the answer have read so far as it is now: tables and views that are not the topology's,
+        and metadata of its tables such as ``shop.price.snapshots``.
+        """
+        return tuple(sorted(self._outside))
 
     @property
     def snapshots(self) -> dict[str, int | None]:
@@ -79,11 +91,11 @@ class Answer(ABC):
 
         return duckdb_connection(self._deployment.tables, self.resolution, self.catalog, self._deployment.meta)
 
-    def spark(self, spark: SparkSession) -> ConsistentSpark:
-        """Unchanged SQL, and DataFrames, of a Spark session."""
+    def spark(self, spark: SparkSession, catalog: str | None = None) -> ConsistentSpark:
+        """Unchanged SQL, and DataFrames, of a Spark session; ``catalog`` as for :meth:`sql`."""
         from airflow_barrier.reading.spark_session import ConsistentSpark
 
-        return ConsistentSpark(self, spark)
+        return ConsistentSpark(self, spark, catalog)
 
     def table(self, name: str) -> StaticTable:
         """pyiceberg's table at the answer's snapshot: ``answer.table("shop.price").scan().to_arrow()``.
@@ -103,34 +115,65 @@ class Answer(ABC):
         """
         return MetadataRows(self._deployment.meta, name).read()
 
-    def sql(self, query: str, dialect: str, place: Place | None = None) -> Rewritten:
+    def sql(self, query: str, dialect: str, place: Place | None = None, *, catalog: str | None = None) -> Rewritten:
         """``query`` with its tables pinned, for an engine that speaks ``dialect`` and stands at ``place``.
 
+        ``catalog``: what that engine calls the catalog that the tables are in. None: what Spark calls it (the
+        connection's ``spark_catalog``), and then a table of the same name in another catalog is refused, since it may
+        be the very same. What is read as it is now is logged as a warning. Of an engine's views only the names are
+        known here: they read what they were made of.
+
         It is held as long as the answer is: what outlives a session is handed out by
-        :func:`~airflow_barrier.reading.handing_out.hand_out`. Raises what :meth:`rewritten` does.
+        :func:`~airflow_barrier.reading.handing_out.hand_out`. The metadata documents that text for DuckDB names are not
+        held: where ``write.metadata.delete-after-commit.enabled`` is set, they are gone after some commits.
+
+        Raises what :meth:`rewritten` does.
         """
         from airflow_barrier.reading.rewriting import pins_of
 
         tables = self._deployment.tables
         metadata = tables.metadata_locations(list(self.resolution.tables)) if dialect == "duckdb" else None
-        return self.rewritten(query, dialect, pins_of(self.resolution, metadata), place=place)
+        found = self.rewritten(query, dialect, pins_of(self.resolution, metadata), catalog=catalog, place=place)
+        self.tell(found)
+        return found
 
-    def rewritten(self, query: str, dialect: str, pins: Mapping[str, Pin], **where: Any) -> Rewritten:
-        """See :func:`~airflow_barrier.reading.rewriting.rewrite`, which ``where`` goes to.
+    def rewritten(
+        self, query: str, dialect: str, pins: Mapping[str, Pin], *, catalog: str | None = None, **where: Any
+    ) -> Rewritten:
+        """See :func:`~airflow_barrier.reading.rewriting.rewrite`, which ``where`` goes to, and :meth:`sql`.
 
-        Raises what that does, and UnknownTableError for a table that joined after the barrier, naming its first one.
+        Raises what that does, UnpinnableError for a table of the same name in another catalog, and UnknownTableError
+        for a table that joined after the barrier, naming its first one.
         """
         from airflow_barrier.reading.rewriting import rewrite
 
-        return rewrite(
+        found = rewrite(
             query,
             dialect,
             pins,
-            catalog=self.catalog,
+            catalog=catalog or self.catalog,
             unresolved=self.unresolved,
             refuse=self.require_table,
             **where,
         )
+        if catalog is None and found.elsewhere:
+            raise UnpinnableError(  # safety: no-table-by-another-catalog
+                f"SQL: expected tables of topology {self.resolution.topology} in catalog {self.catalog}, found "
+                f"{', '.join(found.elsewhere)}, called as one of them; if the engine calls their catalog so, say that "
+                f"(catalog=...), and catalog={self.catalog!r} if these are other tables, to be read as they are now"
+            )
+        return found
+
+    def tell(self, found: Rewritten) -> None:
+        """Warn of what a query reads as it is now; once of each."""
+        said = {name for name in (*found.outside, *found.about) if not name.endswith("()")} - self._outside
+        if said:
+            log.warning(
+                "read as they are now, and not as of a barrier, since they are not tables of topology %s: %s",
+                self.resolution.topology,
+                ", ".join(sorted(said)),
+            )
+        self._outside |= said
 
     def require_table(self, table: str) -> None:
         """Raises UnknownTableError if the answer's barrier does not have ``table``, naming the first that has it."""

@@ -86,14 +86,16 @@ def running(answer: Answer, connection: DuckDBPyConnection, sql: str) -> Iterato
     import duckdb
 
     from airflow_barrier.reading._statement import Statement
-    from airflow_barrier.reading.rewriting import Place
+    from airflow_barrier.reading.rewriting import Place, pins_of
 
     statement = Statement.of(sql, "duckdb")
     try:
         yield connection.sql(statement.text)
     except duckdb.Error as error:
-        namespaces = {table.rpartition(".")[0] for table in answer.resolution.tables}
-        answer.sql(sql, "duckdb", Place(answer.catalog, namespaces.pop() if len(namespaces) == 1 else ""))
+        found = answer.resolution
+        namespaces = {table.rpartition(".")[0] for table in found.tables}
+        place = Place(answer.catalog, namespaces.pop() if len(namespaces) == 1 else "")
+        answer.rewritten(sql, "duckdb", pins_of(found, dict.fromkeys(found.tables, "")), place=place)
         raise ConfigurationError(f"SQL: expected a query that DuckDB can run, found that {error}") from error
 
 

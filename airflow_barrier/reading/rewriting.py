@@ -24,7 +24,7 @@ __all__ = ["Pin", "Place", "Rewritten", "View", "pins_of", "rewrite"]
 #: Names of the queryable metadata begin like this.
 META = "__META_"
 # Iceberg's metadata tables that tell about a table and show none of its rows.
-_ABOUT = frozenset(
+ABOUT = frozenset(
     {"all_data_files", "all_delete_files", "all_entries", "all_files", "all_manifests", "data_files", "delete_files"}
     | {
         "entries",
@@ -60,7 +60,9 @@ Metadata = Callable[[str], str]
 class Rewritten:
     """``sql`` reads ``pinned`` (table of the topology -> snapshot id), and as they are now: ``outside``, tables and
     functions that are not the topology's; ``about``, metadata tables of the topology's tables such as
-    ``shop.a.snapshots``. ``meta``: the metadata tables `__META_...`. ``views`` were inlined.
+    ``shop.a.snapshots``. ``meta``: the metadata tables `__META_...`. ``views`` were inlined. ``temporary`` views
+    (quoted) read what they were made of. ``elsewhere``: those of ``outside`` that are called as a table of the
+    topology, in another catalog; so they are that very table if the engine calls the topology's catalog so.
     """
 
     sql: str
@@ -69,6 +71,8 @@ class Rewritten:
     about: tuple[str, ...] = ()
     meta: tuple[str, ...] = ()
     views: tuple[str, ...] = ()
+    temporary: tuple[str, ...] = ()
+    elsewhere: tuple[str, ...] = ()
 
 
 def rewrite(
@@ -86,10 +90,10 @@ def rewrite(
     """The query ``sql`` with the tables of ``pins`` (``namespace.table`` in ``catalog``) at their snapshots.
 
     ``dialect``: `spark`, `duckdb` or `trino` (`athena`, `presto`). ``place``: where the session stands; else at the top
-    of ``catalog``.
-    ``views`` is asked about every name that is neither a table of ``pins`` nor the query's own, with its catalog first.
-    ``metadata`` says what the tables `__META_...` are called; without it their names stay. ``unresolved``: tables of
-    the topology that the answer does not have, and so no query over it may read; ``refuse`` may say why it is not.
+    of ``catalog``, and what is called as a table of ``pins`` without its namespace is refused. ``views`` is asked about
+    every name that is neither a table of ``pins`` nor the query's own, with its catalog first. ``metadata`` says what
+    the tables `__META_...` are called; without it their names stay. ``unresolved``: tables of the topology that the
+    answer does not have, and so no query over it may read; ``refuse`` may say why it is not.
 
     Raises SqlSyntaxError, NotAReadError, UnpinnableError (an unresolved table, a table's own time travel, a name that
     is known at run time only, views that contain themselves), UnknownDialectError, and ConfigurationError for a name
@@ -133,13 +137,15 @@ class _Rewriting:
     about: set[str] = field(default_factory=set)
     meta: set[str] = field(default_factory=set)
     views: set[str] = field(default_factory=set)
+    temporary: set[str] = field(default_factory=set)
+    elsewhere: set[str] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         self._tables = Names({(self.catalog, *table.split(".")): table for table in (*self.unresolved, *self.pins)})
 
     @property
     def found(self) -> tuple[set[str], ...]:
-        return self.outside, self.about, self.meta, self.views
+        return self.outside, self.about, self.meta, self.views, self.temporary, self.elsewhere
 
     def text_of(self, sql: str, place: Place, inside: tuple[Parts, ...]) -> str:
         """The text with its tables pinned; ``inside``: the views that it stands in, outermost first."""
@@ -167,7 +173,7 @@ class _Rewriting:
     def _edit(self, reference: _Reference, place: Place, inside: tuple[Parts, ...], replaced: list[Parts]) -> _Edit:
         """What becomes of a table's name. Adds to ``replaced`` whose columns lose their qualifiers."""
         if place.is_temporary(reference.parts):
-            self.outside.add(reference.parts[0])
+            self.temporary.add(self.dialect.quoted(*reference.parts))
             return reference.edit(reference.written)
         name = place.full_name(reference.parts, self.catalog, self.dialect)
         # In a view, names that lead elsewhere from where the query stands have to say where.
@@ -192,7 +198,11 @@ class _Rewriting:
             return reference.edit(written)
         view = self.view_of(name)
         if view is None:
+            self._require_no_table(reference, place)
             self.outside.add(".".join(name))
+            for parts in (name, reference.parts):  # in the first a catalog may be taken for a namespace of Spark
+                if self._leads_to_a_table((self.catalog, *parts[1:])):
+                    self.elsewhere.add(".".join(parts))
             return reference.edit(written)
         reference.require_no_time_travel(".".join(name))
         _require_end(name, inside)
@@ -216,17 +226,34 @@ class _Rewriting:
 
     def _is_about(self, reference: _Reference, name: Parts) -> bool:
         """Whether it is a metadata table of a table, as in ``shop.a.snapshots`` or ``"a$snapshots"``."""
-        stem, _, selector = name[-1].rpartition("$") if "$" in name[-1] else ("", "", name[-1])
-        table = self._tables.get((*name[:-1], stem) if stem else name[:-1])
+        table, selector = self._selected(name)
         if table is None:
             return False
-        if selector.lower() not in _ABOUT:
+        if selector not in ABOUT:
             raise UnpinnableError(  # safety: no-other-branch
                 f"{reference.what}: expected table {table} to be read at the answer's snapshot, found {selector!r} of "
                 "it: one query reads one barrier; ask for another barrier, or run it in an ordinary session"
             )
-        self.about.add(f"{table}.{selector.lower()}")
+        self.about.add(f"{table}.{selector}")
         return True
+
+    def _selected(self, name: Parts) -> tuple[str | None, str]:
+        """The table that ``name`` selects something of, and what."""
+        stem, _, selector = name[-1].rpartition("$") if "$" in name[-1] else ("", "", name[-1])
+        return self._tables.get((*name[:-1], stem) if stem else name[:-1]), selector.lower()
+
+    def _require_no_table(self, reference: _Reference, place: Place) -> None:
+        """Where neither the name nor the place says a namespace, the engine knows one."""
+        for table in (*self.unresolved, *self.pins) if len(reference.parts) == 1 and not place.namespace else ():
+            if table.rpartition(".")[2].casefold() == reference.parts[0].casefold():
+                raise UnpinnableError(  # safety: namespace-is-known
+                    f"{reference.what}: expected names of tables with their namespace, since it was not said where the "
+                    f"query stands, found {reference.written}, which may be {table}; write it so, or say the place "
+                    "(place=Place(catalog, namespace))"
+                )
+
+    def _leads_to_a_table(self, name: Parts) -> bool:
+        return self._tables.get(name) is not None or self._selected(name)[0] is not None
 
 
 @dataclass(frozen=True)

@@ -1,19 +1,22 @@
-"""The text of Spark's views, and where they were made."""
+"""Spark's views: the text of those that it keeps and where they were made, and what temporary ones read."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from sqlglot import Dialect
 from sqlglot.tokenizer_core import TokenType
 
-from airflow_barrier.reading.rewriting import Place, View
+from airflow_barrier.reading.rewriting import ABOUT, Place, View
 
 if TYPE_CHECKING:
     from pyspark.sql import Row, SparkSession
 
 _PLACE = "View Catalog and Namespace"
+#: A table in the text of a plan: `RelationV2[id#1, price#2] lake.shop.price VERSION AS OF '7'`
+_RELATION = "RelationV2["
 
 
 def view_in(spark: SparkSession, name: str, catalogs: frozenset[str]) -> View | None:
@@ -30,6 +33,27 @@ def view_in(spark: SparkSession, name: str, catalogs: frozenset[str]) -> View | 
     catalog, _, namespace = said[_PLACE].partition(".")
     made = spark.sql(f"SHOW CREATE TABLE {name}").collect()[0][0]
     return View(_query_of(made), Place(catalog, namespace, catalogs=catalogs), _columns(described))
+
+
+def read_now(
+    spark: SparkSession, view: str, snapshots: Mapping[str, int | None], catalog: str | None
+) -> tuple[str, ...]:
+    """Which tables the temporary view ``view`` (quoted) reads at another snapshot than these; None: at any.
+
+    Spark says it in the text of the view's plan only. ``catalog`` is that of the tables; None: whichever has a table of
+    the name.
+    """
+    plan = spark.sql(f"EXPLAIN EXTENDED SELECT * FROM {view}").collect()[0][0].replace("`", "")
+    relations = [line for line in plan.splitlines() if _RELATION in line]
+    begins = r"[^.\s]+" if catalog is None else re.escape(catalog)
+    found = []
+    for table, snapshot in snapshots.items() if relations else ():
+        named = re.compile(rf"\] {begins}\.{re.escape(table.replace('`', ''))}(?P<rest>[ .].*)?$", re.IGNORECASE)
+        rests = {match["rest"] for line in relations if (match := named.search(line))}
+        allowed = {f" VERSION AS OF '{snapshot}'", *(f".{about}" for about in ABOUT)}
+        if rests - allowed:
+            found.append(table)
+    return tuple(found)
 
 
 def _columns(described: Sequence[Row]) -> tuple[str, ...]:

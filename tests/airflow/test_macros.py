@@ -83,6 +83,19 @@ def test_text_for_other_engines_is_held_in_the_name_of_the_task(shop: Shop) -> N
     assert shop.deployment.meta.expiring("shopping", [1], "test") == []
 
 
+def test_text_says_what_the_engine_calls_the_catalog(shop: Shop, caplog: pytest.LogCaptureFixture) -> None:
+    query = f"SELECT * FROM iceberg.{PRICE}, rates"
+    with pytest.raises(AirflowFailException, match=f"in catalog lake, found iceberg.{PRICE}, called as one of them"):
+        rendered("{{ macros.barrier.sql('shopping', '" + query + "', dialect='trino', hold=60) }}", run_id="named")
+    snapshot = shop.deployment.tables.mains([PRICE])[PRICE]
+    statement, _ = rendered(
+        "{{ macros.barrier.sql('shopping', '" + query + "', dialect='athena', hold=60, catalog='iceberg') }}",
+        run_id="named",
+    )
+    assert statement == f"SELECT * FROM iceberg.{PRICE} FOR VERSION AS OF {snapshot}, rates"
+    assert "since they are not tables of topology shopping: iceberg.rates" in caplog.text
+
+
 def test_all_macros_of_a_try_speak_of_one_barrier_and_the_next_try_asks_anew(shop: Shop) -> None:
     template = "{{ macros.barrier.barrier_id('shopping', hold=3600) }}"
     assert rendered(template, run_id="twice")[0] == "1"

@@ -23,6 +23,8 @@ QUERIES = {
     "both": f"SELECT price, version, '{{}}' FROM {PRICE}, __META_TABLE_VERSION v WHERE v.table_name = '{PRICE}'",
     "view": "SELECT * FROM spark_catalog.default.prices",
     "temporary": f"SELECT count(*) FROM three, {PRICE}",
+    "temporary over the topology": "SELECT * FROM now",
+    "pinned": "SELECT * FROM pinned",
     "write": f"INSERT INTO {PRICE} VALUES (1)",
 }
 
@@ -44,9 +46,11 @@ def main(folder: Path, ivy: str) -> None:
     plain.sql("USE lake.shop")
     plain.sql("CREATE VIEW spark_catalog.default.prices AS SELECT price AS p FROM lake.shop.user_item_price")
     plain.range(3).createOrReplaceTempView("three")
+    plain.table("user_item_price").createOrReplaceTempView("now")
     deployment = Deployment.connect(Settings.embedded(str(folder)))
     with consistent_session(deployment, "shopping", at=1) as session:
         spark = session.spark(plain)
+        spark.table("user_item_price").createOrReplaceTempView("pinned")
         found = {name: read(spark, query) for name, query in QUERIES.items()}
         found["dataframe"] = spark.table("user_item_price").groupBy().sum("price").collect()[0][0]
     found["left behind"] = [row["viewName"] for row in plain.sql("SHOW VIEWS IN spark_catalog.global_temp").collect()]

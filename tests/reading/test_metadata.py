@@ -103,7 +103,7 @@ def test_nothing_is_written_through_a_connection(session: ConsistentSession, wri
 def test_names_of_metadata_become_what_they_are_called_where_the_query_runs() -> None:
     found = rewrite(
         "SELECT s.job_id, __META_ETL_SINK.table_name, lake.__META_ETL_SINK.job FROM `__meta_etl_source` AS s "
-        "JOIN lake.__META_ETL_SINK, a",
+        "JOIN lake.__META_ETL_SINK, c",
         "spark",
         {"shop.a": Pin(7)},
         catalog="lake",
@@ -112,10 +112,10 @@ def test_names_of_metadata_become_what_they_are_called_where_the_query_runs() ->
     assert found.sql == (
         "SELECT s.job_id, __META_ETL_SINK.table_name, __META_ETL_SINK.job "
         "FROM (SELECT * FROM `__meta_etl_source`\n) AS s "
-        "JOIN ((SELECT * FROM `__meta_etl_sink`\n) AS `__META_ETL_SINK`), a"
+        "JOIN ((SELECT * FROM `__meta_etl_sink`\n) AS `__META_ETL_SINK`), c"
     )
     assert found.meta == ("__META_ETL_SINK", "__META_ETL_SOURCE")
-    assert found.outside == ("lake.a",)
+    assert found.outside == ("lake.c",)
 
 
 def test_views_may_read_metadata() -> None:

@@ -172,12 +172,12 @@ def test_an_unknown_dialect_is_refused_naming_those_there_are() -> None:
         rewritten("SELECT 1", "mysql")
 
 
-def test_what_is_not_the_topologys_is_left_alone_and_said() -> None:
 @pytest.mark.parametrize("dialect", ["athena", "presto"])
 def test_engines_that_speak_as_trino_does(dialect: str) -> None:
     assert rewritten("SELECT * FROM shop.a, empty", dialect) == rewritten("SELECT * FROM shop.a, empty", "trino")
 
 
+def test_what_is_not_the_topologys_is_left_alone_and_said() -> None:
     sql = "SELECT * FROM a, c, other.t, parquet.`/x`, range(3) r, tmp, global_temp.g, lake.shop.a.b.c.d"
     found = rewritten(sql, place=Place("lake", "shop", temporary=frozenset({"TMP"})))
     assert found.sql == sql.replace("FROM a,", "FROM a VERSION AS OF 7,")
@@ -188,13 +188,52 @@ def test_engines_that_speak_as_trino_does(dialect: str) -> None:
         "lake.shop.a.b.c.d",
         "lake.shop.c",
         "range()",
-        "tmp",
     )
+    assert (found.temporary, found.elsewhere) == (("`tmp`",), ())
     # a temporary view comes before a table, but has no namespace
     hidden = rewritten("SELECT * FROM a, shop.a", place=Place("lake", "shop", temporary=frozenset({"a"})))
-    assert (hidden.sql, hidden.outside) == ("SELECT * FROM a, shop.a VERSION AS OF 7", ("a",))
-    assert rewritten("SELECT * FROM a", place=Place("other", "shop")).outside == ("other.shop.a",)
+    assert (hidden.sql, hidden.outside) == ("SELECT * FROM a, shop.a VERSION AS OF 7", ())
+    assert hidden.temporary == ("`a`",)
     assert rewritten("SELECT * FROM lake.`shop.a`").outside == ("lake.shop.a",)
+
+
+@pytest.mark.parametrize(
+    ("dialect", "sql", "place"),
+    [
+        ("trino", "SELECT * FROM x.shop.a", SHOP),
+        ("trino", 'SELECT * FROM X."eu.shop".A', SHOP),
+        ("trino", 'SELECT * FROM x.shop."a$files"', SHOP),
+        ("spark", "SELECT * FROM a", Place("x", "shop")),
+        ("spark", "SELECT * FROM shop.a", Place("x")),
+        ("spark", "SELECT * FROM x.shop.a", Place("lake", catalogs=frozenset({"x"}))),
+        ("spark", "SELECT * FROM x.shop.a", SHOP),  # as far as it knows, x is a namespace
+        ("spark", "SELECT * FROM x.shop.a.branch_b VERSION AS OF 3", SHOP),
+        ("duckdb", "FROM x.shop.a", SHOP),
+    ],
+)
+def test_a_table_of_the_same_name_in_another_catalog_is_said_apart(dialect: str, sql: str, place: Place) -> None:
+    found = rewritten(sql, dialect, place)
+    assert found.sql == sql
+    assert len(found.outside) == 1
+    assert [name.casefold()[0] for name in found.elsewhere] == ["x"]
+
+
+def test_a_name_without_a_namespace_is_not_left_to_the_engine() -> None:
+    for dialect in ("spark", "trino", "duckdb"):
+        with pytest.raises(
+            UnpinnableError, match=r"with their namespace, .* found A, which may be (eu\.)?shop\.a; write"
+        ):
+            rewritten("SELECT * FROM A", dialect, Place("lake"))
+    with pytest.raises(UnpinnableError, match=r"found b, which may be shop\.b"):
+        rewrite("SELECT * FROM b", "trino", {}, catalog="lake", unresolved=["shop.b"])
+    assert rewritten("SELECT * FROM c", place=Place("lake")).outside == ("lake.c",)
+    assert rewritten("SELECT * FROM a", place=Place("lake", "default")).outside == ("lake.default.a",)
+
+
+@pytest.mark.parametrize("sql", ["SELECT * FROM lake.x.shop.a", "SELECT * FROM x.shop.c", "SELECT * FROM x.other.a"])
+def test_tables_of_other_names_are_others(sql: str) -> None:
+    found = rewritten(sql)
+    assert (len(found.outside), found.elsewhere) == (1, ())
 
 
 class _NobodyToAsk(Place):

@@ -43,9 +43,11 @@ def test_a_classic_session_reads_one_barrier(tmp_path: Path) -> None:
         "both": [[250, 2, "{}"]],
         "view": [[250]],
         "temporary": [[3]],
+        "temporary over the topology": "UnpinnableError",
+        "pinned": [[250]],
         "write": "NotAReadError",
         "dataframe": 250,
-        "left behind": ["three"],
+        "left behind": ["now", "pinned", "three"],
     }
     assert shop.deployment.meta.leases("shopping") == []
     shop.deployment.close()

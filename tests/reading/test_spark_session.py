@@ -10,12 +10,15 @@ from pathlib import Path
 
 import pytest
 from pyiceberg.exceptions import NoSuchTableError
+from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 
 from airflow_barrier.coordinator.settings import Settings
-from airflow_barrier.protocol.errors import LeaseLostError, NotAReadError, UnpinnableError
+from airflow_barrier.protocol.errors import LeaseLostError, NotAReadError, SqlSyntaxError, UnpinnableError
+from airflow_barrier.protocol.leases import Hold
 from airflow_barrier.protocol.levels import Level
 from airflow_barrier.protocol.metadata import METADATA_TABLES
+from airflow_barrier.reading.handing_out import hand_out
 from airflow_barrier.reading.session import ConsistentSession, consistent_session
 from airflow_barrier.reading.spark_session import ConsistentSpark
 from airflow_barrier.spark.connect import connect_session, stop_session
@@ -114,13 +117,73 @@ def test_views_are_read_at_the_barrier_too(first: ConsistentSession, plain: Spar
     assert rows(spark, "SELECT twice FROM doubled") == [(500,)]
 
 
-def test_what_is_not_of_the_topology_is_left_alone_and_said(
+def test_what_is_not_of_the_topology_is_left_alone_and_said_once(
     first: ConsistentSession, plain: SparkSession, caplog: pytest.LogCaptureFixture
 ) -> None:
     plain.range(3).createOrReplaceTempView("three")
-    with caplog.at_level(logging.INFO, "airflow_barrier"):
-        assert rows(first.spark(plain), f"SELECT count(*), sum(price) FROM three, apart.{PRICE}") == [(3, 750)]
-    assert "read as they are now, since they are not of the topology: three" in caplog.text
+    plain.sql("CREATE OR REPLACE TABLE apart.shop.rates AS SELECT 2 AS rate")
+    query = f"SELECT count(*), sum(price * rate) FROM three, apart.{PRICE}, apart.shop.rates, range(1)"
+    for _ in range(2):
+        assert rows(first.spark(plain), query) == [(3, 1500)]
+    assert [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING] == [
+        "read as they are now, and not as of a barrier, since they are not tables of topology shopping: "
+        "apart.shop.rates"
+    ]
+    assert first.outside == ("apart.shop.rates",)
+    plain.sql("DROP TABLE apart.shop.rates PURGE")
+
+
+def test_a_temporary_view_over_the_topology_is_refused(first: ConsistentSession, plain: SparkSession) -> None:
+    """It reads what it was made of, whatever barrier the session is at."""
+    spark = first.spark(plain)
+    plain.table(f"apart.{PRICE}").filter("price > 1").createOrReplaceTempView("now")
+    plain.sql("CREATE TEMPORARY VIEW `and again` AS SELECT max(price) FROM now WHERE price IN (SELECT 1)")
+    plain.sql(f"CREATE GLOBAL TEMPORARY VIEW everywhere AS SELECT * FROM apart.{PRICE} p, range(1)")
+    plain.sql(f"CREATE TEMPORARY VIEW branch AS SELECT * FROM apart.{PRICE}.branch_main")
+    (newest,) = plain.sql(f"SELECT snapshot_id FROM apart.{PRICE}.refs WHERE name = 'main'").collect()
+    plain.sql(f"CREATE TEMPORARY VIEW other AS SELECT * FROM apart.{PRICE} VERSION AS OF {newest[0]}")
+    try:
+        for view in ("now", "`And Again`", "global_temp.everywhere", "branch", "other"):
+            with pytest.raises(UnpinnableError, match=f"which reads {PRICE} at another snapshot; make it of session"):
+                spark.sql(f"WITH a AS (SELECT * FROM {view}) SELECT * FROM a, apart.{AMOUNT}")
+        with pytest.raises(UnpinnableError, match=f"found `now`, which reads {PRICE} at another snapshot"):
+            first.spark(plain, catalog="apart").table("now")
+    finally:
+        plain.sql("DROP VIEW global_temp.everywhere")
+
+
+def test_a_temporary_view_of_what_the_session_read_is_at_its_barrier(
+    first: ConsistentSession, plain: SparkSession
+) -> None:
+    spark = first.spark(plain)
+    spark.table(f"apart.{PRICE}").filter("price > 1").createOrReplaceTempView("pinned")
+    plain.sql("CREATE TEMPORARY VIEW cheaper AS SELECT price - 1 AS price FROM pinned")
+    plain.sql(f"CREATE TEMPORARY VIEW about AS SELECT * FROM apart.{PRICE}.snapshots")
+    assert rows(spark, f"SELECT p.price, c.price, amount FROM pinned p, cheaper c, apart.{AMOUNT}") == [(250, 249, 25)]
+    assert rows(spark, "SELECT count(*) > 1 FROM about") == [(True,)]
+
+
+def test_a_table_by_another_catalog_is_never_read_as_it_is_now(first: ConsistentSession, plain: SparkSession) -> None:
+    query = f"SELECT * FROM {PRICE}"
+    plain.sql("USE lake")
+    with pytest.raises(
+        UnpinnableError, match=r"in catalog apart, found lake\.shop\.user_item_price, called as one of them"
+    ):
+        first.spark(plain).sql(query)
+    with pytest.raises(AnalysisException, match="TABLE_OR_VIEW_NOT_FOUND"):
+        first.spark(plain, catalog="apart").sql(query).collect()
+
+
+@pytest.mark.parametrize("name", ["", "a b", "a; DROP TABLE b", "a.", "`a"])
+def test_what_is_no_name_of_a_table(first: ConsistentSession, plain: SparkSession, name: str) -> None:
+    with pytest.raises(SqlSyntaxError, match=r"expected a name such as catalog\.namespace\.table, found"):
+        first.spark(plain).table(name)
+
+
+def test_what_is_handed_out_is_read_as_a_session_is(shop: Shop, plain: SparkSession) -> None:
+    given = hand_out(shop.deployment, "shopping", Hold("dashboard of ada", 600), at=1)
+    assert rows(given.spark(plain), JOINED) == [(25, 250)]
+    shop.deployment.meta.release(given.lease.lease_id)
 
 
 def test_the_seeds_own_query_about_metadata(first: ConsistentSession, plain: SparkSession) -> None:

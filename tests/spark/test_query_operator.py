@@ -71,6 +71,8 @@ def test_rows_of_one_barrier_for_xcom(shop: Shop, capsys: pytest.CaptureFixture[
     assert "held by lease 1 of selling/today/report#1 on barrier 2 of shopping" in told
     assert run(SUM, at=second.timestamp.isoformat(), tables=[AMOUNT]) == [{"n": 2}]
     assert run(SUM, level="ReadCommitted") == [{"n": 4}]
+    # called as one of the topology's, and another table for who says that theirs is another catalog
+    assert run(SUM, at=2, catalog="lake") == [{"n": 4}]
     values = (
         "CAST(8.33333 AS DECIMAL(38, 5)) AS price, DATE'2026-01-05' AS day, TIMESTAMP'2026-01-05 00:00:00Z' AS at, "
         "TIMESTAMP_NTZ'2026-01-05 00:00:00' AS here, named_struct('x', array(1, NULL)) AS st, map('k', 1.50BD) AS m, "
@@ -133,6 +135,7 @@ def test_what_no_retry_can_mend_ends_the_task(shop: Shop) -> None:
         (f"DELETE FROM {APART}.{AMOUNT}", {}, "expected a query, found a statement that begins with 'DELETE'"),
         ("SELECT FROM WHERE", {}, r"SQL, line 1, column \d+: expected a query, found"),
         (f"SELECT * FROM {APART}.{AMOUNT} VERSION AS OF 1", {}, "one query reads one barrier"),
+        (f"SELECT * FROM iceberg.{AMOUNT}", {}, f"in catalog {APART}, found iceberg.{AMOUNT}, called as one of them"),
         (SUM, {"at": "77"}, "77"),
         (SUM, {"at": 1}, "found one that expired on .* the oldest that can still be read is barrier 2"),
         (SUM, {"tables": ["shop.nothing"]}, r"expected tables that it has, .* found shop\.nothing"),
