@@ -39,7 +39,7 @@ def trim(connection: Connection, topology: str, before: datetime, actor: str) ->
     """
     lock_topology(connection, topology)  # safety: topology-lock
     newest_commit = newest(connection, topology, {BarrierState.COMMIT})
-    if newest_commit is None:
+    if newest_commit is None or newest_commit.barrier_id == 0:
         return []
     last = epoch_of(connection, newest_commit)
     barriers = _candidates(connection, topology, before, last.barrier_id)
@@ -60,7 +60,7 @@ def trim(connection: Connection, topology: str, before: datetime, actor: str) ->
 
 def _candidates(connection: Connection, topology: str, before: datetime, last: int) -> list[Barrier]:
     barrier = schema.barrier.c
-    (oldest,) = readable(connection, topology, limit=1)  # there is one: the newest COMMIT does not expire
+    (oldest,) = readable(connection, topology, limit=1)  # the newest COMMIT does not expire
     rows = connection.execute(
         select(schema.barrier)
         .where(

@@ -59,6 +59,12 @@ def test_the_details_of_what_expired_go_and_the_barriers_stay(world: World) -> N
     ]
 
 
+def test_before_any_commit_there_is_nothing_to_trim(world: World) -> None:
+    world.open(1, baseline=dict.fromkeys((AMOUNT, PRICE, SHOPPING, TOP)))
+    world.abort(1)
+    assert trim(world) == []
+
+
 def test_what_was_aborted_goes_when_nobody_reads_below_it_any_more(world: World) -> None:
     world.committed(1)
     world.open(2)
