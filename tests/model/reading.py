@@ -88,7 +88,7 @@ class Reading(Parts):
         if dies:
             reader.dead = True
         else:
-            reader.session.close()
+            reader.session._close()
             self.oracle.readers.remove(reader)
         self._done("reader dies" if dies else "reader leaves")
 
@@ -136,7 +136,7 @@ class Reading(Parts):
             reader.session.check()
         except errors.LeaseLostError:
             assert not lived, f"reader {reader.number} is said to have lost what it holds"
-            reader.session.close()
+            reader.session._close()
             self.oracle.readers.remove(reader)
             self.ran["lease lost"] += 1
 

@@ -53,7 +53,7 @@ def test_schedules(bench: Bench) -> None:
     tests before: there are seeds until every kind came, and a bound.
     """
     before = Schedules.ran.copy()
-    for number in range(2, 8):
+    for number in range(2, 16):
         batch = play(number, 150 if number == 2 else 50)
         assert batch.violation is None, batch.violation
         ran = Schedules.ran - before
