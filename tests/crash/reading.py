@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 _T = TypeVar("_T")
 #: Seconds between two rounds of reads.
-_PAUSE = 0.4
+_PAUSE = 1.2
 _TRIES = 10
 
 
