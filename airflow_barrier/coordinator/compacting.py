@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from airflow_barrier.coordinator.committing import commit_barrier
 from airflow_barrier.coordinator.deployment import Deployment
@@ -37,10 +38,14 @@ class Compactor:
 
 @dataclass(frozen=True)
 class Compacted:
-    """How far a compaction is: ``barrier`` as it is now, and what its tables still ``needs`` at the barrier before."""
+    """How far a compaction is: ``barrier`` as it is now, and what its tables still ``needs`` at the barrier before.
+
+    ``waiting``: the attempts of these tables, for which others wait.
+    """
 
     barrier: Barrier
     needs: tuple[Need, ...] = ()
+    waiting: tuple[int, ...] = ()
 
     @property
     def over(self) -> bool:
@@ -83,14 +88,18 @@ def compact(deployment: Deployment, barrier: Barrier, rewrite: Rewrite, compacto
     meta = deployment.meta
     failed: list[str] = []
     needs: list[Need] = []
-    for attempt in _under_way(deployment, barrier):
+    waiting: list[int] = []
+    for attempt in _taken(deployment, barrier, compactor):
         (table,) = meta.topology(barrier.topology, barrier.topology_version).job(attempt.job).sinks
         try:
-            needs += _compact_table(deployment, barrier, attempt, table, rewrite, compactor)
+            lacks = _compact_table(deployment, attempt, table, rewrite, compactor.actor)
         except CompactionError as error:
             log.warning("%s: %s", barrier, error)
             failed.append(str(error))
             meta.abort_attempt(attempt.attempt_id, str(error), compactor.actor)
+        else:
+            needs += lacks
+            waiting += [attempt.attempt_id] if lacks else []
     carried = meta.carry(barrier.topology, barrier.barrier_id, compactor.actor)
     if carried:
         log.info("%s: %d tables carried as they were", barrier, carried)
@@ -100,7 +109,7 @@ def compact(deployment: Deployment, barrier: Barrier, rewrite: Rewrite, compacto
             f"{barrier}: expected to compact its tables, found that {len(failed)} could not be: {'; '.join(failed)}. "
             "They stand as they were: mend the cause, and the next compaction takes them"
         )
-    return Compacted(barrier, tuple(needs))
+    return Compacted(barrier, tuple(needs), tuple(waiting))
 
 
 def let_go(deployment: Deployment, barrier: Barrier, reason: str, compactor: Compactor) -> None:
@@ -117,27 +126,38 @@ def _under_way(deployment: Deployment, barrier: Barrier) -> list[Attempt]:
     return [attempt for attempt in attempts if attempt.state in UNDER_WAY_ATTEMPTS]
 
 
+def _taken(deployment: Deployment, barrier: Barrier, compactor: Compactor) -> list[Attempt]:
+    """What is under way, as attempts of ``compactor``'s own, of which it can let go: all before the first takes its
+    time. Those that another run has closed stay its own, and come first, since they have only to be reported.
+    """
+    taken = []
+    for begun in _under_way(deployment, barrier):
+        job = (barrier.topology, barrier.barrier_id, begun.job)
+        us: dict[str, Any] = {
+            "request_key": compactor.run_key,
+            "generation": begun.generation,
+            "actor": compactor.actor,
+            "owner": None,
+        }
+        if begun.request_key != compactor.run_key:
+            deployment.meta.lead_attempt(*job, **us)
+        taken.append(deployment.meta.request_attempt(*job, **us))
+    return sorted(taken, key=lambda attempt: attempt.state is not AttemptState.CLOSED)
+
+
 def _compact_table(
-    deployment: Deployment, barrier: Barrier, begun: Attempt, table: str, rewrite: Rewrite, compactor: Compactor
+    deployment: Deployment, attempt: Attempt, table: str, rewrite: Rewrite, actor: str
 ) -> tuple[Need, ...]:
-    """One table, from the attempt that was requested for it; what it needs first, if anything."""
+    """One table; what it needs first, if anything."""
     meta = deployment.meta
-    attempt = meta.request_attempt(
-        barrier.topology,
-        barrier.barrier_id,
-        begun.job,
-        request_key=compactor.run_key,
-        generation=begun.generation,
-        actor=compactor.actor,
-    )
     if attempt.state is AttemptState.REQUESTED:
         started = meta.start_attempt(attempt.attempt_id)
         if isinstance(started, tuple):
             log.info("%s waits for %s", attempt, ", ".join(map(str, started)))
             return started
-        attempt = _rewrite(deployment, absorb_compactions(deployment, started), table, rewrite, compactor.actor)
+        attempt = _rewrite(deployment, absorb_compactions(deployment, started), table, rewrite, actor)
     if attempt.state is AttemptState.CLOSED:
-        check_and_report(deployment, attempt, compactor.actor)
+        check_and_report(deployment, attempt, actor)
     return ()
 
 

@@ -300,7 +300,7 @@ class EpochSteps:
                 barrier_conn_id=self.binding.barrier_conn_id,
                 conditions=conditions,
                 poll_interval=self.binding.poll_interval,
-                attempt_id=attempt_id,
+                attempt_ids=() if attempt_id is None else (attempt_id,),
             ),
             method_name=RESUME_METHOD,
             kwargs={"attempt_id": attempt_id},

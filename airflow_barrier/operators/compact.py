@@ -17,7 +17,6 @@ from airflow_barrier.links.barrier import BarrierLink
 from airflow_barrier.operators._session import TaskSession
 from airflow_barrier.operators._steps import REASON
 from airflow_barrier.operators._task import actor, generation, task_key, without_useless_retries
-from airflow_barrier.protocol.errors import StoreUnavailableError
 from airflow_barrier.protocol.records import Barrier
 from airflow_barrier.triggers.barrier import BarrierTrigger, Condition, OpeningTrigger
 
@@ -88,9 +87,7 @@ class CompactTablesOperator(BaseOperator):
             return self._compact(deployment, barrier, context)
 
     def resume(self, context: Context, event: dict[str, Any], barrier_id: int | None = None) -> int | None:
-        """What was waited for may be there: ask again."""
-        if event["status"] == "unavailable":
-            raise StoreUnavailableError(event["message"])
+        """What was waited for may be there, and what did not answer may answer again: ask."""
         if barrier_id is None:
             return self.execute(context)
         with without_useless_retries():
@@ -131,6 +128,7 @@ class CompactTablesOperator(BaseOperator):
                 conditions=conditions,
                 any_of=True,
                 poll_interval=self.poll_interval,
+                attempt_ids=compacted.waiting,
             ),
             method_name=self.resume.__name__,
             kwargs={"barrier_id": barrier.barrier_id},

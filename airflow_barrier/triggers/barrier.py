@@ -192,8 +192,8 @@ class _PollingTrigger(BaseTrigger):
 class BarrierTrigger(_PollingTrigger):
     """Fires once every condition holds, or as soon as a barrier that one of them names was aborted.
 
-    ``any_of``: once one of them holds. ``attempt_id``: the attempt that waits; it is given up when a person clears or
-    marks the deferred task.
+    ``any_of``: once one of them holds. ``attempt_ids``: the attempts that wait; they are given up when a person clears
+    or marks the deferred task.
 
     >>> BarrierTrigger(
     ...     topology="shopping", barrier_conn_id="barrier_default",
@@ -210,7 +210,7 @@ class BarrierTrigger(_PollingTrigger):
         conditions: Sequence[Condition | dict[str, Any]],
         poll_interval: float = 5.0,
         patience: float = 300.0,
-        attempt_id: int | None = None,
+        attempt_ids: Sequence[int] = (),
         any_of: bool = False,
     ) -> None:
         super().__init__(
@@ -218,14 +218,14 @@ class BarrierTrigger(_PollingTrigger):
         )
         self.any_of = any_of
         self.conditions = tuple(c if isinstance(c, Condition) else Condition.from_json(c) for c in conditions)
-        self.attempt_id = attempt_id
+        self.attempt_ids = tuple(attempt_ids)
         self._said = ""
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
         return f"{type(self).__module__}.{type(self).__qualname__}", {
             **self._arguments(),
             "conditions": [condition.to_json() for condition in self.conditions],
-            "attempt_id": self.attempt_id,
+            "attempt_ids": list(self.attempt_ids),
             "any_of": self.any_of,
         }
 
@@ -243,12 +243,13 @@ class BarrierTrigger(_PollingTrigger):
         return None
 
     async def on_kill(self) -> None:
-        if self.attempt_id is None:
+        if not self.attempt_ids:
             return
         meta = await BarrierHook(self.barrier_conn_id).aget_meta_service()
-        await asyncio.to_thread(
-            meta.abort_attempt, self.attempt_id, "the deferred task was cleared or marked by a person", "triggerer"
-        )
+        for attempt_id in self.attempt_ids:
+            await asyncio.to_thread(
+                meta.abort_attempt, attempt_id, "the deferred task was cleared or marked by a person", "triggerer"
+            )
 
 
 class OpeningTrigger(_PollingTrigger):

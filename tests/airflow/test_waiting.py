@@ -7,6 +7,7 @@ import json
 from collections.abc import Iterator
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from airflow.triggers.base import TriggerEvent
 
 from airflow_barrier.hooks.barrier import BarrierHook
 from airflow_barrier.metaservice.store import MetaService
+from airflow_barrier.operators.compact import CompactTablesOperator
 from airflow_barrier.protocol.errors import ConfigurationError
 from airflow_barrier.protocol.records import Barrier, StagedTable
 from airflow_barrier.protocol.topology import Job
@@ -146,8 +148,26 @@ def test_a_lost_database_is_survived_for_a_while_and_then_said(monkeypatch: pyte
 def test_a_person_who_ends_the_waiting_ends_the_attempt(meta: MetaService) -> None:
     barrier = open_barrier(meta)
     attempt = request(meta, barrier)
-    asyncio.run(trigger(Condition("PROCESSED", barrier_id=1), attempt_id=attempt).on_kill())
+    asyncio.run(trigger(Condition("PROCESSED", barrier_id=1), attempt_ids=[attempt]).on_kill())
     assert meta.attempt(attempt).state.value == "ABORTED"
+
+
+def test_a_person_who_ends_a_waiting_compaction_lets_go_of_its_tables(meta: MetaService) -> None:
+    """Nothing else would: later barriers would wait for them."""
+    open_barrier(meta)
+    context: Any = {
+        "ti": SimpleNamespace(
+            dag_id="upkeep", run_id="today", task_id="compact", try_number=1, map_index=-1, max_tries=0
+        ),
+        "task": SimpleNamespace(retries=0),
+    }
+    with pytest.raises(TaskDeferred) as deferred:
+        CompactTablesOperator(task_id="compact", topology="shopping", barrier_conn_id=CONN).execute(context)
+    assert meta.barrier("shopping", 2).is_maintenance
+    again = BarrierTrigger(**json.loads(json.dumps(deferred.value.trigger.serialize()[1])))
+    assert [attempt.state.value for attempt in meta.attempts("shopping", 2)] == ["REQUESTED"]
+    asyncio.run(again.on_kill())
+    assert [attempt.state.value for attempt in meta.attempts("shopping", 2)] == ["ABORTED"]
 
 
 def test_a_trigger_fires_no_sooner_than_airflow_bears(meta: MetaService, monkeypatch: pytest.MonkeyPatch) -> None:

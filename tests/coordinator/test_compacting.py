@@ -18,7 +18,7 @@ from airflow_barrier.metaservice.store import MetaService
 from airflow_barrier.protocol.errors import BarrierAbortedError, CompactionError, StagedTableError
 from airflow_barrier.protocol.names import parse_branch
 from airflow_barrier.protocol.records import Barrier
-from airflow_barrier.protocol.states import BarrierState
+from airflow_barrier.protocol.states import AttemptState, BarrierState
 from airflow_barrier.protocol.topology import Job
 from airflow_barrier.sources import IcebergTable
 from tests.support.replacing import replace_files
@@ -112,6 +112,38 @@ def test_whoever_was_taken_over_from_changes_nothing(shop: Shop) -> None:
     (row,) = (row for row in shop.deployment.meta.progress("shopping", 2) if row.table == AMOUNT)
     assert row.snapshot_id == main
     assert shop.deployment.meta.barrier("shopping", 2).state is BarrierState.COMMIT
+
+
+def test_whoever_takes_over_can_let_go_of_all_of_it(shop: Shop) -> None:
+    """Of the tables whose turn had not come yet, too: the first of them to be rewritten kills it."""
+    meta = shop.deployment.meta
+    shop.process(shop.open(1), "load", ROWS)
+    barrier = opened(shop)
+    waits = compact(shop.deployment, barrier, rewriting(shop), NIGHTLY)
+    assert len(waits.waiting) == len(waits.needs) == 2
+    assert {meta.attempt(attempt_id).job for attempt_id in waits.waiting} == {
+        f"compaction of {table}" for table in (AMOUNT, PRICE)
+    }
+    shop.process(meta.barrier("shopping", 1), "amount", ROWS)
+
+    def killed(_table: str, _branch: str) -> int:
+        raise KeyboardInterrupt
+
+    other = replace(NIGHTLY, run_key="upkeep/tomorrow")
+    assert opened(shop, None, other) == barrier
+    with pytest.raises(KeyboardInterrupt):
+        compact(shop.deployment, barrier, killed, other)
+    let_go(shop.deployment, barrier, "killed", other)
+    assert {a.state for a in meta.attempts("shopping", 2)} == {
+        AttemptState.PROCESSED,
+        AttemptState.FENCED,
+        AttemptState.ABORTED,
+    }
+    shop.process(meta.barrier("shopping", 1), "price", ROWS)
+    third = shop.open(3)
+    shop.process_all(third, ROWS)
+    shop.commit(third)
+    assert set(shop.main_totals().values()) == {2, 4}
 
 
 def test_what_it_stands_on_may_be_aborted(shop: Shop) -> None:
