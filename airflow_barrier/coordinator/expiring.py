@@ -10,12 +10,11 @@ from __future__ import annotations
 
 import logging
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from airflow_barrier.coordinator.deployment import Deployment
-from airflow_barrier.protocol.errors import ExpiryError, MissingTableError, UnknownBarrierError
-from airflow_barrier.protocol.names import tag_name
+from airflow_barrier.protocol.errors import ConfigurationError, ExpiryError, MissingTableError, UnknownBarrierError
 from airflow_barrier.protocol.records import Barrier
 from airflow_barrier.protocol.retention import BarrierVerdict, Retention, barrier_verdicts, window_start
 from airflow_barrier.tables.port import SnapshotVerdict
@@ -24,6 +23,8 @@ log = logging.getLogger(__name__)
 
 #: Takes snapshots out of a table, with the files that only they have, and says in words what went.
 TakeOut = Callable[[str, Sequence[int]], object]
+#: What is said of a table that was dropped, or is no table (any more) whose refs we can edit.
+_NOT_A_TABLE = (MissingTableError, ConfigurationError)
 
 
 @dataclass(frozen=True)
@@ -36,6 +37,8 @@ class ExpiryPlan:
     tables: Mapping[str, tuple[SnapshotVerdict, ...]]
     #: In words: the connection's tag policy lets barriers go that the retention would keep. None: it does not.
     cut_short: str | None = None
+    #: In words: the tables that cannot be looked at, and why.
+    failed: tuple[str, ...] = ()
 
     @property
     def expiring(self) -> tuple[int, ...]:
@@ -64,16 +67,21 @@ def plan_expiry(deployment: Deployment, topology: str, retention: Retention) -> 
     verdicts = _barrier_verdicts(deployment, topology, retention)
     going = [verdict.barrier for verdict in verdicts if not verdict.keep]
     tags = [barrier.tag for barrier in (*going, *deployment.meta.being_expired(topology))]
-    tables = {table: tuple(on_each) for table, on_each in _table_verdicts(deployment, topology, verdicts, tags)}
-    return ExpiryPlan(
-        topology, retention, tuple(verdicts), tables, _cut_short(deployment, topology, retention, verdicts)
-    )
+    verdicts_on = _table_verdicts(deployment, topology, verdicts, tags)
+    tables, failed = {}, []
+    for table in deployment.meta.topology(topology).tables:
+        try:
+            tables[table] = tuple(verdicts_on(table))
+        except _NOT_A_TABLE as error:
+            failed.append(str(error))
+    cut_short = _cut_short(deployment, topology, retention, verdicts)
+    return ExpiryPlan(topology, retention, tuple(verdicts), tables, cut_short, tuple(failed))
 
 
 def expire(deployment: Deployment, topology: str, retention: Retention, take_out: TakeOut, *, actor: str) -> Expired:
     """Let go of the barriers beyond ``retention`` that nobody holds, and of all snapshots that nothing needs.
 
-    Raises ExpiryError, once all other tables are done, if ``take_out`` did.
+    Raises ExpiryError, once all other tables are done, if ``take_out`` did, or a table cannot be looked at.
 
     >>> expire(deployment, "shopping", Retention(31), spark_takes_out, actor="me")  # doctest: +SKIP
     """
@@ -82,17 +90,18 @@ def expire(deployment: Deployment, topology: str, retention: Retention, take_out
     if cut_short := _cut_short(deployment, topology, retention, verdicts):
         log.warning("topology %s: %s", topology, cut_short)
     deployment.meta.expiring(topology, [verdict.barrier.barrier_id for verdict in verdicts if not verdict.keep], actor)
-    expired = _drop_tags(deployment, topology, actor)
-    snapshots, failed = {}, []
-    for table, on_each in _table_verdicts(deployment, topology, verdicts):
-        going = [verdict.snapshot_id for verdict in on_each if not verdict.keep]
-        if not going:
-            continue
+    expired, failed = _drop_tags(deployment, topology, actor)
+    verdicts_on = _table_verdicts(deployment, topology, verdicts)
+    snapshots = {}
+    for table in deployment.meta.topology(topology).tables:
         try:
+            going = [verdict.snapshot_id for verdict in verdicts_on(table) if not verdict.keep]
+            if not going:
+                continue
             said = take_out(table, going)
-        except ExpiryError as error:
+        except (ExpiryError, *_NOT_A_TABLE) as error:
             log.warning("%s", error)
-            failed.append(str(error))
+            failed[table] = str(error)
         else:
             log.info("table %s: %d snapshots expired: %s", table, len(going), said)
             snapshots[table] = tuple(going)
@@ -103,25 +112,34 @@ def expire(deployment: Deployment, topology: str, retention: Retention, take_out
     if failed:
         raise ExpiryError(
             f"topology {topology}: expected to take snapshots out of all its tables, found that {len(failed)} failed: "
-            f"{'; '.join(failed)}. All else is done, and the next expiry takes what is left"
+            f"{'; '.join(failed.values())}. All else is done, and the next expiry takes what is left"
         )
     return done
 
 
-def _drop_tags(deployment: Deployment, topology: str, actor: str) -> list[Barrier]:
-    """Of the barriers that are being expired, also by somebody who died over it. One commit a table."""
-    barriers = deployment.meta.being_expired(topology)
-    tags: defaultdict[str, list[str]] = defaultdict(list)
+def _drop_tags(deployment: Deployment, topology: str, actor: str) -> tuple[list[Barrier], dict[str, str]]:
+    """Of the barriers that are being expired, also by somebody who died over it. One commit a table.
+
+    Returns those that have expired by that, and table -> why its tags could not be dropped: its barriers have not.
+    """
+    members, barriers = deployment.meta.topology(topology).tables, deployment.meta.being_expired(topology)
+    tagged: defaultdict[str, list[Barrier]] = defaultdict(list)
     for barrier in barriers:
         for progress in deployment.meta.progress(topology, barrier.barrier_id):
-            tags[progress.table].append(tag_name(topology, barrier.barrier_id, barrier.revision))
-    for table, names in tags.items():
+            tagged[progress.table].append(barrier)
+    failed: dict[str, str] = {}
+    for table, its in tagged.items():
         try:
-            deployment.tables.drop_tags([table], names)
-        except MissingTableError as error:
-            log.info("%s; its tags have gone with it", error)
-    deployment.meta.expired(topology, [barrier.barrier_id for barrier in barriers], actor)
-    return barriers
+            deployment.tables.drop_tags([table], [barrier.tag for barrier in its])
+        except _NOT_A_TABLE as error:
+            if table in members and not isinstance(error, MissingTableError):
+                failed[table] = str(error)
+            else:
+                log.info("%s; its tags have gone with what it was", error)
+    undone = {barrier.barrier_id for table in failed for barrier in tagged[table]}
+    expired = [barrier for barrier in barriers if barrier.barrier_id not in undone]
+    deployment.meta.expired(topology, [barrier.barrier_id for barrier in expired], actor)
+    return expired, failed
 
 
 def _barrier_verdicts(deployment: Deployment, topology: str, retention: Retention) -> list[BarrierVerdict]:
@@ -165,19 +183,23 @@ def _is_young(deployment: Deployment, topology: str, barrier_id: int, retention:
 
 def _table_verdicts(
     deployment: Deployment, topology: str, verdicts: Sequence[BarrierVerdict], dropped: Sequence[str] = ()
-) -> Iterator[tuple[str, Sequence[SnapshotVerdict]]]:
-    """Each table of the topology, with a verdict on each of its snapshots as it is now."""
-    window, since = _window_tag(verdicts), _read_since(deployment, topology)
+) -> Callable[[str], Sequence[SnapshotVerdict]]:
+    """What says of a table of the topology what becomes of each of its snapshots, as it is by then."""
+    window = _window_tag(verdicts)
     baselines = {row.table: row.snapshot_id for row in deployment.meta.progress(topology, 0)}
-    for table in deployment.meta.topology(topology).tables:
-        on_each = deployment.tables.snapshot_verdicts(table, window, dropped, since[table])
+
+    def on(table: str) -> Sequence[SnapshotVerdict]:
+        since = _read_since(deployment, topology, table)
+        on_each = deployment.tables.snapshot_verdicts(table, window, dropped, since)
         baseline = baselines.get(table)
         goes = any(verdict.snapshot_id == baseline and not verdict.keep for verdict in on_each)
         # asked last: who reads it is seen here, or `main` was still at it when the table was looked at
         if goes and _is_baseline_held(deployment, topology, table):  # safety: held-baseline-stays
             held = "a reader holds the table as it was when it joined"
-            on_each = [replace(v, keep=True, reason=held) if v.snapshot_id == baseline else v for v in on_each]
-        yield table, on_each
+            return [replace(v, keep=True, reason=held) if v.snapshot_id == baseline else v for v in on_each]
+        return on_each
+
+    return on
 
 
 def _is_baseline_held(deployment: Deployment, topology: str, table: str) -> bool:
@@ -189,14 +211,10 @@ def _is_baseline_held(deployment: Deployment, topology: str, table: str) -> bool
     )
 
 
-def _read_since(deployment: Deployment, topology: str) -> Mapping[str, Collection[int]]:
-    """By table: from where on jobs that joined with open barriers, or came back, read it step by step."""
-    since: defaultdict[str, set[int]] = defaultdict(set)
-    for start in deployment.meta.open_starts(topology):
-        for table, snapshot_id in start.previous.items():
-            if snapshot_id is not None:
-                since[table].add(snapshot_id)
-    return since
+def _read_since(deployment: Deployment, topology: str, table: str) -> Collection[int]:
+    """From where on jobs that joined with open barriers, or came back, read a table step by step."""
+    previous = [start.previous.get(table) for start in deployment.meta.open_starts(topology)]
+    return {snapshot_id for snapshot_id in previous if snapshot_id is not None}
 
 
 def _window_tag(verdicts: Sequence[BarrierVerdict]) -> str | None:

@@ -95,8 +95,8 @@ class ExpireSnapshotsOperator(BaseOperator):
             for one in verdicts:
                 what = "stays" if one.keep else "would go"
                 self.log.info("table %s, snapshot %d: %s, %s", table, one.snapshot_id, what, one.reason)
-        if plan.cut_short:
-            self.log.warning("%s", plan.cut_short)
+        for said in (*plan.failed, *([plan.cut_short] if plan.cut_short else [])):
+            self.log.warning("%s", said)
         going = {table: sum(not one.keep for one in verdicts) for table, verdicts in plan.tables.items()}
         return {"barriers": list(plan.expiring), "snapshots": {table: count for table, count in going.items() if count}}
 

@@ -231,6 +231,32 @@ def test_one_table_that_fails_keeps_no_other_from_it(shop: Shop) -> None:
     assert snapshots(shop, AMOUNT) == 1
 
 
+def test_a_table_that_is_none_any_more_keeps_no_other_from_it(shop: Shop) -> None:
+    """It was dropped; then format version 1 took its place, whose tags we do not drop; then it has left."""
+    catalog = shop.deployment.tables.catalog
+    catalog.drop_table(PRICE)
+    assert expires_but_price(shop, Retention(3), "found no such row") == [4, 5, 6]
+    catalog.create_table(PRICE, pa.schema([("price", pa.int64())]), properties={"format-version": "1"})
+    assert expires_but_price(shop, Retention(2), "found 1; set the table property") == [5, 6]
+    being_expired = shop.deployment.meta.being_expired("shopping")
+    assert [barrier.barrier_id for barrier in being_expired] == [4]
+    shop.deployment.meta.leave("shopping", "shopping_dag", "price", "a view now", "test")
+    assert expire(shop.deployment, "shopping", Retention(1), Takes(shop), actor="test").barriers == (4, 5)
+    assert snapshots(shop, AMOUNT) == 1
+
+
+def expires_but_price(shop: Shop, retention: Retention, found: str) -> list[int]:
+    """What can be read afterwards, of as many snapshots in the other tables."""
+    plan = plan_expiry(shop.deployment, "shopping", retention)
+    assert len(plan.failed) == 1
+    assert PRICE in plan.failed[0]
+    assert found in plan.failed[0]
+    with pytest.raises(ExpiryError, match=f"found that 1 failed: .*{PRICE}.*{found}.* All else is done"):
+        expire(shop.deployment, "shopping", retention, Takes(shop), actor="test")
+    assert snapshots(shop, AMOUNT) == snapshots(shop, SHOPPING) == retention.barriers
+    return readable(shop)
+
+
 def test_the_tag_policy_thins_and_the_expiry_takes_the_data(shop: Shop) -> None:
     shop.deployment = replace(shop.deployment, tag_policy=TagPolicy(newest=2))
     for day in (7, 8):

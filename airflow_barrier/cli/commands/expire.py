@@ -54,8 +54,8 @@ def _show(plan: ExpiryPlan, console: Console) -> None:
             row(snapshots, name, one.snapshot_id, "keep" if one.keep else "expire", one.reason)
     console.print(snapshots)
     line(console, f"{len(plan.expiring)} barriers and {plan.snapshots} snapshots would expire")
-    if plan.cut_short:
-        line(console, plan.cut_short, "yellow")
+    for said in (*plan.failed, *([plan.cut_short] if plan.cut_short else [])):
+        line(console, said, "yellow")
 
 
 EXPIRE = Command(
