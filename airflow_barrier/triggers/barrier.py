@@ -13,7 +13,13 @@ from airflow.sdk import conf
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
 from airflow_barrier.hooks.barrier import BarrierHook
-from airflow_barrier.protocol.errors import ConfigurationError, Retryable, UnknownBarrierError, UnknownTopologyError
+from airflow_barrier.protocol.errors import (
+    ConfigurationError,
+    Retryable,
+    UnknownBarrierError,
+    UnknownTableError,
+    UnknownTopologyError,
+)
 from airflow_barrier.protocol.levels import Level
 from airflow_barrier.protocol.records import Barrier
 from airflow_barrier.protocol.states import UNDER_WAY_ATTEMPTS, BarrierState, TableState
@@ -112,9 +118,20 @@ def _look_for_newer(meta: MetaService, topology: str, condition: Condition) -> F
         newest = meta.resolve(topology, _LEVELS[target], condition.tables or [])
     except (UnknownBarrierError, UnknownTopologyError):
         return Found(None, waits_for)
+    except UnknownTableError:
+        if not _coming(meta, topology).issuperset(condition.tables or ()):
+            raise
+        return Found(None, f"{waits_for}, with {', '.join(condition.tables or ())}")
     if newest.timestamp is None or timestamp is None or newest.timestamp < timestamp:
         return Found(newest.barrier_id, f"{waits_for}; the newest is {newest.barrier_id} at {newest.timestamp}")
     return Found(newest.barrier_id, None)
+
+
+def _coming(meta: MetaService, topology: str) -> set[str]:
+    """The tables that barriers have which are still to be committed, or that the next one has."""
+    versions = {barrier.topology_version for barrier in meta.open_barriers(topology)}
+    topologies = [meta.topology(topology, version) for version in (None, *versions)]
+    return {table for each in topologies for table in each.tables}
 
 
 def _barrier(meta: MetaService, topology: str, condition: Condition) -> Barrier | None:

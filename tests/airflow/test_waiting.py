@@ -17,7 +17,7 @@ from airflow.triggers.base import TriggerEvent
 from airflow_barrier.hooks.barrier import BarrierHook
 from airflow_barrier.metaservice.store import MetaService
 from airflow_barrier.operators.compact import CompactTablesOperator
-from airflow_barrier.protocol.errors import ConfigurationError
+from airflow_barrier.protocol.errors import ConfigurationError, UnknownTableError
 from airflow_barrier.protocol.records import Barrier, StagedTable
 from airflow_barrier.protocol.topology import Job
 from airflow_barrier.sensors.barrier import BarrierSensor
@@ -224,6 +224,22 @@ def test_a_barrier_that_is_at_least_as_new(meta: MetaService) -> None:
     assert look(meta, "shopping", early).barrier_id == second.barrier_id
     assert look(meta, "shopping", early).waits_for is None
     assert look(meta, "nobody's", early).waits_for is not None
+
+
+def test_a_table_that_joins_is_waited_for_and_an_unknown_one_is_not(meta: MetaService) -> None:
+    commit(meta, open_barrier(meta))
+    wanted = Condition("COMMIT", timestamp=DAY, tables=(TABLE, "shop.price"), or_newer=True)
+    with pytest.raises(UnknownTableError, match=r"found shop\.price"):
+        look(meta, "shopping", wanted)
+    meta.register("shopping", "other", [Job("price", "other", sinks=("shop.price",))], "test")
+    waits_for = "barrier of shopping at 2025-01-01 00:00:00+00:00 or newer to be COMMIT, with shop.shopping, shop.price"
+    assert (look(meta, "shopping", wanted).waits_for or "").endswith(waits_for)
+    process(meta, second := open_barrier(meta, 1))
+    meta.leave("shopping", "other", None, "test", "test")
+    assert (look(meta, "shopping", wanted).waits_for or "").endswith(waits_for), "the open barrier has it"
+    meta.abort_barrier("shopping", second.barrier_id, "test", "test")
+    with pytest.raises(UnknownTableError, match=r"found shop\.price"):
+        look(meta, "shopping", wanted)
 
 
 def test_at_least_as_new_needs_a_time_and_a_state_of_barriers() -> None:
