@@ -26,7 +26,7 @@ class PinningDialect(Protocol):
 
     #: What sqlglot calls it.
     name: str
-    #: Names that a function stands for which reads tables that the text does not name.
+    #: Functions that read tables which the text does not name, or not as of a snapshot.
     hiding: frozenset[str]
     #: What stands before a name in its place.
     prefixes: frozenset[str]
@@ -80,7 +80,7 @@ class Spark(_Quoting):
 
 class Trino(_Quoting):
     name = "trino"
-    hiding: frozenset[str] = frozenset()
+    hiding = frozenset({"query", "table_changes"})
     nested_namespaces = False
 
     def pinned(self, written: str, pin: Pin, alias: str | None) -> str:

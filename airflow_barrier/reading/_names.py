@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from sqlglot import exp
 
+from airflow_barrier.protocol.errors import ConfigurationError
 from airflow_barrier.reading._dialects import PinningDialect
 
 Parts = tuple[str, ...]
+_PART = re.compile(r'`(?:[^`]|``)+`|"(?:[^"]|"")+"|[^.`"]+')
 Found = TypeVar("Found")
 
 
@@ -18,17 +21,22 @@ Found = TypeVar("Found")
 class Place:
     """Where a query stands: what names without catalog and namespace lead to.
 
-    ``namespace`` may have several parts (``"eu.shop"``). ``temporary``: names of the session's temporary views, which
-    come before tables. ``case_sensitive``: Spark's ``spark.sql.caseSensitive``. ``catalogs``: what else a name can
-    begin with, beside ``catalog`` and the topology's. Nothing of it is looked at that a name does not need: an engine
-    may have to be asked.
+    ``namespace``: its parts; a text is taken apart at its dots, and parts in it may be quoted as engines do it
+    (``"eu.shop"``, ``"`my-shop`"``), else ConfigurationError. ``temporary``: names of the session's temporary views,
+    which come before tables. ``case_sensitive``: Spark's ``spark.sql.caseSensitive``. ``catalogs``: what else a name
+    can begin with, beside ``catalog`` and the topology's. Nothing of it is looked at that a name does not need: an
+    engine may have to be asked.
     """
 
     catalog: str
-    namespace: str = ""
+    namespace: Parts | str = ()
     temporary: frozenset[str] = frozenset()
     case_sensitive: bool = False
     catalogs: frozenset[str] = frozenset()
+
+    def __post_init__(self) -> None:
+        if isinstance(self.namespace, str):
+            object.__setattr__(self, "namespace", _parts_of(self.namespace))
 
     def is_temporary(self, parts: Parts) -> bool:
         return len(parts) == 1 and any(self.same(parts[0], name) for name in self.temporary)
@@ -36,7 +44,8 @@ class Place:
     def full_name(self, parts: Parts, catalog: str, dialect: PinningDialect) -> Parts:
         """The name with its catalog; ``catalog`` is the topology's, which is there beside the current one."""
         if len(parts) == 1:
-            namespace = tuple(self.namespace.split(".")) if self.namespace else ()
+            flat = not dialect.nested_namespaces and self.namespace
+            namespace = ".".join(self.namespace).split(".") if flat else self.namespace
             return (self.catalog, *namespace, *parts)
         if dialect.nested_namespaces:
             is_whole = parts[0] == catalog or parts[0] in (self.catalog, *self.catalogs)
@@ -61,6 +70,20 @@ class Names(Generic[Found]):
 
     def get(self, parts: Parts) -> Found | None:
         return self._exact.get(parts, self._folded.get(_folded(parts)))
+
+
+def _parts_of(namespace: str) -> Parts:
+    parts = _PART.findall(namespace)
+    if ".".join(parts) != namespace:
+        raise ConfigurationError(
+            f"place: expected a namespace such as eu.shop, found {namespace!r}; give its parts as a tuple"
+        )
+    return tuple(unquoted(part) if part[0] in '`"' else part for part in parts)
+
+
+def unquoted(text: str) -> str:
+    quote = text[:1]
+    return text[1:-1].replace(quote * 2, quote)
 
 
 def _folded(parts: Parts) -> Parts:

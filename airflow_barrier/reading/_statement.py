@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import NoReturn
 
 from sqlglot import Dialect, exp
@@ -28,6 +29,10 @@ _BEGINNINGS = frozenset(
     }
 )
 _NAMES = frozenset({TokenType.VAR, TokenType.IDENTIFIER})
+#: What names begin with that are known at run time only.
+_AT_RUN_TIME = frozenset({TokenType.PARAMETER, TokenType.PLACEHOLDER, TokenType.COLON, TokenType.L_BRACE})
+#: Of keywords, which may be names as well.
+_WORD = re.compile(r"[^\W\d]\w*")
 #: What quotes and comments begin with.
 _OPENS = re.compile(r"""['"`$]|/\*|\{#""")
 
@@ -79,25 +84,60 @@ class Statement:
             )
         return cls(text, tree, tokens)
 
-    def require_no_table_by_keyword(self, left: frozenset[int], what: str) -> None:
+    def require_no_names_by_pipes(self, what: str) -> None:
+        """``|> AS name`` is an alias, but the parser makes a common table expression of it, which would hide a table of
+        that name; and it makes others up, called ``__tmp1``.
+        """
+        if all(token.token_type != TokenType.PIPE_GT for token in self.tokens):
+            return
+        for before, token in pairwise(self.tokens):
+            by_pipe = before.token_type == TokenType.PIPE_GT and token.token_type == TokenType.ALIAS
+            if by_pipe or (token.token_type in _NAMES and token.text.casefold().startswith("__tmp")):
+                found = self.text[before.start : token.end + 1]
+                raise UnpinnableError(  # safety: pipes-hide-no-table
+                    f"{what}: expected pipes without names of their own, found {found!r} (line {token.line}), by which "
+                    "tables of that name cannot be pinned; give names in FROM, in JOIN or by WITH"
+                )
+
+    def require_no_table_by_keyword(self, left: frozenset[int], hiding: frozenset[str], what: str) -> None:
         """``TABLE name`` instead of a subquery cannot take a snapshot; in some dialects it is not even seen, but taken
-        for a column or a table called ``table``. Refused, unless what starts there is ``left`` as it is.
+        for a column or a table called ``table``. Refused, unless what starts there is ``left`` as it is; and so are
+        functions that are ``hiding`` tables, in ``TABLE(...)``.
         """
         for at, token in enumerate(self.tokens):
             if token.token_type != TokenType.TABLE or (at and self.tokens[at - 1].token_type == TokenType.DOT):
                 continue
             after = self.tokens[at + 1 :]
             in_brackets = bool(after) and after[0].token_type == TokenType.L_PAREN
-            name = _dotted(after[1:] if in_brackets else after)
+            name = self._dotted(after[1:] if in_brackets else after)
             if not name or name[0].start in left:
                 continue
-            closes = len(after) > len(name) + 1 and after[len(name) + 1].token_type == TokenType.R_PAREN
-            if closes or not in_brackets:
+            if not in_brackets or not self._yields_rows(name, after[1 + len(name) :], hiding):
                 found = self.text[token.start : name[-1].end + 1]
                 raise UnpinnableError(  # safety: table-by-keyword
                     f"{what}: expected SELECT * FROM ..., found {found!r} (line {token.line}), which cannot be "
-                    "pinned; write the table as a subquery, (SELECT * FROM ...)"
+                    "pinned; write the table as a subquery, (SELECT * FROM ...), and a column of that name in quotes"
                 )
+
+    def _yields_rows(self, name: Sequence[Token], after: Sequence[Token], hiding: frozenset[str]) -> bool:
+        """Whether what begins with ``name`` in the brackets of ``TABLE(...)`` is a query, or a function that may be."""
+        if after[:1] and after[0].token_type == TokenType.L_PAREN and name[0].token_type not in _BEGINNINGS:
+            return name[-1].text.casefold() not in hiding
+        return name[0].token_type in _BEGINNINGS and after[:1] != [] and after[0].token_type != TokenType.R_PAREN
+
+    def _dotted(self, tokens: Sequence[Token]) -> list[Token]:
+        """The tokens of the name, of one part or more, that ``tokens`` begin with. A keyword may be a name. Of one
+        that is known at run time only, the first.
+        """
+        if tokens and tokens[0].token_type in _AT_RUN_TIME:
+            return [tokens[0]]
+        name: list[Token] = []
+        for at, token in enumerate(tokens):
+            is_word = token.token_type in _NAMES or _WORD.fullmatch(self.text[token.start : token.end + 1])
+            if not (token.token_type == TokenType.DOT if at % 2 else is_word):
+                break
+            name.append(token)
+        return name
 
 
 def _one(sql: str, tokens: Sequence[Token], what: str) -> tuple[str, list[Token]]:
@@ -118,17 +158,6 @@ def _one(sql: str, tokens: Sequence[Token], what: str) -> tuple[str, list[Token]
             "reading changes nothing and runs queries only: run it in an ordinary session"
         )
     return (sql if ends == len(tokens) else sql[: tokens[ends].start]), first
-
-
-def _dotted(tokens: Sequence[Token]) -> list[Token]:
-    """The tokens of the name, of one part or more, that ``tokens`` begin with."""
-    name: list[Token] = []
-    for at, token in enumerate(tokens):
-        expected = _NAMES if at % 2 == 0 else {TokenType.DOT}
-        if token.token_type not in expected:
-            break
-        name.append(token)
-    return name
 
 
 def _read_up_to(grammar: Dialect, sql: str) -> int:

@@ -94,7 +94,7 @@ def running(answer: Answer, connection: DuckDBPyConnection, sql: str) -> Iterato
     except duckdb.Error as error:
         found = answer.resolution
         namespaces = {table.rpartition(".")[0] for table in found.tables}
-        place = Place(answer.catalog, namespaces.pop() if len(namespaces) == 1 else "")
+        place = Place(answer.catalog, tuple(namespaces.pop().split(".")) if len(namespaces) == 1 else ())
         answer.rewritten(sql, "duckdb", pins_of(found, dict.fromkeys(found.tables, "")), place=place)
         raise ConfigurationError(f"SQL: expected a query that DuckDB can run, found that {error}") from error
 

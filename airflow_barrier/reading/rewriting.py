@@ -16,7 +16,7 @@ from airflow_barrier.protocol.errors import UnpinnableError
 from airflow_barrier.protocol.levels import Resolution
 from airflow_barrier.protocol.metadata import metadata_table
 from airflow_barrier.reading._dialects import Pin, PinningDialect, dialect_named
-from airflow_barrier.reading._names import Names, Parts, Place, is_cte
+from airflow_barrier.reading._names import Names, Parts, Place, is_cte, unquoted
 from airflow_barrier.reading._statement import Statement
 
 __all__ = ["Pin", "Place", "Rewritten", "View", "pins_of", "rewrite"]
@@ -151,6 +151,7 @@ class _Rewriting:
         """The text with its tables pinned; ``inside``: the views that it stands in, outermost first."""
         what = f"view {'.'.join(inside[-1])}" if inside else "SQL"
         statement = Statement.of(sql, self.dialect.name, what)
+        statement.require_no_names_by_pipes(what)
         edits: list[_Edit] = []
         replaced: list[Parts] = []
         left: set[int] = set()
@@ -166,7 +167,7 @@ class _Rewriting:
             if edit.text == reference.written:
                 left.add(edit.start)
             edits.append(edit)
-        statement.require_no_table_by_keyword(frozenset(left), what)
+        statement.require_no_table_by_keyword(frozenset(left), self.dialect.hiding, what)
         edits += _requalified(statement, replaced, what)
         return _spliced(statement.text if inside else sql, edits)
 
@@ -318,17 +319,12 @@ def _span(statement: Statement, identifier: exp.Expr, what: str) -> tuple[int, i
     """Where the identifier stands; the text there has to be it."""
     start, end = identifier.meta.get("start", 0), identifier.meta.get("end", -1) + 1
     there = statement.text[start:end]
-    if there != identifier.name and not (there[:1] in "`\"'" and _unquoted(there) == identifier.name):
+    if there != identifier.name and not (there[:1] in "`\"'" and unquoted(there) == identifier.name):
         raise UnpinnableError(  # safety: spliced-where-the-name-is
             f"{what}: expected to find where the name {identifier.name!r} stands in the text, found {there!r} there; "
             "write the query without the syntax around it (pipes, for instance), and report it"
         )
     return start, end
-
-
-def _unquoted(text: str) -> str:
-    quote = text[:1]
-    return text[1:-1].replace(quote * 2, quote)
 
 
 def _refuse_hidden(table: exp.Table, dialect: PinningDialect, what: str) -> NoReturn:

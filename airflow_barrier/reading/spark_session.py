@@ -11,7 +11,7 @@ from airflow_barrier.protocol.errors import SqlSyntaxError, UnpinnableError
 from airflow_barrier.reading._names import Parts, Place
 from airflow_barrier.reading.answer import Answer
 from airflow_barrier.reading.rewriting import pins_of
-from airflow_barrier.reading.spark_views import read_now, view_in
+from airflow_barrier.reading.spark_views import names_in, read_now, view_in
 from airflow_barrier.spark.identifiers import parts_of, quoted
 
 if TYPE_CHECKING:
@@ -115,8 +115,9 @@ class _Here(Place):
         return str(self._spark.catalog.currentCatalog())
 
     @cached_property
-    def namespace(self) -> str:
-        return str(self._spark.catalog.currentDatabase())
+    def namespace(self) -> Parts:
+        said = str(self._spark.catalog.currentDatabase())
+        return names_in(said, "SQL") if said else ()
 
     @cached_property
     def temporary(self) -> frozenset[str]:

@@ -4,35 +4,87 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from sqlglot import Dialect
 from sqlglot.tokenizer_core import TokenType
 
+from airflow_barrier.protocol.errors import UnpinnableError
+from airflow_barrier.reading._dialects import PinningDialect
+from airflow_barrier.reading._names import Parts
 from airflow_barrier.reading.rewriting import ABOUT, Place, View
+from airflow_barrier.spark.identifiers import parts_of, quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import Row, SparkSession
 
 _PLACE = "View Catalog and Namespace"
+#: What begins the details of Iceberg's views; Spark's own are a table's, of type VIEW.
+_OF_A_VIEW = "# Detailed View Information"
+_OF_A_TABLE = "# Detailed Table Information"
 #: A table in the text of a plan: `RelationV2[id#1, price#2] lake.shop.price VERSION AS OF '7'`
 _RELATION = "RelationV2["
+#: What it is of: `+- SubqueryAlias lake.shop.price`
+_NAMED = re.compile(r"SubqueryAlias (\S.*)$", re.MULTILINE)
 
 
 def view_in(spark: SparkSession, name: str, catalogs: frozenset[str]) -> View | None:
-    """The view called ``name`` (quoted); None if that is a table, or nothing that is there."""
+    """The view called ``name`` (quoted); None if that is a table, or nothing that is there.
+
+    Raises UnpinnableError for a view that does not say where it was made, such as one that Hive made.
+    """
     from pyspark.errors import AnalysisException
 
     try:
         described = spark.sql(f"DESCRIBE TABLE EXTENDED {name}").collect()
     except AnalysisException:
         return None  # Spark says of the query itself what is wrong with it
-    said = {row["col_name"]: row["data_type"] for row in described}
-    if _PLACE not in said:
+    said = _details(described)
+    if _OF_A_VIEW not in said and said.get("Type") != "VIEW":
         return None
-    catalog, _, namespace = said[_PLACE].partition(".")
+    catalog, *namespace = names_in(said.get(_PLACE, ""), f"view {name}")
+    place = Place(catalog, tuple(namespace), catalogs=catalogs)
+    if _OF_A_VIEW in said:
+        place = PlaceOfIcebergs(catalog, tuple(namespace), catalogs=catalogs, view=name, reads=_read_by(spark, name))
     made = spark.sql(f"SHOW CREATE TABLE {name}").collect()[0][0]
-    return View(_query_of(made), Place(catalog, namespace, catalogs=catalogs), _columns(described))
+    return View(_query_of(made), place, _columns(described))
+
+
+@dataclass(frozen=True)
+class PlaceOfIcebergs(Place):
+    """Of Iceberg's views Spark says where they lie, and not where they were made. So what names in ``view`` (quoted)
+    lead to is found among the tables and views that it ``reads``."""
+
+    view: str = ""
+    reads: frozenset[Parts] = frozenset()
+
+    def full_name(self, parts: Parts, catalog: str, dialect: PinningDialect) -> Parts:
+        if super().full_name(parts, catalog, dialect) == parts:
+            return parts
+        found = [name for name in self.reads if _ends_with(name, parts)]
+        if len(found) != 1:
+            may_be = " or ".join(sorted(quoted(*name) for name in found)) or "any"
+            raise UnpinnableError(  # safety: names-lead-from-a-known-place
+                f"view {self.view}: expected names in it that lead to one table each, found {quoted(*parts)}, which "
+                f"may be {may_be}; write its whole name in the view"
+            )
+        return found[0]
+
+
+def names_in(text: str, what: str) -> Parts:
+    """The parts of a place as Spark says it, which quotes some.
+
+    >>> names_in("lake.`my-shop`", "view v")
+    ('lake', 'my-shop')
+    """
+    parts = parts_of(text)
+    if not parts:
+        raise UnpinnableError(  # safety: names-lead-from-a-known-place
+            f"{what}: expected Spark to say which catalog and namespace names in it lead to, found {text!r}; make the "
+            "view in Spark, put its query into yours, or write whole names"
+        )
+    return parts
 
 
 def read_now(
@@ -56,10 +108,28 @@ def read_now(
     return tuple(found)
 
 
+def _read_by(spark: SparkSession, view: str) -> frozenset[Parts]:
+    """The whole names of what a view reads, which stand in the text of its plan."""
+    plan = spark.sql(f"EXPLAIN EXTENDED SELECT * FROM {view}").collect()[0][0]
+    names = {parts_of(name) for name in _NAMED.findall(plan)}
+    return frozenset(name for name in names if len(name) > 1 and name != parts_of(view))
+
+
+def _ends_with(name: Parts, parts: Parts) -> bool:
+    return [part.casefold() for part in name[-len(parts) :]] == [part.casefold() for part in parts]
+
+
 def _columns(described: Sequence[Row]) -> tuple[str, ...]:
     """They come first, up to an empty line."""
     names = [row["col_name"] for row in described]
     return tuple(names[: names.index("")])
+
+
+def _details(described: Sequence[Row]) -> dict[str, str]:
+    """What is said of the whole, which comes after its columns."""
+    names = [row["col_name"] for row in described]
+    begins = next((at for at, name in enumerate(names) if name in (_OF_A_VIEW, _OF_A_TABLE)), len(names))
+    return {row["col_name"]: row["data_type"] for row in described[begins:]}
 
 
 def _query_of(statement: str) -> str:

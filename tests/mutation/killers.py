@@ -402,6 +402,11 @@ _WITHOUT_SPARK: Mapping[str, tuple[str, ...]] = {
         "tests/reading/test_answer.py::test_a_table_by_another_catalog_is_never_read_as_it_is_now",
     ),
     "namespace-is-known": (f"{_SQL}a_name_without_a_namespace_is_not_left_to_the_engine",),
+    "pipes-hide-no-table": (f"{_SQL}what_pipes_call_something_is_refused",),
+    "names-lead-from-a-known-place": (
+        f"{_SQL}where_spark_stands_is_understood_or_refused",
+        f"{_SQL}names_in_icebergs_views_lead_to_what_they_read",
+    ),
     "views-end": (f"{_SQL}views_that_contain_themselves_are_refused",),
     "lost-lease-ends-reading": (f"{_SESSION}the_last_look_does_not_wait_for_a_heartbeat",),
     "closed-session-reads-nothing": (f"{_SESSION}a_session_reads_one_barrier_whatever_is_committed_meanwhile",),

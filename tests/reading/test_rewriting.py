@@ -15,8 +15,10 @@ from airflow_barrier.protocol.errors import (
     UnknownDialectError,
     UnpinnableError,
 )
+from airflow_barrier.reading._names import Parts
 from airflow_barrier.reading._statement import Statement
 from airflow_barrier.reading.rewriting import Pin, Place, Rewritten, View, pins_of, rewrite
+from airflow_barrier.reading.spark_views import PlaceOfIcebergs, names_in
 from tests.hostile.names import WORKABLE
 from tests.reading.answers import answer
 
@@ -28,6 +30,7 @@ PINS = {
     'shop.o`d"d': Pin(10, "/m/o'dd.metadata.json"),
 }
 SHOP = Place("lake", "shop")
+KEYWORDS = ("date", "timestamp", "session", "index", "view", "range", "row", "text", "schema")
 VIEWS = {
     ("lake", "shop", "v"): View("SELECT a.x, b.y FROM a JOIN b USING (x); -- the end", SHOP),
     ("lake", "shop", "w"): View("WITH b AS (SELECT * FROM v) SELECT x, b.y FROM b -- no end", SHOP, ("p", "q`")),
@@ -218,6 +221,52 @@ def test_a_table_of_the_same_name_in_another_catalog_is_said_apart(dialect: str,
     assert [name.casefold()[0] for name in found.elsewhere] == ["x"]
 
 
+@pytest.mark.parametrize(
+    ("dialect", "namespace"),
+    [
+        ("spark", "`my-shop`"),
+        ("spark", "my-shop"),
+        ("spark", ("my-shop",)),
+        ("trino", '"my-shop"'),
+        ("spark", "eu.`od``d`"),
+        ("spark", ("eu", "od`d")),
+        ("trino", "eu.shop"),
+        ("trino", ("eu.shop",)),
+        ("duckdb", '"eu.shop"'),
+    ],
+)
+def test_a_place_may_have_any_name(dialect: str, namespace: Parts | str) -> None:
+    place = Place("lake", namespace)
+    pins = {table: Pin(7, "/m") for table in ("my-shop.a", "eu.shop.a", "eu.od`d.a")}
+    found = rewrite("SELECT * FROM a", dialect, pins, catalog="lake", place=place)
+    assert (len(found.pinned), found.outside) == (1, ())
+
+
+@pytest.mark.parametrize("namespace", ["`shop", 'sh"op', "shop.", ".", "a``b"])
+def test_a_place_that_is_not_understood_is_refused(namespace: str) -> None:
+    with pytest.raises(ConfigurationError, match=r"expected a namespace such as eu\.shop, found"):
+        Place("lake", namespace)
+
+
+def test_where_spark_stands_is_understood_or_refused() -> None:
+    assert names_in("lake.`my-shop`.`od``d.one`.eu_1", "SQL") == ("lake", "my-shop", "od`d.one", "eu_1")
+    for said in ("", "my-shop", "`my", "a..b"):
+        with pytest.raises(UnpinnableError, match="expected Spark to say which catalog and namespace"):
+            names_in(said, "view v")
+
+
+def test_names_in_icebergs_views_lead_to_what_they_read() -> None:
+    """Spark does not say where they were made, but which tables stand in their plan."""
+    reads = {("lake", "eu", "shop", "a"), ("lake", "shop", "b"), ("other", "shop", "b"), ("lake", "x", "c")}
+    lies = PlaceOfIcebergs("lake", "shop", view="`lake`.`shop`.`v`", reads=frozenset(reads))
+    assert rewritten("SELECT * FROM A", place=lies).pinned == {"eu.shop.a": 9}
+    assert rewritten("SELECT * FROM shop.a, lake.shop.b", place=lies).pinned == {"eu.shop.a": 9, "shop.b": 8}
+    assert rewritten("SELECT * FROM c", place=lies).outside == ("lake.x.c",)
+    for name, found in (("b", r"`lake`\.`shop`\.`b` or `other`\.`shop`\.`b`"), ("empty", "any")):
+        with pytest.raises(UnpinnableError, match=f"view `lake`.`shop`.`v`: .* found `{name}`, which may be {found};"):
+            rewritten(f"SELECT * FROM {name}", place=lies)
+
+
 def test_a_name_without_a_namespace_is_not_left_to_the_engine() -> None:
     for dialect in ("spark", "trino", "duckdb"):
         with pytest.raises(
@@ -320,11 +369,42 @@ def test_time_travel_outside_of_the_topology_is_left_alone() -> None:
         ("trino", "SELECT * FROM (TABLE a)"),
         ("duckdb", "TABLE a"),
         ("trino", "SELECT * FROM TABLE(f(input => TABLE(shop.a)))"),
+        ("trino", "SELECT * FROM TABLE(f(input => TABLE(date)))"),
+        # names that are keywords elsewhere
+        *(("spark", f"WITH q AS (TABLE {word}) SELECT * FROM q") for word in KEYWORDS),
+        *(("spark", f"SELECT (TABLE {word})") for word in KEYWORDS),
+        *(("spark", f"SELECT * FROM (TABLE {word})") for word in KEYWORDS),
+        *(("spark", f"SELECT * FROM f(TABLE(shop.{word}))") for word in KEYWORDS),
+        ("spark", "SELECT * FROM f(TABLE(shop.1a))"),
+        ("spark", "SELECT * FROM f(TABLE(IDENTIFIER('shop.a')))"),
+        ("spark", "SELECT (TABLE ${t})"),
+        ("spark", "SELECT * FROM f(TABLE(:t))"),
+        # functions that read a table by its name
+        ("trino", "SELECT * FROM TABLE(lake.system.table_changes('shop', 'a', 1, 2))"),
+        ("trino", 'SELECT * FROM TABLE("lake"."system"."TABLE_CHANGES"(table_name => \'a\'))'),
+        ("trino", "SELECT * FROM TABLE(other.system.query(query => 'SELECT * FROM a'))"),
     ],
 )
 def test_what_cannot_be_pinned_is_refused(dialect: str, sql: str) -> None:
     with pytest.raises(UnpinnableError, match="cannot be pinned"):
         rewritten(sql, dialect)
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "FROM a |> AS b |> JOIN b ON true",
+        "FROM a |> WHERE x > 1 |> as b |> WHERE x IN (SELECT y FROM b)",
+        "FROM a |> SELECT x |> JOIN __tmp1 ON true",
+    ],
+)
+def test_what_pipes_call_something_is_refused(sql: str) -> None:
+    """The parser makes common table expressions of it, which would hide tables of these names."""
+    with pytest.raises(
+        UnpinnableError, match=r"expected pipes without names of their own, found '(\|> AS|\|> as|JOIN __)"
+    ):
+        rewritten(sql)
+    assert rewritten("FROM a t |> WHERE t.x = '__tmp1' |> JOIN b AS u ON true").pinned == {"shop.a": 7, "shop.b": 8}
 
 
 def test_a_name_that_is_not_where_the_parser_says_is_not_pinned(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -338,7 +418,10 @@ def test_a_name_that_is_not_where_the_parser_says_is_not_pinned(monkeypatch: pyt
 
 def test_the_word_table_is_no_table() -> None:
     assert rewritten("SELECT t.table x, table, 'TABLE a' FROM a t").sql.endswith("FROM a VERSION AS OF 7 t")
-    assert rewritten("SELECT * FROM f(TABLE(SELECT * FROM a))").pinned == {"shop.a": 7}
+    for query in ("SELECT * FROM a", "WITH q AS (SELECT 1) SELECT * FROM q, a", "FROM a", "(SELECT * FROM a)"):
+        assert rewritten(f"SELECT * FROM f(TABLE({query}))").pinned == {"shop.a": 7}
+    assert rewritten("SELECT max(table) FROM a WHERE table = 1 GROUP BY `table`").pinned == {"shop.a": 7}
+    assert rewritten("SELECT * FROM TABLE(sequence(1, 3))", "trino").outside == ("TABLE()",)
     assert rewritten("WITH c AS (SELECT 1) TABLE c", "trino").pinned == {}
     assert rewritten("TABLE other.t", "trino").outside == ("lake.other.t",)
 

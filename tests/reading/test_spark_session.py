@@ -117,6 +117,29 @@ def test_views_are_read_at_the_barrier_too(first: ConsistentSession, plain: Spar
     assert rows(spark, "SELECT twice FROM doubled") == [(500,)]
 
 
+def test_a_namespace_may_have_any_name(first: ConsistentSession, plain: SparkSession) -> None:
+    """Spark quotes it where it says where a session stands, and where a view was made."""
+    plain.sql("CREATE NAMESPACE IF NOT EXISTS apart.`my-shop`")
+    plain.sql("CREATE OR REPLACE TABLE apart.`my-shop`.rates AS SELECT 2 AS rate")
+    plain.sql("USE apart.`my-shop`")
+    plain.sql("CREATE OR REPLACE VIEW spark_catalog.default.rated AS SELECT rate FROM rates")
+    plain.sql("CREATE OR REPLACE VIEW apart.shop.rated AS SELECT rate FROM rates")
+    spark = first.spark(plain)
+    assert rows(spark, "SELECT * FROM rates, spark_catalog.default.rated, apart.shop.rated") == [(2, 2, 2)]
+    assert first.outside == ("apart.my-shop.rates",)
+    plain.sql("DROP TABLE apart.`my-shop`.rates PURGE")
+
+
+def test_a_view_that_does_not_say_where_it_was_made_is_refused(first: ConsistentSession, plain: SparkSession) -> None:
+    """As those do not that Hive made."""
+    view = "spark_catalog.default.of_hive"
+    plain.sql(f"CREATE OR REPLACE VIEW {view} AS SELECT price FROM apart.{PRICE}")
+    plain.sql(f"ALTER VIEW {view} UNSET TBLPROPERTIES ('view.catalogAndNamespace.numParts')")
+    with pytest.raises(UnpinnableError, match=r"view `spark_catalog`\.`default`\.`of_hive`: expected Spark to say"):
+        first.spark(plain).table(view)
+    plain.sql(f"DROP VIEW {view}")
+
+
 def test_what_is_not_of_the_topology_is_left_alone_and_said_once(
     first: ConsistentSession, plain: SparkSession, caplog: pytest.LogCaptureFixture
 ) -> None:
