@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +14,7 @@ from airflow_barrier.hooks.barrier import DEFAULT_CONN_ID, BarrierHook
 from airflow_barrier.links.barrier import BarrierLink
 from airflow_barrier.operators._at import barrier_or_time
 from airflow_barrier.operators._task import actor, without_useless_retries
-from airflow_barrier.protocol.errors import ConfigurationError, LeaseLostError
+from airflow_barrier.protocol.errors import ConfigurationError
 from airflow_barrier.protocol.levels import Level
 
 if TYPE_CHECKING:
@@ -124,7 +123,7 @@ class ConsistentQueryOperator(BaseOperator):
         self._killed = False
 
     def execute(self, context: Context) -> list[dict[str, Any]] | str:
-        with without_useless_retries(), _lost_lease_is_retried():
+        with without_useless_retries():
             deployment = BarrierHook(self.barrier_conn_id).get_deployment()
             target = self._target(deployment)
             with BarrierHook(self.barrier_conn_id).consistent_session(
@@ -191,12 +190,3 @@ class ConsistentQueryOperator(BaseOperator):
             ("level", found.level.value),
         ):
             context["ti"].xcom_push(key=key, value=value)
-
-
-@contextmanager
-def _lost_lease_is_retried() -> Iterator[None]:
-    """The next try resolves anew."""
-    try:
-        yield
-    except LeaseLostError as error:
-        raise AirflowException(str(error)) from error

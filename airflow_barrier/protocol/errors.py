@@ -121,8 +121,8 @@ class ExpiredBarrierError(Terminal):
     """The barrier that a reader asks for is no longer readable: its retention is over."""
 
 
-class LeaseLostError(Terminal):
-    """A reader's lease has ended: what it reads may be deleted, so it has to be resolved anew."""
+class LeaseLostError(Retryable):
+    """A reader's lease has ended, and no renewal brings it back: what it held may be deleted. Read anew."""
 
 
 class StaleAnswerError(Retryable):

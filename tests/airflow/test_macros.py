@@ -16,7 +16,7 @@ from airflow.sdk.execution_time.context import MacrosAccessor
 from airflow.sdk.plugins_manager import integrate_macros_plugins
 
 from airflow_barrier.hooks.barrier import BarrierHook
-from airflow_barrier.protocol.errors import NotReadableYetError
+from airflow_barrier.protocol.errors import LeaseLostError, NotReadableYetError
 from tests.support.shop import AMOUNT, PRICE, Shop, make_shop
 
 QUERY = f"SELECT * FROM {AMOUNT} JOIN {PRICE} ON true"
@@ -103,6 +103,16 @@ def test_all_macros_of_a_try_speak_of_one_barrier_and_the_next_try_asks_anew(sho
     assert rendered(template, run_id="twice")[0] == "1"
     assert rendered(template, run_id="twice", try_number=2)[0] == "2"
     assert rendered("{{ macros.barrier.barrier_id('shopping', hold=3600, at='1') }}", try_number=2)[0] == "1"
+
+
+def test_a_hold_that_was_lost_is_retried(shop: Shop) -> None:
+    given = "{{ macros.barrier.barrier_id('shopping', hold=60) }}"
+    assert rendered(given, run_id="lost")[0] == "1"
+    for lease in shop.deployment.meta.leases("shopping"):
+        shop.deployment.meta.release(lease.lease_id)
+    with pytest.raises(LeaseLostError, match="found that it has ended"):
+        rendered(given.replace("60", "3600"), run_id="lost")
+    assert rendered(given, run_id="lost", try_number=2)[0] == "1"
 
 
 def test_what_cannot_be_is_not_retried_and_what_comes_is(shop: Shop) -> None:

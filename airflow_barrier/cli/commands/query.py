@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any, TextIO, TypeVar
 
 from airflow_barrier.cli.arguments import lasting, level_argument, moment_of
 from airflow_barrier.cli.connection import connected, connection_option
-from airflow_barrier.cli.frame import DONE, TRY_AGAIN, Command, say
+from airflow_barrier.cli.frame import DONE, Command, say
 from airflow_barrier.cli.screen import make_console, row, table
-from airflow_barrier.protocol.errors import ConfigurationError, LeaseLostError
+from airflow_barrier.protocol.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyRelation
@@ -47,17 +47,13 @@ def _define(parser: argparse.ArgumentParser) -> None:
 def _run(options: argparse.Namespace) -> int:
     layout = _layout(options)
     sql = sys.stdin.read() if options.sql == "-" else options.sql
-    try:
-        if layout in ("csv", "parquet"):
-            _by_duckdb(options, sql, layout)
-        else:
-            fetch, show = (_named, _as_json) if layout == "json" else (_fetched, _as_table)
-            found = _read(options, sql, fetch)
-            with _out(options) as out:
-                show(found, out)
-    except LeaseLostError as error:
-        say(str(error))
-        return TRY_AGAIN  # the next call resolves anew
+    if layout in ("csv", "parquet"):
+        _by_duckdb(options, sql, layout)
+    else:
+        fetch, show = (_named, _as_json) if layout == "json" else (_fetched, _as_table)
+        found = _read(options, sql, fetch)
+        with _out(options) as out:
+            show(found, out)
     return DONE
 
 
