@@ -234,14 +234,15 @@ class Oracle(Holding):
         if before == after:
             return
         rows = self.world.tables.rows
-        published = []
-        for barrier in self.chain:
-            row = self.progress[barrier.barrier_id].get(table)
-            if barrier.state in DECIDED and row is not None and after in (row.snapshot_id, self._copy_of(row)):
-                published.append(barrier)
+        of_table = [self.progress[barrier.barrier_id].get(table) for barrier in self.chain if barrier.state in DECIDED]
+        decided = [row for row in of_table if row is not None]
+        # a compaction of what a person kept looks like a copy of it, but is the snapshot of a barrier
+        published = [row for row in decided if row.snapshot_id == after] or [
+            row for row in decided if self._copy_of(row) == after
+        ]
         assert published, f"{table}: main went to {after}, which no barrier decided"
-        opened = self.opened[published[0].barrier_id]
-        row = self.progress[opened.barrier_id][table]
+        row = published[0]
+        opened = self.opened[row.barrier_id]
         if row.decision == KEEP:
             assert before == row.expected, f"{table}: overwrote {before}, which the person did not see"
         else:
