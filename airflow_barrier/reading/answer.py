@@ -5,13 +5,13 @@ from __future__ import annotations
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from airflow_barrier.coordinator.deployment import Deployment
-from airflow_barrier.protocol.errors import UnpinnableError
-from airflow_barrier.protocol.levels import Level, Resolution
+from airflow_barrier.protocol.errors import BarrierAbortedError, NotReadableYetError, UnpinnableError
+from airflow_barrier.protocol.levels import Level, Resolution, ResolvedTable
 from airflow_barrier.protocol.names import tag_name
 from airflow_barrier.reading.metadata import MetadataRows
 
@@ -68,17 +68,27 @@ class Answer(ABC):
     def tags(self) -> dict[str, str]:
         """Table -> the tag by which any engine that knows Iceberg's tags reads it.
 
-        Without tables that are staged only, or that have no rows yet: these have none.
+        Without tables that are staged only, or that have no rows yet: these have none. What has been staged anew or
+        aborted since has none either.
         """
         found = self.resolution
-        published = found.barrier_id
-        if found.level is not Level.REPEATABLE_READ:
-            published = self._deployment.meta.resolve(found.topology, Level.REPEATABLE_READ, []).barrier_id
+        published = self._published()
         return {
             table: tag_name(found.topology, one.barrier_id, one.revision)
             for table, one in found.tables.items()
-            if one.snapshot_id is not None and 0 < one.barrier_id <= (published or 0)
+            if one.snapshot_id is not None and one in published
         }
+
+    def _published(self) -> set[ResolvedTable]:
+        """What barriers that are COMMIT by now consist of: those of the answer, without the baseline."""
+        found, consists = self.resolution, set[ResolvedTable]()
+        if found.level is Level.REPEATABLE_READ:
+            return set(found.tables.values()) if found.barrier_id else consists
+        for barrier_id in {one.barrier_id for one in found.tables.values()} - {0}:
+            with suppress(NotReadableYetError, BarrierAbortedError):
+                there = self._deployment.meta.resolve(found.topology, Level.REPEATABLE_READ, at=barrier_id)
+                consists.update(there.tables.values())
+        return consists
 
     # --- engines ----------------------------------------------------------------------------------
 

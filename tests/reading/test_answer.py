@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from airflow_barrier.coordinator.aborting import abort_barrier
 from airflow_barrier.coordinator.opening import Fragment
 from airflow_barrier.coordinator.settings import Settings
 from airflow_barrier.protocol.errors import UnknownTableError, UnpinnableError
@@ -24,6 +25,7 @@ from tests.support.shop import AMOUNT, JOBS, PRICE, SHOPPING, Shop, make_shop
 
 OUTSIDER = Hold("dashboard of ada", 3600)
 LATE = "shop.late"
+BELOW = ("read_committed", "read_uncommitted")
 
 
 @pytest.fixture
@@ -153,3 +155,19 @@ def test_what_is_published_has_its_tag_at_any_level(shop: Shop) -> None:
     assert set(staged.tags.values()) == {"barrier_shopping_b2_r0"}
     tagged = shop.deployment.tables.load(PRICE).refs()["barrier_shopping_b2_r0"]
     assert tagged.snapshot_id == staged.snapshots[PRICE]
+
+
+def test_what_was_staged_anew_or_aborted_since_has_no_tag(shop: Shop) -> None:
+    second = shop.open(2)
+    shop.process_all(second, [{"amount": 1, "price": 1}])
+    staged = [hand_out(shop.deployment, "shopping", OUTSIDER, level=level) for level in BELOW]
+    shop.process(second, "price", [{"amount": 2, "price": 2}], generation="cleared")
+    shop.commit(second)
+    for answer in staged:
+        assert answer.tags == dict.fromkeys((SHOPPING, AMOUNT), "barrier_shopping_b2_r0")
+    third = shop.open(3)
+    shop.process_all(third, [{"amount": 3, "price": 3}])
+    staged = [hand_out(shop.deployment, "shopping", OUTSIDER, level=level) for level in BELOW]
+    abort_barrier(shop.deployment, "shopping", third.barrier_id, reason="wrong prices", actor="ada")
+    bring(shop, 4)
+    assert [answer.tags for answer in staged] == [{}, {}]
