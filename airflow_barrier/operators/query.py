@@ -43,8 +43,8 @@ class ConsistentQueryOperator(BaseOperator):
     :param tables: those that the query reads, as ``namespace.table``; default: all of the topology. (templated)
     :param catalog: what the Spark server calls the catalog that the tables are in. Default: the connection's
         ``spark_catalog``, and then a table of the same name in another catalog is refused, since it may be the same.
-    :param into: the table for the result, ``catalog.namespace.table``; no table of a topology. Default: XCom.
-        (templated)
+    :param into: the table for the result, ``catalog.namespace.table``; no table of a topology, by either name of its
+        catalog. Default: XCom. (templated)
     :param replace: what becomes of a table that is there: ``table``, all its rows are replaced; ``partitions``, those
         in the partitions that the new rows are in, which is how a run adds its day to a report. Definition and
         partitioning stay. A table that is not there is created. There is no append: a retry would append twice.
@@ -152,7 +152,8 @@ class ConsistentQueryOperator(BaseOperator):
 
         if self.into is None:
             return None
-        return target_of(self.into, self.catalog or deployment.spark_catalog, deployment.topologies_by_table())
+        catalogs = {deployment.spark_catalog, self.catalog or deployment.spark_catalog}
+        return target_of(self.into, catalogs, deployment.topologies_by_table())
 
     def _run(self, session: ConsistentSession, target: tuple[str, ...] | None) -> list[dict[str, Any]] | str:
         from airflow.providers.apache.spark.hooks.spark_connect import SparkConnectHook

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
 from airflow_barrier.protocol.errors import ConfigurationError, TableClaimedError
@@ -31,13 +31,14 @@ def rows_of(frame: DataFrame, most: int) -> list[dict[str, Any]]:
     return [json_value(row) for row in found.to_pylist(maps_as_pydicts="strict")]
 
 
-def target_of(name: str, catalog: str, topologies: Mapping[str, str]) -> tuple[str, ...]:
-    """The parts of a table's whole name that a result may go into. ``topologies``: those of the tables in ``catalog``.
+def target_of(name: str, catalogs: Collection[str], topologies: Mapping[str, str]) -> tuple[str, ...]:
+    """The parts of a table's whole name that a result may go into. ``topologies``: those of the tables in the catalog
+    that is called so, in one place or another: ``catalogs``.
 
     Raises ConfigurationError for what is no whole name, TableClaimedError for a table of a topology, its branches
     included.
 
-    >>> target_of("lake.reports.`the day`", "lake", {"shop.price": "shopping"})
+    >>> target_of("lake.reports.`the day`", ["lake"], {"shop.price": "shopping"})
     ('lake', 'reports', 'the day')
     """
     parts = parts_of(name)
@@ -45,9 +46,10 @@ def target_of(name: str, catalog: str, topologies: Mapping[str, str]) -> tuple[s
         raise ConfigurationError(
             f"into: expected a table's whole name, catalog.namespace.table, found {name!r}; write it so"
         )
+    in_catalog = parts[0].casefold() in {catalog.casefold() for catalog in catalogs}
     for table, topology in topologies.items():
-        taken = (catalog, *table.split("."))
-        if [part.casefold() for part in parts[: len(taken)]] == [part.casefold() for part in taken]:
+        taken = [part.casefold() for part in table.split(".")]
+        if in_catalog and [part.casefold() for part in parts[1 : len(taken) + 1]] == taken:
             raise TableClaimedError(  # safety: results-go-beside-the-topology
                 f"into: expected a table beside the topologies, found {name}, which belongs to topology {topology} and "
                 "is written by its jobs only; name another one, or make the query a job of the topology"

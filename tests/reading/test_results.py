@@ -62,17 +62,18 @@ TOPOLOGIES = {"shop.price": "shopping", "eu.shop.price": "europe"}
     ],
 )
 def test_a_result_goes_into_a_table_beside_the_topologies(name: str, parts: tuple[str, ...]) -> None:
-    assert target_of(name, "lake", TOPOLOGIES) == parts
+    assert target_of(name, ["lake", "iceberg"], TOPOLOGIES) == parts
 
 
 @pytest.mark.parametrize(
-    "name", ["lake.shop.price", "LAKE.Shop.`Price`", "lake.eu.shop.price", "lake.shop.price.branch_x"]
+    "name",
+    ["lake.shop.price", "LAKE.Shop.`Price`", "lake.eu.shop.price", "lake.shop.price.branch_x", "Iceberg.shop.price"],
 )
 def test_a_table_of_a_topology_is_written_by_its_jobs_only(name: str) -> None:
     with pytest.raises(
         TableClaimedError, match=r"which belongs to topology (shopping|europe) and is written by its jobs"
     ):
-        target_of(name, "lake", TOPOLOGIES)
+        target_of(name, ["lake", "iceberg"], TOPOLOGIES)
 
 
 @pytest.mark.parametrize(
@@ -82,7 +83,7 @@ def test_what_is_no_whole_name_of_a_table(name: str) -> None:
     with pytest.raises(
         ConfigurationError, match=r"into: expected a table's whole name, catalog\.namespace\.table, found"
     ):
-        target_of(name, "lake", TOPOLOGIES)
+        target_of(name, ["lake", "iceberg"], TOPOLOGIES)
 
 
 def test_which_barrier_is_meant() -> None:

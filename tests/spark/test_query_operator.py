@@ -115,10 +115,11 @@ def test_a_result_goes_into_a_table_and_again_is_fine(shop: Shop, reports: Spark
     for _ in range(2):
         run(SUM, into=DAILY)
         assert rows(reports) == [(4,)]
-    with pytest.raises(
-        AirflowFailException, match="which belongs to topology shopping and is written by its jobs only"
-    ):
-        run(SUM, into=f"{APART}.{PRICE}")
+    for catalog, into in ((None, APART), ("iceberg", "iceberg"), ("iceberg", APART)):
+        with pytest.raises(
+            AirflowFailException, match="which belongs to topology shopping and is written by its jobs only"
+        ):
+            run(SUM, catalog=catalog, into=f"{into}.{PRICE}")
     assert shop.main_totals()[PRICE] == 4
 
 
