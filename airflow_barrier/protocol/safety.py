@@ -256,6 +256,7 @@ PROMISES: Mapping[str, Mapping[str, str]] = {
         "no-table-by-another-catalog": "Nor is one read by another name of its catalog.",
         "namespace-is-known": "Nor by a name that leads to it only where the engine stands.",
         "temporary-views-are-pinned": "Nor by a temporary view.",
+        "plans-are-whole": "Nor by what Spark left away when it said what a view reads.",
         "names-lead-from-a-known-place": "Nor by a name whose place is not understood.",
         "views-end": "Views lead to tables.",
         "lost-lease-ends-reading": "Once its lease is lost, a session reads nothing more.",

@@ -27,6 +27,8 @@ _OF_A_TABLE = "# Detailed Table Information"
 _RELATION = "RelationV2["
 #: What it is of: `+- SubqueryAlias lake.shop.price`
 _NAMED = re.compile(r"SubqueryAlias (\S.*)$", re.MULTILINE)
+#: What a plan ends with that is longer than `spark.sql.maxPlanStringLength`.
+_CUT = re.compile(r"\.\.\. \d+ more characters|Truncated plan of \d+ characters")
 
 
 def view_in(spark: SparkSession, name: str, catalogs: frozenset[str]) -> View | None:
@@ -95,7 +97,7 @@ def read_now(
     Spark says it in the text of the view's plan only. ``catalog`` is that of the tables; None: whichever has a table of
     the name.
     """
-    plan = spark.sql(f"EXPLAIN EXTENDED SELECT * FROM {view}").collect()[0][0].replace("`", "")
+    plan = _plan_of(spark, view).replace("`", "")
     relations = [line for line in plan.splitlines() if _RELATION in line]
     begins = r"[^.\s]+" if catalog is None else re.escape(catalog)
     found = []
@@ -110,9 +112,18 @@ def read_now(
 
 def _read_by(spark: SparkSession, view: str) -> frozenset[Parts]:
     """The whole names of what a view reads, which stand in the text of its plan."""
-    plan = spark.sql(f"EXPLAIN EXTENDED SELECT * FROM {view}").collect()[0][0]
-    names = {parts_of(name) for name in _NAMED.findall(plan)}
+    names = {parts_of(name) for name in _NAMED.findall(_plan_of(spark, view))}
     return frozenset(name for name in names if len(name) > 1 and name != parts_of(view))
+
+
+def _plan_of(spark: SparkSession, view: str) -> str:
+    plan = str(spark.sql(f"EXPLAIN EXTENDED SELECT * FROM {view}").collect()[0][0])
+    if _CUT.search(plan):
+        raise UnpinnableError(  # safety: plans-are-whole
+            f"view {view}: expected Spark to say all of what it reads, found a plan that is cut off; raise "
+            "spark.sql.maxPlanStringLength"
+        )
+    return plan
 
 
 def _ends_with(name: Parts, parts: Parts) -> bool:

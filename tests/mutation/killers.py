@@ -458,6 +458,7 @@ ON_SPARK: Mapping[str, tuple[str, ...]] = {
     "appends-in-unit-tests": (
         f"{_SPARK}test_epoch_unit_example.py::test_a_corrected_purchase_is_taken_back_and_counted_anew",
     ),
+    "plans-are-whole": ("tests/reading/test_spark_session.py::test_a_plan_that_is_cut_off_says_not_what_a_view_reads",),
     "temporary-views-are-pinned": (
         "tests/reading/test_spark_session.py::test_a_temporary_view_over_the_topology_is_refused",
     ),

@@ -175,6 +175,16 @@ def test_a_temporary_view_over_the_topology_is_refused(first: ConsistentSession,
         plain.sql("DROP VIEW global_temp.everywhere")
 
 
+def test_a_plan_that_is_cut_off_says_not_what_a_view_reads(first: ConsistentSession, plain: SparkSession) -> None:
+    plain.table(f"apart.{PRICE}").createOrReplaceTempView("now")
+    for longest in (0, 100):
+        plain.conf.set("spark.sql.maxPlanStringLength", longest)
+        with pytest.raises(
+            UnpinnableError, match=r"expected Spark to say all .* raise spark\.sql\.maxPlanStringLength"
+        ):
+            first.spark(plain).table("now")
+
+
 def test_a_temporary_view_of_what_the_session_read_is_at_its_barrier(
     first: ConsistentSession, plain: SparkSession
 ) -> None:
