@@ -76,8 +76,11 @@ def life(world: World) -> Iterator[tuple[str, Callable[[], object]]]:
     world.open(3)
     yield "repin", lambda: world.meta.repin_cut("shopping", 3, Cut("files", None, {"day": 3}), "test")
     yield "abort", lambda: world.abort(3)
-    yield "maintain", lambda: world.meta.open_maintenance(
-        "shopping", [AMOUNT], owner="upkeep", run_key="run", generation="g1", max_open=4, actor="test"
+    yield (
+        "maintain",
+        lambda: world.meta.open_maintenance(
+            "shopping", [AMOUNT], owner="upkeep", run_key="run", generation="g1", max_open=4, actor="test"
+        ),
     )
     yield "carry", lambda: world.meta.carry("shopping", 4, "test")
     history = History("shopping", (), {}, published=0, above_attempt=0)
