@@ -6,7 +6,7 @@ import logging
 from dataclasses import dataclass
 
 from airflow_barrier.coordinator.deployment import Deployment
-from airflow_barrier.protocol.errors import MissingTableError
+from airflow_barrier.protocol.errors import ConfigurationError, MissingTableError
 from airflow_barrier.protocol.records import Barrier, Withdrawal
 from airflow_barrier.sources import source_of
 
@@ -49,7 +49,7 @@ def leave(deployment: Deployment, topology: str, dag: str, job: str | None, *, r
 def _give_back(deployment: Deployment, topology: str, table: str) -> bool:
     try:
         deployment.tables.give_back([table], topology, deployment.meta.held(topology))
-    except MissingTableError as error:
+    except (MissingTableError, ConfigurationError) as error:  # dropped, or no table any more whose refs we can edit
         log.warning("nothing to give back: %s", error)
         return False
     log.info("table %s is given back as it is", table)

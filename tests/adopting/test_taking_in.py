@@ -234,6 +234,19 @@ def test_a_dag_that_leaves_after_one_of_its_jobs_gives_back_all_tables(existing:
     assert set(leave(existing.deployment, NAME, LOAD, None, reason="again", actor="me").tables) == {EVENTS, MIRROR}
 
 
+def test_what_is_no_table_of_ours_any_more_is_told_and_the_others_are_given_back(
+    existing: Existing, caplog: pytest.LogCaptureFixture
+) -> None:
+    existing.land(1)
+    existing.run(1, existing.load_job(), existing.mirror_job())
+    catalog = existing.deployment.tables.catalog
+    schema = catalog.load_table(MIRROR).schema()
+    catalog.drop_table(MIRROR)
+    catalog.create_table(MIRROR, schema, properties={"format-version": "1"})
+    assert leave(existing.deployment, NAME, LOAD, None, reason="away", actor="me").tables == (EVENTS,)
+    assert f"nothing to give back: table {MIRROR}: expected Iceberg format version 2 or 3, found 1" in caplog.text
+
+
 # --- what is refused before anything is changed -----------------------------------------------------
 
 
