@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import pytest
+from sqlalchemy import Connection
 
 from airflow_barrier.metaservice import expiring
+from airflow_barrier.metaservice.database import Database
+from airflow_barrier.metaservice.leases import grant, sweep
 from airflow_barrier.protocol.errors import IllegalTransitionError
+from airflow_barrier.protocol.leases import Hold
 from airflow_barrier.protocol.levels import Level
 from airflow_barrier.protocol.states import BarrierState
 from tests.metaservice.test_leases import kill, leased
@@ -63,6 +67,21 @@ def test_what_a_reader_holds_stays_until_he_is_done(aged: World, url: str) -> No
     assert expire(aged, 1, 2, 3) == [1]
     kill(url, mixed)
     assert expire(aged, 1, 2, 3) == [3]
+
+
+def test_what_was_leased_since_it_was_chosen_stays(
+    aged: World, url: str, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """PostgreSQL chooses by what was there when the statement began: a lease may be granted before it locks the row."""
+    database = Database(url)
+    request.addfinalizer(database.close)
+
+    def and_a_reader_comes(connection: Connection, topology: str) -> None:
+        sweep(connection, topology)
+        assert grant(connection, topology, 2, 2, 0, Hold("reader", 60)) is not None
+
+    monkeypatch.setattr(expiring, "sweep", and_a_reader_comes)
+    assert database.write(lambda connection: expiring.expire(connection, aged.name, [1, 2], "test")) == [1]
 
 
 def test_tags_do_not_go_before_visibility(aged: World) -> None:

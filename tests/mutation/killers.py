@@ -247,7 +247,7 @@ _WITHOUT_SPARK: Mapping[str, tuple[str, ...]] = {
     "held-baseline-stays": (
         "tests/expiry/test_expiring.py::test_what_a_table_held_when_it_joined_stays_while_somebody_reads_that",
     ),
-    "held-is-not-expired": (f"{_EXPIRING}test_what_a_reader_holds_stays_until_he_is_done",),
+    "held-is-not-expired": (f"{_EXPIRING}test_what_was_leased_since_it_was_chosen_stays",),
     "expiry-locks-its-barriers": _EXCLUDED,
     "visibility-goes-first": (f"{_EXPIRING}test_tags_do_not_go_before_visibility",),
     "rolling-back-locks": _EXCLUDED,
