@@ -87,8 +87,8 @@ def load_attempt(connection: Connection, attempt_id: int) -> Attempt:
     row = connection.execute(_ATTEMPT, {"attempt_id": attempt_id}).one_or_none()
     if row is None:
         raise UnknownBarrierError(
-            f"attempt {attempt_id}: expected one that was requested, found none; is this the MetaService that the "
-            "task requested it from?"
+            f"attempt {attempt_id}: expected one that was requested, found none; either its barrier expired or was "
+            "aborted since, and its details were trimmed, or this is not the MetaService that it was requested from"
         )
     return to_attempt(row)
 

@@ -6,7 +6,12 @@ from datetime import timedelta
 
 import pytest
 
-from airflow_barrier.protocol.errors import AlreadyCommittedError, ExpiredBarrierError, UnknownTableError
+from airflow_barrier.protocol.errors import (
+    AlreadyCommittedError,
+    ExpiredBarrierError,
+    UnknownBarrierError,
+    UnknownTableError,
+)
 from airflow_barrier.protocol.levels import Level
 from airflow_barrier.protocol.records import Cut
 from airflow_barrier.protocol.states import BarrierState, TableState
@@ -39,6 +44,7 @@ def test_the_details_of_what_expired_go_and_the_barriers_stay(world: World) -> N
         world.open(number, items=[f"file {number}"])
         world.process_all(number)
         world.commit(number)
+    late = world.meta.attempts(world.name, 1)[0]
     gone(world, 1, 2)
     assert trim(world, days=-1) == [], "not before their time"
     assert trim(world) == [1, 2]
@@ -53,6 +59,8 @@ def test_the_details_of_what_expired_go_and_the_barriers_stay(world: World) -> N
     assert world.meta.barrier_at(world.name, day(1)) == world.barrier(1)
     with pytest.raises(AlreadyCommittedError):
         world.request(1, "load")
+    with pytest.raises(UnknownBarrierError, match="its barrier expired or was aborted since, and its details were"):
+        world.close(late)
     assert world.committed(5).barrier_id == 5
     assert [entry.event for entry in world.meta.audit(world.name, limit=10_000) if entry.event == "trimmed"] == [
         "trimmed"

@@ -143,6 +143,9 @@ class Parts:
             if kind == "open" and any(self.foreign.intersection(JOBS[name].sinks) for name in self.members):
                 # a table that is not where its job left it joins anew when the job comes back
                 allowed += (errors.StartFromError,)
+            attempt = self.oracle.attempts.get(task.attempt_id)
+            if attempt is not None and self.oracle.trimmed(attempt.barrier_id):
+                allowed += (errors.UnknownBarrierError,)
             assert isinstance(task.error, allowed), f"{task.name}: {type(task.error).__name__}: {task.error}"
             return
         if isinstance(task.result, Waiting):

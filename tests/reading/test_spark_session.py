@@ -203,8 +203,9 @@ def test_a_table_by_another_catalog_is_never_read_as_it_is_now(first: Consistent
         UnpinnableError, match=r"in catalog apart, found lake\.shop\.user_item_price, called as one of them"
     ):
         first.spark(plain).sql(query)
-    with pytest.raises(AnalysisException, match="TABLE_OR_VIEW_NOT_FOUND"):
+    with suppress(AnalysisException):  # whether there is such a table depends on the tests before
         first.spark(plain, catalog="apart").sql(query).collect()
+    assert first.outside == ("lake.shop.user_item_price",)
 
 
 @pytest.mark.parametrize("name", ["", "a b", "a; DROP TABLE b", "a.", "`a"])
