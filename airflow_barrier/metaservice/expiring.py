@@ -90,7 +90,7 @@ def _move(
         .where(
             of_topology(schema.barrier, topology),
             _BARRIER.barrier_id.in_(ids),
-            # granted between choosing and locking, perhaps
+            # a lease may have been granted between choosing and locking
             ~_LEASED,  # safety: held-is-not-expired
         )
         .values(expiring_at=DatabaseNow(), thinned_at=func.coalesce(_BARRIER.thinned_at, DatabaseNow()))
