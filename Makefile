@@ -23,7 +23,7 @@ SEED ?= 1
 soak: install
 	@$(BIN)/python -m tests.model.soak --minutes $(MINUTES) --first $(SEED) $(ARGS)
 
-# The figures of docs/benchmarks.md, all or those that ARGS names; ARGS=--write writes them there. Sixteen minutes.
+# The figures of docs/benchmarks.md, all or those that ARGS names; ARGS=--write writes them there. Half an hour.
 benchmarks:
 	@sh scripts/find_java.sh >/dev/null
 	@$(MAKE) --no-print-directory install
