@@ -109,9 +109,10 @@ def _main(table: Table) -> int | None:
 
 
 def _check_rows(what: str, found: Sequence[Row], expected: Sequence[Row]) -> None:
-    lost = [row for row in expected if row not in found]
-    more = [row for row in found if found.count(row) != expected.count(row)]
-    assert found == expected, f"{what}: lost {lost}, not expected (or twice) {more}"
+    if found != expected:
+        lost = [row for row in expected if row not in found]
+        more = [row for row in found if found.count(row) != expected.count(row)]
+        raise AssertionError(f"{what}: lost {lost}, not expected (or twice) {more}")
 
 
 def _check_attempts(deployment: Deployment, shop: Shop, day: int) -> None:
@@ -127,7 +128,8 @@ def check_files(table: Table) -> None:
     for snapshot in table.metadata.snapshots:
         named.add(snapshot.manifest_list)
         for manifest in snapshot.manifests(io):
-            named.add(manifest.manifest_path)
-            named |= {entry.data_file.file_path for entry in manifest.fetch_manifest_entry(io)}
+            if manifest.manifest_path not in named:
+                named.add(manifest.manifest_path)
+                named |= {entry.data_file.file_path for entry in manifest.fetch_manifest_entry(io)}
     gone = sorted(file for file in named if not io.new_input(file).exists())
     assert not gone, f"{table.name()} names files that are not there: {gone}"

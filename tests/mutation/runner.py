@@ -7,6 +7,7 @@ Reads jobs as JSON from standard input and writes one JSON result a line to the 
 from __future__ import annotations
 
 import faulthandler
+import gc
 import json
 import os
 import sys
@@ -60,6 +61,9 @@ def _warm_up(tests: list[str], folder: Path) -> None:
 
     # Fixtures ask for the server although the tests that use it are left out.
     PostgreSQL.__enter__ = lambda self: self  # type: ignore[method-assign]
+    # pytest collects garbage twice when it ends: each child would look at, and so copy, all that was imported here
+    gc.collect()
+    gc.freeze()
 
 
 def _fork(job: dict[str, Any], folder: Path) -> int:
