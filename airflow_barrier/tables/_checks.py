@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import datetime, timezone
 from itertools import takewhile
 from typing import TYPE_CHECKING, Any
@@ -13,7 +13,7 @@ from airflow_barrier.protocol.errors import (
     SnapshotMissingError,
     StagedTableError,
 )
-from airflow_barrier.protocol.names import Stamp, parse_branch
+from airflow_barrier.protocol.names import BranchName, Stamp, parse_branch
 from airflow_barrier.protocol.states import Decision
 from airflow_barrier.tables._metadata import (
     EMPTY_ROOT,
@@ -21,6 +21,8 @@ from airflow_barrier.tables._metadata import (
     Changes,
     Document,
     Snapshot,
+    empty_root,
+    has_no_rows,
     lineage,
     ref_of,
     refs_of,
@@ -41,8 +43,10 @@ _STAMP_PREFIX = "barrier."
 def keeps_rows_of(document: Document, expected: int | None) -> bool:
     """Whether `main` is at ``expected``, or has only `replace` snapshots (compactions, which keep the rows) on it."""
     main = ref_of(document, MAIN)
-    if main is None or expected is None:
-        return main == expected
+    if expected is None:
+        return has_no_rows(document, main)
+    if main is None:
+        return False
     if main == expected:
         return True
     for snapshot in lineage(document, main):
@@ -65,43 +69,85 @@ def require_main(table: str, document: Document, expected: int | None) -> int | 
     return ref_of(document, MAIN)
 
 
-def publication_changes(document: Document, publication: Publication, new_id: int, now_ms: int) -> Changes:
+def publication_changes(
+    document: Document, publication: Publication, new_id: int, manifest_list: str, now_ms: int
+) -> Changes:
     """What is left to do for ``publication``; nothing if it has been done.
 
-    ``new_id`` and ``now_ms`` are for a snapshot that is published anew.
+    ``new_id`` and ``now_ms`` are for a snapshot that is published anew, or that is empty, whose list of manifests is
+    at ``manifest_list``.
 
     Raises ForeignWriteError, SnapshotMissingError, StagedTableError.
     """
-    table, new = publication.table, _still_there(document, publication.new)
-    attempts = attempt_branches(document, publication.topology, publication.held, publication.barrier_id)
+    table, new, tag = publication.table, _to_publish(document, publication), publication.tag
+    refs = refs_of(document)
+    attempts = attempt_branches(
+        document, publication.topology, publication.held, publication.kept_revisions, publication.barrier_id
+    )
+    thinned = {name for name in publication.drop_tags if name in refs and refs[name]["type"] == "tag"}
     # of a table that was dropped and made again, what is set aside went with the old one
     aside = {name: each for name, each in publication.set_aside.items() if each in snapshots_of(document)}
     for name, each in aside.items():
         _check_ref(table, document, name, each, "tag")  # safety: set-aside-is-ours
-    if new is None:
-        _require_expected(document, publication)  # safety: foreign-write-on-empty
-        return Changes(tags=aside, drop=attempts)
+    tags = {**_earlier_tags(document, publication, new), **aside}
+    if new is None and (publication.revised is None or keeps_rows_of(document, None)):
+        if publication.revised is None:
+            _require_expected(document, publication)  # safety: foreign-write-on-empty
+        return Changes(tags=tags, drop=attempts | thinned - tags.keys())
     branches: dict[str, int] = {}
     snapshot: Snapshot | None = None
-    if not keeps_rows_of(document, new) and not _was_published(document, publication, new):
+    if new is None:
+        # `main` cannot go back to no snapshot, so it goes to an empty one
+        _require_expected(document, publication)  # safety: foreign-write-on-emptied
+        snapshot = empty_root(document, new_id, manifest_list, {"barrier.topology": publication.topology}, now_ms)
+        branches[MAIN] = new_id
+    elif not keeps_rows_of(document, new) and not _was_published(document, publication, new):
         has_been_main = _check_move(document, publication, new)
         if has_been_main:  # safety: published-anew
             snapshot = republished(document, new, new_id, now_ms)
         branches[MAIN] = new if snapshot is None else snapshot["snapshot-id"]
-    refs = refs_of(document)
+    tagged = new_id if new is None else new
     _check_ref(
-        table, document, publication.tag, new, "tag", or_at=frozenset(publication.set_aside.values())
+        table, document, tag, tagged, "tag", or_at=frozenset(publication.set_aside.values())
     )  # safety: tag-is-ours
-    if new not in snapshots_of(document):
+    if new is not None and new not in snapshots_of(document):
         raise _missing(table, new)  # safety: published-snapshot-is-there
-    thinned = {name for name in publication.drop_tags if name in refs and refs[name]["type"] == "tag"}
-    tags = {publication.tag: new, **aside}
-    return Changes(branches, tags, attempts | thinned - tags.keys(), snapshot=snapshot)
+    tags = {tag: tagged, **tags}
+    return Changes(branches, tags, attempts | thinned - tags.keys(), snapshot=snapshot, writes_list=new is None)
 
 
-def _still_there(document: Document, new: int | None) -> int | None:
-    """``new``, or what `main` is at where that is a compaction of it and somebody has expired ``new`` since."""
-    return new if new in snapshots_of(document) or not keeps_rows_of(document, new) else ref_of(document, MAIN)
+def _to_publish(document: Document, publication: Publication) -> int | None:
+    """``new``, as far as it is there; where a revision left no rows, the empty snapshot if that has been published."""
+    if publication.new is not None:
+        return _still_there(document, publication.new)
+    found = ref_of(document, publication.tag)
+    return found if publication.revised is not None and has_no_rows(document, found) else None
+
+
+def _still_there(document: Document, snapshot_id: int) -> int:
+    """The snapshot, or what `main` is at where that is a compaction of it and somebody has expired it since."""
+    if snapshot_id in snapshots_of(document) or not keeps_rows_of(document, snapshot_id):
+        return snapshot_id
+    main = ref_of(document, MAIN)
+    return snapshot_id if main is None else main
+
+
+def _earlier_tags(document: Document, publication: Publication, new: int | None) -> dict[str, int]:
+    """The tags of the earlier barriers of a revision; none if they were set, and may have expired since."""
+    revised = publication.revised
+    if revised is None or _is_tagged(document, publication, new):
+        return {}
+    tags = {name: _still_there(document, each) for name, each in revised.tags.items()}
+    for name, each in tags.items():
+        _check_ref(publication.table, document, name, each, "tag")  # safety: revised-tags-are-ours
+        if each not in snapshots_of(document):
+            raise _missing(publication.table, each)  # safety: revised-snapshots-are-there
+    return tags
+
+
+def _is_tagged(document: Document, publication: Publication, new: int | None) -> bool:
+    """Whether the publication was carried out: its tag comes along with all the rest."""
+    return new is not None and ref_of(document, publication.tag) == new
 
 
 def _was_published(document: Document, publication: Publication, new: int) -> bool:
@@ -110,22 +156,29 @@ def _was_published(document: Document, publication: Publication, new: int) -> bo
     That is then the next barrier's to refuse. A publisher may have died before it could write down that it was done.
     """
     main = ref_of(document, MAIN)
-    if main is None or ref_of(document, publication.tag) != new:
+    if main is None or not _is_tagged(document, publication, new):
         return False
-    return any(snapshot["snapshot-id"] == new for snapshot in lineage(document, main))
+    # What a revision began on stands below the old line as well, to which somebody may have set `main` back.
+    if publication.revised is not None and keeps_rows_of(document, publication.expected):
+        return False  # safety: set-back-is-no-publish
+    # What is staged on a table without rows begins with a root of its own.
+    return has_no_rows(document, new) or any(each["snapshot-id"] == new for each in lineage(document, main))
 
 
 def _check_move(document: Document, publication: Publication, new: int) -> bool:
     """May `main` go to ``new``? And whether it has been there before."""
-    table, expected = publication.table, publication.expected
+    table = publication.table
     main = _require_expected(document, publication)
     keep_ours = publication.decision is Decision.KEEP_OURS
+    swaps = (
+        publication.revised is not None and not _is_tagged(document, publication, new)  # safety: set-back-is-no-publish
+    )
     left = any(snapshot["snapshot-id"] == new for snapshot in lineage(document, main)) if main is not None else False
     has_been_main = (
         left  # safety: never-back
         or was_main(document, new)  # safety: never-back
     )
-    if has_been_main and not keep_ours:
+    if has_been_main and not keep_ours and not swaps:
         # Otherwise a publisher that was suspended before a rollback would undo the rollback when it wakes.
         raise ForeignWriteError(  # safety: never-back
             f"table {table}: main has been at snapshot {new} and has left it, found {_described(document, main)}. Main "
@@ -133,12 +186,42 @@ def _check_move(document: Document, publication: Publication, new: int) -> bool:
         )
     if new not in snapshots_of(document):
         raise _missing(table, new)  # safety: new-snapshot-is-there
-    if expected is not None and not keep_ours and not _builds_on(document, new, expected):
+    _check_descent(document, publication, new)
+    return has_been_main
+
+
+def _check_descent(document: Document, publication: Publication, new: int) -> None:
+    table, expected, revised = publication.table, publication.expected, publication.revised
+    if revised is not None:
+        if not _is_of_revision(document, new, revised.base, publication.topology):
+            raise StagedTableError(  # safety: builds-on-the-revisions-base
+                f"table {table}: expected the revision's snapshot {new} to descend from {_at(revised.base)}, where the "
+                "revision began, found it does not; it was built on another state of the table: cancel the revision "
+                "and begin another one"
+            )
+        return
+    keep_ours = publication.decision is Decision.KEEP_OURS
+    if expected is None or keep_ours or has_no_rows(document, expected):
+        return
+    if not _builds_on(document, new, expected):
         raise StagedTableError(  # safety: builds-on-expected
             f"table {table}: expected staged snapshot {new} to descend from snapshot {expected}, found it does not; "
             "it was built on another state of the table: clear the job, which stages it anew"
         )
-    return has_been_main
+
+
+def _is_of_revision(document: Document, new: int, base: int | None, topology: str) -> bool:
+    """Whether a revision that began on ``base`` (None: on an empty root) can have come to ``new``."""
+    if base is not None:
+        return new in _same_rows(document, base) or _builds_on(document, new, base)
+    *_, root = lineage(document, new)
+    main = ref_of(document, MAIN)
+    of_main = () if main is None else lineage(document, main)
+    return (
+        has_no_rows(document, root["snapshot-id"])  # safety: revision-from-an-empty-root
+        and root["summary"].get("barrier.topology") == topology  # safety: root-is-of-the-topology
+        and all(each["snapshot-id"] != root["snapshot-id"] for each in of_main)  # safety: root-is-not-the-old-lines
+    )
 
 
 def _require_expected(document: Document, publication: Publication) -> int | None:
@@ -185,18 +268,38 @@ def _check_ref(
 
 
 def attempt_branches(
-    document: Document, topology: str, held: Sequence[tuple[int, int]], through: int | None = None
+    document: Document,
+    topology: str,
+    held: Sequence[tuple[int, int]],
+    kept_revisions: Collection[int],
+    through: int | None = None,
 ) -> frozenset[str]:
-    """The branches of attempts of a topology that nobody reads; ``through``: up to this barrier only."""
-    parsed = ((name, parse_branch(name)) for name, ref in refs_of(document).items() if ref["type"] == "branch")
+    """The branches of attempts of a topology that nobody reads or builds on; ``through``: up to this barrier only."""
     return frozenset(
         name
-        for name, branch in parsed
-        if branch is not None
-        and branch.topology == topology  # safety: branches-of-others-stay
-        and (through is None or branch.barrier_id <= through)  # safety: branches-of-later-barriers-stay
+        for name, branch in _attempts_of(document, topology)
+        if (through is None or branch.barrier_id <= through)  # safety: branches-of-later-barriers-stay
+        and branch.revision not in kept_revisions  # safety: branches-of-revisions-stay
         and not any(first <= branch.barrier_id <= last for first, last in held)  # safety: branches-of-readers-stay
     )
+
+
+def revision_branches(document: Document, topology: str, revision: int) -> frozenset[str]:
+    """The branches of attempts of one revision, whatever their barriers."""
+    return frozenset(
+        name
+        for name, branch in _attempts_of(document, topology)
+        if branch.revision == revision  # safety: branches-of-other-revisions-stay
+    )
+
+
+def _attempts_of(document: Document, topology: str) -> Iterator[tuple[str, BranchName]]:
+    for name, ref in refs_of(document).items():
+        branch = parse_branch(name) if ref["type"] == "branch" else None
+        if (
+            branch is not None and branch.topology == topology  # safety: branches-of-others-stay
+        ):
+            yield name, branch
 
 
 # --- attempt branches -----------------------------------------------------------------------------
@@ -316,6 +419,12 @@ def _way_back(table: str, document: Document, expected: int | None) -> str:
 
 def _builds_on(document: Document, snapshot_id: int, expected: int) -> bool:
     """Whether the snapshot descends from ``expected``, or from what ``expected`` is a compaction of."""
+    same_rows = _same_rows(document, expected)
+    return any(snapshot.get("parent-snapshot-id") in same_rows for snapshot in lineage(document, snapshot_id))
+
+
+def _same_rows(document: Document, expected: int) -> set[int]:
+    """``expected`` and what it is a compaction of."""
     same_rows = {expected}
     for snapshot in lineage(document, expected):
         if (
@@ -324,7 +433,7 @@ def _builds_on(document: Document, snapshot_id: int, expected: int) -> bool:
         ):
             break
         same_rows.add(snapshot["parent-snapshot-id"])
-    return any(snapshot.get("parent-snapshot-id") in same_rows for snapshot in lineage(document, snapshot_id))
+    return same_rows
 
 
 def _missing(table: str, snapshot_id: int) -> SnapshotMissingError:

@@ -91,6 +91,19 @@ def lineage(document: Document, snapshot_id: int) -> Iterator[Snapshot]:
         current = snapshot.get("parent-snapshot-id")
 
 
+def has_no_rows(document: Document, snapshot_id: int | None) -> bool:
+    """Whether this is no snapshot, or an empty one that an attempt began with or a revision left."""
+    if snapshot_id is None:
+        return True
+    snapshot = snapshots_of(document).get(snapshot_id)
+    return (
+        snapshot is not None
+        and "parent-snapshot-id" not in snapshot
+        and snapshot["summary"].get(EMPTY_ROOT) == "true"
+        and snapshot["summary"].get("total-records") == "0"
+    )
+
+
 def was_main(document: Document, snapshot_id: int) -> bool:
     """Whether `main` has been at this snapshot, as far as the table remembers."""
     return any(entry["snapshot-id"] == snapshot_id for entry in document.get("snapshot-log") or ())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from airflow_barrier.protocol.names import Stamp, parse_branch, parse_tag
 from airflow_barrier.tables._metadata import MAIN, Document, Snapshot, ref_of, refs_of, snapshots_of
+from airflow_barrier.tables.port import Traces
 
 
 def main_origin(document: Document) -> Stamp | None:
@@ -13,18 +14,19 @@ def main_origin(document: Document) -> Stamp | None:
     return None if snapshot is None else _stamp(snapshot)
 
 
-def tagged(document: Document, topology: str) -> frozenset[int]:
-    """The barriers that have published the table and whose tags are there still."""
-    tags = (parse_tag(name) for name, ref in refs_of(document).items() if ref["type"] == "tag")
-    return frozenset(tag.barrier_id for tag in tags if tag is not None and tag.topology == topology)
-
-
-def newest_attempt(document: Document, topology: str) -> int:
-    """The highest number of an attempt that left a branch or a snapshot; 0 if none has."""
+def traces_of(document: Document, topology: str) -> Traces:
+    """What tags, branches and snapshots are there still."""
+    refs = refs_of(document)
+    names = (parse_tag(name) for name, ref in refs.items() if ref["type"] == "tag")
+    tags = frozenset((tag.barrier_id, tag.revision) for tag in names if tag is not None and tag.topology == topology)
     stamps = (_stamp(snapshot) for snapshot in snapshots_of(document).values())
-    branches = (parse_branch(name) for name in refs_of(document))
-    traces = [trace for trace in (*stamps, *branches) if trace is not None and trace.topology == topology]
-    return max((trace.attempt_id for trace in traces), default=0)
+    branches = (parse_branch(name) for name in refs)
+    attempts = [trace for trace in (*stamps, *branches) if trace is not None and trace.topology == topology]
+    return Traces(
+        tags,
+        newest_attempt=max((trace.attempt_id for trace in attempts), default=0),
+        newest_revision=max((*(trace.revision for trace in attempts), *(revision for _, revision in tags)), default=0),
+    )
 
 
 def _stamp(snapshot: Snapshot) -> Stamp | None:

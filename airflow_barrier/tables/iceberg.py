@@ -157,10 +157,22 @@ class IcebergTables:
     def enable_wap(self, tables: Sequence[str]) -> None:
         self._committer.commit({table: lambda document, _: wap_changes(document) for table in tables})
 
-    def give_back(self, tables: Sequence[str], topology: str, held: Sequence[tuple[int, int]]) -> None:
+    def give_back(
+        self,
+        tables: Sequence[str],
+        topology: str,
+        held: Sequence[tuple[int, int]],
+        kept_revisions: Collection[int] = (),
+    ) -> None:
         def edit(document: Document, _: str) -> Changes:
-            attempts = _checks.attempt_branches(document, topology, held)
+            attempts = _checks.attempt_branches(document, topology, held, kept_revisions)
             return Changes(drop=attempts, drop_properties=wap_undone(document))
+
+        self._committer.commit(dict.fromkeys(tables, edit))
+
+    def drop_revision(self, tables: Sequence[str], topology: str, revision: int) -> None:
+        def edit(document: Document, _: str) -> Changes:
+            return Changes(drop=_checks.revision_branches(document, topology, revision))
 
         self._committer.commit(dict.fromkeys(tables, edit))
 
@@ -173,8 +185,8 @@ class IcebergTables:
             if base is not None:
                 return Changes(branches={stamp.branch: base})
             snapshot_id = new_snapshot_id()
-            manifest_list = f"{location.rpartition('/')[0]}/snap-{snapshot_id}-1-{uuid.uuid4()}.avro"
-            root = empty_root(document, snapshot_id, manifest_list, stamp.properties(), now_ms())
+            at = _manifest_list(location, snapshot_id)
+            root = empty_root(document, snapshot_id, at, stamp.properties(), now_ms())
             return Changes(branches={stamp.branch: snapshot_id}, snapshot=root, writes_list=True)
 
         self._committer.commit({table: edit})
@@ -251,8 +263,7 @@ class IcebergTables:
         return _traces.main_origin(self._read(table))
 
     def traces(self, table: str, topology: str) -> Traces:
-        document = self._read(table)
-        return Traces(_traces.tagged(document, topology), _traces.newest_attempt(document, topology))
+        return _traces.traces_of(self._read(table), topology)
 
     def reattach(self, table: str, metadata: str, snapshot_id: int | None) -> bool:
         return self._committer.reattach(table, metadata, snapshot_id)
@@ -329,8 +340,14 @@ def _edits(publications: Sequence[Publication]) -> dict[str, Edit]:
     return {publication.table: partial(_publication_edit, publication=publication) for publication in publications}
 
 
-def _publication_edit(document: Document, _: str, *, publication: Publication) -> Changes:
-    return _checks.publication_changes(document, publication, new_snapshot_id(), now_ms())
+def _publication_edit(document: Document, location: str, *, publication: Publication) -> Changes:
+    new_id = new_snapshot_id()
+    return _checks.publication_changes(document, publication, new_id, _manifest_list(location, new_id), now_ms())
+
+
+def _manifest_list(location: str, snapshot_id: int) -> str:
+    """Where the list of an empty snapshot is written, for a table whose document lies at ``location``."""
+    return f"{location.rpartition('/')[0]}/snap-{snapshot_id}-1-{uuid.uuid4()}.avro"
 
 
 def is_rest(uri: str) -> bool:

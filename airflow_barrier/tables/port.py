@@ -16,6 +16,22 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
+class Revised:
+    """That a publication swaps a table to what a revision computed aside, from which it differs in these.
+
+    ``base``: the snapshot that the revision began on, which the predecessor of its first barrier has; None: an empty
+    root, since that has none, or since all is computed anew. ``tags``: of the earlier barriers that the revision
+    computed too (name -> snapshot).
+
+    >>> Revised(base=4711, tags={"barrier_shop_b3_r7": 4712}).tags
+    {'barrier_shop_b3_r7': 4712}
+    """
+
+    base: int | None
+    tags: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
 class Publication:
     """One table's part of a publish: ``main`` goes from exactly ``expected`` to exactly ``new``.
 
@@ -24,6 +40,13 @@ class Publication:
     ``drop_tags`` are tags of barriers that nobody reads any more. Attempt branches of ``topology`` up to and including
     ``barrier_id`` are dropped along, except those of barriers within ``held`` (first and last of each range): readers
     may hold what was staged there before it was staged anew.
+
+    ``kept_revisions``: numbers of revisions that are being staged, of which every attempt branch stays.
+
+    ``revised``: `main` goes to a revision's snapshot at ``barrier_id``, the newest of its barriers. ``new`` is built on
+    the revision's base, and so on another line than ``expected``; where `main` has been at ``new`` before (the revision
+    added nothing to an old base), its content is published in a snapshot of its own. ``new`` None: the revision left
+    no rows, and an empty snapshot is published, which is as good as none from then on.
 
     ``decision``: a person looked at ``expected``, which is somebody else's, and said what becomes of it. KEEP_OURS:
     `main` leaves exactly ``expected``, on which ``new`` need not be built; where `main` has been at ``new`` before, its
@@ -41,6 +64,8 @@ class Publication:
     held: tuple[tuple[int, int], ...] = ()
     decision: Decision | None = None
     set_aside: Mapping[str, int] = field(default_factory=dict)
+    revised: Revised | None = None
+    kept_revisions: frozenset[int] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -54,12 +79,18 @@ class SnapshotVerdict:
 
 @dataclass(frozen=True)
 class Traces:
-    """What a table tells of a topology: the barriers whose tags it has, and the highest number of an attempt that left
-    a branch or a snapshot (0: none).
+    """What a table tells of a topology: the barriers whose tags it has, as (barrier, revision), and the highest numbers
+    of an attempt that left a branch or a snapshot, and of a revision that left any of these (0: none).
     """
 
-    tagged: frozenset[int]
+    tags: frozenset[tuple[int, int]]
     newest_attempt: int
+    newest_revision: int
+
+    @property
+    def tagged(self) -> frozenset[int]:
+        """The barriers that published it, whatever their revisions."""
+        return frozenset(barrier_id for barrier_id, _ in self.tags)
 
     @property
     def published(self) -> int:
@@ -110,20 +141,33 @@ class TableFormat(Protocol):
         """Set that property on those that lack it, which changes nothing for anybody else; again is fine."""
         ...
 
-    def give_back(self, tables: Sequence[str], topology: str, held: Sequence[tuple[int, int]]) -> None:
+    def give_back(
+        self,
+        tables: Sequence[str],
+        topology: str,
+        held: Sequence[tuple[int, int]],
+        kept_revisions: Collection[int] = (),
+    ) -> None:
         """Leave each table to others: its attempt branches of ``topology`` are dropped, but for those of barriers that
-        readers hold (as in :class:`Publication`), and write-audit-publish is off again where :meth:`enable_wap`
-        switched it on. `main` and tags stay; again is fine.
+        readers hold and of revisions that are being staged (both as in :class:`Publication`), and write-audit-publish
+        is off again where :meth:`enable_wap` switched it on. `main` and tags stay; again is fine.
 
         For a caller that knows that no open barrier needs them.
+        """
+        ...
+
+    def drop_revision(self, tables: Sequence[str], topology: str, revision: int) -> None:
+        """Drop every attempt branch of a revision that was cancelled, whatever its barrier; again is fine.
+
+        >>> tables.drop_revision(["shop.shopping"], "shopping", revision=7)  # doctest: +SKIP
         """
         ...
 
     def prepare(self, table: str, stamp: Stamp, base: int | None) -> None:
         """Make the attempt branch at ``base`` on ``table``; again is fine.
 
-        On a table without snapshots (``base`` None) the branch starts with an empty snapshot of its own, so that
-        engines can read and merge into it; `main` stays absent.
+        Without a base (the table has no snapshots, or all is computed anew) the branch starts with an empty snapshot
+        of its own, so that engines can read and merge into it; `main` stays as it is, or absent.
         """
         ...
 
@@ -173,8 +217,10 @@ class TableFormat(Protocol):
         :attr:`atomic`, it came about while the tables were published one after the other) it raises
 
         - ForeignWriteError if some `main` is neither at ``expected`` (or absorbed `replace` snapshots on top of it)
-          nor at ``new``, if it has been at ``new`` and left it; RefTakenError if the tag's name is taken;
-        - SnapshotMissingError if ``new`` is gone, StagedTableError if it does not descend from ``expected``.
+          nor at ``new``, if it has been at ``new`` and left it (a revision's: if it was published, and somebody set
+          `main` back); RefTakenError if a tag's name is taken;
+        - SnapshotMissingError if ``new`` or what is to be tagged is gone, StagedTableError if ``new`` does not descend
+          from ``expected``, or a revision's not from its base.
         """
         ...
 

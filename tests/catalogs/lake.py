@@ -29,14 +29,16 @@ class Lake:
         schema = Schema(NestedField(1, "id", LongType()))
         return [".".join(catalog.create_table(f"{self.namespace}.{name}", schema).name()) for name in sorted(names)]
 
-    def stage(self, table: str, barrier_id: int, base: int | None, ids: Iterable[int]) -> Publication:
+    def stage(
+        self, table: str, barrier_id: int, base: int | None, ids: Iterable[int], revision: int = 0
+    ) -> Publication:
         """One attempt: prepare, append on the attempt branch, check. Returns what there is to publish."""
-        stamp = stamp_of(barrier_id)
+        stamp = stamp_of(barrier_id, revision)
         self.tables.prepare(table, stamp, base)
         self.append(table, ids, stamp)
         staged = self.tables.staged(table, stamp, base)
         assert staged is not None
-        return Publication(table, TOPOLOGY, barrier_id, base, staged, tag_name(TOPOLOGY, barrier_id, 0))
+        return Publication(table, TOPOLOGY, barrier_id, base, staged, tag_name(TOPOLOGY, barrier_id, revision))
 
     def append(self, table: str, ids: Iterable[int], stamp: Stamp | None = None) -> None:
         """With a stamp to its branch, without one (a stranger) to `main`."""
@@ -53,8 +55,8 @@ class Lake:
         return {name: ref.snapshot_id for name, ref in self.tables.load(table).refs().items()}
 
 
-def stamp_of(barrier_id: int) -> Stamp:
-    return Stamp(TOPOLOGY, barrier_id, 0, 100 + barrier_id, "incarnation-1")
+def stamp_of(barrier_id: int, revision: int = 0) -> Stamp:
+    return Stamp(TOPOLOGY, barrier_id, revision, 100 * (1 + revision) + barrier_id, "incarnation-1")
 
 
 def connect(server: RestServer, folder: str, *, atomic: bool = False) -> IcebergTables:

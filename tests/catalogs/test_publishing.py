@@ -21,7 +21,7 @@ from airflow_barrier.protocol.states import Decision
 from airflow_barrier.tables._metadata import Changes
 from airflow_barrier.tables._rest_server import RestServer
 from airflow_barrier.tables.iceberg import IcebergTables
-from airflow_barrier.tables.port import Publication
+from airflow_barrier.tables.port import Publication, Revised
 from demo.local_airflow import free_port
 from tests.catalogs.lake import TOPOLOGY, Lake, stamp_of
 from tests.support.waiting import PATIENCE
@@ -77,6 +77,43 @@ def test_a_decision_leaves_what_somebody_else_wrote(lake: Lake) -> None:
     assert lake.rows(table, theirs) == [1, 2, 9]
     assert lake.refs(table)["theirs"] == theirs
     assert lake.tables.mains([table])[table] not in (ours.new, theirs), "main never returns to what it left"
+
+
+def test_a_revision_moves_main_to_another_line_and_leaves_the_old_one(lake: Lake) -> None:
+    """Built on an older snapshot, on an empty root, on nothing new, and on nothing at all; one table is as it was."""
+    tables = lake.create("anew", "changed", "emptied", "restored", "untouched")
+    anew, changed, emptied, restored, untouched = tables
+    first = {table: lake.stage(table, 1, None, [1]) for table in tables}
+    lake.tables.publish(list(first.values()))
+    bases = {table: each.new for table, each in first.items()}
+    second = {table: lake.stage(table, 2, base, [2]) for table, base in bases.items()}
+    lake.tables.publish(list(second.values()))
+    old = {table: each.new for table, each in second.items()}
+    swaps = {
+        anew: (lake.stage(anew, 2, None, [7], revision=3).new, None),
+        changed: (lake.stage(changed, 2, bases[changed], [8], revision=3).new, bases[changed]),
+        emptied: (None, None),
+        restored: (bases[restored], bases[restored]),
+        untouched: (old[untouched], bases[untouched]),
+    }
+    publications = [
+        Publication(table, TOPOLOGY, 2, old[table], new, "newer", revised=Revised(base, {"new": base} if base else {}))
+        for table, (new, base) in swaps.items()
+    ]
+    lake.tables.publish(publications)
+    locations = lake.tables.metadata_locations(tables)
+    assert lake.tables.publish(publications) == locations
+    rows = {anew: [7], changed: [1, 8], emptied: [], restored: [1], untouched: [1, 2]}
+    assert {table: lake.rows(table) for table in tables} == rows
+    assert {table: lake.rows(table, lake.refs(table)["newer"]) for table in tables} == rows
+    assert [lake.rows(table, old[table]) for table in tables] == [[1, 2]] * 5
+    tags = {first[anew].tag, second[anew].tag, "newer"}
+    assert {table: set(lake.refs(table)) - tags - {"main"} for table in tables} == {
+        anew: set(), changed: {"new"}, emptied: set(), restored: {"new"}, untouched: {"new"}
+    }  # fmt: skip
+    third = [lake.stage(table, 3, new, [3]) for table, (new, _) in swaps.items()]
+    lake.tables.publish(third)
+    assert {table: lake.rows(table) for table in tables} == {table: sorted([*held, 3]) for table, held in rows.items()}
 
 
 def test_an_edit_that_loses_a_race_is_asked_again(lake: Lake) -> None:

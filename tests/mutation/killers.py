@@ -35,6 +35,7 @@ _BACK = (
     f"{_TABLES}test_checks.py::test_main_never_returns_to_what_it_left",
     f"{_TABLES}test_checks.py::test_main_never_returns_to_what_it_stands_on_although_the_log_has_forgotten",
 )
+_REVISED = f"{_TABLES}test_revised.py::test_"
 _PINS = (
     f"{_TABLES}test_checks.py::test_a_pin_takes_no_name_that_is_taken_and_no_snapshot_that_is_gone",
     f"{_TABLES}test_checks.py::test_unpinning_takes_pins_only",
@@ -309,6 +310,16 @@ _WITHOUT_SPARK: Mapping[str, tuple[str, ...]] = {
     "ref-is-ours": _PINS,
     "branches-of-others-stay": _DROPS,
     "branches-of-later-barriers-stay": _DROPS,
+    "branches-of-revisions-stay": (f"{_REVISED}branches_of_revisions_that_are_being_staged_stay_with_every_publish",),
+    "branches-of-other-revisions-stay": (f"{_REVISED}a_cancelled_revision_leaves_no_branch_and_the_others_stay",),
+    "revised-tags-are-ours": (f"{_REVISED}a_tag_of_that_name_which_somebody_else_made_is_left_alone",),
+    "revised-snapshots-are-there": (f"{_REVISED}what_is_gone_is_neither_published_nor_tagged",),
+    "builds-on-the-revisions-base": (f"{_REVISED}what_is_published_was_built_on_the_revisions_base",),
+    "revision-from-an-empty-root": (f"{_REVISED}what_is_computed_anew_began_on_an_empty_root_of_its_own",),
+    "root-is-of-the-topology": (f"{_REVISED}what_is_computed_anew_began_on_an_empty_root_of_its_own",),
+    "root-is-not-the-old-lines": (f"{_REVISED}what_is_computed_anew_began_on_an_empty_root_of_its_own",),
+    "set-back-is-no-publish": (f"{_REVISED}a_publisher_that_wakes_late_does_not_undo_that_somebody_set_main_back",),
+    "foreign-write-on-emptied": (f"{_REVISED}a_revision_that_leaves_no_rows_takes_nothing_of_others_away",),
     "pin-is-ours": _PINS,
     "pinned-snapshot-is-there": _PINS,
     "unpin-leaves-main": _PINS,

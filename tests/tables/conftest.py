@@ -11,6 +11,7 @@ import pytest
 from airflow_barrier.tables.iceberg import IcebergTables
 from tests.support.postgresql import PostgreSQL
 from tests.tables.lake import Lake
+from tests.tables.written import Written
 
 
 @pytest.fixture
@@ -41,3 +42,9 @@ def local(local_url: str, tmp_path: Path) -> Iterator[IcebergTables]:
     with IcebergTables.connect(local_url, str(tmp_path / "warehouse")) as tables:
         tables.catalog.create_namespace("shop")
         yield tables
+
+
+@pytest.fixture
+def table(local: IcebergTables) -> Written:
+    """In such a catalog."""
+    return Written(local)

@@ -97,8 +97,8 @@ def path_of(location: str) -> Path:
     return Path(urlparse(location).path)
 
 
-def stamp_of(barrier_id: int, attempt_id: int | None = None, topology: str = "shop") -> Stamp:
-    return Stamp(topology, barrier_id, 0, attempt_id or 100 + barrier_id, "incarnation-1")
+def stamp_of(barrier_id: int, attempt_id: int | None = None, topology: str = "shop", revision: int = 0) -> Stamp:
+    return Stamp(topology, barrier_id, revision, attempt_id or 100 * (1 + revision) + barrier_id, "incarnation-1")
 
 
 def publication(

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import sqlite3
-from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pytest
 from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField
@@ -25,57 +22,13 @@ from airflow_barrier.protocol.errors import (
 )
 from airflow_barrier.protocol.names import Stamp
 from airflow_barrier.tables import _sql_swap
-from airflow_barrier.tables._metadata import EMPTY_ROOT, Changes, refs_of
+from airflow_barrier.tables._metadata import EMPTY_ROOT
 from airflow_barrier.tables.iceberg import IcebergTables
 from tests.support.replacing import replace_files
 from tests.tables.lake import path_of, publication, stamp_of
+from tests.tables.written import TABLE, Written
 
-TABLE = "shop.shopping"
 STAMP = stamp_of(1)
-
-
-class Written:
-    """One table, written by hand."""
-
-    def __init__(self, tables: IcebergTables) -> None:
-        self.tables = tables
-        tables.catalog.create_namespace_if_not_exists("shop")
-        tables.catalog.create_table(TABLE, Schema(NestedField(1, "id", LongType(), required=False)))
-
-    def append(self, branch: str = "main", stamp: Mapping[str, str] | None = None) -> int:
-        table = self.tables.load(TABLE)
-        table.append(pa.table({"id": [1]}), snapshot_properties=dict(stamp or {}), branch=branch)
-        return self.at(branch)
-
-    def delete(self, branch: str, stamp: Mapping[str, str] | None = None) -> int:
-        self.tables.load(TABLE).delete(snapshot_properties=dict(stamp or {}), branch=branch)
-        return self.at(branch)
-
-    def stage(self, stamp: Stamp, base: int | None) -> int:
-        self.tables.prepare(TABLE, stamp, base)
-        return self.append(stamp.branch, stamp.properties())
-
-    def edit(self, **changes: Any) -> None:
-        """What somebody else does to the table's refs."""
-        self.tables._committer.commit({TABLE: lambda document, _: Changes(**changes)})
-
-    def at(self, ref: str) -> int:
-        return self.refs()[ref]
-
-    def refs(self) -> dict[str, int]:
-        return {name: ref["snapshot-id"] for name, ref in refs_of(self.document()).items()}
-
-    def document(self) -> dict[str, Any]:
-        return self.tables._read(TABLE)
-
-    def rewrite(self, document: dict[str, Any]) -> None:
-        """Another history, as an engine or an expiry may have left it."""
-        path_of(self.tables.load(TABLE).metadata_location).write_text(json.dumps(document))
-
-
-@pytest.fixture
-def table(local: IcebergTables) -> Written:
-    return Written(local)
 
 
 # --- publishing ---------------------------------------------------------------------------------------
