@@ -11,6 +11,7 @@ from airflow_barrier.coordinator.cuts import release_sources
 from airflow_barrier.coordinator.deployment import Deployment
 from airflow_barrier.coordinator.journal import check_lead, current_main, write_entry
 from airflow_barrier.coordinator.staging import attempt_files
+from airflow_barrier.coordinator.swapping import finish_decided
 from airflow_barrier.protocol.errors import (
     BarrierAbortedError,
     BarrierBlockedError,
@@ -20,7 +21,7 @@ from airflow_barrier.protocol.errors import (
     HeadMovedError,
     NotPrecommitError,
 )
-from airflow_barrier.protocol.names import set_aside_tag, tag_name
+from airflow_barrier.protocol.names import set_aside_tag
 from airflow_barrier.protocol.records import Barrier, TableProgress
 from airflow_barrier.protocol.states import DECIDED_BARRIERS, BarrierState, TableState
 from airflow_barrier.tables.port import Publication
@@ -60,6 +61,7 @@ def commit_barrier(deployment: Deployment, topology: str, barrier_id: int, *, ac
     before the decision: then nothing has happened; BarrierBlockedError (a ForeignWriteError too) when that was after
     it: then the barrier is BLOCKED, readers stay at the one before, and the error says how a person leads it out.
     """
+    finish_decided(deployment, topology, actor=actor)
     barrier = deployment.meta.barrier(topology, barrier_id)
     _check_not_aborted(barrier)  # safety: aborted-is-told
     if barrier.state is BarrierState.COMMIT:
@@ -168,35 +170,40 @@ def _publish(
     deployment: Deployment, barrier: Barrier, publications: Sequence[Publication], readers: Readers, actor: str
 ) -> None:
     expected = {publication.table: publication.expected for publication in publications}
+    gone = [each.barrier_id for each in readers.gone]
     if deployment.shares_database:
         # tables and COMMIT in one transaction; what takes time is done before it begins
         with (
             deployment.tables.staging(publications) as staging,
-            deployment.meta.publishing(
-                barrier.topology, barrier.barrier_id, actor, expected, readers.gone
-            ) as connection,
+            deployment.meta.publishing(barrier.topology, barrier.barrier_id, actor, expected, gone) as connection,
         ):
             if connection is not None:  # None: somebody else has committed it meanwhile
                 deployment.tables.publish(publications, connection, staging)
     else:
         deployment.tables.publish(publications)
-        with deployment.meta.publishing(barrier.topology, barrier.barrier_id, actor, expected, readers.gone):
+        with deployment.meta.publishing(barrier.topology, barrier.barrier_id, actor, expected, gone):
             pass  # published already: only COMMIT is left to write down
     log.info("%s is COMMIT: published %s", barrier, ", ".join(p.table for p in publications if p.new != p.expected))
 
 
 @dataclass(frozen=True)
 class Readers:
-    """What a publish has to know of them: the barriers that are ``gone`` for all, and the ranges that are ``held``."""
+    """What a publish has to know of them: the barriers that are ``gone`` for all, and the ranges that are ``held``.
 
-    gone: tuple[int, ...] = ()
+    ``staged_revisions``: of which the attempt branches are needed still.
+    """
+
+    gone: tuple[Barrier, ...] = ()
     held: tuple[tuple[int, int], ...] = ()
+    staged_revisions: frozenset[int] = frozenset()
 
 
 def _readers(deployment: Deployment, barrier: Barrier) -> Readers:
     """Asked after the decision: from then on nobody gets what an earlier attempt at these barriers has staged."""
-    gone = deployment.meta.being_expired(barrier.topology)
-    return Readers(tuple(each.barrier_id for each in gone), deployment.meta.held(barrier.topology))
+    meta = deployment.meta
+    revision = meta.revisions.under_way(barrier.topology)
+    staged = frozenset({revision.revision} if revision is not None else ())
+    return Readers(tuple(meta.being_expired(barrier.topology)), meta.held(barrier.topology), staged)
 
 
 def publications_of(
@@ -209,7 +216,7 @@ def publications_of(
 
     Without ``readers`` it is for looking only.
     """
-    drop_tags = tuple(tag_name(barrier.topology, each, barrier.revision) for each in readers.gone)
+    drop_tags = tuple(tag for each in readers.gone for tag in each.tags)
     return [
         Publication(
             table=progress.table,
@@ -221,6 +228,7 @@ def publications_of(
             tag=barrier.tag,
             drop_tags=drop_tags,
             held=readers.held,
+            kept_revisions=readers.staged_revisions,
             decision=progress.decision,
             set_aside=set_aside(barrier, progress.set_aside),
         )

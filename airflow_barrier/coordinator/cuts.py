@@ -71,18 +71,23 @@ def checked_cuts(deployment: Deployment, attempt: Attempt, job: Job, actor: str)
     A person who mended a file changed it. As long as no attempt has closed over the cut, nothing was computed from
     the old content, and a cleared task takes the file as it is now.
     """
-    cuts = deployment.meta.cuts(attempt.topology, attempt.barrier_id)
+    meta = deployment.meta
+    cuts = meta.cuts(attempt.topology, attempt.barrier_id, attempt.line)
     checked: dict[str, Cut] = {}
     for declared in job.externals:
         source, cut = source_of(declared), cuts[declared.name]
         try:
             source.check(cut)
         except SourceDataError:
-            if not _cleared_before_anything_closed(deployment, attempt, declared.name):
+            # a revision is for what was corrected since: it reads the same cut as it is now
+            if not attempt.line and not _cleared_before_anything_closed(deployment, attempt, declared.name):
                 raise
             cut = source.repin(cut)
             source.check(cut)
-            deployment.meta.repin_cut(attempt.topology, attempt.barrier_id, cut, actor)
+            if attempt.line:
+                meta.revisions.recut(attempt.topology, attempt.line, attempt.barrier_id, cut, actor)
+            else:
+                meta.repin_cut(attempt.topology, attempt.barrier_id, cut, actor)
             log.info("%s takes source %s as it was mended", attempt, declared.name)
         checked[declared.name] = cut
     return checked

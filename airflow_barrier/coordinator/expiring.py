@@ -66,7 +66,7 @@ def plan_expiry(deployment: Deployment, topology: str, retention: Retention) -> 
     """What :func:`expire` would do now; changes nothing."""
     verdicts = _barrier_verdicts(deployment, topology, retention)
     going = [verdict.barrier for verdict in verdicts if not verdict.keep]
-    tags = [barrier.tag for barrier in (*going, *deployment.meta.being_expired(topology))]
+    tags = [tag for barrier in (*going, *deployment.meta.being_expired(topology)) for tag in barrier.tags]
     verdicts_on = _table_verdicts(deployment, topology, verdicts, tags)
     tables, failed = {}, []
     for table in deployment.meta.topology(topology).tables:
@@ -130,7 +130,7 @@ def _drop_tags(deployment: Deployment, topology: str, actor: str) -> tuple[list[
     failed: dict[str, str] = {}
     for table, its in tagged.items():
         try:
-            deployment.tables.drop_tags([table], [barrier.tag for barrier in its])
+            deployment.tables.drop_tags([table], [tag for barrier in its for tag in barrier.tags])
         except _NOT_A_TABLE as error:
             if table in members and not isinstance(error, MissingTableError):
                 failed[table] = str(error)

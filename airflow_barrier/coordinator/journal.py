@@ -2,6 +2,7 @@
 
     <warehouse>/_barrier/<topology>/journal/head.json              who leads the topology, and how far
                                             b<id>.json             one decided barrier each
+                                            r<number>.json         one decided revision each
                                             topology-<digest>.json the topologies that they were opened with
 
 An entry is written after the decision (COMMITTING) and before the publish: whatever readers can see has one. Writing it
@@ -11,11 +12,13 @@ again writes the same.
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 
 from airflow_barrier.coordinator.deployment import Deployment
 from airflow_barrier.protocol.errors import ForeignWriteError, JournalError, LostStateError
-from airflow_barrier.protocol.journal import DecidedTable, JournalEntry, JournalHead
-from airflow_barrier.protocol.records import Barrier
+from airflow_barrier.protocol.journal import DecidedTable, JournalEntry, JournalHead, RevisionEntry
+from airflow_barrier.protocol.records import Barrier, TableProgress
+from airflow_barrier.protocol.revisions import Revision
 from airflow_barrier.protocol.topology import Topology
 
 
@@ -30,7 +33,7 @@ def check_lead(deployment: Deployment, topology: str) -> None:
     if head is None:
         for table in deployment.meta.topology(topology).tables:
             _check_origin(deployment, topology, table)  # safety: origin-before-leading
-        write_head(deployment, topology, JournalHead(incarnation, known))
+        write_head(deployment, topology, JournalHead(incarnation, known, _newest_revision(deployment, topology)))
         return
     if head.incarnation != incarnation:
         raise LostStateError(  # safety: another-metaservice-leads
@@ -44,6 +47,12 @@ def check_lead(deployment: Deployment, topology: str) -> None:
             f"topology {topology}: expected a MetaService that knows barrier {head.barrier_id}, which is decided, "
             f"found one at {deployment.meta.url} that knows barriers up to {known} only; it was restored from an older "
             f"backup: run `airflow-barrier recover {topology}`, which catches up from the tables"
+        )
+    if head.revision > (revision := _newest_revision(deployment, topology)):
+        raise LostStateError(  # safety: old-backup-of-a-revision
+            f"topology {topology}: expected a MetaService that knows revision {head.revision}, which is decided, "
+            f"found one at {deployment.meta.url} that knows revisions up to {revision} only; it was restored from an "
+            f"older backup: run `airflow-barrier recover {topology}`, which catches up from the tables"
         )
 
 
@@ -78,22 +87,27 @@ def _check_origin(deployment: Deployment, topology: str, table: str) -> None:
 
 def write_entry(deployment: Deployment, barrier: Barrier) -> None:
     """Put a decided barrier into the journal, as the MetaService has it now."""
+    entry = _entry(deployment, barrier, deployment.meta.progress(barrier.topology, barrier.barrier_id))
+    _write_topology(deployment, deployment.meta.topology(barrier.topology, barrier.topology_version))
+    deployment.tables.write_text(entry_uri(deployment, barrier.topology, barrier.barrier_id), entry.dumps())
+    _advance_head(deployment, barrier, entry.incarnation)
+
+
+def _entry(deployment: Deployment, barrier: Barrier, rows: Sequence[TableProgress]) -> JournalEntry:
     meta = deployment.meta
     topology = meta.topology(barrier.topology, barrier.topology_version)
-    rows = meta.progress(barrier.topology, barrier.barrier_id)
     metadata = deployment.tables.metadata_locations([row.table for row in rows])
-    incarnation = meta.incarnation
-    entry = JournalEntry(
+    return JournalEntry(
         topology=barrier.topology,
         barrier_id=barrier.barrier_id,
         revision=barrier.revision,
-        incarnation=incarnation,
+        incarnation=meta.incarnation,
         predecessor=barrier.predecessor or 0,
         timestamp=barrier.timestamp,
         timestamp_origin=barrier.timestamp_origin,
         run_key=barrier.run_key,
         topology_digest=topology.digest,
-        cuts=meta.cuts(barrier.topology, barrier.barrier_id),
+        cuts=meta.cuts(barrier.topology, barrier.barrier_id, barrier.line),
         tables={
             row.table: DecidedTable(
                 row.job, row.snapshot_id, row.expected_snapshot, row.carried_from, metadata[row.table]
@@ -101,16 +115,28 @@ def write_entry(deployment: Deployment, barrier: Barrier) -> None:
             for row in rows
         },
     )
-    _write_topology(deployment, topology)
-    deployment.tables.write_text(entry_uri(deployment, barrier.topology, barrier.barrier_id), entry.dumps())
-    _advance_head(deployment, barrier, incarnation)
+
+
+def write_revision(deployment: Deployment, revision: Revision, barriers: Sequence[Barrier]) -> None:
+    """Put a decided revision into the journal: its barriers that are COMMIT as they stand once it is published."""
+    meta, topology = deployment.meta, revision.topology
+    entries = []
+    for barrier in barriers:
+        revised = meta.revisions.as_revised(barrier, revision.revision)
+        _write_topology(deployment, meta.topology(topology, revised.barrier.topology_version))
+        entries.append(_entry(deployment, revised.barrier, revised.rows))
+    entry = RevisionEntry(topology, revision.revision, meta.incarnation, tuple(entries))
+    deployment.tables.write_text(_uri(deployment, topology, f"r{revision.revision}"), entry.dumps())
+    head = read_head(deployment, topology)
+    newest = max(revision.head or 0, head.barrier_id if head is not None else 0)
+    write_head(deployment, topology, JournalHead(meta.incarnation, newest, revision.revision))
 
 
 def _advance_head(deployment: Deployment, barrier: Barrier, incarnation: str) -> None:
     """To ``barrier``, or to what others have committed since: they may write theirs between our look and our write."""
     topology, newest = barrier.topology, barrier.barrier_id
     while (head := read_head(deployment, topology)) is None or head.barrier_id < newest:
-        write_head(deployment, topology, JournalHead(incarnation, newest))
+        write_head(deployment, topology, JournalHead(incarnation, newest, head.revision if head is not None else 0))
         later = range(newest + 1, _newest_known(deployment, topology) + 1)
         newest = max((n for n in later if deployment.tables.exists(entry_uri(deployment, topology, n))), default=newest)
 
@@ -145,6 +171,11 @@ def entry_uri(deployment: Deployment, topology: str, barrier_id: int) -> str:
 def _newest_known(deployment: Deployment, topology: str) -> int:
     newest = deployment.meta.newest_decided(topology)
     return newest.barrier_id if newest is not None else 0
+
+
+def _newest_revision(deployment: Deployment, topology: str) -> int:
+    """The newest revision that is decided."""
+    return deployment.meta.revisions.newest_decided(topology)
 
 
 def _write_topology(deployment: Deployment, topology: Topology) -> None:

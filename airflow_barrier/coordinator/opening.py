@@ -91,6 +91,9 @@ def _open_once(
     if there is not None:
         log.info("%s is %s already, opened by %s; observing it", there, there.state.value, there.run_key)
         return Opened(there, created=False)
+    gatekeeper = meta.revisions.gatekeeper(topology.name)
+    if gatekeeper is not None:
+        return Later(f"{gatekeeper} ({gatekeeper.state.value}) has caught up with the head and is published first")
     open_now = meta.open_barriers(topology.name)
     if len(open_now) >= deployment.max_open_barriers:
         return Later(

@@ -87,7 +87,7 @@ def begin(
     MissingTableError, NotOwnerError, WapDisabledError.
     """
     meta = deployment.meta
-    earlier = meta.current_attempt(barrier.topology, barrier.barrier_id, job)
+    earlier = meta.current_attempt(barrier.topology, barrier.barrier_id, job, barrier.line)
     if earlier is not None and earlier.state is AttemptState.RUNNING and earlier.generation == generation:
         _close_what_the_driver_closed(deployment, earlier, actor)
     attempt = meta.request_attempt(
@@ -98,6 +98,7 @@ def begin(
         generation=generation,
         actor=actor,
         owner=owner,
+        line=barrier.line,
     )
     return _proceed(deployment, attempt, actor, sql, by_branch)
 
@@ -204,6 +205,8 @@ def _prepare(deployment: Deployment, attempt: Attempt, actor: str, sql: str | No
 
 def absorb_compactions(deployment: Deployment, attempt: Attempt) -> Attempt:
     """Build on a compaction that somebody ran on `main` since the predecessor was published, not beside it."""
+    if attempt.line:  # a revision builds on its own line, which `main` has left or is not at yet
+        return attempt
     barrier = deployment.meta.barrier(attempt.topology, attempt.barrier_id)
     predecessor = deployment.meta.barrier(attempt.topology, barrier.predecessor or 0)
     if predecessor.state is not BarrierState.COMMIT:
@@ -219,7 +222,7 @@ def absorb_compactions(deployment: Deployment, attempt: Attempt) -> Attempt:
 
 def _write_spec(deployment: Deployment, attempt: Attempt, actor: str, sql: str | None) -> Ready:
     meta = deployment.meta
-    barrier = meta.barrier(attempt.topology, attempt.barrier_id)
+    barrier = meta.barrier(attempt.topology, attempt.barrier_id, attempt.line)
     predecessor = meta.barrier(attempt.topology, barrier.predecessor or 0)
     job = meta.topology(attempt.topology, barrier.topology_version).job(attempt.job)
     spec = EpochSpec(

@@ -9,12 +9,15 @@ from sqlalchemy import Connection, bindparam, insert, select, update
 
 from airflow_barrier.metaservice import schema
 from airflow_barrier.metaservice.restage import restage
+from airflow_barrier.metaservice.revisions import check_staging
 from airflow_barrier.metaservice.rows import (
-    REVISION,
+    STANDING,
+    barrier_key,
     load_barrier,
     load_topology,
     lock_topology,
     of_barrier,
+    own_progress,
     progress,
     progress_before,
     raise_aborted,
@@ -69,14 +72,17 @@ class Request:
     generation: str
     actor: str
     owner: str | None = None
+    line: int = STANDING
 
 
-def current_attempt(connection: Connection, topology: str, barrier_id: int, job: str) -> Attempt | None:
+def current_attempt(
+    connection: Connection, topology: str, barrier_id: int, job: str, line: int = STANDING
+) -> Attempt | None:
     """The newest attempt of a job at a barrier, whatever became of it."""
     table = schema.attempt
     row = connection.execute(
         select(table)
-        .where(of_barrier(table, topology, barrier_id), table.c.job == job)
+        .where(of_barrier(table, topology, barrier_id, line), table.c.job == job)
         .order_by(table.c.attempt_id.desc())
         .limit(1)
     ).one_or_none()
@@ -96,11 +102,12 @@ def load_attempt(connection: Connection, attempt_id: int) -> Attempt:
 def request_attempt(connection: Connection, request: Request) -> Attempt:
     """Adopt what a retry may take over; otherwise a new attempt that fences the one before."""
     lock_topology(connection, request.topology)  # safety: topology-lock
-    barrier = load_barrier(connection, request.topology, request.barrier_id)
+    check_staging(connection, request.topology, request.line)  # safety: ended-revision-takes-nothing
+    barrier = load_barrier(connection, request.topology, request.barrier_id, request.line)
     if barrier.state is BarrierState.ABORTED:
         raise_aborted(barrier)  # safety: aborted-takes-nothing
     _check_owner(connection, barrier, request.job, request.owner)
-    before = current_attempt(connection, request.topology, request.barrier_id, request.job)
+    before = current_attempt(connection, request.topology, request.barrier_id, request.job, request.line)
     if (
         before is not None
         and before.generation == request.generation  # safety: clear-is-no-retry
@@ -163,9 +170,8 @@ def _insert(connection: Connection, barrier: Barrier, request: Request) -> Attem
     row = connection.execute(
         insert(schema.attempt)
         .values(
-            topology=barrier.topology,
-            revision=REVISION,
-            barrier_id=barrier.barrier_id,
+            **barrier_key(barrier.topology, barrier.barrier_id, barrier.line),
+            computed_in=barrier.line,
             job=request.job,
             state=AttemptState.REQUESTED.value,
             request_key=request.request_key,
@@ -194,6 +200,7 @@ def _insert(connection: Connection, barrier: Barrier, request: Request) -> Attem
         "attempt",
         [str(attempt.attempt_id)],
         after=AttemptState.REQUESTED.value,
+        revision=barrier.line,
     )
     return attempt
 
@@ -226,12 +233,13 @@ def start_attempt(connection: Connection, attempt_id: int) -> Attempt | tuple[Ne
     sources, sinks = job
     start = start_of(connection, attempt.topology, attempt.barrier_id, attempt.job)
     previous = {table: before[table].snapshot_id for table in sources}
+    bases = {table: before[table].snapshot_id for table in sinks}
     if start is not None:  # safety: joins-where-it-said
         previous.update(start.previous)
     pinned = {
         "inputs": {table: here[table].snapshot_id for table in sources},
         "previous": previous,
-        "bases": {table: before[table].snapshot_id for table in sinks},
+        "bases": bases,
     }
     event = Event("started", attempt.request_key, pinned)
     return move_attempt(connection, attempt, AttemptState.RUNNING, event, started_at=DatabaseNow(), **pinned)
@@ -241,9 +249,11 @@ def _surroundings(
     connection: Connection, attempt: Attempt
 ) -> tuple[tuple[tuple[str, ...], tuple[str, ...]], dict[str, TableProgress], dict[str, TableProgress]]:
     """The job's sources and sinks, and how tables stand at the attempt's barrier and just before it."""
-    barrier = load_barrier(connection, attempt.topology, attempt.barrier_id)
+    barrier = load_barrier(connection, attempt.topology, attempt.barrier_id, attempt.line)
     job = load_topology(connection, barrier.topology, barrier.topology_version).job(attempt.job)
     here = progress(connection, barrier.topology, barrier.barrier_id)
+    if barrier.line != STANDING:  # what the revision does not compute again it takes as it is
+        here.update(own_progress(connection, barrier))
     return (job.sources, job.sinks), here, progress_before(connection, barrier)
 
 
@@ -257,7 +267,7 @@ def _needs(
     wanted = [before[table] for table in dict.fromkeys((*sinks, *sources))] + [here[table] for table in sources]
     return tuple(
         # Only rows of the baseline have no job, and these are never PENDING.
-        Need(each.table, each.barrier_id, each.job or attempt.job)
+        Need(each.table, each.barrier_id, each.job or attempt.job, each.line)
         for each in wanted
         if each.state is TableState.PENDING
     )
@@ -280,7 +290,8 @@ def _reporting(connection: Connection, attempt_id: int) -> tuple[Attempt, Barrie
     """The attempt, its topology locked; refused if it was superseded, whatever it wants to say."""
     lock_topology(connection, load_attempt(connection, attempt_id).topology)  # safety: topology-lock
     attempt = load_attempt(connection, attempt_id)
-    barrier = load_barrier(connection, attempt.topology, attempt.barrier_id)
+    check_staging(connection, attempt.topology, attempt.line)  # safety: ended-revision-takes-nothing
+    barrier = load_barrier(connection, attempt.topology, attempt.barrier_id, attempt.line)
     if barrier.state is BarrierState.ABORTED:
         raise_aborted(barrier)  # safety: aborted-takes-nothing
     if attempt.state not in LIVE_ATTEMPTS:
@@ -313,6 +324,7 @@ def rebase_attempt(connection: Connection, attempt_id: int, bases: Mapping[str, 
         [str(attempt_id)],
         attempt.state.value,
         attempt.state.value,
+        revision=attempt.line,
     )
     return load_attempt(connection, attempt_id)
 
@@ -387,7 +399,7 @@ def precommit_if_complete(connection: Connection, barrier: Barrier, actor: str) 
     """
     if all(
         each.state is not TableState.PENDING  # safety: precommit-needs-all-tables
-        for each in progress(connection, barrier.topology, barrier.barrier_id).values()
+        for each in own_progress(connection, barrier).values()
     ):
         return move_barrier(
             connection, barrier, BarrierState.PRECOMMIT, Event("precommit", actor), precommit_at=DatabaseNow()

@@ -8,7 +8,7 @@ from datetime import datetime, timezone
 
 from sqlalchemy import Connection, delete, insert, select, update
 
-from airflow_barrier.metaservice import schema
+from airflow_barrier.metaservice import revisions, schema
 from airflow_barrier.metaservice.cuts import check_begins, insert_cut
 from airflow_barrier.metaservice.leases import roll_back
 from airflow_barrier.metaservice.rows import (
@@ -22,6 +22,7 @@ from airflow_barrier.metaservice.rows import (
     newest,
     of_barrier,
     of_topology,
+    own_progress,
     progress,
     to_barrier,
     topology_version,
@@ -35,6 +36,7 @@ from airflow_barrier.protocol.errors import (
     AlreadyCommittedError,
     BarrierOrderError,
     ConfigurationError,
+    GatedError,
     HeadMovedError,
     TooManyOpenBarriersError,
     TopologyError,
@@ -73,6 +75,7 @@ def open_barrier(connection: Connection, opening: Opening) -> Barrier:
     """The next barrier, if nothing has changed since the look."""
     version = lock_topology(connection, opening.topology)
     topology = load_topology(connection, opening.topology, version)
+    check_gate(connection, opening.topology)
     latest = head(connection, opening.topology)
     _check_head(opening, latest)
     _check_look(opening, topology, unjoined(connection, topology, latest))
@@ -87,6 +90,17 @@ def open_barrier(connection: Connection, opening: Opening) -> Barrier:
         insert_cut(connection, opening.topology, barrier_id, cut)
     insert_starts(connection, opening.topology, barrier_id, opening.starts, opening.actor)
     return load_barrier(connection, opening.topology, barrier_id)
+
+
+def check_gate(connection: Connection, topology: str) -> None:
+    """Raise GatedError while no barrier may open, because a revision is about to be published."""
+    revision = revisions.gatekeeper(connection, topology)
+    if revision is not None:
+        raise GatedError(  # safety: gate-is-closed
+            f"topology {topology}: expected that barriers may open, found {revision} ({revision.state.value}), which "
+            "has caught up with the head and is published first; try again then, or cancel it: airflow-barrier revise "
+            f"cancel --topology {topology} --revision {revision.revision}"
+        )
 
 
 def insert_open(connection: Connection, opening: Opening, topology: Topology, version: int) -> int:
@@ -145,30 +159,35 @@ def abort_barrier(connection: Connection, topology: str, barrier_id: int, reason
             f"{barrier}: expected OPEN or PRECOMMIT, found {barrier.state.value}; the decision to commit is durable, "
             "so it cannot be aborted any more: let it commit, then correct the data at a later barrier"
         )
-    return [
+    aborted = [
         abort_one(
             connection, each, reason if each.barrier_id == barrier_id else f"with barrier {barrier_id}: {reason}", actor
         )
         for each in uncommitted(connection, topology, first=barrier_id)
     ]
+    revision = revisions.under_way(connection, topology)
+    if revision is not None:
+        for each in uncommitted(connection, topology, first=barrier_id, line=revision.revision):
+            abort_one(connection, each, f"barrier {barrier_id} was aborted: {reason}", actor)
+    return aborted
 
 
 def abort_one(connection: Connection, barrier: Barrier, reason: str, actor: str) -> Barrier:
     """This barrier alone, for callers that see to the later ones."""
     event = Event("aborted", actor, {"reason": reason})
-    for attempt in attempts_of(connection, barrier.topology, barrier.barrier_id):
+    for attempt in attempts_of(connection, barrier.topology, barrier.barrier_id, barrier.line):
         if attempt.state in LIVE_ATTEMPTS:
             end_attempt(
                 connection, attempt, AttemptState.VOIDED, f"its barrier was aborted: {reason}", event
             )  # safety: abort-voids-attempts
-    tables = progress(connection, barrier.topology, barrier.barrier_id).values()
+    tables = own_progress(connection, barrier).values()
     staged = [each.table for each in tables if each.state is TableState.PROCESSED]
     unstage_tables(connection, barrier, staged, event)  # safety: abort-unstages-tables
     if staged:
         roll_back(connection, barrier)  # safety: abort-is-told-readers
     # Its items are free again: they join the next barrier's cut.
     connection.execute(
-        delete(schema.cut_item).where(of_barrier(schema.cut_item, barrier.topology, barrier.barrier_id))
+        delete(schema.cut_item).where(of_barrier(schema.cut_item, barrier.topology, barrier.barrier_id, barrier.line))
     )  # safety: abort-frees-items
     return move_barrier(
         connection, barrier, BarrierState.ABORTED, event, aborted_at=DatabaseNow(), precommit_at=None, reason=reason

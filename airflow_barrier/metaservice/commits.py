@@ -8,7 +8,7 @@ from typing import NoReturn
 
 from sqlalchemy import Connection, bindparam, update
 
-from airflow_barrier.metaservice import schema
+from airflow_barrier.metaservice import revisions, schema
 from airflow_barrier.metaservice.expiring import end, thin
 from airflow_barrier.metaservice.leases import roll_back
 from airflow_barrier.metaservice.restage import replace_table
@@ -31,6 +31,7 @@ from airflow_barrier.protocol.errors import (
     UnknownTableError,
 )
 from airflow_barrier.protocol.records import Attempt, Barrier
+from airflow_barrier.protocol.revisions import RevisionState
 from airflow_barrier.protocol.states import BarrierState, Decision, TableState
 
 _PUBLISHING = frozenset({BarrierState.COMMITTING, BarrierState.BLOCKED})
@@ -90,6 +91,13 @@ def _check_turn(connection: Connection, barrier: Barrier) -> None:
                 f"{barrier}: expected COMMIT of the barrier before it, found {before}, {before.state.value}; commit "
                 "that one first"
             )
+    revision = revisions.under_way(connection, barrier.topology)
+    if revision is not None and revision.state is RevisionState.COMMITTING:
+        raise NotPrecommitError(  # safety: one-publisher
+            f"{barrier}: expected nothing else to be published in {barrier.topology}, found {revision}, COMMITTING; "
+            f"finish that one first: airflow-barrier revise run --topology {barrier.topology} --revision "
+            f"{revision.revision}"
+        )
     for other in uncommitted(connection, barrier.topology):
         if other.state in _PUBLISHING:
             raise NotPrecommitError(  # safety: one-publisher

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from sqlalchemy import Connection, and_, delete, insert, select
 
 from airflow_barrier.metaservice import schema
+from airflow_barrier.metaservice.revisions import check_staging
 from airflow_barrier.metaservice.rows import (
+    STANDING,
     attempts_of,
     barrier_key,
     chunks,
@@ -24,19 +26,30 @@ from airflow_barrier.protocol.records import Barrier, Cut
 from airflow_barrier.protocol.states import STAGING_BARRIERS, BarrierState
 
 
-def cuts(connection: Connection, topology: str, barrier_id: int) -> dict[str, Cut]:
-    """The cut of every source at a barrier. An aborted barrier's have lost their items to later barriers."""
+def cuts(connection: Connection, topology: str, barrier_id: int, line: int = STANDING) -> dict[str, Cut]:
+    """The cut of every source at a barrier. An aborted barrier's have lost their items to later barriers.
+
+    A revision's barrier has those that stand, and instead of them what was cut anew for it.
+    """
+    if line != STANDING:
+        return {**cuts(connection, topology, barrier_id), **_cuts(connection, topology, barrier_id, line)}
     load_barrier(connection, topology, barrier_id)
+    return _cuts(connection, topology, barrier_id, line)
+
+
+def _cuts(connection: Connection, topology: str, barrier_id: int, line: int) -> dict[str, Cut]:
     cut, cut_item = schema.cut, schema.cut_item
     items: dict[str, list[str]] = {}
     # Sorted below: asked for order, SQLite would walk the key, which holds the items of all history.
     for row in connection.execute(
-        select(cut_item.c.source, cut_item.c.item).where(of_barrier(cut_item, topology, barrier_id))
+        select(cut_item.c.source, cut_item.c.item).where(of_barrier(cut_item, topology, barrier_id, line))
     ):
         items.setdefault(row.source, []).append(row.item)
     return {
         row.source: Cut(row.source, row.start_position, row.end_position, tuple(sorted(items.get(row.source, ()))))
-        for row in connection.execute(select(cut).where(of_barrier(cut, topology, barrier_id)).order_by(cut.c.source))
+        for row in connection.execute(
+            select(cut).where(of_barrier(cut, topology, barrier_id, line)).order_by(cut.c.source)
+        )
     }
 
 
@@ -71,13 +84,22 @@ def used_items(connection: Connection, topology: str, source: str, items: Sequen
 
 def insert_cut(connection: Connection, topology: str, barrier_id: int, cut: Cut) -> None:
     """Store a cut and use up its items. Raises SourceDataError if another barrier that counts has one of them."""
-    used = used_items(connection, topology, cut.source, cut.items)
+    _insert(
+        connection,
+        load_barrier(connection, topology, barrier_id),
+        cut,
+        used_items(connection, topology, cut.source, cut.items),
+    )
+
+
+def _insert(connection: Connection, barrier: Barrier, cut: Cut, used: Collection[str]) -> None:
+    topology = barrier.topology
     if used:
         raise SourceDataError(  # safety: item-in-one-cut
             f"topology {topology}: source {cut.source}: expected items that no barrier has read, found {len(used)} "
             f"that one has, such as {min(used)}; an item is read once: its adapter must leave out what is used"
         )
-    key = barrier_key(topology, barrier_id)
+    key = barrier_key(topology, barrier.barrier_id, barrier.line)
     connection.execute(
         insert(schema.cut).values(
             **key,
@@ -103,6 +125,25 @@ def repin_cut(connection: Connection, topology: str, barrier_id: int, cut: Cut, 
         connection.execute(delete(table).where(of_barrier(table, topology, barrier_id), table.c.source == cut.source))
     insert_cut(connection, topology, barrier_id, cut)
     record(connection, Event("repinned", actor, {"end": dict(cut.end)}), topology, barrier_id, "cut", [cut.source])
+
+
+def recut(connection: Connection, topology: str, number: int, barrier_id: int, cut: Cut, actor: str) -> None:
+    """Another cut for a barrier that revision ``number`` computes again, in which nothing has read it yet.
+
+    An item may be in it that the cut that stands has too: that one is replaced with it.
+    """
+    lock_topology(connection, topology)  # safety: topology-lock
+    check_staging(connection, topology, number)
+    barrier = load_barrier(connection, topology, barrier_id, number)
+    _check_unread(connection, barrier, cut.source)
+    for table in (schema.cut_item, schema.cut):
+        here = of_barrier(table, topology, barrier_id, number)
+        connection.execute(delete(table).where(here, table.c.source == cut.source))
+    replaced = set(_cuts(connection, topology, barrier_id, STANDING)[cut.source].items)
+    used = used_items(connection, topology, cut.source, sorted(set(cut.items) - replaced))
+    _insert(connection, barrier, cut, used)
+    event = Event("recut", actor, {"end": dict(cut.end)})
+    record(connection, event, topology, barrier_id, "cut", [cut.source], revision=number)
 
 
 def check_begins(connection: Connection, predecessor: Barrier, following: Sequence[Cut]) -> None:
@@ -141,7 +182,7 @@ def _check_not_built_on(connection: Connection, barrier: Barrier, cut: Cut) -> N
 def _check_unread(connection: Connection, barrier: Barrier, source: str) -> None:
     jobs = load_topology(connection, barrier.topology, barrier.topology_version).jobs
     readers = {job.name for job in jobs if any(external.name == source for external in job.externals)}
-    attempts = attempts_of(connection, barrier.topology, barrier.barrier_id)
+    attempts = attempts_of(connection, barrier.topology, barrier.barrier_id, barrier.line)
     closed = [a for a in attempts if a.job in readers and a.closed_at is not None]
     if closed or barrier.state not in STAGING_BARRIERS:
         found = f"{closed[0]} closed over it" if closed else f"the barrier is {barrier.state.value}"

@@ -29,6 +29,12 @@ _LEASED = exists().where(
     _LEASE.barrier_id <= _BARRIER.barrier_id,
     _LEASE.through_id >= _BARRIER.barrier_id,
 )
+#: A revision builds on the barrier before its first one, and reads at all the later ones.
+_REVISED = exists().where(
+    schema.revision.c.topology == _BARRIER.topology,
+    schema.REVISION_UNDER_WAY_OF,
+    schema.revision.c.predecessor <= _BARRIER.barrier_id,
+)
 
 
 def expire(connection: Connection, topology: str, barrier_ids: Sequence[int], actor: str) -> list[int]:
@@ -75,6 +81,7 @@ def _move(
             _BARRIER.barrier_id > 0,
             _BARRIER.barrier_id < last,  # safety: newest-stays-readable
             ~_LEASED.where(_LEASE.expires_at > DatabaseNow()),  # or what is held for days would keep others back
+            ~_REVISED,  # safety: revised-is-not-expired
         )
         .order_by(_BARRIER.barrier_id)
         .limit(most)

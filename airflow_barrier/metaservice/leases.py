@@ -12,7 +12,7 @@ from typing import Any
 from sqlalchemy import Connection, Row, bindparam, delete, func, insert, select, update
 
 from airflow_barrier.metaservice import schema
-from airflow_barrier.metaservice.rows import REVISION, load_barrier, of_topology, topology_version
+from airflow_barrier.metaservice.rows import STANDING, load_barrier, of_topology, topology_version
 from airflow_barrier.metaservice.schema import DatabaseLater, DatabaseNow
 from airflow_barrier.metaservice.transitions import Event, record
 from airflow_barrier.protocol.errors import ConfigurationError, LeaseLostError
@@ -36,7 +36,7 @@ _HOLDABLE = (
 _GRANT = (
     insert(schema.lease)
     .values(
-        revision=REVISION,
+        revision=STANDING,
         barrier_id=bindparam("first"),
         through_id=bindparam("through"),
         granted_at=DatabaseNow(),
@@ -174,7 +174,7 @@ def _held(connection: Connection, topology: str) -> tuple[tuple[int, int], ...]:
 
 def roll_back(connection: Connection, barrier: Barrier) -> None:
     """Let the readers of a barrier learn that work which counted there was taken back."""
-    here = (of_topology(schema.barrier, barrier.topology), _BARRIER.barrier_id == barrier.barrier_id)
+    here = (of_topology(schema.barrier, barrier.topology, barrier.line), _BARRIER.barrier_id == barrier.barrier_id)
     # waits for whoever is being granted a lease on what stood here until now
     connection.execute(select(_BARRIER.barrier_id).where(*here).with_for_update())  # safety: rolling-back-locks
     connection.execute(update(schema.barrier).where(*here).values(rollbacks=_BARRIER.rollbacks + 1))

@@ -14,8 +14,9 @@ from sqlalchemy import Connection, insert, select
 
 from airflow_barrier.metaservice import schema
 from airflow_barrier.metaservice.attempts import Request, load_attempt, precommit_if_complete, request_attempt
-from airflow_barrier.metaservice.barriers import Opening, check_room, current_topology, insert_open
+from airflow_barrier.metaservice.barriers import Opening, check_gate, check_room, current_topology, insert_open
 from airflow_barrier.metaservice.rows import (
+    STANDING,
     attempts_of,
     barrier_key,
     head,
@@ -69,6 +70,7 @@ def open_maintenance(connection: Connection, upkeep: Upkeep) -> Barrier | None:
     tables = _tables(connection, latest) if latest is not None else ()
     if latest is None or not tables:
         return None
+    check_gate(connection, upkeep.topology)
     chosen = _chosen(latest, tables, upkeep.tables)
     if set(chosen) <= _maintained(connection, latest):
         return None
@@ -169,7 +171,9 @@ def _carry(
 def pass_by(connection: Connection, attempt_id: int) -> None:
     """Carry what an attempt is about to build on, where the barrier before its own is a maintenance barrier."""
     attempt = load_attempt(connection, attempt_id)
-    barrier = load_barrier(connection, attempt.topology, attempt.barrier_id)
+    barrier = load_barrier(connection, attempt.topology, attempt.barrier_id, attempt.line)
+    if barrier.line != STANDING:  # what a revision builds on is committed, or carried for who builds on it first
+        return
     before = load_barrier(connection, attempt.topology, barrier.predecessor or 0)
     if not before.is_maintenance or before.state is not BarrierState.OPEN:
         return

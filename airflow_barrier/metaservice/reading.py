@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from sqlalchemy import Connection, select
 
 from airflow_barrier.metaservice import schema
-from airflow_barrier.metaservice.rows import load_barrier, load_topology, standing, to_audit
+from airflow_barrier.metaservice.rows import STANDING, load_barrier, load_topology, standing, to_audit
 from airflow_barrier.protocol.errors import ConfigurationError, UnknownTableError
 from airflow_barrier.protocol.records import AuditEntry, Barrier, Reached, TableProgress
 from airflow_barrier.protocol.states import DECIDED_BARRIERS, BarrierState, TableState
@@ -43,9 +43,10 @@ def reached(
     barrier_id: int,
     tables: Sequence[str] | None,
     target: TableState | BarrierState,
+    line: int = STANDING,
 ) -> Reached:
-    """Whether ``tables`` (None: all of the barrier's) are at ``target`` or beyond."""
-    barrier = load_barrier(connection, topology, barrier_id)
+    """Whether ``tables`` (None: all of the barrier's) are at ``target`` or beyond; ``line``: a revision's."""
+    barrier = load_barrier(connection, topology, barrier_id, line)
     table_target = _table_target(barrier, target)
     if barrier.state in _ENDED and barrier_id > 0:
         # the rows of its tables may have been trimmed; which ones it had is known all the same

@@ -14,10 +14,12 @@ from sqlalchemy.sql.functions import FunctionElement
 
 from airflow_barrier.metaservice import leases, schema
 from airflow_barrier.metaservice.rows import (
-    REVISION,
+    STANDING,
     load_barrier,
+    load_topology,
     of_barrier,
     of_topology,
+    progress,
     raise_aborted,
     to_barrier,
     topology_version,
@@ -28,6 +30,7 @@ from airflow_barrier.protocol.errors import (
     ExpiredBarrierError,
     NotReadableYetError,
     UnknownBarrierError,
+    UnknownRevisionError,
     UnknownTableError,
 )
 from airflow_barrier.protocol.leases import Hold
@@ -65,6 +68,7 @@ class Asked:
     level: Level
     tables: Sequence[str] | None
     at: int | datetime | None
+    revision: int | None = None
 
     @property
     def by(self) -> type[int] | type[datetime] | None:
@@ -80,8 +84,9 @@ class Asked:
 
 def resolve(connection: Connection, asked: Asked, hold: Hold | None) -> Resolution:
     """The answer and, in the same transaction, the lease on it."""
+    reader = _READERS[asked.level] if asked.revision is None else _in_revision
     while True:
-        found = _READERS[asked.level](connection, asked)
+        found = reader(connection, asked)
         if hold is None:
             return found.resolution
         lease = leases.grant(connection, asked.topology, found.first, found.through, found.rollbacks, hold)
@@ -210,7 +215,12 @@ _LAST = (
     .limit(1)
 )
 _BETWEEN = (
-    select(schema.barrier.c.barrier_id, schema.barrier.c.state, schema.barrier.c.rollbacks)
+    select(
+        schema.barrier.c.barrier_id,
+        schema.barrier.c.state,
+        schema.barrier.c.rollbacks,
+        schema.barrier.c.computed_in,
+    )
     .where(
         of_topology(schema.barrier, bindparam("topology")),
         schema.barrier.c.barrier_id.between(bindparam("last"), bindparam("head")),
@@ -259,9 +269,10 @@ def _newest_of_each(connection: Connection, asked: Asked) -> _Found:
     _check_readable(connection, asked, to_barrier(latest))
     between = _since_commit(connection, asked.topology, number)
     last = between[0].barrier_id
+    computed_in = {row.barrier_id: row.computed_in for row in between}
     in_flight = [row.barrier_id for row in between if BarrierState(row.state) in UNCOMMITTED_BARRIERS]
     staged = {
-        name: ResolvedTable(name, snapshot, row.barrier_id, REVISION)
+        name: ResolvedTable(name, snapshot, row.barrier_id, computed_in.get(row.barrier_id, 0))
         for row in connection.execute(_STAGED, {**topology, "barriers": [0, last, *in_flight]})
         for name, snapshot in _decoder.decode(row.tables).items()
     }
@@ -269,6 +280,61 @@ def _newest_of_each(connection: Connection, asked: Asked) -> _Found:
     tables = _chosen(connection, asked, rows, to_barrier(latest))
     resolution = Resolution(asked.topology, asked.level, None, None, tables, None, latest.now)
     return _Found(resolution, last, number, sum(row.rollbacks for row in between))
+
+
+# --- as a barrier was in another revision ---------------------------------------------------------------
+
+
+def _in_revision(connection: Connection, asked: Asked) -> _Found:
+    """What revision ``asked.revision`` computed stands, or is kept in the line of the one that replaced it.
+
+    Each line keeps the tables that were replaced with it, and the later ones say the others.
+    """
+    row = _row(connection, replace(asked, revision=None))
+    lines = _replaced(connection, asked.topology, row.barrier_id)
+    rows = progress(connection, asked.topology, row.barrier_id)
+    barrier = to_barrier(row)
+    while barrier.revision != asked.revision:
+        if not lines:
+            raise UnknownRevisionError(
+                f"{to_barrier(row)}: expected that revision {asked.revision} computed it, found that revisions "
+                f"{', '.join(str(number) for number in _numbers(connection, asked.topology, row.barrier_id))} did; "
+                "ask for one of these"
+            )
+        barrier = lines.pop(0)
+        rows.update(progress(connection, asked.topology, barrier.barrier_id, barrier.line))
+    members = load_topology(connection, asked.topology, barrier.topology_version).tables
+    number = barrier.barrier_id
+    resolved = {
+        name: ResolvedTable(name, each.snapshot_id, number, barrier.revision)
+        for name, each in sorted(rows.items())
+        if name in members
+    }
+    tables = _chosen(connection, asked, resolved, barrier)
+    resolution = Resolution(asked.topology, asked.level, number, barrier.revision, tables, barrier.timestamp, row.now)
+    return _Found(resolution, number, number, row.rollbacks)
+
+
+def _replaced(connection: Connection, topology: str, barrier_id: int) -> list[Barrier]:
+    """The barrier as it was before each revision that replaced it, the latest first."""
+    table = schema.barrier
+    rows = connection.execute(
+        select(table)
+        .where(
+            table.c.topology == topology,
+            table.c.barrier_id == barrier_id,
+            table.c.revision < STANDING,
+            table.c.state == BarrierState.COMMIT.value,
+        )
+        .order_by(table.c.revision)
+    )
+    return [to_barrier(row) for row in rows]
+
+
+def _numbers(connection: Connection, topology: str, barrier_id: int) -> list[int]:
+    """The revisions in which a barrier can be read."""
+    standing = load_barrier(connection, topology, barrier_id)
+    return sorted(each.revision for each in (standing, *_replaced(connection, topology, barrier_id)))
 
 
 _READERS = {
@@ -307,6 +373,11 @@ def check_asked(asked: Asked) -> None:
         raise ConfigurationError(
             f"topology {asked.topology}: expected a time with a time zone to read at, found {asked.at}; pass an aware "
             "datetime, best in UTC"
+        )
+    if asked.revision is not None and (type(asked.at) is not int or asked.level is not Level.REPEATABLE_READ):
+        raise ConfigurationError(
+            f"topology {asked.topology}: expected a barrier's number and repeatable read to read as of revision "
+            f"{asked.revision}, found at={asked.at!r} and {asked.level.value}; say which barrier, such as at=3"
         )
     if isinstance(asked.at, int) and asked.at < 1:
         raise UnknownBarrierError(

@@ -4,13 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from sqlalchemy import Connection
+from sqlalchemy import Connection, select
 
+from airflow_barrier.metaservice import schema
 from airflow_barrier.metaservice.leases import roll_back
-from airflow_barrier.metaservice.rows import attempts_of, load_topology, progress, uncommitted
+from airflow_barrier.metaservice.rows import (
+    STANDING,
+    attempts_of,
+    load_topology,
+    own_progress,
+    progress_before,
+    standing,
+    uncommitted,
+)
 from airflow_barrier.metaservice.transitions import Event, end_attempt, move_barrier, record, unstage_tables
-from airflow_barrier.protocol.records import Attempt, Barrier
-from airflow_barrier.protocol.restaging import Membership, consumers, consumers_of_table, voided
+from airflow_barrier.protocol.records import Attempt, Barrier, TableProgress
+from airflow_barrier.protocol.restaging import CONSUMING, Membership, consumers, consumers_of_table, voided
 from airflow_barrier.protocol.states import AttemptState, BarrierState, TableState
 
 
@@ -19,7 +28,7 @@ def restage(connection: Connection, barrier: Barrier, attempt: Attempt, actor: s
 
     The attempt itself is the caller's to fence. Its barrier is not decided, so no later one is.
     """
-    barriers = uncommitted(connection, barrier.topology, first=barrier.barrier_id)
+    barriers = uncommitted(connection, barrier.topology, first=barrier.barrier_id, line=barrier.line)
     gone = _standing(connection, barriers, consumers(_memberships(connection, barriers), attempt.job))
     event = Event(
         "restaged",
@@ -33,6 +42,8 @@ def restage(connection: Connection, barrier: Barrier, attempt: Attempt, actor: s
     for later in barriers:
         _reopen(connection, later, ended, event)
     record(connection, event, barrier.topology, barrier.barrier_id, "topology", [barrier.topology])
+    if barrier.line == STANDING:
+        restage_revision(connection, barrier, event)
 
 
 def replace_table(connection: Connection, barrier: Barrier, table: str, actor: str, reason: str) -> tuple[Attempt, ...]:
@@ -51,7 +62,45 @@ def replace_table(connection: Connection, barrier: Barrier, table: str, actor: s
         _reopen(connection, one, ended, event)
     if gone:
         record(connection, event, barrier.topology, barrier.barrier_id, "topology", [barrier.topology])
+    restage_revision(connection, barrier, event)
     return gone
+
+
+def restage_revision(connection: Connection, barrier: Barrier, event: Event) -> None:
+    """Void what the revision under way computed, from ``barrier`` on, from snapshots that do not stand any more."""
+    line = connection.execute(
+        select(schema.revision.c.revision).where(
+            schema.revision.c.topology == barrier.topology, schema.REVISION_UNDER_WAY
+        )
+    ).scalar_one_or_none()
+    if line is None:
+        return
+    revised = uncommitted(connection, barrier.topology, barrier.barrier_id, line)
+    gone: dict[int, Attempt] = {}
+    for number, each in enumerate(revised):
+        here, before = standing(connection, each), progress_before(connection, each)
+        for attempt in attempts_of(connection, each.topology, each.barrier_id, line):
+            if attempt.state in CONSUMING and not _stands_on(attempt, here, before):
+                later = consumers(_memberships(connection, revised[number:]), attempt.job)
+                voids = (attempt, *_standing(connection, revised[number:], later))
+                gone.update({void.attempt_id: void for void in voids})
+    reason = f"what it was computed from was staged anew at {barrier}"
+    for void in gone.values():
+        end_attempt(connection, void, AttemptState.VOIDED, reason, event)  # safety: restaging-voids-revised
+    for each in revised:
+        _reopen(connection, each, set(gone), event)
+
+
+def _stands_on(attempt: Attempt, here: Mapping[str, TableProgress], before: Mapping[str, TableProgress]) -> bool:
+    """Whether the tables that it read, at its barrier and the one before, are still what they were."""
+    pinned = [(here[table], snapshot) for table, snapshot in attempt.inputs.items()]
+    pinned += [(before[table], snapshot) for table, snapshot in attempt.previous.items() if table in before]
+    return all(
+        row.state is not TableState.PENDING and row.snapshot_id == snapshot
+        for row, snapshot in pinned
+        # what the revision itself staged is seen to by those who stage it anew
+        if row.line == STANDING
+    )
 
 
 def _memberships(connection: Connection, barriers: Sequence[Barrier]) -> list[Membership]:
@@ -64,7 +113,7 @@ def _memberships(connection: Connection, barriers: Sequence[Barrier]) -> list[Me
 def _standing(
     connection: Connection, barriers: Sequence[Barrier], stands_on: Mapping[int, tuple[str, ...]]
 ) -> tuple[Attempt, ...]:
-    attempts = [each for later in barriers for each in attempts_of(connection, later.topology, later.barrier_id)]
+    attempts = [each for b in barriers for each in attempts_of(connection, b.topology, b.barrier_id, b.line)]
     return voided(attempts, stands_on)
 
 
@@ -72,7 +121,7 @@ def _reopen(connection: Connection, barrier: Barrier, ended: set[int], event: Ev
     """The tables that the ended attempts staged are PENDING again, and so the barrier is not PRECOMMIT any more."""
     tables = [
         each.table
-        for each in progress(connection, barrier.topology, barrier.barrier_id).values()
+        for each in own_progress(connection, barrier).values()
         if each.state is TableState.PROCESSED and each.attempt_id in ended
     ]
     unstage_tables(connection, barrier, tables, event)  # safety: restaging-unstages-tables

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any, NoReturn, TypeVar
 
 from sqlalchemy import BindParameter, ColumnElement, Connection, Row, Table, and_, bindparam, select
@@ -10,13 +11,16 @@ from sqlalchemy import BindParameter, ColumnElement, Connection, Row, Table, and
 from airflow_barrier.metaservice import schema
 from airflow_barrier.protocol.errors import BarrierAbortedError, UnknownBarrierError, UnknownTopologyError
 from airflow_barrier.protocol.records import Attempt, AuditEntry, Barrier, Need, StagedTable, TableProgress
+from airflow_barrier.protocol.revisions import RevisionMode
 from airflow_barrier.protocol.states import LIVE_ATTEMPTS, AttemptState, BarrierState, Decision, TableState
 from airflow_barrier.protocol.topology import Topology
 
 _T = TypeVar("_T")
 
-#: The revision that every barrier belongs to until revisions are published.
-REVISION = 0
+#: The line that stands: what readers follow. What revision r stages is in line r until it is published, and what it
+#: replaced is in line -r from then on. The key column ``revision`` says the line, ``computed_in`` the revision whose
+#: work a row is.
+STANDING = 0
 #: How many names go into one IN (...): databases bound the parameters of a statement.
 _CHUNK = 5000
 
@@ -27,27 +31,33 @@ def chunks(names: Sequence[_T]) -> Iterator[Sequence[_T]]:
         yield names[start : start + _CHUNK]
 
 
-def of_topology(table: Table, topology: str | BindParameter[str]) -> ColumnElement[bool]:
+def of_topology(
+    table: Table, topology: str | BindParameter[str], line: int | BindParameter[int] = STANDING
+) -> ColumnElement[bool]:
     """The condition: rows of a topology."""
-    return and_(table.c.topology == topology, table.c.revision == REVISION)
+    return and_(table.c.topology == topology, table.c.revision == line)
 
 
 def of_barrier(
-    table: Table, topology: str | BindParameter[str], barrier_id: int | BindParameter[int]
+    table: Table,
+    topology: str | BindParameter[str],
+    barrier_id: int | BindParameter[int],
+    line: int | BindParameter[int] = STANDING,
 ) -> ColumnElement[bool]:
     """The condition: rows of a barrier."""
-    return and_(of_topology(table, topology), table.c.barrier_id == barrier_id)
+    return and_(of_topology(table, topology, line), table.c.barrier_id == barrier_id)
 
 
 # What every step asks many times is put together once: that takes longer than an embedded database takes to answer.
 _NAME: BindParameter[str] = bindparam("topology")
 _ID: BindParameter[int] = bindparam("barrier_id")
+_LINE: BindParameter[int] = bindparam("line")
 _VERSION = select(schema.topology.c.version).where(schema.topology.c.name == _NAME)
 _VERSION_LOCKED = _VERSION.with_for_update()
 _DEFINITION = select(schema.topology_version.c.definition).where(
     schema.topology_version.c.topology == _NAME, schema.topology_version.c.version == bindparam("version")
 )
-_BARRIER = select(schema.barrier).where(of_barrier(schema.barrier, _NAME, _ID))
+_BARRIER = select(schema.barrier).where(of_barrier(schema.barrier, _NAME, _ID, _LINE))
 _NEWEST = (
     select(schema.barrier)
     .where(of_topology(schema.barrier, _NAME), schema.barrier.c.state.in_(bindparam("states", expanding=True)))
@@ -56,15 +66,17 @@ _NEWEST = (
 )
 _UNCOMMITTED = (
     select(schema.barrier)
-    .where(of_topology(schema.barrier, _NAME), schema.UNCOMMITTED, schema.barrier.c.barrier_id >= _ID)
+    .where(of_topology(schema.barrier, _NAME, _LINE), schema.UNCOMMITTED, schema.barrier.c.barrier_id >= _ID)
     .order_by(schema.barrier.c.barrier_id)
 )
 _PROGRESS = (
     select(schema.table_progress)
-    .where(of_barrier(schema.table_progress, _NAME, _ID))
+    .where(of_barrier(schema.table_progress, _NAME, _ID, _LINE))
     .order_by(schema.table_progress.c.table_name)
 )
-_ATTEMPTS = select(schema.attempt).where(of_barrier(schema.attempt, _NAME, _ID)).order_by(schema.attempt.c.attempt_id)
+_ATTEMPTS = (
+    select(schema.attempt).where(of_barrier(schema.attempt, _NAME, _ID, _LINE)).order_by(schema.attempt.c.attempt_id)
+)
 
 
 # --- topologies -----------------------------------------------------------------------------------
@@ -108,7 +120,8 @@ def to_barrier(row: Row[Any]) -> Barrier:
     return Barrier(
         topology=row.topology,
         barrier_id=row.barrier_id,
-        revision=row.revision,
+        revision=row.computed_in,
+        line=row.revision,
         timestamp=row.timestamp,
         state=BarrierState(row.state),
         predecessor=row.predecessor,
@@ -126,9 +139,10 @@ def to_barrier(row: Row[Any]) -> Barrier:
     )
 
 
-def load_barrier(connection: Connection, topology: str, barrier_id: int) -> Barrier:
+def load_barrier(connection: Connection, topology: str, barrier_id: int, line: int = STANDING) -> Barrier:
     """Raises UnknownBarrierError (UnknownTopologyError if not even that is known)."""
-    row = connection.execute(_BARRIER, {"topology": topology, "barrier_id": barrier_id}).one_or_none()
+    key = {"topology": topology, "barrier_id": barrier_id, "line": line}
+    row = connection.execute(_BARRIER, key).one_or_none()
     if row is None:
         topology_version(connection, topology)
         newest = head(connection, topology)
@@ -159,9 +173,9 @@ def newest(connection: Connection, topology: str, states: Iterable[BarrierState]
     return None if row is None else to_barrier(row)
 
 
-def uncommitted(connection: Connection, topology: str, first: int = 0) -> list[Barrier]:
+def uncommitted(connection: Connection, topology: str, first: int = 0, line: int = STANDING) -> list[Barrier]:
     """The barriers in flight, from ``first`` on, in order."""
-    rows = connection.execute(_UNCOMMITTED, {"topology": topology, "barrier_id": first})
+    rows = connection.execute(_UNCOMMITTED, {"topology": topology, "barrier_id": first, "line": line})
     return [to_barrier(row) for row in rows]
 
 
@@ -179,7 +193,8 @@ def to_progress(row: Row[Any]) -> TableProgress:
     return TableProgress(
         topology=row.topology,
         barrier_id=row.barrier_id,
-        revision=row.revision,
+        revision=max(row.revision, STANDING),
+        line=row.revision,
         table=row.table_name,
         job=row.job,
         state=TableState(row.state),
@@ -194,15 +209,26 @@ def to_progress(row: Row[Any]) -> TableProgress:
     )
 
 
-def progress(connection: Connection, topology: str, barrier_id: int) -> dict[str, TableProgress]:
-    """Every table of a barrier, in the order of their names."""
-    rows = connection.execute(_PROGRESS, {"topology": topology, "barrier_id": barrier_id})
+def progress(connection: Connection, topology: str, barrier_id: int, line: int = STANDING) -> dict[str, TableProgress]:
+    """Every table of a barrier, in the order of their names; of a revision's, those that it computes again."""
+    rows = connection.execute(_PROGRESS, {"topology": topology, "barrier_id": barrier_id, "line": line})
     return {row.table_name: to_progress(row) for row in rows}
 
 
+def own_progress(connection: Connection, barrier: Barrier) -> dict[str, TableProgress]:
+    """The tables that have to be PROCESSED for ``barrier``: of a revision's barrier only what it computes again."""
+    return progress(connection, barrier.topology, barrier.barrier_id, barrier.line)
+
+
 def standing(connection: Connection, barrier: Barrier) -> dict[str, TableProgress]:
-    """Where each table of ``barrier`` stands: of one that a maintenance barrier passes by, where it stood before."""
-    rows = progress(connection, barrier.topology, barrier.barrier_id)
+    """Where each table of ``barrier`` stands: of one that a maintenance barrier passes by, where it stood before.
+
+    A revision's barrier takes what it does not compute again from the line that stands.
+    """
+    if barrier.line != STANDING:
+        there = load_barrier(connection, barrier.topology, barrier.barrier_id)
+        return {**standing(connection, there), **own_progress(connection, barrier)}
+    rows = own_progress(connection, barrier)
     if not barrier.is_maintenance or barrier.state is not BarrierState.OPEN:
         return rows
     taken = {a.job for a in attempts_of(connection, barrier.topology, barrier.barrier_id) if a.state in LIVE_ATTEMPTS}
@@ -217,10 +243,28 @@ def standing(connection: Connection, barrier: Barrier) -> dict[str, TableProgres
 
 def progress_before(connection: Connection, barrier: Barrier) -> dict[str, TableProgress]:
     """Where each table stands just before ``barrier``: at its predecessor or, if it joins here, in the baseline."""
+    if barrier.line != STANDING:
+        return _progress_before_revised(connection, barrier)
     if barrier.predecessor is None:
         return {}
     predecessor = load_barrier(connection, barrier.topology, barrier.predecessor)
     return {**progress(connection, barrier.topology, 0), **standing(connection, predecessor)}
+
+
+def _progress_before_revised(connection: Connection, barrier: Barrier) -> dict[str, TableProgress]:
+    """As the line that stands has it, and what the revision has computed again at the barrier before instead."""
+    there = load_barrier(connection, barrier.topology, barrier.barrier_id)
+    before = progress_before(connection, there)
+    table = schema.revision
+    row = connection.execute(
+        select(table).where(table.c.topology == barrier.topology, table.c.revision == barrier.line)
+    ).one()
+    if barrier.barrier_id > row.first_barrier:
+        return {**before, **progress(connection, barrier.topology, barrier.predecessor or 0, barrier.line)}
+    if row.mode != RevisionMode.FULL.value:
+        return before
+    # cleared: what is computed from the beginning stands on nothing, and sees all of its sources as new
+    return {name: replace(each, snapshot_id=None) for name, each in before.items()}
 
 
 # --- attempts -------------------------------------------------------------------------------------
@@ -231,7 +275,8 @@ def to_attempt(row: Row[Any]) -> Attempt:
         attempt_id=row.attempt_id,
         topology=row.topology,
         barrier_id=row.barrier_id,
-        revision=row.revision,
+        revision=row.computed_in,
+        line=row.revision,
         job=row.job,
         state=AttemptState(row.state),
         request_key=row.request_key,
@@ -251,9 +296,9 @@ def to_attempt(row: Row[Any]) -> Attempt:
     )
 
 
-def attempts_of(connection: Connection, topology: str, barrier_id: int) -> list[Attempt]:
+def attempts_of(connection: Connection, topology: str, barrier_id: int, line: int = STANDING) -> list[Attempt]:
     """All attempts of a barrier, oldest first."""
-    rows = connection.execute(_ATTEMPTS, {"topology": topology, "barrier_id": barrier_id})
+    rows = connection.execute(_ATTEMPTS, {"topology": topology, "barrier_id": barrier_id, "line": line})
     return [to_attempt(row) for row in rows]
 
 
@@ -274,6 +319,6 @@ def to_audit(row: Row[Any]) -> AuditEntry:
     )
 
 
-def barrier_key(topology: str, barrier_id: int) -> dict[str, str | int]:
+def barrier_key(topology: str, barrier_id: int, line: int = STANDING) -> dict[str, str | int]:
     """The key columns of what belongs to a barrier."""
-    return {"topology": topology, "revision": REVISION, "barrier_id": barrier_id}
+    return {"topology": topology, "revision": line, "barrier_id": barrier_id}

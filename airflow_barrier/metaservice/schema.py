@@ -1,7 +1,9 @@
 """The tables of the MetaService, as SQLAlchemy Core. How a database gets them stands in ``migrations/``.
 
-All names begin with ``barrier_``, because the embedded database also holds Iceberg's catalog tables. What a
-revision recomputes is keyed by it from the start; today every revision is 0.
+All names begin with ``barrier_``, because the embedded database also holds Iceberg's catalog tables.
+
+The key column ``revision`` says the line that a row is in: 0 is what stands, r > 0 what revision r stages, and -r what
+it replaced when it was published. ``computed_in`` is the revision that computed it, which never changes (0: none).
 """
 
 from __future__ import annotations
@@ -12,7 +14,6 @@ from typing import Any
 from sqlalchemy import (
     JSON,
     BigInteger,
-    Boolean,
     Column,
     ForeignKey,
     ForeignKeyConstraint,
@@ -116,6 +117,9 @@ THINNED = text("thinned_at IS NOT NULL AND expired_at IS NULL")
 READABLE = text("state = 'COMMIT' AND expiring_at IS NULL")
 UNTRIMMED = text("trimmed_at IS NULL AND (expired_at IS NOT NULL OR state = 'ABORTED')")
 _PUBLISHING = text("state IN ('COMMITTING', 'BLOCKED')")
+REVISION_UNDER_WAY = text("state IN ('STAGING', 'COMMITTING')")
+#: The same in a query beside barriers, which have states too.
+REVISION_UNDER_WAY_OF = text("barrier_revision.state IN ('STAGING', 'COMMITTING')")
 _LIVE = text("state IN ('REQUESTED', 'RUNNING', 'CLOSED', 'PROCESSED')")
 
 
@@ -214,6 +218,7 @@ barrier = Table(
     _time("trimmed_at"),
     # How often work that counted at this barrier was rolled back: an answer of before is out of date.
     Column("rollbacks", Integer, nullable=False, server_default="0"),
+    Column("computed_in", Integer, nullable=False, server_default="0"),
     Column("reason", Line),
     ForeignKeyConstraint(
         ["topology", "topology_version"], ["barrier_topology_version.topology", "barrier_topology_version.version"]
@@ -368,6 +373,7 @@ attempt = Table(
     _json("bases"),
     _json("staged"),
     Column("reason", Line),
+    Column("computed_in", Integer, nullable=False, server_default="0"),
     _of_barrier(),
     Index("barrier_attempt_by_job", "topology", "revision", "barrier_id", "job", "attempt_id"),
     Index(
@@ -382,6 +388,61 @@ attempt = Table(
     ),
     # An attempt's number is its fencing token: it must not come back after a row was deleted.
     sqlite_autoincrement=True,
+)
+
+#: Barriers computed again, and how far that is. Its barriers, tables and attempts are in line ``revision``.
+revision = Table(
+    "barrier_revision",
+    metadata,
+    Column("topology", Line, ForeignKey("barrier_topology.name"), primary_key=True),
+    Column("revision", Integer, primary_key=True, autoincrement=False),
+    Column("state", Line, nullable=False),
+    Column("mode", Line, nullable=False),
+    Column("first_barrier", BigInteger, nullable=False),
+    Column("predecessor", BigInteger, nullable=False),
+    Column("window_end", BigInteger, nullable=False),
+    _json("tables"),
+    _json("jobs"),
+    _json("changed"),
+    _json("corrections"),
+    _json("reused"),
+    Column("topology_version", Integer, nullable=False),
+    _time("gated_at"),
+    Column("head", BigInteger),
+    Column("last", BigInteger),
+    _json("expected"),
+    Column("actor", Line, nullable=False),
+    Column("reason", Line),
+    _time("created_at", nullable=False),
+    _time("committing_at"),
+    _time("commit_at"),
+    _time("cancelled_at"),
+    ForeignKeyConstraint(
+        ["topology", "topology_version"], ["barrier_topology_version.topology", "barrier_topology_version.version"]
+    ),
+    # one at a time, whatever the code does
+    Index(
+        "barrier_revision_one_under_way",
+        "topology",
+        unique=True,
+        sqlite_where=REVISION_UNDER_WAY,
+        postgresql_where=REVISION_UNDER_WAY,
+    ),
+)
+
+#: Runs of DAGs that compute a barrier of a revision: asked for by a person, or woken by us.
+revision_run = Table(
+    "barrier_revision_run",
+    metadata,
+    Column("topology", Line, primary_key=True),
+    Column("revision", Integer, primary_key=True, autoincrement=False),
+    Column("dag_id", Line, primary_key=True),
+    Column("run_id", Line, primary_key=True),
+    Column("barrier_id", BigInteger, nullable=False),
+    Column("clear_number", Integer),
+    _time("arrived_at"),
+    ForeignKeyConstraint(["topology", "revision"], ["barrier_revision.topology", "barrier_revision.revision"]),
+    Index("barrier_revision_run_by_run", "dag_id", "run_id"),
 )
 
 #: Entries on barriers as a whole. In a query as it stands here, not as a parameter: or the index is of no use to it.
@@ -433,14 +494,4 @@ lease = Table(
     Index("barrier_lease_by_barrier", "topology", "revision", "barrier_id"),
     Index("barrier_lease_by_end", "topology", "revision", "expires_at"),
     sqlite_autoincrement=True,
-)
-
-#: Recomputations of a range of barriers. Nothing starts one yet; what stands is revision 0 without a row.
-revision = Table(
-    "barrier_revision",
-    metadata,
-    Column("topology", Line, ForeignKey("barrier_topology.name"), primary_key=True),
-    Column("revision", Integer, primary_key=True, autoincrement=False),
-    Column("published", Boolean, nullable=False),
-    _time("created_at", nullable=False),
 )

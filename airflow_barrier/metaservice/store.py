@@ -34,6 +34,7 @@ from airflow_barrier.metaservice import (
 )
 from airflow_barrier.metaservice.commits import Settled
 from airflow_barrier.metaservice.database import Database
+from airflow_barrier.metaservice.revision_store import Revisions
 from airflow_barrier.metaservice.versions import EXPECTED
 from airflow_barrier.protocol.journal import History
 from airflow_barrier.protocol.leases import Hold, Lease, check_seconds
@@ -75,6 +76,8 @@ class MetaService:
 
     def __init__(self, url: str, *, create: bool | None = None) -> None:
         self._db = Database(url, create)
+        #: barriers computed again
+        self.revisions = Revisions(self._db)
 
     @property
     def url(self) -> str:
@@ -236,9 +239,9 @@ class MetaService:
         """The newest barrier that is not aborted, the baseline (0) included; None before the first open."""
         return self._db.read(lambda c: rows.head(c, topology))
 
-    def barrier(self, topology: str, barrier_id: int) -> Barrier:
-        """The barrier of that number, aborted or not."""
-        return self._db.read(lambda c: rows.load_barrier(c, topology, barrier_id))
+    def barrier(self, topology: str, barrier_id: int, line: int = 0) -> Barrier:
+        """The barrier of that number, aborted or not; ``line``: as revision ``line`` computes it again."""
+        return self._db.read(lambda c: rows.load_barrier(c, topology, barrier_id, line))
 
     def barrier_at(self, topology: str, timestamp: datetime) -> Barrier | None:
         """The barrier of that timestamp that is not aborted."""
@@ -282,9 +285,11 @@ class MetaService:
         """The table at the newest barrier whose epoch it has and that is not aborted; None: it was in none."""
         return self._db.read(lambda c: starts.last_progress(c, topology, table))
 
-    def cuts(self, topology: str, barrier_id: int) -> dict[str, Cut]:
-        """The cut of every source, by name. An aborted barrier's have no items any more."""
-        return self._db.read(lambda c: cuts.cuts(c, topology, barrier_id))
+    def cuts(self, topology: str, barrier_id: int, line: int = 0) -> dict[str, Cut]:
+        """The cut of every source, by name. An aborted barrier's have no items any more; ``line``: as in
+        :meth:`barrier`.
+        """
+        return self._db.read(lambda c: cuts.cuts(c, topology, barrier_id, line))
 
     def last_cut(self, topology: str, source: str) -> tuple[Barrier, Cut] | None:
         """The newest cut of a source among barriers that are not aborted, and its barrier; None: it was never cut."""
@@ -320,6 +325,7 @@ class MetaService:
         generation: str,
         actor: str,
         owner: str | None = None,
+        line: int = 0,
     ) -> Attempt:
         """An attempt for this task: adopted from a try before it, or new.
 
@@ -328,8 +334,11 @@ class MetaService:
         PROCESSED, voids every attempt that consumed its output, at this barrier and later; their tables are PENDING
         and their barriers OPEN again. Raises AlreadyCommittedError from COMMITTING on, BarrierAbortedError, and
         NotOwnerError if ``owner``, the DAG that asks, is not the job's.
+
+        ``line``: for revision ``line``, which computes the barrier again. Raises RevisionEndedError once that is
+        decided or cancelled.
         """
-        request = attempts.Request(topology, barrier_id, job, request_key, generation, actor, owner)
+        request = attempts.Request(topology, barrier_id, job, request_key, generation, actor, owner, line)
         return self._db.write(lambda c: attempts.request_attempt(c, request))
 
     def lead_attempt(
@@ -393,13 +402,13 @@ class MetaService:
         """The attempt of that number. Raises UnknownBarrierError if there is none."""
         return self._db.read(lambda c: attempts.load_attempt(c, attempt_id))
 
-    def attempts(self, topology: str, barrier_id: int) -> list[Attempt]:
-        """All attempts of a barrier, oldest first."""
-        return self._db.read(lambda c: rows.attempts_of(c, topology, barrier_id))
+    def attempts(self, topology: str, barrier_id: int, line: int = 0) -> list[Attempt]:
+        """All attempts of a barrier, oldest first; ``line``: those of revision ``line``."""
+        return self._db.read(lambda c: rows.attempts_of(c, topology, barrier_id, line))
 
-    def current_attempt(self, topology: str, barrier_id: int, job: str) -> Attempt | None:
-        """The newest attempt of a job at a barrier, whatever became of it."""
-        return self._db.read(lambda c: attempts.current_attempt(c, topology, barrier_id, job))
+    def current_attempt(self, topology: str, barrier_id: int, job: str, line: int = 0) -> Attempt | None:
+        """The newest attempt of a job at a barrier, whatever became of it; ``line``: of revision ``line``."""
+        return self._db.read(lambda c: attempts.current_attempt(c, topology, barrier_id, job, line))
 
     # --- commit -----------------------------------------------------------------------------------
 
@@ -556,22 +565,24 @@ class MetaService:
         tables: Sequence[str] | None = None,
         *,
         at: int | datetime | None = None,
+        revision: int | None = None,
         hold: Hold | None = None,
     ) -> Resolution:
         """Which snapshot of each of ``tables`` (None: all of the barrier's) a reader at ``level`` gets.
 
         ``at``: a barrier's id; a time (aware), which means the newest barrier at or before it; None: the newest one.
         Each among those that are as far as the level wants; before any is, the newest is the baseline. With ``hold``
-        the same transaction takes a lease on what is answered.
+        the same transaction takes a lease on what is answered. ``revision``: as the barrier ``at`` was in that
+        revision (0: as it was computed first), though another one stands since; at repeatable read.
 
-        Raises UnknownTableError for a table that the barrier does not have, naming the first that has it;
-        UnknownBarrierError before the first open, for a barrier that is not there, and for a time before the first one;
-        BarrierAbortedError; NotReadableYetError (retryable) for a barrier that is not so far; ExpiredBarrierError,
-        naming the oldest that can be read.
+        Raises UnknownRevisionError; UnknownTableError for a table that the barrier does not have, naming the first that
+        has it; UnknownBarrierError before the first open, for a barrier that is not there, and for a time before the
+        first one; BarrierAbortedError; NotReadableYetError (retryable) for a barrier that is not so far;
+        ExpiredBarrierError, naming the oldest that can be read.
 
         >>> meta.resolve("shopping", Level.REPEATABLE_READ, at=3, hold=Hold("report", seconds=60))  # doctest: +SKIP
         """
-        asked = resolving.Asked(topology, level, tables, at)
+        asked = resolving.Asked(topology, level, tables, at, revision)
         resolving.check_asked(asked)
         if hold is None:
             return self._db.read(lambda c: resolving.resolve(c, asked, None))
@@ -592,13 +603,18 @@ class MetaService:
         return self._db.read(lambda c: metadata.metadata(c, name, topology))
 
     def reached(
-        self, topology: str, barrier_id: int, tables: Sequence[str] | None, target: TableState | BarrierState
+        self,
+        topology: str,
+        barrier_id: int,
+        tables: Sequence[str] | None,
+        target: TableState | BarrierState,
+        line: int = 0,
     ) -> Reached:
         """Whether ``tables`` (None: all) are PROCESSED or WRITTEN, or the barrier is PRECOMMIT or COMMIT; or beyond.
 
-        For sensors: two queries. Raises UnknownTableError.
+        ``line``: in revision ``line``. For sensors: two queries. Raises UnknownTableError.
         """
-        return self._db.read(lambda c: reading.reached(c, topology, barrier_id, tables, target))
+        return self._db.read(lambda c: reading.reached(c, topology, barrier_id, tables, target, line))
 
     def audit(self, topology: str, barrier_id: int | None = None, limit: int = 100) -> list[AuditEntry]:
         """The newest ``limit`` changes of a topology or of one barrier, in the order they happened."""

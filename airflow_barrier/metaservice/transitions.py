@@ -9,7 +9,7 @@ from typing import Any
 from sqlalchemy import Connection, insert, select, update
 
 from airflow_barrier.metaservice import schema
-from airflow_barrier.metaservice.rows import REVISION, chunks, load_barrier, of_barrier, to_attempt
+from airflow_barrier.metaservice.rows import STANDING, chunks, load_barrier, of_barrier, to_attempt
 from airflow_barrier.metaservice.schema import DatabaseNow
 from airflow_barrier.protocol.errors import IllegalTransitionError
 from airflow_barrier.protocol.records import Attempt, Barrier
@@ -32,7 +32,7 @@ def move_barrier(connection: Connection, barrier: Barrier, after: BarrierState, 
     changed = connection.execute(
         update(table)
         .where(
-            of_barrier(table, barrier.topology, barrier.barrier_id),
+            of_barrier(table, barrier.topology, barrier.barrier_id, barrier.line),
             table.c.state == barrier.state.value,  # safety: compare-and-set
         )
         .values(state=after.value, **values)
@@ -47,8 +47,9 @@ def move_barrier(connection: Connection, barrier: Barrier, after: BarrierState, 
         [str(barrier.barrier_id)],
         barrier.state.value,
         after.value,
+        revision=barrier.line,
     )
-    return load_barrier(connection, barrier.topology, barrier.barrier_id)
+    return load_barrier(connection, barrier.topology, barrier.barrier_id, barrier.line)
 
 
 def move_tables(
@@ -68,7 +69,7 @@ def move_tables(
         connection.execute(
             update(table)
             .where(
-                of_barrier(table, barrier.topology, barrier.barrier_id),
+                of_barrier(table, barrier.topology, barrier.barrier_id, barrier.line),
                 table.c.table_name.in_(names),
                 table.c.state == before.value,  # safety: compare-and-set
             )
@@ -77,9 +78,17 @@ def move_tables(
         for names in chunks(tables)
     )
     _check_count(what, before.value, changed, len(tables))  # safety: lost-race-is-noticed
-    record(
-        connection, event, barrier.topology, barrier.barrier_id, "table", tables, before.value, after.value
-    )  # safety: audited
+    record(  # safety: audited
+        connection,
+        event,
+        barrier.topology,
+        barrier.barrier_id,
+        "table",
+        tables,
+        before.value,
+        after.value,
+        revision=barrier.line,
+    )
 
 
 def move_attempt(connection: Connection, attempt: Attempt, after: AttemptState, event: Event, **values: Any) -> Attempt:
@@ -104,6 +113,7 @@ def move_attempt(connection: Connection, attempt: Attempt, after: AttemptState, 
         [str(attempt.attempt_id)],
         attempt.state.value,
         after.value,
+        revision=attempt.line,
     )
     return to_attempt(connection.execute(select(table).where(table.c.attempt_id == attempt.attempt_id)).one())
 
@@ -138,13 +148,14 @@ def record(
     subjects: Sequence[str],
     before: str | None = None,
     after: str | None = None,
+    revision: int = STANDING,
 ) -> None:
-    """One audit row for each of ``subjects``."""
+    """One audit row for each of ``subjects``; ``revision``: in whose line that is."""
     if not subjects:
         return
     common = {
         "topology": topology,
-        "revision": REVISION,
+        "revision": revision,
         "barrier_id": barrier_id,
         "kind": kind,
         "event": event.name,

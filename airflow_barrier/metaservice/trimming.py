@@ -15,6 +15,7 @@ from sqlalchemy import Connection, and_, delete, or_, select, update
 from airflow_barrier.metaservice import schema
 from airflow_barrier.metaservice.resolving import readable
 from airflow_barrier.metaservice.rows import (
+    STANDING,
     epoch_of,
     lock_topology,
     newest,
@@ -104,6 +105,9 @@ def _trim_one(connection: Connection, barrier: Barrier, kept: set[str]) -> None:
         )
     )
     connection.execute(delete(schema.attempt).where(of_barrier(schema.attempt, topology, number)))
+    for table in (schema.table_progress, schema.attempt):  # what revisions replaced
+        replaced = (table.c.topology == topology, table.c.revision < STANDING, table.c.barrier_id == number)
+        connection.execute(delete(table).where(*replaced))
     of_tables = and_(audit.kind == "table", audit.subject.not_in(kept))
     connection.execute(
         delete(schema.audit).where(

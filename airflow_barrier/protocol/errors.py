@@ -149,6 +149,29 @@ class NotClosedError(Retryable):
     """The Spark work ended without a closing record: what it staged may be a half. A new attempt mends it."""
 
 
+# --- revisions ------------------------------------------------------------------------------------
+
+
+class RevisionRefusedError(Terminal):
+    """A revision that cannot be done as it is asked for; nothing was staged. The message says what would work."""
+
+
+class UnknownRevisionError(Terminal):
+    """The topology has no revision of that number, or the barrier was not computed in it."""
+
+
+class RevisionEndedError(Terminal):
+    """The revision is decided, published or cancelled: nothing more is computed for it."""
+
+
+class RevisionNotStagedError(Retryable):
+    """Some barriers of a revision are not computed again yet, so it cannot be published yet."""
+
+
+class GatedError(Retryable):
+    """No barrier opens until a revision that has caught up with the head is published."""
+
+
 # --- tables ---------------------------------------------------------------------------------------
 
 

@@ -72,10 +72,11 @@ class JournalEntry:
 
 @dataclass(frozen=True)
 class JournalHead:
-    """Which MetaService leads a topology, and the newest barrier that it decided (0: none yet)."""
+    """Which MetaService leads a topology, and the newest barrier and revision that it decided (0: none yet)."""
 
     incarnation: str
     barrier_id: int
+    revision: int = 0
 
     def dumps(self) -> str:
         return json.dumps({"version": _VERSION, **asdict(self)})
@@ -84,6 +85,30 @@ class JournalHead:
     def loads(cls, text: str) -> JournalHead:
         """Raises :class:`JournalError`."""
         return cls(**_parsed(text))
+
+
+@dataclass(frozen=True)
+class RevisionEntry:
+    """One revision that is COMMITTING or COMMIT, written before its tables are published: ``entries`` are its barriers
+    that were COMMIT, as they stand once it is published.
+    """
+
+    topology: str
+    revision: int
+    incarnation: str
+    entries: tuple[JournalEntry, ...]
+
+    def dumps(self) -> str:
+        entries = [json.loads(entry.dumps()) for entry in self.entries]
+        data = {"version": _VERSION, **vars(self), "entries": entries}
+        return json.dumps(data, indent=1, sort_keys=True)
+
+    @classmethod
+    def loads(cls, text: str) -> RevisionEntry:
+        """Raises :class:`JournalError` if this is no entry of this version."""
+        data = _parsed(text)
+        entries = tuple(JournalEntry.loads(json.dumps(entry)) for entry in data.pop("entries"))
+        return cls(**data, entries=entries)
 
 
 @dataclass(frozen=True)

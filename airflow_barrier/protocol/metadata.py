@@ -84,6 +84,13 @@ _TABLES = (
         4,
         "topology revision:bigint barrier_id:bigint table_name timestamp:timestamp snapshot_id:bigint tag",
     ),
+    # barriers computed again: from which one on, why, and how far that is
+    _table(
+        "__META_REVISION",
+        2,
+        "topology revision:bigint state mode first_barrier:bigint window_end:bigint head:bigint last:bigint actor "
+        "reason created_at:timestamp committing_at:timestamp commit_at:timestamp cancelled_at:timestamp",
+    ),
 )
 
 METADATA_TABLES = {name: table for table in _TABLES for name in (table.name, table.also) if name is not None}

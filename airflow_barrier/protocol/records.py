@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from typing import Any
 
@@ -19,7 +19,9 @@ INHERITED = "predecessor"
 class Barrier:
     """One timestamp barrier. ``predecessor`` (never ``barrier_id - 1``) names base and cut start.
 
-    From ``expiring_at`` on nobody begins to read at it any more; at ``expired_at`` its tags were gone.
+    From ``expiring_at`` on nobody begins to read at it any more; at ``expired_at`` its tags were gone. ``revision``:
+    the one that computed what stands (0: it was computed once). ``line``: where it is, as
+    :class:`~airflow_barrier.protocol.revisions.Revision` says.
     """
 
     topology: str
@@ -39,9 +41,11 @@ class Barrier:
     expiring_at: datetime | None = None
     expired_at: datetime | None = None
     reason: str | None = None
+    line: int = 0
 
     def __str__(self) -> str:
-        return f"barrier {self.barrier_id} of {self.topology} ({self.timestamp:%Y-%m-%d %H:%M:%S%z})"
+        revised = f", revision {self.line}" if self.line > 0 else ""
+        return f"barrier {self.barrier_id} of {self.topology} ({self.timestamp:%Y-%m-%d %H:%M:%S%z}{revised})"
 
     @property
     def is_maintenance(self) -> bool:
@@ -51,6 +55,11 @@ class Barrier:
     @property
     def tag(self) -> str:
         return tag_name(self.topology, self.barrier_id, self.revision)
+
+    @property
+    def tags(self) -> tuple[str, ...]:
+        """Its tag, and what it was called in the revisions before, as far as they computed it."""
+        return tuple(tag_name(self.topology, self.barrier_id, number) for number in range(self.revision + 1))
 
 
 @dataclass(frozen=True)
@@ -98,6 +107,7 @@ class TableProgress:
     set_aside: int | None = None
     processed_at: datetime | None = None
     written_at: datetime | None = None
+    line: int = 0
 
     @property
     def origin(self) -> int:
@@ -107,17 +117,21 @@ class TableProgress:
 
 @dataclass(frozen=True)
 class Need:
-    """What an attempt waits for: ``table`` PROCESSED at ``barrier_id``, which ``job`` has to do."""
+    """What an attempt waits for: ``table`` PROCESSED at ``barrier_id``, which ``job`` has to do; in a revision's
+    ``line``, or in the one that stands (0).
+    """
 
     table: str
     barrier_id: int
     job: str
+    line: int = 0
 
     def __str__(self) -> str:
-        return f"{self.table} at barrier {self.barrier_id} (job {self.job})"
+        revised = f", revision {self.line}" if self.line > 0 else ""
+        return f"{self.table} at barrier {self.barrier_id} (job {self.job}{revised})"
 
     def to_json(self) -> dict[str, Any]:
-        return {"table": self.table, "barrier_id": self.barrier_id, "job": self.job}
+        return asdict(self)
 
 
 @dataclass(frozen=True)
@@ -149,9 +163,11 @@ class Attempt:
     bases: Mapping[str, int | None] = field(default_factory=dict)
     staged: Mapping[str, StagedTable] = field(default_factory=dict)
     reason: str | None = None
+    line: int = 0
 
     def __str__(self) -> str:
-        return f"attempt {self.attempt_id} of job {self.job} at barrier {self.barrier_id} of {self.topology}"
+        revised = f", revision {self.line}" if self.line > 0 else ""
+        return f"attempt {self.attempt_id} of job {self.job} at barrier {self.barrier_id} of {self.topology}{revised}"
 
     @property
     def stamp(self) -> Stamp:

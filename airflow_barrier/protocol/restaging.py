@@ -10,7 +10,7 @@ from airflow_barrier.protocol.states import AttemptState
 from airflow_barrier.protocol.topology import Topology, downstream_jobs
 
 #: Attempts whose inputs are pinned, and that count (or may come to).
-_CONSUMING = frozenset({AttemptState.RUNNING, AttemptState.CLOSED, AttemptState.PROCESSED})  # safety: consuming
+CONSUMING = frozenset({AttemptState.RUNNING, AttemptState.CLOSED, AttemptState.PROCESSED})  # safety: consuming
 
 
 @dataclass(frozen=True)
@@ -61,5 +61,5 @@ def voided(attempts: Iterable[Attempt], stands_on: Mapping[int, tuple[str, ...]]
     return tuple(
         attempt
         for attempt in attempts
-        if attempt.state in _CONSUMING and attempt.job in stands_on.get(attempt.barrier_id, ())
+        if attempt.state in CONSUMING and attempt.job in stands_on.get(attempt.barrier_id, ())
     )

@@ -25,6 +25,7 @@ from airflow_barrier.tables._metadata import (
     is_wap_enabled,
     ref_of,
     refs_of,
+    snapshots_of,
     wap_changes,
     wap_undone,
 )
@@ -312,6 +313,12 @@ class IcebergTables:
             return Changes(drop=frozenset({ref} if there is not None and _checks.is_pin(ref, there) else ()))
 
         self._committer.commit({table: edit})
+
+    def row_counts(self, table: str, snapshot_ids: Collection[int]) -> dict[int, int]:
+        """How many rows the table has at each snapshot, as far as their summaries tell; changes nothing."""
+        snapshots = snapshots_of(self._read(table))
+        counts = {each: snapshots[each]["summary"].get("total-records") for each in snapshot_ids if each in snapshots}
+        return {each: int(count) for each, count in counts.items() if count is not None}
 
     def location(self, *parts: str) -> str:
         """The URI of a file under the warehouse."""

@@ -1,0 +1,432 @@
+"""Planning a revision, and beginning it: what is computed again, from what, and what readers see when.
+
+The plan is what the revision walks: whoever begins one begins a plan.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import date, datetime, time, timedelta, timezone
+from itertools import pairwise
+
+from airflow_barrier.coordinator.deployment import Deployment
+from airflow_barrier.metaservice.revisions import NewRevision
+from airflow_barrier.protocol.errors import (
+    BarrierError,
+    RevisionRefusedError,
+    SourceDataError,
+    UnknownBarrierError,
+)
+from airflow_barrier.protocol.records import Barrier
+from airflow_barrier.protocol.revisions import (
+    Revision,
+    RevisionMode,
+    TableCorrection,
+    affected_jobs,
+    check_range,
+)
+from airflow_barrier.protocol.states import BarrierState
+from airflow_barrier.protocol.topology import Job, Topology
+from airflow_barrier.sources import source_of
+
+log = logging.getLogger(__name__)
+
+#: Barriers that a revision replays, unless its author says more.
+MAX_REPLAY_BARRIERS = 31
+#: How many of the newest barriers tell how often one comes.
+_RECENT = 20
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What a person asks for.
+
+    ``first`` and ``last``: the days to correct, both included, as dates (UTC) or aware datetimes; or barriers' numbers.
+    ``changed``: the jobs whose code or input was corrected; none: all that read external sources, so everything.
+    ``corrections`` replace epochs of root tables; ``reused``: root tables whose epochs are applied again as they were,
+    without asking their sources. ``mode`` FULL begins at ``first``, or at the first barrier if that is None, with
+    empty tables. ``accept_pause``: barriers may wait until it is published, however long that takes.
+    """
+
+    topology: str
+    first: date | datetime | int | None
+    last: date | datetime | int | None = None
+    changed: Sequence[str] = ()
+    corrections: Sequence[TableCorrection] = ()
+    reused: Sequence[str] = ()
+    mode: RevisionMode = RevisionMode.INCREMENTAL
+    max_replay_barriers: int = MAX_REPLAY_BARRIERS
+    accept_pause: bool = False
+
+
+@dataclass(frozen=True)
+class PlannedInput:
+    """Where the rows of a root job's epochs come from: ``cut`` (the source, read again), ``correction`` or ``reused``.
+
+    ``barriers``: at which barriers; ``detail`` for people.
+    """
+
+    job: str
+    kind: str
+    barriers: tuple[int, ...]
+    detail: str
+
+
+@dataclass(frozen=True)
+class PlannedTable:
+    """One table of the plan. ``rows``: how many it has at the head; ``epoch_rows``: how many came with the barriers
+    that are replayed, as far as its snapshots tell (None: they do not).
+    """
+
+    table: str
+    job: str
+    owner: str
+    rows: int | None
+    epoch_rows: int | None
+
+
+@dataclass(frozen=True)
+class RevisionPlan:
+    """What a revision would do. ``barriers`` are replayed in this order; ``window`` are those that a person asked for.
+
+    ``untouched``: tables that stay as they are. ``code_changed``: jobs whose code differs from what computed the head.
+    ``notes``: what its author should know; ``pace``: how replay and arrival compare.
+    """
+
+    wanted: Wanted
+    predecessor: Barrier
+    barriers: tuple[Barrier, ...]
+    window: tuple[Barrier, ...]
+    head: Barrier
+    jobs: tuple[Job, ...]
+    changed: tuple[str, ...]
+    tables: tuple[PlannedTable, ...]
+    untouched: tuple[str, ...]
+    inputs: tuple[PlannedInput, ...]
+    topology_version: int
+    code_changed: tuple[str, ...] = ()
+    notes: tuple[str, ...] = field(default=())
+
+    @property
+    def owners(self) -> tuple[str, ...]:
+        """The DAGs that have to run, in the order of their names."""
+        return tuple(sorted({job.owner for job in self.jobs}))
+
+
+def plan_revision(deployment: Deployment, wanted: Wanted) -> RevisionPlan:
+    """What a revision would do; changes nothing.
+
+    Raises RevisionRefusedError, with what would work instead, for days that no barrier covers or that have expired,
+    input that is gone, and a replay that is longer than ``max_replay_barriers``; UnknownTopologyError, TopologyError
+    for a job that is not there.
+
+    >>> plan_revision(deployment, Wanted("shopping", date(2017, 1, 5), date(2017, 1, 6)))  # doctest: +SKIP
+    """
+    meta = deployment.meta
+    version = meta.topology_version(wanted.topology)
+    topology = meta.topology(wanted.topology, version)
+    changed = _changed(topology, wanted)
+    names = affected_jobs(topology, changed)
+    jobs = tuple(topology.job(name) for name in names)
+    standing = _standing(deployment, wanted.topology)
+    window = _window(wanted, standing)
+    barriers = tuple(each for each in standing if each.barrier_id >= window[0].barrier_id)
+    committed = [each for each in barriers if each.state is BarrierState.COMMIT]
+    what = f"revision of {wanted.topology} from {window[0]}"
+    check_range(what, len(barriers), wanted.max_replay_barriers)
+    _check_readable(deployment, what, barriers)
+    predecessor = _predecessor(deployment, what, barriers[0], wanted)
+    tables = {sink for job in jobs for sink in job.sinks}
+    return RevisionPlan(
+        wanted=wanted,
+        predecessor=predecessor,
+        barriers=barriers,
+        window=window,
+        head=committed[-1],
+        jobs=jobs,
+        changed=changed,
+        tables=_tables(deployment, jobs, committed, predecessor),
+        untouched=tuple(sorted(set(topology.tables) - tables)),
+        inputs=_inputs(deployment, wanted, jobs, barriers),
+        topology_version=version,
+        notes=_pace(deployment, wanted, barriers),
+    )
+
+
+def begin_revision(deployment: Deployment, plan: RevisionPlan, *, reason: str, actor: str) -> Revision:
+    """Begin what was planned. Nothing that readers see changes until it is published.
+
+    Raises RevisionRefusedError while another revision is under way, and if the topology changed since the plan.
+    """
+    meta, wanted = deployment.meta, plan.wanted
+    if meta.topology_version(wanted.topology) != plan.topology_version:
+        raise RevisionRefusedError(
+            f"topology {wanted.topology}: expected it to be as it was planned with (version {plan.topology_version}), "
+            f"found version {meta.topology_version(wanted.topology)}; plan the revision again"
+        )
+    revision = meta.revisions.begin(
+        NewRevision(
+            topology=wanted.topology,
+            mode=wanted.mode,
+            first_barrier=plan.barriers[0].barrier_id,
+            predecessor=plan.predecessor.barrier_id,
+            window_end=plan.window[-1].barrier_id,
+            tables=sorted(table.table for table in plan.tables),
+            jobs=[job.name for job in plan.jobs],
+            changed=plan.changed,
+            topology_version=plan.topology_version,
+            reason=reason,
+            actor=actor,
+            corrections=tuple(wanted.corrections),
+            reused=tuple(wanted.reused),
+        )
+    )
+    log.info(
+        "%s is STAGING: barriers %s to %s, tables %s",
+        revision,
+        revision.first_barrier,
+        plan.barriers[-1].barrier_id,
+        ", ".join(revision.tables),
+    )
+    return revision
+
+
+# --- which barriers -------------------------------------------------------------------------------
+
+
+def _standing(deployment: Deployment, topology: str) -> list[Barrier]:
+    """Every barrier with an epoch that counts, oldest first."""
+    states = [state for state in BarrierState if state is not BarrierState.ABORTED]
+    newest_first = deployment.meta.barriers(topology, states, limit=_ALL)
+    return [each for each in reversed(newest_first) if each.barrier_id and not each.is_maintenance]
+
+
+#: As many barriers as a topology may have.
+_ALL = 2**31 - 1
+
+
+def _window(wanted: Wanted, standing: Sequence[Barrier]) -> tuple[Barrier, ...]:
+    """The barriers whose epochs overlap the days that a person named."""
+    name = wanted.topology
+    committed = [each for each in standing if each.state is BarrierState.COMMIT]
+    if not committed:
+        raise RevisionRefusedError(
+            f"topology {name}: expected a barrier that is COMMIT, found none; there is nothing to correct yet"
+        )
+    if wanted.first is None:
+        if wanted.mode is not RevisionMode.FULL:
+            raise RevisionRefusedError(f"topology {name}: expected the first day to correct, found none; say --from")
+        return (committed[0],)
+    last = wanted.first if wanted.last is None else wanted.last
+    if isinstance(wanted.first, int) or isinstance(last, int):
+        chosen = [each for each in committed if int_of(wanted.first) <= each.barrier_id <= int_of(last)]
+    else:
+        chosen = _covering(committed, _begin(wanted.first), _end(last))
+    if not chosen:
+        raise RevisionRefusedError(  # safety: range-in-history
+            f"topology {name}: expected days within its history, which is committed from {committed[0]} to "
+            f"{committed[-1]}, found {wanted.first} to {last}; choose days that it covers"
+        )
+    return tuple(chosen)
+
+
+def _covering(committed: Sequence[Barrier], begin: datetime, end: datetime) -> list[Barrier]:
+    """An epoch ends with its barrier's timestamp and begins with the one before it."""
+    starts = [None, *(each.timestamp for each in committed[:-1])]
+    return [
+        each
+        for start, each in zip(starts, committed, strict=True)
+        if each.timestamp > begin and (start is None or start < end)
+    ]
+
+
+def int_of(number: date | datetime | int) -> int:
+    """Raises RevisionRefusedError where a barrier's number stands beside a date."""
+    if not isinstance(number, int):
+        raise RevisionRefusedError(
+            f"expected two barriers' numbers or two days, found {number} beside a number; name both the same way"
+        )
+    return number
+
+
+def _begin(day: date | datetime | int) -> datetime:
+    return _aware(day) if isinstance(day, datetime) else datetime.combine(_day(day), time(), timezone.utc)
+
+
+def _end(day: date | datetime | int) -> datetime:
+    """The first moment after it."""
+    if isinstance(day, datetime):
+        return _aware(day)
+    return datetime.combine(_day(day) + timedelta(days=1), time(), timezone.utc)
+
+
+def _day(day: date | int) -> date:
+    assert isinstance(day, date)  # numbers were seen to before
+    return day
+
+
+def _aware(moment: datetime) -> datetime:
+    if moment.tzinfo is None:
+        raise RevisionRefusedError(f"expected a time with its zone, found {moment}; write +00:00 for UTC")
+    return moment
+
+
+def _check_readable(deployment: Deployment, what: str, barriers: Sequence[Barrier]) -> None:
+    """What is replayed reads the tables that stay as they were at each barrier, so each has to be there."""
+    gone = [each for each in barriers if each.expiring_at is not None]
+    if gone:
+        later = [each for each in barriers if each.barrier_id > gone[-1].barrier_id]
+        way = f"begin with {later[0]} or later" if later else "compute the tables anew from the sources (--full)"
+        raise RevisionRefusedError(  # safety: expired-is-not-revised
+            f"{what}: expected every barrier from there on within retention, found that {gone[-1]} has expired; {way}"
+        )
+
+
+def _predecessor(deployment: Deployment, what: str, first: Barrier, wanted: Wanted) -> Barrier:
+    predecessor = deployment.meta.barrier(first.topology, first.predecessor or 0)
+    if predecessor.expiring_at is not None and wanted.mode is RevisionMode.INCREMENTAL:
+        raise RevisionRefusedError(  # safety: expired-is-not-built-on
+            f"{what}: expected the barrier before it, {predecessor}, to build on, found that it has expired; begin one "
+            "barrier later, or compute the tables anew (--full)"
+        )
+    return predecessor
+
+
+# --- what is computed, and from what --------------------------------------------------------------
+
+
+def _changed(topology: Topology, wanted: Wanted) -> tuple[str, ...]:
+    """The jobs to begin with: those that are named, those whose tables are corrected, or all root jobs."""
+    corrected = [topology.writer(_known(topology, each.table)).name for each in wanted.corrections]
+    named = [topology.job(name).name for name in wanted.changed]
+    chosen = dict.fromkeys((*named, *corrected))
+    return tuple(chosen) or tuple(job.name for job in topology.jobs if job.externals or not job.sources)
+
+
+def _known(topology: Topology, table: str) -> str:
+    if table not in topology.tables:
+        raise RevisionRefusedError(  # safety: written-table-is-corrected
+            f"topology {topology.name}: expected a table that one of its jobs writes, which are "
+            f"{', '.join(topology.tables)}, found {table}; correct the name"
+        )
+    return table
+
+
+def _inputs(
+    deployment: Deployment, wanted: Wanted, jobs: Sequence[Job], barriers: Sequence[Barrier]
+) -> tuple[PlannedInput, ...]:
+    """For each root job, where its epochs' rows come from. Raises RevisionRefusedError where they are gone."""
+    found: list[PlannedInput] = []
+    for job in jobs:
+        if not job.externals:
+            continue
+        corrected = {each.barrier_id for each in wanted.corrections if each.table in job.sinks}
+        unknown = corrected - {each.barrier_id for each in barriers}
+        if unknown:
+            raise RevisionRefusedError(
+                f"job {job.name}: expected corrections at barriers that are replayed, found one at barrier "
+                f"{min(unknown)}; correct its number, or begin earlier"
+            )
+        if corrected:
+            found.append(PlannedInput(job.name, "correction", tuple(sorted(corrected)), "replaced as its author says"))
+        rest = tuple(each.barrier_id for each in barriers if each.barrier_id not in corrected)
+        if not rest:
+            continue
+        if set(job.sinks) <= set(wanted.reused):
+            found.append(PlannedInput(job.name, "reused", rest, f"the rows that {', '.join(job.sinks)} got then"))
+        else:
+            _check_cuts(deployment, job, [each for each in barriers if each.barrier_id in rest])
+            names = ", ".join(external.name for external in job.externals)
+            found.append(PlannedInput(job.name, "cut", rest, f"{names}, read again up to the stored positions"))
+    return tuple(found)
+
+
+def _check_cuts(deployment: Deployment, job: Job, barriers: Sequence[Barrier]) -> None:
+    """Every cut can be read, as it was or as it was mended."""
+    for barrier in barriers:
+        cuts = deployment.meta.cuts(barrier.topology, barrier.barrier_id)
+        for declared in job.externals:
+            source, cut = source_of(declared), cuts.get(declared.name)
+            if cut is None:
+                continue
+            try:
+                try:
+                    source.check(cut)
+                except SourceDataError:
+                    source.check(source.repin(cut))
+            except BarrierError as error:
+                raise RevisionRefusedError(  # safety: input-is-there
+                    f"job {job.name}: expected its source {declared.name} to still hold the epoch of {barrier}, found: "
+                    f"{error}. Reuse the rows that its tables got then: --reuse {' --reuse '.join(job.sinks)}"
+                ) from error
+
+
+def _tables(
+    deployment: Deployment, jobs: Sequence[Job], committed: Sequence[Barrier], predecessor: Barrier
+) -> tuple[PlannedTable, ...]:
+    meta = deployment.meta
+    head = {row.table: row.snapshot_id for row in meta.progress(committed[-1].topology, committed[-1].barrier_id)}
+    before = {row.table: row.snapshot_id for row in meta.progress(predecessor.topology, predecessor.barrier_id)}
+    planned = []
+    for job in jobs:
+        for table in job.sinks:
+            if table not in head:
+                continue
+            at_head, at_base = (_rows(deployment, table, snapshot) for snapshot in (head[table], before.get(table)))
+            came = None if at_head is None or at_base is None else at_head - at_base
+            planned.append(PlannedTable(table, job.name, job.owner, at_head, came))
+    return tuple(planned)
+
+
+def _rows(deployment: Deployment, table: str, snapshot_id: int | None) -> int | None:
+    if snapshot_id is None:
+        return 0
+    return deployment.tables.row_counts(table, [snapshot_id]).get(snapshot_id)
+
+
+def _pace(deployment: Deployment, wanted: Wanted, barriers: Sequence[Barrier]) -> tuple[str, ...]:
+    """Whether replay is quicker than arrival. Raises RevisionRefusedError if it is not, and nobody accepts a pause."""
+    recent = [each for each in barriers[-_RECENT:] if each.commit_at is not None]
+    if len(recent) < 3:
+        return ()
+    took = _median([(each.commit_at - each.opened_at).total_seconds() for each in recent if each.commit_at])
+    gaps = [(b.opened_at - a.opened_at).total_seconds() for a, b in pairwise(recent)]
+    arrival = _median(gaps)
+    if took < arrival:
+        return ()
+    said = f"a barrier takes {took:.0f} s to compute (median), and one comes every {arrival:.0f} s"
+    if wanted.accept_pause:
+        return (
+            f"{said}: opening pauses while {len(barriers)} barriers are replayed, some {took * len(barriers):.0f} s",
+        )
+    raise RevisionRefusedError(  # safety: replay-catches-up
+        f"revision of {wanted.topology}: expected to replay barriers faster than they come, found that {said}; accept "
+        "that no barrier opens until it is published (--accept-pause), or begin later"
+    )
+
+
+def _median(values: Sequence[float]) -> float:
+    ordered = sorted(values)
+    return ordered[len(ordered) // 2]
+
+
+def revised_at(deployment: Deployment, revision: Revision, barrier_id: int) -> Barrier:
+    """The barrier as the revision computes it, which is extended if it was opened since.
+
+    Raises UnknownBarrierError if it is before the revision's first one, or has no epoch.
+    """
+    meta = deployment.meta
+    try:
+        return meta.barrier(revision.topology, barrier_id, revision.revision)
+    except UnknownBarrierError:
+        meta.revisions.extend(revision.topology, revision.revision, "revision")
+    return meta.barrier(revision.topology, barrier_id, revision.revision)
+
+
+def corrections_at(revision: Revision, job: Job, barrier_id: int) -> Mapping[str, TableCorrection]:
+    """What stands in for the job's own work at a barrier, by table."""
+    return {
+        each.table: each for each in revision.corrections if each.barrier_id == barrier_id and each.table in job.sinks
+    }

@@ -1,0 +1,213 @@
+"""Publishing a revision: decide once, swap all tables, and be repeatable by anyone after any crash."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from airflow_barrier.coordinator.deployment import Deployment
+from airflow_barrier.coordinator.journal import check_lead, current_main, write_entry, write_revision
+from airflow_barrier.coordinator.staging import attempt_files
+from airflow_barrier.metaservice.revision_store import SwapRows
+from airflow_barrier.protocol.errors import ForeignWriteError
+from airflow_barrier.protocol.names import tag_name
+from airflow_barrier.protocol.records import Barrier
+from airflow_barrier.protocol.revisions import Revision, RevisionState
+from airflow_barrier.protocol.states import BarrierState
+from airflow_barrier.tables.port import Publication, Revised
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Swapped:
+    """``revision`` is COMMIT; ``barriers`` are those that it computed and that are COMMIT, in order. ``now``: whether
+    this call published it.
+    """
+
+    revision: Revision
+    barriers: tuple[Barrier, ...]
+    now: bool
+
+
+@dataclass(frozen=True)
+class NotStaged:
+    """``revision`` cannot be published yet; ``missing`` says why, a phrase each."""
+
+    revision: Revision
+    missing: tuple[str, ...]
+
+    @property
+    def reason(self) -> str:
+        more = f" and {len(self.missing) - 3} more" if len(self.missing) > 3 else ""
+        return f"{self.revision} is STAGING: {'; '.join(self.missing[:3])}{more}"
+
+
+def publish_revision(deployment: Deployment, topology: str, number: int, *, actor: str) -> Swapped | NotStaged:
+    """Swap the tables of a revision that has been staged up to the head: readers see all of it from then on.
+
+    Calling it again after a crash rolls forward; once it is COMMIT nothing changes. Raises RevisionEndedError if it was
+    cancelled; ForeignWriteError, SnapshotMissingError or MissingTableError when somebody else changed a table. Before
+    the decision nothing has happened then; after it the revision stays COMMITTING, and the next call goes on once the
+    table is as it was.
+
+    >>> publish_revision(deployment, "shopping", 7, actor="me")  # doctest: +SKIP
+    """
+    meta = deployment.meta
+    revision = meta.revisions.get(topology, number)
+    if revision.state is not RevisionState.COMMIT:
+        if revision.state is not RevisionState.COMMITTING:
+            meta.revisions.extend(topology, number, actor)
+            missing = meta.revisions.unstaged(topology, number)
+            if missing:
+                return NotStaged(revision, tuple(missing))
+            revision = _decide(deployment, revision, actor)
+        _roll_forward(deployment, revision, actor)
+        published = True
+    else:
+        published = False
+    _tidy(deployment, meta.revisions.get(topology, number))
+    revision = meta.revisions.get(topology, number)
+    return Swapped(revision, tuple(_barriers(deployment, revision)), published)
+
+
+def finish_decided(deployment: Deployment, topology: str, *, actor: str) -> Swapped | None:
+    """Publish the revision that is decided, if there is one: nothing else is published before it is through."""
+    revision = deployment.meta.revisions.under_way(topology)
+    if revision is None or revision.state is not RevisionState.COMMITTING:
+        return None
+    log.info("%s is COMMITTING: rolled forward first", revision)
+    swapped = publish_revision(deployment, topology, revision.revision, actor=actor)
+    assert isinstance(swapped, Swapped)  # from COMMITTING on there is no other outcome
+    return swapped
+
+
+def cancel_revision(deployment: Deployment, topology: str, number: int, *, reason: str, actor: str) -> Revision:
+    """Give a revision up while it is STAGING: readers have seen nothing of it. Again is fine.
+
+    Raises RevisionEndedError once it is decided.
+    """
+    meta = deployment.meta
+    attempts = [
+        attempt
+        for barrier in meta.revisions.barriers(topology, number)
+        for attempt in meta.attempts(topology, barrier.barrier_id, number)
+    ]
+    revision = meta.revisions.cancel(topology, number, reason, actor)
+    deployment.tables.delete(uri for attempt in attempts for uri in attempt_files(deployment, attempt))
+    deployment.tables.drop_revision(_all_tables(deployment, revision), topology, number)
+    log.info("%s is CANCELLED: %s", revision, reason)
+    return revision
+
+
+def publications_of(
+    deployment: Deployment, revision: Revision, head: int, rows: SwapRows, expected: Mapping[str, int | None]
+) -> list[Publication]:
+    """What the swap does to each table that the newest COMMIT barrier has: the revision's go over to its line, and all
+    get tags of its number, so that each barrier can be read whole by name.
+    """
+    number, topology = revision.revision, revision.topology
+    held = deployment.meta.held(topology)
+    return [
+        Publication(
+            table=table,
+            topology=topology,
+            barrier_id=head,
+            expected=expected[table],
+            new=snapshot,
+            tag=tag_name(topology, head, number),
+            held=held,
+            revised=Revised(
+                base=rows.before.get(table),
+                tags={
+                    tag_name(topology, barrier_id, number): then
+                    for barrier_id, tables in rows.barriers.items()
+                    if barrier_id < head and (then := tables.get(table)) is not None
+                },
+            ),
+        )
+        for table, snapshot in sorted(rows.barriers[head].items())
+    ]
+
+
+def _decide(deployment: Deployment, revision: Revision, actor: str) -> Revision:
+    """STAGING -> COMMITTING, after a last look at the tables."""
+    meta, topology = deployment.meta, revision.topology
+    check_lead(deployment, topology)  # safety: lead-before-deciding
+    (head,) = meta.barriers(topology, [BarrierState.COMMIT], limit=1)
+    try:
+        expected = {
+            row.table: current_main(deployment, topology, row.table, row.snapshot_id)
+            for row in meta.progress(topology, head.barrier_id)
+        }
+        rows = meta.revisions.swap_rows(topology, revision.revision)
+        deployment.tables.look(  # safety: last-look
+            publications_of(deployment, revision, head.barrier_id, rows, expected)
+        )
+    except ForeignWriteError:
+        now = meta.revisions.get(topology, revision.revision)
+        if now.state is RevisionState.STAGING:  # safety: decided-by-another
+            raise
+        return now
+    decided = meta.revisions.begin_swap(topology, revision.revision, expected, actor)
+    log.info("%s is COMMITTING: barriers %s to %s", decided, decided.first_barrier, decided.last)
+    return decided
+
+
+def _roll_forward(deployment: Deployment, revision: Revision, actor: str) -> None:
+    meta, topology, number = deployment.meta, revision.topology, revision.revision
+    revision = meta.revisions.get(topology, number)
+    if revision.state is RevisionState.COMMIT or revision.head is None:
+        return
+    rows = meta.revisions.swap_rows(topology, number)
+    publications = publications_of(deployment, revision, revision.head, rows, revision.expected)
+    write_revision(deployment, revision, _barriers(deployment, revision))  # safety: journal-before-publish
+    try:
+        _publish(deployment, revision, publications, actor)
+    except ForeignWriteError:
+        if meta.revisions.get(topology, number).state is RevisionState.COMMIT:
+            return  # another publisher was faster, and `main` may have gone on since
+        raise
+    log.info("%s is COMMIT: swapped %s", revision, ", ".join(revision.tables))
+
+
+def _publish(deployment: Deployment, revision: Revision, publications: Sequence[Publication], actor: str) -> None:
+    topology, number = revision.topology, revision.revision
+    if deployment.shares_database:
+        # tables and the exchange of the lines in one transaction; what takes time is done before it begins
+        with (
+            deployment.tables.staging(publications) as staging,
+            deployment.meta.revisions.swapping(topology, number, actor) as connection,
+        ):
+            if connection is not None:
+                deployment.tables.publish(publications, connection, staging)
+    else:
+        deployment.tables.publish(publications)
+        with deployment.meta.revisions.swapping(topology, number, actor):
+            pass
+
+
+def _tidy(deployment: Deployment, revision: Revision) -> None:
+    """Let go of what nobody needs once it is COMMIT. Again is fine: a publisher may die before it gets here."""
+    meta, topology = deployment.meta, revision.topology
+    for barrier in _barriers(deployment, revision):
+        write_entry(deployment, barrier)
+        attempts = meta.attempts(topology, barrier.barrier_id)
+        deployment.tables.delete(uri for attempt in attempts for uri in attempt_files(deployment, attempt))
+
+
+def _barriers(deployment: Deployment, revision: Revision) -> list[Barrier]:
+    head = revision.head or 0
+    return [
+        barrier
+        for barrier in deployment.meta.readable(revision.topology)
+        if revision.first_barrier <= barrier.barrier_id <= head
+    ]
+
+
+def _all_tables(deployment: Deployment, revision: Revision) -> list[str]:
+    """Those that its attempts may have made branches on: what its jobs write, and what they read."""
+    topology = deployment.meta.topology(revision.topology)
+    read = {table for job in topology.jobs if job.name in revision.jobs for table in job.sources}
+    return sorted({*revision.tables, *read})

@@ -1,0 +1,418 @@
+"""Revisions as they are kept: begun, extended to the head, bound to runs, gated, cancelled."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from sqlalchemy import Connection, Row, func, insert, select, update
+
+from airflow_barrier.metaservice import schema
+from airflow_barrier.metaservice.rows import (
+    STANDING,
+    barrier_key,
+    load_topology,
+    lock_topology,
+    of_topology,
+    progress,
+    to_barrier,
+)
+from airflow_barrier.metaservice.schema import DatabaseNow
+from airflow_barrier.metaservice.topologies import version_of
+from airflow_barrier.metaservice.transitions import Event, record
+from airflow_barrier.protocol.errors import (
+    IllegalTransitionError,
+    RevisionEndedError,
+    RevisionRefusedError,
+    UnknownRevisionError,
+)
+from airflow_barrier.protocol.records import Barrier
+from airflow_barrier.protocol.revisions import (
+    REVISION_TRANSITIONS,
+    Revision,
+    RevisionMode,
+    RevisionRun,
+    RevisionState,
+    TableCorrection,
+)
+from airflow_barrier.protocol.states import BarrierState, TableState
+from airflow_barrier.protocol.topology import Topology
+
+_TABLE, _RUNS = schema.revision, schema.revision_run
+
+
+@dataclass(frozen=True)
+class NewRevision:
+    """What a revision begins with; as :class:`~airflow_barrier.protocol.revisions.Revision` has it."""
+
+    topology: str
+    mode: RevisionMode
+    first_barrier: int
+    predecessor: int
+    window_end: int
+    tables: Sequence[str]
+    jobs: Sequence[str]
+    changed: Sequence[str]
+    topology_version: int
+    reason: str
+    actor: str
+    corrections: Sequence[TableCorrection] = ()
+    reused: Sequence[str] = ()
+
+
+# --- finding --------------------------------------------------------------------------------------
+
+
+def to_revision(row: Row[Any]) -> Revision:
+    return Revision(
+        topology=row.topology,
+        revision=row.revision,
+        state=RevisionState(row.state),
+        mode=RevisionMode(row.mode),
+        first_barrier=row.first_barrier,
+        predecessor=row.predecessor,
+        window_end=row.window_end,
+        tables=tuple(row.tables),
+        jobs=tuple(row.jobs),
+        changed=tuple(row.changed),
+        gated=row.gated_at is not None,
+        created_at=row.created_at,
+        actor=row.actor,
+        reason=row.reason,
+        head=row.head,
+        last=row.last,
+        expected=row.expected,
+        corrections=tuple(TableCorrection(**each) for each in row.corrections),
+        reused=tuple(row.reused),
+        committing_at=row.committing_at,
+        commit_at=row.commit_at,
+        cancelled_at=row.cancelled_at,
+    )
+
+
+def load_revision(connection: Connection, topology: str, number: int) -> Revision:
+    """Raises UnknownRevisionError."""
+    row = connection.execute(_one(topology, number)).one_or_none()
+    if row is None:
+        newest = connection.execute(
+            select(func.coalesce(func.max(_TABLE.c.revision), 0)).where(_TABLE.c.topology == topology)
+        ).scalar_one()
+        raise UnknownRevisionError(
+            f"revision {number} of {topology}: expected one that was begun, found revisions up to {newest}; "
+            f"airflow-barrier revise status --topology {topology} lists them"
+        )
+    return to_revision(row)
+
+
+def under_way(connection: Connection, topology: str) -> Revision | None:
+    """The revision that is being staged or published; there is one at a time."""
+    row = connection.execute(
+        select(_TABLE).where(_TABLE.c.topology == topology, schema.REVISION_UNDER_WAY)
+    ).one_or_none()
+    return None if row is None else to_revision(row)
+
+
+def revisions(connection: Connection, topology: str, limit: int) -> list[Revision]:
+    """The newest ``limit`` revisions, the newest first."""
+    rows = connection.execute(
+        select(_TABLE).where(_TABLE.c.topology == topology).order_by(_TABLE.c.revision.desc()).limit(limit)
+    )
+    return [to_revision(row) for row in rows]
+
+
+def newest_decided(connection: Connection, topology: str) -> int:
+    """The newest that is COMMITTING or COMMIT; 0: none."""
+    decided = [RevisionState.COMMITTING.value, RevisionState.COMMIT.value]
+    newest = select(func.coalesce(func.max(_TABLE.c.revision), 0))
+    return int(
+        connection.execute(newest.where(_TABLE.c.topology == topology, _TABLE.c.state.in_(decided))).scalar_one()
+    )
+
+
+def barriers_of(connection: Connection, revision: Revision) -> list[Barrier]:
+    """The revision's barriers that count, in order; none once it was published or cancelled."""
+    table = schema.barrier
+    rows = connection.execute(
+        select(table)
+        .where(of_topology(table, revision.topology, revision.revision), schema.NOT_ABORTED)
+        .order_by(table.c.barrier_id)
+    )
+    return [to_barrier(row) for row in rows]
+
+
+def check_staging(connection: Connection, topology: str, line: int) -> None:
+    """Refuse work for a revision that is not STAGING any more; in the line that stands there is nothing to refuse.
+
+    Raises RevisionEndedError.
+    """
+    if line == STANDING:
+        return
+    revision = load_revision(connection, topology, abs(line))
+    if revision.state is not RevisionState.STAGING:
+        raise RevisionEndedError(  # safety: ended-revision-takes-nothing
+            f"{revision}: expected STAGING to compute something for it, found {revision.state.value}; nothing is left "
+            "to do in it: correct what is still wrong by another revision"
+        )
+
+
+# --- beginning ------------------------------------------------------------------------------------
+
+
+def begin(connection: Connection, new: NewRevision) -> Revision:
+    """The next revision, STAGING, with the barriers from its first one to the head. Raises RevisionRefusedError."""
+    lock_topology(connection, new.topology)  # safety: topology-lock
+    other = under_way(connection, new.topology)
+    if other is not None:
+        raise RevisionRefusedError(  # safety: one-revision-under-way
+            f"topology {new.topology}: expected no revision under way, found {other} ({other.state.value}, barriers "
+            f"from {other.first_barrier} on, tables {', '.join(other.tables)}: {other.reason}); wait until it is "
+            f"published, or cancel it: airflow-barrier revise cancel --topology {new.topology} --revision "
+            f"{other.revision}"
+        )
+    number = (
+        1
+        + connection.execute(
+            select(func.coalesce(func.max(_TABLE.c.revision), 0)).where(_TABLE.c.topology == new.topology)
+        ).scalar_one()
+    )
+    connection.execute(
+        insert(_TABLE).values(
+            topology=new.topology,
+            revision=number,
+            state=RevisionState.STAGING.value,
+            mode=new.mode.value,
+            first_barrier=new.first_barrier,
+            predecessor=new.predecessor,
+            window_end=new.window_end,
+            tables=list(new.tables),
+            jobs=list(new.jobs),
+            changed=list(new.changed),
+            corrections=[asdict(each) for each in new.corrections],
+            reused=list(new.reused),
+            topology_version=new.topology_version,
+            expected={},
+            actor=new.actor,
+            reason=new.reason,
+            created_at=DatabaseNow(),
+        )
+    )
+    detail = {
+        "mode": new.mode.value,
+        "first": new.first_barrier,
+        "window_end": new.window_end,
+        "tables": list(new.tables),
+        "reason": new.reason,
+    }
+    _record(connection, new.topology, number, None, RevisionState.STAGING, Event("revision begun", new.actor, detail))
+    revision = load_revision(connection, new.topology, number)
+    extend(connection, revision, new.actor)
+    return revision
+
+
+def extend(connection: Connection, revision: Revision, actor: str) -> list[Barrier]:
+    """Add the barriers that were opened since, so that it reaches the head; returns these.
+
+    A barrier that was aborted meanwhile is aborted in the revision too, by :func:`abort_with`.
+    """
+    lock_topology(connection, revision.topology)  # safety: topology-lock
+    check_staging(connection, revision.topology, revision.revision)
+    known = barriers_of(connection, revision)
+    before = known[-1].barrier_id if known else revision.predecessor
+    current = load_topology(connection, revision.topology, _version(connection, revision))
+    added = []
+    for barrier in _epochs_after(connection, revision, known):
+        _insert(connection, revision, barrier, before, current, actor)
+        before = barrier.barrier_id
+        added.append(barrier)
+    return added
+
+
+def _epochs_after(connection: Connection, revision: Revision, known: Sequence[Barrier]) -> list[Barrier]:
+    """The barriers with an epoch that stand and that the revision lacks. Maintenance has none."""
+    table = schema.barrier
+    first = known[-1].barrier_id + 1 if known else revision.first_barrier
+    rows = connection.execute(
+        select(table)
+        .where(of_topology(table, revision.topology), schema.ONE_A_TIMESTAMP, table.c.barrier_id >= first)
+        .order_by(table.c.barrier_id)
+    )
+    return [to_barrier(row) for row in rows]
+
+
+def _insert(
+    connection: Connection, revision: Revision, barrier: Barrier, before: int, current: Topology, actor: str
+) -> None:
+    rows = list(progress(connection, barrier.topology, barrier.barrier_id).values())
+    again = [row for row in rows if row.table in revision.tables]
+    version = _version_at(connection, revision, barrier, current)
+    key = barrier_key(barrier.topology, barrier.barrier_id, revision.revision)
+    connection.execute(
+        insert(schema.barrier).values(
+            **key,
+            timestamp=barrier.timestamp,
+            state=(BarrierState.OPEN if again else BarrierState.PRECOMMIT).value,
+            predecessor=before,
+            topology_version=version,
+            run_key=barrier.run_key,
+            timestamp_origin=barrier.timestamp_origin,
+            opened_at=DatabaseNow(),
+            computed_in=revision.revision,
+        )
+    )
+    if again:
+        connection.execute(
+            insert(schema.table_progress),
+            [{**key, "table_name": row.table, "job": row.job, "state": TableState.PENDING.value} for row in again],
+        )
+    event = Event("opened", actor, {"timestamp": barrier.timestamp.isoformat(), "predecessor": before})
+    record(
+        connection,
+        event,
+        barrier.topology,
+        barrier.barrier_id,
+        "barrier",
+        [str(barrier.barrier_id)],
+        after=BarrierState.OPEN.value,
+        revision=revision.revision,
+    )
+
+
+def _version_at(connection: Connection, revision: Revision, barrier: Barrier, current: Topology) -> int:
+    """The topology of the barrier with the revision's jobs as they are declared now.
+
+    Raises RevisionRefusedError for a job that reads by now what was not there at that barrier.
+    """
+    then = load_topology(connection, barrier.topology, barrier.topology_version)
+    now = {job.name: job for job in current.jobs if job.name in revision.jobs}
+    jobs = [now.get(job.name, job) for job in then.jobs]
+    if jobs == list(then.jobs):
+        return barrier.topology_version
+    for job in jobs:
+        missing = sorted(set(job.sources) - set(then.tables))
+        if missing:
+            raise RevisionRefusedError(  # safety: replays-on-what-was-there
+                f"{revision}: job {job.name} reads {', '.join(missing)} by now, which {barrier} does not have; begin "
+                "at the first barrier that has it, or compute that table over history first"
+            )
+    return version_of(connection, Topology.of(barrier.topology, jobs))
+
+
+def _version(connection: Connection, revision: Revision) -> int:
+    return int(
+        connection.execute(
+            select(_TABLE.c.topology_version).where(*_key(revision.topology, revision.revision))
+        ).scalar_one()
+    )
+
+
+# --- runs -----------------------------------------------------------------------------------------
+
+
+def bind_run(
+    connection: Connection, revision: Revision, barrier_id: int, dag_id: str, run_id: str, clear_number: int | None
+) -> None:
+    """Write down that a run computes a barrier of the revision: it has come if it says how often it was cleared."""
+    lock_topology(connection, revision.topology)  # safety: topology-lock
+    key = {"topology": revision.topology, "revision": revision.revision, "dag_id": dag_id, "run_id": run_id}
+    values: dict[str, Any] = {"barrier_id": barrier_id}
+    if clear_number is not None:
+        values |= {"clear_number": clear_number, "arrived_at": DatabaseNow()}
+    known = connection.execute(
+        update(_RUNS).where(*(_RUNS.c[name] == value for name, value in key.items())).values(**values)
+    ).rowcount
+    if not known:
+        connection.execute(insert(_RUNS).values(**key, **values))
+
+
+def runs_of(connection: Connection, revision: Revision) -> list[RevisionRun]:
+    """The runs that were bound to it, by barrier."""
+    rows = connection.execute(
+        select(_RUNS)
+        .where(_RUNS.c.topology == revision.topology, _RUNS.c.revision == revision.revision)
+        .order_by(_RUNS.c.barrier_id, _RUNS.c.dag_id, _RUNS.c.run_id)
+    )
+    return [_to_run(row) for row in rows]
+
+
+def run_binding(connection: Connection, topology: str, dag_id: str, run_id: str) -> RevisionRun | None:
+    """The newest revision of ``topology`` that a run was bound to."""
+    row = connection.execute(
+        select(_RUNS)
+        .where(_RUNS.c.dag_id == dag_id, _RUNS.c.run_id == run_id, _RUNS.c.topology == topology)
+        .order_by(_RUNS.c.revision.desc())
+        .limit(1)
+    ).one_or_none()
+    return None if row is None else _to_run(row)
+
+
+def _to_run(row: Row[Any]) -> RevisionRun:
+    return RevisionRun(
+        row.topology, row.revision, row.dag_id, row.run_id, row.barrier_id, row.clear_number, row.arrived_at
+    )
+
+
+# --- the gate, and giving up ----------------------------------------------------------------------
+
+
+def gate(connection: Connection, topology: str, number: int, closed: bool, actor: str) -> Revision:
+    """Let no barrier open until the revision is published (or, with ``closed`` False, again). Again is fine."""
+    lock_topology(connection, topology)  # safety: topology-lock
+    check_staging(connection, topology, number)
+    before = load_revision(connection, topology, number)
+    if before.gated is not closed:
+        at = DatabaseNow() if closed else None
+        connection.execute(update(_TABLE).where(*_key(topology, number)).values(gated_at=at))
+        event = Event("gate closed" if closed else "gate opened", actor)
+        _record(connection, topology, number, before.state, before.state, event)
+    return load_revision(connection, topology, number)
+
+
+def gatekeeper(connection: Connection, topology: str) -> Revision | None:
+    """The revision for which no barrier may open now."""
+    revision = under_way(connection, topology)
+    if revision is None or not (revision.gated or revision.state is RevisionState.COMMITTING):
+        return None
+    return revision
+
+
+def move(connection: Connection, revision: Revision, after: RevisionState, event: Event, **values: Any) -> Revision:
+    """The revision in its next state; ``values`` are further columns to set."""
+    if after not in REVISION_TRANSITIONS[revision.state]:
+        raise IllegalTransitionError(  # safety: illegal-revision-transition
+            f"{revision} is {revision.state.value} and cannot become {after.value}; look at its status"
+        )
+    changed = connection.execute(
+        update(_TABLE)
+        .where(
+            *_key(revision.topology, revision.revision),
+            _TABLE.c.state == revision.state.value,  # safety: compare-and-set
+        )
+        .values(state=after.value, **values)
+    ).rowcount
+    if changed != 1:
+        raise IllegalTransitionError(  # safety: lost-race-is-noticed
+            f"{revision}: expected it to be {revision.state.value}; another process changed it: look again"
+        )
+    _record(connection, revision.topology, revision.revision, revision.state, after, event)
+    return load_revision(connection, revision.topology, revision.revision)
+
+
+def _record(
+    connection: Connection,
+    topology: str,
+    number: int,
+    before: RevisionState | None,
+    after: RevisionState,
+    event: Event,
+) -> None:
+    was = None if before is None else before.value
+    record(connection, event, topology, None, "revision", [str(number)], was, after.value, revision=number)
+
+
+def _one(topology: str, number: int) -> Any:
+    return select(_TABLE).where(*_key(topology, number))
+
+
+def _key(topology: str, number: int) -> tuple[Any, ...]:
+    return (_TABLE.c.topology == topology, _TABLE.c.revision == number)

@@ -1,0 +1,326 @@
+"""From STAGING to COMMIT: the durable decision to publish a revision, and the exchange of the lines.
+
+What stood goes to line -r, what the revision computed becomes line 0, in the transaction that publishes the tables.
+Only what the revision computed again moves: the cost follows that, not the history.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from sqlalchemy import Connection, delete, insert, literal, select, update
+
+from airflow_barrier.metaservice import schema
+from airflow_barrier.metaservice.attempts import precommit_if_complete
+from airflow_barrier.metaservice.barriers import abort_one
+from airflow_barrier.metaservice.leases import roll_back
+from airflow_barrier.metaservice.revisions import barriers_of, check_staging, load_revision, move
+from airflow_barrier.metaservice.rows import (
+    STANDING,
+    attempts_of,
+    barrier_key,
+    epoch_of,
+    load_barrier,
+    lock_topology,
+    newest,
+    of_barrier,
+    of_topology,
+    progress,
+    progress_before,
+    to_barrier,
+    uncommitted,
+)
+from airflow_barrier.metaservice.schema import DatabaseNow
+from airflow_barrier.metaservice.transitions import Event, end_attempt, move_barrier, record
+from airflow_barrier.protocol.errors import (
+    HeadMovedError,
+    RevisionEndedError,
+    RevisionNotStagedError,
+)
+from airflow_barrier.protocol.records import Barrier, TableProgress
+from airflow_barrier.protocol.revisions import Revision, RevisionState
+from airflow_barrier.protocol.states import LIVE_ATTEMPTS, AttemptState, BarrierState, TableState
+
+_PUBLISHING = frozenset({BarrierState.COMMITTING, BarrierState.BLOCKED})
+
+
+def unstaged(connection: Connection, revision: Revision) -> list[str]:
+    """What is still missing before it can be published, in words; empty: nothing."""
+    known = {barrier.barrier_id: barrier for barrier in barriers_of(connection, revision)}
+    missing = []
+    for barrier in _standing_from(connection, revision):
+        if barrier.is_maintenance:
+            if barrier.state is not BarrierState.COMMIT:
+                missing.append(f"{barrier} maintains tables and is {barrier.state.value}")
+            continue
+        revised = known.get(barrier.barrier_id)
+        if revised is None:
+            missing.append(f"{barrier} was opened since")
+        elif revised.state is BarrierState.OPEN:
+            rows = progress(connection, revision.topology, barrier.barrier_id, revision.revision).values()
+            tables = ", ".join(f"{row.table} (job {row.job})" for row in rows if row.state is TableState.PENDING)
+            missing.append(f"{revised} lacks {tables}")
+    return missing
+
+
+def begin_swap(
+    connection: Connection, topology: str, number: int, expected: Mapping[str, int | None], actor: str
+) -> Revision:
+    """STAGING -> COMMITTING, with the `main` that each table is expected to be at. Again changes nothing."""
+    lock_topology(connection, topology)  # safety: topology-lock
+    revision = load_revision(connection, topology, number)
+    if revision.state in (RevisionState.COMMITTING, RevisionState.COMMIT):  # safety: revision-decided-once
+        return revision
+    check_staging(connection, topology, number)
+    missing = unstaged(connection, revision)
+    if missing:
+        raise RevisionNotStagedError(  # safety: publishes-only-what-is-staged
+            f"{revision}: expected every barrier from {revision.first_barrier} to the head computed again, found that "
+            f"{'; '.join(missing[:5])}{' and more' if len(missing) > 5 else ''}; it is published once that is done"
+        )
+    for other in uncommitted(connection, topology):
+        if other.state in _PUBLISHING:
+            raise RevisionNotStagedError(  # safety: one-publisher
+                f"{revision}: expected nothing else to be published in {topology}, found {other}, {other.state.value}; "
+                "finish that one first"
+            )
+    committed = newest(connection, topology, {BarrierState.COMMIT})
+    last = newest(connection, topology, [state for state in BarrierState if state is not BarrierState.ABORTED])
+    assert committed is not None
+    assert last is not None
+    tables = progress(connection, topology, committed.barrier_id)
+    if set(expected) != set(tables):
+        raise HeadMovedError(  # safety: expected-main-of-every-table
+            f"{revision}: expected the current snapshots of the tables of {committed}, {', '.join(tables)}, found "
+            f"those of {', '.join(sorted(expected)) or 'none'}; another barrier was committed meanwhile: look again"
+        )
+    # the one row that may be COMMITTING in a topology: no barrier is published beside it
+    token = load_barrier(connection, topology, epoch_of(connection, committed).barrier_id, number)
+    move_barrier(connection, token, BarrierState.COMMITTING, Event("committing", actor), committing_at=DatabaseNow())
+    event = Event("committing", actor, {"head": committed.barrier_id, "expected": dict(expected)})
+    return move(
+        connection,
+        revision,
+        RevisionState.COMMITTING,
+        event,
+        head=committed.barrier_id,
+        last=last.barrier_id,
+        expected=dict(expected),
+        committing_at=DatabaseNow(),
+    )
+
+
+def swappable(connection: Connection, topology: str, number: int) -> Revision | None:
+    """The COMMITTING revision, its topology locked; None if it is COMMIT already."""
+    lock_topology(connection, topology)  # safety: topology-lock
+    revision = load_revision(connection, topology, number)
+    if revision.state is RevisionState.COMMIT:  # safety: revision-published-once
+        return None
+    if revision.state is not RevisionState.COMMITTING:
+        raise RevisionEndedError(  # safety: only-decided-revision-is-published
+            f"{revision}: expected COMMITTING to publish it, found {revision.state.value}"
+        )
+    return revision
+
+
+def finish_swap(connection: Connection, revision: Revision, actor: str) -> Revision:
+    """What the revision computed stands from here on, at its committed and at its open barriers."""
+    standing = _standing_from(connection, revision)
+    event = Event("revised", actor, {"revision": revision.revision})
+    _keep_replaced(connection, revision, standing)
+    for barrier in standing:
+        if barrier.state is not BarrierState.COMMIT:
+            _void_replaced(connection, revision, barrier, event)
+    _exchange(connection, revision)
+    for barrier in standing:
+        _let_stand(connection, revision, barrier, event, actor)
+    _forget_line(connection, revision)
+    done = Event("commit", actor, {"head": revision.head, "last": revision.last})
+    return move(connection, revision, RevisionState.COMMIT, done, commit_at=DatabaseNow())
+
+
+def cancel(connection: Connection, topology: str, number: int, reason: str, actor: str) -> Revision:
+    """STAGING -> CANCELLED: what it staged does not count. Again changes nothing."""
+    lock_topology(connection, topology)  # safety: topology-lock
+    revision = load_revision(connection, topology, number)
+    if revision.state is RevisionState.CANCELLED:
+        return revision
+    if revision.state is not RevisionState.STAGING:
+        raise RevisionEndedError(  # safety: decided-revision-is-not-cancelled
+            f"{revision}: expected STAGING to cancel it, found {revision.state.value}; the decision to publish it is "
+            "durable: correct what is wrong in it by another revision"
+        )
+    for barrier in barriers_of(connection, revision):
+        abort_one(connection, barrier, f"{revision} was cancelled: {reason}", actor)
+    return move(
+        connection,
+        revision,
+        RevisionState.CANCELLED,
+        Event("cancelled", actor, {"reason": reason}),
+        cancelled_at=DatabaseNow(),
+        gated_at=None,
+    )
+
+
+# --- the parts of the exchange --------------------------------------------------------------------
+
+
+def _standing_from(connection: Connection, revision: Revision) -> list[Barrier]:
+    """The barriers that stand, from the revision's first one on."""
+    table = schema.barrier
+    rows = connection.execute(
+        select(table)
+        .where(
+            of_topology(table, revision.topology),
+            schema.NOT_ABORTED,
+            table.c.barrier_id >= revision.first_barrier,
+        )
+        .order_by(table.c.barrier_id)
+    )
+    return [to_barrier(row) for row in rows]
+
+
+def _keep_replaced(connection: Connection, revision: Revision, standing: Sequence[Barrier]) -> None:
+    """The barriers as they were, in line -r, for who asks for the old revision by its number."""
+    table = schema.barrier
+    columns = [column for column in table.columns if column.name not in ("revision", "state")]
+    for barrier in standing:
+        kept = barrier.state is BarrierState.COMMIT
+        # what was never committed is nothing to be read, nor does anybody commit it any more
+        state = (BarrierState.COMMIT if kept else BarrierState.ABORTED).value
+        chosen = select(literal(-revision.revision), literal(state), *columns).where(
+            of_barrier(table, barrier.topology, barrier.barrier_id)
+        )
+        connection.execute(insert(table).from_select(["revision", "state", *(c.name for c in columns)], chosen))
+
+
+def _void_replaced(connection: Connection, revision: Revision, barrier: Barrier, event: Event) -> None:
+    """Attempts at an open barrier that work on what the revision has computed again."""
+    reason = f"{revision} has computed this barrier again"
+    for attempt in attempts_of(connection, barrier.topology, barrier.barrier_id):
+        if attempt.job in revision.jobs and attempt.state in LIVE_ATTEMPTS:
+            end_attempt(connection, attempt, AttemptState.VOIDED, reason, event)  # safety: swap-voids-attempts
+
+
+def _exchange(connection: Connection, revision: Revision) -> None:
+    """What stood goes to line -r, and what is in line r stands."""
+    progress_row, attempt, cut = schema.table_progress, schema.attempt, schema.cut
+    topology, number, first = revision.topology, revision.revision, revision.first_barrier
+    replaced = {
+        progress_row: progress_row.c.table_name.in_(revision.tables),
+        attempt: attempt.c.job.in_(revision.jobs),
+    }
+    for table, which in replaced.items():
+        connection.execute(
+            update(table)
+            .where(of_topology(table, topology), table.c.barrier_id >= first, which)
+            .values(revision=-number)
+        )
+        connection.execute(update(table).where(of_topology(table, topology, number)).values(revision=STANDING))
+    for barrier_id, source in connection.execute(
+        select(cut.c.barrier_id, cut.c.source).where(of_topology(cut, topology, number))
+    ).all():
+        for table in (cut, schema.cut_item):
+            here = of_barrier(table, topology, barrier_id)
+            connection.execute(update(table).where(here, table.c.source == source).values(revision=-number))
+            staged = of_barrier(table, topology, barrier_id, number)
+            connection.execute(update(table).where(staged, table.c.source == source).values(revision=STANDING))
+
+
+def _let_stand(connection: Connection, revision: Revision, barrier: Barrier, event: Event, actor: str) -> None:
+    table, rows = schema.barrier, schema.table_progress
+    here = of_barrier(table, barrier.topology, barrier.barrier_id)
+    values = {"computed_in": revision.revision}
+    if barrier.is_maintenance:
+        _carry(connection, revision, barrier)
+    else:
+        revised = load_barrier(connection, barrier.topology, barrier.barrier_id, revision.revision)
+        values["topology_version"] = revised.topology_version
+    connection.execute(update(table).where(here).values(**values))
+    record(
+        connection,
+        event,
+        barrier.topology,
+        barrier.barrier_id,
+        "barrier",
+        [str(barrier.barrier_id)],
+        barrier.state.value,
+        barrier.state.value,
+        revision=revision.revision,
+    )
+    if barrier.state is BarrierState.COMMIT:
+        connection.execute(
+            update(rows)
+            .where(of_barrier(rows, barrier.topology, barrier.barrier_id), rows.c.table_name.in_(revision.tables))
+            .values(state=TableState.WRITTEN.value, written_at=DatabaseNow())
+        )
+        return
+    roll_back(connection, barrier)  # safety: swap-is-told-readers
+    now = load_barrier(connection, barrier.topology, barrier.barrier_id)
+    if now.state is BarrierState.OPEN:
+        precommit_if_complete(connection, now, actor)
+
+
+def _carry(connection: Connection, revision: Revision, barrier: Barrier) -> None:
+    """A maintenance barrier has the rows of the one before it, which are others now; its own files are not needed."""
+    before = progress(connection, barrier.topology, barrier.predecessor or 0)
+    had = progress(connection, barrier.topology, barrier.barrier_id, -revision.revision)
+    carried = [before[name] for name in had if name in before]
+    if carried:
+        connection.execute(
+            insert(schema.table_progress),
+            [
+                {
+                    **barrier_key(barrier.topology, barrier.barrier_id),
+                    "table_name": row.table,
+                    "job": had[row.table].job,
+                    "state": TableState.WRITTEN.value,
+                    "snapshot_id": row.snapshot_id,
+                    "attempt_id": row.attempt_id,
+                    "carried_from": row.origin,
+                    "expected_snapshot": row.snapshot_id,
+                }
+                for row in carried
+            ],
+        )
+
+
+def _forget_line(connection: Connection, revision: Revision) -> None:
+    """Nothing is left in line r but what was aborted with its barrier; the barriers that stand say the rest."""
+    for table in (schema.attempt, schema.table_progress, schema.cut_item, schema.cut, schema.barrier):
+        connection.execute(delete(table).where(of_topology(table, revision.topology, revision.revision)))
+
+
+def as_revised(connection: Connection, barrier: Barrier, number: int) -> tuple[Barrier, tuple[TableProgress, ...]]:
+    """A COMMIT barrier and its tables as they are once revision ``number`` stands; before that, or after."""
+    rows = progress(connection, barrier.topology, barrier.barrier_id)
+    if barrier.revision == number:
+        return barrier, tuple(rows.values())
+    epoch = epoch_of(connection, barrier)
+    for name, row in progress(connection, barrier.topology, epoch.barrier_id, number).items():
+        if name in rows or not barrier.is_maintenance:
+            carried = row.origin if barrier.is_maintenance or row.carried_from is not None else None
+            rows[name] = replace(row, barrier_id=barrier.barrier_id, carried_from=carried)
+    again = load_barrier(connection, barrier.topology, epoch.barrier_id, number)
+    version = barrier.topology_version if barrier.is_maintenance else again.topology_version
+    return replace(barrier, revision=number, topology_version=version), tuple(rows[name] for name in sorted(rows))
+
+
+def publication_rows(
+    connection: Connection, revision: Revision
+) -> tuple[dict[int, dict[str, int | None]], dict[str, int | None]]:
+    """What every readable COMMIT barrier from the first to the head consists of once the revision stands: barrier ->
+    table -> snapshot; and what each of the revision's tables was at just before its first barrier.
+    """
+    found = {
+        barrier.barrier_id: {
+            row.table: row.snapshot_id for row in as_revised(connection, barrier, revision.revision)[1]
+        }
+        for barrier in _standing_from(connection, revision)
+        if barrier.state is BarrierState.COMMIT and barrier.expiring_at is None
+    }
+    before = progress_before(
+        connection, load_barrier(connection, revision.topology, revision.first_barrier, revision.revision)
+    )
+    return found, {name: before[name].snapshot_id for name in revision.tables if name in before}

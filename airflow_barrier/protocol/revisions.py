@@ -1,0 +1,140 @@
+"""Revisions: barriers computed again, after input or code was corrected, beside what readers go on to see.
+
+What stands is line 0. Revision r stages in line r, from its first barrier to the head; one publish exchanges the two,
+and what was replaced is line -r from then on, which keeps the old revision readable by its number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import Enum
+from typing import Any
+
+from airflow_barrier.protocol.errors import RevisionRefusedError
+from airflow_barrier.protocol.topology import Topology, downstream_jobs
+
+
+class RevisionState(str, Enum):
+    """Where a revision stands."""
+
+    STAGING = "STAGING"  # its barriers are computed again, one after the other
+    COMMITTING = "COMMITTING"  # the decision to publish it is durable: it only rolls forward
+    COMMIT = "COMMIT"  # it is what readers see
+    CANCELLED = "CANCELLED"  # given up while it was STAGING
+
+
+class RevisionMode(str, Enum):
+    """How a revision computes."""
+
+    #: on the snapshots just before its first barrier, barrier by barrier
+    INCREMENTAL = "incremental"
+    #: its tables cleared, everything up to its first barrier as one epoch; for state that cannot be replayed
+    FULL = "full"
+
+
+REVISION_TRANSITIONS: dict[RevisionState, frozenset[RevisionState]] = {  # safety: revision-transitions
+    RevisionState.STAGING: frozenset({RevisionState.COMMITTING, RevisionState.CANCELLED}),
+    RevisionState.COMMITTING: frozenset({RevisionState.COMMIT}),
+    RevisionState.COMMIT: frozenset(),
+    RevisionState.CANCELLED: frozenset(),
+}
+
+#: Of these a topology has one at a time.
+UNDER_WAY_REVISIONS = frozenset({RevisionState.STAGING, RevisionState.COMMITTING})
+
+
+@dataclass(frozen=True)
+class TableCorrection:
+    """What stands in for the epoch of a root table at one barrier, instead of what its job makes of its cut.
+
+    ``correction`` is JSON that Spark's side understands (:mod:`airflow_barrier.spark.corrections`).
+    """
+
+    barrier_id: int
+    table: str
+    correction: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Revision:
+    """One revision of a topology; ``revision`` is its number: 1, 2, 3...
+
+    It computes the ``tables`` of ``jobs`` again from barrier ``first_barrier`` on, because ``changed`` (jobs) or their
+    input did; ``predecessor`` is the barrier that it builds on. ``window_end`` is the last barrier that a person asked
+    for: each from ``first_barrier`` up to it waits for its own run, the later ones are replayed by ourselves.
+    ``gated``: no barrier opens until it is published. ``head`` and ``last``, once it is decided: the newest COMMIT,
+    whose snapshots `main` goes to, and the newest barrier of all; ``expected``: what `main` of each table was at then.
+
+    ``corrections`` replace epochs of root tables; those of the tables in ``reused`` are applied again as they were,
+    where nothing else is said, without asking their sources.
+    """
+
+    topology: str
+    revision: int
+    state: RevisionState
+    mode: RevisionMode
+    first_barrier: int
+    predecessor: int
+    window_end: int
+    tables: tuple[str, ...]
+    jobs: tuple[str, ...]
+    changed: tuple[str, ...]
+    gated: bool
+    created_at: datetime
+    actor: str
+    reason: str | None = None
+    head: int | None = None
+    last: int | None = None
+    expected: Mapping[str, int | None] = field(default_factory=dict)
+    corrections: tuple[TableCorrection, ...] = ()
+    reused: tuple[str, ...] = ()
+    committing_at: datetime | None = None
+    commit_at: datetime | None = None
+    cancelled_at: datetime | None = None
+
+    def __str__(self) -> str:
+        return f"revision {self.revision} of {self.topology}"
+
+    @property
+    def is_under_way(self) -> bool:
+        return self.state in UNDER_WAY_REVISIONS
+
+
+@dataclass(frozen=True)
+class RevisionRun:
+    """A run of a DAG that computes barrier ``barrier_id`` of a revision.
+
+    ``clear_number`` is how often the run had been cleared when it was bound: a later clear stages anew. ``arrived_at``
+    (UTC) is None until a task of it has come: then we have woken it, and it has not begun.
+    """
+
+    topology: str
+    revision: int
+    dag_id: str
+    run_id: str
+    barrier_id: int
+    clear_number: int | None
+    arrived_at: datetime | None
+
+
+def affected_jobs(topology: Topology, changed: Sequence[str]) -> tuple[str, ...]:
+    """The jobs of ``changed`` and all that stand on their tables, upstream first.
+
+    Raises :class:`~airflow_barrier.protocol.errors.TopologyError` for a job that the topology does not have.
+    """
+    downstream = {name for job in changed for name in downstream_jobs(topology, job)}
+    return tuple(job.name for job in topology.jobs if job.name in downstream)
+
+
+def check_range(what: str, barriers: int, most: int) -> None:
+    """Raise :class:`RevisionRefusedError` for a replay that is longer than its author expects.
+
+    >>> check_range("revision of shopping", barriers=3, most=31)
+    """
+    if barriers > most:
+        raise RevisionRefusedError(  # safety: careless-replay
+            f"{what}: expected to replay at most {most} barriers (max_replay_barriers), found {barriers} from its "
+            "first one to the head; choose a later first day, or raise max_replay_barriers if that is what you want"
+        )

@@ -1,0 +1,119 @@
+"""The shopping topology of tests/crash with a person who corrects history: real tables, written without Spark."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow.parquet as pq
+
+from airflow_barrier.coordinator.deployment import Deployment
+from airflow_barrier.coordinator.revising import Wanted, begin_revision, plan_revision
+from airflow_barrier.coordinator.settings import Settings
+from airflow_barrier.coordinator.swapping import NotStaged, Swapped, publish_revision
+from airflow_barrier.protocol.levels import Level
+from airflow_barrier.protocol.records import Barrier
+from airflow_barrier.protocol.revisions import Revision
+from tests.crash.shopping import COLUMNS, FIRST_DAY, TASKS, Shop, purchases, rows_of
+
+JOBS = ("load", "amount", "price")
+
+
+@dataclass(frozen=True)
+class RevisedShop:
+    """A shop, one connection to its deployment, and what has landed on each day."""
+
+    shop: Shop
+    deployment: Deployment
+    landed: dict[int, list[dict[str, int]]]
+
+    @classmethod
+    @contextmanager
+    def on(cls, folder: str, settings: Settings) -> Iterator[RevisedShop]:
+        shop = Shop(folder, settings)
+        shop.create()
+        deployment = Deployment.connect(settings)
+        yield cls(shop, deployment, {})
+        deployment.close()
+
+    # --- days as they come ------------------------------------------------------------------------
+
+    def day(self, day: int, tasks: Sequence[str] = TASKS, *, priced: bool = True) -> None:
+        """The run of a day, or some of its tasks."""
+        if day not in self.landed:
+            self.shop.land(day, priced)
+            self.landed[day] = purchases(day, priced)
+        for task in tasks:
+            self.shop.run_on(self.deployment, task, day)
+
+    def days(self, first: int, last: int) -> None:
+        for day in range(first, last + 1):
+            self.day(day)
+
+    # --- a person ---------------------------------------------------------------------------------
+
+    def correct(self, day: int, rows: list[dict[str, int]]) -> None:
+        """Other purchases in the file that landed on a day."""
+        import pyarrow as pa
+
+        path = self.shop.landing / f"date={FIRST_DAY.date().replace(day=FIRST_DAY.day + day - 1)}" / "part.parquet"
+        assert path.exists(), path
+        pq.write_table(pa.Table.from_pylist(rows), path)
+        self.landed[day] = rows
+
+    def begin(self, first: int, last: int | None = None, **wanted: Any) -> Revision:
+        plan = plan_revision(self.deployment, Wanted(self.shop.name, first, last, **wanted))
+        return begin_revision(self.deployment, plan, reason="corrected", actor="person")
+
+    def replay(self, revision: Revision, barrier_id: int, jobs: Sequence[str] = JOBS, generation: str = "1/1") -> None:
+        """The jobs of a run that computes a barrier of the revision."""
+        barrier = self.deployment.meta.barrier(self.shop.name, barrier_id, revision.revision)
+        for job in jobs:
+            if job in revision.jobs:
+                self.shop._work(self.deployment, barrier, job, generation)
+
+    def replay_all(self, revision: Revision) -> None:
+        for barrier in self.deployment.meta.revisions.barriers(self.shop.name, revision.revision):
+            self.replay(revision, barrier.barrier_id)
+
+    def publish(self, revision: Revision) -> Swapped | NotStaged:
+        return publish_revision(self.deployment, self.shop.name, revision.revision, actor="publisher")
+
+    # --- looking ----------------------------------------------------------------------------------
+
+    def expected(self, day: int, landed: Mapping[int, list[dict[str, int]]] | None = None) -> dict[str, Counter[Any]]:
+        """What a recomputation from scratch gives at the barrier of a day."""
+        landed = self.landed if landed is None else landed
+        purchased = [row for each in range(1, day + 1) for row in landed[each]]
+        return {self.shop.table(table): Counter(rows_of(table, purchased)) for table in COLUMNS}
+
+    def at(self, barrier_id: int | None = None, revision: int | None = None) -> dict[str, Counter[Any]]:
+        """What a reader gets at a barrier (None: the newest that is COMMIT), all tables."""
+        found = self.deployment.meta.resolve(self.shop.name, Level.REPEATABLE_READ, at=barrier_id, revision=revision)
+        return {name: self.rows(name, one.snapshot_id) for name, one in found.tables.items()}
+
+    def at_level(self, level: Level) -> tuple[int | None, dict[str, Counter[Any]]]:
+        found = self.deployment.meta.resolve(self.shop.name, level)
+        return found.barrier_id, {name: self.rows(name, one.snapshot_id) for name, one in found.tables.items()}
+
+    def mains(self) -> dict[str, Counter[Any]]:
+        """What somebody who knows of no barriers reads."""
+        tables = self.deployment.tables
+        return {name: self.rows(name, head) for name, head in tables.mains(self.shop.tables()).items()}
+
+    def rows(self, table: str, snapshot_id: int | None) -> Counter[Any]:
+        if snapshot_id is None:
+            return Counter()
+        arrow = self.deployment.tables.load(table).scan(snapshot_id=snapshot_id).to_arrow()
+        return Counter(tuple(row[name] for name in COLUMNS[table.rpartition(".")[2]]) for row in arrow.to_pylist())
+
+    def by_tag(self, table: str, tag: str) -> Counter[Any]:
+        snapshot = self.deployment.tables.load(table).metadata.snapshot_by_name(tag)
+        assert snapshot is not None, f"{table} has no tag {tag}"
+        return self.rows(table, snapshot.snapshot_id)
+
+    def barrier(self, barrier_id: int) -> Barrier:
+        return self.deployment.meta.barrier(self.shop.name, barrier_id)
