@@ -199,6 +199,10 @@ class SnapshotMissingError(Terminal):
     """A snapshot that is needed is no longer in the table's metadata."""
 
 
+class SchemaChangedError(Terminal):
+    """A table's columns are no longer those that a barrier was computed with, so it cannot be computed again."""
+
+
 class CompactionError(Terminal):
     """Files of some tables could not be rewritten; their rows are what they were, and no barrier waits for it."""
 

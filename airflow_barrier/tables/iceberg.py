@@ -35,6 +35,7 @@ from airflow_barrier.tables._rest_server import RestServer
 from airflow_barrier.tables._sql_catalog import SqlTables
 from airflow_barrier.tables._sql_swap import SqlPointers
 from airflow_barrier.tables.port import Publication, SnapshotVerdict, Traces
+from airflow_barrier.tables.schemas import incompatibilities
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
@@ -240,6 +241,11 @@ class IcebergTables:
                 "publish without a transaction"
             )
         return self._committer.joining
+
+    # --- revisions --------------------------------------------------------------------------------
+
+    def schema_faults(self, table: str, snapshots: Sequence[int | None]) -> Sequence[str]:
+        return incompatibilities(table, self._read(table), snapshots)
 
     # --- expiry -----------------------------------------------------------------------------------
 

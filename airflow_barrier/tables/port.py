@@ -236,6 +236,17 @@ class TableFormat(Protocol):
         """
         ...
 
+    # --- revisions --------------------------------------------------------------------------------
+
+    def schema_faults(self, table: str, snapshots: Sequence[int | None]) -> Sequence[str]:
+        """What keeps epochs of ``table`` from being computed again, a sentence each: columns that are not what they
+        were at one of ``snapshots`` (None: no rows yet). Columns that were added since and may be NULL are none.
+
+        :func:`~airflow_barrier.tables.schemas.check_schema` makes an error of them. Raises
+        :class:`~airflow_barrier.protocol.errors.SnapshotMissingError`.
+        """
+        ...
+
     # --- expiry -----------------------------------------------------------------------------------
 
     def drop_tags(self, tables: Sequence[str], tags: Sequence[str]) -> None:
