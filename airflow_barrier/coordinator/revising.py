@@ -6,7 +6,7 @@ The plan is what the revision walks: whoever begins one begins a plan.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import date, datetime, time, timedelta, timezone
 from itertools import pairwise
@@ -423,10 +423,3 @@ def revised_at(deployment: Deployment, revision: Revision, barrier_id: int) -> B
     except UnknownBarrierError:
         meta.revisions.extend(revision.topology, revision.revision, "revision")
     return meta.barrier(revision.topology, barrier_id, revision.revision)
-
-
-def corrections_at(revision: Revision, job: Job, barrier_id: int) -> Mapping[str, TableCorrection]:
-    """What stands in for the job's own work at a barrier, by table."""
-    return {
-        each.table: each for each in revision.corrections if each.barrier_id == barrier_id and each.table in job.sinks
-    }

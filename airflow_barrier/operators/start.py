@@ -11,6 +11,7 @@ from airflow.sdk.exceptions import AirflowSkipException
 
 from airflow_barrier.coordinator.opening import Fragment, Later, open_barrier
 from airflow_barrier.hooks.barrier import DEFAULT_CONN_ID, BarrierHook
+from airflow_barrier.operators._revising import attach, require_room_for_waiting
 from airflow_barrier.operators._task import (
     SCHEDULED_RUNS,
     actor,
@@ -89,6 +90,10 @@ class StartBarrierOperator(BaseOperator):
 
     def _open(self, context: Context, timestamp: datetime, origin: str) -> int:
         deployment = BarrierHook(self.barrier_conn_id).get_deployment()
+        revised = attach(deployment, self.topology, context)
+        if revised is not None:
+            require_room_for_waiting(self)
+            return revised.barrier_id
         outcome = open_barrier(
             deployment,
             Fragment(self.topology, self.dag_id, self.jobs),
