@@ -171,7 +171,9 @@ def _check_move(document: Document, publication: Publication, new: int) -> bool:
     main = _require_expected(document, publication)
     keep_ours = publication.decision is Decision.KEEP_OURS
     swaps = (
-        publication.revised is not None and not _is_tagged(document, publication, new)  # safety: set-back-is-no-publish
+        publication.revised is not None
+        # once: its tag says that it was published, and `main` set back since
+        and not _is_tagged(document, publication, new)  # safety: set-back-is-no-publish
     )
     left = any(snapshot["snapshot-id"] == new for snapshot in lineage(document, main)) if main is not None else False
     has_been_main = (
