@@ -259,7 +259,8 @@ class TableFormat(Protocol):
         """Which snapshots an expiry may take, oldest first, each with the reason; changes nothing.
 
         ``window_tag``: the tag of the barrier with which the recent window begins, of which every step of `main` is
-        kept; where the table has no such tag, all of `main` is. ``dropped``: tags that are as good as gone.
+        kept; where the table has no such tag, or `main` does not lead there (it is another revision's), all of `main`
+        is. ``dropped``: tags that are as good as gone.
         ``since``: snapshots from which on a job is about to read `main`, step by step.
         """
         ...
