@@ -174,3 +174,24 @@ def test_a_task_sdk_without_the_message_is_named(monkeypatch: pytest.MonkeyPatch
     monkeypatch.delattr(comms, "TriggerDagRun")
     with pytest.raises(AirflowRefusedError, match=r"found version \d.* without; clear the run r of DAG d in Airflow"):
         _waking._clear("d", "r")
+
+
+@pytest.mark.parametrize(
+    ("detail", "error", "says"),
+    [
+        ({"status_code": None, "message": "Connection refused"}, AirflowUnavailableError, "Connection refused"),
+        (
+            {"status_code": 503, "message": "Server error", "detail": None},
+            AirflowUnavailableError,
+            "try again",
+        ),
+        ({"status_code": 400, "detail": {"detail": {"reason": "r", "message": "it is so"}}}, AirflowRefusedError, "so"),
+    ],
+)
+def test_what_the_supervisor_says_is_worth_a_retry_or_not(detail: Any, error: type[BarrierError], says: str) -> None:
+    from airflow.sdk.exceptions import AirflowRuntimeError, ErrorType
+    from airflow.sdk.execution_time.comms import ErrorResponse
+
+    response = ErrorResponse(error=ErrorType.API_SERVER_ERROR, detail=detail)
+    with pytest.raises(error, match=f"run r of DAG d: .*{says}"), _waking._in_our_words("d", "r"):
+        raise AirflowRuntimeError(response)
