@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
+
+from airflow.sdk.exceptions import AirflowSkipException
 
 from airflow_barrier.coordinator.deployment import Deployment
 from airflow_barrier.coordinator.revising import revised_at
@@ -20,6 +22,9 @@ from airflow_barrier.protocol.errors import (
 from airflow_barrier.protocol.records import Barrier
 from airflow_barrier.protocol.revisions import Revision, RevisionState
 
+#: The barrier of runs that are not the revision's, but wait until it is published.
+AFTERWARDS = 0
+
 if TYPE_CHECKING:
     from airflow.sdk import BaseOperator, Context
 
@@ -33,7 +38,7 @@ def revision_of_run(deployment: Deployment, topology: str, context: Context) -> 
     meta, run = deployment.meta, context["dag_run"]
     ti = context["ti"]
     bound = meta.revisions.run_binding(topology, ti.dag_id, ti.run_id)
-    number = max(_token(context), bound.revision if bound is not None else 0)
+    number = max(_token(context), bound.revision if bound is not None and bound.barrier_id != AFTERWARDS else 0)
     if not number:
         return None
     revision = meta.revisions.get(topology, number)
@@ -132,6 +137,31 @@ def wake_runs(deployment: Deployment, revision: Revision, barrier: Barrier, cont
             revision.revision,
         )
     return tuple(busy)
+
+
+def stay_out_until_published(deployment: Deployment, revision: Revision, context: Context) -> NoReturn:
+    """Skip a run whose barrier may not open before the revision is published; the task that publishes wakes it.
+
+    Waiting, it would hold one of the slots of its DAG that the revision's runs need.
+    """
+    ti = context["ti"]
+    deployment.meta.revisions.bind_run(revision.topology, revision.revision, AFTERWARDS, ti.dag_id, ti.run_id, None)
+    raise AirflowSkipException(
+        f"no barrier of {revision.topology} opens before {revision} is published ({revision.reason}); this run is "
+        f"woken then. If {revision} is cancelled instead, clear the run; left out, its epoch joins the next barrier's"
+    )
+
+
+def wake_those_left_out(deployment: Deployment, revision: Revision, context: Context) -> None:
+    """Wake the runs that were skipped until the revision is published, the oldest first."""
+    ti = context["ti"]
+    for run in deployment.meta.revisions.runs(revision.topology, revision.revision):
+        if run.barrier_id == AFTERWARDS:
+            try:
+                wake(run.dag_id, run.run_id)
+                ti.task.log.info("Woke run %s of DAG %s: its barrier may open", run.run_id, run.dag_id)
+            except (RunActiveError, UnknownRunError, AirflowRefusedError) as error:
+                ti.task.log.warning("Run %s of DAG %s was left out: %s", run.run_id, run.dag_id, error)
 
 
 def require_room_for_waiting(task: BaseOperator) -> None:

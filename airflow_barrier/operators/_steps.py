@@ -26,7 +26,7 @@ from airflow_barrier.coordinator.staging import (
 )
 from airflow_barrier.hooks.barrier import BarrierHook
 from airflow_barrier.operators._commit import commit_in_place
-from airflow_barrier.operators._revising import attach
+from airflow_barrier.operators._revising import attach, stay_out_until_published
 from airflow_barrier.operators._task import (
     actor,
     generation,
@@ -196,6 +196,8 @@ class EpochSteps:
         found = take_part(deployment, binding.fragment, binding.job, at, actor(self.context))
         if isinstance(found, Later):
             self.log.info("Waiting: %s", found.reason)
+            if found.gatekeeper is not None:
+                stay_out_until_published(deployment, found.gatekeeper, self.context)
             opened = Condition(None, timestamp=timestamp) if number is None else Condition(None, barrier_id=number)
             self._defer([opened], attempt_id=None)
         if isinstance(found, StaysOut):

@@ -18,7 +18,7 @@ from airflow_barrier.coordinator.swapping import Swapped, publish_revision
 from airflow_barrier.coordinator.waking import close_gate_if_near, next_unstaged
 from airflow_barrier.hooks.barrier import DEFAULT_CONN_ID, BarrierHook
 from airflow_barrier.operators._events import swallowed
-from airflow_barrier.operators._revising import barrier_of, revision_of_run, wake_runs
+from airflow_barrier.operators._revising import barrier_of, revision_of_run, wake_runs, wake_those_left_out
 from airflow_barrier.operators._task import (
     actor,
     nothing_to_do,
@@ -165,6 +165,7 @@ class CommitBarrierOperator(BaseOperator):
         if isinstance(outcome, Swapped):
             self.log.info("%s is COMMIT: readers see it from now on", outcome.revision)
             self._tell(context, deployment, outcome.barriers)
+            wake_those_left_out(deployment, outcome.revision, context)
             return number
         self.log.info("%s", outcome.reason)
         revision = close_gate_if_near(deployment, revision, actor(context))

@@ -172,7 +172,7 @@ def settling_time() -> float:
     return heartbeat + 2 * idle
 
 
-class _PollingTrigger(BaseTrigger):
+class PollingTrigger(BaseTrigger):
     """Asks again every ``poll_interval`` seconds; survives ``patience`` seconds without an answer.
 
     Looks first when :func:`settling_time` has passed.
@@ -226,7 +226,7 @@ class _PollingTrigger(BaseTrigger):
         raise NotImplementedError
 
 
-class BarrierTrigger(_PollingTrigger):
+class BarrierTrigger(PollingTrigger):
     """Fires once every condition holds, or as soon as a barrier that one of them names was aborted.
 
     ``any_of``: once one of them holds. ``attempt_ids``: the attempts that wait; they are given up when a person clears
@@ -289,7 +289,7 @@ class BarrierTrigger(_PollingTrigger):
             )
 
 
-class OpeningTrigger(_PollingTrigger):
+class OpeningTrigger(PollingTrigger):
     """Fires when fewer than ``max_open`` barriers are open, but not before ``not_before`` (UTC)."""
 
     def __init__(
@@ -323,7 +323,7 @@ class OpeningTrigger(_PollingTrigger):
         return {"status": "reached"}
 
 
-class LedTrigger(_PollingTrigger):
+class LedTrigger(PollingTrigger):
     """Fires when an attempt that another task leads has ended, or is PROCESSED; after ``look_again`` seconds anyway.
 
     Whether the other task is alive only Airflow knows, which a task can ask and a trigger cannot.
