@@ -23,7 +23,7 @@ from tests.crash.checking import check_files, expected_rows, rows_at
 from tests.crash.instrument import BEFORE, DURING, watching
 from tests.crash.lane import Orders, rehearse
 from tests.crash.points import READS
-from tests.crash.processes import Tell, fork, run
+from tests.crash.processes import Standing, Tell, fork, run
 from tests.crash.scenarios import tasks_of
 from tests.crash.shopping import COLUMNS, TASKS, Shop
 from tests.support.replacing import replace_files
@@ -102,15 +102,17 @@ def main() -> None:
     rehearse(orders)
     shop = orders.shop(Path(orders.folder) / "compaction")
     run(lambda _: (shop.create(), [shop.land(day, True) for day in range(1, DAYS + 2)]), "creating tables")
+    standing = Standing()
     for day in range(1, DAYS + 1):
-        tasks_of(shop, day, TASKS, "before the compaction")
+        tasks_of(standing, shop, day, TASKS, "before the compaction")
     deaths: list[str] = []
     # as a retry of the same run, and as the next run
     while died := dies(shop, f"upkeep/{len(deaths) // 2}", _STEP * len(deaths)):
         deaths.append(died)
         look(shop, DAYS, f"after {died}")
     assert look(shop, DAYS, "in the end")
-    tasks_of(shop, DAYS + 1, TASKS, "after the compaction")
+    tasks_of(standing, shop, DAYS + 1, TASKS, "after the compaction")
+    standing.end()
     look(shop, DAYS + 1, "a day later")
     print(json.dumps({"deaths": deaths}), flush=True)
 
