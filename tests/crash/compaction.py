@@ -11,6 +11,7 @@ import signal
 import sys
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 from airflow_barrier.coordinator.compacting import Compactor, compact, open_compaction
 from airflow_barrier.coordinator.deployment import Deployment
@@ -77,13 +78,14 @@ def look(shop: Shop, days: int, what: str) -> bool:
     def work(tell: Tell) -> None:
         with closing(Deployment.connect(shop.settings)) as deployment:
             tables = {name: deployment.tables.load(shop.table(name)) for name in COLUMNS}
+            cache: dict[str, Any] = {}
             for level in (Level.READ_COMMITTED, Level.REPEATABLE_READ):
                 answer = deployment.meta.resolve(shop.name, level)
                 for name, table in tables.items():
-                    found = rows_at(table, answer.tables[shop.table(name)].snapshot_id, {})
+                    found = rows_at(table, answer.tables[shop.table(name)].snapshot_id, cache)
                     assert found == expected[name], f"{name} at {level.value}, barrier {answer.barrier_id}"
             for table in tables.values():
-                check_files(table)
+                check_files(table, cache)
             newest = deployment.meta.readable(shop.name)[-1]
             tell({"compacted": newest.barrier_id > DAYS})
             if newest.barrier_id > DAYS:
