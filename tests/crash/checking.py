@@ -14,6 +14,8 @@ from tests.crash.shopping import COLUMNS, Row, Shop, purchases, rows_of
 from tests.metaservice.auditing import check_audit
 
 if TYPE_CHECKING:
+    from pyiceberg.io import FileIO
+    from pyiceberg.manifest import ManifestFile
     from pyiceberg.table import Table
 
 _ENDED = {AttemptState.FENCED, AttemptState.VOIDED, AttemptState.ABORTED}
@@ -28,6 +30,15 @@ def expected_rows(priced: Sequence[bool]) -> list[dict[str, list[Row]]]:
     return at
 
 
+def files_of(manifest: ManifestFile, io: FileIO, cache: dict[str, Any]) -> list[str]:
+    """The data files that a manifest names. It never changes, so it is read once, into ``cache``."""
+    if manifest.manifest_path not in cache:
+        entries = manifest.fetch_manifest_entry(io)
+        cache[manifest.manifest_path] = [entry.data_file.file_path for entry in entries]
+    files: list[str] = cache[manifest.manifest_path]
+    return files
+
+
 def rows_at(table: Table, snapshot_id: int | None, cache: dict[str, Any]) -> list[Row]:
     """The rows of a snapshot. Files never change, so each is read once, into ``cache``."""
     if snapshot_id is None:
@@ -36,11 +47,7 @@ def rows_at(table: Table, snapshot_id: int | None, cache: dict[str, Any]) -> lis
     assert snapshot is not None, f"{table.name()}: snapshot {snapshot_id} is gone"
     rows: list[Row] = []
     for manifest in snapshot.manifests(table.io):
-        files = cache.get(manifest.manifest_path)
-        if files is None:
-            files = [entry.data_file.file_path for entry in manifest.fetch_manifest_entry(table.io)]
-            cache[manifest.manifest_path] = files
-        for file in files:
+        for file in files_of(manifest, table.io, cache):
             if file not in cache:
                 with table.io.new_input(file).open() as stream:
                     cache[file] = [tuple(row.values()) for row in pq.read_table(stream).to_pylist()]
@@ -95,7 +102,7 @@ def check_all(shop: Shop, priced: Sequence[bool]) -> None:
         branches = [ref for ref in table.metadata.refs if parse_branch(ref) is not None]
         assert not branches, f"{name}: attempt branches of committed barriers: {branches}"
     for table in (*tables.values(), outside := deployment.tables.load(shop.outside)):
-        check_files(table)
+        check_files(table, cache)
     pins = {ref for ref in outside.metadata.refs if ref != "main"}
     held = {deployment.meta.cuts(shop.name, len(priced))["rates"].end["ref"]}
     assert pins == held, f"expected only what the newest cut holds, found {sorted(pins)}"
@@ -121,15 +128,16 @@ def _check_attempts(deployment: Deployment, shop: Shop, day: int) -> None:
     assert list(states.values()).count(AttemptState.PROCESSED) == 3, states
 
 
-def check_files(table: Table) -> None:
-    """Every file that the current metadata names is there: its log, manifest lists, manifests and data files."""
+def check_files(table: Table, cache: dict[str, Any]) -> None:
+    """Every file that the current metadata names is there: its log, manifest lists, manifests and data files.
+
+    ``cache``: of :func:`files_of`. That all are there is looked at anew.
+    """
     io = table.io
     named = {table.metadata_location, *(entry.metadata_file for entry in table.metadata.metadata_log)}
     for snapshot in table.metadata.snapshots:
         named.add(snapshot.manifest_list)
         for manifest in snapshot.manifests(io):
-            if manifest.manifest_path not in named:
-                named.add(manifest.manifest_path)
-                named |= {entry.data_file.file_path for entry in manifest.fetch_manifest_entry(io)}
+            named |= {manifest.manifest_path, *files_of(manifest, io, cache)}
     gone = sorted(file for file in named if not io.new_input(file).exists())
     assert not gone, f"{table.name()} names files that are not there: {gone}"

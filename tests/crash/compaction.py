@@ -11,6 +11,7 @@ import signal
 import sys
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 from airflow_barrier.coordinator.compacting import Compactor, compact, open_compaction
 from airflow_barrier.coordinator.deployment import Deployment
@@ -23,7 +24,7 @@ from tests.crash.checking import check_files, expected_rows, rows_at
 from tests.crash.instrument import BEFORE, DURING, watching
 from tests.crash.lane import Orders, rehearse
 from tests.crash.points import READS
-from tests.crash.processes import Tell, fork, run
+from tests.crash.processes import Standing, Tell, fork, run
 from tests.crash.scenarios import tasks_of
 from tests.crash.shopping import COLUMNS, TASKS, Shop
 from tests.support.replacing import replace_files
@@ -77,13 +78,14 @@ def look(shop: Shop, days: int, what: str) -> bool:
     def work(tell: Tell) -> None:
         with closing(Deployment.connect(shop.settings)) as deployment:
             tables = {name: deployment.tables.load(shop.table(name)) for name in COLUMNS}
+            cache: dict[str, Any] = {}
             for level in (Level.READ_COMMITTED, Level.REPEATABLE_READ):
                 answer = deployment.meta.resolve(shop.name, level)
                 for name, table in tables.items():
-                    found = rows_at(table, answer.tables[shop.table(name)].snapshot_id, {})
+                    found = rows_at(table, answer.tables[shop.table(name)].snapshot_id, cache)
                     assert found == expected[name], f"{name} at {level.value}, barrier {answer.barrier_id}"
             for table in tables.values():
-                check_files(table)
+                check_files(table, cache)
             newest = deployment.meta.readable(shop.name)[-1]
             tell({"compacted": newest.barrier_id > DAYS})
             if newest.barrier_id > DAYS:
@@ -102,15 +104,17 @@ def main() -> None:
     rehearse(orders)
     shop = orders.shop(Path(orders.folder) / "compaction")
     run(lambda _: (shop.create(), [shop.land(day, True) for day in range(1, DAYS + 2)]), "creating tables")
+    standing = Standing()
     for day in range(1, DAYS + 1):
-        tasks_of(shop, day, TASKS, "before the compaction")
+        tasks_of(standing, shop, day, TASKS, "before the compaction")
     deaths: list[str] = []
     # as a retry of the same run, and as the next run
     while died := dies(shop, f"upkeep/{len(deaths) // 2}", _STEP * len(deaths)):
         deaths.append(died)
         look(shop, DAYS, f"after {died}")
     assert look(shop, DAYS, "in the end")
-    tasks_of(shop, DAYS + 1, TASKS, "after the compaction")
+    tasks_of(standing, shop, DAYS + 1, TASKS, "after the compaction")
+    standing.end()
     look(shop, DAYS + 1, "a day later")
     print(json.dumps({"deaths": deaths}), flush=True)
 

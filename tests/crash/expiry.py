@@ -25,7 +25,7 @@ from airflow_barrier.protocol.levels import Level, Resolution
 from airflow_barrier.protocol.names import tag_name
 from airflow_barrier.protocol.retention import Retention
 from tests.crash import instrument
-from tests.crash.checking import check_files, expected_rows, rows_at
+from tests.crash.checking import check_files, expected_rows, files_of, rows_at
 from tests.crash.instrument import BEFORE, WATCH, watching
 from tests.crash.lane import Orders, rehearse
 from tests.crash.points import END, Point, points_of_task
@@ -85,9 +85,10 @@ def prepare(orders: Orders) -> Kept:
 def expires(deployment: Deployment, shop: Shop) -> None:
     def take_out(table: str, snapshot_ids: Sequence[int]) -> str:
         """As Spark does it: the snapshots first, then the files that nobody can see any more."""
-        before = _files(deployment, table)
+        cache: dict[str, Any] = {}
+        before = _files(deployment, table, cache)
         deployment.tables.load(table).maintenance.expire_snapshots().by_ids(list(snapshot_ids)).commit()
-        gone = sorted(before - _files(deployment, table))
+        gone = sorted(before - _files(deployment, table, cache))
         io = deployment.tables.load(table).io
         for file in gone:
             io.delete(file)
@@ -96,14 +97,13 @@ def expires(deployment: Deployment, shop: Shop) -> None:
     expire(deployment, shop.name, Retention(KEEP), take_out, actor="expiry")
 
 
-def _files(deployment: Deployment, table: str) -> set[str]:
+def _files(deployment: Deployment, table: str, cache: dict[str, Any]) -> set[str]:
     """All files that a table's snapshots name."""
     iceberg, named = deployment.tables.load(table), set()
     for snapshot in iceberg.metadata.snapshots:
         named.add(snapshot.manifest_list)
         for manifest in snapshot.manifests(iceberg.io):
-            named.add(manifest.manifest_path)
-            named |= {entry.data_file.file_path for entry in manifest.fetch_manifest_entry(iceberg.io)}
+            named |= {manifest.manifest_path, *files_of(manifest, iceberg.io, cache)}
     return named
 
 
@@ -226,7 +226,7 @@ class Look:
             self._read(tables, number, snapshots_of(shop, found))
         self._read(tables, HELD, self.kept.answer)
         for table in tables.values():
-            check_files(table)
+            check_files(table, self.cache)
 
     def _read(self, tables: Mapping[str, Table], number: int, snapshots: Mapping[str, int | None]) -> None:
         self.reads += 1

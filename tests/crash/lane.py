@@ -16,6 +16,7 @@ import threading
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -32,10 +33,11 @@ from airflow_barrier.coordinator.settings import Settings
 from tests.crash import instrument
 from tests.crash.checking import check_all
 from tests.crash.points import EVERY, FIRST, UNCHANGED, Point
-from tests.crash.processes import Tell, run
+from tests.crash.processes import Standing, Tell, run
 from tests.crash.reading import ReaderProcess, start_reader
 from tests.crash.scenarios import RERUN, RETRY, Scenario, crash, tasks_of, zombie
 from tests.crash.shopping import TASKS, Shop
+from tests.support.copying import share_parts_of_metadata
 
 #: Barriers of one deployment: metadata stays small, and the tags of all of them are kept.
 _BARRIERS = 30
@@ -95,6 +97,7 @@ def rehearse(orders: Orders) -> None:
     for module in run(work, "the rehearsal")[-1]["modules"]:
         importlib.import_module(module)
     shutil.rmtree(shop.folder)
+    share_parts_of_metadata()
     gc.collect()
     gc.freeze()
     assert threading.active_count() == 1, "a process that forks must have no threads"
@@ -105,8 +108,7 @@ def record(orders: Orders) -> dict[str, list[str]]:
     shop = orders.shop(Path(orders.folder) / "recorded")
     priced = [True] * _QUIET + [False]
     recorded: dict[str, list[str]] = {}
-    run(lambda _: shop.create(), "creating tables")
-    run(lambda _: [shop.land(day, with_prices) for day, with_prices in enumerate(priced, start=1)], "landing")
+    run(partial(_create, shop, priced), "creating tables")
     for day in range(1, len(priced) + 1):
         kind = _KINDS.get(day)
         for task in TASKS:
@@ -179,55 +181,63 @@ def _play_deployment(
     for scenario in scenarios:
         priced += scenario.priced
     priced.append(True)
-    run(lambda _: shop.create(), "creating tables")
-    run(lambda _: [shop.land(day, with_prices) for day, with_prices in enumerate(priced, start=1)], "landing")
-    tasks_of(shop, 1, TASKS, "quiet days")
+    standing = Standing()
+    standing.run(partial(_create, shop, priced), "creating tables")
+    tasks_of(standing, shop, 1, TASKS, "quiet days")
     reader = start_reader(shop, priced)
     for day in range(2, _QUIET + 1):
-        tasks_of(shop, day, TASKS, "quiet days")
+        tasks_of(standing, shop, day, TASKS, "quiet days")
     day = _QUIET + 1
     for scenario in scenarios:
         if scenario.settles:
-            tasks_of(shop, day, TASKS, f"before {scenario}")
-        yield _played(shop, day + scenario.settles, scenario)
+            tasks_of(standing, shop, day, TASKS, f"before {scenario}")
+        yield _played(standing, shop, day + scenario.settles, scenario, reader.glance)
         day += len(scenario.priced)
     for other, scenario in enumerate(firsts):
-        yield _played_first(orders.shop(folder, f"other{number}x{other}"), scenario)
-    yield {"failure": _failure(lambda: _last_day(shop, day, reader))}
+        yield _played_first(standing, orders.shop(folder, f"other{number}x{other}"), scenario)
+    yield {"failure": _failure(lambda: _last_day(standing, shop, day, reader))}
+    yield {"failure": _failure(standing.end)}
     seen = reader.end()
     yield {"reader": seen, "failure": seen.get("trace")}
     yield {"failure": _failure(lambda: run(lambda _: check_all(shop, priced), f"the end of {folder.name}"))}
     shutil.rmtree(folder)
 
 
-def _last_day(shop: Shop, day: int, reader: ReaderProcess) -> None:
+def _create(shop: Shop, priced: Sequence[bool], _: Tell) -> None:
+    """Its tables, and what lands from the first day on."""
+    shop.create()
+    for day, with_prices in enumerate(priced, start=1):
+        shop.land(day, with_prices)
+
+
+def _last_day(standing: Standing, shop: Shop, day: int, reader: ReaderProcess) -> None:
     """All is PRECOMMIT, then somebody clears a job: read committed steps back, and readers are told."""
-    tasks_of(shop, day, TASKS[:-1], "last day")
+    tasks_of(standing, shop, day, TASKS[:-1], "last day")
     reader.look()
     run(lambda _: shop.run("load", day, generation="2/1"), "clearing")
     reader.look()
-    tasks_of(shop, day, ("amount", "price", "commit"), "last day")
+    tasks_of(standing, shop, day, ("amount", "price", "commit"), "last day")
 
 
-def _played_first(shop: Shop, scenario: Scenario) -> dict[str, Any]:
+def _played_first(standing: Standing, shop: Shop, scenario: Scenario) -> dict[str, Any]:
     """A scenario at the first barrier of a topology, and one more barrier after it."""
     priced = [*scenario.priced, True]
-    run(lambda _: (shop.create(), [shop.land(day + 1, True) for day in range(len(priced))]), f"creating {shop.name}")
-    result = _played(shop, 1, scenario)
+    standing.run(partial(_create, shop, [True] * len(priced)), f"creating {shop.name}")
+    result = _played(standing, shop, 1, scenario, lambda: None)
     if result["failure"] is None:
-        tasks_of(shop, len(priced), TASKS, f"after {scenario}")
+        tasks_of(standing, shop, len(priced), TASKS, f"after {scenario}")
         result["failure"] = _failure(lambda: run(lambda _: check_all(shop, priced), f"after {scenario}"))
     return result
 
 
-def _played(shop: Shop, day: int, scenario: Scenario) -> dict[str, Any]:
+def _played(standing: Standing, shop: Shop, day: int, scenario: Scenario, glance: Callable[[], None]) -> dict[str, Any]:
     result: dict[str, Any] = {"scenario": str(scenario), "mode": scenario.mode}
 
     def work() -> None:
         if scenario.mode in (RETRY, RERUN):
-            crash(shop, day, scenario)
+            crash(standing, shop, day, scenario, glance)
         else:
-            result["ended"] = zombie(shop, day, scenario)
+            result["ended"] = zombie(standing, shop, day, scenario, glance)
 
     result["failure"] = _failure(work)
     return result

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import pickle
 import signal
 import traceback
 from collections.abc import Callable
@@ -79,11 +80,16 @@ def fork(work: Callable[[Tell], None]) -> Child:
             work(tell)
             code = 0
         except BaseException as error:  # whatever it was, the parent is told
-            kind = type(error)
-            family = [f"{base.__module__}.{base.__qualname__}" for base in kind.__mro__]
-            tell({"error": f"{kind.__name__}: {error}", "family": family, "trace": traceback.format_exc()})
+            tell(_told(error))
     finally:
         os._exit(code)
+
+
+def _told(error: BaseException) -> dict[str, Any]:
+    """Of an exception that is being handled."""
+    kind = type(error)
+    family = [f"{base.__module__}.{base.__qualname__}" for base in kind.__mro__]
+    return {"error": f"{kind.__name__}: {error}", "family": family, "trace": traceback.format_exc()}
 
 
 def run(work: Callable[[Tell], None], what: str) -> list[dict[str, Any]]:
@@ -91,3 +97,71 @@ def run(work: Callable[[Tell], None], what: str) -> list[dict[str, Any]]:
     code, said = fork(work).end()
     assert code == 0, f"{what}: exit code {code}\n{said[-1].get('trace', said[-1]) if said else ''}"
     return said
+
+
+class Standing:
+    """A child that nobody kills: it does one thing after the other, as it is asked.
+
+    A new process needs as long to get warm (compiled SQL, copied memory) as a barrier takes. So what has to be new,
+    because it dies, or looks at everything from outside, is forked, and this one does the rest. Work is a function of
+    a module, or a :func:`functools.partial` of one, since it is sent over a pipe.
+    """
+
+    def __init__(self) -> None:
+        orders, self._writer = os.pipe()
+        self._said: list[dict[str, Any]] = []
+        self._busy = False
+
+        def serve(tell: Tell) -> None:
+            with os.fdopen(orders, "rb") as stream:
+                while (work := pickle.load(stream)) is not None:
+                    try:
+                        work(tell)
+                    except Exception as error:
+                        tell({"done": False, **_told(error)})
+                    else:
+                        tell({"done": True})
+
+        self._child = fork(serve)
+        os.close(orders)
+
+    def ask(self, work: Callable[[Tell], object]) -> None:
+        """Let it begin; :meth:`done` waits for the end."""
+        self._end_it()  # what was asked before, by somebody who failed instead of waiting
+        self._said, self._busy = [], True
+        self._send(work)
+
+    def heard(self) -> None:
+        """Wait until it says something; that it is done, at the latest."""
+        said = self._child.told()
+        assert said is not None, "the standing process has ended"
+        self._said.append(said)
+        self._busy = "done" not in said
+
+    def done(self, what: str) -> list[dict[str, Any]]:
+        """Wait until it has done what it was asked, which has to succeed; returns what it told."""
+        self._end_it()
+        *said, last = self._said
+        assert last["done"], f"{what}: {last['trace']}"
+        return said
+
+    def run(self, work: Callable[[Tell], object], what: str) -> list[dict[str, Any]]:
+        self.ask(work)
+        return self.done(what)
+
+    def end(self) -> None:
+        """By a word, since a closed pipe says nothing: children that were forked later have it open, too."""
+        self._send(None)
+        code, said = self._child.end()
+        os.close(self._writer)
+        assert code == 0, f"the standing process ended with {code}: {said}"
+
+    def _end_it(self) -> None:
+        while self._busy:
+            self.heard()
+
+    def _send(self, work: Callable[[Tell], object] | None) -> None:
+        try:
+            os.write(self._writer, pickle.dumps(work))
+        except BrokenPipeError as error:
+            raise AssertionError("the standing process has ended") from error

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from select import select
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -18,8 +19,10 @@ if TYPE_CHECKING:
     from pyiceberg.table import Table
 
 _T = TypeVar("_T")
-#: Seconds between two rounds of reads.
+#: Seconds between two rounds of reads that nobody asked for.
 _PAUSE = 1.2
+#: Orders: a round that is answered when it is over, or one beside what happens meanwhile.
+_LOOK, _GLANCE = b"!", b"."
 _TRIES = 10
 
 
@@ -36,15 +39,16 @@ class Reader:
     newest: dict[Level, int] = field(default_factory=lambda: {Level.REPEATABLE_READ: 0, Level.READ_COMMITTED: 0})
 
     def run(self, orders: int, tell: Tell) -> None:
-        """A byte in ``orders`` asks for a round now, which is answered; its end ends the reader."""
+        """A byte in ``orders`` asks for a round now; their end ends the reader."""
         deployment = Deployment.connect(self.shop.settings)
         oracle = expected_rows(self.priced)
         while True:
             asked, _, _ = select([orders], [], [], _PAUSE)
-            if asked and not os.read(orders, 1):
+            order = os.read(orders, 1) if asked else _GLANCE
+            if not order:
                 break
             self._round(deployment, oracle)
-            if asked:
+            if order == _LOOK:
                 tell({"looked": True})
         deployment.close()
         tell({"reads": self.reads, "barriers": len(self.barriers), "steps_back": self.steps_back})
@@ -109,10 +113,15 @@ class ReaderProcess:
 
     def look(self) -> None:
         """Let it read at both levels now, and wait until it has."""
-        os.write(self.orders, b"!")
+        os.write(self.orders, _LOOK)
         said = self.child.told()
         assert said is not None, "the reader has ended"
         assert "looked" in said, said.get("trace")
+
+    def glance(self) -> None:
+        """Let it read now, beside whatever happens."""
+        with suppress(BrokenPipeError):  # what it died of is told when all is over
+            os.write(self.orders, _GLANCE)
 
     def end(self) -> dict[str, Any]:
         """What it has seen; or the error that it died of."""

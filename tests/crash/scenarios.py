@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass
+from functools import cache, partial
 from typing import Any
 
 from airflow_barrier.coordinator.deployment import Deployment
+from airflow_barrier.coordinator.settings import Settings
 from tests.crash.checking import check_committed
 from tests.crash.instrument import BEFORE, LOCKS, WATCH, watching
 from tests.crash.points import END, FIRST, UNCHANGED, Point
-from tests.crash.processes import Child, Tell, fork, run
+from tests.crash.processes import Child, Standing, Tell, fork
 from tests.crash.shopping import TASKS, Shop
 
 #: What follows a death: Airflow runs the killed task again, or somebody starts the whole run once more.
@@ -54,93 +56,105 @@ class Scenario:
         return (True,) * self.settles + (self.point.kind != UNCHANGED,) + (True,) * self.late
 
 
-def tasks_of(shop: Shop, day: int, tasks: Sequence[str], what: str) -> None:
+def tasks_of(standing: Standing, shop: Shop, day: int, tasks: Sequence[str], what: str) -> None:
     """Tasks that nobody disturbs."""
-
-    def work(tell: Tell) -> None:
-        with closing(Deployment.connect(shop.settings)) as deployment:
-            for task in tasks:
-                shop.run_on(deployment, task, day)
-
     if tasks:
-        run(work, f"{what}: {', '.join(tasks)} of day {day}")
+        standing.run(partial(_undisturbed, shop, day, tasks), f"{what}: {', '.join(tasks)} of day {day}")
 
 
-def crash(shop: Shop, day: int, scenario: Scenario) -> None:
-    """A process is killed at the point; then the tasks run as Airflow runs them."""
+@cache
+def _connected(settings: Settings) -> Deployment:
+    """The standing process's own connection, for tasks that nobody disturbs."""
+    return Deployment.connect(settings)
+
+
+def _undisturbed(shop: Shop, day: int, tasks: Sequence[str], _: Tell) -> None:
+    for task in tasks:
+        shop.run_on(_connected(shop.settings), task, day)
+
+
+def crash(standing: Standing, shop: Shop, day: int, scenario: Scenario, glance: Callable[[], None]) -> None:
+    """A process is killed at the point; a reader may look; then the tasks run as Airflow runs them."""
     point = scenario.point
     before, after = _around(point.task)
-    tasks_of(shop, day, before, f"before {scenario}")
+    tasks_of(standing, shop, day, before, f"before {scenario}")
 
     def reached() -> None:
         os.kill(os.getpid(), signal.SIGKILL)
 
     code, said = _until(shop, day, point, lambda _: reached()).end()
     assert code == -signal.SIGKILL, f"{scenario}: expected to die there, found exit code {code}: {said}"
-
-    def again(tell: Tell) -> None:
-        with closing(Deployment.connect(shop.settings)) as deployment:
-            for task in TASKS if scenario.mode == RERUN else (point.task, *after):
-                shop.run_on(deployment, task, day)
-            check_committed(deployment, shop, day)
-
-    run(again, str(scenario))
+    glance()
+    again = TASKS if scenario.mode == RERUN else (point.task, *after)
+    standing.run(partial(_again, shop, day, again), str(scenario))
 
 
-def zombie(shop: Shop, day: int, scenario: Scenario) -> str:
-    """A process is suspended at the point, another one does its work, and it wakes. Returns how it ended."""
-    tasks_of(shop, day, _around(scenario.point.task)[0], f"before {scenario}")
+def _again(shop: Shop, day: int, tasks: Sequence[str], _: Tell) -> None:
+    """As another process would do it, which connects anew."""
+    with closing(Deployment.connect(shop.settings)) as deployment:
+        for task in tasks:
+            shop.run_on(deployment, task, day)
+        check_committed(deployment, shop, day)
+
+
+def zombie(standing: Standing, shop: Shop, day: int, scenario: Scenario, glance: Callable[[], None]) -> str:
+    """A process is suspended at the point, a reader may look, another one does the work, and it wakes: how it ended."""
+    tasks_of(standing, shop, day, _around(scenario.point.task)[0], f"before {scenario}")
     asleep = _until(shop, day, scenario.point, _suspend)
     try:
-        _go_on_without(asleep, shop, day, scenario)
+        _go_on_without(asleep, standing, shop, day, scenario, glance)
         if scenario.late:
-            tasks_of(shop, day + 1, ("open", "load", "amount"), f"while asleep, {scenario}")
+            tasks_of(standing, shop, day + 1, ("open", "load", "amount"), f"while asleep, {scenario}")
     except BaseException:
         asleep.kill()
         raise
     asleep.resume()
     ended = _ending(scenario, *asleep.end())
     if scenario.late:
-        tasks_of(shop, day + 1, ("price", "commit"), f"after waking, {scenario}")
-
-    def check(tell: Tell) -> None:
-        with closing(Deployment.connect(shop.settings)) as deployment:
-            check_committed(deployment, shop, day, newest=not scenario.late, branches=True)
-            if scenario.late:
-                check_committed(deployment, shop, day + 1, branches=True)
-
-    run(check, f"after {scenario}, which ended with {ended}")
+        tasks_of(standing, shop, day + 1, ("price", "commit"), f"after waking, {scenario}")
+    standing.run(partial(_check, shop, day, scenario.late), f"after {scenario}, which ended with {ended}")
     return ended
 
 
-def _go_on_without(asleep: Child, shop: Shop, day: int, scenario: Scenario) -> None:
+def _check(shop: Shop, day: int, late: bool, _: Tell) -> None:
+    with closing(Deployment.connect(shop.settings)) as deployment:
+        check_committed(deployment, shop, day, newest=not late, branches=True)
+        if late:
+            check_committed(deployment, shop, day + 1, branches=True)
+
+
+def _go_on_without(
+    asleep: Child, standing: Standing, shop: Shop, day: int, scenario: Scenario, glance: Callable[[], None]
+) -> None:
     """Another process does the task of the one that falls asleep, and all that follow."""
     task = scenario.point.task
     holds = _asleep(asleep, scenario)
-
-    def retry(tell: Tell) -> None:
-        def waits(when: str, operation: str) -> None:
-            if when == BEFORE and operation.startswith(LOCKS):
-                WATCH.observer = None
-                tell({"waits": operation})
-
-        with closing(Deployment.connect(shop.settings)) as deployment:
-            if holds:
-                with watching(waits, shop.folder, shop.name):
-                    shop.run_on(deployment, task, day)
-            else:
-                shop.run_on(deployment, task, day)
-            for following in _around(task)[1]:
-                shop.run_on(deployment, following, day)
-
-    other = fork(retry)
+    glance()
+    standing.ask(partial(_retry, shop, day, task, holds))
     if holds:
         # it holds a lock of the database: the other one gets as far as waiting for it, or needs no lock at all
-        other.told()
+        standing.heard()
         asleep.resume()
         assert not _asleep(asleep, scenario), f"{scenario}: expected it to let go of its locks"
-    code, said = other.end()
-    assert code == 0, f"{scenario}: the other process ended with {code}: {said[-1].get('trace', said) if said else ''}"
+    standing.done(f"{scenario}, the other process")
+
+
+def _retry(shop: Shop, day: int, task: str, holds: bool, tell: Tell) -> None:
+    """As another process would do it, which connects anew; where a lock is held, it tells that it comes to one."""
+
+    def waits(when: str, operation: str) -> None:
+        if when == BEFORE and operation.startswith(LOCKS):
+            WATCH.observer = None
+            tell({"waits": operation})
+
+    with closing(Deployment.connect(shop.settings)) as deployment:
+        if holds:
+            with watching(waits, shop.folder, shop.name):
+                shop.run_on(deployment, task, day)
+        else:
+            shop.run_on(deployment, task, day)
+        for following in _around(task)[1]:
+            shop.run_on(deployment, following, day)
 
 
 def _asleep(child: Child, scenario: Scenario) -> bool:
