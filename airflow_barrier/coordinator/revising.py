@@ -30,6 +30,7 @@ from airflow_barrier.protocol.revisions import (
 from airflow_barrier.protocol.states import BarrierState
 from airflow_barrier.protocol.topology import Job, Topology
 from airflow_barrier.sources import source_of
+from airflow_barrier.tables.schemas import check_schema
 
 log = logging.getLogger(__name__)
 
@@ -139,6 +140,9 @@ def plan_revision(deployment: Deployment, wanted: Wanted) -> RevisionPlan:
     _check_readable(deployment, what, barriers)
     predecessor = _predecessor(deployment, what, barriers[0], wanted)
     tables = {sink for job in jobs for sink in job.sinks}
+    _check_schemas(deployment, jobs, (predecessor, *barriers))
+    if wanted.mode is RevisionMode.FULL:
+        _check_can_be_cleared(deployment, what, jobs, barriers[0])
     return RevisionPlan(
         wanted=wanted,
         predecessor=predecessor,
@@ -321,6 +325,32 @@ def _predecessor(deployment: Deployment, what: str, first: Barrier, wanted: Want
     return predecessor
 
 
+def _check_can_be_cleared(deployment: Deployment, what: str, jobs: Sequence[Job], first: Barrier) -> None:
+    """Everything that the tables hold can be computed from the first barrier on."""
+    baseline = {row.table: row.snapshot_id for row in deployment.meta.progress(first.topology, 0)}
+    for job in jobs:
+        held = [sink for sink in job.sinks if job.externals and baseline.get(sink) is not None]
+        if held:
+            raise RevisionRefusedError(  # safety: baseline-is-not-cleared
+                f"{what}: expected tables whose rows all come from their sources' epochs, found that {', '.join(held)} "
+                f"held rows before job {job.name} joined, which nobody can compute again; leave out --full"
+            )
+        if job.externals and first.predecessor:
+            raise RevisionRefusedError(  # safety: cleared-from-the-first-barrier
+                f"{what}: expected the first barrier to clear the tables of job {job.name} from, since its sources are "
+                f"read epoch by epoch, found {first}; leave out --from, or clear only what is computed from "
+                f"{', '.join(job.sinks)} (--job)"
+            )
+
+
+def _check_schemas(deployment: Deployment, jobs: Sequence[Job], barriers: Sequence[Barrier]) -> None:
+    """The epochs fit into the tables as they are now. Raises SchemaChangedError, SnapshotMissingError."""
+    rows = [deployment.meta.progress(each.topology, each.barrier_id) for each in barriers]
+    for table in sorted({table for job in jobs for table in (*job.sinks, *job.sources)}):
+        snapshots = dict.fromkeys(row.snapshot_id for tables in rows for row in tables if row.table == table)
+        check_schema(table, deployment.tables.schema_faults(table, list(snapshots)))
+
+
 # --- what is computed, and from what --------------------------------------------------------------
 
 
@@ -419,7 +449,8 @@ def _pace(deployment: Deployment, wanted: Wanted, barriers: Sequence[Barrier]) -
     if len(recent) < 3:
         return ()
     took = _median([(each.commit_at - each.opened_at).total_seconds() for each in recent if each.commit_at])
-    gaps = [(b.opened_at - a.opened_at).total_seconds() for a, b in pairwise(recent)]
+    # by their timestamps: what opens in quick succession is a backlog, which ends
+    gaps = [(b.timestamp - a.timestamp).total_seconds() for a, b in pairwise(recent)]
     arrival = _median(gaps)
     if took < arrival:
         return ()

@@ -9,7 +9,7 @@ from sqlalchemy import Connection, bindparam, insert, select, update
 
 from airflow_barrier.metaservice import schema
 from airflow_barrier.metaservice.restage import restage
-from airflow_barrier.metaservice.revisions import check_staging, corrected_bases
+from airflow_barrier.metaservice.revisions import begins_anew, check_staging, corrected_bases
 from airflow_barrier.metaservice.rows import (
     STANDING,
     barrier_key,
@@ -234,7 +234,8 @@ def start_attempt(connection: Connection, attempt_id: int) -> Attempt | tuple[Ne
     start = start_of(connection, attempt.topology, attempt.barrier_id, attempt.job)
     previous = {table: before[table].snapshot_id for table in sources}
     bases = {table: before[table].snapshot_id for table in sinks} | corrected_bases(connection, attempt)
-    if start is not None:  # safety: joins-where-it-said
+    # a job whose tables are computed from the beginning takes all that its sources hold
+    if start is not None and not begins_anew(connection, attempt):  # safety: joins-where-it-said
         previous.update(start.previous)
     pinned = {
         "inputs": {table: here[table].snapshot_id for table in sources},

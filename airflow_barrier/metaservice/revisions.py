@@ -157,6 +157,14 @@ def check_staging(connection: Connection, topology: str, line: int) -> None:
         )
 
 
+def begins_anew(connection: Connection, attempt: Attempt) -> bool:
+    """Whether it is the first of a revision that computes its tables from the beginning."""
+    if attempt.line == STANDING:
+        return False
+    revision = load_revision(connection, attempt.topology, attempt.line)
+    return revision.mode is RevisionMode.FULL and attempt.barrier_id == revision.first_barrier
+
+
 def corrected_bases(connection: Connection, attempt: Attempt) -> dict[str, int | None]:
     """The tables that a statement corrects, as they stand at the attempt's barrier: where nothing before it is revised,
     the statement changes them as they are, and need not be given the epoch's rows again.

@@ -14,6 +14,7 @@ from airflow.sdk.exceptions import AirflowException, AirflowSkipException, TaskD
 from airflow_barrier.coordinator.deployment import Deployment
 from airflow_barrier.coordinator.joining import StaysOut, take_part, takes_part
 from airflow_barrier.coordinator.opening import Fragment, Later
+from airflow_barrier.coordinator.replaying import left_to_a_person
 from airflow_barrier.coordinator.staging import (
     Adopted,
     Ready,
@@ -45,7 +46,7 @@ from airflow_barrier.protocol.errors import (
     StoreUnavailableError,
 )
 from airflow_barrier.protocol.records import Attempt, Barrier
-from airflow_barrier.protocol.states import AttemptState, BarrierState
+from airflow_barrier.protocol.states import AttemptState, BarrierState, TableState
 from airflow_barrier.protocol.topology import Job
 from airflow_barrier.triggers.barrier import BarrierTrigger, Condition
 
@@ -123,6 +124,8 @@ class EpochSteps:
             deployment = BarrierHook(self.binding.barrier_conn_id).get_deployment()
             barrier = self._find_barrier(deployment)
             if self._has_left(deployment, barrier) or self._is_kept(deployment, barrier):
+                return barrier.barrier_id
+            if self._is_left_to_a_person(deployment, barrier):
                 return barrier.barrier_id
             try:
                 step = self._begin(deployment, barrier)
@@ -233,6 +236,21 @@ class EpochSteps:
             return False
         self.log.info("%s does not change what job %s made of it: %s stay as they are", barrier, job.name, job.sinks)
         return True
+
+    def _is_left_to_a_person(self, deployment: Deployment, barrier: Barrier) -> bool:
+        """Whether a person stages the job's tables in this revision; waits until that is done."""
+        if not barrier.line:
+            return False
+        revision = deployment.meta.revisions.get(barrier.topology, barrier.line)
+        tables = left_to_a_person(revision, barrier.barrier_id, self.binding.job)
+        rows = deployment.meta.revisions.progress(barrier.topology, barrier.line, barrier.barrier_id)
+        if any(row.table in tables and row.state is TableState.PENDING for row in rows):
+            self.log.info("%s: %s are left to a person; waiting", barrier, ", ".join(tables))
+            self._defer(
+                [Condition("PROCESSED", barrier_id=barrier.barrier_id, tables=tables, line=barrier.line)],
+                attempt_id=None,
+            )
+        return bool(tables)
 
     def _begin(self, deployment: Deployment, barrier: Barrier) -> Ready | Adopted | Waiting:
         return begin(
