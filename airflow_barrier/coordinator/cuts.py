@@ -12,7 +12,7 @@ from airflow_barrier.protocol.errors import SourceDataError
 from airflow_barrier.protocol.records import Attempt, Barrier, Cut
 from airflow_barrier.protocol.topology import Job, Topology
 from airflow_barrier.sources import source_of
-from airflow_barrier.sources.port import CutRequest, NotReady
+from airflow_barrier.sources.port import CutRequest, NotReady, Source
 
 log = logging.getLogger(__name__)
 
@@ -76,21 +76,43 @@ def checked_cuts(deployment: Deployment, attempt: Attempt, job: Job, actor: str)
     checked: dict[str, Cut] = {}
     for declared in job.externals:
         source, cut = source_of(declared), cuts[declared.name]
+        if attempt.line:  # a revision is for what was corrected since: it reads the same cut as it is now
+            mended = mended_cut(source, cut)
+            if mended is not cut:
+                meta.revisions.recut(attempt.topology, attempt.line, attempt.barrier_id, mended, actor)
+                log.info("%s takes source %s as it was mended", attempt, declared.name)
+            checked[declared.name] = mended
+            continue
         try:
             source.check(cut)
         except SourceDataError:
-            # a revision is for what was corrected since: it reads the same cut as it is now
-            if not attempt.line and not _cleared_before_anything_closed(deployment, attempt, declared.name):
+            if not _cleared_before_anything_closed(deployment, attempt, declared.name):
                 raise
             cut = source.repin(cut)
             source.check(cut)
-            if attempt.line:
-                meta.revisions.recut(attempt.topology, attempt.line, attempt.barrier_id, cut, actor)
-            else:
-                meta.repin_cut(attempt.topology, attempt.barrier_id, cut, actor)
+            meta.repin_cut(attempt.topology, attempt.barrier_id, cut, actor)
             log.info("%s takes source %s as it was mended", attempt, declared.name)
         checked[declared.name] = cut
     return checked
+
+
+def mended_cut(source: Source, cut: Cut) -> Cut:
+    """``cut`` itself if it can be read as it was, else what has become of it. Raises SourceDataError for what is gone:
+    whether it was deleted to correct the epoch, or since nobody needed it any more, only a person can say.
+    """
+    try:
+        source.check(cut)
+        return cut
+    except SourceDataError:
+        mended = source.repin(cut)
+    gone = sorted(set(cut.items) - set(mended.items))
+    if gone:
+        raise SourceDataError(  # safety: gone-is-not-empty
+            f"source {cut.source}: expected all that its cut holds, found that {len(gone)} of {len(cut.items)} are "
+            f"gone, such as {gone[0]}; put them back, without rows if that is the correction, or replace the epoch"
+        )
+    source.check(mended)
+    return mended
 
 
 def release_sources(deployment: Deployment, barrier: Barrier, cut_of: int) -> None:

@@ -11,12 +11,12 @@ from dataclasses import dataclass, field
 from datetime import date, datetime, time, timedelta, timezone
 from itertools import pairwise
 
+from airflow_barrier.coordinator.cuts import mended_cut
 from airflow_barrier.coordinator.deployment import Deployment
 from airflow_barrier.metaservice.revisions import NewRevision
 from airflow_barrier.protocol.errors import (
     BarrierError,
     RevisionRefusedError,
-    SourceDataError,
     UnknownBarrierError,
 )
 from airflow_barrier.protocol.records import Barrier
@@ -409,10 +409,7 @@ def _check_cuts(deployment: Deployment, job: Job, barriers: Sequence[Barrier]) -
             if cut is None:
                 continue
             try:
-                try:
-                    source.check(cut)
-                except SourceDataError:
-                    source.check(source.repin(cut))
+                mended_cut(source, cut)
             except BarrierError as error:
                 raise RevisionRefusedError(  # safety: input-is-there
                     f"job {job.name}: expected its source {declared.name} to still hold the epoch of {barrier}, found: "

@@ -25,7 +25,7 @@ def refused(shop: RevisedShop, match: str, first: Any, last: Any = None, **wante
 
 def test_days_outside_of_history(embedded: RevisedShop) -> None:
     embedded.days(1, 2)
-    refused(embedded, r"committed from barrier 1 of .* to barrier 2 .*, found 2016-01-01 to", date(2016, 1, 1))
+    refused(embedded, r"committed from barrier 1 of .* to barrier 2 .*, found 2050-01-01 to", date(2050, 1, 1))
     refused(embedded, "choose days that it covers", 7)
     refused(embedded, "name both the same way", 1, date(2040, 1, 2))
     refused(embedded, "with its zone", datetime(2040, 1, 2))  # noqa: DTZ001
@@ -112,5 +112,7 @@ def test_code_that_reads_by_now_what_was_not_there(embedded: RevisedShop) -> Non
     ]
     jobs.append(Job("new", "shopping_dag", sources=("shop.shopping",), sinks=("shop.new",)))
     meta.register("shop", "shopping_dag", jobs, "test")
+    tables = embedded.deployment.tables
+    tables.catalog.create_table("shop.new", tables.load("shop.prices").schema())
     with pytest.raises(RevisionRefusedError, match=r"price reads shop.new by now, which barrier 2 .* does not have"):
         embedded.begin(2, changed=["price"])
