@@ -12,13 +12,13 @@ again writes the same.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from airflow_barrier.coordinator.deployment import Deployment
 from airflow_barrier.protocol.errors import ForeignWriteError, JournalError, LostStateError
 from airflow_barrier.protocol.journal import DecidedTable, JournalEntry, JournalHead, RevisionEntry
 from airflow_barrier.protocol.records import Barrier, TableProgress
-from airflow_barrier.protocol.revisions import Revision
+from airflow_barrier.protocol.revisions import Revision, RevisionState
 from airflow_barrier.protocol.topology import Topology
 
 
@@ -83,6 +83,13 @@ def _check_origin(deployment: Deployment, topology: str, table: str) -> None:
             "the connection point to another deployment's MetaService? Then correct it. Was the MetaService lost, or "
             f"restored from an older backup? Then run `airflow-barrier recover {topology}`"
         )
+    if stamp.revision > (revision := _newest_revision(deployment, topology)):
+        raise LostStateError(  # safety: origins-revision-is-known
+            f"topology {topology}: table {table} is at revision {stamp.revision}, which MetaService incarnation "
+            f"{stamp.incarnation} published; expected a MetaService that knows it, found one at {deployment.meta.url} "
+            f"that knows revisions up to {revision} only; it was restored from an older backup: run `airflow-barrier "
+            f"recover {topology}`, which catches up from the tables"
+        )
 
 
 def write_entry(deployment: Deployment, barrier: Barrier) -> None:
@@ -90,11 +97,15 @@ def write_entry(deployment: Deployment, barrier: Barrier) -> None:
     entry = _entry(deployment, barrier, deployment.meta.progress(barrier.topology, barrier.barrier_id))
     _write_topology(deployment, deployment.meta.topology(barrier.topology, barrier.topology_version))
     deployment.tables.write_text(entry_uri(deployment, barrier.topology, barrier.barrier_id), entry.dumps())
-    _advance_head(deployment, barrier, entry.incarnation)
+    _advance_head(deployment, barrier.topology, entry.incarnation, barrier.barrier_id)
 
 
-def _entry(deployment: Deployment, barrier: Barrier, rows: Sequence[TableProgress]) -> JournalEntry:
+def _entry(
+    deployment: Deployment, barrier: Barrier, rows: Sequence[TableProgress], staged_in: int | None = None
+) -> JournalEntry:
+    """``staged_in``: the line that its cuts are in, until a revision is published."""
     meta = deployment.meta
+    line = barrier.line if staged_in is None or barrier.is_maintenance else staged_in
     topology = meta.topology(barrier.topology, barrier.topology_version)
     metadata = deployment.tables.metadata_locations([row.table for row in rows])
     return JournalEntry(
@@ -107,7 +118,7 @@ def _entry(deployment: Deployment, barrier: Barrier, rows: Sequence[TableProgres
         timestamp_origin=barrier.timestamp_origin,
         run_key=barrier.run_key,
         topology_digest=topology.digest,
-        cuts=meta.cuts(barrier.topology, barrier.barrier_id, barrier.line),
+        cuts=meta.cuts(barrier.topology, barrier.barrier_id, line),
         tables={
             row.table: DecidedTable(
                 row.job, row.snapshot_id, row.expected_snapshot, row.carried_from, metadata[row.table]
@@ -117,28 +128,50 @@ def _entry(deployment: Deployment, barrier: Barrier, rows: Sequence[TableProgres
     )
 
 
-def write_revision(deployment: Deployment, revision: Revision, barriers: Sequence[Barrier]) -> None:
-    """Put a decided revision into the journal: its barriers that are COMMIT as they stand once it is published."""
+def write_revision(
+    deployment: Deployment, revision: Revision, barriers: Sequence[Barrier], bases: Mapping[str, int | None]
+) -> None:
+    """Put a decided revision into the journal: its barriers that are COMMIT as they stand once it is published, and as
+    they stand now; ``bases``: what its tables were at where it began.
+    """
     meta, topology = deployment.meta, revision.topology
-    entries = []
+    entries, replaced = [], []
     for barrier in barriers:
+        rows = [row for row in meta.progress(topology, barrier.barrier_id) if row.table in revision.tables]
+        replaced.append(_entry(deployment, barrier, rows))
         revised = meta.revisions.as_revised(barrier, revision.revision)
-        _write_topology(deployment, meta.topology(topology, revised.barrier.topology_version))
-        entries.append(_entry(deployment, revised.barrier, revised.rows))
-    entry = RevisionEntry(topology, revision.revision, meta.incarnation, tuple(entries))
-    deployment.tables.write_text(_uri(deployment, topology, f"r{revision.revision}"), entry.dumps())
-    head = read_head(deployment, topology)
-    newest = max(revision.head or 0, head.barrier_id if head is not None else 0)
-    write_head(deployment, topology, JournalHead(meta.incarnation, newest, revision.revision))
+        entries.append(_entry(deployment, revised.barrier, revised.rows, revision.revision))
+        for version in {barrier.topology_version, revised.barrier.topology_version}:
+            _write_topology(deployment, meta.topology(topology, version))
+    before = max(
+        (each.revision for each in meta.revisions.newest(topology, revision.revision) if _stands(each)), default=0
+    )
+    entry = RevisionEntry(revision, meta.incarnation, before, bases, tuple(entries), tuple(replaced))
+    if meta.revisions.get(topology, revision.revision).state is RevisionState.COMMIT:
+        return  # another publisher was faster, and its entry is there: what stood before is not to be seen here now
+    deployment.tables.write_text(_revision_uri(deployment, topology, entry.number), entry.dumps())
+    _advance_head(deployment, topology, meta.incarnation, entry.head.barrier_id, entry.number)
 
 
-def _advance_head(deployment: Deployment, barrier: Barrier, incarnation: str) -> None:
-    """To ``barrier``, or to what others have committed since: they may write theirs between our look and our write."""
-    topology, newest = barrier.topology, barrier.barrier_id
-    while (head := read_head(deployment, topology)) is None or head.barrier_id < newest:
-        write_head(deployment, topology, JournalHead(incarnation, newest, head.revision if head is not None else 0))
-        later = range(newest + 1, _newest_known(deployment, topology) + 1)
-        newest = max((n for n in later if deployment.tables.exists(entry_uri(deployment, topology, n))), default=newest)
+def _stands(revision: Revision) -> bool:
+    return revision.state is RevisionState.COMMIT
+
+
+def _advance_head(deployment: Deployment, topology: str, incarnation: str, barrier: int, revision: int = 0) -> None:
+    """To ``barrier`` and ``revision``, or to what others have decided since: they may write theirs between our look
+    and our write.
+    """
+    while (head := read_head(deployment, topology)) is None or head.barrier_id < barrier or head.revision < revision:
+        before = head if head is not None else JournalHead(incarnation, 0)
+        barrier, revision = max(barrier, before.barrier_id), max(revision, before.revision)
+        write_head(deployment, topology, JournalHead(incarnation, barrier, revision))
+        later = range(barrier + 1, _newest_known(deployment, topology) + 1)
+        barrier = max(
+            (n for n in later if deployment.tables.exists(entry_uri(deployment, topology, n))), default=barrier
+        )
+        newest = _newest_revision(deployment, topology)
+        if newest > revision and deployment.tables.exists(_revision_uri(deployment, topology, newest)):
+            revision = newest
 
 
 # --- the files ------------------------------------------------------------------------------------
@@ -159,6 +192,11 @@ def read_entry(deployment: Deployment, topology: str, barrier_id: int) -> Journa
     return JournalEntry.loads(_required(deployment, entry_uri(deployment, topology, barrier_id)))
 
 
+def read_revision(deployment: Deployment, topology: str, number: int) -> RevisionEntry:
+    """Raises :class:`JournalError` if it is not there."""
+    return RevisionEntry.loads(_required(deployment, _revision_uri(deployment, topology, number)))
+
+
 def read_topology(deployment: Deployment, name: str, digest: str) -> Topology:
     """Raises :class:`JournalError` if it is not there."""
     return Topology.from_json(json.loads(_required(deployment, _uri(deployment, name, f"topology-{digest}"))))
@@ -166,6 +204,10 @@ def read_topology(deployment: Deployment, name: str, digest: str) -> Topology:
 
 def entry_uri(deployment: Deployment, topology: str, barrier_id: int) -> str:
     return _uri(deployment, topology, f"b{barrier_id}")
+
+
+def _revision_uri(deployment: Deployment, topology: str, number: int) -> str:
+    return _uri(deployment, topology, f"r{number}")
 
 
 def _newest_known(deployment: Deployment, topology: str) -> int:

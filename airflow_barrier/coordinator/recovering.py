@@ -8,14 +8,27 @@ from dataclasses import dataclass
 
 from airflow_barrier.coordinator.committing import commit_barrier
 from airflow_barrier.coordinator.deployment import Deployment
-from airflow_barrier.coordinator.journal import entry_uri, read_entry, read_head, read_topology, write_head
+from airflow_barrier.coordinator.journal import (
+    entry_uri,
+    read_entry,
+    read_head,
+    read_revision,
+    read_topology,
+    write_head,
+)
+from airflow_barrier.coordinator.swapping import publications_of
+from airflow_barrier.metaservice.revision_store import SwapRows
 from airflow_barrier.protocol.errors import JournalError, UnknownTopologyError
-from airflow_barrier.protocol.journal import History, JournalEntry, JournalHead
+from airflow_barrier.protocol.journal import History, JournalEntry, JournalHead, RevisionEntry
 from airflow_barrier.protocol.records import Barrier
+from airflow_barrier.protocol.revisions import RevisionState
 from airflow_barrier.protocol.states import BarrierState
 from airflow_barrier.tables.port import Traces
 
 log = logging.getLogger(__name__)
+
+#: As many revisions as a topology may have.
+_ALL = 2**31 - 1
 
 
 @dataclass(frozen=True)
@@ -23,7 +36,8 @@ class Recovered:
     """What a recovery did.
 
     ``entries`` were put back, oldest first; all are COMMIT. ``newest`` is the newest decided barrier now.
-    ``reattached`` are tables that the catalog had lost.
+    ``reattached`` are tables that the catalog had lost. ``revisions`` (their numbers, oldest first) are what readers
+    see again; ``entries`` are as they stood before these.
     """
 
     topology: str
@@ -31,13 +45,15 @@ class Recovered:
     entries: tuple[JournalEntry, ...]
     newest: Barrier | None
     reattached: tuple[str, ...]
+    revisions: tuple[int, ...] = ()
 
 
 def recover(deployment: Deployment, topology: str, *, actor: str) -> Recovered:
     """Bring MetaService and catalog to where the tables of ``topology`` are, and take the lead with a new incarnation.
 
-    Barriers that were in flight are given up: their epochs join the next barrier's. A barrier that was decided and not
-    published is rolled forward. Stop the DAGs of the topology before, and do it
+    Barriers and revisions that were in flight are given up: epochs join the next barrier's. What was decided and not
+    published is rolled forward; only a revision of which nothing was published, and which a table is in the way of by
+    now, is given up too, and its number stays used. Stop the DAGs of the topology before, and do it
     after any restore: attempts of the time after the backup may still run, and only a new incarnation tells them from
     later ones of the same number. Again is fine.
 
@@ -53,25 +69,47 @@ def recover(deployment: Deployment, topology: str, *, actor: str) -> Recovered:
         )
     committed = _newest_committed(deployment, topology)
     newest, reattached = _newest_entry(deployment, topology, head)
-    entries = _entries_after(deployment, topology, newest, committed)
     traces = {table: deployment.tables.traces(table, topology) for table in _tables(deployment, topology, newest)}
-    digests = {entry.topology_digest for entry in entries}
+    revisions = _published_revisions(deployment, topology, head, newest, traces)
+    entries = _entries_after(deployment, topology, newest, committed, revisions)
+    digests = {entry.topology_digest for entry in (*entries, *(each for one in revisions for each in one.entries))}
     history = History(
         topology=topology,
         entries=entries,
         topologies={digest: read_topology(deployment, topology, digest) for digest in digests},
-        published=_published(entries, traces),
+        # a revision goes over all barriers that were COMMIT
+        published=max(_published(entries, traces), revisions[-1].head.barrier_id if revisions else 0),
         above_attempt=max((trace.newest_attempt for trace in traces.values()), default=0),
+        revisions=revisions,
+        newest_revision=max((head.revision, *(trace.newest_revision for trace in traces.values()))),
     )
     incarnation = deployment.meta.recover(history, actor)
-    write_head(deployment, topology, JournalHead(incarnation, newest.barrier_id if newest else 0))
+    _drop_given_up(deployment, topology, tuple(traces))
+    standing = _newest_revision(deployment, topology)
+    write_head(deployment, topology, JournalHead(incarnation, newest.barrier_id if newest else 0, standing))
     log.info("topology %s: MetaService incarnation %s leads it now", topology, incarnation)
     if newest is not None:
         commit_barrier(deployment, topology, newest.barrier_id, actor=actor)
     for entry in entries:
         log.info("%s is COMMIT again", entry)
+    for revision in revisions:
+        log.info("%s is COMMIT again", revision)
     _expire_untagged(deployment, topology, traces, actor)  # safety: recovered-without-tags-is-expired
-    return Recovered(topology, incarnation, entries, deployment.meta.newest_decided(topology), reattached)
+    numbers = tuple(revision.number for revision in revisions)
+    return Recovered(topology, incarnation, entries, deployment.meta.newest_decided(topology), reattached, numbers)
+
+
+def _drop_given_up(deployment: Deployment, topology: str, tables: Sequence[str]) -> None:
+    """The branches of the revision that was: there is one under way at a time, and it is the newest."""
+    for revision in deployment.meta.revisions.newest(topology, 1):
+        if revision.state is RevisionState.CANCELLED:
+            deployment.tables.drop_revision(tables, topology, revision.revision)
+
+
+def _newest_revision(deployment: Deployment, topology: str) -> int:
+    """The newest that is published."""
+    known = deployment.meta.revisions.newest(topology, _ALL)
+    return max((each.revision for each in known if each.state is RevisionState.COMMIT), default=0)
 
 
 def _expire_untagged(deployment: Deployment, topology: str, traces: Mapping[str, Traces], actor: str) -> None:
@@ -88,6 +126,64 @@ def _expire_untagged(deployment: Deployment, topology: str, traces: Mapping[str,
         )
     ]
     meta.expired(topology, meta.expiring(topology, untagged, actor), actor)
+
+
+def _published_revisions(
+    deployment: Deployment,
+    topology: str,
+    head: JournalHead,
+    newest: JournalEntry | None,
+    traces: Mapping[str, Traces],
+) -> tuple[RevisionEntry, ...]:
+    """Those that the MetaService lacks, oldest first; the last one is published if it was only decided."""
+    known = _newest_revision(deployment, topology)
+    # The head may lag, as for barriers: the tables' tags say.
+    tagged = {number for trace in traces.values() for _, number in trace.tags}
+    found: list[RevisionEntry] = []
+    number = max(head.revision, known, *tagged, 0)
+    while number > known:
+        found.append(read_revision(deployment, topology, number))
+        number = found[-1].predecessor
+    if number != known:
+        raise JournalError(  # safety: journal-leads-back-to-the-revision
+            f"topology {topology}: expected the journal to lead back to revision {known}, which the MetaService at "
+            f"{deployment.meta.url} has published, found that it leads to revision {number}: this MetaService is of "
+            "another deployment; correct the connection"
+        )
+    found.reverse()
+    # a later barrier is decided only once the revision is published
+    last = found[-1] if found and newest is not None and newest.barrier_id <= found[-1].head.barrier_id else None
+    if last is not None and not _publish(deployment, last, begun=last.number in tagged):
+        found.pop()
+    return tuple(found)
+
+
+def _publish(deployment: Deployment, entry: RevisionEntry, *, begun: bool) -> bool:
+    """Roll a decided revision forward; what is published stays as it is. False: nothing is, nor can it be any more.
+
+    Going forward is the safe way: its publisher may only sleep, and catalogs without the MetaService's database would
+    let it publish whenever it wakes. Where a table is in the way, it is in that one's way too.
+    """
+    rows = SwapRows(
+        {each.barrier_id: {name: row.snapshot_id for name, row in each.tables.items()} for each in entry.entries},
+        entry.bases,
+    )
+    publications = publications_of(deployment, entry.revision, entry.head.barrier_id, rows, entry.revision.expected)
+    if not begun:
+        found = [str(error) for error in deployment.tables.findings(publications).values()]
+        if _was_given_up(deployment, entry):
+            found.append("an earlier recovery gave it up")
+        if found:
+            log.warning("%s was decided, and is given up: %s", entry, "; ".join(found))
+            return False
+    deployment.tables.publish(publications)  # safety: decided-revision-is-published
+    return True
+
+
+def _was_given_up(deployment: Deployment, entry: RevisionEntry) -> bool:
+    """By a recovery that died before the journal's head said so."""
+    known = deployment.meta.revisions.newest(entry.revision.topology, _ALL)
+    return any(each.revision == entry.number and each.state is RevisionState.CANCELLED for each in known)
 
 
 def _newest_committed(deployment: Deployment, topology: str) -> Barrier | None:
@@ -120,14 +216,20 @@ def _newest_entry(
 
 
 def _entries_after(
-    deployment: Deployment, topology: str, newest: JournalEntry | None, committed: Barrier | None
+    deployment: Deployment,
+    topology: str,
+    newest: JournalEntry | None,
+    committed: Barrier | None,
+    revisions: Sequence[RevisionEntry],
 ) -> tuple[JournalEntry, ...]:
-    """The entries that the MetaService lacks, oldest first: from the newest back to what it has committed."""
+    """The entries that the MetaService lacks, oldest first: from the newest back to what it has committed; as they
+    stood before ``revisions``.
+    """
     known = committed.barrier_id if committed is not None else 0
     found: list[JournalEntry] = []
     barrier_id = newest.barrier_id if newest is not None else 0
     while barrier_id > known:
-        found.append(read_entry(deployment, topology, barrier_id))
+        found.append(_entry_before(deployment, topology, barrier_id, revisions))
         barrier_id = found[-1].predecessor
     if barrier_id != known:
         raise JournalError(  # safety: journal-leads-back
@@ -135,14 +237,25 @@ def _entries_after(
             f"{deployment.meta.url} has committed, found that it leads to barrier {barrier_id}: this MetaService is "
             "of another deployment; correct the connection"
         )
-    if known:
-        _check_agreement(deployment, topology, known)
+    if committed is not None and known:
+        _check_agreement(deployment, committed, revisions)
     return tuple(reversed(found))
 
 
-def _check_agreement(deployment: Deployment, topology: str, barrier_id: int) -> None:
+def _entry_before(
+    deployment: Deployment, topology: str, barrier_id: int, revisions: Sequence[RevisionEntry]
+) -> JournalEntry:
+    """A barrier as it stood before the first of ``revisions``; its own file may tell of any of them, or of none."""
+    before = (revision.before(barrier_id) for revision in revisions)
+    return next((entry for entry in before if entry is not None), None) or read_entry(deployment, topology, barrier_id)
+
+
+def _check_agreement(deployment: Deployment, known: Barrier, revisions: Sequence[RevisionEntry]) -> None:
     """The newest barrier that both have must be the same one."""
-    entry = read_entry(deployment, topology, barrier_id)
+    topology, barrier_id = known.topology, known.barrier_id
+    entry = _entry_before(deployment, topology, barrier_id, revisions)
+    if entry.revision < known.revision:  # whoever published that revision died before it came to this barrier's file
+        entry = read_revision(deployment, topology, known.revision).at(barrier_id) or entry
     journal = {name: table.snapshot_id for name, table in entry.tables.items()}
     service = {row.table: row.snapshot_id for row in deployment.meta.progress(topology, barrier_id)}
     if journal != service:

@@ -162,7 +162,8 @@ def _roll_forward(deployment: Deployment, revision: Revision, actor: str) -> Non
         return
     rows = meta.revisions.swap_rows(topology, number)
     publications = publications_of(deployment, revision, revision.head, rows, revision.expected)
-    write_revision(deployment, revision, _barriers(deployment, revision))  # safety: journal-before-publish
+    barriers = _barriers(deployment, revision)
+    write_revision(deployment, revision, barriers, rows.before)  # safety: journal-before-publish
     try:
         _publish(deployment, revision, publications, actor)
     except ForeignWriteError:

@@ -139,11 +139,17 @@ def recut(connection: Connection, topology: str, number: int, barrier_id: int, c
     for table in (schema.cut_item, schema.cut):
         here = of_barrier(table, topology, barrier_id, number)
         connection.execute(delete(table).where(here, table.c.source == cut.source))
-    replaced = set(_cuts(connection, topology, barrier_id, STANDING)[cut.source].items)
-    used = used_items(connection, topology, cut.source, sorted(set(cut.items) - replaced))
-    _insert(connection, barrier, cut, used)
+    insert_instead(connection, barrier, cut)
     event = Event("recut", actor, {"end": dict(cut.end)})
     record(connection, event, topology, barrier_id, "cut", [cut.source], revision=number)
+
+
+def insert_instead(connection: Connection, barrier: Barrier, cut: Cut) -> None:
+    """Store a cut for a barrier of a revision, which may use up again what the one that stands has."""
+    topology = barrier.topology
+    replaced = set(_cuts(connection, topology, barrier.barrier_id, STANDING)[cut.source].items)
+    used = used_items(connection, topology, cut.source, sorted(set(cut.items) - replaced))
+    _insert(connection, barrier, cut, used)
 
 
 def check_begins(connection: Connection, predecessor: Barrier, following: Sequence[Cut]) -> None:

@@ -10,6 +10,8 @@ from sqlalchemy import Connection, Table, delete, func, insert, select, text, up
 from airflow_barrier.metaservice import schema
 from airflow_barrier.metaservice.barriers import abort_one, insert_baseline
 from airflow_barrier.metaservice.cuts import insert_cut
+from airflow_barrier.metaservice.recovering_revisions import publish_again, use_up_number
+from airflow_barrier.metaservice.revisions import under_way
 from airflow_barrier.metaservice.rows import (
     attempts_of,
     barrier_key,
@@ -21,11 +23,13 @@ from airflow_barrier.metaservice.rows import (
     uncommitted,
 )
 from airflow_barrier.metaservice.schema import DatabaseNow
+from airflow_barrier.metaservice.swapping import cancel
 from airflow_barrier.metaservice.topologies import adopt_topology, version_of
 from airflow_barrier.metaservice.transitions import Event, end_attempt, record
 from airflow_barrier.protocol.errors import JournalError
 from airflow_barrier.protocol.journal import History, JournalEntry
 from airflow_barrier.protocol.records import INHERITED
+from airflow_barrier.protocol.revisions import RevisionState
 from airflow_barrier.protocol.states import (
     LIVE_ATTEMPTS,
     STAGING_BARRIERS,
@@ -61,10 +65,16 @@ def recover(connection: Connection, history: History, actor: str) -> str:
         if barrier.state in STAGING_BARRIERS and barrier.barrier_id not in decided:
             abort_one(connection, barrier, _REASON, actor)  # safety: in-flight-is-given-up
             log.info("%s is ABORTED: %s", barrier, _REASON)
-    for number, entry in enumerate(history.entries, start=1):
+    _give_up_revision(connection, history, actor)
+    put_back = 0
+    for revision in history.revisions:  # each as it was published: on the barriers that were COMMIT then
+        while put_back < len(history.entries) and history.entries[put_back].barrier_id <= revision.head.barrier_id:
+            _put_back(connection, history, history.entries[put_back], event)
+            put_back += 1
+        publish_again(connection, history, revision, event)  # safety: revisions-are-recovered
+    for entry in history.entries[put_back:]:
         _put_back(connection, history, entry, event)
-        if number % 1000 == 0:
-            log.info("recovered %s of %s barriers of %s", number, len(history.entries), history.topology)
+    use_up_number(connection, history, event)  # safety: recovered-revision-numbers-are-new
     # an attempt's number is its fencing token, and readers know leases by theirs
     _raise_numbers(connection, schema.attempt, history.above_attempt + _MARGIN)  # safety: recovered-numbers-are-new
     connection.execute(delete(schema.lease).where(of_topology(schema.lease, history.topology)))
@@ -74,6 +84,16 @@ def recover(connection: Connection, history: History, actor: str) -> str:
     detail = {"incarnation": incarnation, "barriers": len(history.entries)}
     record(connection, Event("recovered", actor, detail), history.topology, None, "topology", [history.topology])
     return incarnation
+
+
+def _give_up_revision(connection: Connection, history: History, actor: str) -> None:
+    """The one that was being staged, unless the lost time has seen it published."""
+    revision = under_way(connection, history.topology)
+    published = {each.number for each in history.revisions}
+    if revision is not None and revision.state is RevisionState.STAGING and revision.revision not in published:
+        reason = "the MetaService was recovered"
+        cancel(connection, history.topology, revision.revision, reason, actor)  # safety: staging-is-given-up
+        log.info("%s is CANCELLED: %s", revision, reason)
 
 
 def _put_back(connection: Connection, history: History, entry: JournalEntry, event: Event) -> None:
@@ -97,6 +117,7 @@ def _put_back(connection: Connection, history: History, entry: JournalEntry, eve
         "topology_version": version_of(connection, history.topologies[entry.topology_digest]),
         "run_key": entry.run_key,
         "timestamp_origin": entry.timestamp_origin,
+        "computed_in": entry.revision,
         "committing_at": DatabaseNow(),
         "commit_at": DatabaseNow() if written else None,
         "aborted_at": None,

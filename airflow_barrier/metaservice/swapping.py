@@ -135,7 +135,7 @@ def finish_swap(connection: Connection, revision: Revision, actor: str) -> Revis
     _exchange(connection, revision)
     for barrier in standing:
         _let_stand(connection, revision, barrier, event, actor)
-    _forget_line(connection, revision)
+    forget_line(connection, revision)
     done = Event("commit", actor, {"head": revision.head, "last": revision.last})
     return move(connection, revision, RevisionState.COMMIT, done, commit_at=DatabaseNow())
 
@@ -167,7 +167,7 @@ def cancel(connection: Connection, topology: str, number: int, reason: str, acto
 
 
 def _standing_from(connection: Connection, revision: Revision) -> list[Barrier]:
-    """The barriers that stand, from the revision's first one on."""
+    """The barriers that stand, from the revision's first one on; once it is decided, to the last one of then."""
     table = schema.barrier
     rows = connection.execute(
         select(table)
@@ -175,6 +175,7 @@ def _standing_from(connection: Connection, revision: Revision) -> list[Barrier]:
             of_topology(table, revision.topology),
             schema.NOT_ABORTED,
             table.c.barrier_id >= revision.first_barrier,
+            *([] if revision.last is None else [table.c.barrier_id <= revision.last]),
         )
         .order_by(table.c.barrier_id)
     )
@@ -206,7 +207,9 @@ def _void_replaced(connection: Connection, revision: Revision, barrier: Barrier,
 def _exchange(connection: Connection, revision: Revision) -> None:
     """What stood goes to line -r, and what is in line r stands."""
     progress_row, attempt, cut = schema.table_progress, schema.attempt, schema.cut
-    topology, number, first = revision.topology, revision.revision, revision.first_barrier
+    topology, number = revision.topology, revision.revision
+    # those that have a row there: what was aborted meanwhile, in either line, stays where it is
+    kept = select(schema.barrier.c.barrier_id).where(of_topology(schema.barrier, topology, -number))
     replaced = {
         progress_row: progress_row.c.table_name.in_(revision.tables),
         attempt: attempt.c.job.in_(revision.jobs),
@@ -214,18 +217,19 @@ def _exchange(connection: Connection, revision: Revision) -> None:
     for table, which in replaced.items():
         connection.execute(
             update(table)
-            .where(of_topology(table, topology), table.c.barrier_id >= first, which)
+            .where(of_topology(table, topology), table.c.barrier_id.in_(kept), which)
             .values(revision=-number)
         )
-        connection.execute(update(table).where(of_topology(table, topology, number)).values(revision=STANDING))
+        staged = (of_topology(table, topology, number), table.c.barrier_id.in_(kept))
+        connection.execute(update(table).where(*staged).values(revision=STANDING))
     for barrier_id, source in connection.execute(
-        select(cut.c.barrier_id, cut.c.source).where(of_topology(cut, topology, number))
+        select(cut.c.barrier_id, cut.c.source).where(of_topology(cut, topology, number), cut.c.barrier_id.in_(kept))
     ).all():
         for table in (cut, schema.cut_item):
             here = of_barrier(table, topology, barrier_id)
             connection.execute(update(table).where(here, table.c.source == source).values(revision=-number))
-            staged = of_barrier(table, topology, barrier_id, number)
-            connection.execute(update(table).where(staged, table.c.source == source).values(revision=STANDING))
+            there = of_barrier(table, topology, barrier_id, number)
+            connection.execute(update(table).where(there, table.c.source == source).values(revision=STANDING))
 
 
 def _let_stand(connection: Connection, revision: Revision, barrier: Barrier, event: Event, actor: str) -> None:
@@ -286,7 +290,7 @@ def _carry(connection: Connection, revision: Revision, barrier: Barrier) -> None
         )
 
 
-def _forget_line(connection: Connection, revision: Revision) -> None:
+def forget_line(connection: Connection, revision: Revision) -> None:
     """Nothing is left in line r but what was aborted with its barrier; the barriers that stand say the rest."""
     for table in (schema.attempt, schema.table_progress, schema.cut_item, schema.cut, schema.barrier):
         connection.execute(delete(table).where(of_topology(table, revision.topology, revision.revision)))

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from typing import Any
 
 from airflow_barrier.protocol.errors import JournalError
-from airflow_barrier.protocol.records import Cut
+from airflow_barrier.protocol.records import INHERITED, Cut
+from airflow_barrier.protocol.revisions import Revision, RevisionMode, RevisionState, TableCorrection
 from airflow_barrier.protocol.topology import Topology
 
 _VERSION = 1
@@ -53,6 +54,10 @@ class JournalEntry:
     def __str__(self) -> str:
         return f"barrier {self.barrier_id} of {self.topology} ({self.timestamp:%Y-%m-%d %H:%M:%S%z})"
 
+    @property
+    def is_maintenance(self) -> bool:
+        return self.timestamp_origin == INHERITED
+
     def dumps(self) -> str:
         data = {"version": _VERSION, **asdict(self), "timestamp": self.timestamp.isoformat()}
         return json.dumps(data, indent=1, sort_keys=True)
@@ -89,26 +94,74 @@ class JournalHead:
 
 @dataclass(frozen=True)
 class RevisionEntry:
-    """One revision that is COMMITTING or COMMIT, written before its tables are published: ``entries`` are its barriers
-    that were COMMIT, as they stand once it is published.
+    """One revision that is COMMITTING or COMMIT, written before its tables are published: all that a publish needs.
+
+    ``revision`` as it was decided, with what `main` of each table is expected to be at; ``bases``: what each of its
+    tables was at where it began (None: nothing). ``entries`` are its barriers that were COMMIT, oldest first, as they
+    stand once it is published; ``replaced`` the same barriers as they stood before, with the revision's tables only.
+    ``predecessor``: the revision that was published before it (0: none); those between were given up.
     """
 
-    topology: str
-    revision: int
+    revision: Revision
     incarnation: str
+    predecessor: int
+    bases: Mapping[str, int | None]
     entries: tuple[JournalEntry, ...]
+    replaced: tuple[JournalEntry, ...]
+
+    def __str__(self) -> str:
+        return str(self.revision)
+
+    @property
+    def number(self) -> int:
+        return self.revision.revision
+
+    @property
+    def head(self) -> JournalEntry:
+        """The newest barrier that was COMMIT, to whose snapshots `main` goes."""
+        return self.entries[-1]
+
+    def at(self, barrier_id: int) -> JournalEntry | None:
+        """A barrier as it stands once the revision is published; None if it is none of those that were COMMIT."""
+        return next((entry for entry in self.entries if entry.barrier_id == barrier_id), None)
+
+    def before(self, barrier_id: int) -> JournalEntry | None:
+        """The same barrier as it stood before, whole."""
+        revised = self.at(barrier_id)
+        old = next((entry for entry in self.replaced if entry.barrier_id == barrier_id), None)
+        return None if revised is None or old is None else replace(old, tables={**revised.tables, **old.tables})
 
     def dumps(self) -> str:
-        entries = [json.loads(entry.dumps()) for entry in self.entries]
-        data = {"version": _VERSION, **vars(self), "entries": entries}
-        return json.dumps(data, indent=1, sort_keys=True)
+        data = {
+            "version": _VERSION,
+            "revision": asdict(self.revision),
+            "incarnation": self.incarnation,
+            "predecessor": self.predecessor,
+            "bases": dict(self.bases),
+            "entries": [json.loads(entry.dumps()) for entry in self.entries],
+            "replaced": [json.loads(entry.dumps()) for entry in self.replaced],
+        }
+        return json.dumps(data, indent=1, sort_keys=True, default=datetime.isoformat)
 
     @classmethod
     def loads(cls, text: str) -> RevisionEntry:
         """Raises :class:`JournalError` if this is no entry of this version."""
         data = _parsed(text)
-        entries = tuple(JournalEntry.loads(json.dumps(entry)) for entry in data.pop("entries"))
-        return cls(**data, entries=entries)
+        entries, replaced = (
+            tuple(JournalEntry.loads(json.dumps(entry)) for entry in data[name]) for name in ("entries", "replaced")
+        )
+        revision = _revision(data["revision"])
+        return cls(revision, data["incarnation"], data["predecessor"], data["bases"], entries, replaced)
+
+
+def _revision(data: dict[str, Any]) -> Revision:
+    data["state"], data["mode"] = RevisionState(data["state"]), RevisionMode(data["mode"])
+    data["corrections"] = tuple(TableCorrection(**each) for each in data["corrections"])
+    for name in ("tables", "jobs", "changed", "reused"):
+        data[name] = tuple(data[name])
+    for name in ("created_at", "committing_at", "commit_at", "cancelled_at"):
+        data[name] = None if data[name] is None else datetime.fromisoformat(data[name])
+    return Revision(**data)
 
 
 @dataclass(frozen=True)
@@ -116,7 +169,9 @@ class History:
     """What recovery puts into a MetaService: decided barriers, oldest first, and the topologies they name by digest.
 
     All up to and including ``published`` (0: none) have their tables published. ``above_attempt``: the highest number
-    of an attempt that has left a trace in a table.
+    of an attempt that has left a trace in a table. ``revisions``: those that the MetaService lacks, oldest first, each
+    published; ``entries`` are as they stood before these. ``newest_revision``: the highest number of one that has left
+    a trace, whatever became of it (0: none).
     """
 
     topology: str
@@ -124,6 +179,8 @@ class History:
     topologies: Mapping[str, Topology]
     published: int
     above_attempt: int
+    revisions: tuple[RevisionEntry, ...] = ()
+    newest_revision: int = 0
 
 
 def _parsed(text: str) -> dict[str, Any]:

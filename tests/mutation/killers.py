@@ -15,6 +15,7 @@ _EXCLUDED = (f"{_LEASES}test_who_leases_and_who_takes_away_ask_for_locks_that_ex
 _HANDED = "tests/handover/test_closing.py::"
 _TOLD = f"{_HANDED}test_the_tables_tell_what_an_unchanged_job_staged"
 _LOST, _FOREIGN = "tests/recovery/test_recovery.py", "tests/foreign/test_resolve.py"
+_LOST_REVISION = "tests/recovery/test_revisions.py::test_"
 _READERS_AFTER = (f"{_LOST}::test_readers_of_before_the_loss_are_told_and_find_no_barrier_that_is_gone",)
 _REFUSED = "tests/foreign/test_refused_decisions.py"
 _START = "tests/adopting/test_start_from.py::test_"
@@ -385,6 +386,15 @@ _WITHOUT_SPARK: Mapping[str, tuple[str, ...]] = {
     ),
     "journal-agrees": (f"{_LOST}::test_recovering_into_a_strangers_metaservice_is_refused",),
     "recovers-after-what-both-know": (f"{_META}test_guards.py::test_a_recovery_puts_nothing_back_that_is_commit",),
+    "old-backup-of-a-revision": (f"{_LOST_REVISION}a_backup_of_before_a_revision_is_noticed_and_caught_up",),
+    "origins-revision-is-known": (f"{_LOST_REVISION}a_head_that_lags_does_not_hide_a_revision",),
+    "journal-leads-back-to-the-revision": (f"{_LOST_REVISION}a_stranger_with_a_revision_of_its_own_is_refused",),
+    "decided-revision-is-published": (f"{_LOST_REVISION}a_decision_that_was_not_published_is_rolled_forward",),
+    "revisions-are-recovered": (f"{_LOST_REVISION}a_backup_of_before_a_revision_is_noticed_and_caught_up",),
+    "staging-is-given-up": (f"{_LOST_REVISION}a_revision_that_was_being_staged_at_the_backup_is_given_up",),
+    "recovered-revision-numbers-are-new": (
+        f"{_LOST_REVISION}a_revision_that_was_being_staged_when_all_was_lost_keeps_its_number",
+    ),
     "in-flight-is-given-up": (f"{_LOST}::test_what_was_open_is_given_up_and_joins_the_next",),
     "recovered-numbers-are-new": (f"{_LOST}::test_attempts_of_the_lost_time_get_no_namesake",),
     "new-incarnation": (f"{_LOST}::test_attempts_of_the_lost_time_get_no_namesake",),

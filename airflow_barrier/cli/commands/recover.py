@@ -34,6 +34,8 @@ def _show(recovered: Recovered, console: Console) -> None:
         line(console, f"table {table}: the catalog points to its newest metadata again")
     for entry in recovered.entries:
         line(console, f"{entry} is COMMIT again")
+    for number in recovered.revisions:
+        line(console, f"revision {number} of {recovered.topology} is COMMIT again")
     line(
         console,
         f"topology {recovered.topology}: {len(recovered.entries)} barriers put back, the newest is "
