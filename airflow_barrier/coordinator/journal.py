@@ -90,7 +90,7 @@ def write_entry(deployment: Deployment, barrier: Barrier) -> None:
     entry = _entry(deployment, barrier, deployment.meta.progress(barrier.topology, barrier.barrier_id))
     _write_topology(deployment, deployment.meta.topology(barrier.topology, barrier.topology_version))
     deployment.tables.write_text(entry_uri(deployment, barrier.topology, barrier.barrier_id), entry.dumps())
-    _advance_head(deployment, barrier, entry.incarnation)
+    _advance_head(deployment, barrier.topology, barrier.barrier_id)
 
 
 def _entry(deployment: Deployment, barrier: Barrier, rows: Sequence[TableProgress]) -> JournalEntry:
@@ -127,18 +127,24 @@ def write_revision(deployment: Deployment, revision: Revision, barriers: Sequenc
         entries.append(_entry(deployment, revised.barrier, revised.rows))
     entry = RevisionEntry(topology, revision.revision, meta.incarnation, tuple(entries))
     deployment.tables.write_text(_uri(deployment, topology, f"r{revision.revision}"), entry.dumps())
-    head = read_head(deployment, topology)
-    newest = max(revision.head or 0, head.barrier_id if head is not None else 0)
-    write_head(deployment, topology, JournalHead(meta.incarnation, newest, revision.revision))
+    _advance_head(deployment, topology, revision.head or 0, revision.revision)
 
 
-def _advance_head(deployment: Deployment, barrier: Barrier, incarnation: str) -> None:
-    """To ``barrier``, or to what others have committed since: they may write theirs between our look and our write."""
-    topology, newest = barrier.topology, barrier.barrier_id
-    while (head := read_head(deployment, topology)) is None or head.barrier_id < newest:
-        write_head(deployment, topology, JournalHead(incarnation, newest, head.revision if head is not None else 0))
-        later = range(newest + 1, _newest_known(deployment, topology) + 1)
-        newest = max((n for n in later if deployment.tables.exists(entry_uri(deployment, topology, n))), default=newest)
+def _advance_head(deployment: Deployment, topology: str, barrier_id: int, number: int = 0) -> None:
+    """To a barrier and a revision at least, and to what others have published since: they may write theirs between our
+    look and our write.
+    """
+    meta, tables = deployment.meta, deployment.tables
+    while True:
+        head = read_head(deployment, topology) or JournalHead(meta.incarnation, 0)
+        if head.barrier_id >= barrier_id and head.revision >= number:
+            return
+        barrier_id, number = max(barrier_id, head.barrier_id), max(number, head.revision)
+        write_head(deployment, topology, JournalHead(meta.incarnation, barrier_id, number))
+        barriers = range(barrier_id + 1, _newest_known(deployment, topology) + 1)
+        barrier_id = max((n for n in barriers if tables.exists(entry_uri(deployment, topology, n))), default=barrier_id)
+        revisions = range(number + 1, _newest_revision(deployment, topology) + 1)
+        number = max((n for n in revisions if tables.exists(_uri(deployment, topology, f"r{n}"))), default=number)
 
 
 # --- the files ------------------------------------------------------------------------------------
