@@ -15,6 +15,7 @@ from airflow_barrier.protocol.levels import Level
 if TYPE_CHECKING:
     from airflow_barrier.coordinator.deployment import Deployment
     from airflow_barrier.coordinator.settings import Settings
+    from airflow_barrier.hooks.airflow_api import AirflowApi
     from airflow_barrier.metaservice.store import MetaService
 
 DEFAULT_CONN_ID = "barrier_default"
@@ -86,18 +87,33 @@ def level(options: argparse.Namespace) -> Level:
 
 def settings(conn_id: str) -> Settings:
     """Those of an Airflow connection. Raises ConfigurationError."""
+    with _looked_up(conn_id, "name another with --conn-id, or give --metaservice-url"):
+        from airflow_barrier.hooks.barrier import BarrierHook
+
+        return BarrierHook(conn_id).get_settings()
+
+
+def airflow_api(conn_id: str) -> AirflowApi:
+    """Airflow's REST API, by an Airflow connection of the type http. Raises ConfigurationError."""
+    with _looked_up(conn_id, "or name another with --airflow-conn-id"):
+        from airflow_barrier.hooks.airflow_api import AirflowApi
+
+        return AirflowApi.of_connection(conn_id)
+
+
+@contextmanager
+def _looked_up(conn_id: str, otherwise: str) -> Iterator[None]:
+    """Connections are found, and the error of one that is not there says what to do."""
     # without this Airflow looks for connections in the environment only, as in a task without its supervisor
     os.environ.setdefault("_AIRFLOW_PROCESS_CONTEXT", "server")
     from airflow.sdk.exceptions import AirflowNotFoundException
 
-    from airflow_barrier.hooks.barrier import BarrierHook
-
     try:
-        return BarrierHook(conn_id).get_settings()
+        yield
     except AirflowNotFoundException:
         raise ConfigurationError(
             f"connection {conn_id}: expected an Airflow connection of that id, found none; create it, set "
-            f"AIRFLOW_CONN_{conn_id.upper()}, name another with --conn-id, or give --metaservice-url"
+            f"AIRFLOW_CONN_{conn_id.upper()}, {otherwise}"
         ) from None
 
 

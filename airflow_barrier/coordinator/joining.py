@@ -51,7 +51,8 @@ def take_part(
         else None
     )
     if barrier is None:
-        return Later(missing or f"no barrier of {topology} is open {_said(at)} yet")
+        reason = missing or f"no barrier of {topology} is open {_said(at)} yet"
+        return Later(reason, deployment.meta.revisions.gatekeeper(topology))
     if barrier.state is BarrierState.ABORTED:
         return StaysOut(f"{barrier} was aborted ({barrier.reason}); its epoch joins the next barrier's")
     if not takes_part(deployment, barrier, job.name):

@@ -14,6 +14,7 @@ from airflow_barrier.coordinator.journal import check_lead
 from airflow_barrier.coordinator.starting import already, starts_of
 from airflow_barrier.protocol.errors import HeadMovedError
 from airflow_barrier.protocol.records import Barrier, Cut
+from airflow_barrier.protocol.revisions import Revision
 from airflow_barrier.protocol.topology import Job, Topology
 from airflow_barrier.sources.port import NotReady
 
@@ -40,9 +41,10 @@ class Opened:
 
 @dataclass(frozen=True)
 class Later:
-    """The barrier cannot open yet, and why; ask again."""
+    """The barrier cannot open yet, and why; ask again. ``gatekeeper``: the revision that is published before."""
 
     reason: str
+    gatekeeper: Revision | None = None
 
 
 def open_barrier(
@@ -93,7 +95,7 @@ def _open_once(
         return Opened(there, created=False)
     gatekeeper = meta.revisions.gatekeeper(topology.name)
     if gatekeeper is not None:
-        return Later(f"{gatekeeper} ({gatekeeper.state.value}) has caught up with the head and is published first")
+        return Later(f"{gatekeeper}, {gatekeeper.state.value}, is published first", gatekeeper)
     open_now = meta.open_barriers(topology.name)
     if len(open_now) >= deployment.max_open_barriers:
         return Later(

@@ -6,7 +6,7 @@ The plan is what the revision walks: whoever begins one begins a plan.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import date, datetime, time, timedelta, timezone
 from itertools import pairwise
@@ -178,6 +178,8 @@ def begin_revision(deployment: Deployment, plan: RevisionPlan, *, reason: str, a
             reused=tuple(wanted.reused),
         )
     )
+    if wanted.accept_pause:
+        revision = meta.revisions.gate(revision.topology, revision.revision, closed=True, actor=actor)
     log.info(
         "%s is STAGING: barriers %s to %s, tables %s",
         revision,
@@ -198,6 +200,7 @@ def _standing(deployment: Deployment, topology: str) -> list[Barrier]:
     return [each for each in reversed(newest_first) if each.barrier_id and not each.is_maintenance]
 
 
+_A_DAY = len("2017-01-05")
 #: As many barriers as a topology may have.
 _ALL = 2**31 - 1
 
@@ -237,6 +240,30 @@ def _covering(committed: Sequence[Barrier], begin: datetime, end: datetime) -> l
         for start, each in zip(starts, committed, strict=True)
         if each.timestamp > begin and (start is None or start < end)
     ]
+
+
+def days_or_barrier(argument: str, value: str | int | date) -> date | datetime | int:
+    """A day (``2017-01-05``), a time in ISO 8601 with its zone, or a barrier's number, also as text.
+
+    Raises RevisionRefusedError for anything else, naming the argument.
+
+    >>> days_or_barrier("first", "5"), days_or_barrier("first", "2017-01-05").isoformat()
+    (5, '2017-01-05')
+    """
+    if not isinstance(value, str):
+        return value
+    if value.isdecimal():
+        return int(value)
+    try:
+        # Python 3.10 does not know Z
+        return (
+            date.fromisoformat(value) if len(value) == _A_DAY else datetime.fromisoformat(value.replace("Z", "+00:00"))
+        )
+    except ValueError:
+        raise RevisionRefusedError(
+            f"{argument}: expected a day such as 2017-01-05, a time with its zone, or a barrier's number, found "
+            f"{value!r}"
+        ) from None
 
 
 def int_of(number: date | datetime | int) -> int:
@@ -422,10 +449,3 @@ def revised_at(deployment: Deployment, revision: Revision, barrier_id: int) -> B
     except UnknownBarrierError:
         meta.revisions.extend(revision.topology, revision.revision, "revision")
     return meta.barrier(revision.topology, barrier_id, revision.revision)
-
-
-def corrections_at(revision: Revision, job: Job, barrier_id: int) -> Mapping[str, TableCorrection]:
-    """What stands in for the job's own work at a barrier, by table."""
-    return {
-        each.table: each for each in revision.corrections if each.barrier_id == barrier_id and each.table in job.sinks
-    }

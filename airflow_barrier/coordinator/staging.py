@@ -10,6 +10,7 @@ from datetime import datetime
 from airflow_barrier.coordinator.cuts import checked_cuts
 from airflow_barrier.coordinator.deployment import Deployment
 from airflow_barrier.coordinator.journal import current_main
+from airflow_barrier.coordinator.replaying import corrections_of
 from airflow_barrier.coordinator.unchanged import require_wap, staged_without_record
 from airflow_barrier.protocol.errors import (
     BarrierError,
@@ -184,7 +185,7 @@ def _proceed(
     try:
         if by_branch:
             require_wap(deployment, started)  # safety: wap-is-enabled
-        return _prepare(deployment, started, actor, sql)
+        return _prepare(deployment, started, actor, sql, by_branch)
     except BarrierError as error:
         ended = meta.abort_attempt(started.attempt_id, str(error), actor)
         if ended.state in (AttemptState.FENCED, AttemptState.VOIDED):
@@ -196,11 +197,11 @@ def _proceed(
         raise
 
 
-def _prepare(deployment: Deployment, attempt: Attempt, actor: str, sql: str | None) -> Ready:
+def _prepare(deployment: Deployment, attempt: Attempt, actor: str, sql: str | None, by_branch: bool) -> Ready:
     attempt = absorb_compactions(deployment, attempt)
     for table, base in {**attempt.inputs, **attempt.bases}.items():
         deployment.tables.prepare(table, attempt.stamp, base)
-    return _write_spec(deployment, attempt, actor, sql)
+    return _write_spec(deployment, attempt, actor, sql, by_branch)
 
 
 def absorb_compactions(deployment: Deployment, attempt: Attempt) -> Attempt:
@@ -220,11 +221,12 @@ def absorb_compactions(deployment: Deployment, attempt: Attempt) -> Attempt:
     return deployment.meta.rebase_attempt(attempt.attempt_id, bases)
 
 
-def _write_spec(deployment: Deployment, attempt: Attempt, actor: str, sql: str | None) -> Ready:
+def _write_spec(deployment: Deployment, attempt: Attempt, actor: str, sql: str | None, by_branch: bool) -> Ready:
     meta = deployment.meta
     barrier = meta.barrier(attempt.topology, attempt.barrier_id, attempt.line)
     predecessor = meta.barrier(attempt.topology, barrier.predecessor or 0)
     job = meta.topology(attempt.topology, barrier.topology_version).job(attempt.job)
+    corrections = corrections_of(deployment, attempt, job, by_branch)
     spec = EpochSpec(
         job=attempt.job,
         topology=attempt.topology,
@@ -239,10 +241,12 @@ def _write_spec(deployment: Deployment, attempt: Attempt, actor: str, sql: str |
         previous=attempt.previous,
         bases=attempt.bases,
         externals={source.name: source for source in job.externals},
-        cuts=checked_cuts(deployment, attempt, job, actor),
+        # what a correction stands in for need not be there any more
+        cuts={} if corrections else checked_cuts(deployment, attempt, job, actor),
         closing_uri=closing_uri(deployment, attempt),
         seed=_seed(barrier, attempt.job),
         sql=sql,
+        corrections=corrections,
     )
     text = spec.dumps()
     uri = spec_uri(deployment, attempt)

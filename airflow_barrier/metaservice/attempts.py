@@ -9,7 +9,7 @@ from sqlalchemy import Connection, bindparam, insert, select, update
 
 from airflow_barrier.metaservice import schema
 from airflow_barrier.metaservice.restage import restage
-from airflow_barrier.metaservice.revisions import check_staging
+from airflow_barrier.metaservice.revisions import check_staging, corrected_bases
 from airflow_barrier.metaservice.rows import (
     STANDING,
     barrier_key,
@@ -233,7 +233,7 @@ def start_attempt(connection: Connection, attempt_id: int) -> Attempt | tuple[Ne
     sources, sinks = job
     start = start_of(connection, attempt.topology, attempt.barrier_id, attempt.job)
     previous = {table: before[table].snapshot_id for table in sources}
-    bases = {table: before[table].snapshot_id for table in sinks}
+    bases = {table: before[table].snapshot_id for table in sinks} | corrected_bases(connection, attempt)
     if start is not None:  # safety: joins-where-it-said
         previous.update(start.previous)
     pinned = {

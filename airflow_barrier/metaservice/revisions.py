@@ -27,8 +27,9 @@ from airflow_barrier.protocol.errors import (
     RevisionRefusedError,
     UnknownRevisionError,
 )
-from airflow_barrier.protocol.records import Barrier
+from airflow_barrier.protocol.records import Attempt, Barrier
 from airflow_barrier.protocol.revisions import (
+    BY_STATEMENT,
     REVISION_TRANSITIONS,
     Revision,
     RevisionMode,
@@ -154,6 +155,25 @@ def check_staging(connection: Connection, topology: str, line: int) -> None:
             f"{revision}: expected STAGING to compute something for it, found {revision.state.value}; nothing is left "
             "to do in it: correct what is still wrong by another revision"
         )
+
+
+def corrected_bases(connection: Connection, attempt: Attempt) -> dict[str, int | None]:
+    """The tables that a statement corrects, as they stand at the attempt's barrier: where nothing before it is revised,
+    the statement changes them as they are, and need not be given the epoch's rows again.
+    """
+    if attempt.line == STANDING:
+        return {}
+    revision = load_revision(connection, attempt.topology, attempt.line)
+    if attempt.barrier_id != revision.first_barrier or revision.mode is not RevisionMode.INCREMENTAL:
+        return {}
+    rows = progress(connection, attempt.topology, attempt.barrier_id)
+    return {
+        each.table: rows[each.table].snapshot_id
+        for each in revision.corrections
+        if each.barrier_id == attempt.barrier_id
+        and each.correction.get("kind") == BY_STATEMENT
+        and rows[each.table].job == attempt.job
+    }
 
 
 # --- beginning ------------------------------------------------------------------------------------

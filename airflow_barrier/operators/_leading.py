@@ -27,6 +27,8 @@ class LeadingSteps(EpochSteps):
         return super().resume(event, None)
 
     def _begin(self, deployment: Deployment, barrier: Barrier) -> Ready | Adopted | Waiting:
+        if barrier.line:  # each barrier of a revision has a run of its own
+            return super()._begin(deployment, barrier)
         self._wait_while_led(deployment, barrier)
         try:
             return super()._begin(deployment, barrier)
@@ -64,7 +66,7 @@ class LeadingSteps(EpochSteps):
         return bool(states.get(run_id, {}).get(ti.task_id) == "running")
 
     def _go_on(self, deployment: Deployment, barrier: Barrier, step: Ready | Adopted | Waiting) -> int:
-        if not isinstance(step, Ready):
+        if not isinstance(step, Ready) or barrier.line:
             return super()._go_on(deployment, barrier, step)
         self._begun(deployment)(step.attempt)
         leader = Leader(

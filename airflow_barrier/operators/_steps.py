@@ -26,10 +26,11 @@ from airflow_barrier.coordinator.staging import (
 )
 from airflow_barrier.hooks.barrier import BarrierHook
 from airflow_barrier.operators._commit import commit_in_place
+from airflow_barrier.operators._revising import attach, stay_out_until_published
 from airflow_barrier.operators._task import (
-    NOTHING_TO_DO,
     actor,
     generation,
+    nothing_to_do,
     run_key,
     run_timestamp,
     task_key,
@@ -40,6 +41,7 @@ from airflow_barrier.protocol.errors import (
     AlreadyCommittedError,
     FencedAttemptError,
     NotProcessedError,
+    RevisionEndedError,
     StoreUnavailableError,
 )
 from airflow_barrier.protocol.records import Attempt, Barrier
@@ -120,12 +122,15 @@ class EpochSteps:
         with without_useless_retries():
             deployment = BarrierHook(self.binding.barrier_conn_id).get_deployment()
             barrier = self._find_barrier(deployment)
-            if self._has_left(deployment, barrier):
+            if self._has_left(deployment, barrier) or self._is_kept(deployment, barrier):
                 return barrier.barrier_id
             try:
                 step = self._begin(deployment, barrier)
             except AlreadyCommittedError as error:
-                self.log.info("%s: %s", error, NOTHING_TO_DO)
+                self.log.info("%s: %s", error, nothing_to_do(self.context, barrier))
+                return barrier.barrier_id
+            except RevisionEndedError as error:
+                self.log.info("%s", error)
                 return barrier.barrier_id
             return self._go_on(deployment, barrier, step)
 
@@ -138,7 +143,7 @@ class EpochSteps:
         with without_useless_retries():
             deployment = BarrierHook(self.binding.barrier_conn_id).get_deployment()
             attempt = deployment.meta.attempt(attempt_id)
-            barrier = deployment.meta.barrier(attempt.topology, attempt.barrier_id)
+            barrier = deployment.meta.barrier(attempt.topology, attempt.barrier_id, attempt.line)
             self._remember(barrier)
             with new_try_if_voided(deployment, attempt_id):
                 step = begin_again(
@@ -155,7 +160,7 @@ class EpochSteps:
         with without_useless_retries():
             deployment = BarrierHook(self.binding.barrier_conn_id).get_deployment()
             attempt = deployment.meta.attempt(attempt_id)
-            self._remember(deployment.meta.barrier(attempt.topology, attempt.barrier_id))
+            self._remember(deployment.meta.barrier(attempt.topology, attempt.barrier_id, attempt.line))
             self._run(deployment, attempt, work)
             return attempt.barrier_id
 
@@ -178,6 +183,10 @@ class EpochSteps:
         binding = self.binding
         topology = binding.fragment.topology
         timestamp, _ = run_timestamp(self.context)
+        revised = attach(deployment, topology, self.context)
+        if revised is not None:
+            self._remember(revised)
+            return revised
         if not binding.member:
             barrier: Barrier = find_barrier(deployment, topology, run_key=run_key(self.context), timestamp=timestamp)
             self._remember(barrier)
@@ -187,6 +196,8 @@ class EpochSteps:
         found = take_part(deployment, binding.fragment, binding.job, at, actor(self.context))
         if isinstance(found, Later):
             self.log.info("Waiting: %s", found.reason)
+            if found.gatekeeper is not None:
+                stay_out_until_published(deployment, found.gatekeeper, self.context)
             opened = Condition(None, timestamp=timestamp) if number is None else Condition(None, barrier_id=number)
             self._defer([opened], attempt_id=None)
         if isinstance(found, StaysOut):
@@ -211,6 +222,17 @@ class EpochSteps:
                 f" --job {gone.job}" if gone.job else "",
             )
         return gone is not None
+
+    def _is_kept(self, deployment: Deployment, barrier: Barrier) -> bool:
+        """Whether the run is a revision's, and the job is none that it computes again."""
+        if not barrier.line:
+            return False
+        revision = deployment.meta.revisions.get(barrier.topology, barrier.line)
+        job = self.binding.job
+        if job.name in revision.jobs:
+            return False
+        self.log.info("%s does not change what job %s made of it: %s stay as they are", barrier, job.name, job.sinks)
+        return True
 
     def _begin(self, deployment: Deployment, barrier: Barrier) -> Ready | Adopted | Waiting:
         return begin(
@@ -243,7 +265,8 @@ class EpochSteps:
             need
             for need in waiting.needs
             # tasks of one DAG follow each other by edges: this table's has ended, and nothing more will come
-            if need.barrier_id == barrier.barrier_id and topology.job(need.job).owner == self.task.dag_id
+            if (need.barrier_id, need.line) == (barrier.barrier_id, barrier.line)
+            and topology.job(need.job).owner == self.task.dag_id
         ]
         if dead:
             give_up(
@@ -255,7 +278,7 @@ class EpochSteps:
             )
         self.log.info("%s waits for %s", waiting.attempt, ", ".join(map(str, waiting.needs)))
         self._defer(
-            [Condition("PROCESSED", barrier_id=n.barrier_id, tables=(n.table,)) for n in waiting.needs],
+            [Condition("PROCESSED", barrier_id=n.barrier_id, tables=(n.table,), line=n.line) for n in waiting.needs],
             attempt_id=waiting.attempt.attempt_id,
         )
 
@@ -286,6 +309,8 @@ class EpochSteps:
 
     def _after_processed(self, deployment: Deployment, barrier: Barrier) -> None:
         """Tell who waits for the tables' assets; and who completes the barrier commits it, where this DAG does."""
+        if barrier.line:  # a revision is published once all of its barriers are there, by the commit task
+            return
         if self.binding.announce_processed:
             announce_processed(self.context, barrier, self.binding.job.sinks)
         commit_task_id = self.binding.commit_task_id

@@ -14,11 +14,21 @@ from airflow_barrier.protocol.errors import Terminal
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-#: What a committed barrier's tasks say when they are cleared.
-NOTHING_TO_DO = (
-    "its tables are published, and clearing changes nothing about them; to correct a committed barrier ask for a "
-    "revision of it explicitly"
-)
+    from airflow_barrier.protocol.records import Barrier
+
+#: The key of a run's conf that says which revision the run computes for.
+TOKEN = "barrier_revision"
+
+
+def nothing_to_do(context: Context, barrier: Barrier) -> str:
+    """What a committed barrier's tasks say when they are cleared, or backfilled without a revision's token."""
+    again = "a backfill without a revision" if run_type(context) == "backfill" else "clearing"
+    return (
+        f"its tables are published, and {again} changes nothing about them. To correct them, and all that was computed "
+        f"from them, plan a revision: airflow-barrier revise plan --topology {barrier.topology} --from "
+        f"{barrier.barrier_id}; it says what would be done, and by which command"
+    )
+
 
 #: Runs whose timestamp nobody typed: only these open barriers without being asked to.
 SCHEDULED_RUNS = frozenset({"scheduled", "backfill"})

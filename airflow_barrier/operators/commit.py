@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any, NoReturn
 from urllib.parse import quote
 
+from airflow.providers.standard.triggers.temporal import TimeDeltaTrigger
 from airflow.sdk import Asset, BaseOperator
 
 from airflow_barrier.coordinator.aborting import abort_barrier
 from airflow_barrier.coordinator.committing import Committed, NotYet, commit_barrier
 from airflow_barrier.coordinator.deployment import Deployment
 from airflow_barrier.coordinator.staging import find_barrier
+from airflow_barrier.coordinator.swapping import Swapped, publish_revision
+from airflow_barrier.coordinator.waking import close_gate_if_near, next_unstaged
 from airflow_barrier.hooks.barrier import DEFAULT_CONN_ID, BarrierHook
 from airflow_barrier.operators._events import swallowed
+from airflow_barrier.operators._revising import barrier_of, revision_of_run, wake_runs, wake_those_left_out
 from airflow_barrier.operators._task import (
-    NOTHING_TO_DO,
     actor,
+    nothing_to_do,
     run_key,
     run_timestamp,
     without_useless_retries,
@@ -29,10 +34,16 @@ from airflow_barrier.protocol.errors import (
 )
 from airflow_barrier.protocol.names import event_key
 from airflow_barrier.protocol.records import Barrier, TableProgress
+from airflow_barrier.protocol.revisions import Revision
+from airflow_barrier.protocol.states import BarrierState, TableState
 from airflow_barrier.triggers.barrier import BarrierTrigger, Condition
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
+
+
+#: Seconds between two looks whether another run has ended: each is a task of a second or two.
+_RUN_POLL = 10.0
 
 
 def table_asset(topology: str, table: str) -> Asset:
@@ -98,6 +109,9 @@ class CommitBarrierOperator(BaseOperator):
     def execute(self, context: Context) -> int:
         with without_useless_retries():
             deployment = BarrierHook(self.barrier_conn_id).get_deployment()
+            revision = revision_of_run(deployment, self.topology, context)
+            if revision is not None:
+                return self._publish(context, deployment, revision)
             barrier = _barrier_of(deployment, self.topology, context)
             outcome = commit_barrier(deployment, self.topology, barrier.barrier_id, actor=actor(context))
             if isinstance(outcome, NotYet):
@@ -140,12 +154,74 @@ class CommitBarrierOperator(BaseOperator):
             method_name=self.resume.__name__,
         )
 
+    # --- in a run of a revision -------------------------------------------------------------------
+
+    def _publish(self, context: Context, deployment: Deployment, revision: Revision) -> int:
+        """Publish the revision if this was the last barrier that it lacked, or let the next one's runs begin."""
+        meta, number = deployment.meta, barrier_of(deployment, revision, context).barrier_id
+        if meta.barrier(self.topology, number, revision.revision).state is BarrierState.OPEN:
+            self._wait_for_revised(deployment, revision, number)
+        outcome = publish_revision(deployment, self.topology, revision.revision, actor=actor(context))
+        if isinstance(outcome, Swapped):
+            self.log.info("%s is COMMIT: readers see it from now on", outcome.revision)
+            self._tell(context, deployment, outcome.barriers)
+            wake_those_left_out(deployment, outcome.revision, context)
+            return number
+        self.log.info("%s", outcome.reason)
+        revision = close_gate_if_near(deployment, revision, actor(context))
+        following = next_unstaged(deployment, revision, number)
+        if number >= revision.window_end and following is not None:
+            busy = wake_runs(deployment, revision, following, context)
+            if busy:
+                self.log.info("%s waits for %s to end, to have it run again", revision, ", ".join(busy))
+                self._look_again(context)
+        return number
+
+    def _wait_for_revised(self, deployment: Deployment, revision: Revision, number: int) -> NoReturn:
+        rows = deployment.meta.revisions.progress(self.topology, revision.revision, number)
+        barrier = deployment.meta.barrier(self.topology, number, revision.revision)
+        pending = [row for row in rows if row.state is TableState.PENDING]
+        own = unprocessed_by(deployment, barrier, pending, self.dag_id)
+        if own:
+            raise NotProcessedError(
+                f"{barrier} is not complete: not PROCESSED although the tasks before this one have ended: "
+                f"{', '.join(f'{row.table} (job {row.job})' for row in own)}; clear these jobs' tasks and what follows "
+                "them"
+            )
+        self.log.info("%s waits for %s", barrier, ", ".join(f"{row.table} (job {row.job})" for row in pending))
+        self.defer(
+            trigger=BarrierTrigger(
+                topology=self.topology,
+                barrier_conn_id=self.barrier_conn_id,
+                conditions=[Condition("PRECOMMIT", barrier_id=number, line=revision.revision)],
+                poll_interval=self.poll_interval,
+            ),
+            method_name=self.resume.__name__,
+        )
+
+    def _look_again(self, context: Context) -> NoReturn:
+        """Of the end of a run nobody is told, and only a task can ask for it."""
+        self.defer(
+            trigger=TimeDeltaTrigger(timedelta(seconds=max(self.poll_interval, _RUN_POLL))),
+            method_name=self.look_again.__name__,
+        )
+
+    def look_again(self, context: Context, event: Any) -> int:
+        """Called when a run that was at work may have ended."""
+        return self.execute(context)
+
+    # --- the world outside ------------------------------------------------------------------------
+
     def _emit(self, context: Context, deployment: Deployment, committed: Committed) -> None:
         if not committed.published:
             self.log.info("%s is committed already; what is left are its asset events", committed.barrier)
         # its own barrier whoever committed it: that was a job, or another run's commit that died before its events
         silent = swallowed(self, context, deployment, committed.barrier)
-        told = (*silent, *committed.published, committed.barrier)
+        self._tell(context, deployment, (*silent, *committed.published, committed.barrier))
+        for barrier in committed.published:
+            self.log.info("Committed %s", barrier)
+
+    def _tell(self, context: Context, deployment: Deployment, told: Sequence[Barrier]) -> None:
         barriers = {b.barrier_id: b for b in told if not b.is_maintenance}  # there nothing has changed
         progress = {
             barrier.barrier_id: {p.table: p for p in deployment.meta.progress(self.topology, barrier.barrier_id)}
@@ -167,8 +243,6 @@ class CommitBarrierOperator(BaseOperator):
             }
             accessor.add_partitions([event_key(b.barrier_id, b.revision) for b in published])
         deployment.meta.announce(self.topology, list(barriers), actor(context))
-        for barrier in committed.published:
-            self.log.info("Committed %s", barrier)
 
 
 class AbortBarrierOperator(BaseOperator):
@@ -212,7 +286,7 @@ class AbortBarrierOperator(BaseOperator):
                     deployment, self.topology, barrier.barrier_id, reason=self.reason, actor=actor(context)
                 )
             except AlreadyCommittedError as error:
-                self.log.info("%s: %s", error, NOTHING_TO_DO)
+                self.log.info("%s: %s", error, nothing_to_do(context, barrier))
                 return []
         self.log.info("Aborted %s", ", ".join(map(str, aborted)) or f"nothing: {barrier} was aborted before")
         return [one.barrier_id for one in aborted]

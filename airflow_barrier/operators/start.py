@@ -11,6 +11,7 @@ from airflow.sdk.exceptions import AirflowSkipException
 
 from airflow_barrier.coordinator.opening import Fragment, Later, open_barrier
 from airflow_barrier.hooks.barrier import DEFAULT_CONN_ID, BarrierHook
+from airflow_barrier.operators._revising import attach, require_room_for_waiting, stay_out_until_published
 from airflow_barrier.operators._task import (
     SCHEDULED_RUNS,
     actor,
@@ -89,6 +90,10 @@ class StartBarrierOperator(BaseOperator):
 
     def _open(self, context: Context, timestamp: datetime, origin: str) -> int:
         deployment = BarrierHook(self.barrier_conn_id).get_deployment()
+        revised = attach(deployment, self.topology, context)
+        if revised is not None:
+            require_room_for_waiting(self)
+            return revised.barrier_id
         outcome = open_barrier(
             deployment,
             Fragment(self.topology, self.dag_id, self.jobs),
@@ -99,6 +104,8 @@ class StartBarrierOperator(BaseOperator):
         )
         if isinstance(outcome, Later):
             self.log.info("The barrier at %s cannot open yet: %s", timestamp.isoformat(), outcome.reason)
+            if outcome.gatekeeper is not None:
+                stay_out_until_published(deployment, outcome.gatekeeper, context)
             full = len(deployment.meta.open_barriers(self.topology)) >= deployment.max_open_barriers
             wait = timedelta(seconds=0 if full else self.source_interval)
             self.defer(

@@ -199,6 +199,10 @@ class SnapshotMissingError(Terminal):
     """A snapshot that is needed is no longer in the table's metadata."""
 
 
+class SchemaChangedError(Terminal):
+    """A table's columns are no longer those that a barrier was computed with, so it cannot be computed again."""
+
+
 class CompactionError(Terminal):
     """Files of some tables could not be rewritten; their rows are what they were, and no barrier waits for it."""
 
@@ -263,6 +267,32 @@ class UnguardedError(Terminal):
 
 class SpecError(Terminal):
     """An epoch spec that is missing, damaged, or of another version."""
+
+
+# --- Airflow --------------------------------------------------------------------------------------
+
+
+class AirflowUnavailableError(Retryable):
+    """Airflow's API server does not answer, or not with sense."""
+
+
+class AirflowRefusedError(Terminal):
+    """Airflow does not do what it is asked: who asks may not, or the DAG cannot."""
+
+
+class UnknownRunError(Terminal):
+    """No such DAG, or no such run of it."""
+
+
+class RunActiveError(Retryable):
+    """A run that is to be done again is still queued or running: clearing it now would kill what it does."""
+
+
+class BackfillActiveError(Retryable):
+    """The DAG has a backfill that is not over, and Airflow takes one at a time."""
+
+
+# --- deployments ----------------------------------------------------------------------------------
 
 
 class ConfigurationError(Terminal):

@@ -45,6 +45,10 @@ REVISION_TRANSITIONS: dict[RevisionState, frozenset[RevisionState]] = {  # safet
 UNDER_WAY_REVISIONS = frozenset({RevisionState.STAGING, RevisionState.COMMITTING})
 
 
+#: The kind of correction that changes what the epoch brought; the others stand in its place.
+BY_STATEMENT = "sql"
+
+
 @dataclass(frozen=True)
 class TableCorrection:
     """What stands in for the epoch of a root table at one barrier, instead of what its job makes of its cut.

@@ -182,6 +182,14 @@ PROMISES: Mapping[str, Mapping[str, str]] = {
         "appends-only": "Appends hide no update and no delete.",
         "appends-in-unit-tests": "A unit test sees the same refusal.",
     },
+    "A correction changes what it says and nothing else.": {
+        "corrects-its-table": "A correcting statement changes rows of its table, and of no other.",
+        "correction-reads-pinned": "It reads no table of the topology but at its barrier.",
+        "replacement-has-the-columns": "Rows that replace an epoch have the table's columns, all of them.",
+        "reused-deletes-are-exact": "Rows that an old epoch took away are taken away once more only as they were.",
+        "revised-snapshot-is-there": "What is computed again is compared with what is still there.",
+        "schema-as-it-was": "An epoch is computed again only with the columns that it was computed with.",
+    },
     "Decide once, publish in order, never overwrite and never go back.": {
         "decided-once": "The first decision stands.",
         "only-precommit-is-decided": "Only a barrier that is PRECOMMIT is decided.",

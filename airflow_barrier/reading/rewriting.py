@@ -6,17 +6,15 @@ the parser only half does, comments and layout stay what they are. A pure functi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
-from typing import NoReturn
-
-from sqlglot import exp
 
 from airflow_barrier.protocol.errors import UnpinnableError
 from airflow_barrier.protocol.levels import Resolution
 from airflow_barrier.protocol.metadata import metadata_table
 from airflow_barrier.reading._dialects import Pin, PinningDialect, dialect_named
-from airflow_barrier.reading._names import Names, Parts, Place, is_cte, unquoted
+from airflow_barrier.reading._names import Names, Parts, Place, is_cte
+from airflow_barrier.reading._references import Edit, Reference, function, references, requalified, spliced
 from airflow_barrier.reading._statement import Statement
 
 __all__ = ["Pin", "Place", "Rewritten", "View", "pins_of", "rewrite"]
@@ -114,15 +112,6 @@ def pins_of(resolution: Resolution, metadata: Mapping[str, str] | None = None) -
     }
 
 
-@dataclass(frozen=True)
-class _Edit:
-    """Characters ``start`` up to and without ``end`` are replaced."""
-
-    start: int
-    end: int
-    text: str
-
-
 @dataclass
 class _Rewriting:
     dialect: PinningDialect
@@ -152,26 +141,26 @@ class _Rewriting:
         what = f"view {'.'.join(inside[-1])}" if inside else "SQL"
         statement = Statement.of(sql, self.dialect.name, what)
         statement.require_no_names_by_pipes(what)
-        edits: list[_Edit] = []
+        edits: list[Edit] = []
         replaced: list[Parts] = []
         left: set[int] = set()
-        for table in _references(statement.tree):
+        for table in references(statement.tree):
             if is_cte(table, place):
                 left.add(table.this.meta.get("start", -1))
                 continue
-            reference = _Reference.of(statement, table, self.dialect, what)
+            reference = Reference.of(statement, table, self.dialect, what)
             if reference is None:
-                self.outside.add(f"{_function(table)}()")
+                self.outside.add(f"{function(table)}()")
                 continue
             edit = self._edit(reference, place, inside, replaced)
             if edit.text == reference.written:
                 left.add(edit.start)
             edits.append(edit)
         statement.require_no_table_by_keyword(frozenset(left), self.dialect.hiding, what)
-        edits += _requalified(statement, replaced, what)
-        return _spliced(statement.text if inside else sql, edits)
+        edits += requalified(statement, replaced, what)
+        return spliced(statement.text if inside else sql, edits)
 
-    def _edit(self, reference: _Reference, place: Place, inside: tuple[Parts, ...], replaced: list[Parts]) -> _Edit:
+    def _edit(self, reference: Reference, place: Place, inside: tuple[Parts, ...], replaced: list[Parts]) -> Edit:
         """What becomes of a table's name. Adds to ``replaced`` whose columns lose their qualifiers."""
         if place.is_temporary(reference.parts):
             self.temporary.add(self.dialect.quoted(*reference.parts))
@@ -214,7 +203,7 @@ class _Rewriting:
         query = self.text_of(view.text, view.place, (*inside, name))
         return reference.edit(self.dialect.inlined(query, columns, reference.alias))
 
-    def _metadata_edit(self, reference: _Reference, name: Parts, replaced: list[Parts]) -> _Edit:
+    def _metadata_edit(self, reference: Reference, name: Parts, replaced: list[Parts]) -> Edit:
         called = name[-1].upper()
         metadata_table(called)
         self.meta.add(called)
@@ -225,7 +214,7 @@ class _Rewriting:
         query = f"SELECT * FROM {self.dialect.quoted(self.metadata(called))}"
         return reference.edit(self.dialect.inlined(query, (), reference.alias))
 
-    def _is_about(self, reference: _Reference, name: Parts) -> bool:
+    def _is_about(self, reference: Reference, name: Parts) -> bool:
         """Whether it is a metadata table of a table, as in ``shop.a.snapshots`` or ``"a$snapshots"``."""
         table, selector = self._selected(name)
         if table is None:
@@ -243,7 +232,7 @@ class _Rewriting:
         stem, _, selector = name[-1].rpartition("$") if "$" in name[-1] else ("", "", name[-1])
         return self._tables.get((*name[:-1], stem) if stem else name[:-1]), selector.lower()
 
-    def _require_no_table(self, reference: _Reference, place: Place) -> None:
+    def _require_no_table(self, reference: Reference, place: Place) -> None:
         """Where neither the name nor the place says a namespace, the engine knows one."""
         for table in (*self.unresolved, *self.pins) if len(reference.parts) == 1 and not place.namespace else ():
             if table.rpartition(".")[2].casefold() == reference.parts[0].casefold():
@@ -257,116 +246,9 @@ class _Rewriting:
         return self._tables.get(name) is not None or self._selected(name)[0] is not None
 
 
-@dataclass(frozen=True)
-class _Reference:
-    """A table's name in the text: characters ``start`` up to and without ``end``.
-
-    ``alias``: what a relation in its place has to be called (quoted), or None where the query gives it a name.
-    """
-
-    node: exp.Table
-    parts: Parts
-    written: str
-    start: int
-    end: int
-    alias: str | None
-    what: str
-
-    @classmethod
-    def of(cls, statement: Statement, table: exp.Table, dialect: PinningDialect, what: str) -> _Reference | None:
-        """None for a function that yields rows. Raises UnpinnableError for a name that the text does not say."""
-        if isinstance(table.this, exp.Func):
-            if _function(table).lower() in dialect.hiding:
-                _refuse_hidden(table, dialect, what)  # safety: names-are-in-the-text
-            return None
-        parts = table.parts
-        if not all(isinstance(part, exp.Identifier) for part in parts):
-            _refuse_hidden(table, dialect, what)  # safety: names-are-in-the-text
-        if isinstance(table.parent, (exp.Describe, exp.Summarize)) or (
-            # `STREAM a` is taken for a table of that name
-            table.alias and not table.this.args.get("quoted") and table.name.lower() in dialect.prefixes
-        ):
-            _refuse_hidden(table, dialect, what)  # safety: names-are-in-the-text
-        spans = [_span(statement, part, what) for part in parts]
-        start, end = spans[0][0], spans[-1][1]
-        alias = None if table.alias else dialect.quoted(table.name)
-        names = tuple(part.name for part in parts)
-        return cls(table, names, statement.text[start:end], start, end, alias, what)
-
-    def edit(self, text: str) -> _Edit:
-        return _Edit(self.start, self.end, text)
-
-    def require_no_time_travel(self, table: str) -> None:
-        if self.node.args.get("version") is not None or self.node.args.get("when") is not None:
-            raise UnpinnableError(  # safety: no-time-travel-of-its-own
-                f"{self.what}: expected {table} to be read at the answer's snapshot, found a version or time of its "
-                "own (AS OF, AT): one query reads one barrier; leave it away and ask for the barrier of that time"
-            )
-
-
-def _references(tree: exp.Expr) -> Iterator[exp.Table]:
-    """Where rows are read from: not the names in hints, nor those that functions are defined by."""
-    for table in tree.find_all(exp.Table):
-        if table.find_ancestor(exp.Hint, exp.JoinHint, exp.UserDefinedFunction) is None:
-            yield table
-
-
-def _function(table: exp.Table) -> str:
-    return table.this.name if isinstance(table.this, exp.Anonymous) else table.this.key
-
-
-def _span(statement: Statement, identifier: exp.Expr, what: str) -> tuple[int, int]:
-    """Where the identifier stands; the text there has to be it."""
-    start, end = identifier.meta.get("start", 0), identifier.meta.get("end", -1) + 1
-    there = statement.text[start:end]
-    if there != identifier.name and not (there[:1] in "`\"'" and unquoted(there) == identifier.name):
-        raise UnpinnableError(  # safety: spliced-where-the-name-is
-            f"{what}: expected to find where the name {identifier.name!r} stands in the text, found {there!r} there; "
-            "write the query without the syntax around it (pipes, for instance), and report it"
-        )
-    return start, end
-
-
-def _refuse_hidden(table: exp.Table, dialect: PinningDialect, what: str) -> NoReturn:
-    raise UnpinnableError(
-        f"{what}: expected the name of a table or view to read rows from, found {table.sql(dialect.name)!r}, which "
-        "cannot be pinned; write SELECT ... FROM the name itself"
-    )
-
-
 def _require_end(name: Parts, inside: tuple[Parts, ...]) -> None:
     if name in inside or len(inside) >= _DEEPEST:
         raise UnpinnableError(  # safety: views-end
             f"view {'.'.join(name)}: expected views that end at tables after at most {_DEEPEST} steps, found "
             f"{' -> '.join('.'.join(view) for view in (*inside, name))}"
         )
-
-
-def _requalified(statement: Statement, replaced: list[Parts], what: str) -> Iterator[_Edit]:
-    """Columns like ``shop.a.x`` of relations that are only called ``a`` now."""
-    qualifiers = {tuple(p.casefold() for p in name[at:]) for name in replaced for at in range(len(name) - 1)}
-    for column in statement.tree.find_all(exp.Column) if qualifiers else ():
-        parts = _dotted(column)
-        for length in range(len(parts) - 1, 1, -1):
-            if tuple(part.name.casefold() for part in parts[:length]) in qualifiers:
-                start = _span(statement, parts[0], what)[0]
-                yield _Edit(start, _span(statement, parts[length - 1], what)[0], "")
-                break
-
-
-def _dotted(column: exp.Column) -> list[exp.Expr]:
-    """``lake.shop.a.st.x`` part by part: from the fifth on they are no longer the column's own."""
-    parts = list(column.parts)
-    node: exp.Expr = column
-    while isinstance(node.parent, exp.Dot) and node.parent.this is node:
-        node = node.parent
-        parts.append(node.expression)
-    return parts
-
-
-def _spliced(text: str, edits: list[_Edit]) -> str:
-    pieces, at = [], 0
-    for edit in sorted(set(edits), key=lambda edit: edit.start):  # the parser may hold one name in two nodes
-        pieces += [text[at : edit.start], edit.text]
-        at = edit.end
-    return "".join([*pieces, text[at:]])

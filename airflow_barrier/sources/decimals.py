@@ -19,11 +19,9 @@ def with_room(columns: Sequence[Column]) -> tuple[Column, ...]:
     return tuple(Column(column.name, _roomy(column.type)) for column in columns)
 
 
-def exact(source: str, columns: Sequence[Column]) -> list[str]:
-    """SQL expressions that make columns :func:`with_room` what they are declared, or fail."""
-    return [
-        _checked(source, column) if _roomy(column.type) != column.type else quoted(column.name) for column in columns
-    ]
+def exact(what: str, columns: Sequence[Column]) -> list[str]:
+    """For ``what`` is read: SQL expressions that make columns :func:`with_room` what they are declared, or fail."""
+    return [_checked(what, column) if _roomy(column.type) != column.type else quoted(column.name) for column in columns]
 
 
 def _roomy(declared: SparkType) -> SparkType:
@@ -33,11 +31,11 @@ def _roomy(declared: SparkType) -> SparkType:
     return SparkType("DECIMAL", (_MOST_DIGITS, _MOST_DIGITS - (precision - scale)))
 
 
-def _checked(source: str, column: Column) -> str:
+def _checked(what: str, column: Column) -> str:
     name = quoted(column.name)
     as_declared = f"try_cast({name} AS {column.type})"
     message = (
-        f"concat({_text(f'{INEXACT}source {source}: expected {column.name} {column.type}, found ')}, "
+        f"concat({_text(f'{INEXACT}{what}: expected {column.name} {column.type}, found ')}, "
         f"TRIM(TRAILING '0' FROM CAST({name} AS STRING)), ' in ', _metadata.file_path)"
     )
     fits = f"{name} IS NULL OR {name} = {as_declared}"

@@ -232,20 +232,9 @@ class Files:
         return reduce(lambda one, other: one.unionByName(other), frames)
 
     def _read(self, spark: SparkSession, reading: Reading) -> DataFrame:
-        columns = self._columns if self.format == "parquet" else with_room(self._columns)
-        reader = spark.read.format(self.format).schema(ddl_of(columns)).options(**_READ_OPTIONS)
-        if self.format == "csv":
-            reader = reader.options(**_CSV_READ_OPTIONS, **self.options)
-        frame = reader.load([self._spark_path(path) for path in reading.files])
-        condition = self._condition(reading)
-        if condition is not None:
-            frame = frame.where(condition)
-        return frame if columns == self._columns else frame.selectExpr(*exact(self.name, self._columns))
-
-    def _spark_path(self, path: str) -> str:
-        """The file as Hadoop names it."""
-        url = literally(url_of(self.path, path))
-        return "s3a://" + url.removeprefix("s3://") if url.startswith("s3://") else url
+        urls = [url_of(self.path, path) for path in reading.files]
+        what = f"source {self.name}"
+        return read_files(spark, urls, self.format, self._columns, self.options, what, self._condition(reading))
 
     def _condition(self, reading: Reading) -> str | None:
         """The reading's part of the event times, as SQL that means the same in every session time zone."""
@@ -343,3 +332,36 @@ class Files:
         nested = [column.name for column in self._columns if column.type.name in ("ARRAY", "MAP", "STRUCT")]
         if self.format == "csv" and nested:
             raise ConfigurationError(f"{where}: CSV has no nested columns, found {nested}; land JSON or Parquet")
+
+
+def read_files(
+    spark: SparkSession,
+    urls: Sequence[str],
+    format_name: str,
+    columns: tuple[Column, ...] | None,
+    options: Mapping[str, Any],
+    what: str,
+    condition: str | None = None,
+) -> DataFrame:
+    """The records of files, or of folders with all that is in them, exactly as ``columns`` declare them.
+
+    ``columns`` None: only to see which columns Spark finds. ``what`` the files are, for errors; ``condition`` (SQL)
+    chooses records. A malformed record fails the action that meets it.
+    """
+    reader = spark.read.format(format_name).options(**_READ_OPTIONS)
+    if format_name == "csv":
+        reader = reader.options(**_CSV_READ_OPTIONS, **options)
+    read_as = columns
+    if columns is not None:
+        read_as = columns if format_name == "parquet" else with_room(columns)
+        reader = reader.schema(ddl_of(read_as))
+    frame = reader.load([_url_in_spark(url) for url in urls])
+    if condition is not None:
+        frame = frame.where(condition)
+    return frame if columns is None or read_as == columns else frame.selectExpr(*exact(what, columns))
+
+
+def _url_in_spark(url: str) -> str:
+    """The file as Hadoop names it."""
+    url = literally(url)
+    return "s3a://" + url.removeprefix("s3://") if url.startswith("s3://") else url

@@ -32,6 +32,14 @@ def netted(frame: DataFrame, columns: Sequence[str]) -> DataFrame:
     return total.where(f"{quoted(WEIGHT)} <> 0").select(*map(quoted, columns), F.explode(copies).alias(WEIGHT))
 
 
+def comparable(frame: DataFrame, columns: Sequence[str]) -> list[Column]:
+    """The columns in a form in which Spark compares all of their values, maps too."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    kinds = {field.name: field.dataType for field in frame.schema.fields}
+    return [_without_maps(F.col(quoted(name)), kinds[name]) for name in columns]
+
+
 def _has_map(kind: DataType) -> bool:
     from pyspark.sql import types
 

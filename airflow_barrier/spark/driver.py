@@ -5,11 +5,14 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from airflow_barrier.protocol.errors import ChangedSinkError, SilentSinkError, SourceDataError, StagedTableError
 from airflow_barrier.protocol.records import StagedTable
 from airflow_barrier.sources.spark_errors import source_error
+from airflow_barrier.spark.correcting import Correcting
+from airflow_barrier.spark.corrections import Correction
 from airflow_barrier.spark.epoch import Epoch
 from airflow_barrier.spark.identifiers import table_name
 from airflow_barrier.spark.job import Job
@@ -24,6 +27,8 @@ log = logging.getLogger(__name__)
 def run_epoch(spark: SparkSession, spec: EpochSpec, job: Job) -> ClosingRecord:
     """Run ``job`` and return what it staged in every sink. Nothing counts before that record is handed over.
 
+    A spec with corrections has these run instead.
+
     The session has to be the attempt's own: its time zone becomes UTC, and all it writes bears the attempt's stamp.
     Raises SilentSinkError, ChangedSinkError (the job's fault), StagedTableError (the branch is not as it was
     prepared: an earlier run of this attempt wrote to it, or it was dropped), and whatever the job raises.
@@ -34,6 +39,7 @@ def run_epoch(spark: SparkSession, spec: EpochSpec, job: Job) -> ClosingRecord:
     prepared = _heads(spark, spec)
     _check_untouched(spec, prepared, _roots(spark, spec, prepared))  # safety: driver-starts-on-untouched-branch
     epoch = Epoch(spark, spec)
+    job = Correcting(spec) if spec.corrections else job
     log.info("job %s starts at barrier %s of %s", spec.job, spec.barrier_id, spec.topology)
     with _input_named(spec):
         job(epoch)
@@ -41,6 +47,26 @@ def run_epoch(spark: SparkSession, spec: EpochSpec, job: Job) -> ClosingRecord:
     for table in staged.values():
         log.info("%s: %s", table.table, "unchanged" if table.unchanged else f"staged {table.snapshot_id}")
     return ClosingRecord(spec.attempt_id, staged)
+
+
+def run_corrections(spark: SparkSession, spec: EpochSpec, *corrections: Correction) -> ClosingRecord:
+    """Run corrections in a session of a person's own, classic or Spark Connect, and return what they staged.
+
+        record = run_corrections(spark, spec, ReplaceByFrame("shop.shopping", mended))
+
+    ``spec`` is the attempt's, prepared as ever; ``corrections`` take the place of those in it, if there are any. What
+    the session's conf has to be meanwhile is put back. Raises what :func:`run_epoch` does.
+    """
+    corrected = replace(spec, corrections=corrections) if corrections else spec
+    zone = spark.conf.get("spark.sql.session.timeZone")
+    for table in {*spec.inputs, *spec.bases}:  # it may have cached them as they were before the branches were made
+        spark.sql(f"REFRESH TABLE {table_name(spec.catalog, table)}")
+    try:
+        return run_epoch(spark, corrected, Correcting(corrected))
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", zone or "UTC")
+        for key in spec.stamp.properties():
+            spark.conf.unset(f"spark.sql.iceberg.snapshot-property.{key}")
 
 
 @contextmanager

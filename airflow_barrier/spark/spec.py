@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from typing import Any
 
@@ -17,10 +17,11 @@ from airflow_barrier.protocol.errors import SpecError
 from airflow_barrier.protocol.names import Stamp
 from airflow_barrier.protocol.records import Cut, StagedTable
 from airflow_barrier.protocol.topology import ExternalSource
+from airflow_barrier.spark.corrections import Correction, from_json, to_json
 
 SPEC_URI = "spark.airflow_barrier.spec.uri"
 SPEC_DIGEST = "spark.airflow_barrier.spec.digest"
-_VERSION = 1
+_VERSION = 2
 
 
 @dataclass(frozen=True)
@@ -30,6 +31,7 @@ class EpochSpec:
     ``timestamp`` and ``previous_timestamp`` (None at barrier 1) are UTC. ``inputs`` and ``previous``: source table ->
     snapshot at this barrier and at its predecessor; ``bases``: sink -> snapshot it builds on. ``catalog`` is the name
     of the catalog in Spark. ``seed`` makes random functions repeatable. ``sql`` is the statement of an SQL job.
+    ``corrections``: what a revision runs instead of the job, whichever that is; none: the job runs.
     """
 
     job: str
@@ -49,6 +51,7 @@ class EpochSpec:
     closing_uri: str
     seed: int
     sql: str | None = None
+    corrections: tuple[Correction, ...] = ()
 
     @property
     def stamp(self) -> Stamp:
@@ -59,11 +62,12 @@ class EpochSpec:
         return self.stamp.branch
 
     def dumps(self) -> str:
-        """The file's text."""
-        data: dict[str, Any] = {"version": _VERSION, **asdict(self)}
+        """The file's text. Raises ConfigurationError for a correction by a DataFrame."""
+        data: dict[str, Any] = {"version": _VERSION, **asdict(replace(self, corrections=()))}
         data["timestamp"] = self.timestamp.isoformat()
         data["previous_timestamp"] = self.previous_timestamp.isoformat() if self.previous_timestamp else None
         data["externals"] = {name: source.to_json() for name, source in self.externals.items()}
+        data["corrections"] = [to_json(correction) for correction in self.corrections]
         return json.dumps(data, indent=1, sort_keys=True)
 
     @classmethod
@@ -92,6 +96,7 @@ class EpochSpec:
             name: Cut(cut["source"], cut["start"], cut["end"], tuple(cut["items"]))
             for name, cut in data["cuts"].items()
         }
+        data["corrections"] = tuple(map(from_json, data["corrections"]))
         return cls(**data)
 
 

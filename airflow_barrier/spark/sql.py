@@ -2,43 +2,15 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator
 from datetime import datetime, timezone
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
-from airflow_barrier.protocol.errors import ConfigurationError
+from airflow_barrier.spark._statement import Token, check, tokens_of
 from airflow_barrier.spark.epoch import Epoch
 from airflow_barrier.spark.views import view_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
-
-_RELATIONS = ("appends", "changes", "read", "previous", "source")
-_VALUES = ("timestamp", "previous_timestamp", "seed")
-_KNOWN = ", ".join(
-    ["{target:ns.table}", *(f"{{{kind}:…}}" for kind in _RELATIONS), *(f"{{{value}}}" for value in _VALUES)]
-)
-
-# What must not be looked into (literals, quoted names, comments) comes before what is looked for.
-_TOKEN = re.compile(
-    r"""(?P<verbatim> '(?:[^'\\]|\\.)*' | "(?:[^"\\]|\\.)*" | `(?:[^`]|``)*` )
-      | (?P<comment> --[^\n]* | /\*.*?\*/ )
-      | (?P<placeholder> \{ \s* (?P<kind>[A-Za-z_]+) \s* (?: : \s* (?P<name>[^{}]*?) \s* )? \} )
-      | (?P<end> ; )
-      | (?P<text> [^'"`\-/{;]+ | . )""",
-    re.VERBOSE | re.DOTALL,
-)
-_PLACEHOLDER_IN_QUOTES = re.compile(
-    r"\{\s*(?:(?:target|" + "|".join(_RELATIONS) + r")\s*:[^{}]*|(?:" + "|".join(_VALUES) + r")\s*)\}", re.IGNORECASE
-)
-
-
-class _Token(NamedTuple):
-    role: str
-    text: str
-    kind: str = ""
-    name: str | None = None
 
 
 class SqlJob:
@@ -59,8 +31,8 @@ class SqlJob:
     """
 
     def __init__(self, statement: str) -> None:
-        self._tokens = tuple(_tokens(statement))
-        _check(self._tokens)
+        self._tokens = tuple(tokens_of(statement))
+        check(self._tokens)
 
     def __call__(self, epoch: Epoch) -> None:
         epoch.spark.sql(self.render(epoch))
@@ -73,58 +45,7 @@ class SqlJob:
         )
 
 
-def _tokens(statement: str) -> Iterator[_Token]:
-    for match in _TOKEN.finditer(statement):
-        role = match.lastgroup or ""
-        if match["placeholder"] is not None:
-            yield _Token("placeholder", match[0], match["kind"].lower(), match["name"])
-        else:
-            yield _Token(role, match[0])
-
-
-def _check(tokens: tuple[_Token, ...]) -> None:
-    ended = False
-    for token in tokens:
-        if token.role == "end":
-            ended = True
-        elif ended and token.role != "comment" and token.text.strip():
-            raise ConfigurationError(
-                "SQL job: expected one statement, found more after ';'; make a job of each, so that each sink has "
-                "its own place in the barrier"
-            )
-        if token.role == "placeholder":
-            _check_placeholder(token)
-        if token.role == "verbatim":
-            _check_verbatim(token)
-    if not any(token.kind == "target" for token in tokens):
-        raise ConfigurationError(
-            "SQL job: expected {target:ns.table} where the statement writes, found none; a job that writes past its "
-            "sinks would show half an epoch to readers"
-        )
-
-
-def _check_placeholder(token: _Token) -> None:
-    named = token.kind in (*_RELATIONS, "target")
-    if not named and token.kind not in _VALUES:
-        raise ConfigurationError(f"SQL job: expected one of {_KNOWN}, found {token.text}; correct the placeholder")
-    if named and not token.name:
-        raise ConfigurationError(
-            f"SQL job: expected a name in {token.text}; write {{{token.kind}:…}} with a table or source after the colon"
-        )
-    if not named and token.name is not None:
-        raise ConfigurationError(f"SQL job: expected {{{token.kind}}} without a name, found {token.text}")
-
-
-def _check_verbatim(token: _Token) -> None:
-    """A placeholder in quotes would silently stay as it is."""
-    if _PLACEHOLDER_IN_QUOTES.search(token.text):
-        raise ConfigurationError(
-            f"SQL job: found {token.text}; a placeholder stands for a quoted name or a whole literal: leave the "
-            "quotes away"
-        )
-
-
-def _replace(token: _Token, epoch: Epoch, views: dict[tuple[str, str], str]) -> str:
+def _replace(token: Token, epoch: Epoch, views: dict[tuple[str, str], str]) -> str:
     if token.kind == "target":
         return epoch.target(token.name or "")
     if token.kind == "timestamp":

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_barrier.protocol.errors import SpecError
 from airflow_barrier.spark.batch import BATCH_PATIENCE, Following, following_uri, run_epochs
+from airflow_barrier.spark.correcting import Correcting
 from airflow_barrier.spark.job import Job
 from airflow_barrier.spark.spec import SPEC_DIGEST, SPEC_URI, ClosingRecord, EpochSpec
 from airflow_barrier.spark.sql import SqlJob
@@ -36,6 +37,8 @@ def submit_conf(spec_uri: str, digest: str) -> dict[str, str]:
 def run_submitted(job: Job | None = None) -> None:
     """The driver's side: read the spec that the conf names, run ``job`` (None: the spec's SQL), leave the record.
 
+    A spec with corrections has these run instead, whatever ``job`` is.
+
     Ends the process with exit code 1 and one readable last line if anything fails; then there is no closing record,
     and nothing that was staged counts.
     """
@@ -55,7 +58,9 @@ def run_submitted(job: Job | None = None) -> None:
         spark.stop()
 
 
-def _sql_of(spec: EpochSpec) -> SqlJob:
+def _sql_of(spec: EpochSpec) -> Job:
+    if spec.corrections:
+        return Correcting(spec)
     if spec.sql is None:
         raise SpecError(  # safety: spec-has-sql
             f"epoch spec of job {spec.job}: expected an SQL statement, found none; give the job sql=..., or its own "

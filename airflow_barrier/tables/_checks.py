@@ -1,22 +1,18 @@
-"""What a table's metadata document says about a publish or a staged snapshot: decisions only, no I/O."""
+"""What a table's metadata document says about a publish: decisions only, no I/O."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from datetime import datetime, timezone
-from itertools import takewhile
 from typing import TYPE_CHECKING, Any
 
 from airflow_barrier.protocol.errors import (
     ForeignWriteError,
     RefTakenError,
-    SnapshotMissingError,
     StagedTableError,
 )
-from airflow_barrier.protocol.names import BranchName, Stamp, parse_branch
+from airflow_barrier.protocol.names import BranchName, parse_branch
 from airflow_barrier.protocol.states import Decision
 from airflow_barrier.tables._metadata import (
-    EMPTY_ROOT,
     MAIN,
     Changes,
     Document,
@@ -30,11 +26,10 @@ from airflow_barrier.tables._metadata import (
     snapshots_of,
     was_main,
 )
+from airflow_barrier.tables._words import at, described, missing
 
 if TYPE_CHECKING:
     from airflow_barrier.tables.port import Publication
-
-_STAMP_PREFIX = "barrier."
 
 
 # --- main -----------------------------------------------------------------------------------------
@@ -111,7 +106,7 @@ def publication_changes(
         table, document, tag, tagged, "tag", or_at=frozenset(publication.set_aside.values())
     )  # safety: tag-is-ours
     if new is not None and new not in snapshots_of(document):
-        raise _missing(table, new)  # safety: published-snapshot-is-there
+        raise missing(table, new)  # safety: published-snapshot-is-there
     tags = {tag: tagged, **tags}
     return Changes(branches, tags, attempts | thinned - tags.keys(), snapshot=snapshot, writes_list=new is None)
 
@@ -141,7 +136,7 @@ def _earlier_tags(document: Document, publication: Publication, new: int | None)
     for name, each in tags.items():
         _check_ref(publication.table, document, name, each, "tag")  # safety: revised-tags-are-ours
         if each not in snapshots_of(document):
-            raise _missing(publication.table, each)  # safety: revised-snapshots-are-there
+            raise missing(publication.table, each)  # safety: revised-snapshots-are-there
     return tags
 
 
@@ -171,7 +166,9 @@ def _check_move(document: Document, publication: Publication, new: int) -> bool:
     main = _require_expected(document, publication)
     keep_ours = publication.decision is Decision.KEEP_OURS
     swaps = (
-        publication.revised is not None and not _is_tagged(document, publication, new)  # safety: set-back-is-no-publish
+        publication.revised is not None
+        # once: its tag says that it was published, and `main` set back since
+        and not _is_tagged(document, publication, new)  # safety: set-back-is-no-publish
     )
     left = any(snapshot["snapshot-id"] == new for snapshot in lineage(document, main)) if main is not None else False
     has_been_main = (
@@ -181,11 +178,11 @@ def _check_move(document: Document, publication: Publication, new: int) -> bool:
     if has_been_main and not keep_ours and not swaps:
         # Otherwise a publisher that was suspended before a rollback would undo the rollback when it wakes.
         raise ForeignWriteError(  # safety: never-back
-            f"table {table}: main has been at snapshot {new} and has left it, found {_described(document, main)}. Main "
+            f"table {table}: main has been at snapshot {new} and has left it, found {described(document, main)}. Main "
             "never returns to a snapshot that it left: find out who set it back"
         )
     if new not in snapshots_of(document):
-        raise _missing(table, new)  # safety: new-snapshot-is-there
+        raise missing(table, new)  # safety: new-snapshot-is-there
     _check_descent(document, publication, new)
     return has_been_main
 
@@ -195,7 +192,7 @@ def _check_descent(document: Document, publication: Publication, new: int) -> No
     if revised is not None:
         if not _is_of_revision(document, new, revised.base, publication.topology):
             raise StagedTableError(  # safety: builds-on-the-revisions-base
-                f"table {table}: expected the revision's snapshot {new} to descend from {_at(revised.base)}, where the "
+                f"table {table}: expected the revision's snapshot {new} to descend from {at(revised.base)}, where the "
                 "revision began, found it does not; it was built on another state of the table: cancel the revision "
                 "and begin another one"
             )
@@ -239,7 +236,7 @@ def pin_changes(table: str, document: Document, ref: str, snapshot_id: int, ance
     """Raises SnapshotMissingError, and ForeignWriteError if the name is taken."""
     _check_ref(table, document, ref, snapshot_id, "branch" if ancestors else "tag")  # safety: pin-is-ours
     if snapshot_id not in snapshots_of(document):
-        raise _missing(table, snapshot_id)  # safety: pinned-snapshot-is-there
+        raise missing(table, snapshot_id)  # safety: pinned-snapshot-is-there
     if ancestors == 0:
         return Changes(tags={ref: snapshot_id})
     # a tag holds one snapshot only; of a branch, expiry leaves as many as the branch says
@@ -262,7 +259,7 @@ def _check_ref(
     if found is not None and (found["type"] != kind or found["snapshot-id"] not in {snapshot_id, *or_at}):
         raise RefTakenError(  # safety: ref-is-ours
             f"table {table}: expected no ref {name}, or a {kind} at snapshot {snapshot_id}; found a {found['type']} at "
-            f"{_at(found['snapshot-id'])}. Refs of this name are airflow_barrier's: find out who made it, and drop it "
+            f"{at(found['snapshot-id'])}. Refs of this name are airflow_barrier's: find out who made it, and drop it "
             f"(ALTER TABLE {table} DROP {found['type'].upper()} `{name}`)"
         )
 
@@ -302,95 +299,6 @@ def _attempts_of(document: Document, topology: str) -> Iterator[tuple[str, Branc
             yield name, branch
 
 
-# --- attempt branches -----------------------------------------------------------------------------
-
-
-def branch_is_ready(table: str, document: Document, stamp: Stamp, base: int | None) -> bool:
-    """Whether the attempt branch stands at ``base``; False if it is yet to be made.
-
-    Raises SnapshotMissingError, and StagedTableError if the branch stands elsewhere.
-    """
-    head = ref_of(document, stamp.branch)
-    if head is None:
-        if base is not None and base not in snapshots_of(document):
-            raise _missing(table, base)  # safety: base-is-there
-        return False
-    at_base = head == base if base is not None else _is_empty_root(snapshots_of(document)[head], stamp)
-    if not at_base:
-        raise StagedTableError(  # safety: branch-at-base
-            f"table {table}: expected branch {stamp.branch} at {_at(base)}, found {_described(document, head)}; an "
-            "earlier start of this attempt has written to it already: retry the task, which begins a new attempt"
-        )
-    return True
-
-
-def staged_head(table: str, document: Document, stamp: Stamp, base: int | None) -> int | None:
-    """The checked head of the attempt branch, None if nothing was added to ``base``. Raises StagedTableError."""
-    head = ref_of(document, stamp.branch)
-    if head is None:
-        raise StagedTableError(  # safety: branch-is-there
-            f"table {table}: expected branch {stamp.branch}, found none; it was dropped while the attempt was "
-            "running: retry the task, which begins a new attempt"
-        )
-    if head == base:
-        return None
-    added: list[Snapshot] = []
-    for snapshot in lineage(document, head):
-        if base is None and _is_empty_root(snapshot, stamp):
-            break
-        added.append(snapshot)
-        if base is not None and snapshot.get("parent-snapshot-id") == base:
-            break
-    else:
-        raise StagedTableError(  # safety: ancestry
-            f"table {table}: expected branch {stamp.branch} to descend from {_at(base)}, found "
-            f"{_described(document, head)}, which does not; the branch was moved or made anew by something other than "
-            "this attempt: retry the task, which begins a new attempt"
-        )
-    for snapshot in added:
-        _check_stamp(table, snapshot, stamp)
-    return head if added else None
-
-
-def staged_summaries(document: Document, stamp: Stamp, base: int | None) -> list[Mapping[str, str]]:
-    """Of every snapshot on the attempt branch that was added to ``base``, newest first."""
-    head = ref_of(document, stamp.branch)
-    if head is None:
-        return []
-    added = takewhile(
-        lambda each: each["snapshot-id"] != base and not _is_empty_root(each, stamp), lineage(document, head)
-    )
-    return [snapshot["summary"] for snapshot in added]
-
-
-def _check_stamp(table: str, snapshot: Snapshot, stamp: Stamp) -> None:
-    summary = snapshot["summary"]
-    found = {key: value for key, value in summary.items() if key.startswith(_STAMP_PREFIX)}
-    if found == stamp.properties():
-        return
-    # Spark puts no snapshot properties on a DELETE that drops whole files, nor on a compaction (seen with Iceberg 1.12,
-    # v2 and v3). They were written on the attempt's own branch, whose name nobody else is told, and can only have taken
-    # rows away, or none.
-    if (
-        not found  # safety: another-stamp-on-a-delete
-        and summary["operation"] in ("delete", "replace")  # safety: only-deletes-without-stamp
-    ):
-        return
-    raise StagedTableError(  # safety: stamp
-        f"table {table}: expected snapshot {snapshot['snapshot-id']} ({summary['operation']}) on branch "
-        f"{stamp.branch} to bear the stamp {stamp.properties()}, found {found or 'none'}; something other than this "
-        "attempt wrote to the branch: retry the task, which begins a new attempt"
-    )
-
-
-def _is_empty_root(snapshot: Snapshot, stamp: Stamp) -> bool:
-    expected = {**stamp.properties(), EMPTY_ROOT: "true"}
-    return (
-        snapshot.get("parent-snapshot-id") is None  # safety: root-has-no-parent
-        and expected.items() <= snapshot["summary"].items()  # safety: root-is-the-attempts
-    )
-
-
 # --- words ----------------------------------------------------------------------------------------
 
 _ONLY_ITS_JOB = (
@@ -400,8 +308,8 @@ _ONLY_ITS_JOB = (
 
 
 def _moved(table: str, document: Document, expected: int | None, advice: str) -> ForeignWriteError:
-    found = _described(document, ref_of(document, MAIN))
-    return ForeignWriteError(f"table {table}: expected main at {_at(expected)}, found {found}{advice}")
+    found = described(document, ref_of(document, MAIN))
+    return ForeignWriteError(f"table {table}: expected main at {at(expected)}, found {found}{advice}")
 
 
 def _way_back(table: str, document: Document, expected: int | None) -> str:
@@ -409,7 +317,7 @@ def _way_back(table: str, document: Document, expected: int | None) -> str:
     if expected is None or expected not in snapshots_of(document):
         return (
             "let the table leave the topology and join it again, which takes what main is at as its baseline (its "
-            f"job's start_from says what of its sources is in that): {_at(expected)} cannot come back"
+            f"job's start_from says what of its sources is in that): {at(expected)} cannot come back"
         )
     main = ref_of(document, MAIN)
     below = main is not None and any(each["snapshot-id"] == expected for each in lineage(document, main))
@@ -434,25 +342,3 @@ def _same_rows(document: Document, expected: int) -> set[int]:
             break
         same_rows.add(snapshot["parent-snapshot-id"])
     return same_rows
-
-
-def _missing(table: str, snapshot_id: int) -> SnapshotMissingError:
-    return SnapshotMissingError(
-        f"table {table}: expected snapshot {snapshot_id} in the table's metadata, found it is not there; was it "
-        "expired, or the table dropped and made again? Clear the job, which stages the table anew"
-    )
-
-
-def _at(snapshot_id: int | None) -> str:
-    return "no snapshot" if snapshot_id is None else f"snapshot {snapshot_id}"
-
-
-def _described(document: Document, snapshot_id: int | None) -> str:
-    snapshot = None if snapshot_id is None else snapshots_of(document).get(snapshot_id)
-    if snapshot is None:
-        return _at(snapshot_id)
-    summary = snapshot["summary"]
-    made = datetime.fromtimestamp(snapshot["timestamp-ms"] / 1000, tz=timezone.utc)
-    writer = summary.get("app-name") or summary.get("engine-name")
-    by = f" by {writer}" if writer else ""
-    return f"snapshot {snapshot_id} ({summary['operation']}{by}, {made:%Y-%m-%d %H:%M:%S} UTC)"

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from airflow_barrier.protocol.errors import BarrierError, ConfigurationError, StagedTableError, Terminal
 from airflow_barrier.protocol.names import Stamp
-from airflow_barrier.tables import _checks, _traces
+from airflow_barrier.tables import _attempts, _checks, _traces
 from airflow_barrier.tables._catalog import Drafts, Edit, Joining, TableCatalog
 from airflow_barrier.tables._commit import now_ms
 from airflow_barrier.tables._documents import Documents
@@ -35,6 +35,7 @@ from airflow_barrier.tables._rest_server import RestServer
 from airflow_barrier.tables._sql_catalog import SqlTables
 from airflow_barrier.tables._sql_swap import SqlPointers
 from airflow_barrier.tables.port import Publication, SnapshotVerdict, Traces
+from airflow_barrier.tables.schemas import incompatibilities
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
@@ -133,10 +134,10 @@ class IcebergTables:
         return _checks.require_main(table, self._read(table), expected)
 
     def staged(self, table: str, stamp: Stamp, base: int | None) -> int | None:
-        return _checks.staged_head(table, self._read(table), stamp, base)
+        return _attempts.staged_head(table, self._read(table), stamp, base)
 
     def staged_summaries(self, table: str, stamp: Stamp, base: int | None) -> Sequence[Mapping[str, str]]:
-        return _checks.staged_summaries(self._read(table), stamp, base)
+        return _attempts.staged_summaries(self._read(table), stamp, base)
 
     def check_snapshot(self, table: str, snapshot_id: int, stamp: Stamp, base: int | None) -> None:
         head = self.staged(table, stamp, base)
@@ -181,7 +182,7 @@ class IcebergTables:
 
     def prepare(self, table: str, stamp: Stamp, base: int | None) -> None:
         def edit(document: Document, location: str) -> Changes:
-            if _checks.branch_is_ready(table, document, stamp, base):
+            if _attempts.branch_is_ready(table, document, stamp, base):
                 return Changes()
             if base is not None:
                 return Changes(branches={stamp.branch: base})
@@ -240,6 +241,11 @@ class IcebergTables:
                 "publish without a transaction"
             )
         return self._committer.joining
+
+    # --- revisions --------------------------------------------------------------------------------
+
+    def schema_faults(self, table: str, snapshots: Sequence[int | None]) -> Sequence[str]:
+        return incompatibilities(table, self._read(table), snapshots)
 
     # --- expiry -----------------------------------------------------------------------------------
 

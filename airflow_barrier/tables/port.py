@@ -236,6 +236,17 @@ class TableFormat(Protocol):
         """
         ...
 
+    # --- revisions --------------------------------------------------------------------------------
+
+    def schema_faults(self, table: str, snapshots: Sequence[int | None]) -> Sequence[str]:
+        """What keeps epochs of ``table`` from being computed again, a sentence each: columns that are not what they
+        were at one of ``snapshots`` (None: no rows yet). Columns that were added since and may be NULL are none.
+
+        :func:`~airflow_barrier.tables.schemas.check_schema` makes an error of them. Raises
+        :class:`~airflow_barrier.protocol.errors.SnapshotMissingError`.
+        """
+        ...
+
     # --- expiry -----------------------------------------------------------------------------------
 
     def drop_tags(self, tables: Sequence[str], tags: Sequence[str]) -> None:
@@ -248,7 +259,8 @@ class TableFormat(Protocol):
         """Which snapshots an expiry may take, oldest first, each with the reason; changes nothing.
 
         ``window_tag``: the tag of the barrier with which the recent window begins, of which every step of `main` is
-        kept; where the table has no such tag, all of `main` is. ``dropped``: tags that are as good as gone.
+        kept; where the table has no such tag, or `main` does not lead there (it is another revision's), all of `main`
+        is. ``dropped``: tags that are as good as gone.
         ``since``: snapshots from which on a job is about to read `main`, step by step.
         """
         ...

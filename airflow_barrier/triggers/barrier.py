@@ -40,7 +40,7 @@ class Condition:
 
     The barrier is given by its id or by its timestamp (UTC); in the latter case it need not be open yet, and
     ``target`` None waits for no more than that it is. ``or_newer``: the newest barrier that is at ``target``
-    (PRECOMMIT or COMMIT) will do if it is not older than the timestamp.
+    (PRECOMMIT or COMMIT) will do if it is not older than the timestamp. ``line``: in a revision, by its number.
     """
 
     target: str | None
@@ -48,6 +48,7 @@ class Condition:
     timestamp: datetime | None = None
     tables: tuple[str, ...] | None = None
     or_newer: bool = False
+    line: int = 0
 
     def __post_init__(self) -> None:
         if self.target is not None and self.target not in _STATES:
@@ -69,6 +70,7 @@ class Condition:
             "timestamp": self.timestamp.isoformat() if self.timestamp else None,
             "tables": list(self.tables) if self.tables is not None else None,
             "or_newer": self.or_newer,
+            "line": self.line,
         }
 
     @classmethod
@@ -79,6 +81,7 @@ class Condition:
             timestamp=datetime.fromisoformat(data["timestamp"]) if data["timestamp"] else None,
             tables=tuple(data["tables"]) if data["tables"] is not None else None,
             or_newer=data["or_newer"],
+            line=data["line"],
         )
 
 
@@ -95,6 +98,8 @@ def look(meta: MetaService, topology: str, condition: Condition) -> Found:
     """How far a condition is. Raises UnknownTableError, StoreUnavailableError."""
     if condition.or_newer:
         return _look_for_newer(meta, topology, condition)
+    if condition.line:
+        return _look_in_revision(meta, topology, condition)
     try:
         barrier = _barrier(meta, topology, condition)
     except (UnknownBarrierError, UnknownTopologyError):  # whoever registers and opens may not have run yet
@@ -109,6 +114,21 @@ def look(meta: MetaService, topology: str, condition: Condition) -> Found:
         return Found(barrier.barrier_id, None)
     missing = f" ({', '.join(reached.missing)})" if reached.missing else ""
     return Found(barrier.barrier_id, f"{condition.target} of {barrier}{missing}", reached.aborted)
+
+
+def _look_in_revision(meta: MetaService, topology: str, condition: Condition) -> Found:
+    number = condition.barrier_id or 0
+    if not meta.revisions.get(topology, condition.line).is_under_way:
+        return Found(number, None)  # whoever waits has to look at what became of it
+    try:
+        reached = meta.reached(topology, number, condition.tables, _STATES[condition.target or ""], condition.line)
+    except UnknownBarrierError:
+        return Found(None, f"barrier {number} of {topology} to be in revision {condition.line}")
+    if reached.done:
+        return Found(number, None)
+    missing = f" ({', '.join(reached.missing)})" if reached.missing else ""
+    waits_for = f"{condition.target} of barrier {number} of {topology} in revision {condition.line}{missing}"
+    return Found(number, waits_for, reached.aborted)
 
 
 def _look_for_newer(meta: MetaService, topology: str, condition: Condition) -> Found:
@@ -152,7 +172,7 @@ def settling_time() -> float:
     return heartbeat + 2 * idle
 
 
-class _PollingTrigger(BaseTrigger):
+class PollingTrigger(BaseTrigger):
     """Asks again every ``poll_interval`` seconds; survives ``patience`` seconds without an answer.
 
     Looks first when :func:`settling_time` has passed.
@@ -206,7 +226,7 @@ class _PollingTrigger(BaseTrigger):
         raise NotImplementedError
 
 
-class BarrierTrigger(_PollingTrigger):
+class BarrierTrigger(PollingTrigger):
     """Fires once every condition holds, or as soon as a barrier that one of them names was aborted.
 
     ``any_of``: once one of them holds. ``attempt_ids``: the attempts that wait; they are given up when a person clears
@@ -269,7 +289,7 @@ class BarrierTrigger(_PollingTrigger):
             )
 
 
-class OpeningTrigger(_PollingTrigger):
+class OpeningTrigger(PollingTrigger):
     """Fires when fewer than ``max_open`` barriers are open, but not before ``not_before`` (UTC)."""
 
     def __init__(
@@ -303,7 +323,7 @@ class OpeningTrigger(_PollingTrigger):
         return {"status": "reached"}
 
 
-class LedTrigger(_PollingTrigger):
+class LedTrigger(PollingTrigger):
     """Fires when an attempt that another task leads has ended, or is PROCESSED; after ``look_again`` seconds anyway.
 
     Whether the other task is alive only Airflow knows, which a task can ask and a trigger cannot.

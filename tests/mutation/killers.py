@@ -231,6 +231,17 @@ _WITHOUT_SPARK: Mapping[str, tuple[str, ...]] = {
     "undeclared-source": _DECLARED,
     "undeclared-sink": _DECLARED,
     "undeclared-external": _DECLARED,
+    # corrections
+    "corrects-its-table": (
+        f"{_SPARK}test_corrections_written.py::test_a_statement_that_does_something_else_is_refused_before_it_travels",
+        "tests/reading/test_correcting.py::test_a_statement_about_another_table",
+    ),
+    "correction-reads-pinned": ("tests/reading/test_correcting.py::test_what_is_no_correction",),
+    "replacement-has-the-columns": (
+        f"{_SPARK}test_corrections_written.py::test_rows_that_replace_an_epoch_have_the_columns_of_the_table",
+    ),
+    "revised-snapshot-is-there": (f"{_TABLES}test_schemas.py::test_a_snapshot_that_was_expired",),
+    "schema-as-it-was": (f"{_TABLES}test_schemas.py::test_what_may_change_and_what_may_not",),
     # changes
     "columns-with-initial-default": (
         f"{_SPARK}test_changes_refused.py::test_columns_that_older_files_have_by_default",
@@ -503,6 +514,7 @@ ON_SPARK: Mapping[str, tuple[str, ...]] = {
     "bounds-of-event-times": (
         "tests/sources/test_iceberg_table.py::test_event_times_that_are_not_to_be_had_are_an_error",
     ),
+    "reused-deletes-are-exact": (f"{_SPARK}test_corrections.py::test_a_row_that_went_and_is_not_there_as_it_was",),
     "driver-finds-its-branch": (
         f"{_SPARK}test_epoch_run.py::test_a_dropped_branch_is_an_error_that_a_new_attempt_mends",
     ),

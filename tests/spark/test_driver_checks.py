@@ -93,8 +93,8 @@ def test_a_spec_that_was_changed_on_the_way_is_refused() -> None:
 
 
 def test_a_spec_of_another_version_is_refused() -> None:
-    with pytest.raises(SpecError, match="expected version 1, found 2"):
-        EpochSpec.loads(SPEC.dumps().replace('"version": 1', '"version": 2'))
+    with pytest.raises(SpecError, match="expected version 2, found 1"):
+        EpochSpec.loads(SPEC.dumps().replace('"version": 2', '"version": 1'))
 
 
 # --- with Hadoop's file systems -------------------------------------------------------------------------

@@ -22,6 +22,7 @@ def test_it_holds_all_that_a_driver_imports(tmp_path: Path) -> None:
         "submit",
         "connect",
         "sql",
+        "correcting",
         "testing",
         "changes",
         "delta_join",

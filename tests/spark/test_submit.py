@@ -6,6 +6,7 @@ import json
 import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,6 +15,7 @@ import pytest
 
 import airflow_barrier
 from airflow_barrier.protocol.records import StagedTable
+from airflow_barrier.spark.corrections import CorrectBySql
 from airflow_barrier.spark.spec import ClosingRecord, EpochSpec, digest_of
 from airflow_barrier.spark.submit import SQL_APPLICATION, submit_conf
 from demo.local_spark import PACKAGES, QUICK_JAVA, LocalConnectServer, catalog_conf
@@ -103,6 +105,18 @@ def test_an_sql_job_travels_in_the_spec(hook_for: Callable[..., SparkSubmitHook]
     assert record.staged == {AMOUNT: StagedTable(AMOUNT, record.staged[AMOUNT].snapshot_id)}
     barriers.publish(spec, record)
     assert barriers.rows(AMOUNT) == recomputed_amount(barriers)
+
+
+def test_a_correction_runs_instead_of_the_job_that_is_submitted(
+    hook_for: Callable[..., SparkSubmitHook], barriers: Barriers
+) -> None:
+    shop_for_a_day(barriers, 1)
+    barriers.at[1][SHOPPING] = barriers.main(SHOPPING)
+    deletion = CorrectBySql(SHOPPING, "DELETE FROM {target:shop.shopping} WHERE userId = 1")
+    spec = replace(barriers.begin(2, sinks=[SHOPPING]), corrections=(deletion,))
+    hook_for(spec).submit(str(JOBS / "amount.py"))
+    barriers.publish(spec, ClosingRecord.loads(closing_record(spec).read_text()))
+    assert [row[0] for row in barriers.rows(SHOPPING)] == [3, 4]
 
 
 def test_a_spec_that_was_changed_on_the_way_is_refused(

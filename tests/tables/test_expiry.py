@@ -80,5 +80,36 @@ def test_a_window_that_main_did_not_pass_keeps_all_of_main() -> None:
     assert gone(table) == []
 
 
+def test_where_a_revision_led_main_another_way_both_revisions_tags_and_the_open_branches_hold() -> None:
+    """Barriers 4 to 8 were computed again (24 to 28), and revision 9 is computing 7 and 8 once more (37, 38)."""
+    parents = {**line(9), 24: 3, 25: 24, 26: 25, 27: 26, 28: 27, 37: 26, 38: 37, 39: 28}
+    refs = {
+        "main": ("branch", 28),
+        WINDOW: ("tag", 6),
+        "barrier_shop_b6_r7": ("tag", 26),
+        "barrier_shop_b8_r0": ("tag", 8),
+        "barrier_shop_b8_r7": ("tag", 28),
+        "barrier_shop_b7_r9_a70": ("branch", 37),
+        "barrier_shop_b8_r9_a71": ("branch", 38),
+        "barrier_shop_b9_r7_a60": ("branch", 39),
+    }
+    table = document(parents, refs)
+    assert gone(table, "barrier_shop_b6_r7") == [1, 2, 3, 4, 5, 7, 9, 24, 25]
+    assert gone(table, WINDOW) == [4, 5, 7, 9], "main does not lead to that one: all of main stays"
+    on_the_old_line = {**refs, "barrier_shop_b9_r0_a50": ("branch", 9)}
+    assert gone(document(parents, on_the_old_line), "barrier_shop_b6_r7") == [1, 2, 24, 25]
+
+
+def test_a_line_that_was_computed_anew_shares_nothing_with_the_old_one() -> None:
+    parents = {**line(4), 20: None, 21: 20, 22: 21, 30: None, 31: 30}
+    refs = {
+        "main": ("branch", 22),
+        "barrier_shop_b4_r0": ("tag", 4),
+        "barrier_shop_b3_r7": ("tag", 21),
+        "barrier_shop_b4_r8_a9": ("branch", 31),
+    }
+    assert gone(document(parents, refs), "barrier_shop_b3_r7") == [1, 2, 3, 20]
+
+
 def test_a_table_without_snapshots_has_nothing_to_decide() -> None:
     assert snapshot_verdicts({"refs": {}}, WINDOW) == []

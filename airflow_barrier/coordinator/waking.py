@@ -1,0 +1,69 @@
+"""Which runs of which DAGs compute a barrier of a revision: those that computed it before."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from airflow_barrier.coordinator.deployment import Deployment
+from airflow_barrier.protocol.records import Barrier
+from airflow_barrier.protocol.revisions import Revision
+from airflow_barrier.protocol.states import BarrierState
+
+
+@dataclass(frozen=True)
+class Runs:
+    """The runs to be woken for a barrier: DAG -> run. ``unknown``: DAGs of which no run of that barrier is known."""
+
+    of: Mapping[str, str]
+    unknown: tuple[str, ...]
+
+
+def runs_at(deployment: Deployment, revision: Revision, barrier: Barrier) -> Runs:
+    """The runs that computed ``barrier``, of every DAG that has a job in the revision, and of the one that commits."""
+    meta = deployment.meta
+    topology = meta.topology(barrier.topology, barrier.topology_version)
+    owners = {job.owner for job in topology.jobs if job.name in revision.jobs}
+    opener, _, opened = barrier.run_key.partition("/")
+    runs = {opener: opened}
+    for attempt in meta.attempts(barrier.topology, barrier.barrier_id):
+        owner = topology.job(attempt.job).owner
+        run = _run_of(attempt.request_key, owner)
+        if owner in owners and owner != opener and run is not None:
+            runs[owner] = run  # of several attempts the newest
+    return Runs(runs, tuple(sorted(owners - runs.keys())))
+
+
+def next_unstaged(deployment: Deployment, revision: Revision, after: int) -> Barrier | None:
+    """The first barrier after ``after`` that the revision has not computed, as it stands; it may be open."""
+    meta = deployment.meta
+    meta.revisions.extend(revision.topology, revision.revision, "revision")
+    for barrier in meta.revisions.barriers(revision.topology, revision.revision):
+        if barrier.barrier_id > after and barrier.state is BarrierState.OPEN:
+            return meta.barrier(revision.topology, barrier.barrier_id)
+    return None
+
+
+def close_gate_if_near(deployment: Deployment, revision: Revision, actor: str) -> Revision:
+    """Let no barrier open any more once so few are left to compute that the pause is short.
+
+    That is `max_open_barriers` at most, of those that are in flight anyway.
+    """
+    meta = deployment.meta
+    left = [
+        barrier
+        for barrier in meta.revisions.barriers(revision.topology, revision.revision)
+        if barrier.state is BarrierState.OPEN
+    ]
+    if revision.gated or len(left) > deployment.max_open_barriers:
+        return revision
+    if any(barrier.barrier_id <= revision.window_end for barrier in left):
+        return revision  # a person's own runs are still to come, whenever that is
+    return meta.revisions.gate(revision.topology, revision.revision, closed=True, actor=actor)
+
+
+def _run_of(request_key: str, owner: str) -> str | None:
+    """The run in the key of a task: `<dag>/<run>/<task>/<map index>`."""
+    before, _, _ = request_key.rpartition("/")
+    run, _, _ = before.rpartition("/")
+    return run.removeprefix(f"{owner}/") if run.startswith(f"{owner}/") else None

@@ -1,0 +1,196 @@
+"""What tasks do in a run that computes a barrier of a revision: such a run has its token, or was woken for it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NoReturn
+
+from airflow.sdk.exceptions import AirflowSkipException
+
+from airflow_barrier.coordinator.deployment import Deployment
+from airflow_barrier.coordinator.revising import revised_at
+from airflow_barrier.coordinator.waking import next_unstaged, runs_at
+from airflow_barrier.operators._task import TOKEN, run_timestamp
+from airflow_barrier.operators._waking import ENDED, run_state, wake
+from airflow_barrier.protocol.errors import (
+    AirflowRefusedError,
+    ConfigurationError,
+    RevisionRefusedError,
+    RunActiveError,
+    UnknownBarrierError,
+    UnknownRunError,
+)
+from airflow_barrier.protocol.records import Barrier
+from airflow_barrier.protocol.revisions import Revision, RevisionState
+
+#: The barrier of runs that are not the revision's, but wait until it is published.
+AFTERWARDS = 0
+
+if TYPE_CHECKING:
+    from airflow.sdk import BaseOperator, Context
+
+
+def revision_of_run(deployment: Deployment, topology: str, context: Context) -> Revision | None:
+    """The revision that the run computes for; None: none, or one that is published or cancelled.
+
+    A run's conf stays what it was after later clears, so of a token and what the run was woken for the newer counts.
+    Raises ConfigurationError for a token that is no number, UnknownRevisionError.
+    """
+    meta, run = deployment.meta, context["dag_run"]
+    ti = context["ti"]
+    bound = meta.revisions.run_binding(topology, ti.dag_id, ti.run_id)
+    number = max(_token(context), bound.revision if bound is not None and bound.barrier_id != AFTERWARDS else 0)
+    if not number:
+        return None
+    revision = meta.revisions.get(topology, number)
+    if not revision.is_under_way:
+        ti.task.log.info(
+            "%s, of run %s, is %s: nothing is left to do for it", revision, run.run_id, revision.state.value
+        )
+        return None
+    return revision
+
+
+def attach(deployment: Deployment, topology: str, context: Context) -> Barrier | None:
+    """The barrier of the run as its revision computes it, with the runs that it needs woken; None: no revision's run.
+
+    Raises RevisionRefusedError for a day that is not in the revision, or a DAG that has no part in it.
+    """
+    revision = revision_of_run(deployment, topology, context)
+    if revision is None or revision.state is not RevisionState.STAGING:
+        return None
+    barrier = barrier_of(deployment, revision, context)
+    ti, run = context["ti"], context["dag_run"]
+    deployment.meta.revisions.bind_run(
+        topology, revision.revision, barrier.barrier_id, ti.dag_id, ti.run_id, run.clear_number
+    )
+    ti.task.log.info("This run computes %s", barrier)
+    wake_others(deployment, revision, barrier, context)
+    return barrier
+
+
+def barrier_of(deployment: Deployment, revision: Revision, context: Context) -> Barrier:
+    """The barrier at the run's timestamp, in the revision."""
+    meta, topology = deployment.meta, revision.topology
+    timestamp, origin = run_timestamp(context)
+    standing = meta.barrier_at(topology, timestamp)
+    if standing is None or standing.barrier_id < revision.first_barrier:
+        found = "no barrier" if standing is None else str(standing)
+        raise RevisionRefusedError(  # safety: day-of-the-revision
+            f"{revision}: expected a run of one of its days, which begin with barrier {revision.first_barrier}, found "
+            f"{found} at {timestamp.isoformat()} ({origin}); backfill the days that the plan names, or plan another "
+            "revision"
+        )
+    try:
+        barrier = revised_at(deployment, revision, standing.barrier_id)
+    except UnknownBarrierError as error:
+        raise RevisionRefusedError(f"{revision}: {standing} has no epoch to compute again") from error
+    jobs = meta.topology(topology, barrier.topology_version).jobs
+    owners = {job.owner for job in jobs if job.name in revision.jobs} | {standing.run_key.partition("/")[0]}
+    dag_id = context["ti"].dag_id
+    if dag_id not in owners:
+        raise RevisionRefusedError(  # safety: dag-of-the-revision
+            f"{revision}: expected a run of a DAG that has a part in it ({', '.join(sorted(owners))}), found {dag_id}, "
+            "which owns none of its jobs; backfill one of these"
+        )
+    return barrier
+
+
+def wake_others(deployment: Deployment, revision: Revision, barrier: Barrier, context: Context) -> None:
+    """Let the other DAGs' runs of this barrier run again and, past the days that a person asked for, the next one's."""
+    standing = deployment.meta.barrier(barrier.topology, barrier.barrier_id)
+    wake_runs(deployment, revision, standing, context)
+    if barrier.barrier_id >= revision.window_end:
+        following = next_unstaged(deployment, revision, barrier.barrier_id)
+        if following is not None:
+            wake_runs(deployment, revision, following, context)
+
+
+def wake_runs(deployment: Deployment, revision: Revision, barrier: Barrier, context: Context) -> tuple[str, ...]:
+    """Wake the runs of ``barrier`` that have not come yet; returns those that are still doing something else.
+
+    A run that is woken is bound to the revision: from then on its tasks know what they are for.
+    """
+    meta, ti = deployment.meta, context["ti"]
+    known = {(run.dag_id, run.run_id) for run in meta.revisions.runs(revision.topology, revision.revision)}
+    runs = runs_at(deployment, revision, barrier)
+    busy = []
+    for dag_id, run_id in sorted(runs.of.items()):
+        if (dag_id, run_id) == (ti.dag_id, ti.run_id) or _is_coming(known, dag_id, run_id, context):
+            continue
+        try:
+            wake(dag_id, run_id)
+        except RunActiveError:
+            busy.append(f"{dag_id}/{run_id}")
+            continue
+        except (UnknownRunError, AirflowRefusedError) as error:
+            ti.task.log.warning("%s waits for DAG %s: %s", revision, dag_id, error)
+            continue
+        meta.revisions.bind_run(revision.topology, revision.revision, barrier.barrier_id, dag_id, run_id, None)
+        ti.task.log.info("Woke run %s of DAG %s for barrier %s of %s", run_id, dag_id, barrier.barrier_id, revision)
+    for dag_id in runs.unknown:
+        ti.task.log.warning(
+            "%s waits for DAG %s at %s, of which no run is known: backfill that day with --dag-run-conf '{\"%s\": %s}'",
+            revision,
+            dag_id,
+            barrier,
+            TOKEN,
+            revision.revision,
+        )
+    return tuple(busy)
+
+
+def stay_out_until_published(deployment: Deployment, revision: Revision, context: Context) -> NoReturn:
+    """Skip a run whose barrier may not open before the revision is published; the task that publishes wakes it.
+
+    Waiting, it would hold one of the slots of its DAG that the revision's runs need.
+    """
+    ti = context["ti"]
+    deployment.meta.revisions.bind_run(revision.topology, revision.revision, AFTERWARDS, ti.dag_id, ti.run_id, None)
+    raise AirflowSkipException(
+        f"no barrier of {revision.topology} opens before {revision} is published ({revision.reason}); this run is "
+        f"woken then. If {revision} is cancelled instead, clear the run; left out, its epoch joins the next barrier's"
+    )
+
+
+def wake_those_left_out(deployment: Deployment, revision: Revision, context: Context) -> None:
+    """Wake the runs that were skipped until the revision is published, the oldest first."""
+    ti = context["ti"]
+    for run in deployment.meta.revisions.runs(revision.topology, revision.revision):
+        if run.barrier_id == AFTERWARDS:
+            try:
+                wake(run.dag_id, run.run_id)
+                ti.task.log.info("Woke run %s of DAG %s: its barrier may open", run.run_id, run.dag_id)
+            except (RunActiveError, UnknownRunError, AirflowRefusedError) as error:
+                ti.task.log.warning("Run %s of DAG %s was left out: %s", run.run_id, run.dag_id, error)
+
+
+def require_room_for_waiting(task: BaseOperator) -> None:
+    """The last run of a revision waits for runs of its own DAG that are still at work, so there has to be room."""
+    dag = task.get_dag()
+    if dag is not None and dag.max_active_runs == 1:
+        raise RevisionRefusedError(
+            f"DAG {dag.dag_id}: expected max_active_runs of 2 or more, found 1: a run that computes for a revision "
+            "would wait for runs that cannot start beside it; raise it, and clear this task"
+        )
+
+
+def _is_coming(known: set[tuple[str, str]], dag_id: str, run_id: str, context: Context) -> bool:
+    """Whether a run was bound before and has not ended since: it is on its way, or at work."""
+    return (dag_id, run_id) in known and run_state(context["ti"], dag_id, run_id) not in ENDED
+
+
+def _token(context: Context) -> int:
+    """0: the run has none."""
+    token = (context["dag_run"].conf or {}).get(TOKEN)
+    if token is None:
+        return 0
+    try:
+        number = int(token)
+    except (TypeError, ValueError):
+        number = 0
+    if number < 1:
+        raise ConfigurationError(
+            f"conf of the run: expected the number of a revision as {TOKEN!r}, found {token!r}; give the one that "
+            "airflow-barrier revise run has printed"
+        )
+    return number

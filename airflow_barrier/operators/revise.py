@@ -1,0 +1,168 @@
+"""Correcting history from a DAG."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from airflow.sdk import BaseOperator
+from airflow.sdk.exceptions import AirflowException
+
+from airflow_barrier.coordinator.deployment import Deployment
+from airflow_barrier.coordinator.revising import (
+    MAX_REPLAY_BARRIERS,
+    RevisionPlan,
+    Wanted,
+    begin_revision,
+    days_or_barrier,
+    plan_revision,
+)
+from airflow_barrier.hooks.barrier import DEFAULT_CONN_ID, BarrierHook
+from airflow_barrier.operators._at import true_or_false, whole_number
+from airflow_barrier.operators._revising import wake_runs
+from airflow_barrier.operators._task import task_key, without_useless_retries
+from airflow_barrier.protocol.errors import RunActiveError, StoreUnavailableError
+from airflow_barrier.protocol.revisions import Revision, RevisionMode, RevisionState, TableCorrection
+from airflow_barrier.triggers.revision import RevisionTrigger
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+
+class ReviseOperator(BaseOperator):
+    """Has barriers computed again, by the runs of all DAGs that have a part in it, and waits until readers see it.
+
+    The runs of the days are cleared, each in its own DAG, as a backfill with the revision's token would do; what lies
+    between them and the newest barrier follows by itself. Until all of it is there readers see the old revision whole.
+    A retry goes on with what an earlier try began. Killing the task leaves the revision as it is: `airflow-barrier
+    revise cancel` gives it up.
+
+    :param topology: what to correct. (templated)
+    :param first: the first day (``2017-01-05``), a time with its zone, or a barrier's number. (templated)
+    :param last: the last one, included; default: ``first``. (templated)
+    :param changed: jobs whose code or input was corrected; default: all that read external sources.
+    :param corrections: what replaces epochs of root tables.
+    :param reused: root tables whose epochs are applied again as they were, without asking their sources.
+    :param full: clear the tables and compute them from ``first`` on (default then: the first barrier).
+    :param max_replay_barriers: a revision that replays more is refused. (templated)
+    :param accept_pause: barriers may wait until it is published, however long that takes. (templated)
+    :param reason: why, for the audit and for people. (templated)
+    :param poll_interval: seconds between two looks while waiting.
+
+    Returns (XCom) the revision's number.
+
+    >>> ReviseOperator(task_id="mend", topology="shopping", first="2017-01-05", reason="bad prices").last is None
+    True
+    """
+
+    template_fields: Sequence[str] = ("topology", "first", "last", "max_replay_barriers", "accept_pause", "reason")
+    ui_color = "#fef3c7"
+
+    def __init__(
+        self,
+        *,
+        topology: str,
+        reason: str,
+        first: str | int | None = None,
+        last: str | int | None = None,
+        changed: Sequence[str] = (),
+        corrections: Sequence[TableCorrection] = (),
+        reused: Sequence[str] = (),
+        full: bool = False,
+        max_replay_barriers: int | str = MAX_REPLAY_BARRIERS,
+        accept_pause: bool | str = False,
+        barrier_conn_id: str = DEFAULT_CONN_ID,
+        poll_interval: float = 5.0,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.topology = topology
+        self.reason = reason
+        self.first = first
+        self.last = last
+        self.changed = tuple(changed)
+        self.corrections = tuple(corrections)
+        self.reused = tuple(reused)
+        self.full = full
+        self.max_replay_barriers = max_replay_barriers
+        self.accept_pause = accept_pause
+        self.barrier_conn_id = barrier_conn_id
+        self.poll_interval = poll_interval
+
+    def execute(self, context: Context) -> int:
+        with without_useless_retries():
+            deployment = BarrierHook(self.barrier_conn_id).get_deployment()
+            revision = self._begun(deployment, context) or self._begin(deployment, context)
+            busy = [
+                run
+                for barrier in deployment.meta.revisions.barriers(self.topology, revision.revision)
+                if barrier.barrier_id <= revision.window_end
+                for run in wake_runs(
+                    deployment, revision, deployment.meta.barrier(self.topology, barrier.barrier_id), context
+                )
+            ]
+            if busy:
+                raise RunActiveError(
+                    f"{revision}: expected the runs of its days to have ended, found {', '.join(busy)} still at work; "
+                    "the next try wakes them"
+                )
+            return self._wait(revision)
+
+    def resume(self, context: Context, event: dict[str, Any], number: int) -> int:
+        """Called when the revision is neither STAGING nor COMMITTING any more."""
+        if event["status"] == "unavailable":
+            raise StoreUnavailableError(event["message"])
+        revision = BarrierHook(self.barrier_conn_id).get_meta_service().revisions.get(self.topology, number)
+        if revision.is_under_way:
+            return self._wait(revision)
+        if revision.state is not RevisionState.COMMIT:
+            raise AirflowException(f"{revision} is {revision.state.value}; nothing of it is seen by readers")
+        self.log.info("%s is COMMIT, at barriers %s to %s", revision, revision.first_barrier, revision.last)
+        return number
+
+    def _begun(self, deployment: Deployment, context: Context) -> Revision | None:
+        """What an earlier try of this task has begun."""
+        revision = deployment.meta.revisions.under_way(self.topology)
+        return revision if revision is not None and revision.actor == task_key(context) else None
+
+    def _begin(self, deployment: Deployment, context: Context) -> Revision:
+        wanted = Wanted(
+            topology=self.topology,
+            first=None if self.first is None else days_or_barrier("first", self.first),
+            last=None if self.last is None else days_or_barrier("last", self.last),
+            changed=self.changed,
+            corrections=self.corrections,
+            reused=self.reused,
+            mode=RevisionMode.FULL if self.full else RevisionMode.INCREMENTAL,
+            max_replay_barriers=whole_number("max_replay_barriers", self.max_replay_barriers),
+            accept_pause=true_or_false("accept_pause", self.accept_pause),
+        )
+        plan = plan_revision(deployment, wanted)
+        self._explain(plan)
+        return begin_revision(deployment, plan, reason=self.reason, actor=task_key(context))
+
+    def _explain(self, plan: RevisionPlan) -> None:
+        self.log.info(
+            "Computing barriers %s to %s again: %s; tables that stay: %s",
+            plan.barriers[0].barrier_id,
+            plan.barriers[-1].barrier_id,
+            ", ".join(f"{each.table} (job {each.job}, DAG {each.owner})" for each in plan.tables),
+            ", ".join(plan.untouched) or "none",
+        )
+        for given in plan.inputs:
+            self.log.info("job %s, barriers %s: %s, %s", given.job, given.barriers, given.kind, given.detail)
+        for note in plan.notes:
+            self.log.warning("%s", note)
+
+    def _wait(self, revision: Revision) -> NoReturn:
+        self.log.info("%s is %s: waiting until readers see it", revision, revision.state.value)
+        self.defer(
+            trigger=RevisionTrigger(
+                topology=self.topology,
+                barrier_conn_id=self.barrier_conn_id,
+                revision=revision.revision,
+                poll_interval=self.poll_interval,
+            ),
+            method_name=self.resume.__name__,
+            kwargs={"number": revision.revision},
+        )

@@ -1,0 +1,121 @@
+"""Running corrections, as the job of an epoch."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from airflow_barrier.protocol.errors import ConfigurationError, SourceDataError
+from airflow_barrier.sources.ddl import Column, parse_ddl, quoted
+from airflow_barrier.sources.files import read_files
+from airflow_barrier.spark._reusing import apply_again
+from airflow_barrier.spark.corrections import CorrectBySql, Correction, ReplaceByFile, ReplaceByFrame, ReuseRows
+from airflow_barrier.spark.epoch import Epoch
+from airflow_barrier.spark.spec import EpochSpec
+from airflow_barrier.spark.sql import SqlJob
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+log = logging.getLogger(__name__)
+
+
+class Correcting:
+    """The corrections of a spec as a job: one after the other, also where several are about one table.
+
+    Raises :class:`~airflow_barrier.protocol.errors.ConfigurationError` unless each sink of the attempt has one, and
+    none is about another table.
+    """
+
+    def __init__(self, spec: EpochSpec) -> None:
+        self._spec = spec
+        corrected = {correction.table for correction in spec.corrections}
+        if corrected != set(spec.bases):
+            raise ConfigurationError(
+                f"corrections of job {spec.job} at barrier {spec.barrier_id}: expected one for each of its sinks "
+                f"({', '.join(sorted(spec.bases))}), found them for {', '.join(sorted(corrected))}; a sink that stays "
+                "as it was takes ReuseRows"
+            )
+
+    def __call__(self, epoch: Epoch) -> None:
+        for correction in self._spec.corrections:
+            log.info("correcting %s: %s", correction.table, correction.kind)
+            self._apply(epoch, correction)
+        for table in self._spec.bases:
+            own = [correction for correction in self._spec.corrections if correction.table == table]
+            if all(isinstance(correction, ReuseRows) and _changed_nothing(correction) for correction in own):
+                epoch.unchanged(table)
+
+    def _apply(self, epoch: Epoch, correction: Correction) -> None:
+        if isinstance(correction, CorrectBySql):
+            pinned = replace(self._spec, inputs={**self._spec.inputs, **correction.reads})
+            SqlJob(correction.statement)(Epoch(epoch.spark, pinned))
+        elif isinstance(correction, ReplaceByFile):
+            _append(epoch, correction.table, _rows_of_files(epoch, correction), correction.uri)
+        elif isinstance(correction, ReplaceByFrame):
+            rows = correction.rows(epoch) if callable(correction.rows) else correction.rows
+            _append(epoch, correction.table, rows, "the DataFrame")
+        elif not _changed_nothing(correction):
+            apply_again(epoch, correction, self._spec.catalog)
+
+
+def _changed_nothing(correction: ReuseRows) -> bool:
+    return correction.end is None or correction.start == correction.end
+
+
+def _append(epoch: Epoch, table: str, rows: DataFrame, what: str) -> None:
+    if rows.sparkSession is not epoch.spark:
+        raise ConfigurationError(
+            f"correction of {table}: expected a DataFrame of the session that the correction runs in, found one of "
+            "another session; give a function of the epoch, and make it of epoch.spark"
+        )
+    target = epoch.target(table)
+    columns = epoch.spark.table(target).columns
+    _require_same_columns(table, columns, rows.columns, what)
+    rows.select(*map(quoted, columns)).writeTo(target).append()
+
+
+def _require_same_columns(table: str, expected: Sequence[str], found: Sequence[str], what: str) -> None:
+    """In any order; Spark does not tell upper from lower case."""
+    wanted, there = {name.lower() for name in expected}, {name.lower() for name in found}
+    if wanted == there and len(found) == len(there):
+        return
+    missing = [name for name in expected if name.lower() not in there]
+    more = [name for name in found if name.lower() not in wanted]
+    odd = [f"none named {', '.join(missing)}"] if missing else []
+    odd += [f"{', '.join(more)} besides"] if more else []
+    raise SourceDataError(  # safety: replacement-has-the-columns
+        f"correction of {table}: expected the columns {', '.join(expected)} in {what}, found "
+        f"{' and '.join(odd) or 'one of them twice'}; name each column of the table once: where it has no value write "
+        "NULL, and leave out what the table does not have (ReplaceByFrame can select)"
+    )
+
+
+def _rows_of_files(epoch: Epoch, correction: ReplaceByFile) -> DataFrame:
+    """Read as the table's own types, so that nothing is rounded on its way into the table."""
+    schema = epoch.spark.table(epoch.target(correction.table)).schema
+    names = _names_in(epoch, correction)
+    _require_same_columns(correction.table, schema.names, names, correction.uri)
+    kinds = {name.lower(): schema[name].dataType.simpleString() for name in schema.names}
+    columns: tuple[Column, ...] = parse_ddl(", ".join(f"{quoted(name)} {kinds[name.lower()]}" for name in names))
+    what = f"correction of {correction.table}"
+    return read_files(epoch.spark, [correction.uri], correction.format, columns, correction.options, what)
+
+
+def _names_in(epoch: Epoch, correction: ReplaceByFile) -> list[str]:
+    from pyspark.errors import AnalysisException
+
+    if correction.format == "csv" and correction.columns:
+        return list(correction.columns)
+    try:
+        found = read_files(epoch.spark, [correction.uri], correction.format, None, correction.options, "").columns
+    except AnalysisException as error:
+        if error.getCondition() not in ("PATH_NOT_FOUND", "UNABLE_TO_INFER_SCHEMA"):
+            raise
+        raise SourceDataError(
+            f"correction of {correction.table}: expected rows in {correction.uri}, found no such file, or none in that "
+            "folder; correct the URI, and see that the Spark driver can read it"
+        ) from error
+    return [*correction.columns, *(name for name in found if name not in correction.columns)]

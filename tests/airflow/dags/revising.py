@@ -1,0 +1,40 @@
+"""A topology of two DAGs whose history a person corrects."""
+
+import sys
+from datetime import datetime, timezone
+from pathlib import Path
+
+from airflow.sdk import DAG
+
+from airflow_barrier.operators.epoch import SparkEpochOperator
+from airflow_barrier.operators.group import BarrierGroup
+
+JOBS = Path(__file__).parents[1] / "jobs"
+sys.path.append(str(JOBS))
+
+from counting import total_sql  # noqa: E402
+
+DAYS = {
+    "schedule": "@daily",
+    "start_date": datetime(2025, 1, 1, tzinfo=timezone.utc),
+    "end_date": datetime(2025, 1, 5, tzinfo=timezone.utc),
+    "catchup": True,
+    "max_active_runs": 3,
+}
+
+with DAG("revising", **DAYS), BarrierGroup("revising", poll_interval=0.5) as barrier:
+    barrier.job(
+        SparkEpochOperator(task_id="load", application=str(JOBS / "revising.py"), job="load"), sinks=["revising.events"]
+    )
+    barrier.job(
+        SparkEpochOperator(task_id="total", sql=total_sql("revising")),
+        sources=["revising.events"],
+        sinks=["revising.totals"],
+    )
+
+with DAG("revising_member", **DAYS), BarrierGroup("revising", member=True, poll_interval=0.5) as barrier:
+    barrier.job(
+        SparkEpochOperator(task_id="mirror", application=str(JOBS / "revising.py"), job="mirror"),
+        sources=["revising.events"],
+        sinks=["revising.mirror"],
+    )

@@ -1,0 +1,102 @@
+"""A person backfills two days of a running schedule in a revision; our own cascade does the rest, in both DAGs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from airflow_barrier.coordinator.revising import Wanted, begin_revision, plan_revision
+from airflow_barrier.protocol.levels import Level
+from airflow_barrier.protocol.revisions import RevisionState
+from tests.support.airflow import LONG
+from tests.support.counting import Counting
+
+NAMESPACE = "revising"
+#: The last day is at work while the revision begins.
+DAYS = 5
+CORRECTED = (2, 3)
+TOTALS = [1, 11, 111, 1111, 11111]
+REVISED = [1, 31, 331, 1331, 11331]
+
+
+def totals(counting: Counting, table: str, revision: int | None = None) -> list[int]:
+    """What the table adds up to at each barrier that is COMMIT."""
+    found = []
+    for barrier in counting.deployment.meta.readable(NAMESPACE):
+        asked = revision if revision is not None and barrier.barrier_id in CORRECTED else None
+        resolved = counting.deployment.meta.resolve(
+            NAMESPACE, Level.REPEATABLE_READ, at=barrier.barrier_id, revision=asked
+        )
+        one = resolved.tables.get(f"{NAMESPACE}.{table}")
+        if one is None or one.snapshot_id is None:
+            found.append(0)
+            continue
+        rows = counting.deployment.tables.load(one.table).scan(snapshot_id=one.snapshot_id).to_arrow()
+        found.append(sum(rows.column("n").to_pylist()))
+    return found
+
+
+def backfill(counting: Counting, days: tuple[int, ...], conf: dict[str, Any] | None) -> None:
+    """What `airflow backfill create` asks for; the logical dates are those of the days' runs."""
+    runs = sorted(counting.airflow.runs(NAMESPACE), key=lambda run: run["logical_date"])
+    body = {
+        "dag_id": NAMESPACE,
+        "from_date": runs[days[0] - 1]["logical_date"],
+        "to_date": runs[days[-1] - 1]["logical_date"],
+        "reprocess_behavior": "completed",
+        "dag_run_conf": conf or {},
+    }
+    counting.airflow.api.post("/backfills", json=body).raise_for_status()
+
+
+@pytest.mark.timeout(LONG)
+def test_two_days_are_corrected_while_the_schedule_goes_on(counting: Counting) -> None:
+    counting.create("events", "mirror", "totals")
+    airflow, meta = counting.airflow, counting.deployment.meta
+    held = counting.tell("hold", "load", DAYS)
+    airflow.unpause("revising")
+    airflow.unpause("revising_member")
+    airflow.until(lambda: counting.states() == {**dict.fromkeys(range(1, DAYS), "COMMIT"), DAYS: "OPEN"}, "four days")
+    assert totals(counting, "totals") == TOTALS[:-1]
+    runs = airflow.run_ids("revising")
+    for run in runs[:-1]:
+        airflow.wait_for_run("revising", run)
+    airflow.wait_for_runs("revising_member", DAYS - 1)
+
+    for day in CORRECTED:
+        (airflow.folder / f"corrected-revising-{day}").write_text("3")
+    plan = plan_revision(counting.deployment, Wanted(NAMESPACE, *CORRECTED))
+    revision = begin_revision(counting.deployment, plan, reason="wrong amounts", actor="test")
+    backfill(counting, CORRECTED, {"barrier_revision": revision.revision})
+
+    # the last day is waited for: no later one may open
+    airflow.until(lambda: meta.revisions.gatekeeper(NAMESPACE), "the gate to close")
+    assert totals(counting, "totals") == TOTALS[:-1]
+    held.unlink()
+    airflow.until(lambda: meta.revisions.get(NAMESPACE, revision.revision).state is RevisionState.COMMIT, "the swap")
+    for run in runs:
+        airflow.wait_for_run("revising", run)
+    assert totals(counting, "totals") == totals(counting, "events") == REVISED
+    member = totals(counting, "mirror")
+    assert member[1:] == REVISED[1:] or member == REVISED
+    assert totals(counting, "totals", revision=0)[1:3] == TOTALS[1:3]
+    assert counting.published("totals") == counting.published("mirror") == REVISED[-1]
+    number = revision.revision
+    revised = {f"b{day}.r{number}" for day in range(2, DAYS + 1)}
+    airflow.until(lambda: revised <= counting.event_keys("totals"), "asset events of the revision")
+
+    # a backfill that names no revision changes nothing, and says how
+    attempts = [counting.attempts(day, "load") for day in range(1, DAYS + 1)]
+    backfill(counting, CORRECTED[:1], None)
+    airflow.until(lambda: airflow.runs("revising")[0]["state"] == "success", "the run")
+    run = runs[CORRECTED[0] - 1]
+    airflow.until(
+        lambda: (
+            "airflow-barrier revise plan --topology revising --from 2"
+            in airflow.log("revising", run, counting.task("load"))
+        ),
+        "the sentence that says how",
+    )
+    airflow.wait_for_run("revising", run)
+    assert [counting.attempts(day, "load") for day in range(1, DAYS + 1)] == attempts
