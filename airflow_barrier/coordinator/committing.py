@@ -104,7 +104,11 @@ def _commit_one(deployment: Deployment, barrier: Barrier, actor: str) -> Barrier
         raise NotPrecommitError(f"{barrier} is OPEN")  # safety: open-is-told
     if barrier.state is BarrierState.PRECOMMIT:
         check_lead(deployment, barrier.topology)  # safety: lead-before-deciding
-        _decide(deployment, barrier, actor)
+        try:
+            _decide(deployment, barrier, actor)
+        except HeadMovedError as error:
+            log.info("%s", error)
+            return _commit_one(deployment, meta.barrier(barrier.topology, barrier.barrier_id), actor)
     _roll_forward(deployment, barrier, actor)
     _tidy(deployment, barrier)
     return meta.barrier(barrier.topology, barrier.barrier_id)
@@ -121,7 +125,10 @@ def _tidy(deployment: Deployment, barrier: Barrier) -> None:
 
 
 def _decide(deployment: Deployment, barrier: Barrier, actor: str) -> None:
-    """PRECOMMIT -> COMMITTING, unless another committer of the same barrier was faster."""
+    """PRECOMMIT -> COMMITTING, unless another committer of the same barrier was faster.
+
+    Raises HeadMovedError if a revision was published meanwhile: the barrier consists of other snapshots then.
+    """
     meta = deployment.meta
     try:
         # the last look before the decision: from here on a foreign write can only block, not refuse
@@ -132,13 +139,17 @@ def _decide(deployment: Deployment, barrier: Barrier, actor: str) -> None:
         deployment.tables.look(publications_of(deployment, barrier, expected))  # safety: last-look
     except ForeignWriteError:
         # while nobody has decided, no committer moves a table; afterwards it was one of us who did
-        if (
-            meta.barrier(barrier.topology, barrier.barrier_id).state not in DECIDED_BARRIERS
-        ):  # safety: decided-by-another
-            raise
-        return
+        now = meta.barrier(barrier.topology, barrier.barrier_id)
+        if now.state in DECIDED_BARRIERS:  # safety: decided-by-another
+            return
+        if now.revision != barrier.revision:
+            raise HeadMovedError(  # safety: revised-by-another
+                f"{barrier}: expected it as in revision {barrier.revision}, found that revision {now.revision} was "
+                "published: look again"
+            ) from None
+        raise
     thinned = deployment.tag_policy.dropped(barrier.predecessor or 0, barrier.barrier_id)
-    meta.begin_commit(barrier.topology, barrier.barrier_id, expected, actor, thinned)
+    meta.begin_commit(barrier.topology, barrier.barrier_id, expected, actor, thinned, barrier.revision)
     log.info("%s is COMMITTING", barrier)
 
 

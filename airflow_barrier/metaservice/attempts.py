@@ -293,7 +293,7 @@ def _reporting(connection: Connection, attempt_id: int) -> tuple[Attempt, Barrie
     attempt = load_attempt(connection, attempt_id)
     check_staging(connection, attempt.topology, attempt.line)  # safety: ended-revision-takes-nothing
     barrier = load_barrier(connection, attempt.topology, attempt.barrier_id, attempt.line)
-    if barrier.state is BarrierState.ABORTED:
+    if barrier.state is BarrierState.ABORTED and barrier.line >= STANDING:  # below it a revision has replaced the work
         raise_aborted(barrier)  # safety: aborted-takes-nothing
     if attempt.state not in LIVE_ATTEMPTS:
         raise FencedAttemptError(  # safety: fenced-reports-nothing

@@ -44,10 +44,12 @@ def begin_commit(
     expected: Mapping[str, int | None],
     thinned: Sequence[int],
     actor: str,
+    revision: int | None = None,
 ) -> Barrier:
     """PRECOMMIT -> COMMITTING, with the `main` that each table is expected to be at. Again changes nothing.
 
-    The barriers that the tag policy keeps no longer once this one is published, ``thinned``, begin to expire along.
+    ``revision``: whose work the barrier was when that was looked at. The barriers that the tag policy keeps no longer
+    once this one is published, ``thinned``, begin to expire along.
     """
     lock_topology(connection, topology)  # safety: topology-lock
     barrier = load_barrier(connection, topology, barrier_id)
@@ -65,6 +67,11 @@ def begin_commit(
             "jobs, or abort the barrier"
         )
     _check_turn(connection, barrier)
+    if revision not in (None, barrier.revision):
+        raise HeadMovedError(  # safety: commits-what-was-seen
+            f"{barrier}: expected it as in revision {revision}, found that revision {barrier.revision} was published: "
+            "look again"
+        )
     if set(expected) != set(tables):
         raise ConfigurationError(  # safety: expected-main-of-every-table
             f"{barrier}: expected the current snapshots of its tables {', '.join(tables)}, found those of "

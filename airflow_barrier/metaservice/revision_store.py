@@ -140,14 +140,16 @@ class Revisions:
 
     # --- publishing -------------------------------------------------------------------------------
 
-    def begin_swap(self, topology: str, number: int, expected: Mapping[str, int | None], actor: str) -> Revision:
-        """STAGING -> COMMITTING: from here on only forward. ``expected``: the `main` found of each table of the newest
-        COMMIT barrier.
+    def begin_swap(
+        self, topology: str, number: int, head: int, expected: Mapping[str, int | None], actor: str
+    ) -> Revision:
+        """STAGING -> COMMITTING: from here on only forward. ``expected``: the `main` found of each table of barrier
+        ``head``, the newest COMMIT.
 
         Again changes nothing. Raises RevisionNotStagedError (retryable), HeadMovedError if a barrier was committed
         since the look, RevisionEndedError.
         """
-        return self._db.write(lambda c: swapping.begin_swap(c, topology, number, expected, actor))
+        return self._db.write(lambda c: swapping.begin_swap(c, topology, number, head, expected, actor))
 
     @contextmanager
     def swapping(self, topology: str, number: int, actor: str) -> Iterator[Connection | None]:

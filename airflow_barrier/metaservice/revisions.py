@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from sqlalchemy import Connection, Row, func, insert, select, update
+from sqlalchemy import Connection, Row, func, insert, or_, select, update
 
 from airflow_barrier.metaservice import schema
 from airflow_barrier.metaservice.rows import (
@@ -143,13 +143,13 @@ def barriers_of(connection: Connection, revision: Revision) -> list[Barrier]:
 
 
 def check_staging(connection: Connection, topology: str, line: int) -> None:
-    """Refuse work for a revision that is not STAGING any more; in the line that stands there is nothing to refuse.
+    """Refuse work for a revision that is not STAGING any more; in the other lines there is nothing to refuse.
 
     Raises RevisionEndedError.
     """
-    if line == STANDING:
+    if line <= STANDING:  # what a revision replaced has ended one by one, and says so itself
         return
-    revision = load_revision(connection, topology, abs(line))
+    revision = load_revision(connection, topology, line)
     if revision.state is not RevisionState.STAGING:
         raise RevisionEndedError(  # safety: ended-revision-takes-nothing
             f"{revision}: expected STAGING to compute something for it, found {revision.state.value}; nothing is left "
@@ -189,7 +189,12 @@ def corrected_bases(connection: Connection, attempt: Attempt) -> dict[str, int |
 
 def begin(connection: Connection, new: NewRevision) -> Revision:
     """The next revision, STAGING, with the barriers from its first one to the head. Raises RevisionRefusedError."""
-    lock_topology(connection, new.topology)  # safety: topology-lock
+    version = lock_topology(connection, new.topology)  # safety: topology-lock
+    if version != new.topology_version:
+        raise RevisionRefusedError(  # safety: revises-what-was-planned
+            f"topology {new.topology}: expected it to be as it was planned with (version {new.topology_version}), "
+            f"found version {version}; plan the revision again"
+        )
     other = under_way(connection, new.topology)
     if other is not None:
         raise RevisionRefusedError(  # safety: one-revision-under-way
@@ -198,6 +203,7 @@ def begin(connection: Connection, new: NewRevision) -> Revision:
             f"published, or cancel it: airflow-barrier revise cancel --topology {new.topology} --revision "
             f"{other.revision}"
         )
+    _check_readable(connection, new)
     number = (
         1
         + connection.execute(
@@ -238,10 +244,34 @@ def begin(connection: Connection, new: NewRevision) -> Revision:
     return revision
 
 
+def _check_readable(connection: Connection, new: NewRevision) -> None:
+    """What it builds on has not begun to expire since it was planned; from here on it does not."""
+    table = schema.barrier
+    first = new.first_barrier if new.mode is RevisionMode.FULL else new.predecessor
+    gone = connection.execute(
+        select(table.c.barrier_id)
+        .where(
+            of_topology(table, new.topology),
+            table.c.barrier_id >= first,
+            table.c.expiring_at.is_not(None),
+            # maintenance on the way is carried, and need not be there
+            or_(table.c.barrier_id == new.predecessor, schema.ONE_A_TIMESTAMP),
+        )
+        .order_by(table.c.barrier_id.desc())
+        .limit(1)
+    ).scalar_one_or_none()
+    if gone is not None:
+        raise RevisionRefusedError(  # safety: expired-is-not-revised
+            f"revision of {new.topology} from barrier {new.first_barrier}: expected every barrier that it builds on "
+            f"within retention, found that barrier {gone} has expired since it was planned; plan it again"
+        )
+
+
 def extend(connection: Connection, revision: Revision, actor: str) -> list[Barrier]:
     """Add the barriers that were opened since, so that it reaches the head; returns these.
 
-    A barrier that was aborted meanwhile is aborted in the revision too, by :func:`abort_with`.
+    A barrier that was aborted meanwhile is aborted in the revision too, with the one that stands. Raises
+    RevisionRefusedError where a job has come to read what the revision computes again, and is not part of it.
     """
     lock_topology(connection, revision.topology)  # safety: topology-lock
     check_staging(connection, revision.topology, revision.revision)
@@ -274,12 +304,13 @@ def _insert(
     rows = list(progress(connection, barrier.topology, barrier.barrier_id).values())
     again = [row for row in rows if row.table in revision.tables]
     version = _version_at(connection, revision, barrier, current)
+    state = BarrierState.OPEN if again else BarrierState.PRECOMMIT
     key = barrier_key(barrier.topology, barrier.barrier_id, revision.revision)
     connection.execute(
         insert(schema.barrier).values(
             **key,
             timestamp=barrier.timestamp,
-            state=(BarrierState.OPEN if again else BarrierState.PRECOMMIT).value,
+            state=state.value,
             predecessor=before,
             topology_version=version,
             run_key=barrier.run_key,
@@ -301,7 +332,7 @@ def _insert(
         barrier.barrier_id,
         "barrier",
         [str(barrier.barrier_id)],
-        after=BarrierState.OPEN.value,
+        after=state.value,
         revision=revision.revision,
     )
 
@@ -309,9 +340,18 @@ def _insert(
 def _version_at(connection: Connection, revision: Revision, barrier: Barrier, current: Topology) -> int:
     """The topology of the barrier with the revision's jobs as they are declared now.
 
-    Raises RevisionRefusedError for a job that reads by now what was not there at that barrier.
+    Raises RevisionRefusedError for a job that reads by now what was not there at that barrier, and for one that reads
+    there what the revision computes again and is not part of it.
     """
     then = load_topology(connection, barrier.topology, barrier.topology_version)
+    for job in then.jobs:
+        revised = sorted(set(job.sources) & set(revision.tables))
+        if revised and job.name not in revision.jobs:
+            raise RevisionRefusedError(  # safety: revises-all-that-stands-on-it
+                f"{revision}: expected to compute again all that stands on {', '.join(revised)}, found at {barrier} "
+                f"job {job.name}, which reads that and is not part of it; cancel it and plan it again: "
+                f"airflow-barrier revise cancel --topology {barrier.topology} --revision {revision.revision}"
+            )
     now = {job.name: job for job in current.jobs if job.name in revision.jobs}
     jobs = [now.get(job.name, job) for job in then.jobs]
     if jobs == list(then.jobs):

@@ -419,17 +419,22 @@ class MetaService:
         expected: Mapping[str, int | None],
         actor: str,
         thinned: Sequence[int] = (),
+        revision: int | None = None,
     ) -> Barrier:
-        """PRECOMMIT -> COMMITTING: from here on only forward. ``expected``: the `main` found in each of its tables.
+        """PRECOMMIT -> COMMITTING: from here on only forward. ``expected``: the `main` found in each of its tables,
+        and ``revision``: whose work the barrier was at that look (None: it cannot have changed since).
 
         ``thinned``: the barriers that the tag policy keeps no longer once this one is published. They begin to expire
         in this step, with those that were held up before; what a lease holds, and the newest COMMIT, waits for a later
         commit.
 
         COMMITTING or COMMIT already: nothing changes. Raises NotPrecommitError (also while the barrier before is not
-        COMMIT), BarrierAbortedError, IllegalTransitionError when BLOCKED.
+        COMMIT), HeadMovedError if a revision was published since the look, BarrierAbortedError, IllegalTransitionError
+        when BLOCKED.
         """
-        return self._db.write(lambda c: commits.begin_commit(c, topology, barrier_id, expected, thinned, actor))
+        return self._db.write(
+            lambda c: commits.begin_commit(c, topology, barrier_id, expected, thinned, actor, revision)
+        )
 
     @contextmanager
     def publishing(

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from sqlalchemy import Connection, delete, insert, literal, select, update
+from sqlalchemy import Connection, delete, insert, literal, select, true, update
 
 from airflow_barrier.metaservice import schema
 from airflow_barrier.metaservice.attempts import precommit_if_complete
@@ -26,14 +26,16 @@ from airflow_barrier.metaservice.rows import (
     newest,
     of_barrier,
     of_topology,
+    own_progress,
     progress,
     progress_before,
     to_barrier,
     uncommitted,
 )
 from airflow_barrier.metaservice.schema import DatabaseNow
-from airflow_barrier.metaservice.transitions import Event, end_attempt, move_barrier, record
+from airflow_barrier.metaservice.transitions import Event, end_attempt, move_barrier, move_tables, record
 from airflow_barrier.protocol.errors import (
+    ConfigurationError,
     HeadMovedError,
     RevisionEndedError,
     RevisionNotStagedError,
@@ -65,9 +67,11 @@ def unstaged(connection: Connection, revision: Revision) -> list[str]:
 
 
 def begin_swap(
-    connection: Connection, topology: str, number: int, expected: Mapping[str, int | None], actor: str
+    connection: Connection, topology: str, number: int, head: int, expected: Mapping[str, int | None], actor: str
 ) -> Revision:
-    """STAGING -> COMMITTING, with the `main` that each table is expected to be at. Again changes nothing."""
+    """STAGING -> COMMITTING, with the `main` that each table is expected to be at: what ``head``, the newest COMMIT
+    barrier, has it at. Again changes nothing.
+    """
     lock_topology(connection, topology)  # safety: topology-lock
     revision = load_revision(connection, topology, number)
     if revision.state in (RevisionState.COMMITTING, RevisionState.COMMIT):  # safety: revision-decided-once
@@ -89,11 +93,16 @@ def begin_swap(
     last = newest(connection, topology, [state for state in BarrierState if state is not BarrierState.ABORTED])
     assert committed is not None
     assert last is not None
+    if committed.barrier_id != head:
+        raise HeadMovedError(  # safety: swaps-at-the-head-that-was-seen
+            f"{revision}: expected barrier {head} to be the newest COMMIT, found {committed}; another barrier was "
+            "committed meanwhile: look again"
+        )
     tables = progress(connection, topology, committed.barrier_id)
     if set(expected) != set(tables):
-        raise HeadMovedError(  # safety: expected-main-of-every-table
+        raise ConfigurationError(  # safety: expected-main-of-every-table
             f"{revision}: expected the current snapshots of the tables of {committed}, {', '.join(tables)}, found "
-            f"those of {', '.join(sorted(expected)) or 'none'}; another barrier was committed meanwhile: look again"
+            f"those of {', '.join(sorted(expected)) or 'none'}; look at exactly these tables before the publish"
         )
     # the one row that may be COMMITTING in a topology: no barrier is published beside it
     token = load_barrier(connection, topology, epoch_of(connection, committed).barrier_id, number)
@@ -127,11 +136,13 @@ def swappable(connection: Connection, topology: str, number: int) -> Revision | 
 def finish_swap(connection: Connection, revision: Revision, actor: str) -> Revision:
     """What the revision computed stands from here on, at its committed and at its open barriers."""
     standing = _standing_from(connection, revision)
-    event = Event("revised", actor, {"revision": revision.revision})
+    event = Event("revised", actor, {"revision": revision.revision, "tables": list(revision.tables)})
     _keep_replaced(connection, revision, standing)
     for barrier in standing:
         if barrier.state is not BarrierState.COMMIT:
             _void_replaced(connection, revision, barrier, event)
+        elif not barrier.is_maintenance:
+            _write_down(connection, revision, barrier, event)
     _exchange(connection, revision)
     for barrier in standing:
         _let_stand(connection, revision, barrier, event, actor)
@@ -204,24 +215,36 @@ def _void_replaced(connection: Connection, revision: Revision, barrier: Barrier,
             end_attempt(connection, attempt, AttemptState.VOIDED, reason, event)  # safety: swap-voids-attempts
 
 
+def _write_down(connection: Connection, revision: Revision, barrier: Barrier, event: Event) -> None:
+    """What the revision computed at a COMMIT barrier is WRITTEN."""
+    revised = load_barrier(connection, barrier.topology, barrier.barrier_id, revision.revision)
+    move_tables(
+        connection,
+        revised,
+        list(own_progress(connection, revised)),
+        TableState.PROCESSED,
+        TableState.WRITTEN,
+        event,
+        written_at=DatabaseNow(),
+    )
+
+
 def _exchange(connection: Connection, revision: Revision) -> None:
-    """What stood goes to line -r, and what is in line r stands."""
+    """What stood goes to line -r, and what is in line r stands; what was aborted has no part in it."""
     progress_row, attempt, cut = schema.table_progress, schema.attempt, schema.cut
     topology, number = revision.topology, revision.revision
-    # those that have a row there: what was aborted meanwhile, in either line, stays where it is
-    kept = select(schema.barrier.c.barrier_id).where(of_topology(schema.barrier, topology, -number))
     replaced = {
         progress_row: progress_row.c.table_name.in_(revision.tables),
         attempt: attempt.c.job.in_(revision.jobs),
     }
+    kept = select(schema.barrier.c.barrier_id).where(of_topology(schema.barrier, topology, -number))
     for table, which in replaced.items():
-        connection.execute(
-            update(table)
-            .where(of_topology(table, topology), table.c.barrier_id.in_(kept), which)
-            .values(revision=-number)
-        )
-        staged = (of_topology(table, topology, number), table.c.barrier_id.in_(kept))
-        connection.execute(update(table).where(*staged).values(revision=STANDING))
+        for line, other, rows in ((STANDING, -number, which), (number, STANDING, true())):
+            connection.execute(
+                update(table)
+                .where(of_topology(table, topology, line), table.c.barrier_id.in_(kept), rows)
+                .values(revision=other)
+            )
     for barrier_id, source in connection.execute(
         select(cut.c.barrier_id, cut.c.source).where(of_topology(cut, topology, number), cut.c.barrier_id.in_(kept))
     ).all():
@@ -233,12 +256,10 @@ def _exchange(connection: Connection, revision: Revision) -> None:
 
 
 def _let_stand(connection: Connection, revision: Revision, barrier: Barrier, event: Event, actor: str) -> None:
-    table, rows = schema.barrier, schema.table_progress
+    table = schema.barrier
     here = of_barrier(table, barrier.topology, barrier.barrier_id)
     values = {"computed_in": revision.revision}
-    if barrier.is_maintenance:
-        _carry(connection, revision, barrier)
-    else:
+    if not barrier.is_maintenance:
         revised = load_barrier(connection, barrier.topology, barrier.barrier_id, revision.revision)
         values["topology_version"] = revised.topology_version
     connection.execute(update(table).where(here).values(**values))
@@ -251,14 +272,10 @@ def _let_stand(connection: Connection, revision: Revision, barrier: Barrier, eve
         [str(barrier.barrier_id)],
         barrier.state.value,
         barrier.state.value,
-        revision=revision.revision,
     )
+    if barrier.is_maintenance:
+        _carry(connection, revision, barrier, event)
     if barrier.state is BarrierState.COMMIT:
-        connection.execute(
-            update(rows)
-            .where(of_barrier(rows, barrier.topology, barrier.barrier_id), rows.c.table_name.in_(revision.tables))
-            .values(state=TableState.WRITTEN.value, written_at=DatabaseNow())
-        )
         return
     roll_back(connection, barrier)  # safety: swap-is-told-readers
     now = load_barrier(connection, barrier.topology, barrier.barrier_id)
@@ -266,7 +283,7 @@ def _let_stand(connection: Connection, revision: Revision, barrier: Barrier, eve
         precommit_if_complete(connection, now, actor)
 
 
-def _carry(connection: Connection, revision: Revision, barrier: Barrier) -> None:
+def _carry(connection: Connection, revision: Revision, barrier: Barrier, event: Event) -> None:
     """A maintenance barrier has the rows of the one before it, which are others now; its own files are not needed."""
     before = progress(connection, barrier.topology, barrier.predecessor or 0)
     had = progress(connection, barrier.topology, barrier.barrier_id, -revision.revision)
@@ -284,10 +301,21 @@ def _carry(connection: Connection, revision: Revision, barrier: Barrier) -> None
                     "attempt_id": row.attempt_id,
                     "carried_from": row.origin,
                     "expected_snapshot": row.snapshot_id,
+                    "written_at": row.written_at,
                 }
                 for row in carried
             ],
         )
+    tables = [row.table for row in carried]
+    record(
+        connection,
+        event,
+        barrier.topology,
+        barrier.barrier_id,
+        "table",
+        tables,
+        after=TableState.WRITTEN.value,
+    )
 
 
 def forget_line(connection: Connection, revision: Revision) -> None:

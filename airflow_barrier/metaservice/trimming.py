@@ -105,9 +105,9 @@ def _trim_one(connection: Connection, barrier: Barrier, kept: set[str]) -> None:
         )
     )
     connection.execute(delete(schema.attempt).where(of_barrier(schema.attempt, topology, number)))
-    for table in (schema.table_progress, schema.attempt):  # what revisions replaced
-        replaced = (table.c.topology == topology, table.c.revision < STANDING, table.c.barrier_id == number)
-        connection.execute(delete(table).where(*replaced))
+    for table in (schema.table_progress, schema.attempt):  # what revisions replaced, or staged and were cancelled
+        aside = (table.c.topology == topology, table.c.revision != STANDING, table.c.barrier_id == number)
+        connection.execute(delete(table).where(*aside))
     of_tables = and_(audit.kind == "table", audit.subject.not_in(kept))
     connection.execute(
         delete(schema.audit).where(

@@ -12,6 +12,7 @@ from airflow_barrier.protocol.errors import ConfigurationError
 from airflow_barrier.protocol.leases import Hold
 from airflow_barrier.protocol.levels import Level
 from airflow_barrier.protocol.metadata import METADATA_TABLES
+from airflow_barrier.protocol.revisions import RevisionMode
 from airflow_barrier.protocol.topology import Job
 from tests.metaservice.test_leases import kill, leased
 from tests.metaservice.world import AMOUNT, FILES, PRICE, SHOPPING, World
@@ -101,6 +102,7 @@ def test_all_tables_have_the_columns_that_are_promised(seeds: World, url: str) -
     seeds.committed(1)
     seeds.committed(2)
     seeds.meta.expiring("shopping", [1], "test")
+    seeds.revise(2, "load", mode=RevisionMode.FULL)
     kill(url, leased(seeds))
     seeds.meta.resolve("shopping", Level.REPEATABLE_READ, hold=Hold("reader", 60))
     for name, table in METADATA_TABLES.items():
@@ -140,6 +142,24 @@ def test_barriers_their_tables_and_what_can_be_read(seeds: World) -> None:
     assert rows(seeds, "__META_LEASE") == [
         (held.lease_id, "shopping", 0, 2, 2, "reader", held.granted_at, held.expires_at)
     ]
+
+
+def test_what_a_revision_replaced_is_seen_no_more(seeds: World) -> None:
+    for number in (1, 2):
+        seeds.committed(number)
+    seeds.revised(2, "load")
+    assert [row[:4] for row in rows(seeds, "__META_REVISION")] == [("shopping", 1, "COMMIT", "incremental")]
+    assert [row[:3] for row in rows(seeds, "__META_BARRIER")] == [
+        ("shopping", r, b) for r, b in ((0, 0), (0, 1), (1, 2))
+    ]
+    snapshots = {(row[2], row[3]): row[5:] for row in rows(seeds, "__META_SNAPSHOT")}
+    assert snapshots == {
+        (number, name): (snapshot, seeds.barrier(number).tag)
+        for number in (1, 2)
+        for name, snapshot in seeds.snapshots(number).items()
+    }
+    progress = [row[2:4] for row in rows(seeds, "__META_TABLE_PROGRESS") if row[1] == 1]
+    assert sorted(progress) == [(2, name) for name in sorted(seeds.tables(2))]
 
 
 def test_a_name_that_is_none(meta: MetaService) -> None:

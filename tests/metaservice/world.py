@@ -7,11 +7,14 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
+from airflow_barrier.metaservice.revisions import NewRevision
+from airflow_barrier.metaservice.rows import STANDING
 from airflow_barrier.metaservice.store import MetaService
 from airflow_barrier.protocol.levels import Level
 from airflow_barrier.protocol.records import Attempt, Barrier, Cut, StagedTable
+from airflow_barrier.protocol.revisions import Revision, RevisionMode, affected_jobs
 from airflow_barrier.protocol.states import BarrierState, TableState
-from airflow_barrier.protocol.topology import ExternalSource, Job
+from airflow_barrier.protocol.topology import ExternalSource, Job, downstream_jobs
 
 START = datetime(2017, 1, 1, tzinfo=timezone.utc)
 FILES = ExternalSource("files", "files", {"path": "/landing"})
@@ -77,9 +80,11 @@ class World:
 
     # --- attempts ---------------------------------------------------------------------------------
 
-    def request(self, barrier_id: int, job: str, generation: str = "g1", key: str = "try 1") -> Attempt:
+    def request(
+        self, barrier_id: int, job: str, generation: str = "g1", key: str = "try 1", line: int = STANDING
+    ) -> Attempt:
         return self.meta.request_attempt(
-            self.name, barrier_id, job, request_key=key, generation=generation, actor="test"
+            self.name, barrier_id, job, request_key=key, generation=generation, actor="test", line=line
         )
 
     def lead(self, barrier_id: int, job: str, key: str = "leader") -> Attempt | None:
@@ -87,17 +92,21 @@ class World:
             self.name, barrier_id, job, request_key=key, generation="g1", actor="test", owner="dag"
         )
 
-    def start(self, barrier_id: int, job: str, generation: str = "g1", key: str = "try 1") -> Attempt:
-        started = self.meta.start_attempt(self.request(barrier_id, job, generation, key).attempt_id)
+    def start(
+        self, barrier_id: int, job: str, generation: str = "g1", key: str = "try 1", line: int = STANDING
+    ) -> Attempt:
+        started = self.meta.start_attempt(self.request(barrier_id, job, generation, key, line).attempt_id)
         assert isinstance(started, Attempt), started
         return started
 
     def close(self, attempt: Attempt, unchanged: bool = False) -> Attempt:
         return self.meta.close_attempt(attempt.attempt_id, staged(attempt, unchanged), "test")
 
-    def process(self, barrier_id: int, job: str, generation: str = "g1", unchanged: bool = False) -> Attempt:
+    def process(
+        self, barrier_id: int, job: str, generation: str = "g1", unchanged: bool = False, line: int = STANDING
+    ) -> Attempt:
         """The job from request to PROCESSED."""
-        attempt = self.start(barrier_id, job, generation)
+        attempt = self.start(barrier_id, job, generation, line=line)
         self.close(attempt, unchanged)
         self.meta.report_processed(attempt.attempt_id, "test")
         return self.meta.attempt(attempt.attempt_id)
@@ -112,6 +121,58 @@ class World:
             left.remove(job)
             if any(states[table] is TableState.PENDING for table in job.sinks):
                 self.process(barrier_id, job.name, generation)
+
+    # --- revisions --------------------------------------------------------------------------------
+
+    def revise(
+        self, first: int, *changed: str, mode: RevisionMode = RevisionMode.INCREMENTAL, **given: Any
+    ) -> Revision:
+        """Begin to compute again what stands on the jobs ``changed``, from barrier ``first`` on."""
+        version = self.meta.topology_version(self.name)
+        topology = self.meta.topology(self.name, version)
+        jobs = affected_jobs(topology, changed)
+        new = {
+            "topology": self.name,
+            "mode": mode,
+            "first_barrier": first,
+            "predecessor": self.barrier(first).predecessor or 0,
+            "window_end": first,
+            "tables": sorted(sink for job in jobs for sink in topology.job(job).sinks),
+            "jobs": jobs,
+            "changed": changed,
+            "topology_version": version,
+            "reason": "corrected",
+            "actor": "person",
+        }
+        return self.meta.revisions.begin(NewRevision(**{**new, **given}))
+
+    def replay(self, revision: Revision, *barriers: int) -> None:
+        """Each job of the revision that is not PROCESSED yet, at these of its barriers, or at all."""
+        line, topology = revision.revision, self.meta.topology(self.name)
+        # writers before readers: more stands on these
+        jobs = sorted(revision.jobs, key=lambda job: -len(downstream_jobs(topology, job)))
+        for barrier_id in barriers or [each.barrier_id for each in self.meta.revisions.barriers(self.name, line)]:
+            for job in jobs:
+                rows = self.meta.revisions.progress(self.name, line, barrier_id)
+                if any(row.job == job and row.state is TableState.PENDING for row in rows):
+                    self.process(barrier_id, job, line=line)
+
+    def begin_swap(self, revision: Revision, head: int | None = None) -> Revision:
+        at = self.meta.readable(self.name)[-1].barrier_id if head is None else head
+        return self.meta.revisions.begin_swap(self.name, revision.revision, at, self.snapshots(at), "person")
+
+    def swap(self, revision: Revision) -> bool:
+        """Whether it was this call that published."""
+        with self.meta.revisions.swapping(self.name, revision.revision, "person") as connection:
+            return connection is not None
+
+    def revised(self, first: int, *changed: str) -> Revision:
+        """A revision from its begin to COMMIT."""
+        revision = self.revise(first, *changed)
+        self.replay(revision)
+        self.begin_swap(revision)
+        assert self.swap(revision)
+        return self.meta.revisions.get(self.name, revision.revision)
 
     # --- commit and reading -----------------------------------------------------------------------
 

@@ -37,6 +37,8 @@ _BACK = (
     f"{_TABLES}test_checks.py::test_main_never_returns_to_what_it_stands_on_although_the_log_has_forgotten",
 )
 _REVISED = f"{_TABLES}test_revised.py::test_"
+_REVISING = f"{_META}test_revising.py::test_"
+_PLANNED, _OVERTAKEN = "tests/revising/test_refused.py::test_", "tests/revising/test_overtaken.py::test_"
 _PINS = (
     f"{_TABLES}test_checks.py::test_a_pin_takes_no_name_that_is_taken_and_no_snapshot_that_is_gone",
     f"{_TABLES}test_checks.py::test_unpinning_takes_pins_only",
@@ -78,11 +80,13 @@ _WITHOUT_SPARK: Mapping[str, tuple[str, ...]] = {
         f"{_META}test_guards.py::test_a_barrier_that_moved_meanwhile_is_left_alone",
         f"{_META}test_guards.py::test_an_attempt_that_moved_meanwhile_is_left_alone",
         f"{_META}test_guards.py::test_tables_of_which_one_moved_meanwhile_are_left_alone",
+        f"{_REVISING}exactly_these_transitions",
     ),
     "lost-race-is-noticed": (
         f"{_META}test_guards.py::test_a_barrier_that_moved_meanwhile_is_left_alone",
         f"{_META}test_guards.py::test_an_attempt_that_moved_meanwhile_is_left_alone",
         f"{_META}test_guards.py::test_tables_of_which_one_moved_meanwhile_are_left_alone",
+        f"{_REVISING}exactly_these_transitions",
     ),
     "audited": (f"{_META}test_attempts.py::test_the_last_table_makes_the_barrier_precommit",),
     "foreign-keys": (f"{_META}test_guards.py::test_the_database_itself_has_nothing_of_a_barrier_that_is_not_there",),
@@ -277,9 +281,13 @@ _WITHOUT_SPARK: Mapping[str, tuple[str, ...]] = {
     "only-precommit-is-decided": _MISSING,
     "expected-main-of-every-table": (
         f"{_META}test_committing.py::test_every_table_has_to_be_looked_at_before_the_decision",
+        f"{_REVISING}the_decision_names_main_of_the_head_that_stands",
     ),
     "barriers-commit-in-order": (f"{_META}test_committing.py::test_in_order_only",),
-    "one-publisher": (f"{_META}test_guards.py::test_what_another_publishes_is_waited_for_whatever_it_is",),
+    "one-publisher": (
+        f"{_META}test_guards.py::test_what_another_publishes_is_waited_for_whatever_it_is",
+        f"{_REVISING}nothing_else_is_published_beside_it",
+    ),
     "one-publisher-index": (f"{_META}test_guards.py::test_the_database_itself_has_one_publisher_a_topology",),
     "published-once": (f"{_META}test_committing.py::test_again_changes_nothing",),
     "only-decided-is-published": _MISSING,
@@ -305,6 +313,7 @@ _WITHOUT_SPARK: Mapping[str, tuple[str, ...]] = {
     "decided-by-another": (
         f"{_SHOP}test_committing.py::test_what_another_committer_published_meanwhile_is_no_foreign_write",
         f"{_SHOP}test_barrier.py::test_a_foreign_write_is_noticed_before_the_decision",
+        f"{_OVERTAKEN}by_another_publisher",
     ),
     "foreign-write": (f"{_TABLES}test_checks.py::test_a_foreign_write_is_never_overwritten",),
     "foreign-write-on-empty": (
@@ -371,13 +380,19 @@ _WITHOUT_SPARK: Mapping[str, tuple[str, ...]] = {
         f"{_LOST}::test_two_deployments_on_one_warehouse_are_told_apart",
         f"{_LOST}::test_a_backup_three_barriers_old_is_noticed_refused_and_caught_up",
     ),
-    "lead-before-deciding": (f"{_LOST}::test_what_was_in_flight_at_the_backup_is_not_committed_on_top",),
+    "lead-before-deciding": (
+        f"{_LOST}::test_what_was_in_flight_at_the_backup_is_not_committed_on_top",
+        f"{_PLANNED}a_metaservice_that_has_lost_a_revision_decides_nothing",
+    ),
     "another-metaservice-leads": (f"{_LOST}::test_two_deployments_on_one_warehouse_are_told_apart",),
     "old-backup": (f"{_LOST}::test_a_backup_three_barriers_old_is_noticed_refused_and_caught_up",),
     "origin-before-leading": (f"{_LOST}::test_without_a_journal_the_tables_still_say_that_something_is_lost",),
     "origin-is-known": (f"{_LOST}::test_without_a_journal_the_tables_still_say_that_something_is_lost",),
     "own-write-is-no-foreign-one": (f"{_LOST}::test_a_head_that_lags_does_not_hide_what_was_published",),
-    "journal-before-publish": (f"{_LOST}::test_a_backup_three_barriers_old_is_noticed_refused_and_caught_up",),
+    "journal-before-publish": (
+        f"{_LOST}::test_a_backup_three_barriers_old_is_noticed_refused_and_caught_up",
+        f"{_PLANNED}a_metaservice_that_has_lost_a_revision_decides_nothing",
+    ),
     "journal-is-there": (f"{_LOST}::test_a_missing_entry_is_named",),
     "journal-version": ("tests/protocol/test_journal.py::test_a_journal_of_another_version_is_not_read",),
     "recovers-by-a-journal": (f"{_LOST}::test_without_a_journal_the_tables_still_say_that_something_is_lost",),
@@ -409,10 +424,52 @@ _WITHOUT_SPARK: Mapping[str, tuple[str, ...]] = {
     ),
     "decision-can-be-carried-out": (f"{_REFUSED}::test_our_tags_name_has_to_be_freed_first",),
     "refused-is-told": (f"{_CATALOGS}test_between.py::test_refused_credentials_block_no_barrier[all-401]",),
-    "looks-run-out": (f"{_SHOP}test_committing.py::test_a_commit_does_not_chase_tables_that_keep_moving",),
+    "looks-run-out": (
+        f"{_SHOP}test_committing.py::test_a_commit_does_not_chase_tables_that_keep_moving",
+        f"{_OVERTAKEN}by_one_commit_after_another",
+    ),
     "last-look": (
         f"{_SHOP}test_committing.py::test_what_a_decided_barrier_would_be_blocked_by_refuses_one_that_is_not_decided",
+        f"{_OVERTAKEN}what_would_stop_a_decided_one_is_said_before",
     ),
+    # revisions
+    "revision-transitions": (f"{_REVISING}exactly_these_transitions",),
+    "illegal-revision-transition": (f"{_REVISING}exactly_these_transitions",),
+    "one-revision-under-way": (
+        f"{_REVISING}one_at_a_time",
+        f"{_REVISING}the_database_itself_has_one_under_way",
+    ),
+    "revises-what-was-planned": (f"{_REVISING}begins_with_what_was_planned",),
+    "range-in-history": (f"{_PLANNED}days_have_to_be_named_and_in_history",),
+    "something-to-correct": (f"{_PLANNED}there_has_to_be_something_to_correct",),
+    "days-are-named": (f"{_PLANNED}days_have_to_be_named_and_in_history",),
+    "careless-replay": (f"{_REVISING}a_replay_is_no_longer_than_its_author_expects",),
+    "replay-catches-up": (f"{_PLANNED}replay_has_to_catch_up",),
+    "written-table-is-corrected": (f"{_PLANNED}corrections_are_of_tables_and_barriers_that_are_replayed",),
+    "corrections-are-replayed": (f"{_PLANNED}corrections_are_of_tables_and_barriers_that_are_replayed",),
+    "input-is-there": (f"{_PLANNED}input_has_to_be_there",),
+    "expired-is-not-built-on": (f"{_PLANNED}what_has_expired_is_neither_revised_nor_built_on",),
+    "expired-is-not-revised": (
+        f"{_REVISING}what_has_expired_since_the_plan_is_not_built_on",
+        f"{_PLANNED}what_has_expired_is_neither_revised_nor_built_on",
+    ),
+    "revised-is-not-expired": (f"{_REVISING}what_a_revision_builds_on_does_not_expire",),
+    "replays-on-what-was-there": (f"{_REVISING}jobs_are_replayed_as_they_are_declared_now",),
+    "revises-all-that-stands-on-it": (f"{_REVISING}a_job_that_comes_to_read_what_is_revised_is_not_left_out",),
+    "restaging-voids-revised": (f"{_REVISING}restaging_what_it_was_computed_from_voids_that",),
+    "ended-revision-takes-nothing": (f"{_REVISING}an_ended_revision_takes_nothing",),
+    "decided-revision-is-not-cancelled": (f"{_REVISING}what_is_decided_is_not_cancelled",),
+    "gate-is-closed": (f"{_REVISING}while_the_gate_is_closed_nothing_opens",),
+    "publishes-only-what-is-staged": (f"{_REVISING}only_what_is_staged_up_to_the_head_is_published",),
+    "swaps-at-the-head-that-was-seen": (f"{_REVISING}the_decision_names_main_of_the_head_that_stands",),
+    "revision-decided-once": (f"{_REVISING}it_is_decided_once_and_published_once",),
+    "only-decided-revision-is-published": (f"{_REVISING}only_what_is_staged_up_to_the_head_is_published",),
+    "revision-published-once": (f"{_REVISING}it_is_decided_once_and_published_once",),
+    "committed-by-another": (f"{_OVERTAKEN}by_a_commit", f"{_OVERTAKEN}by_a_stranger"),
+    "revised-by-another": (f"{_OVERTAKEN}a_commit_by_a_revision",),
+    "commits-what-was-seen": (f"{_REVISING}a_commit_that_looked_before_the_swap_looks_again",),
+    "swap-voids-attempts": (f"{_REVISING}open_barriers_are_pointed_to_what_was_revised",),
+    "swap-is-told-readers": (f"{_REVISING}readers_of_open_barriers_are_told",),
     "published-anew": (
         f"{_FOREIGN}::test_a_table_that_main_has_been_at_is_published_anew",
         f"{_TABLES}test_checks.py::test_only_a_compaction_keeps_the_rows_of_what_it_stands_on",

@@ -24,6 +24,7 @@ PLAIN = frozenset(
         errors.UnknownTableError,
         errors.UnknownTopologyError,
         errors.UnknownBarrierError,
+        errors.UnknownRevisionError,
         errors.JobWithoutSinksError,
         errors.DuplicateJobError,
         errors.MissingTableError,

@@ -1,0 +1,118 @@
+"""What cannot be corrected as it is asked for is refused before anything is staged, with what would work."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import date, datetime, timedelta
+from typing import Any
+
+import pytest
+from pyiceberg.types import StringType
+
+from airflow_barrier.coordinator.revising import Wanted, plan_revision
+from airflow_barrier.protocol.errors import RevisionRefusedError, SchemaChangedError, TopologyError
+from airflow_barrier.protocol.revisions import TableCorrection
+from airflow_barrier.protocol.topology import Job
+from tests.crash.shopping import FIRST_DAY
+from tests.revising.world import RevisedShop
+
+
+def refused(shop: RevisedShop, match: str, first: Any, last: Any = None, **wanted: Any) -> None:
+    with pytest.raises(RevisionRefusedError, match=match):
+        plan_revision(shop.deployment, Wanted(shop.shop.name, first, last, **wanted))
+    assert shop.deployment.meta.revisions.newest(shop.shop.name, 1) == []
+
+
+def test_days_outside_of_history(embedded: RevisedShop) -> None:
+    embedded.days(1, 2)
+    refused(embedded, r"committed from barrier 1 of .* to barrier 2 .*, found 2050-01-01 to", date(2050, 1, 1))
+    refused(embedded, "choose days that it covers", 7)
+    refused(embedded, "name both the same way", 1, date(2040, 1, 2))
+    refused(embedded, "with its zone", datetime(2040, 1, 2))  # noqa: DTZ001
+    refused(embedded, "found none; say --from", None)
+
+
+def test_nothing_is_committed_yet(embedded: RevisedShop) -> None:
+    embedded.day(1, ["open"])
+    refused(embedded, "there is nothing to correct yet", 1)
+
+
+def test_days_name_the_barriers_whose_epochs_they_overlap(embedded: RevisedShop) -> None:
+    """A barrier's epoch ends with its timestamp, which is the midnight after the day that landed."""
+    embedded.days(1, 3)
+
+    def window(first: Any, last: Any = None) -> list[int]:
+        plan = plan_revision(embedded.deployment, Wanted(embedded.shop.name, first, last))
+        return [barrier.barrier_id for barrier in plan.window]
+
+    day = FIRST_DAY.date()
+    assert window(day) == window(1) == [1]
+    assert window(day + timedelta(days=1)) == [2]
+    assert window(day, day + timedelta(days=1)) == [1, 2]
+    noon = FIRST_DAY + timedelta(days=1, hours=12)
+    assert window(noon, noon) == [2]
+
+
+def test_longer_than_its_author_expects(embedded: RevisedShop) -> None:
+    embedded.days(1, 3)
+    refused(embedded, r"at most 2 barriers \(max_replay_barriers\), found 3", 1, max_replay_barriers=2)
+
+
+def test_a_barrier_that_has_expired(embedded: RevisedShop) -> None:
+    embedded.days(1, 4)
+    assert embedded.deployment.meta.expiring(embedded.shop.name, [1, 2], "test") == [1, 2]
+    refused(embedded, r"barrier 2 of .* has expired; begin with barrier 3", 2)
+    refused(embedded, r"the barrier before it, barrier 2 .* has expired; begin one barrier later", 3)
+
+
+def test_a_table_that_nobody_writes_and_a_job_that_is_not_there(embedded: RevisedShop) -> None:
+    embedded.days(1, 1)
+    nobody = TableCorrection(1, "shop.nobody", {"kind": "by hand"})
+    refused(embedded, "expected a table that one of its jobs writes.*found shop.nobody", 1, corrections=[nobody])
+    with pytest.raises(TopologyError, match="nobody"):
+        embedded.begin(1, changed=["nobody"])
+
+
+def test_input_that_is_gone_unless_what_came_of_it_is_reused(embedded: RevisedShop) -> None:
+    embedded.days(1, 2)
+    for file in embedded.shop.landing.rglob("*.parquet"):
+        file.unlink()
+    refused(embedded, r"expected its source purchases to still hold .* --reuse shop.shopping", 1)
+    sinks = [embedded.shop.table("shopping"), embedded.shop.table("receipts")]
+    plan = plan_revision(embedded.deployment, Wanted(embedded.shop.name, 1, changed=["load", "price"], reused=sinks))
+    assert [(each.job, each.kind) for each in plan.inputs if each.job == "load"] == [("load", "reused")]
+
+
+def test_a_second_one_while_one_is_under_way(embedded: RevisedShop) -> None:
+    embedded.days(1, 2)
+    first = embedded.begin(2)
+    with pytest.raises(RevisionRefusedError, match=r"found revision 1 .*STAGING.*revise cancel --topology shop"):
+        embedded.begin(1)
+    assert [each.revision for each in embedded.deployment.meta.revisions.newest("shop", 5)] == [first.revision]
+
+
+def test_a_column_that_was_dropped_since(embedded: RevisedShop) -> None:
+    embedded.days(1, 2)
+    table = embedded.deployment.tables.load(embedded.shop.table("prices"))
+    with table.update_schema() as update:
+        update.add_column("note", StringType())
+    plan_revision(embedded.deployment, Wanted(embedded.shop.name, 2))  # one that may be NULL is no fault
+    with table.update_schema(allow_incompatible_changes=True) as update:
+        update.delete_column("price")
+    with pytest.raises(SchemaChangedError, match=r"prices.*price.*new name"):
+        plan_revision(embedded.deployment, Wanted(embedded.shop.name, 2))
+
+
+def test_code_that_reads_by_now_what_was_not_there(embedded: RevisedShop) -> None:
+    """Declared with the same name and other sources since."""
+    embedded.days(1, 2)
+    meta, fragment = embedded.deployment.meta, embedded.shop.fragment
+    jobs = [
+        replace(job, sources=("shop.shopping", "shop.new")) if job.name == "price" else job for job in fragment.jobs
+    ]
+    jobs.append(Job("new", "shopping_dag", sources=("shop.shopping",), sinks=("shop.new",)))
+    meta.register("shop", "shopping_dag", jobs, "test")
+    tables = embedded.deployment.tables
+    tables.catalog.create_table("shop.new", tables.load("shop.prices").schema())
+    with pytest.raises(RevisionRefusedError, match=r"price reads shop.new by now, which barrier 2 .* does not have"):
+        embedded.begin(2, changed=["price"])

@@ -1,0 +1,135 @@
+"""A publish that is overtaken between its look and its decision: by another publisher, by a commit, by a stranger."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from airflow_barrier.coordinator import committing, swapping
+from airflow_barrier.coordinator.swapping import NotStaged, Swapped
+from airflow_barrier.protocol.errors import ForeignWriteError, HeadMovedError
+from airflow_barrier.protocol.revisions import Revision, RevisionState
+from airflow_barrier.protocol.states import BarrierState
+from tests.revising.world import RevisedShop
+
+
+def staged(shop: RevisedShop, committed: int = 2, uncommitted: int = 0) -> Revision:
+    """A corrected second day, computed again up to the head, and so many barriers that could be committed."""
+    shop.days(1, committed)
+    for day in range(committed + 1, committed + uncommitted + 1):
+        shop.day(day, ["open", "load", "amount", "price"])
+    shop.correct(2, shop.landed[2][:1])
+    revision = shop.begin(2)
+    shop.replay_all(revision)
+    return revision
+
+
+def overtake(monkeypatch: pytest.MonkeyPatch, module: Any, *hands: Callable[[], object]) -> None:
+    """Each of the next looks at a table of the publish is preceded by one of these."""
+    look, left = module.current_main, list(hands)
+
+    def overtaken(*arguments: Any) -> int | None:
+        if left:
+            hand = left.pop(0)
+            with pytest.MonkeyPatch.context() as undisturbed:
+                undisturbed.setattr(module, "current_main", look)
+                hand()
+        found: int | None = look(*arguments)
+        return found
+
+    monkeypatch.setattr(module, "current_main", overtaken)
+
+
+def check(shop: RevisedShop, day: int) -> None:
+    assert shop.at() == shop.mains() == shop.expected(day)
+
+
+def test_by_another_publisher(shop: RevisedShop, monkeypatch: pytest.MonkeyPatch) -> None:
+    revision = staged(shop)
+    overtake(monkeypatch, swapping, lambda: shop.publish(revision))
+    assert isinstance(shop.publish(revision), Swapped)
+    check(shop, 2)
+
+
+def test_by_a_commit(shop: RevisedShop, monkeypatch: pytest.MonkeyPatch) -> None:
+    revision = staged(shop, 2, 1)
+    overtake(monkeypatch, swapping, lambda: shop.day(3, ["commit"]))
+    assert isinstance(shop.publish(revision), Swapped)
+    assert shop.barrier(3).state is BarrierState.COMMIT
+    check(shop, 3)
+
+
+def test_by_a_commit_after_the_look(embedded: RevisedShop, monkeypatch: pytest.MonkeyPatch) -> None:
+    revision = staged(embedded, 2, 1)
+    look = embedded.deployment.tables.look
+
+    def looked(publications: Any) -> None:
+        look(publications)
+        monkeypatch.undo()
+        embedded.day(3, ["commit"])
+
+    monkeypatch.setattr(embedded.deployment.tables, "look", looked)
+    assert isinstance(embedded.publish(revision), Swapped)
+    check(embedded, 3)
+
+
+def test_by_one_commit_after_another(embedded: RevisedShop, monkeypatch: pytest.MonkeyPatch) -> None:
+    revision = staged(embedded, 2, 3)
+    commits = [lambda day=day: embedded.day(day, ["commit"]) for day in (3, 4, 5)]
+    overtake(monkeypatch, swapping, *commits)
+    with pytest.raises(HeadMovedError, match="expected its tables to stay as they are for a moment"):
+        embedded.publish(revision)
+    assert isinstance(embedded.publish(revision), Swapped)
+    check(embedded, 5)
+
+
+def test_by_who_opens(embedded: RevisedShop, monkeypatch: pytest.MonkeyPatch) -> None:
+    revision = staged(embedded)
+    overtake(monkeypatch, swapping, lambda: embedded.day(3, ["open"]))
+    missing = embedded.publish(revision)
+    assert isinstance(missing, NotStaged)
+    assert "was opened since" in missing.reason
+
+
+def test_by_a_stranger(embedded: RevisedShop, monkeypatch: pytest.MonkeyPatch) -> None:
+    revision = staged(embedded)
+    iceberg = embedded.deployment.tables.load(embedded.shop.table("prices"))
+    rows = pa.Table.from_pylist([{"id": 0, "price": 0}], iceberg.schema().as_arrow())
+    overtake(monkeypatch, swapping, lambda: iceberg.append(rows))
+    with pytest.raises(ForeignWriteError):
+        embedded.publish(revision)
+    assert embedded.deployment.meta.revisions.get(embedded.shop.name, 1).state is RevisionState.STAGING
+
+
+def test_what_would_stop_a_decided_one_is_said_before(embedded: RevisedShop) -> None:
+    revision = staged(embedded)
+    iceberg = embedded.deployment.tables.load(embedded.shop.table("prices"))
+    snapshot = iceberg.current_snapshot()
+    assert snapshot is not None
+    iceberg.manage_snapshots().create_tag(snapshot.snapshot_id, "barrier_shop_b2_r1").commit()
+    with pytest.raises(ForeignWriteError):
+        embedded.publish(revision)
+    assert embedded.deployment.meta.revisions.get(embedded.shop.name, 1).state is RevisionState.STAGING
+    iceberg.refresh().manage_snapshots().remove_tag("barrier_shop_b2_r1").commit()
+    assert isinstance(embedded.publish(revision), Swapped)
+    check(embedded, 2)
+
+
+def test_a_commit_by_a_revision(shop: RevisedShop, monkeypatch: pytest.MonkeyPatch) -> None:
+    revision = staged(shop, 2, 1)
+    overtake(monkeypatch, committing, lambda: shop.publish(revision))
+    shop.day(3, ["commit"])
+    check(shop, 3)
+
+
+def test_a_clear_at_an_open_barrier_after_the_swap(embedded: RevisedShop) -> None:
+    revision = staged(embedded, 2, 2)
+    embedded.publish(revision)
+    for job in ("load", "amount", "price"):
+        embedded.shop.run_on(embedded.deployment, job, 3, "2/1")
+    for day in (3, 4):
+        embedded.day(day, ["load", "amount", "price", "commit"])
+        check(embedded, day)
