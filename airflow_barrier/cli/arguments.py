@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
-from datetime import datetime, timedelta, timezone
+from datetime import date, datetime, timedelta, timezone
 
 from airflow_barrier.protocol.errors import ConfigurationError
 from airflow_barrier.protocol.levels import Level
@@ -37,6 +37,14 @@ def one_or_more(text: str) -> int:
     return number
 
 
+def number_from_0(text: str) -> int:
+    """A whole number from 0 on, for ``type=``."""
+    number = int(text)
+    if number < 0:
+        raise argparse.ArgumentTypeError(f"expected 0 or more, found {number}")
+    return number
+
+
 def moment_of(text: str) -> datetime:
     """A time in ISO 8601, for ``type=``; in UTC unless it says another zone, as times are shown.
 
@@ -45,6 +53,19 @@ def moment_of(text: str) -> datetime:
     """
     at = datetime.fromisoformat(text.replace("Z", "+00:00"))  # Python 3.10 does not know Z
     return at if at.tzinfo else at.replace(tzinfo=timezone.utc)
+
+
+def day_of(text: str) -> date | datetime | int:
+    """A day, a time in ISO 8601 (in UTC unless it says another zone) or a barrier's number, for ``type=``.
+
+    >>> day_of("2017-01-05"), day_of("12"), day_of("2017-01-05T06:00").isoformat()
+    (datetime.date(2017, 1, 5), 12, '2017-01-05T06:00:00+00:00')
+    """
+    if text.isdecimal() and len(text) < len("20170105"):  # that one is a day as well
+        return int(text)
+    if "T" in text or ":" in text:
+        return moment_of(text)
+    return date.fromisoformat(text)
 
 
 def lasting(unit: str) -> Callable[[str], timedelta]:
@@ -66,5 +87,6 @@ def lasting(unit: str) -> Callable[[str], timedelta]:
     return parse
 
 
+day_of.__name__ = "day, time or barrier's number"
 moment_of.__name__ = "time"  # argparse's words for them in an error
-one_or_more.__name__ = "int"
+one_or_more.__name__ = number_from_0.__name__ = "int"

@@ -17,13 +17,21 @@ if TYPE_CHECKING:
     from rich.table import Table
     from rich.text import Text
 
+    from airflow_barrier.protocol.revisions import RevisionState
     from airflow_barrier.protocol.states import BarrierState
 
 _T = TypeVar("_T")
 
 #: Wider than any row: what is piped is never broken into lines, nor cut.
 _UNBOUNDED = 1_000_000
-_COLOURS = {"OPEN": "yellow", "PRECOMMIT": "cyan", "COMMITTING": "cyan", "BLOCKED": "red", "COMMIT": "green"}
+_COLOURS = {
+    "OPEN": "yellow",
+    "STAGING": "yellow",
+    "PRECOMMIT": "cyan",
+    "COMMITTING": "cyan",
+    "BLOCKED": "red",
+    "COMMIT": "green",
+}
 
 
 def answer(options: argparse.Namespace, found: _T, show: Callable[[_T, Console], None]) -> None:
@@ -100,8 +108,8 @@ def cell_of(value: object) -> Text:
     return Text("" if value is None else str(value))
 
 
-def state_of(state: BarrierState) -> Text:
-    """A barrier's state, in its colour."""
+def state_of(state: BarrierState | RevisionState) -> Text:
+    """A barrier's or a revision's state, in its colour."""
     from rich.text import Text
 
     return Text(state.value, _COLOURS.get(state.value, "white"))

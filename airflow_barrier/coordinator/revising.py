@@ -14,20 +14,23 @@ from itertools import pairwise
 from airflow_barrier.coordinator.cuts import mended_cut
 from airflow_barrier.coordinator.deployment import Deployment
 from airflow_barrier.metaservice.revisions import NewRevision
+from airflow_barrier.metaservice.store import MetaService
 from airflow_barrier.protocol.errors import (
     BarrierError,
     RevisionRefusedError,
     UnknownBarrierError,
 )
+from airflow_barrier.protocol.origins import logical_date
 from airflow_barrier.protocol.records import Barrier
 from airflow_barrier.protocol.revisions import (
     Revision,
     RevisionMode,
+    RevisionState,
     TableCorrection,
     affected_jobs,
     check_range,
 )
-from airflow_barrier.protocol.states import BarrierState
+from airflow_barrier.protocol.states import AttemptState, BarrierState
 from airflow_barrier.protocol.topology import Job, Topology
 from airflow_barrier.sources import source_of
 from airflow_barrier.tables.schemas import check_schema
@@ -45,7 +48,8 @@ class Wanted:
     """What a person asks for.
 
     ``first`` and ``last``: the days to correct, both included, as dates (UTC) or aware datetimes; or barriers' numbers.
-    ``changed``: the jobs whose code or input was corrected; none: all that read external sources, so everything.
+    ``changed``: the jobs whose code or input was corrected, ``tables``: the same by a table that each of them writes;
+    neither: all that read external sources, so everything.
     ``corrections`` replace epochs of root tables; ``reused``: root tables whose epochs are applied again as they were,
     without asking their sources. ``mode`` FULL begins at ``first``, or at the first barrier if that is None, with
     empty tables. ``accept_pause``: barriers may wait until it is published, however long that takes.
@@ -55,6 +59,7 @@ class Wanted:
     first: date | datetime | int | None
     last: date | datetime | int | None = None
     changed: Sequence[str] = ()
+    tables: Sequence[str] = ()
     corrections: Sequence[TableCorrection] = ()
     reused: Sequence[str] = ()
     mode: RevisionMode = RevisionMode.INCREMENTAL
@@ -137,7 +142,7 @@ def plan_revision(deployment: Deployment, wanted: Wanted) -> RevisionPlan:
     committed = [each for each in barriers if each.state is BarrierState.COMMIT]
     what = f"revision of {wanted.topology} from {window[0]}"
     check_range(what, len(barriers), wanted.max_replay_barriers)
-    _check_readable(deployment, what, barriers)
+    _check_readable(what, wanted, barriers)
     predecessor = _predecessor(deployment, what, barriers[0], wanted)
     tables = {sink for job in jobs for sink in job.sinks}
     _check_schemas(deployment, jobs, (predecessor, *barriers))
@@ -155,6 +160,7 @@ def plan_revision(deployment: Deployment, wanted: Wanted) -> RevisionPlan:
         untouched=tuple(sorted(set(topology.tables) - tables)),
         inputs=_inputs(deployment, wanted, jobs, barriers),
         topology_version=version,
+        code_changed=_code_changed(deployment, jobs, barriers[0], committed[-1]),
         notes=_pace(deployment, wanted, barriers),
     )
 
@@ -192,6 +198,65 @@ def begin_revision(deployment: Deployment, plan: RevisionPlan, *, reason: str, a
         ", ".join(revision.tables),
     )
     return revision
+
+
+def window_of(deployment: Deployment, wanted: Wanted) -> tuple[Barrier, ...]:
+    """The barriers that a person asks for: those whose epochs overlap the days, in order.
+
+    Raises RevisionRefusedError for days that no barrier covers, UnknownTopologyError.
+    """
+    deployment.meta.topology_version(wanted.topology)
+    return _window(wanted, _standing(deployment, wanted.topology))
+
+
+# --- what is asked of Airflow ---------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Backfill:
+    """What a person's runs are: those of a DAG with logical dates (UTC) from ``first`` to ``last``, both included."""
+
+    dag_id: str
+    first: datetime
+    last: datetime
+
+
+def backfill_dates(barriers: Sequence[Barrier]) -> tuple[datetime, datetime]:
+    """The logical dates (UTC) of the first and the last run that opened ``barriers``, which are in order.
+
+    >>> backfill_dates(plan.window)  # doctest: +SKIP
+    (datetime.datetime(2017, 1, 5, ...), datetime.datetime(2017, 1, 6, ...))
+    """
+    dates = [logical_date(each.timestamp, each.timestamp_origin) for each in (barriers[0], barriers[-1])]
+    return dates[0], dates[1]
+
+
+def backfills_of(barriers: Sequence[Barrier]) -> tuple[Backfill, ...]:
+    """One for each DAG that opened some of ``barriers``, so one as a rule: its runs wake the other DAGs' of their day,
+    and the dates are those of its own timetable.
+    """
+    opened: dict[str, list[Barrier]] = {}
+    for barrier in barriers:
+        opened.setdefault(barrier.run_key.partition("/")[0], []).append(barrier)
+    return tuple(Backfill(dag_id, *backfill_dates(those)) for dag_id, those in opened.items())
+
+
+def awaited(meta: MetaService, revision: Revision) -> tuple[Barrier, ...]:
+    """The barriers that a person asked for and of which no run has come yet; none once it is decided."""
+    if revision.state is not RevisionState.STAGING:
+        return ()
+    come = {
+        run.barrier_id
+        for run in meta.revisions.runs(revision.topology, revision.revision)
+        if run.arrived_at is not None
+    }
+    return tuple(
+        barrier
+        for barrier in meta.revisions.barriers(revision.topology, revision.revision)
+        if barrier.barrier_id <= revision.window_end
+        and barrier.state is BarrierState.OPEN
+        and barrier.barrier_id not in come
+    )
 
 
 # --- which barriers -------------------------------------------------------------------------------
@@ -238,7 +303,7 @@ def _window(wanted: Wanted, standing: Sequence[Barrier]) -> tuple[Barrier, ...]:
 
 def _covering(committed: Sequence[Barrier], begin: datetime, end: datetime) -> list[Barrier]:
     """An epoch ends with its barrier's timestamp and begins with the one before it."""
-    starts = [None, *(each.timestamp for each in committed[:-1])]
+    starts = [_start_of_first(committed), *(each.timestamp for each in committed[:-1])]
     return [
         each
         for start, each in zip(starts, committed, strict=True)
@@ -268,6 +333,15 @@ def days_or_barrier(argument: str, value: str | int | date) -> date | datetime |
             f"{argument}: expected a day such as 2017-01-05, a time with its zone, or a barrier's number, found "
             f"{value!r}"
         ) from None
+
+
+def _start_of_first(committed: Sequence[Barrier]) -> datetime | None:
+    """The first epoch holds all that came before its barrier; days that it is asked for by are as long as the next's,
+    so that a date long before the history is told that it is.
+    """
+    if len(committed) < 2:
+        return None
+    return committed[0].timestamp - (committed[1].timestamp - committed[0].timestamp)
 
 
 def int_of(number: date | datetime | int) -> int:
@@ -303,11 +377,13 @@ def _aware(moment: datetime) -> datetime:
     return moment
 
 
-def _check_readable(deployment: Deployment, what: str, barriers: Sequence[Barrier]) -> None:
+def _check_readable(what: str, wanted: Wanted, barriers: Sequence[Barrier]) -> None:
     """What is replayed reads the tables that stay as they were at each barrier, so each has to be there."""
     gone = [each for each in barriers if each.expiring_at is not None]
     if gone:
         later = [each for each in barriers if each.barrier_id > gone[-1].barrier_id]
+        if wanted.mode is RevisionMode.INCREMENTAL:
+            later = later[1:]  # the first of them would build on what is gone
         way = f"begin with {later[0]} or later" if later else "compute the tables anew from the sources (--full)"
         raise RevisionRefusedError(  # safety: expired-is-not-revised
             f"{what}: expected every barrier from there on within retention, found that {gone[-1]} has expired; {way}"
@@ -355,9 +431,11 @@ def _check_schemas(deployment: Deployment, jobs: Sequence[Job], barriers: Sequen
 
 def _changed(topology: Topology, wanted: Wanted) -> tuple[str, ...]:
     """The jobs to begin with: those that are named, those whose tables are corrected, or all root jobs."""
-    corrected = [topology.writer(_known(topology, each.table)).name for each in wanted.corrections]
+    for table in wanted.reused:
+        _known(topology, table)
+    written = (*wanted.tables, *(each.table for each in wanted.corrections))
     named = [topology.job(name).name for name in wanted.changed]
-    chosen = dict.fromkeys((*named, *corrected))
+    chosen = dict.fromkeys((*named, *(topology.writer(_known(topology, table)).name for table in written)))
     return tuple(chosen) or tuple(job.name for job in topology.jobs if job.externals or not job.sources)
 
 
@@ -376,19 +454,20 @@ def _inputs(
     """For each root job, where its epochs' rows come from. Raises RevisionRefusedError where they are gone."""
     found: list[PlannedInput] = []
     for job in jobs:
-        if not job.externals:
-            continue
         corrected = {each.barrier_id for each in wanted.corrections if each.table in job.sinks}
+        if not job.externals and not corrected:
+            continue
         unknown = corrected - {each.barrier_id for each in barriers}
         if unknown:
             raise RevisionRefusedError(  # safety: corrections-are-replayed
                 f"job {job.name}: expected corrections at barriers that are replayed, found one at barrier "
                 f"{min(unknown)}; correct its number, or begin earlier"
             )
+        _check_whole(job, wanted, barriers)
         if corrected:
             found.append(PlannedInput(job.name, "correction", tuple(sorted(corrected)), "replaced as its author says"))
         rest = tuple(each.barrier_id for each in barriers if each.barrier_id not in corrected)
-        if not rest:
+        if not rest or not job.externals:
             continue
         if set(job.sinks) <= set(wanted.reused):
             found.append(PlannedInput(job.name, "reused", rest, f"the rows that {', '.join(job.sinks)} got then"))
@@ -397,6 +476,20 @@ def _inputs(
             names = ", ".join(external.name for external in job.externals)
             found.append(PlannedInput(job.name, "cut", rest, f"{names}, read again up to the stored positions"))
     return tuple(found)
+
+
+def _check_whole(job: Job, wanted: Wanted, barriers: Sequence[Barrier]) -> None:
+    """What stands in for a job stands in for all that it writes: its code cannot be run for one of its tables."""
+    for barrier in barriers:
+        here = {each.table for each in wanted.corrections if each.barrier_id == barrier.barrier_id}
+        said = sorted({*here, *wanted.reused} & set(job.sinks))
+        left = sorted(set(job.sinks) - set(said))
+        if said and left:
+            raise RevisionRefusedError(
+                f"job {job.name}: expected corrections of all tables that it writes, found one of {', '.join(said)} "
+                f"and none of {', '.join(left)} at {barrier}; correct that too, or let it keep its rows: "
+                f"--reuse {' --reuse '.join(left)}"
+            )
 
 
 def _check_cuts(deployment: Deployment, job: Job, barriers: Sequence[Barrier]) -> None:
@@ -414,6 +507,20 @@ def _check_cuts(deployment: Deployment, job: Job, barriers: Sequence[Barrier]) -
                     f"job {job.name}: expected its source {declared.name} to still hold the epoch of {barrier}, found: "
                     f"{error}. Reuse the rows that its tables got then: --reuse {' --reuse '.join(job.sinks)}"
                 ) from error
+
+
+def _code_changed(deployment: Deployment, jobs: Sequence[Job], first: Barrier, head: Barrier) -> tuple[str, ...]:
+    """The jobs whose code at the head is not what computed the first barrier, as far as their attempts tell."""
+    then, now = (_fingerprints(deployment, barrier) for barrier in (first, head))
+    return tuple(job.name for job in jobs if job.name in then and then[job.name] != now.get(job.name, then[job.name]))
+
+
+def _fingerprints(deployment: Deployment, barrier: Barrier) -> dict[str, str]:
+    return {
+        attempt.job: attempt.code["fingerprint"]
+        for attempt in deployment.meta.attempts(barrier.topology, barrier.barrier_id)
+        if attempt.state is AttemptState.PROCESSED and "fingerprint" in attempt.code
+    }
 
 
 def _tables(

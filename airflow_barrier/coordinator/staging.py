@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -78,10 +79,12 @@ def begin(
     owner: str | None = None,
     sql: str | None = None,
     by_branch: bool = False,
+    code: Mapping[str, str] | None = None,
 ) -> Ready | Adopted | Waiting:
     """Ask for an attempt of ``job`` at ``barrier``; ``owner`` is the DAG that asks (None: no DAG does).
 
-    ``by_branch``: the job's code may know nothing of its epoch, and is sent to the attempt branch by conf.
+    ``by_branch``: the job's code may know nothing of its epoch, and is sent to the attempt branch by conf. ``code``:
+    what the task runs, to be kept with the attempt.
 
     ``generation`` is equal in all tries of one task and another after a person cleared it: a retry adopts what an
     earlier try closed, a clear stages anew. Raises AlreadyCommittedError, BarrierAbortedError, ForeignWriteError,
@@ -100,6 +103,7 @@ def begin(
         actor=actor,
         owner=owner,
         line=barrier.line,
+        code=code,
     )
     return _proceed(deployment, attempt, actor, sql, by_branch)
 

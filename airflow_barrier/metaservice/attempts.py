@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 
 from sqlalchemy import Connection, bindparam, insert, select, update
 
@@ -73,6 +73,7 @@ class Request:
     actor: str
     owner: str | None = None
     line: int = STANDING
+    code: Mapping[str, str] = field(default_factory=dict)
 
 
 def current_attempt(
@@ -183,6 +184,7 @@ def _insert(connection: Connection, barrier: Barrier, request: Request) -> Attem
             previous={},
             bases={},
             staged={},
+            code=dict(request.code),
         )
         .returning(schema.attempt)
     ).one()

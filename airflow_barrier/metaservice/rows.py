@@ -293,6 +293,7 @@ def to_attempt(row: Row[Any]) -> Attempt:
         bases=row.bases,
         staged={name: StagedTable(**staged) for name, staged in row.staged.items()},
         reason=row.reason,
+        code=row.code or {},
     )
 
 

@@ -374,6 +374,8 @@ attempt = Table(
     _json("staged"),
     Column("reason", Line),
     Column("computed_in", Integer, nullable=False, server_default="0"),
+    # what its task ran; nothing of older ones
+    _json("code", nullable=True),
     _of_barrier(),
     Index("barrier_attempt_by_job", "topology", "revision", "barrier_id", "job", "attempt_id"),
     Index(

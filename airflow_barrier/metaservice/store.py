@@ -326,6 +326,7 @@ class MetaService:
         actor: str,
         owner: str | None = None,
         line: int = 0,
+        code: Mapping[str, str] | None = None,
     ) -> Attempt:
         """An attempt for this task: adopted from a try before it, or new.
 
@@ -335,10 +336,12 @@ class MetaService:
         and their barriers OPEN again. Raises AlreadyCommittedError from COMMITTING on, BarrierAbortedError, and
         NotOwnerError if ``owner``, the DAG that asks, is not the job's.
 
+        ``code``: what the task runs, kept with the attempt.
+
         ``line``: for revision ``line``, which computes the barrier again. Raises RevisionEndedError once that is
         decided or cancelled.
         """
-        request = attempts.Request(topology, barrier_id, job, request_key, generation, actor, owner, line)
+        request = attempts.Request(topology, barrier_id, job, request_key, generation, actor, owner, line, code or {})
         return self._db.write(lambda c: attempts.request_attempt(c, request))
 
     def lead_attempt(

@@ -26,6 +26,7 @@ from airflow_barrier.coordinator.staging import (
     give_up,
 )
 from airflow_barrier.hooks.barrier import BarrierHook
+from airflow_barrier.operators._code import code_of
 from airflow_barrier.operators._commit import commit_in_place
 from airflow_barrier.operators._revising import attach, stay_out_until_published
 from airflow_barrier.operators._task import (
@@ -263,6 +264,7 @@ class EpochSteps:
             owner=self.task.dag_id,
             sql=self.work.sql,
             by_branch=self.work.by_branch,
+            code=code_of(self.task, self.context),
         )
 
     def _go_on(self, deployment: Deployment, barrier: Barrier, step: Ready | Adopted | Waiting) -> int:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from airflow.sdk.exceptions import AirflowFailException
 
 from airflow_barrier.protocol.errors import Terminal
+from airflow_barrier.protocol.origins import interval_origin
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -88,8 +89,9 @@ def run_timestamp(context: Context) -> tuple[datetime, str]:
     What each timetable gives to scheduled, manual and API-triggered runs stands in ``docs/timestamps.md``.
     """
     run = context["dag_run"]
-    if run.data_interval_end is not None:
-        return run.data_interval_end.astimezone(timezone.utc), f"data interval end of {run_type(context)} run"
+    end = run.data_interval_end
+    if end is not None:
+        return end.astimezone(timezone.utc), interval_origin(run_type(context), run.data_interval_start, end)
     return run.run_after.astimezone(timezone.utc), f"run_after of {run_type(context)} run"
 
 

@@ -140,7 +140,7 @@ class Attempt:
 
     ``generation`` tells a retry (same) from a clear (another). ``inputs``: source table -> snapshot at this
     barrier; ``previous``: source table -> snapshot at the predecessor; ``bases``: sink -> snapshot of the
-    predecessor that the attempt builds on.
+    predecessor that the attempt builds on. ``code``: what the task ran, with a ``fingerprint``; of some nothing.
     """
 
     attempt_id: int
@@ -164,6 +164,7 @@ class Attempt:
     staged: Mapping[str, StagedTable] = field(default_factory=dict)
     reason: str | None = None
     line: int = 0
+    code: Mapping[str, str] = field(default_factory=dict)
 
     def __str__(self) -> str:
         revised = f", revision {self.line}" if self.line > 0 else ""

@@ -44,7 +44,11 @@ class Tasks:
             try_number=1,
             get_task_states=self._states,
         )
-        run = SimpleNamespace(data_interval_end=barrier.timestamp, run_type=SimpleNamespace(value="scheduled"))
+        run = SimpleNamespace(
+            data_interval_start=barrier.timestamp,
+            data_interval_end=barrier.timestamp,
+            run_type=SimpleNamespace(value="scheduled"),
+        )
         binding = Binding(JOBS[0], FRAGMENT, False, None, "barrier_here", 0.5, batch_barriers=9)
         work = SparkWork(run=lambda ready: None, stop=lambda: None, run_batch=self._run)
         context: Any = {"ti": ti, "task": operator, "dag_run": run}

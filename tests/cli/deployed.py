@@ -35,14 +35,19 @@ class Deployed:
     @property
     def environment(self) -> dict[str, str]:
         """The connection as a person would put it into the environment."""
-        extra = {
-            "warehouse": self.settings.warehouse,
-            "metaservice_url": self.settings.metaservice_url,
-            "catalog_uri": self.settings.catalog_uri,
-            "catalog_password": self.settings.catalog_password,
-        }
-        connection = {"conn_type": "barrier", "password": self.settings.metaservice_password, "extra": extra}
-        return {f"AIRFLOW_CONN_{CONN_ID.upper()}": json.dumps(connection)}
+        return environment_of(self.settings)
+
+
+def environment_of(settings: Settings) -> dict[str, str]:
+    """The connection of any deployment."""
+    extra = {
+        "warehouse": settings.warehouse,
+        "metaservice_url": settings.metaservice_url,
+        "catalog_uri": settings.catalog_uri,
+        "catalog_password": settings.catalog_password,
+    }
+    connection = {"conn_type": "barrier", "password": settings.metaservice_password, "extra": extra}
+    return {f"AIRFLOW_CONN_{CONN_ID.upper()}": json.dumps(connection)}
 
 
 def deploy(settings: Settings) -> Deployed:

@@ -92,7 +92,11 @@ def context_of(operator: Any) -> Any:
         max_tries=0,
         xcom_push=lambda key, value: None,
     )
-    run = SimpleNamespace(data_interval_end=MONDAY + timedelta(days=1), run_type=SimpleNamespace(value="scheduled"))
+    run = SimpleNamespace(
+        data_interval_start=MONDAY,
+        data_interval_end=MONDAY + timedelta(days=1),
+        run_type=SimpleNamespace(value="scheduled"),
+    )
     return {"ti": ti, "dag_run": run, "task": operator}
 
 

@@ -13,6 +13,7 @@ from airflow_barrier.cli.commands.leave import JOIN, LEAVE
 from airflow_barrier.cli.commands.query import QUERY
 from airflow_barrier.cli.commands.recover import RECOVER
 from airflow_barrier.cli.commands.resolve import RESOLVE
+from airflow_barrier.cli.commands.revise import REVISE
 from airflow_barrier.cli.commands.snapshots import SNAPSHOTS
 from airflow_barrier.cli.commands.status import STATUS
 from airflow_barrier.cli.commands.topology import LIST as TOPOLOGIES
@@ -27,6 +28,7 @@ COMMANDS: tuple[Command | Group, ...] = (
     LEASES,
     EXPIRE,
     ABORT,
+    REVISE,
     Group(
         "topology",
         "Look at topologies, take existing tables in, and give them back.",

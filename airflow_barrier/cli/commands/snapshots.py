@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from airflow_barrier.cli.arguments import barrier_argument, level_argument, moment_of
+from airflow_barrier.cli.arguments import barrier_argument, level_argument, moment_of, number_from_0
 from airflow_barrier.cli.connection import actor, database_options, level, meta_service
 from airflow_barrier.cli.frame import DONE, Command
 from airflow_barrier.cli.screen import answer, line, moment, row, table
@@ -55,6 +55,9 @@ def _define(parser: argparse.ArgumentParser) -> None:
         "--at", type=moment_of, metavar="TIME", help="the newest barrier at or before it: ISO 8601, in UTC by default"
     )
     level_argument(parser)
+    parser.add_argument(
+        "--revision", type=number_from_0, metavar="N", help="as the barrier was in this one (0: as computed first)"
+    )
     parser.add_argument("--hold", type=float, metavar="SECONDS", help="keep it from being expired for so long")
     database_options(parser)
 
@@ -63,7 +66,7 @@ def _run(options: argparse.Namespace) -> int:
     hold = None if options.hold is None else Hold(actor(), options.hold)
     at = options.barrier if options.barrier is not None else options.at
     with meta_service(options) as meta:
-        found = meta.resolve(options.topology, level(options), at=at, hold=hold)
+        found = meta.resolve(options.topology, level(options), at=at, revision=options.revision, hold=hold)
         published = meta.resolve(options.topology, Level.REPEATABLE_READ, []).barrier_id or 0
     answer(options, _with_tags(found, published), _show)
     return DONE
@@ -109,6 +112,7 @@ SNAPSHOTS = Command(
     examples=(
         "shopping",
         "shopping 3",
+        "shopping 3 --revision 0",
         'shopping --at "2026-01-05 00:00" --hold 3600 --json',
         "shopping --level read_committed",
     ),

@@ -19,6 +19,7 @@ _LISTS = ("tables", "jobs", "changed", "corrections", "reused")
 def upgrade() -> None:
     for table in _NUMBERED:
         op.add_column(table, sa.Column("computed_in", sa.Integer, nullable=False, server_default="0"))
+    op.add_column("barrier_attempt", sa.Column("code", sa.JSON))
     _make_revisions()
     _make_views()
 

@@ -1,0 +1,141 @@
+"""`airflow-barrier revise plan`"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from airflow_barrier.cli.commands.revise.wanting import (
+    backfill_command,
+    plan_of,
+    run_command,
+    topology_option,
+    wanted_arguments,
+)
+from airflow_barrier.cli.connection import connected, connection_option
+from airflow_barrier.cli.frame import DONE, Command
+from airflow_barrier.cli.screen import answer, line, row, table
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from airflow_barrier.coordinator.revising import Backfill, RevisionPlan
+    from airflow_barrier.protocol.records import Barrier
+
+
+@dataclass(frozen=True)
+class Planned:
+    """A plan, and how it is carried out: ``command`` begins it and names the number N that ``backfills``, the runs of
+    the window, carry. ``owners`` are the DAGs whose jobs run; ``readers`` says what is seen when.
+    """
+
+    plan: RevisionPlan
+    owners: tuple[str, ...]
+    readers: tuple[str, ...]
+    backfills: tuple[Backfill, ...]
+    command: str
+
+
+def _define(parser: argparse.ArgumentParser) -> None:
+    topology_option(parser)
+    wanted_arguments(parser)
+    connection_option(parser)
+
+
+def _run(options: argparse.Namespace) -> int:
+    from airflow_barrier.coordinator.revising import backfills_of
+
+    with connected(options.conn_id) as deployment:
+        plan = plan_of(deployment, options)
+    readers, backfills = tuple(_readers(plan)), backfills_of(plan.window)
+    answer(options, Planned(plan, plan.owners, readers, backfills, run_command(options)), _show)
+    return DONE
+
+
+def _readers(plan: RevisionPlan) -> Sequence[str]:
+    first, head = plan.barriers[0].barrier_id, plan.head.barrier_id
+    number = f"barrier {head}" if first == head else f"each barrier from {first} to {head}"
+    stands = sorted({str(barrier.revision) for barrier in plan.barriers})
+    return (
+        "until it is published: what they see now, whole, at every level",
+        f"then, in one step: {number} as computed again, whole, and every later one upon it",
+        f"what stands now (revision {', '.join(stands)}) stays readable by its number until its barriers expire",
+    )
+
+
+def _show(found: Planned, console: Console) -> None:
+    plan = found.plan
+    line(console, f"{plan.wanted.mode.value} revision of {plan.wanted.topology}, on top of {plan.predecessor}", "bold")
+    changed = table(console, "computed again", "by job", "of DAG", "rows now", "came with these barriers")
+    for one in plan.tables:
+        row(changed, one.table, one.job, one.owner, one.rows, one.epoch_rows)
+    console.print(changed)
+    line(console, f"stay as they are: {', '.join(plan.untouched) or 'none'}")
+    barriers = table(console, "barrier", "timestamp (UTC)", "state", "replayed by")
+    window = {barrier.barrier_id for barrier in plan.window}
+    for barrier in plan.barriers:
+        who = "its own run, in a backfill" if barrier.barrier_id in window else "our cascade"
+        row(barriers, barrier.barrier_id, barrier.timestamp, barrier.state.value, who)
+    console.print(barriers)
+    inputs = table(console, "input of job", "", "at barriers", "")
+    for each in plan.inputs:
+        row(inputs, each.job, each.kind, _ranges(each.barriers), each.detail)
+    console.print(inputs)
+    for job in plan.code_changed:
+        line(console, f"code changed since: job {job}", "yellow")
+    for note in (*plan.notes, *_unscheduled(plan.window)):
+        line(console, f"note: {note}", "yellow")
+    line(console, "readers see")
+    for text in found.readers:
+        line(console, f"  {text}")
+    line(console, "it is begun, with a number N, by")
+    line(console, f"  {found.command}")
+    line(console, "and computed by the runs of these days, which that prints with its number, or asks Airflow for")
+    for backfill in found.backfills:
+        line(console, f"  {backfill_command(backfill, 'N')}")
+
+
+def _ranges(numbers: Sequence[int]) -> str:
+    """
+    >>> _ranges([2, 3, 4, 7])
+    '2-4, 7'
+    """
+    ends: list[list[int]] = []
+    for number in numbers:
+        if ends and ends[-1][1] == number - 1:
+            ends[-1][1] = number
+        else:
+            ends.append([number, number])
+    return ", ".join(str(first) if first == last else f"{first}-{last}" for first, last in ends)
+
+
+def _unscheduled(window: Sequence[Barrier]) -> Sequence[str]:
+    """A backfill is made of the schedule's runs."""
+    return [
+        f"{barrier} was opened by a run that no schedule made ({barrier.timestamp_origin}), so a backfill passes over "
+        f"it: trigger the DAG for that time with the same conf"
+        for barrier in window
+        if " of manual run" in barrier.timestamp_origin or " of asset_triggered run" in barrier.timestamp_origin
+    ]
+
+
+PLAN = Command(
+    "plan",
+    "Say what a revision would do, and change nothing. From the first day to the head the affected tables are computed "
+    "again, barrier by barrier, beside what readers see, and swapped at once: which tables and barriers, from which "
+    "input, what readers see when, and the one command that does it."
+    "\n\n"
+    "Without --job, --table, --sql or --file everything is computed again. --job and --table begin with what was "
+    "corrected, and take along what stands on it.",
+    _define,
+    _run,
+    examples=(
+        "--topology shopping --from 2017-01-05 --to 2017-01-06",
+        "--topology shopping --from 2017-01-05 --job price",
+        '--topology shopping --from 2017-01-05 --sql shop.shopping "DELETE FROM shop.shopping WHERE store_id = 367"',
+        "--topology shopping --from 2017-01-05 --file shop.shopping s3://mended/2017-01-05.parquet parquet --json",
+        "--topology shopping --full --table shop.user_item_price",
+    ),
+)

@@ -1,0 +1,55 @@
+"""What a job's task ran: kept with each attempt, so that a plan can say that code changed since."""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from airflow.sdk import BaseOperator, Context
+
+#: Where operators keep what they run: files, statements, functions.
+_FILES = ("application", "_application", "py_files", "_py_files", "java_class", "_java_class")
+_TEXTS = ("sql", "_sql", "job")
+
+
+def code_of(task: BaseOperator, context: Context) -> dict[str, str]:
+    """The run specification of an attempt: which operator, what it runs and, of files at hand, a fingerprint.
+
+    ``fingerprint`` differs where code differs: the content of local files, statements, the source of functions. Of
+    what cannot be read here its name counts. Statements themselves are not kept.
+
+    >>> code_of(task, context)["operator"]  # doctest: +SKIP
+    'SparkEpochOperator'
+    """
+    found = {"operator": type(task).__name__}
+    digest = hashlib.sha256(type(task).__name__.encode())
+    for part in _parts(task):
+        digest.update(part)
+    for name in _FILES[:2]:
+        where = vars(task).get(name)
+        if isinstance(where, str):
+            found["application"] = where
+    version = getattr(context["dag_run"], "bundle_version", None)
+    if version:
+        found["bundle_version"] = str(version)
+    return {**found, "fingerprint": digest.hexdigest()[:16]}
+
+
+def _parts(task: BaseOperator) -> Iterator[bytes]:
+    attributes: dict[str, Any] = vars(task)
+    for name in _FILES:
+        for each in str(attributes.get(name) or "").split(","):
+            file = Path(each)
+            yield file.read_bytes() if each and file.is_file() else each.encode()
+    for name in _TEXTS:
+        yield str(attributes.get(name) or "").encode()
+    function = attributes.get("python_callable")
+    if function is not None:
+        try:
+            yield inspect.getsource(function).encode()
+        except (OSError, TypeError):  # its source is not at hand
+            yield getattr(function, "__qualname__", "").encode()

@@ -1,0 +1,398 @@
+"""A person corrects history from the command line: plans it, begins it, looks at it, publishes it or gives it up."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import threading
+from collections.abc import Iterator
+from dataclasses import fields
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+
+from airflow_barrier.cli.main import main, parser
+from airflow_barrier.coordinator.settings import Settings
+from airflow_barrier.protocol.revisions import Revision, RevisionState
+from tests.cli.deployed import CONN_ID, Said, as_json, environment_of, run
+from tests.revising.world import RevisedShop
+
+SHOPPING, RECEIPTS, AMOUNTS, PRICES = (f"shop.{name}" for name in ("shopping", "receipts", "amounts", "prices"))
+#: The epochs of barriers 3 and 4 are the data of these days.
+DAYS = ("--from", "2040-01-04", "--to", "2040-01-05")
+#: Those of 2 and 3.
+FIRST_DAYS = ("--from", "2040-01-03", "--to", "2040-01-04")
+#: `load` writes both, so what is corrected in one of them takes the other one along.
+REUSED = ("--reuse", SHOPPING, "--reuse", RECEIPTS)
+
+
+def revise(action: str, *arguments: str) -> Said:
+    return run("revise", action, "--topology", "shop", *arguments)
+
+
+@pytest.fixture
+def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[RevisedShop]:
+    """Barriers 1 to 3 are COMMIT."""
+    settings = Settings.embedded(str(tmp_path))
+    for name, value in environment_of(settings).items():
+        monkeypatch.setenv(name, value)
+    with RevisedShop.on(str(tmp_path), settings) as shop:
+        shop.days(1, 3)
+        yield shop
+
+
+@pytest.fixture(scope="module")
+def history(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RevisedShop]:
+    """Barriers 1 to 5 are COMMIT, the first is about to be expired, and 6 is OPEN. For tests that change nothing."""
+    folder = tmp_path_factory.mktemp("history")
+    settings = Settings.embedded(str(folder))
+    with pytest.MonkeyPatch.context() as patched, RevisedShop.on(str(folder), settings) as shop:
+        for name, value in environment_of(settings).items():
+            patched.setenv(name, value)
+        shop.days(1, 5)
+        shop.day(6, ["open", "load"])
+        assert shop.deployment.meta.expiring("shop", [1], "test") == [1]
+        yield shop
+        assert shop.deployment.meta.revisions.newest("shop", 1) == []
+
+
+# --- plan -----------------------------------------------------------------------------------------
+
+
+def test_a_plan_says_what_would_be_done(history: RevisedShop) -> None:
+    told = revise("plan", "--from", "2040-01-05", "--job", "price", "--json").json
+    assert set(told) == {"plan", "owners", "readers", "backfills", "command"}
+    plan = told["plan"]
+    assert [each["barrier_id"] for each in plan["barriers"]] == [4, 5, 6]
+    assert [each["barrier_id"] for each in plan["window"]] == [4]
+    assert (plan["head"]["barrier_id"], plan["predecessor"]["barrier_id"]) == (5, 3)
+    assert plan["tables"] == [
+        {"table": PRICES, "job": "price", "owner": "shopping_dag", "rows": 15, "epoch_rows": 6},
+    ]
+    assert plan["untouched"] == [AMOUNTS, RECEIPTS, SHOPPING]
+    assert told["owners"] == ["shopping_dag"]
+    (backfill,) = told["backfills"]
+    assert backfill["dag_id"] == "shopping_dag"
+    assert backfill["first"] == backfill["last"] == "2040-01-06T00:00:00.000000+00:00"
+
+
+def test_a_plan_is_readable_and_names_the_command_that_begins_it(history: RevisedShop) -> None:
+    said = revise("plan", *DAYS, "--accept-pause", "--conn-id", CONN_ID)
+    assert (said.code, said.err) == (0, "")
+    lines = [line.split() for line in said.out.splitlines()]
+    assert [SHOPPING, "load", "shopping_dag", "15", "9"] in lines
+    assert ["3", "2040-01-05", "00:00:00", "COMMIT", "its", "own", "run,", "in", "a", "backfill"] in lines
+    assert ["6", "2040-01-08", "00:00:00", "OPEN", "our", "cascade"] in lines
+    for text in (
+        "incremental revision of shop, on top of barrier 2 of shop",
+        "stay as they are: none",
+        "purchases, read again up to the stored positions",
+        "until it is published: what they see now, whole, at every level",
+        "each barrier from 3 to 5 as computed again",
+        "airflow backfill create --dag-id shopping_dag --from-date 2040-01-05T00:00:00+00:00 "
+        "--to-date 2040-01-06T00:00:00+00:00 --reprocess-behavior completed --dag-run-conf '{\"barrier_revision\": N}'",
+    ):
+        assert text in said.out
+    (command,) = (line for line in said.out.splitlines() if line.startswith("  airflow-barrier revise run"))
+    words = shlex.split(command)[1:]
+    again = vars(parser().parse_args(words))
+    asked = vars(parser().parse_args(["revise", "plan", "--topology", "shop", *DAYS, "--accept-pause"]))
+    assert again.pop("command").name == "run"
+    same = asked.keys() - {"command", "conn_id", "json"}
+    assert {name: again[name] for name in same} == {name: asked[name] for name in same}
+    assert again["conn_id"] == CONN_ID
+
+
+def test_corrections_are_for_each_day_of_the_window(history: RevisedShop) -> None:
+    statement = "DELETE FROM shop.shopping WHERE id IN (SELECT id FROM shop.receipts WHERE id = 21)"
+    told = revise("plan", *DAYS, "--sql", SHOPPING, statement, *REUSED, "--json").json["plan"]
+    corrections = told["wanted"]["corrections"]
+    assert [(each["barrier_id"], each["table"]) for each in corrections] == [(3, SHOPPING), (4, SHOPPING)]
+    for each in corrections:
+        then = {row.table: row.snapshot_id for row in history.deployment.meta.progress("shop", each["barrier_id"])}
+        assert each["correction"]["kind"] == "sql"
+        assert "{target:shop.shopping}" in each["correction"]["statement"]
+        assert each["correction"]["reads"] == {RECEIPTS: then[RECEIPTS]}
+    inputs = [(each["job"], each["kind"], each["barriers"]) for each in told["inputs"]]
+    assert inputs == [("amount", "cut", [3, 4, 5, 6]), ("load", "correction", [3, 4]), ("load", "reused", [5, 6])]
+    assert told["changed"] == ["load"]
+
+
+def test_a_file_is_for_one_day(history: RevisedShop) -> None:
+    given = ("--file", SHOPPING, "s3://mended/day.csv", "csv", *REUSED)
+    (correction,) = revise("plan", *DAYS, *given, "--at", "4", "--json").json["plan"]["wanted"]["corrections"]
+    assert correction["barrier_id"] == 4
+    assert correction["correction"]["uri"] == "s3://mended/day.csv"
+    assert correction["correction"]["options"] == {"header": True}
+    refused = revise("plan", *DAYS, *given)
+    assert (refused.code, refused.out) == (1, "")
+    assert "choose it with --at" in refused.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--from", "2039-01-01"], "expected days within its history, which is committed from barrier 1 "),
+        (["--from", "2050-01-01"], "to barrier 5 of shop (2040-01-07 00:00:00+0000), found 2050-01-01"),
+        (["--from", "6"], "expected days within its history"),  # it is open
+        (["--from", "2040-01-04", "--to", "2040-01-03"], "expected days within its history"),
+        (["--from", "2", "--to", "2040-01-04"], "name both the same way"),
+        (["--from", "2040-01-02"], "has expired; begin with barrier 3 "),
+        (["--from", "2"], "found that it has expired; begin one barrier later, or compute the tables anew (--full)"),
+        ([], "say --from"),
+        (["--from", "3", "--table", "shop.nothing"], "expected a table that one of its jobs writes"),
+        (["--from", "3", "--reuse", "shop.nothing"], "expected a table that one of its jobs writes"),
+        (["--from", "3", "--sql", "shop.nothing", "DELETE FROM shop.nothing"], "expected a table that one of its"),
+        (["--from", "3", "--job", "nobody"], "nobody"),
+        (
+            ["--from", "3", "--max-replay-barriers", "2"],
+            "expected to replay at most 2 barriers (max_replay_barriers), found 4",
+        ),
+        (["--from", "3", "--reuse", RECEIPTS], f"none of {SHOPPING} at barrier 3"),
+        (["--from", "3", "--sql", SHOPPING, "DROP TABLE shop.shopping"], "expected DELETE, UPDATE, MERGE or INSERT"),
+        (["--from", "3", "--sql", SHOPPING, f"DELETE FROM {PRICES}"], "found one that changes shop.prices"),
+        (["--from", "3", "--file", SHOPPING, "x.orc", "orc"], "expected format 'parquet', 'csv' or 'json'"),
+        (["--from", "3", "--at", "3"], "found --at without --sql or --file"),
+        (
+            ["--from", "3", "--sql", SHOPPING, f"DELETE FROM {SHOPPING}", "--at", "4"],
+            "which are barriers 3 to 3, found 4",
+        ),
+    ],
+)
+def test_what_cannot_be_revised_is_refused_with_what_would_work(
+    history: RevisedShop, arguments: list[str], message: str
+) -> None:
+    said = revise("plan", *arguments)
+    assert (said.code, said.out) == (1, "")
+    assert message in said.err
+
+
+def test_what_is_refused_is_not_begun(history: RevisedShop) -> None:
+    for arguments in (["--from", "2050-01-01"], ["--from", "2"], ["--from", "3", "--table", "shop.nothing"]):
+        planned, begun = revise("plan", *arguments), revise("run", *arguments, "--reason", "r")
+        assert begun == planned
+        assert begun.code == 1
+    assert history.deployment.meta.revisions.newest("shop", 1) == []
+
+
+def test_input_that_is_gone_is_refused_with_what_can_serve_instead(shop: RevisedShop) -> None:
+    for file in shop.shop.landing.glob("*/*.parquet"):
+        file.unlink()
+    refused = revise("plan", "--from", "3")
+    assert (refused.code, refused.out) == (1, "")
+    assert "--reuse shop.shopping --reuse shop.receipts" in refused.err
+    assert revise("plan", "--from", "3", "--reuse", SHOPPING, "--reuse", RECEIPTS).code == 0
+
+
+def test_nowhere_is_no_topology(history: RevisedShop) -> None:
+    for arguments in (["plan", "--from", "3"], ["status"], ["run", "--from", "3", "--reason", "r"]):
+        said = run("revise", arguments[0], "--topology", "nowhere", *arguments[1:])
+        assert (said.code, said.out) == (1, "")
+        assert "found only: shop" in said.err
+
+
+def test_wrong_usage(history: RevisedShop, capsys: pytest.CaptureFixture[str]) -> None:
+    for arguments in (
+        ["plan", "--from", "yesterday"],
+        ["plan", "--from", "3", "--max-replay-barriers", "0"],
+        ["plan", "--from", "3", "--file", SHOPPING, "x"],
+        ["cancel", "--reason", "r"],
+        ["cancel", "--revision", "1"],
+        ["status", "--revision", "1", "--limit", "1"],
+    ):
+        with pytest.raises(SystemExit) as ended:
+            main(["revise", arguments[0], "--topology", "shop", *arguments[1:]])
+        assert ended.value.code == 2
+        assert "usage: airflow-barrier revise" in capsys.readouterr().err
+    assert revise("run", "--from", "3").code == 2
+    assert revise("run", "--revision", "1", "--from", "3").code == 2
+
+
+# --- run, status, cancel --------------------------------------------------------------------------
+
+
+def test_a_revision_from_its_beginning_to_its_publish(shop: RevisedShop) -> None:
+    meta = shop.deployment.meta
+    assert revise("status").out == "no revision was begun yet\n"
+    shop.correct(2, shop.landed[2][:1])
+    begun = revise("run", *FIRST_DAYS, "--reason", "ticket 19", "--json")
+    assert begun.code == 0
+    assert begun.json["revision"] == as_json(meta.revisions.get("shop", 1))
+    (asked,) = begun.json["backfills"]
+    assert asked["backfill_id"] is None
+    assert asked["command"] == (
+        "airflow backfill create --dag-id shopping_dag --from-date 2040-01-04T00:00:00+00:00 --to-date "
+        "2040-01-05T00:00:00+00:00 --reprocess-behavior completed --dag-run-conf '{\"barrier_revision\": 1}'"
+    )
+
+    (listed,) = revise("status", "--json").json
+    assert listed == as_json(meta.revisions.get("shop", 1))
+    assert {"revision", "state", "mode", "tables", "actor", "reason", "created_at"} <= set(listed)
+    told = revise("status", "--revision", "1", "--json").json
+    assert set(told) == {"revision", "barriers", "missing", "awaited"}
+    assert told["awaited"] == [2, 3]
+    assert len(told["missing"]) == 2
+    said = revise("status", "--revision", "1").out
+    for text in ("STAGING", "because amount, load changed: ticket 19", "gate open", f"{PRICES}: PENDING", "has come"):
+        assert text in said
+
+    second = revise("run", "--from", "3", "--reason", "another")
+    assert (second.code, second.out) == (1, "")
+    assert "found revision 1 of shop (STAGING" in second.err
+    assert "airflow-barrier revise cancel --topology shop --revision 1" in second.err
+
+    meta.revisions.bind_run("shop", 1, 3, "shopping_dag", "scheduled__3", 1)
+    shop.replay(meta.revisions.get("shop", 1), 2)
+    unfinished = revise("run", "--revision", "1")
+    assert unfinished.code == 75
+    assert "missing: barrier 3 of shop" in unfinished.out
+    assert "airflow backfill" not in unfinished.out  # both days have come
+    assert "shopping_dag/scheduled__3: came" in revise("status", "--revision", "1").out
+
+    shop.replay(meta.revisions.get("shop", 1), 3)
+    assert "all is computed; to publish it: airflow-barrier revise run" in revise("status", "--revision", "1").out
+    for _ in range(2):
+        published = revise("run", "--revision", "1", "--json")
+        assert published.code == 0
+        assert published.json["revision"]["state"] == "COMMIT"
+    assert shop.at() == shop.mains() == shop.expected(3)
+    assert "published: barriers 2 to 3" in revise("status", "--revision", "1").out
+    told = {number: run("snapshots", "shop", "2", "--revision", str(number)).out for number in (0, 1)}
+    assert told[1] == run("snapshots", "shop", "2").out
+    assert all(f"barrier_shop_b2_r{number}" in said for number, said in told.items())
+    late = revise("cancel", "--revision", "1", "--reason", "no", "--yes")
+    assert (late.code, late.out) == (1, "")
+    assert "the decision to publish it is durable" in late.err
+
+
+def test_a_decided_revision_is_rolled_forward_and_not_cancelled(
+    shop: RevisedShop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    revision = shop.begin(2, changed=["price"])
+    shop.replay_all(revision)
+
+    def dies(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr("airflow_barrier.coordinator.swapping._roll_forward", dies)
+        assert revise("run", "--revision", "1").code == 130
+    assert shop.deployment.meta.revisions.get("shop", 1).state is RevisionState.COMMITTING
+    assert "found COMMITTING" in revise("cancel", "--revision", "1", "--reason", "no", "--yes").err
+    assert "decided, at barrier 3" in revise("status", "--revision", "1").out
+    assert revise("run", "--revision", "1").out.startswith("revision 1 of shop is COMMIT\n")
+
+
+def test_cancel_asks_before(shop: RevisedShop) -> None:
+    shop.begin(3)
+    unasked = revise("cancel", "--revision", "1", "--reason", "the wrong day")
+    assert (unasked.code, unasked.out) == (2, "")
+    assert "expected --yes" in unasked.err
+    assert shop.deployment.meta.revisions.get("shop", 1).state is RevisionState.STAGING
+    told = revise("cancel", "--revision", "1", "--reason", "the wrong day", "--yes", "--json").json
+    assert told == {"revision": as_json(shop.deployment.meta.revisions.get("shop", 1)), "now": True}
+    again = revise("cancel", "--revision", "1", "--reason", "the wrong day")
+    assert again.out == "revision 1 of shop was cancelled before; nothing to do\n"
+    assert "CANCELLED" in revise("status").out
+    for arguments in (["cancel", "--revision", "2", "--reason", "r"], ["status", "--revision", "2"]):
+        said = revise(*arguments)
+        assert (said.code, said.out) == (1, "")
+        assert "found revisions up to 1" in said.err
+    ended = revise("run", "--revision", "1")
+    assert (ended.code, ended.out) == (1, "")
+    assert "found CANCELLED" in ended.err
+
+
+# --- through Airflow's API ------------------------------------------------------------------------
+
+
+class AirflowStandIn(ThreadingHTTPServer):
+    """Takes backfills as Airflow's API does, or refuses them."""
+
+    daemon_threads = True
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self.backfills: list[dict[str, Any]] = []
+        self.busy = False
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: AirflowStandIn
+
+    def do_GET(self) -> None:
+        assert urlsplit(self.path).path == "/api/v2/dags/shopping_dag/dagRuns"
+        self._answer(200, {"dag_runs": [], "total_entries": 0})
+
+    def do_POST(self) -> None:
+        assert self.path == "/api/v2/backfills"
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        if self.server.busy:
+            self._answer(409, {"detail": "There is already a running backfill"})
+            return
+        self.server.backfills.append(body)
+        self._answer(200, {"id": 11 + len(self.server.backfills)})
+
+    def _answer(self, status: int, content: dict[str, Any]) -> None:
+        data = json.dumps(content).encode()
+        self.send_response(status)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data)
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@pytest.fixture
+def stand_in(monkeypatch: pytest.MonkeyPatch) -> Iterator[AirflowStandIn]:
+    with AirflowStandIn() as server:
+        connection = {
+            "conn_type": "http",
+            "host": f"http://127.0.0.1:{server.server_address[1]}",
+            "extra": {"token": "a-token"},
+        }
+        monkeypatch.setenv("AIRFLOW_CONN_THE_API", json.dumps(connection))
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield server
+        server.shutdown()
+        thread.join()
+
+
+def test_airflow_is_asked_for_the_backfill(shop: RevisedShop, stand_in: AirflowStandIn) -> None:
+    missing = revise("run", *FIRST_DAYS, "--reason", "r", "--airflow-conn-id", "nowhere")
+    assert (missing.code, missing.out) == (1, "")
+    assert "AIRFLOW_CONN_NOWHERE" in missing.err
+    assert shop.deployment.meta.revisions.newest("shop", 1) == []  # nothing is begun for that
+
+    stand_in.busy = True
+    refused = revise("run", *FIRST_DAYS, "--reason", "r", "--airflow-conn-id", "the_api")
+    assert refused.code == 75
+    assert "airflow backfill create" in refused.out  # what was begun stands, and can go on by hand
+    assert "--revision 1 --conn-id shop_cli --airflow-conn-id the_api" in refused.err
+    assert "There is already a running backfill" in refused.err
+
+    stand_in.busy = False
+    again = revise("run", "--revision", "1", "--airflow-conn-id", "the_api")
+    assert again.code == 75  # it is not computed yet
+    assert "Airflow's backfill 12 of DAG shopping_dag computes it" in again.out
+    (asked,) = stand_in.backfills
+    assert asked == {
+        "dag_id": "shopping_dag",
+        "from_date": "2040-01-04T00:00:00+00:00",
+        "to_date": "2040-01-05T00:00:00+00:00",
+        "reprocess_behavior": "completed",
+        "dag_run_conf": {"barrier_revision": 1},
+        "max_active_runs": asked["max_active_runs"],
+    }
+
+
+def test_keys_are_promised() -> None:
+    """They are the fields' names. Another name for one breaks scripts."""
+    names = "topology revision state mode first_barrier window_end tables jobs changed gated created_at actor reason"
+    assert set(names.split()) <= {field.name for field in fields(Revision)}
