@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from airflow_barrier.coordinator.deployment import Deployment
 from airflow_barrier.coordinator.journal import check_lead, current_main, write_entry, write_revision
 from airflow_barrier.coordinator.staging import attempt_files
 from airflow_barrier.metaservice.revision_store import SwapRows
+from airflow_barrier.metaservice.rows import STANDING
 from airflow_barrier.protocol.errors import ForeignWriteError, HeadMovedError, RevisionNotStagedError
 from airflow_barrier.protocol.names import tag_name
 from airflow_barrier.protocol.records import Barrier
@@ -91,13 +92,10 @@ def cancel_revision(deployment: Deployment, topology: str, number: int, *, reaso
     Raises RevisionEndedError once it is decided.
     """
     meta = deployment.meta
-    attempts = [
-        attempt
-        for barrier in meta.revisions.barriers(topology, number)
-        for attempt in meta.attempts(topology, barrier.barrier_id, number)
-    ]
     revision = meta.revisions.cancel(topology, number, reason, actor)
-    deployment.tables.delete(uri for attempt in attempts for uri in attempt_files(deployment, attempt))
+    newest = meta.head(topology)
+    assert newest is not None
+    _delete_files(deployment, topology, range(revision.first_barrier, newest.barrier_id + 1), number)
     deployment.tables.drop_revision(_all_tables(deployment, revision), topology, number)
     log.info("%s is CANCELLED: %s", revision, reason)
     return revision
@@ -222,11 +220,19 @@ def _publish(deployment: Deployment, revision: Revision, publications: Sequence[
 
 def _tidy(deployment: Deployment, revision: Revision) -> None:
     """Let go of what nobody needs once it is COMMIT. Again is fine: a publisher may die before it gets here."""
-    meta, topology = deployment.meta, revision.topology
-    for barrier in _barriers(deployment, revision):
+    topology = revision.topology
+    barriers = _barriers(deployment, revision)
+    for barrier in barriers:
         write_entry(deployment, barrier)
-        attempts = meta.attempts(topology, barrier.barrier_id)
-        deployment.tables.delete(uri for attempt in attempts for uri in attempt_files(deployment, attempt))
+    _delete_files(deployment, topology, [barrier.barrier_id for barrier in barriers], STANDING)
+    if revision.head is not None and revision.last is not None:
+        # nobody commits what was replaced at open barriers, and tidies up after that
+        _delete_files(deployment, topology, range(revision.head + 1, revision.last + 1), -revision.revision)
+
+
+def _delete_files(deployment: Deployment, topology: str, barrier_ids: Iterable[int], line: int) -> None:
+    attempts = [each for number in barrier_ids for each in deployment.meta.attempts(topology, number, line)]
+    deployment.tables.delete(uri for attempt in attempts for uri in attempt_files(deployment, attempt))
 
 
 def _barriers(deployment: Deployment, revision: Revision) -> list[Barrier]:

@@ -17,6 +17,7 @@ from airflow_barrier.metaservice.rows import (
     of_topology,
     progress,
     to_barrier,
+    topology_version,
 )
 from airflow_barrier.metaservice.schema import DatabaseNow
 from airflow_barrier.metaservice.topologies import version_of
@@ -181,7 +182,8 @@ def corrected_bases(connection: Connection, attempt: Attempt) -> dict[str, int |
 
 def begin(connection: Connection, new: NewRevision) -> Revision:
     """The next revision, STAGING, with the barriers from its first one to the head. Raises RevisionRefusedError."""
-    version = lock_topology(connection, new.topology)  # safety: topology-lock
+    lock_topology(connection, new.topology)  # safety: topology-lock
+    version = topology_version(connection, new.topology)
     if version != new.topology_version:
         raise RevisionRefusedError(  # safety: revises-what-was-planned
             f"topology {new.topology}: expected it to be as it was planned with (version {new.topology_version}), "
