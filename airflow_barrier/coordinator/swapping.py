@@ -11,17 +11,26 @@ from airflow_barrier.coordinator.journal import check_lead, current_main, write_
 from airflow_barrier.coordinator.staging import attempt_files
 from airflow_barrier.metaservice.revision_store import SwapRows
 from airflow_barrier.metaservice.rows import STANDING
-from airflow_barrier.protocol.errors import ForeignWriteError, HeadMovedError, RevisionNotStagedError
+from airflow_barrier.protocol.errors import (
+    BarrierError,
+    ForeignWriteError,
+    HeadMovedError,
+    RevisionEndedError,
+    RevisionNotStagedError,
+    UnknownBarrierError,
+)
 from airflow_barrier.protocol.names import tag_name
 from airflow_barrier.protocol.records import Barrier
 from airflow_barrier.protocol.revisions import Revision, RevisionState
-from airflow_barrier.protocol.states import BarrierState
+from airflow_barrier.protocol.states import DECIDED_BARRIERS, BarrierState
 from airflow_barrier.tables.port import Publication, Revised
 
 log = logging.getLogger(__name__)
 
 #: How often a publish looks again because a barrier was committed under its hands.
 _LOOKS = 3
+#: What a publisher meets where another one has been faster: the revision has ended, and its line is gone.
+_OVERTAKEN = (RevisionEndedError, UnknownBarrierError)
 
 
 @dataclass(frozen=True)
@@ -132,22 +141,28 @@ def publications_of(
 
 
 def _decided(deployment: Deployment, revision: Revision, actor: str) -> Revision | NotStaged:
-    """Looks again when a barrier is committed under its hands: which another one may be, but none has to be."""
+    """Looks again when something is published under its hands: a barrier, or this very revision by another publisher."""
     meta, topology, number = deployment.meta, revision.topology, revision.revision
     check_lead(deployment, topology)  # safety: lead-before-deciding
-    met: HeadMovedError | None = None
+    met: BarrierError | None = None
     for _ in range(_LOOKS):
-        meta.revisions.extend(topology, number, actor)
-        missing = meta.revisions.unstaged(topology, number)
-        if missing:
-            return NotStaged(revision, tuple(missing))
         try:
-            return _decide(deployment, revision, actor)
+            meta.revisions.extend(topology, number, actor)
+            missing = meta.revisions.unstaged(topology, number)
+            if not missing:
+                return _decide(deployment, revision, actor)
         except RevisionNotStagedError as error:  # since that look
-            return NotStaged(revision, (str(error),))
-        except HeadMovedError as error:
-            met = error
+            missing = [str(error)]
+        except (HeadMovedError, *_OVERTAKEN) as error:
+            met, missing = error, []
             log.info("%s", error)
+        now = meta.revisions.get(topology, number)
+        if now.state in (RevisionState.COMMITTING, RevisionState.COMMIT):  # safety: decided-by-another
+            return now
+        if isinstance(met, RevisionEndedError):
+            raise met
+        if missing and now.state is RevisionState.STAGING:
+            return NotStaged(now, tuple(missing))
     raise HeadMovedError(  # safety: looks-run-out
         f"{revision}: expected its tables to stay as they are for a moment, found they do not ({met}); try again"
     ) from met
@@ -170,6 +185,12 @@ def _decide(deployment: Deployment, revision: Revision, actor: str) -> Revision:
         now = meta.revisions.get(topology, revision.revision)
         if now.state is not RevisionState.STAGING:  # safety: decided-by-another
             return now
+        published = [each for each in meta.open_barriers(topology) if each.state in DECIDED_BARRIERS]
+        if published:
+            raise RevisionNotStagedError(  # safety: committed-by-another
+                f"{revision}: expected nothing else to be published in {topology}, found {published[0]}, "
+                f"{published[0].state.value}; finish that one first"
+            ) from None
         newest = _newest_commit(deployment, topology)
         if newest.barrier_id == head.barrier_id:  # safety: committed-by-another
             raise
@@ -190,12 +211,12 @@ def _roll_forward(deployment: Deployment, revision: Revision, actor: str) -> Non
     revision = meta.revisions.get(topology, number)
     if revision.state is RevisionState.COMMIT or revision.head is None:
         return
-    rows = meta.revisions.swap_rows(topology, number)
-    publications = publications_of(deployment, revision, revision.head, rows, revision.expected)
-    write_revision(deployment, revision, _barriers(deployment, revision))  # safety: journal-before-publish
     try:
+        rows = meta.revisions.swap_rows(topology, number)
+        publications = publications_of(deployment, revision, revision.head, rows, revision.expected)
+        write_revision(deployment, revision, _barriers(deployment, revision))  # safety: journal-before-publish
         _publish(deployment, revision, publications, actor)
-    except ForeignWriteError:
+    except (ForeignWriteError, *_OVERTAKEN):
         if meta.revisions.get(topology, number).state is RevisionState.COMMIT:
             return  # another publisher was faster, and `main` may have gone on since
         raise

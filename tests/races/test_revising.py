@@ -17,11 +17,11 @@ import pytest
 
 from airflow_barrier.coordinator.committing import Committed, NotYet
 from airflow_barrier.coordinator.journal import read_head
-from airflow_barrier.coordinator.opening import Opened
+from airflow_barrier.coordinator.opening import Later, Opened
 from airflow_barrier.coordinator.revising import Wanted, begin_revision, plan_revision
 from airflow_barrier.coordinator.staging import Ready, begin, close
 from airflow_barrier.coordinator.swapping import NotStaged, Swapped, cancel_revision, publish_revision
-from airflow_barrier.protocol.errors import GatedError, RevisionEndedError
+from airflow_barrier.protocol.errors import RevisionEndedError
 from airflow_barrier.protocol.levels import Level
 from airflow_barrier.protocol.revisions import Revision, RevisionState
 from airflow_barrier.protocol.states import BarrierState
@@ -76,7 +76,7 @@ class Pair:
 PAIRS = {
     "publish": Pair(publish, names((Swapped, Swapped))),
     "commit": Pair(commit(3), names((Swapped, Committed), (NotStaged, Committed), (Swapped, NotYet))),
-    "open": Pair(start(4, "a"), names((Swapped, Opened), (NotStaged, Opened), (Swapped, GatedError))),
+    "open": Pair(start(4, "a"), names((Swapped, Opened), (NotStaged, Opened), (Swapped, Later))),
     "clear": Pair(ask(3, "load", "cleared"), names((Swapped, Ready), (NotStaged, Ready))),
     "cancel": Pair(cancel, names((Swapped, RevisionEndedError), (RevisionEndedError, Revision))),
 }
