@@ -141,7 +141,7 @@ def publications_of(
 
 
 def _decided(deployment: Deployment, revision: Revision, actor: str) -> Revision | NotStaged:
-    """Looks again when something is published under its hands: a barrier, or this very revision by another publisher."""
+    """Looks again when something is published under its hands: a barrier, or this revision by another publisher."""
     meta, topology, number = deployment.meta, revision.topology, revision.revision
     check_lead(deployment, topology)  # safety: lead-before-deciding
     met: BarrierError | None = None

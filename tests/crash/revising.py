@@ -1,8 +1,9 @@
 """The steps of a revision, each begun in the same deployment: a process dies in it, or sleeps through it and wakes.
 
 A process of its own, like `lane.py`: it reads orders from its standard input, and prints what came of each scenario as
-a line of JSON. Days 1 to 3 are COMMIT and day 4 is PRECOMMIT, so that who reads committed is ahead of the newest COMMIT;
-then day 2 is corrected. Tables name their files by absolute paths: a deployment is put back in place, not copied.
+a line of JSON. Days 1 to 3 are COMMIT and day 4 is PRECOMMIT, so that who reads committed is ahead of the newest
+COMMIT; then day 2 is corrected. Tables name their files by absolute paths: a deployment is put back in place, not
+copied.
 """
 
 from __future__ import annotations
@@ -149,9 +150,9 @@ def _connected(shop: Shop, *steps: Step) -> None:
 
 
 def scenarios(deployed: Deployed, step: str) -> list[Scenario]:
-    """Of what a transaction does, nothing is there before its COMMIT: one point stands for all of its statements. Nobody
-    gets past who sleeps in one: these sleep before it. Of the same file of each table or barrier, the first one stands
-    for all.
+    """Of what a transaction does, nothing is there before its COMMIT: one point stands for all of its statements.
+    Nobody gets past who sleeps in one: these sleep before it. Of the same file of each table or barrier, the first one
+    stands for all.
     """
     deployed.restore(step)
 

@@ -1,4 +1,4 @@
-"""The publish of a revision and another step at once, in the orders that their transactions can have: each ends legally.
+"""The publish of a revision and another step at once, in the orders that their steps can have: each ends legally.
 
 Two barriers are COMMIT and the third is PRECOMMIT; what the job `amount` made of the second was corrected, and is
 computed again up to the third. After each order everybody tries again, and all tables are as if nothing had raced.
@@ -21,7 +21,7 @@ from airflow_barrier.coordinator.opening import Later, Opened
 from airflow_barrier.coordinator.revising import Wanted, begin_revision, plan_revision
 from airflow_barrier.coordinator.staging import Ready, begin, close
 from airflow_barrier.coordinator.swapping import NotStaged, Swapped, cancel_revision, publish_revision
-from airflow_barrier.protocol.errors import RevisionEndedError
+from airflow_barrier.protocol.errors import GatedError, RevisionEndedError
 from airflow_barrier.protocol.levels import Level
 from airflow_barrier.protocol.revisions import Revision, RevisionState
 from airflow_barrier.protocol.states import BarrierState
@@ -76,7 +76,7 @@ class Pair:
 PAIRS = {
     "publish": Pair(publish, names((Swapped, Swapped))),
     "commit": Pair(commit(3), names((Swapped, Committed), (NotStaged, Committed), (Swapped, NotYet))),
-    "open": Pair(start(4, "a"), names((Swapped, Opened), (NotStaged, Opened), (Swapped, Later))),
+    "open": Pair(start(4, "a"), names((Swapped, Opened), (NotStaged, Opened), (Swapped, Later), (Swapped, GatedError))),
     "clear": Pair(ask(3, "load", "cleared"), names((Swapped, Ready), (NotStaged, Ready))),
     "cancel": Pair(cancel, names((Swapped, RevisionEndedError), (RevisionEndedError, Revision))),
 }
