@@ -10,13 +10,9 @@ from airflow_barrier.coordinator.deployment import Deployment
 from airflow_barrier.coordinator.journal import check_lead, current_main, write_entry, write_revision
 from airflow_barrier.coordinator.staging import attempt_files
 from airflow_barrier.metaservice.revision_store import SwapRows
-<<<<<<< HEAD
-from airflow_barrier.protocol.errors import (
-=======
 from airflow_barrier.metaservice.rows import STANDING
 from airflow_barrier.protocol.errors import (
     BarrierError,
->>>>>>> h6
     ForeignWriteError,
     HeadMovedError,
     RevisionEndedError,
@@ -227,17 +223,11 @@ def _roll_forward(deployment: Deployment, revision: Revision, actor: str) -> Non
     revision = meta.revisions.get(topology, number)
     if revision.state is RevisionState.COMMIT or revision.head is None:
         return
-<<<<<<< HEAD
-    rows = meta.revisions.swap_rows(topology, number)
-    publications = publications_of(deployment, revision, revision.head, rows, revision.expected)
-    barriers = _barriers(deployment, revision)
-    write_revision(deployment, revision, barriers, rows.before)  # safety: journal-before-publish
-=======
->>>>>>> h6
     try:
         rows = meta.revisions.swap_rows(topology, number)
         publications = publications_of(deployment, revision, revision.head, rows, revision.expected)
-        write_revision(deployment, revision, _barriers(deployment, revision))  # safety: journal-before-publish
+        barriers = _barriers(deployment, revision)
+        write_revision(deployment, revision, barriers, rows.before)  # safety: journal-before-publish
         _publish(deployment, revision, publications, actor)
     except (ForeignWriteError, *_OVERTAKEN):
         if meta.revisions.get(topology, number).state is RevisionState.COMMIT:

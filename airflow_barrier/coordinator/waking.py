@@ -24,7 +24,8 @@ class Runs:
 def barrier_of_run(deployment: Deployment, revision: Revision, at: datetime | int, dag_id: str) -> Barrier:
     """The barrier that a run of a DAG, at a time (UTC) or of a number, computes for the revision.
 
-    The revision is extended if the barrier was opened since. Raises RevisionRefusedError for a day that is not in the revision, and for a DAG that has no part in it.
+    The revision is extended if the barrier was opened since. Raises RevisionRefusedError for a day that is not in the
+    revision, and for a DAG that has no part in it.
     """
     meta, topology = deployment.meta, revision.topology
     standing = meta.barrier_at(topology, at) if isinstance(at, datetime) else meta.barrier(topology, at)
