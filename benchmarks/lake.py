@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from sqlalchemy import text
@@ -69,11 +69,23 @@ def branch(tables: IcebergTables, stamps: Mapping[str, Stamp], bases: Mapping[st
 
 def stage(tables: IcebergTables, stamps: Mapping[str, Stamp]) -> dict[str, int]:
     """A snapshot without rows on the attempt branch of each table, all in one commit; their ids."""
+    return _stage(tables, stamps, lambda table, document: ref_of(document, stamps[table].branch))
+
+
+def stage_on(tables: IcebergTables, stamps: Mapping[str, Stamp], bases: Mapping[str, int | None]) -> dict[str, int]:
+    """What :func:`branch` and :func:`stage` do, in one commit; every table has a base."""
+    return _stage(tables, stamps, lambda table, _: bases[table])
+
+
+def _stage(
+    tables: IcebergTables, stamps: Mapping[str, Stamp], base_of: Callable[[str, Document], int | None]
+) -> dict[str, int]:
     heads: dict[str, int] = {}
 
     def edit(table: str, document: Document) -> Changes:
-        stamp = stamps[table]
-        base = snapshots_of(document)[ref_of(document, stamp.branch)]
+        stamp, at = stamps[table], base_of(table, document)
+        assert at is not None, table
+        base = snapshots_of(document)[at]
         heads[table] = new_snapshot_id()
         snapshot = {
             **base,
