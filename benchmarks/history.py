@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from sqlalchemy import create_engine
 
 from airflow_barrier.coordinator.deployment import Deployment
 from airflow_barrier.protocol.names import tag_name
@@ -187,5 +188,7 @@ def _record(deployment: Deployment, topology: str, tables: Sequence[str], barrie
         deployment.meta.close_attempt(attempt.attempt_id, staged, "benchmark")
         deployment.meta.report_processed(attempt.attempt_id, "benchmark")
         world.commit(barrier.barrier_id)
-    with deployment.meta._db.transaction(write=True) as connection:
+    engine = create_engine(deployment.meta.url)
+    with engine.begin() as connection:
         multiply(connection, template=2, last=barriers)
+    engine.dispose()

@@ -4,19 +4,30 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import text
 
 from airflow_barrier.protocol.names import Stamp
 from airflow_barrier.tables._commit import now_ms
-from airflow_barrier.tables._metadata import Changes, Document, empty_root, ref_of, snapshots_of
+from airflow_barrier.tables._metadata import Changes, Document, edited, empty_root, ref_of, snapshots_of
 from airflow_barrier.tables._sql_catalog import SqlTables
 from airflow_barrier.tables.iceberg import IcebergTables, new_snapshot_id
 
 if TYPE_CHECKING:
     from pyiceberg.schema import Schema
+
+
+@dataclass(frozen=True)
+class Grown:
+    """A snapshot that every table gets: its id, its summary, and the refs at it."""
+
+    head: int
+    summary: Mapping[str, str]
+    branches: Sequence[str] = ()
+    tags: Mapping[str, int] = field(default_factory=dict)
 
 
 def schema() -> Schema:
@@ -69,23 +80,11 @@ def branch(tables: IcebergTables, stamps: Mapping[str, Stamp], bases: Mapping[st
 
 def stage(tables: IcebergTables, stamps: Mapping[str, Stamp]) -> dict[str, int]:
     """A snapshot without rows on the attempt branch of each table, all in one commit; their ids."""
-    return _stage(tables, stamps, lambda table, document: ref_of(document, stamps[table].branch))
-
-
-def stage_on(tables: IcebergTables, stamps: Mapping[str, Stamp], bases: Mapping[str, int | None]) -> dict[str, int]:
-    """What :func:`branch` and :func:`stage` do, in one commit; every table has a base."""
-    return _stage(tables, stamps, lambda table, _: bases[table])
-
-
-def _stage(
-    tables: IcebergTables, stamps: Mapping[str, Stamp], base_of: Callable[[str, Document], int | None]
-) -> dict[str, int]:
     heads: dict[str, int] = {}
 
     def edit(table: str, document: Document) -> Changes:
-        stamp, at = stamps[table], base_of(table, document)
-        assert at is not None, table
-        base = snapshots_of(document)[at]
+        stamp = stamps[table]
+        base = snapshots_of(document)[ref_of(document, stamp.branch)]
         heads[table] = new_snapshot_id()
         snapshot = {
             **base,
@@ -99,6 +98,37 @@ def _stage(
 
     _committer(tables).commit({table: lambda document, _, table=table: edit(table, document) for table in stamps})
     return heads
+
+
+def grow(tables: IcebergTables, names: Sequence[str], line: Sequence[Grown], bases: Mapping[str, int | None]) -> None:
+    """Snapshots without rows on top of each other and of a table's base, or of nothing; one document a table."""
+    committer = _committer(tables)
+    with committer._pointers.transaction() as connection:
+        for table, location in committer._pointers.lock(connection, names).items():
+            document, base = committer._documents.read(location), bases[table]
+            for one in line:
+                snapshot = _child(document, base, one, location)
+                if base is None:
+                    committer._documents.write_empty_manifest_list(snapshot, document["format-version"])
+                changes = Changes(branches=dict.fromkeys(one.branches, one.head), tags=one.tags, snapshot=snapshot)
+                after = edited(document, changes, location=location, now_ms=now_ms(), trim=True)
+                assert after is not None
+                document, base = after, one.head
+            committer._pointers.move(connection, table, location, committer._documents.write(document, location))
+
+
+def _child(document: Document, base: int | None, one: Grown, location: str) -> dict[str, Any]:
+    if base is None:
+        manifests = f"{location.rpartition('/')[0]}/snap-{one.head}-1-{uuid.uuid4()}.avro"
+        return empty_root(document, one.head, manifests, one.summary, now_ms())
+    return {
+        **snapshots_of(document)[base],
+        "snapshot-id": one.head,
+        "parent-snapshot-id": base,
+        "sequence-number": document["last-sequence-number"] + 1,
+        "timestamp-ms": document["last-updated-ms"] + 1,
+        "summary": {"operation": "append", **one.summary},
+    }
 
 
 def _committer(tables: IcebergTables) -> SqlTables:

@@ -17,7 +17,7 @@ from airflow_barrier.protocol.revisions import RevisionState
 from benchmarks.shop import AMOUNT, PRICE, PURCHASES, TOPOLOGY
 
 #: Seconds between two reads: a reader who never stops would take a core from what is measured.
-_PAUSE = 0.25
+_PAUSE = 1.0
 #: Seconds for the reader's process to be there, and to end.
 _PATIENCE = 120
 
@@ -58,13 +58,11 @@ class Reads:
         self.all: list[Read] = []
 
     def counted(self) -> str:
-        failed, stale, torn = (
-            sum(getattr(read, kind) for read in self.all) for kind in ("failed", "stale", "torn")
-        )
+        failed, stale, torn = (sum(getattr(read, kind) for read in self.all) for kind in ("failed", "stale", "torn"))
         revisions = len({read.revision for read in self.all if read.revision is not None})
         return (
-            f"{len(self.all):,} reads by a reader beside it, of {revisions} revisions: {failed} failed, {stale} got the "
-            f"old revision though begun after the new one was COMMIT, {torn} saw tables that do not agree"
+            f"{len(self.all):,} reads by a reader beside it, of {revisions} revisions: {failed} failed, {stale} got "
+            f"the old revision though begun after the new one was COMMIT, {torn} saw tables that do not agree"
         )
 
 

@@ -13,7 +13,7 @@ from airflow_barrier.coordinator.revising import Wanted, begin_revision, plan_re
 from airflow_barrier.coordinator.settings import Settings
 from airflow_barrier.coordinator.swapping import Swapped, publish_revision
 from airflow_barrier.protocol.revisions import RevisionMode
-from benchmarks.polling import Reads, reading_beside
+from benchmarks.polling import reading_beside
 from benchmarks.report import Measured
 from benchmarks.shop import TOPOLOGY, Shop
 from benchmarks.swaps import measure_swaps
@@ -77,7 +77,6 @@ def _replaying(
         growing = time.perf_counter() - began
         server = stack.enter_context(_spark(folder, places))
         _revise(other, server.url, warm)
-        reads = Reads()
         of_other = _revise(other, server.url, of_short)
         with reading_beside(settings[CATALOG]) as reads:
             found = [_revise(shop, server.url, count) for count in replayed]
@@ -91,12 +90,13 @@ def _replaying(
     return [
         Measured(
             "Correcting history by a revision",
-            f"`load`, `amount` and `price` of `dags/shopping_jobs` on the demo's Spark Connect server: one root table "
-            f"and two that are derived from it, format version 2, {a_day} purchases a barrier. The history of {long} "
+            "One root table, to which what has landed is appended, and two totals that are derived from its changes by "
+            f"MERGE (merge-on-read, format version 2); {a_day} purchases a barrier; the demo's Spark Connect server. "
+            f"The history of {long} "
             f"barriers, and another one of {short}, was written without Spark ({growing:.0f} s, not counted). "
             f"{_CORRECTED} lines of the first barrier that is replayed are corrected where they had landed; then the "
-            "barriers are replayed from it to the head, the jobs one after the other, each in a Spark session of its "
-            "own, and the revision is published. *Full* is a revision of mode full: the tables computed from the first "
+            "barriers are replayed from it to the head, one after the other, each job in a Spark session of its own, "
+            "and the revision is published. *Full* is a revision of mode full: the tables computed from the first "
             "barrier on. Every time the tables were then equal to a computation from scratch. Airflow is not in it. "
             f"*Rows written* are those of the data files that the revision added in all tables, *changed* those that "
             f"are others at the head than before. One after the other in one run, after {warm} barriers that warm up.",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,18 +13,22 @@ from airflow_barrier.coordinator.deployment import Deployment
 from airflow_barrier.coordinator.revising import Wanted, begin_revision, plan_revision
 from airflow_barrier.coordinator.settings import Settings
 from airflow_barrier.coordinator.swapping import Swapped, publish_revision
-from airflow_barrier.protocol.names import Stamp
+from airflow_barrier.protocol.names import tag_name
 from airflow_barrier.protocol.records import Attempt, Barrier, StagedTable
-from benchmarks.history import make_history
-from benchmarks.lake import stage_on
+from airflow_barrier.protocol.topology import Job
+from airflow_barrier.tables.iceberg import new_snapshot_id
+from benchmarks.lake import Grown, grow, make_tables
 from benchmarks.report import Measured
+from tests.metaservice.world import World
+from tests.scale.history import multiply
 from tests.support.postgresql import PASSWORD, USER, PostgreSQL, without_password
 
 _TABLES = 100
 _BARRIERS = 31
 #: Barriers that a revision replays -> how often it is measured.
 _REPLAYED = {1: 3, 30: 3}
-_TOPOLOGY = "wide"
+_TOPOLOGY, _JOB = "wide", "load"
+_FIRST_ID = 4_000_000_000_000_000_000
 
 
 @dataclass(frozen=True)
@@ -72,9 +76,23 @@ def measure_swaps(folder: Path, *, quick: bool) -> list[Measured]:
 
 @contextmanager
 def _history(settings: Settings, tables: int, barriers: int) -> Iterator[Deployment]:
+    """Two barriers step by step in the MetaService, and the others as copies of the second."""
     deployment = Deployment.connect(settings)
     try:
-        make_history(deployment, _TOPOLOGY, [f"wide.t{number:04}" for number in range(tables)], barriers)
+        names = [f"wide.t{number:04}" for number in range(tables)]
+        make_tables(deployment.tables, names)
+        line = [
+            Grown(_FIRST_ID + number, {}, ["main"], {tag_name(_TOPOLOGY, number, 0): _FIRST_ID + number})
+            for number in range(1, barriers + 1)
+        ]
+        grow(deployment.tables, names, line, dict.fromkeys(names))
+        world = World(deployment.meta, _TOPOLOGY, [Job(_JOB, "dag", sinks=tuple(names))])
+        for number in (1, 2):
+            barrier = world.open(number)
+            _process(deployment, barrier, _FIRST_ID + number)
+            world.commit(barrier.barrier_id)
+        with deployment.meta._db.transaction(write=True) as connection:
+            multiply(connection, template=2, last=barriers)
         yield deployment
     finally:
         deployment.close()
@@ -85,27 +103,31 @@ def _swap(deployment: Deployment, first: int) -> Swap:
     meta = deployment.meta
     plan = plan_revision(deployment, Wanted(_TOPOLOGY, first))
     revision = begin_revision(deployment, plan, reason="wrong", actor="benchmark")
-    heads: dict[str, int] = {}
+    attempts, line = [], []
     for barrier in meta.revisions.barriers(_TOPOLOGY, revision.revision):
-        heads = _stage(deployment, barrier, revision.jobs[0])
+        head = new_snapshot_id()
+        attempts.append(_process(deployment, barrier, head))
+        stamp = attempts[-1].stamp
+        line.append(Grown(head, stamp.properties(), [stamp.branch]))
+    grow(deployment.tables, revision.tables, line, attempts[0].bases)
     began = time.perf_counter()
     swapped = publish_revision(deployment, _TOPOLOGY, revision.revision, actor="benchmark")
     whole = time.perf_counter() - began
     assert isinstance(swapped, Swapped), swapped
-    assert deployment.tables.mains(heads) == heads
+    assert set(deployment.tables.mains(revision.tables).values()) == {line[-1].head}
     done = swapped.revision
     assert done.committing_at is not None
     assert done.commit_at is not None
     return Swap((done.commit_at - done.committing_at).total_seconds(), whole)
 
 
-def _stage(deployment: Deployment, barrier: Barrier, job: str) -> dict[str, int]:
-    """An attempt of the one job, with an empty snapshot in each of its tables, all of them in one commit."""
+def _process(deployment: Deployment, barrier: Barrier, head: int) -> Attempt:
+    """An attempt of the one job, all of whose tables come to the same snapshot: ids are a table's own."""
     meta = deployment.meta
     requested = meta.request_attempt(
         barrier.topology,
         barrier.barrier_id,
-        job,
+        _JOB,
         request_key="task",
         generation="g",
         actor="benchmark",
@@ -113,9 +135,7 @@ def _stage(deployment: Deployment, barrier: Barrier, job: str) -> dict[str, int]
     )
     attempt = meta.start_attempt(requested.attempt_id)
     assert isinstance(attempt, Attempt), attempt
-    stamps: Mapping[str, Stamp] = dict.fromkeys(attempt.bases, attempt.stamp)
-    heads = stage_on(deployment.tables, stamps, attempt.bases)
-    staged = {table: StagedTable(table, head) for table, head in heads.items()}
+    staged = {table: StagedTable(table, head) for table in attempt.bases}
     meta.close_attempt(attempt.attempt_id, staged, "benchmark")
     meta.report_processed(attempt.attempt_id, "benchmark")
-    return heads
+    return attempt
