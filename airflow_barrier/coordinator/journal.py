@@ -12,7 +12,7 @@ again writes the same.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from airflow_barrier.coordinator.deployment import Deployment
 from airflow_barrier.protocol.errors import ForeignWriteError, JournalError, LostStateError
@@ -87,16 +87,20 @@ def _check_origin(deployment: Deployment, topology: str, table: str) -> None:
 
 def write_entry(deployment: Deployment, barrier: Barrier) -> None:
     """Put a decided barrier into the journal, as the MetaService has it now."""
-    entry = _entry(deployment, barrier, deployment.meta.progress(barrier.topology, barrier.barrier_id))
+    rows = deployment.meta.progress(barrier.topology, barrier.barrier_id)
+    metadata = deployment.tables.metadata_locations([row.table for row in rows])
+    entry = _entry(deployment, barrier, rows, metadata, barrier.line)
     _write_topology(deployment, deployment.meta.topology(barrier.topology, barrier.topology_version))
     deployment.tables.write_text(entry_uri(deployment, barrier.topology, barrier.barrier_id), entry.dumps())
     _advance_head(deployment, barrier, entry.incarnation)
 
 
-def _entry(deployment: Deployment, barrier: Barrier, rows: Sequence[TableProgress]) -> JournalEntry:
+def _entry(
+    deployment: Deployment, barrier: Barrier, rows: Sequence[TableProgress], metadata: Mapping[str, str], line: int
+) -> JournalEntry:
+    """``line``: where what was cut for it is, as of now."""
     meta = deployment.meta
     topology = meta.topology(barrier.topology, barrier.topology_version)
-    metadata = deployment.tables.metadata_locations([row.table for row in rows])
     return JournalEntry(
         topology=barrier.topology,
         barrier_id=barrier.barrier_id,
@@ -107,7 +111,7 @@ def _entry(deployment: Deployment, barrier: Barrier, rows: Sequence[TableProgres
         timestamp_origin=barrier.timestamp_origin,
         run_key=barrier.run_key,
         topology_digest=topology.digest,
-        cuts=meta.cuts(barrier.topology, barrier.barrier_id, barrier.line),
+        cuts=meta.cuts(barrier.topology, barrier.barrier_id, line),
         tables={
             row.table: DecidedTable(
                 row.job, row.snapshot_id, row.expected_snapshot, row.carried_from, metadata[row.table]
@@ -120,11 +124,12 @@ def _entry(deployment: Deployment, barrier: Barrier, rows: Sequence[TableProgres
 def write_revision(deployment: Deployment, revision: Revision, barriers: Sequence[Barrier]) -> None:
     """Put a decided revision into the journal: its barriers that are COMMIT as they stand once it is published."""
     meta, topology = deployment.meta, revision.topology
-    entries = []
-    for barrier in barriers:
-        revised = meta.revisions.as_revised(barrier, revision.revision)
-        _write_topology(deployment, meta.topology(topology, revised.barrier.topology_version))
-        entries.append(_entry(deployment, revised.barrier, revised.rows))
+    revised = [meta.revisions.as_revised(barrier, revision.revision) for barrier in barriers]
+    metadata = deployment.tables.metadata_locations(sorted({row.table for one in revised for row in one.rows}))
+    for version in sorted({one.barrier.topology_version for one in revised}):
+        _write_topology(deployment, meta.topology(topology, version))
+    # what was cut anew is still in the revision's line, which stands once it is published
+    entries = [_entry(deployment, one.barrier, one.rows, metadata, revision.revision) for one in revised]
     entry = RevisionEntry(topology, revision.revision, meta.incarnation, tuple(entries))
     deployment.tables.write_text(_uri(deployment, topology, f"r{revision.revision}"), entry.dumps())
     head = read_head(deployment, topology)
