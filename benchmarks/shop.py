@@ -5,7 +5,6 @@ One job puts what has landed into a root table, and two derive a table each from
 
 from __future__ import annotations
 
-import logging
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -104,11 +103,10 @@ _COLUMNS = {
         ]
     ),
 }
-#: As in `shopping_jobs.tables`.
 _PROPERTIES = {
     "write.metadata.delete-after-commit.enabled": "true",
     "write.metadata.previous-versions-max": "20",
-    **{f"write.{command}.mode": "merge-on-read" for command in ("delete", "update", "merge")},
+    "write.merge.mode": "merge-on-read",
 }
 _USERS, _ITEMS = 100, 50
 _FIRST = datetime(2026, 1, 1, tzinfo=timezone.utc)
@@ -137,8 +135,6 @@ class Shop:
     """``lines``: what has landed on each day, a barrier a day; ``a_day`` of them."""
 
     def __init__(self, deployment: Deployment, landing: Path, a_day: int) -> None:
-        # it says of each overwrite whether it found rows
-        logging.getLogger("pyiceberg").setLevel(logging.ERROR)
         self.deployment = deployment
         self.landing = landing
         self.a_day = a_day
