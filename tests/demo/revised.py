@@ -29,9 +29,11 @@ from demo.steps import process, run_barrier
 from tests.demo.conftest import Shopping
 
 TOPOLOGY, SHOPPING = "shopping", "shop.shopping"
-DAYS = 5
+DAYS = 4
 #: Seconds within which a reader gets an answer, on a machine that does much else.
 _READ_WITHIN = 120.0
+#: Seconds between two answers, unless somebody waits for one.
+_PAUSE = 1.0
 #: The smallest price that counts, in the version of job `price` that is brought in later.
 LEAST = Decimal("1.00")
 
@@ -178,15 +180,18 @@ class _Reader:
         self._settings = settings
         self._answers = 0
         self._changed = threading.Condition()
-        self._stop = threading.Event()
+        self._stopped = False
+        self._hurry = threading.Event()
         self._failed: BaseException | None = None
         self._thread = threading.Thread(target=self._run, name="reader")
 
     def wait_for_an_answer(self) -> None:
         """Until one has come that was asked for after this call."""
+        self._hurry.set()
         with self._changed:
             enough = self._answers + 2  # the next one may have been under way already
             came = self._changed.wait_for(lambda: self._failed or self._answers >= enough, _READ_WITHIN)
+        self._hurry.clear()
         if self._failed is not None:
             raise self._failed
         assert came, f"no answer within {_READ_WITHIN} s"
@@ -194,7 +199,8 @@ class _Reader:
     def _run(self) -> None:
         try:
             deployment = Deployment.connect(self._settings)
-            while not self._stop.wait(0.2):
+            while not self._stopped:
+                self._hurry.wait(_PAUSE)
                 with consistent_session(deployment, TOPOLOGY, level=Level.REPEATABLE_READ.value) as session:
                     revision, snapshots = session.resolution.revision, session.snapshots
                     answer = (revision, {_short(t): _rows(deployment, t, one) for t, one in snapshots.items()})
@@ -214,7 +220,8 @@ class _Reader:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._stop.set()
+        self._stopped = True
+        self._hurry.set()
         self._thread.join()
 
 

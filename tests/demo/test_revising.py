@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Iterator
+from datetime import timedelta
 from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -27,7 +28,7 @@ from airflow_barrier.spark.corrections import ReplaceByFile, ReplaceByFrame, to_
 from airflow_barrier.spark.driver import run_corrections
 from airflow_barrier.spark.sql import SqlJob
 from demo.cast import DAGS
-from demo.landing import LINES, published
+from demo.landing import FIRST_DAY, LINES, published
 from demo.local_spark import LocalConnectServer
 from tests.demo.conftest import SAMPLE, shopping_in
 from tests.demo.revised import DAYS, LEAST, SHOPPING, TOPOLOGY, Line, RevisedShopping, quick
@@ -38,6 +39,8 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.timeout(900)
 
+#: Of whom the sample is: see tests/data/README.md.
+HOUSEHOLDS = 170
 _COLUMNS = {
     "userId": "household_id",
     "itemId": "product_id",
@@ -52,7 +55,7 @@ _COLUMNS = {
 def world(
     spark_server: LocalConnectServer, spark: SparkSession, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[RevisedShopping]:
-    """Five days, COMMIT, as they came."""
+    """Four days, COMMIT, as they came."""
     landing, truth = (tmp_path_factory.mktemp("purchases") / name for name in ("landing", "truth"))
     for folder in (landing, truth):
         shutil.copytree(SAMPLE, folder)
@@ -64,50 +67,37 @@ def world(
 
 
 @pytest.fixture(scope="module")
-def baskets() -> Callable[[int], set[int]]:
-    """The baskets of a store: what landed does not say."""
+def baskets() -> Callable[[int, int], set[int]]:
+    """The baskets of a store on a day, which is not in what landed."""
     lines, _ = published()
+    lines = lines[lines["household_id"] <= HOUSEHOLDS]
 
-    def of(store: int) -> set[int]:
-        return {int(basket) for basket in lines.loc[lines["store_id"] == store, "basket_id"]}
+    def of(store: int, day: int) -> set[int]:
+        then = FIRST_DAY + timedelta(days=day - 1)
+        return {int(basket) for basket in lines.loc[(lines["store_id"] == store) & (lines["day"] == then), "basket_id"]}
 
     return of
 
 
 def test_a_price_is_corrected_in_the_file_that_landed(world: RevisedShopping) -> None:
     price = Decimal("99.99")
-    line = next(line for line in world.lines(4) if line["sent_at"] == line["transaction_timestamp"])
+    line = next(line for line in world.lines(3) if line["sent_at"] == line["transaction_timestamp"])
     product = line["product_id"]
 
     def correct(line: Line) -> Line:
         return {**line, "sales_value": price} if line["product_id"] == product else line
 
-    before = [world.at(day) for day in (4, DAYS)]
+    before = [world.at(day) for day in (3, DAYS)]
     for folder in (world.landing, world.truth):
-        assert world.correct(folder, 4, correct) > 0
+        assert world.correct(folder, 3, correct) > 0
     with world.watched():
-        revision = world.begin(4, changed=["load"])
+        revision = world.begin(3, changed=["load"])
         assert "shop.products" not in revision.tables
         world.replay_all(revision)
         assert isinstance(world.publish(revision), Swapped)
     assert world.differences() == []
-    assert [world.at(day, revision=revision.revision - 1) for day in (4, DAYS)] == before
+    assert [world.at(day, revision=revision.revision - 1) for day in (3, DAYS)] == before
     assert world.at(DAYS)["user_item_price"] != before[1]["user_item_price"]
-
-
-def test_the_purchases_of_one_store_on_one_day_are_deleted(
-    world: RevisedShopping, baskets: Callable[[int], set[int]]
-) -> None:
-    """Two of them were sent again on the next day: these stay."""
-    gone = baskets(421)
-    assert world.correct(world.truth, 4, lambda line: None if line["basket_id"] in gone else line) == 29
-    before = [world.at(day) for day in (4, DAYS)]
-    with world.watched():
-        revision = world.begin(4, corrections=[_by_sql(world, 4, f"DELETE FROM {SHOPPING} WHERE {_are_in(gone)}")])
-        world.replay_all(revision)
-        assert isinstance(world.publish(revision), Swapped)
-    assert world.differences() == []
-    assert [world.at(day, revision=revision.revision - 1) for day in (4, DAYS)] == before
 
 
 def test_a_job_has_other_code(world: RevisedShopping) -> None:
@@ -116,88 +106,90 @@ def test_a_job_has_other_code(world: RevisedShopping) -> None:
     source = "FROM {changes:shop.shopping}"
     assert source in plain
     world.jobs["price"] = quick(SqlJob(plain.replace(source, f"{source} WHERE price >= {LEAST}")))
-    world.counts_dear_ones |= {4, DAYS}
+    world.counts_dear_ones |= {3, DAYS}
     with world.watched():
-        full = world.begin(4, changed=["price"], mode=RevisionMode.FULL)
+        full = world.begin(3, changed=["price"], mode=RevisionMode.FULL)
         assert full.tables == ("shop.user_item_avg_price", "shop.user_item_price")
         world.replay_all(full)
         assert isinstance(world.publish(full), Swapped)
     assert world.differences() == []
-    world.counts_dear_ones |= {1, 2, 3}
+    world.counts_dear_ones |= {1, 2}
     with world.watched():
         incremental = world.begin(1, changed=["price"])
         world.replay_all(incremental)
         assert isinstance(world.publish(incremental), Swapped)
     assert world.differences() == []
-    for day in (4, DAYS):
+    for day in (3, DAYS):
         assert world.at(day) == world.at(day, revision=full.revision)
 
 
 def test_two_days_of_which_the_second_comes_first_are_swapped_once(
-    world: RevisedShopping, baskets: Callable[[int], set[int]]
+    world: RevisedShopping, baskets: Callable[[int, int], set[int]]
 ) -> None:
-    gone, dearer = baskets(345), baskets(286)
+    """On the first one a store's prices are raised, on the second the purchases of another store are deleted: those of
+    them that were sent again on the next day come in then.
+    """
+    dearer, gone = baskets(406, 2), baskets(391, 3)
 
     def raised(line: Line) -> Line:
-        bought = line["basket_id"] in dearer and line["sent_at"] == line["transaction_timestamp"]
-        return {**line, "sales_value": line["sales_value"] + 1} if bought else line
+        return {**line, "sales_value": line["sales_value"] + 1} if line["basket_id"] in dearer else line
 
-    assert world.correct(world.truth, 3, lambda line: None if line["basket_id"] in gone else line) == 36
-    assert world.correct(world.truth, 4, raised) == 21
+    assert world.correct(world.truth, 2, raised) == 32
+    assert world.correct(world.truth, 3, lambda line: None if line["basket_id"] in gone else line) == 44
+    assert {line["basket_id"] for line in world.lines(DAYS)} & gone
     corrections = [
+        _by_sql(world, 2, f"UPDATE {SHOPPING} SET price = price + 1 WHERE {_are_in(dearer)}"),
         _by_sql(world, 3, f"DELETE FROM {SHOPPING} WHERE {_are_in(gone)}"),
-        _by_sql(world, 4, f"UPDATE {SHOPPING} SET price = price + 1 WHERE {_are_in(dearer)}"),
     ]
-    meta = world.deployment.meta
+    meta, before = world.deployment.meta, [world.at(day) for day in (2, 3, DAYS)]
     with world.watched():
-        revision = world.begin(3, 4, corrections=corrections)
-        second = meta.barrier(TOPOLOGY, 4, revision.revision)
+        revision = world.begin(2, 3, corrections=corrections)
+        second = meta.barrier(TOPOLOGY, 3, revision.revision)
         for job in revision.jobs:
-            early = begin(world.deployment, second, job, request_key=f"4/{job}", generation="first", actor="task")
+            early = begin(world.deployment, second, job, request_key=f"3/{job}", generation="first", actor="task")
             assert isinstance(early, Waiting), job
-        for day in (3, 4):
+        for day in (2, 3, DAYS):  # the day after the window as well
             assert isinstance(world.publish(revision), NotStaged)
             world.replay(revision, day)
-        assert isinstance(world.publish(revision), NotStaged)  # what follows the window is missing
-        world.replay(revision, DAYS)
         assert isinstance(swapped := world.publish(revision), Swapped)
-        assert [barrier.barrier_id for barrier in swapped.barriers] == [3, 4, DAYS]
-    assert {meta.barrier(TOPOLOGY, day).revision for day in (3, 4, DAYS)} == {revision.revision}
+        assert [barrier.barrier_id for barrier in swapped.barriers] == [2, 3, DAYS]
+    assert {meta.barrier(TOPOLOGY, day).revision for day in (2, 3, DAYS)} == {revision.revision}
     assert world.differences() == []
+    assert [world.at(day, revision=revision.revision - 1) for day in (2, 3, DAYS)] == before
 
 
 def test_epochs_replaced_by_a_file_and_a_frame_and_reused_when_what_landed_is_gone(
     world: RevisedShopping, spark_server: LocalConnectServer, tmp_path: Path
 ) -> None:
-    replaced = {day: world.correct(world.truth, day, _other_purchases) for day in (3, 4)}
+    replaced = {day: world.correct(world.truth, day, _other_purchases) for day in (2, 3)}
     assert all(replaced.values())
     file = tmp_path / "mended.parquet"
-    pq.write_table(_rows_of(world, 3), file)
+    pq.write_table(_rows_of(world, 2), file)
     shutil.rmtree(world.landing / "shopping")
-    by_file = TableCorrection(3, SHOPPING, to_json(ReplaceByFile(SHOPPING, file.as_uri())))
-    wanted: dict[str, Any] = {"corrections": [by_file, TableCorrection(4, SHOPPING, {"kind": "by hand"})]}
+    by_file = TableCorrection(2, SHOPPING, to_json(ReplaceByFile(SHOPPING, file.as_uri())))
+    wanted: dict[str, Any] = {"corrections": [by_file, TableCorrection(3, SHOPPING, {"kind": "by hand"})]}
     with pytest.raises(RevisionRefusedError, match=f"--reuse {SHOPPING}"):
-        world.begin(3, 4, **wanted)
+        world.begin(2, 3, **wanted)
     session = connect_session(spark_server.url)
-    frame = session.createDataFrame(_rows_of(world, 4))
+    frame = session.createDataFrame(_rows_of(world, 3))
     with world.watched():
-        revision = world.begin(3, 4, **wanted, reused=[SHOPPING])
+        revision = world.begin(2, 3, **wanted, reused=[SHOPPING])
 
         def stage() -> None:
             stage_by_hand(
                 world.deployment,
                 revision,
-                4,
+                3,
                 SHOPPING,
                 lambda spec: run_corrections(session, spec, ReplaceByFrame(SHOPPING, frame)),
                 actor="person",
             )
 
         with pytest.raises(NotProcessedError):
-            stage()  # on day 3, which is not there yet
-        world.replay(revision, 3)
+            stage()  # on day 2, which is not there yet
+        world.replay(revision, 2)
         stage()
-        world.replay(revision, 4, without=["load"])
+        world.replay(revision, 3, without=["load"])
         world.replay(revision, DAYS)
         assert isinstance(world.publish(revision), Swapped)
     stop_session(session)
