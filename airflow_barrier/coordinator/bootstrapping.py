@@ -43,7 +43,7 @@ def joining_jobs(
     for job in found:
         missing = sorted(other.name for other in waiting if other not in found and set(other.sinks) & set(job.sources))
         if missing:
-            raise RevisionRefusedError(
+            raise RevisionRefusedError(  # safety: joins-with-what-it-reads
                 f"topology {topology}: expected the history of all that job {job.name} reads, found that "
                 f"{', '.join(missing)} wait for theirs; name them too: --job {' --job '.join(missing)}"
             )

@@ -338,7 +338,10 @@ def _insert(
     if again:
         connection.execute(
             insert(schema.table_progress),
-            [{**key, "table_name": table, "job": job, "state": TableState.PENDING.value} for table, job in again.items()],
+            [
+                {**key, "table_name": table, "job": job, "state": TableState.PENDING.value}
+                for table, job in again.items()
+            ],
         )
     event = Event("opened", actor, {"timestamp": barrier.timestamp.isoformat(), "predecessor": before})
     record(

@@ -293,8 +293,8 @@ def _let_stand(connection: Connection, revision: Revision, barrier: Barrier, eve
 def _carry(connection: Connection, revision: Revision, barrier: Barrier, event: Event) -> None:
     """A maintenance barrier has the rows of the one before it, which are others now; its own files are not needed."""
     before = progress(connection, barrier.topology, barrier.predecessor or 0)
-    if revision.mode is RevisionMode.HISTORY:
-        had = {name: before[name] for name in revision.tables if name in before}  # safety: maintenance-has-what-joined
+    if revision.mode is RevisionMode.HISTORY:  # it had none of the tables
+        had = {name: row for name, row in before.items() if name in revision.tables}
     else:
         had = progress(connection, barrier.topology, barrier.barrier_id, -revision.revision)
     carried = [before[name] for name in had if name in before]

@@ -123,7 +123,11 @@ def _declared(connection: Connection, name: str) -> list[Job]:
 def _members(connection: Connection, declared: Topology) -> Topology:
     """Without the jobs that wait, whose names and tables are taken all the same."""
     absent = {job.name for job in declared.jobs if waits(connection, declared.name, job)}
-    members = [job for job in declared.jobs if job.name not in absent]  # safety: waits-for-its-history
+    members = [
+        job
+        for job in declared.jobs
+        if job.name not in absent  # safety: waits-for-its-history
+    ]
     for job in members:
         early = [table for table in job.sources if declared.writer(table).name in absent]
         if early:
