@@ -36,7 +36,7 @@ def stage_by_hand(
     barrier = deployment.meta.barrier(revision.topology, barrier_id, revision.revision)
     job = deployment.meta.topology(barrier.topology, barrier.topology_version).writer(table)
     if table not in left_to_a_person(revision, barrier_id, job):
-        raise RevisionRefusedError(
+        raise RevisionRefusedError(  # safety: by-hand-as-planned
             f"{barrier}: expected that {table} was left to a person in the plan, found that it is not; plan a revision "
             f"that says so: TableCorrection({barrier_id}, {table!r}, {{'kind': {BY_HAND!r}}})"
         )
@@ -45,7 +45,9 @@ def stage_by_hand(
     if not isinstance(step, Ready):
         needs = ", ".join(map(str, step.needs)) if isinstance(step, Waiting) else "nothing"
         give_up(deployment, step.attempt.attempt_id, reason="its input was not there", actor=actor)
-        raise NotProcessedError(f"{step.attempt}: expected its input, found that it waits for {needs}; try again then")
+        raise NotProcessedError(  # safety: by-hand-on-its-input
+            f"{step.attempt}: expected its input, found that it waits for {needs}; try again then"
+        )
     try:
         record = run(step.spec)
     except BaseException as error:

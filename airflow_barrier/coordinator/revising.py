@@ -19,7 +19,6 @@ from airflow_barrier.metaservice.store import MetaService
 from airflow_barrier.protocol.errors import (
     BarrierError,
     RevisionRefusedError,
-    UnknownBarrierError,
 )
 from airflow_barrier.protocol.origins import logical_date
 from airflow_barrier.protocol.records import Barrier
@@ -520,7 +519,7 @@ def _check_whole(job: Job, wanted: Wanted, barriers: Sequence[Barrier]) -> None:
         said = sorted({*here, *wanted.reused} & set(job.sinks))
         left = sorted(set(job.sinks) - set(said))
         if said and left:
-            raise RevisionRefusedError(
+            raise RevisionRefusedError(  # safety: corrections-are-whole
                 f"job {job.name}: expected corrections of all tables that it writes, found one of {', '.join(said)} "
                 f"and none of {', '.join(left)} at {barrier}; correct that too, or let it keep its rows: "
                 f"--reuse {' --reuse '.join(left)}"
@@ -611,16 +610,3 @@ def _pace(deployment: Deployment, wanted: Wanted, barriers: Sequence[Barrier]) -
 def _median(values: Sequence[float]) -> float:
     ordered = sorted(values)
     return ordered[len(ordered) // 2]
-
-
-def revised_at(deployment: Deployment, revision: Revision, barrier_id: int) -> Barrier:
-    """The barrier as the revision computes it, which is extended if it was opened since.
-
-    Raises UnknownBarrierError if it is before the revision's first one, or has no epoch.
-    """
-    meta = deployment.meta
-    try:
-        return meta.barrier(revision.topology, barrier_id, revision.revision)
-    except UnknownBarrierError:
-        meta.revisions.extend(revision.topology, revision.revision, "revision")
-    return meta.barrier(revision.topology, barrier_id, revision.revision)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import datetime
 
 from airflow_barrier.coordinator.deployment import Deployment
+from airflow_barrier.protocol.errors import RevisionRefusedError, UnknownBarrierError
 from airflow_barrier.protocol.records import Barrier
 from airflow_barrier.protocol.revisions import Revision
 from airflow_barrier.protocol.states import BarrierState
@@ -17,6 +19,35 @@ class Runs:
 
     of: Mapping[str, str]
     unknown: tuple[str, ...]
+
+
+def barrier_of_run(deployment: Deployment, revision: Revision, timestamp: datetime, dag_id: str) -> Barrier:
+    """The barrier that a run at ``timestamp`` (UTC) of a DAG computes for the revision, which is extended if it was
+    opened since.
+
+    Raises RevisionRefusedError for a day that is not in the revision, and for a DAG that has no part in it.
+    """
+    meta, topology = deployment.meta, revision.topology
+    standing = meta.barrier_at(topology, timestamp)
+    if standing is None or standing.barrier_id < revision.first_barrier:
+        found = "no barrier" if standing is None else str(standing)
+        raise RevisionRefusedError(  # safety: day-of-the-revision
+            f"{revision}: expected a run of one of its days, which begin with barrier {revision.first_barrier}, found "
+            f"{found} at {timestamp.isoformat()}; backfill the days that the plan names, or plan another revision"
+        )
+    try:
+        barrier = meta.barrier(topology, standing.barrier_id, revision.revision)
+    except UnknownBarrierError:
+        meta.revisions.extend(topology, revision.revision, dag_id)
+        barrier = meta.barrier(topology, standing.barrier_id, revision.revision)
+    jobs = meta.topology(topology, barrier.topology_version).jobs
+    owners = {job.owner for job in jobs if job.name in revision.jobs} | {standing.run_key.partition("/")[0]}
+    if dag_id not in owners:
+        raise RevisionRefusedError(  # safety: dag-of-the-revision
+            f"{revision}: expected a run of a DAG that has a part in it ({', '.join(sorted(owners))}), found {dag_id}, "
+            "which owns none of its jobs; backfill one of these"
+        )
+    return barrier
 
 
 def runs_at(deployment: Deployment, revision: Revision, barrier: Barrier) -> Runs:

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, NoReturn
 from airflow.sdk.exceptions import AirflowSkipException
 
 from airflow_barrier.coordinator.deployment import Deployment
-from airflow_barrier.coordinator.revising import revised_at
-from airflow_barrier.coordinator.waking import next_unstaged, runs_at
+from airflow_barrier.coordinator.waking import barrier_of_run, next_unstaged, runs_at
 from airflow_barrier.operators._task import TOKEN, run_timestamp
 from airflow_barrier.operators._waking import ENDED, run_state, wake
 from airflow_barrier.protocol.errors import (
@@ -16,7 +15,6 @@ from airflow_barrier.protocol.errors import (
     ConfigurationError,
     RevisionRefusedError,
     RunActiveError,
-    UnknownBarrierError,
     UnknownRunError,
 )
 from airflow_barrier.protocol.records import Barrier
@@ -69,30 +67,9 @@ def attach(deployment: Deployment, topology: str, context: Context) -> Barrier |
 
 
 def barrier_of(deployment: Deployment, revision: Revision, context: Context) -> Barrier:
-    """The barrier at the run's timestamp, in the revision."""
-    meta, topology = deployment.meta, revision.topology
-    timestamp, origin = run_timestamp(context)
-    standing = meta.barrier_at(topology, timestamp)
-    if standing is None or standing.barrier_id < revision.first_barrier:
-        found = "no barrier" if standing is None else str(standing)
-        raise RevisionRefusedError(  # safety: day-of-the-revision
-            f"{revision}: expected a run of one of its days, which begin with barrier {revision.first_barrier}, found "
-            f"{found} at {timestamp.isoformat()} ({origin}); backfill the days that the plan names, or plan another "
-            "revision"
-        )
-    try:
-        barrier = revised_at(deployment, revision, standing.barrier_id)
-    except UnknownBarrierError as error:
-        raise RevisionRefusedError(f"{revision}: {standing} has no epoch to compute again") from error
-    jobs = meta.topology(topology, barrier.topology_version).jobs
-    owners = {job.owner for job in jobs if job.name in revision.jobs} | {standing.run_key.partition("/")[0]}
-    dag_id = context["ti"].dag_id
-    if dag_id not in owners:
-        raise RevisionRefusedError(  # safety: dag-of-the-revision
-            f"{revision}: expected a run of a DAG that has a part in it ({', '.join(sorted(owners))}), found {dag_id}, "
-            "which owns none of its jobs; backfill one of these"
-        )
-    return barrier
+    """The barrier at the run's timestamp, in the revision. Raises RevisionRefusedError."""
+    timestamp, _ = run_timestamp(context)
+    return barrier_of_run(deployment, revision, timestamp, context["ti"].dag_id)
 
 
 def wake_others(deployment: Deployment, revision: Revision, barrier: Barrier, context: Context) -> None:

@@ -48,6 +48,7 @@ class Tasks:
             data_interval_start=barrier.timestamp,
             data_interval_end=barrier.timestamp,
             run_type=SimpleNamespace(value="scheduled"),
+            conf={},
         )
         binding = Binding(JOBS[0], FRAGMENT, False, None, "barrier_here", 0.5, batch_barriers=9)
         work = SparkWork(run=lambda ready: None, stop=lambda: None, run_batch=self._run)

@@ -181,6 +181,7 @@ def test_what_is_refused_is_not_begun(history: RevisedShop) -> None:
 def test_input_that_is_gone_is_refused_with_what_can_serve_instead(shop: RevisedShop) -> None:
     for file in shop.shop.landing.glob("*/*.parquet"):
         file.unlink()
+    assert revise("plan", "--from", "3", "--job", "price").code == 0  # which does not read them
     refused = revise("plan", "--from", "3")
     assert (refused.code, refused.out) == (1, "")
     assert "--reuse shop.shopping --reuse shop.receipts" in refused.err

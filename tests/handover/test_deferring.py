@@ -96,6 +96,7 @@ def context_of(operator: Any) -> Any:
         data_interval_start=MONDAY,
         data_interval_end=MONDAY + timedelta(days=1),
         run_type=SimpleNamespace(value="scheduled"),
+        conf={},
     )
     return {"ti": ti, "dag_run": run, "task": operator}
 

@@ -37,6 +37,8 @@ _BACK = (
     f"{_TABLES}test_checks.py::test_main_never_returns_to_what_it_stands_on_although_the_log_has_forgotten",
 )
 _REVISED = f"{_TABLES}test_revised.py::test_"
+_FULL, _BAD_INPUT = "tests/revising/test_full.py::test_", "tests/revising/test_bad_input.py::test_"
+_RUNS = "tests/revising/test_runs.py::test_"
 _REVISING = f"{_META}test_revising.py::test_"
 _JOINING, _BOOTSTRAP = f"{_META}test_bootstrapping.py::test_", "tests/revising/test_bootstrap.py::test_"
 _PLANNED, _OVERTAKEN = "tests/revising/test_refused.py::test_", "tests/revising/test_overtaken.py::test_"
@@ -402,6 +404,15 @@ _WITHOUT_SPARK: Mapping[str, tuple[str, ...]] = {
     ),
     "journal-agrees": (f"{_LOST}::test_recovering_into_a_strangers_metaservice_is_refused",),
     "recovers-after-what-both-know": (f"{_META}test_guards.py::test_a_recovery_puts_nothing_back_that_is_commit",),
+    "day-of-the-revision": (f"{_RUNS}a_run_of_a_day_that_is_not_in_the_revision_is_refused",),
+    "dag-of-the-revision": (f"{_RUNS}a_run_of_a_dag_that_has_no_part_in_it_is_refused",),
+    "baseline-is-not-cleared": (f"{_RUNS}rows_of_before_a_job_joined_are_not_cleared",),
+    "cleared-from-the-first-barrier": (f"{_FULL}a_root_table_is_cleared_from_the_first_barrier_only",),
+    "gone-is-not-empty": (f"{_BAD_INPUT}input_that_is_gone_unless_what_came_of_it_is_reused",),
+    "stands-in-for-a-whole-job": (f"{_RUNS}what_stands_in_for_a_job_stands_in_for_all_of_it",),
+    "corrections-are-whole": (f"{_RUNS}a_correction_of_half_a_job_is_refused",),
+    "by-hand-on-its-input": (f"{_RUNS}a_person_stages_on_what_comes_before",),
+    "by-hand-as-planned": (f"{_RUNS}a_person_stages_what_the_plan_left_to_them_alone",),
     "old-backup-of-a-revision": (f"{_LOST_REVISION}a_backup_of_before_a_revision_is_noticed_and_caught_up",),
     "origins-revision-is-known": (f"{_LOST_REVISION}a_head_that_lags_does_not_hide_a_revision",),
     "journal-leads-back-to-the-revision": (f"{_LOST_REVISION}a_stranger_with_a_revision_of_its_own_is_refused",),

@@ -61,7 +61,7 @@ def test_longer_than_its_author_expects(embedded: RevisedShop) -> None:
 def test_a_barrier_that_has_expired(embedded: RevisedShop) -> None:
     embedded.days(1, 4)
     assert embedded.deployment.meta.expiring(embedded.shop.name, [1, 2], "test") == [1, 2]
-    refused(embedded, r"barrier 2 of .* has expired; begin with barrier 3", 2)
+    refused(embedded, r"barrier 2 of .* has expired; begin with barrier 4", 2)
     refused(embedded, r"the barrier before it, barrier 2 .* has expired; begin one barrier later", 3)
 
 

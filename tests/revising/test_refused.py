@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from datetime import date, datetime
+from datetime import date, datetime, timedelta
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from sqlalchemy import text
 
 from airflow_barrier.coordinator.journal import read_head, write_head
 from airflow_barrier.coordinator.revising import Wanted, plan_revision
@@ -37,7 +38,7 @@ def test_days_have_to_be_named_and_in_history(history: RevisedShop) -> None:
     refused(history, "found none; say --from", None)
     refused(history, "found 2040-01-03 beside a number", date(2040, 1, 3), 3)
     refused(history, "expected a time with its zone", datetime(2040, 1, 3))  # noqa: DTZ001
-    plan = plan_revision(history.deployment, Wanted(history.shop.name, FIRST_DAY))
+    plan = plan_revision(history.deployment, Wanted(history.shop.name, FIRST_DAY + timedelta(hours=1)))
     assert [each.barrier_id for each in plan.window] == [1]
 
 
@@ -53,9 +54,9 @@ def test_corrections_are_of_tables_and_barriers_that_are_replayed(history: Revis
 
 def test_what_has_expired_is_neither_revised_nor_built_on(history: RevisedShop) -> None:
     history.deployment.meta.expiring(history.shop.name, [1], "test")
-    refused(history, r"barrier 1 .* has expired; begin with barrier 2", 1)
+    refused(history, r"barrier 1 .* has expired; begin with barrier 3", 1)
     refused(history, "expected the barrier before it, barrier 1 .*, to build on", 2)
-    assert history.begin(2, mode=RevisionMode.FULL).predecessor == 1
+    assert history.begin(2, changed=["price"], mode=RevisionMode.FULL).predecessor == 1
 
 
 def test_input_has_to_be_there(history: RevisedShop) -> None:
@@ -67,10 +68,9 @@ def test_input_has_to_be_there(history: RevisedShop) -> None:
 
 
 def test_replay_has_to_catch_up(embedded: RevisedShop) -> None:
-    for day in (1, 2, 3):
-        embedded.day(day, ["open"])
-    for day in (1, 2, 3):
-        embedded.day(day, ["load", "amount", "price", "commit"])
+    embedded.days(1, 3)
+    slow = "UPDATE barrier_barrier SET opened_at = '2000-01-01 00:00:00.000000' WHERE barrier_id > 0"
+    embedded.deployment.meta._db.write(lambda connection: connection.execute(text(slow)))
     refused(embedded, "expected to replay barriers faster than they come", 1)
     assert plan_revision(embedded.deployment, Wanted(embedded.shop.name, 1, accept_pause=True)).notes
 

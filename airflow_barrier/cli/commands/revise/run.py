@@ -32,6 +32,9 @@ if TYPE_CHECKING:
 #: What :func:`~airflow_barrier.cli.commands.revise.wanting.wanted_arguments` adds and a revision that was begun knows.
 _SETTLED = ("first", "last", "jobs", "tables", "full", "reused", "sql", "files", "at", "accept_pause", "reason")
 
+#: Barriers that lack something, for a person: after the beginning that is all of them.
+_SHOWN = 3
+
 
 @dataclass(frozen=True)
 class Asked:
@@ -143,8 +146,10 @@ def _show(found: Ran, console: Console) -> None:
     if revision.state is RevisionState.COMMIT:
         line(console, f"barriers {revision.first_barrier} to {revision.last} as computed again are what readers see")
         return
-    for text in found.missing:
+    for text in found.missing[:_SHOWN]:
         line(console, f"  missing: {text}")
+    if len(found.missing) > _SHOWN:
+        line(console, f"  and at {len(found.missing) - _SHOWN} more barriers, which `revise status` lists")
     for each in found.backfills:
         if each.backfill_id is not None:
             line(console, f"Airflow's backfill {each.backfill_id} of DAG {each.backfill.dag_id} computes it")

@@ -1,0 +1,137 @@
+"""Which runs compute for a revision, and what stands in for a job."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from sqlalchemy import text
+
+from airflow_barrier.coordinator.by_hand import stage_by_hand
+from airflow_barrier.coordinator.replaying import corrections_of
+from airflow_barrier.coordinator.revising import Wanted, begin_revision, plan_revision
+from airflow_barrier.coordinator.swapping import Swapped
+from airflow_barrier.coordinator.waking import barrier_of_run, next_unstaged, runs_at
+from airflow_barrier.protocol.errors import NotProcessedError, RevisionRefusedError
+from airflow_barrier.protocol.records import StagedTable
+from airflow_barrier.protocol.revisions import RevisionMode, TableCorrection
+from airflow_barrier.protocol.states import BarrierState
+from airflow_barrier.spark.corrections import CorrectBySql, ReuseRows, to_json
+from airflow_barrier.spark.spec import ClosingRecord, EpochSpec
+from tests.crash.shopping import FIRST_DAY
+from tests.revising.world import RevisedShop
+
+DAG = "shopping_dag"
+
+
+def midnight_after(day: int) -> Any:
+    return FIRST_DAY + timedelta(days=day)
+
+
+def test_a_run_of_a_day_that_is_not_in_the_revision_is_refused(embedded: RevisedShop) -> None:
+    embedded.days(1, 3)
+    revision = embedded.begin(2)
+    for day in (1, 7):
+        with pytest.raises(RevisionRefusedError, match="which begin with barrier 2, found"):
+            barrier_of_run(embedded.deployment, revision, midnight_after(day), DAG)
+    embedded.day(4)
+    found = barrier_of_run(embedded.deployment, revision, midnight_after(4), DAG)
+    assert (found.barrier_id, found.line) == (4, revision.revision)
+
+
+def test_a_run_of_a_dag_that_has_no_part_in_it_is_refused(embedded: RevisedShop) -> None:
+    embedded.days(1, 2)
+    revision = embedded.begin(2)
+    with pytest.raises(RevisionRefusedError, match=r"a part in it \(shopping_dag\), found another_dag"):
+        barrier_of_run(embedded.deployment, revision, midnight_after(2), "another_dag")
+
+
+def test_the_runs_that_computed_a_barrier_are_those_to_be_woken(embedded: RevisedShop) -> None:
+    embedded.days(1, 3)
+    revision = embedded.begin(2)
+    runs = runs_at(embedded.deployment, revision, embedded.barrier(2))
+    assert (dict(runs.of), runs.unknown) == ({DAG: "scheduled__2"}, ())
+    following = next_unstaged(embedded.deployment, revision, 2)
+    assert following is not None
+    assert (following.barrier_id, following.line) == (3, 0)
+
+
+def test_rows_of_before_a_job_joined_are_not_cleared(embedded: RevisedShop) -> None:
+    embedded.days(1, 2)
+    there = next(row for row in embedded.deployment.meta.progress("shop", 1) if row.table == "shop.shopping")
+    held = "UPDATE barrier_table_progress SET snapshot_id = :id WHERE barrier_id = 0 AND table_name = 'shop.shopping'"
+    embedded.deployment.meta._db.write(lambda c: c.execute(text(held), {"id": there.snapshot_id}))
+    with pytest.raises(RevisionRefusedError, match=r"found that shop.shopping held rows before job load joined"):
+        embedded.begin(None, mode=RevisionMode.FULL)
+
+
+def correction(embedded: RevisedShop, barrier_id: int, table: str) -> TableCorrection:
+    name = embedded.shop.table(table)
+    return TableCorrection(
+        barrier_id, name, to_json(CorrectBySql(name, f"DELETE FROM {{target:{name}}} WHERE id = 21"))
+    )
+
+
+def test_what_stands_in_for_a_job_stands_in_for_all_of_it(embedded: RevisedShop) -> None:
+    embedded.days(1, 3)
+    deployment, name = embedded.deployment, embedded.shop.name
+    corrections = [correction(embedded, 2, "shopping"), correction(embedded, 3, "shopping")]
+    plan = plan_revision(
+        deployment, Wanted(name, 2, 3, corrections=corrections, reused=[embedded.shop.table("receipts")])
+    )
+    revision = begin_revision(deployment, plan, reason="test", actor="test")
+    job = deployment.meta.topology(name).job("load")
+    attempt = deployment.meta.request_attempt(
+        name, 2, "load", request_key="r", generation="g", actor="test", line=revision.revision
+    )
+    started = deployment.meta.start_attempt(attempt.attempt_id)
+    assert not isinstance(started, tuple)
+    with pytest.raises(RevisionRefusedError, match="its code knows nothing of its epoch"):
+        corrections_of(deployment, started, job, by_branch=True)
+    found = corrections_of(deployment, started, job, by_branch=False)
+    # the first barrier's is changed as it stands, its own base
+    assert [type(each) for each in found] == [ReuseRows, CorrectBySql]
+    assert started.bases[embedded.shop.table("shopping")] == next(
+        row.snapshot_id for row in deployment.meta.progress(name, 2) if row.table == embedded.shop.table("shopping")
+    )
+
+
+def not_called(spec: EpochSpec) -> ClosingRecord:
+    raise AssertionError(spec)
+
+
+def test_a_person_stages_what_the_plan_left_to_them_alone(embedded: RevisedShop) -> None:
+    embedded.days(1, 2)
+    revision = embedded.begin(2, mode=RevisionMode.INCREMENTAL)
+    with pytest.raises(RevisionRefusedError, match="left to a person in the plan, found that it is not"):
+        stage_by_hand(embedded.deployment, revision, 2, embedded.shop.table("shopping"), not_called, actor="me")
+
+
+def test_a_person_stages_on_what_comes_before(embedded: RevisedShop) -> None:
+    embedded.days(1, 3)
+    deployment, price = embedded.deployment, embedded.shop.table("prices")
+    plan = plan_revision(
+        deployment,
+        Wanted(
+            embedded.shop.name, 2, 3, corrections=[TableCorrection(3, price, {"kind": "by hand"})], changed=["price"]
+        ),
+    )
+    revision = begin_revision(deployment, plan, reason="test", actor="test")
+    with pytest.raises(NotProcessedError, match=r"waits for shop.prices at barrier 2"):
+        stage_by_hand(deployment, revision, 3, price, not_called, actor="me")
+    embedded.replay(revision, 2)
+
+    def nothing(spec: EpochSpec) -> ClosingRecord:
+        return ClosingRecord(spec.attempt_id, {price: StagedTable(price, None, unchanged=True)})
+
+    assert stage_by_hand(deployment, revision, 3, price, nothing, actor="me").state is BarrierState.PRECOMMIT
+    assert isinstance(embedded.publish(revision), Swapped)
+    assert embedded.at(3)[price] == embedded.at(2)[price]
+
+
+def test_a_correction_of_half_a_job_is_refused(embedded: RevisedShop) -> None:
+    embedded.days(1, 2)
+    wanted = Wanted(embedded.shop.name, 2, corrections=[correction(embedded, 2, "shopping")])
+    with pytest.raises(RevisionRefusedError, match=r"none of shop.receipts at barrier 2.*--reuse shop.receipts"):
+        plan_revision(embedded.deployment, wanted)
