@@ -99,8 +99,8 @@ class RevisionPlan:
     """What a revision would do. ``barriers`` are replayed in this order; ``window`` are those that a person asked for.
 
     ``untouched``: tables that stay as they are. ``code_changed``: jobs whose code differs from what computed the head.
-    ``notes``: what its author should know; ``pace``: how replay and arrival compare. ``joining``: the tables that are in
-    no barrier yet and join by it, and what `main` of each is at.
+    ``notes``: what its author should know; ``pace``: how replay and arrival compare. ``joining``: the tables that are
+    in no barrier yet and join by it, and what `main` of each is at.
     """
 
     wanted: Wanted
