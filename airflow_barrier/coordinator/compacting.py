@@ -16,7 +16,14 @@ from airflow_barrier.coordinator.committing import commit_barrier
 from airflow_barrier.coordinator.deployment import Deployment
 from airflow_barrier.coordinator.opening import Later
 from airflow_barrier.coordinator.staging import absorb_compactions, check_and_report
-from airflow_barrier.protocol.errors import CompactionError, StagedTableError, TooManyOpenBarriersError
+from airflow_barrier.protocol.errors import (
+    BarrierError,
+    CompactionError,
+    FencedAttemptError,
+    GatedError,
+    StagedTableError,
+    TooManyOpenBarriersError,
+)
 from airflow_barrier.protocol.records import Attempt, Barrier, Need, StagedTable
 from airflow_barrier.protocol.states import UNCOMMITTED_BARRIERS, UNDER_WAY_ATTEMPTS, AttemptState, BarrierState
 
@@ -70,7 +77,7 @@ def open_compaction(
             max_open=deployment.max_open_barriers,
             actor=compactor.actor,
         )
-    except TooManyOpenBarriersError as error:
+    except (TooManyOpenBarriersError, GatedError) as error:
         return Later(str(error))
     if barrier is not None and barrier.run_key != compactor.run_key:
         log.warning("%s was opened by %s and is unfinished: going on with it", barrier, barrier.run_key)
@@ -155,7 +162,17 @@ def _compact_table(
         if isinstance(started, tuple):
             log.info("%s waits for %s", attempt, ", ".join(map(str, started)))
             return started
-        attempt = _rewrite(deployment, absorb_compactions(deployment, started), table, rewrite, actor)
+        try:
+            attempt = _rewrite(deployment, absorb_compactions(deployment, started), table, rewrite, actor)
+        except BarrierError as error:
+            now = meta.attempt(attempt.attempt_id)
+            if now.state in (AttemptState.FENCED, AttemptState.VOIDED):
+                # what it met is the work of those who superseded it, or a revision's since, and no stranger's
+                raise FencedAttemptError(
+                    f"{now}: expected the current attempt, found one that is {now.state.value} ({now.reason}); another "
+                    "compaction has gone on with it"
+                ) from error
+            raise
     if attempt.state is AttemptState.CLOSED:
         check_and_report(deployment, attempt, actor)
     return ()

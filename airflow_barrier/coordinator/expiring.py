@@ -185,11 +185,10 @@ def _table_verdicts(
     deployment: Deployment, topology: str, verdicts: Sequence[BarrierVerdict], dropped: Sequence[str] = ()
 ) -> Callable[[str], Sequence[SnapshotVerdict]]:
     """What says of a table of the topology what becomes of each of its snapshots, as it is by then."""
-    window = _window_tag(verdicts)
     baselines = {row.table: row.snapshot_id for row in deployment.meta.progress(topology, 0)}
 
     def on(table: str) -> Sequence[SnapshotVerdict]:
-        since = _read_since(deployment, topology, table)
+        window, since = _window_tag(deployment, topology, verdicts), _read_since(deployment, topology, table)
         on_each = deployment.tables.snapshot_verdicts(table, window, dropped, since)
         baseline = baselines.get(table)
         goes = any(verdict.snapshot_id == baseline and not verdict.keep for verdict in on_each)
@@ -217,6 +216,11 @@ def _read_since(deployment: Deployment, topology: str, table: str) -> Collection
     return {snapshot_id for snapshot_id in previous if snapshot_id is not None}
 
 
-def _window_tag(verdicts: Sequence[BarrierVerdict]) -> str | None:
+def _window_tag(deployment: Deployment, topology: str, verdicts: Sequence[BarrierVerdict]) -> str | None:
     start = window_start(verdicts)
+    revision = deployment.meta.revisions.under_way(topology)
+    earlier = revision is not None and (start is None or revision.predecessor < start.barrier_id)
+    if revision is not None and earlier:  # safety: revised-steps-stay
+        # it builds on what is before its first barrier, and reads every step since
+        start = deployment.meta.barrier(topology, revision.predecessor)
     return None if start is None else start.tag

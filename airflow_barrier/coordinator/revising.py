@@ -19,6 +19,7 @@ from airflow_barrier.metaservice.store import MetaService
 from airflow_barrier.protocol.errors import (
     BarrierError,
     RevisionRefusedError,
+    SnapshotMissingError,
 )
 from airflow_barrier.protocol.origins import logical_date
 from airflow_barrier.protocol.records import Barrier
@@ -150,6 +151,7 @@ def plan_revision(deployment: Deployment, wanted: Wanted) -> RevisionPlan:
     check_range(what, len(barriers), wanted.max_replay_barriers)
     _check_readable(what, wanted, barriers)
     predecessor = _predecessor(deployment, what, barriers[0], wanted)
+    _check_bases(deployment, what, wanted.mode, jobs, predecessor, barriers)
     tables = {sink for job in jobs for sink in job.sinks}
     mains = check_history(deployment, joining, barriers) if joining else {}
     _check_schemas(deployment, jobs, barriers if joining else (predecessor, *barriers))
@@ -163,7 +165,7 @@ def plan_revision(deployment: Deployment, wanted: Wanted) -> RevisionPlan:
         head=committed[-1],
         jobs=jobs,
         changed=changed,
-        tables=_tables(deployment, jobs, committed, predecessor, mains),
+        tables=_tables(deployment, jobs, barriers, committed, predecessor, mains),
         untouched=tuple(sorted(set(topology.tables) - tables)),
         inputs=_inputs(deployment, wanted, jobs, barriers),
         topology_version=version,
@@ -197,6 +199,12 @@ def begin_revision(deployment: Deployment, plan: RevisionPlan, *, reason: str, a
             joining=plan.joining,
         )
     )
+    try:
+        # an expiry may have come between plan and beginning; from here on it leaves that alone
+        _check_bases(deployment, str(revision), wanted.mode, plan.jobs, plan.predecessor, plan.barriers)
+    except RevisionRefusedError as error:
+        meta.revisions.cancel(wanted.topology, revision.revision, str(error), actor)
+        raise
     if wanted.accept_pause:
         revision = meta.revisions.gate(revision.topology, revision.revision, closed=True, actor=actor)
     log.info(
@@ -460,6 +468,40 @@ def _check_schemas(deployment: Deployment, jobs: Sequence[Job], barriers: Sequen
         check_schema(table, deployment.tables.schema_faults(table, list(snapshots)))
 
 
+def _check_bases(
+    deployment: Deployment,
+    what: str,
+    mode: RevisionMode,
+    jobs: Sequence[Job],
+    predecessor: Barrier,
+    barriers: Sequence[Barrier],
+) -> None:
+    """What the jobs build on is there, and every step of what they read.
+
+    Barriers have tags, but what a table held when it joined has none, nor have the steps between two barriers.
+    """
+    meta, tables, full = deployment.meta, deployment.tables, mode is not RevisionMode.INCREMENTAL
+    written = {sink for job in jobs for sink in job.sinks}
+    read = {table for job in jobs for table in job.sources} - written
+    baseline = {row.table: row.snapshot_id for row in meta.progress(predecessor.topology, 0)}
+    start = barriers[0] if full else predecessor
+    stood = {**baseline, **{row.table: row.snapshot_id for row in meta.progress(start.topology, start.barrier_id)}}
+    for table in sorted(written | read):
+        base = stood.get(table)
+        if base is None or (full and table in written):
+            continue
+        try:
+            tables.documents_at({table: base})
+            there = table in written or tables.has_steps_since(table, base)
+        except SnapshotMissingError:
+            there = False
+        if not there:
+            raise RevisionRefusedError(  # safety: bases-are-there
+                f"{what}: expected {table} as it was just before, and every step of it since, found that some of that "
+                "has expired; begin one barrier later, or compute the tables anew (--full)"
+            )
+
+
 # --- what is computed, and from what --------------------------------------------------------------
 
 
@@ -560,20 +602,24 @@ def _fingerprints(deployment: Deployment, barrier: Barrier) -> dict[str, str]:
 def _tables(
     deployment: Deployment,
     jobs: Sequence[Job],
+    barriers: Sequence[Barrier],
     committed: Sequence[Barrier],
     predecessor: Barrier,
     joining: Mapping[str, int | None],
 ) -> tuple[PlannedTable, ...]:
+    """Also those that join with a barrier that is still open."""
     meta = deployment.meta
+    members = {row.table for each in barriers for row in meta.progress(each.topology, each.barrier_id)}
     head = {row.table: row.snapshot_id for row in meta.progress(committed[-1].topology, committed[-1].barrier_id)}
+    members.update(joining)
     head.update(joining)
     before = {row.table: row.snapshot_id for row in meta.progress(predecessor.topology, predecessor.barrier_id)}
     planned = []
     for job in jobs:
         for table in job.sinks:
-            if table not in head:
+            if table not in members:
                 continue
-            at_head, at_base = (_rows(deployment, table, snapshot) for snapshot in (head[table], before.get(table)))
+            at_head, at_base = (_rows(deployment, table, stands.get(table)) for stands in (head, before))
             came = None if at_head is None or at_base is None else at_head - at_base
             planned.append(PlannedTable(table, job.name, job.owner, at_head, came))
     return tuple(planned)

@@ -9,6 +9,7 @@ from datetime import datetime
 from airflow_barrier.metaservice.store import MetaService
 from airflow_barrier.protocol.levels import Level
 from airflow_barrier.protocol.records import Attempt, Barrier, TableProgress
+from airflow_barrier.protocol.revisions import Revision, RevisionRun
 from airflow_barrier.protocol.states import LIVE_ATTEMPTS, AttemptState
 
 
@@ -36,6 +37,16 @@ class BarrierStatus:
     barrier: Barrier
     tables: tuple[TableProgress, ...]
     jobs: tuple[JobStatus, ...]
+
+
+@dataclass(frozen=True)
+class RevisionStatus:
+    """A revision, its barriers while it is under way, the runs that compute them, and what is missing."""
+
+    revision: Revision
+    barriers: tuple[BarrierStatus, ...]
+    runs: tuple[RevisionRun, ...]
+    missing: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -68,6 +79,26 @@ def status(meta: MetaService, topology: str) -> TopologyStatus:
         precommitted=meta.resolve(topology, Level.READ_COMMITTED).barrier_id if started else None,
         uncommitted={name: table.barrier_id for name, table in staged.items()},
         open=tuple(barrier_status(meta, barrier) for barrier in meta.open_barriers(topology)),
+    )
+
+
+def revision_status(meta: MetaService, topology: str, number: int) -> RevisionStatus:
+    """How far a revision is. Raises UnknownRevisionError."""
+    revision = meta.revisions.get(topology, number)
+    return RevisionStatus(
+        revision=revision,
+        barriers=tuple(_revised(meta, revision, barrier) for barrier in meta.revisions.barriers(topology, number)),
+        runs=tuple(meta.revisions.runs(topology, number)),
+        missing=tuple(meta.revisions.unstaged(topology, number)) if revision.is_under_way else (),
+    )
+
+
+def _revised(meta: MetaService, revision: Revision, barrier: Barrier) -> BarrierStatus:
+    newest = {each.job: each for each in meta.attempts(barrier.topology, barrier.barrier_id, barrier.line)}
+    return BarrierStatus(
+        barrier=barrier,
+        tables=tuple(meta.revisions.progress(barrier.topology, revision.revision, barrier.barrier_id)),
+        jobs=tuple(JobStatus(job, newest.get(job)) for job in revision.jobs),
     )
 
 

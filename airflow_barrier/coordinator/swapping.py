@@ -10,7 +10,13 @@ from airflow_barrier.coordinator.deployment import Deployment
 from airflow_barrier.coordinator.journal import check_lead, current_main, write_entry, write_revision
 from airflow_barrier.coordinator.staging import attempt_files
 from airflow_barrier.metaservice.revision_store import SwapRows
-from airflow_barrier.protocol.errors import ForeignWriteError, HeadMovedError, RevisionNotStagedError
+from airflow_barrier.protocol.errors import (
+    ForeignWriteError,
+    HeadMovedError,
+    RevisionEndedError,
+    RevisionNotStagedError,
+    UnknownBarrierError,
+)
 from airflow_barrier.protocol.names import tag_name
 from airflow_barrier.protocol.records import Barrier
 from airflow_barrier.protocol.revisions import Revision, RevisionState
@@ -59,19 +65,20 @@ def publish_revision(deployment: Deployment, topology: str, number: int, *, acto
     """
     meta = deployment.meta
     revision = meta.revisions.get(topology, number)
-    if revision.state is not RevisionState.COMMIT:
-        if revision.state is not RevisionState.COMMITTING:
-            decided = _decided(deployment, revision, actor)
-            if isinstance(decided, NotStaged):
-                return decided
-            revision = decided
-        _roll_forward(deployment, revision, actor)
-        published = True
-    else:
-        published = False
-    _tidy(deployment, meta.revisions.get(topology, number))
+    now = revision.state is not RevisionState.COMMIT
+    if now:
+        try:
+            missing = _publish_staged(deployment, revision, actor)
+        except (RevisionEndedError, UnknownBarrierError):
+            # another publisher was faster: what was staged is not in a line of its own any more
+            if meta.revisions.get(topology, number).state is not RevisionState.COMMIT:  # safety: swapped-by-another
+                raise
+        else:
+            if missing is not None and meta.revisions.get(topology, number).state is not RevisionState.COMMIT:
+                return missing
     revision = meta.revisions.get(topology, number)
-    return Swapped(revision, tuple(_barriers(deployment, revision)), published)
+    _tidy(deployment, revision)
+    return Swapped(revision, tuple(_barriers(deployment, revision)), now)
 
 
 def finish_decided(deployment: Deployment, topology: str, *, actor: str) -> Swapped | None:
@@ -153,6 +160,17 @@ def _decided(deployment: Deployment, revision: Revision, actor: str) -> Revision
     raise HeadMovedError(  # safety: looks-run-out
         f"{revision}: expected its tables to stay as they are for a moment, found they do not ({met}); try again"
     ) from met
+
+
+def _publish_staged(deployment: Deployment, revision: Revision, actor: str) -> NotStaged | None:
+    """From STAGING or COMMITTING on; None: it is COMMIT."""
+    if revision.state is not RevisionState.COMMITTING:
+        decided = _decided(deployment, revision, actor)
+        if isinstance(decided, NotStaged):
+            return decided
+        revision = decided
+    _roll_forward(deployment, revision, actor)
+    return None
 
 
 def _decide(deployment: Deployment, revision: Revision, actor: str) -> Revision:

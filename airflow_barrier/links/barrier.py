@@ -15,7 +15,7 @@ URL_PREFIX = "/barrier"
 
 
 class BarrierLink(BaseOperatorLink):
-    """The tables of the barrier that a task works for, and how far each of them is."""
+    """The tables of the barrier that a task works for, and how far each of them is; or the revision that it is for."""
 
     name = "Barrier"
 

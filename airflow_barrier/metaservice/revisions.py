@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -17,6 +17,7 @@ from airflow_barrier.metaservice.rows import (
     of_topology,
     progress,
     to_barrier,
+    topology_version,
 )
 from airflow_barrier.metaservice.schema import DatabaseNow
 from airflow_barrier.metaservice.topologies import version_of, waiting
@@ -193,7 +194,8 @@ def corrected_bases(connection: Connection, attempt: Attempt) -> dict[str, int |
 
 def begin(connection: Connection, new: NewRevision) -> Revision:
     """The next revision, STAGING, with the barriers from its first one to the head. Raises RevisionRefusedError."""
-    version = lock_topology(connection, new.topology)  # safety: topology-lock
+    lock_topology(connection, new.topology)  # safety: topology-lock
+    version = topology_version(connection, new.topology)
     if version != new.topology_version:
         raise RevisionRefusedError(  # safety: revises-what-was-planned
             f"topology {new.topology}: expected it to be as it was planned with (version {new.topology_version}), "
@@ -320,6 +322,7 @@ def _insert(
 ) -> None:
     version = _version_at(connection, revision, barrier, current)
     again = _tables_at(connection, revision, barrier, version)
+    _check_stay(connection, revision, barrier, before, again)
     state = BarrierState.OPEN if again else BarrierState.PRECOMMIT
     key = barrier_key(barrier.topology, barrier.barrier_id, revision.revision)
     connection.execute(
@@ -363,6 +366,21 @@ def _tables_at(connection: Connection, revision: Revision, barrier: Barrier, ver
         return {table: topology.writer(table).name for table in revision.tables}
     rows = progress(connection, barrier.topology, barrier.barrier_id)
     return {name: row.job for name, row in rows.items() if name in revision.tables}
+
+
+def _check_stay(
+    connection: Connection, revision: Revision, barrier: Barrier, before: int, tables: Collection[str]
+) -> None:
+    """Raise RevisionRefusedError for a table that has left since ``before``, or will be back only later: of the epochs
+    up to there it would stay as it was, since nobody publishes it.
+    """
+    had = progress(connection, barrier.topology, before, revision.revision)
+    gone = sorted(set(had) - set(tables))
+    if gone:
+        raise RevisionRefusedError(  # safety: revised-tables-stay
+            f"{revision}: expected {', '.join(gone)} at each barrier from where it joins to the head, found that "
+            f"{barrier} does not have it: its job left. Begin with {barrier} or later"
+        )
 
 
 def _version_at(connection: Connection, revision: Revision, barrier: Barrier, current: Topology) -> int:

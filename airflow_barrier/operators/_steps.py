@@ -358,7 +358,8 @@ class EpochSteps:
         )
 
     def _remember(self, barrier: Barrier) -> None:
-        self.link_path = f"{self.binding.barrier_conn_id}/{barrier.topology}/{barrier.barrier_id}"
+        what = f"revision/{barrier.line}" if barrier.line else str(barrier.barrier_id)
+        self.link_path = f"{self.binding.barrier_conn_id}/{barrier.topology}/{what}"
 
     # --- endings ----------------------------------------------------------------------------------
 

@@ -18,6 +18,7 @@ from airflow_barrier.coordinator.revising import (
     plan_revision,
 )
 from airflow_barrier.hooks.barrier import DEFAULT_CONN_ID, BarrierHook
+from airflow_barrier.links.barrier import BarrierLink
 from airflow_barrier.operators._at import true_or_false, whole_number
 from airflow_barrier.operators._revising import wake_runs
 from airflow_barrier.operators._task import task_key, without_useless_retries
@@ -56,6 +57,7 @@ class ReviseOperator(BaseOperator):
     """
 
     template_fields: Sequence[str] = ("topology", "first", "last", "max_replay_barriers", "accept_pause", "reason")
+    operator_extra_links = (BarrierLink(),)
     ui_color = "#fef3c7"
 
     def __init__(
@@ -88,6 +90,7 @@ class ReviseOperator(BaseOperator):
         self.accept_pause = accept_pause
         self.barrier_conn_id = barrier_conn_id
         self.poll_interval = poll_interval
+        self.link_path: str | None = None
 
     def execute(self, context: Context) -> int:
         with without_useless_retries():
@@ -113,6 +116,7 @@ class ReviseOperator(BaseOperator):
         if event["status"] == "unavailable":
             raise StoreUnavailableError(event["message"])
         revision = BarrierHook(self.barrier_conn_id).get_meta_service().revisions.get(self.topology, number)
+        self._remember(revision)
         if revision.is_under_way:
             return self._wait(revision)
         if revision.state is not RevisionState.COMMIT:
@@ -154,7 +158,11 @@ class ReviseOperator(BaseOperator):
         for note in plan.notes:
             self.log.warning("%s", note)
 
+    def _remember(self, revision: Revision) -> None:
+        self.link_path = f"{self.barrier_conn_id}/{self.topology}/revision/{revision.revision}"
+
     def _wait(self, revision: Revision) -> NoReturn:
+        self._remember(revision)
         self.log.info("%s is %s: waiting until readers see it", revision, revision.state.value)
         self.defer(
             trigger=RevisionTrigger(

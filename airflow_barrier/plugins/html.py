@@ -1,11 +1,11 @@
-"""One barrier as a page of HTML: the state of each of its tables, each job's newest attempt, and who reads it."""
+"""Pages of HTML: one barrier with its tables, jobs and readers; one revision with its barriers and runs."""
 
 from __future__ import annotations
 
 from html import escape
 from typing import TYPE_CHECKING
 
-from airflow_barrier.coordinator.status import BarrierStatus
+from airflow_barrier.coordinator.status import BarrierStatus, RevisionStatus
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -33,15 +33,53 @@ def render(status: BarrierStatus, leases: Sequence[Lease] = ()) -> str:
     expired = (
         f"<p>Expired {_moment(barrier.expiring_at)}: it cannot be read any more.</p>" if barrier.expiring_at else ""
     )
-    return f"""<!doctype html>
-<html lang="en"><head><meta charset="utf-8"><title>{escape(str(barrier))}</title>
-<style>body{{font-family:sans-serif;margin:2rem}} td,th{{padding:.2rem 1rem .2rem 0;text-align:left}}</style></head>
-<body><h1>{escape(str(barrier))}: {barrier.state.value}</h1>{reason}{expired}
+    revised = f"<p>As revision {barrier.revision} computed it.</p>" if barrier.revision else ""
+    return f"""{_head(str(barrier))}
+<body><h1>{escape(str(barrier))}: {barrier.state.value}</h1>{reason}{expired}{revised}
 <p>Timestamp from the {escape(barrier.timestamp_origin)}; opened by {escape(barrier.run_key)}.</p>
 <table><tr><th>table</th><th>job</th><th>state</th><th>snapshot</th><th></th></tr>{tables}</table>
 <h2>Jobs</h2><table><tr><th>job</th><th>newest attempt</th></tr>{jobs}</table>
 <h2>Readers</h2><table><tr><th>holder</th><th>since</th><th>until, unless renewed</th></tr>{readers}</table>
 </body></html>"""
+
+
+def render_revision(status: RevisionStatus) -> str:
+    """The page of a revision: why it is, how far its barriers are, which runs compute them. Times are UTC."""
+    revision = status.revision
+    barriers = _rows(
+        (
+            str(each.barrier.barrier_id),
+            f"{each.barrier.timestamp:%Y-%m-%d %H:%M:%S}",
+            each.barrier.state.value,
+            "; ".join(f"{job.job}: {job.summary}" for job in each.jobs),
+        )
+        for each in status.barriers
+    )
+    runs = _rows(
+        (str(run.barrier_id) if run.barrier_id else "afterwards", run.dag_id, run.run_id, _arrived(run.arrived_at))
+        for run in status.runs
+    )
+    missing = "".join(f"<li>{escape(each)}</li>" for each in status.missing)
+    gate = "<p>No barrier opens until it is published.</p>" if revision.gated and revision.is_under_way else ""
+    return f"""{_head(str(revision))}
+<body><h1>{escape(str(revision))}: {revision.state.value}</h1>
+<p>{escape(revision.reason or "")} (begun {_moment(revision.created_at)} by {escape(revision.actor)})</p>
+<p>{revision.mode.value}, from barrier {revision.first_barrier} on, asked for up to {revision.window_end};
+tables {escape(", ".join(revision.tables))}.</p>{gate}
+<h2>Barriers</h2><table><tr><th>barrier</th><th>timestamp</th><th>state</th><th>jobs</th></tr>{barriers}</table>
+<h2>Missing</h2><ul>{missing}</ul>
+<h2>Runs</h2><table><tr><th>barrier</th><th>DAG</th><th>run</th><th>came</th></tr>{runs}</table>
+</body></html>"""
+
+
+def _head(title: str) -> str:
+    return f"""<!doctype html>
+<html lang="en"><head><meta charset="utf-8"><title>{escape(title)}</title>
+<style>body{{font-family:sans-serif;margin:2rem}} td,th{{padding:.2rem 1rem .2rem 0;text-align:left}}</style></head>"""
+
+
+def _arrived(time: datetime | None) -> str:
+    return "woken" if time is None else _moment(time)
 
 
 def _moment(time: datetime) -> str:

@@ -8,7 +8,7 @@ from airflow_barrier.protocol.levels import Level, Resolution
 from airflow_barrier.protocol.names import parse_branch, tag_name
 from airflow_barrier.reading.session import FellBack
 from airflow_barrier.tables._metadata import MAIN, refs_of
-from tests.model.memory import STAGED, End, Memory
+from tests.model.memory import ENDED, STAGED, End, Memory
 from tests.model.readers import Reader, Refreshed, Standing
 from tests.model.topology import NAME
 from tests.model.world import World, time_of
@@ -52,7 +52,7 @@ class Holding(Memory):
         for barrier in self.readable:
             for row in self.progress[barrier.barrier_id].values():
                 assert tables.readable(row.table, row.snapshot_id), f"{row} can be asked for, and is gone"
-                tagged = tag_name(NAME, barrier.barrier_id, 0) in refs_of(tables.document(row.table))
+                tagged = tag_name(NAME, barrier.barrier_id, barrier.revision) in refs_of(tables.document(row.table))
                 assert tagged or row.snapshot_id is None, f"{row} can be asked for, and has no tag"
         assert newest or not any(barrier.state == "COMMIT" for barrier in self.chain), "nothing can be read"
         self._check_bases()
@@ -82,7 +82,10 @@ class Holding(Memory):
                 assert ref["snapshot-id"] in there, f"{table}: {name} names what is gone"
             main = set(tables.steps(table, tables.main(table)))
             for name, ref in refs_of(document).items():
-                if name == MAIN or parse_branch(name) is None:
+                branch = parse_branch(name)
+                attempt = None if branch is None else self.attempts.get(branch.attempt_id)
+                # whose branch nobody needs: it has ended, or a revision has replaced it
+                if name == MAIN or attempt is None or attempt.state in ENDED or attempt.line < 0:
                     continue
                 steps = tables.steps(table, ref["snapshot-id"])
                 last = next(s for s in document["snapshots"] if s["snapshot-id"] == steps[-1])
@@ -148,6 +151,8 @@ class Holding(Memory):
         held = [reader.lease for reader in self.readers if self.lives(reader)]
         based = {barrier.predecessor for barrier in self.in_flight}
         leased = {n for n in readable for lease in held if lease.barrier_id <= n <= lease.through_id}
+        if self.under_way is not None:
+            based |= set(range(self.under_way.predecessor, max(readable, default=0) + 1))
         return set(readable[-keep:]) | leased | (based & set(readable))
 
     def check_taken(self) -> None:

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
+from airflow_barrier.protocol.errors import SourceDataError
 from airflow_barrier.protocol.records import Cut
 from airflow_barrier.protocol.topology import ExternalSource
 from airflow_barrier.sources.port import CutRequest
 
 
 class Input:
-    """What has arrived: records by source, in the order of their arrival."""
+    """What has arrived: records by source, in the order of their arrival; and what people corrected since."""
 
     def __init__(self) -> None:
         self.records: dict[str, list[str]] = {}
+        #: how often something was corrected
+        self.edition = 0
+        #: record -> what it says from which edition on; None: it was deleted
+        self._corrected: dict[str, list[tuple[int, str | None]]] = {}
 
     def arrive(self, source: str, how_many: int) -> None:
         there = self.records.setdefault(source, [])
@@ -23,6 +28,21 @@ class Input:
 
     def of(self, source: str) -> list[str]:
         return self.records.get(source, [])
+
+    def correct(self, record: str, *, delete: bool) -> None:
+        """A person changes a record of the past, or takes it out."""
+        self.edition += 1
+        self._corrected.setdefault(record, []).append((self.edition, None if delete else f"{record}.{self.edition}"))
+
+    def texts(self, records: Iterable[str], edition: int) -> list[str]:
+        """What records said at an edition."""
+        said = []
+        for record in records:
+            since = [text for number, text in self._corrected.get(record, ()) if number <= edition]
+            text = since[-1] if since else record
+            if text is not None:
+                said.append(text)
+        return said
 
 
 #: The running world's.
@@ -42,7 +62,13 @@ class _Source:
         return cls(declared.name)
 
     def check(self, cut: Cut) -> None:
-        """Everything that has arrived stays readable."""
+        """Everything that has arrived stays readable; what was corrected since is not what was cut."""
+        records = names_of(self.kind, cut)
+        if current.texts(records, cut.end["edition"]) != current.texts(records, current.edition):
+            raise SourceDataError(f"source {self.name}: expected what was cut, found it corrected; clear the task")
+
+    def repin(self, cut: Cut) -> Cut:
+        return replace(cut, end={**cut.end, "edition": current.edition})
 
     def release(self, cut: Cut, catalog: Any) -> None:
         """Nothing is held."""
@@ -54,7 +80,8 @@ class Log(_Source):
     kind: ClassVar[str] = "model-log"
 
     def cut(self, request: CutRequest) -> Cut:
-        return Cut(self.name, request.start, {"position": len(current.of(self.name))})
+        start = None if request.start is None else {"position": request.start["position"]}
+        return Cut(self.name, start, {"position": len(current.of(self.name)), "edition": current.edition})
 
 
 class Landing(_Source):
@@ -65,7 +92,8 @@ class Landing(_Source):
     def cut(self, request: CutRequest) -> Cut:
         there = current.of(self.name)
         used = request.used(there)
-        return Cut(self.name, request.start, {"seen": len(there)}, tuple(item for item in there if item not in used))
+        end = {"seen": len(there), "edition": current.edition}
+        return Cut(self.name, request.start, end, tuple(item for item in there if item not in used))
 
 
 ADAPTERS: dict[str, Any] = {Log.kind: Log, Landing.kind: Landing}
@@ -73,6 +101,11 @@ ADAPTERS: dict[str, Any] = {Log.kind: Log, Landing.kind: Landing}
 
 def records_of(kind: str, cut: Cut) -> list[str]:
     """What a driver reads of a cut."""
+    return current.texts(names_of(kind, cut), cut.end["edition"])
+
+
+def names_of(kind: str, cut: Cut) -> list[str]:
+    """The records of a cut, whatever they say by now."""
     if kind == Landing.kind:
         return list(cut.items)
     start: Mapping[str, Any] = cut.start or {"position": 0}

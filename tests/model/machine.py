@@ -12,8 +12,7 @@ from airflow_barrier.coordinator.staging import give_up
 from airflow_barrier.protocol import errors
 from airflow_barrier.protocol.states import BarrierState, Decision
 from tests.model import work
-from tests.model.parts import Parts
-from tests.model.reading import Reading
+from tests.model.revising import Revising
 from tests.model.topology import COMING_AND_GOING, JOBS, NAME, SOURCES, TABLES
 from tests.model.world import Bench, World
 
@@ -24,7 +23,7 @@ _STOPS = st.sampled_from(range(36))
 _INDEX = st.integers(0, 7)
 
 
-class Schedules(Reading, Parts, RuleBasedStateMachine):
+class Schedules(Revising, RuleBasedStateMachine):
     """One example is one schedule."""
 
     bench: ClassVar[Bench]

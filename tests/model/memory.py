@@ -20,17 +20,31 @@ from tests.model.world import MAX_OPEN, World
 from tests.support.memory_tables import Rows
 
 COUNTING = (
-    "SELECT barrier_id, state, predecessor, timestamp, topology_version, timestamp_origin FROM barrier_barrier "
-    "ORDER BY 1"
+    "SELECT barrier_id, state, predecessor, timestamp, topology_version, timestamp_origin, computed_in "
+    "FROM barrier_barrier WHERE revision = 0 ORDER BY 1"
 )
 PROGRESS = (
     "SELECT barrier_id, table_name, state, snapshot_id, attempt_id, carried_from, decision, expected_snapshot "
-    "FROM barrier_table_progress ORDER BY 1, 2"
+    "FROM barrier_table_progress WHERE revision = 0 ORDER BY 1, 2"
 )
-ENDS = "SELECT barrier_id, thinned_at, expiring_at, expired_at, trimmed_at FROM barrier_barrier ORDER BY 1"
+_UNDER_WAY = "(SELECT revision FROM barrier_revision WHERE state IN ('STAGING', 'COMMITTING'))"
+LINE = PROGRESS.replace("= 0", f"= {_UNDER_WAY}")
+ENDS = (
+    "SELECT barrier_id, thinned_at, expiring_at, expired_at, trimmed_at FROM barrier_barrier WHERE revision = 0 "
+    "ORDER BY 1"
+)
 ATTEMPTS = (
-    "SELECT attempt_id, barrier_id, job, state, generation, inputs, bases FROM barrier_attempt ORDER BY attempt_id"
+    "SELECT attempt_id, barrier_id, job, state, generation, inputs, bases, revision, computed_in FROM barrier_attempt "
+    "ORDER BY attempt_id"
 )
+REVISIONS = (
+    "SELECT revision, state, mode, first_barrier, predecessor, tables, jobs, head, last FROM barrier_revision "
+    "ORDER BY 1"
+)
+LINE_STATES = (
+    f"SELECT barrier_id, state FROM barrier_barrier WHERE revision = {_UNDER_WAY} AND state <> 'ABORTED' ORDER BY 1"
+)
+COUNTING_BESIDE = "SELECT count(*) FROM barrier_barrier WHERE revision > 0 AND state <> 'ABORTED'"
 UNCOMMITTED = ("OPEN", "PRECOMMIT", "COMMITTING", "BLOCKED")
 DECIDED = ("COMMITTING", "BLOCKED", "COMMIT")
 ENDED = {"FENCED", "VOIDED", "ABORTED"}
@@ -45,10 +59,24 @@ class Barrier(NamedTuple):
     timestamp: str
     version: int
     origin: str
+    #: by which revision it stands as it does
+    revision: int
 
     @property
     def is_maintenance(self) -> bool:
         return self.origin == INHERITED
+
+
+class Revision(NamedTuple):
+    number: int
+    state: str
+    mode: str
+    first: int
+    predecessor: int
+    tables: tuple[str, ...]
+    jobs: tuple[str, ...]
+    head: int | None
+    last: int | None
 
 
 class End(NamedTuple):
@@ -80,6 +108,8 @@ class Attempt(NamedTuple):
     generation: str
     inputs: str
     bases: str
+    line: int
+    computed_in: int
 
 
 @dataclass
@@ -97,6 +127,8 @@ class Opened:
     baseline: dict[str, Rows]
     #: the records of each source that are in the epoch
     epoch: dict[str, list[str]]
+    #: how often input had been corrected then
+    edition: int
     #: the records of each source that are in this epoch or one before
     read: dict[str, frozenset[str]] = field(default_factory=dict)
 
@@ -114,14 +146,28 @@ class Memory:
         self.attempts: dict[int, Attempt] = {}
         #: which attempt made a table, and what, before a person may have decided against it
         self.made: dict[tuple[int, str], tuple[int, int | None]] = {}
+        self.revisions: dict[int, Revision] = {}
+        #: what the revision under way has staged, and its barriers
+        self.line: dict[int, dict[str, Progress]] = {}
+        self.line_states: dict[int, str] = {}
+        #: how often input had been corrected when each revision began
+        self.editions: dict[int, int] = {}
+        #: (barrier, table) -> what stands there was computed anew, on no rows
+        self.cleared: set[tuple[int, str]] = set()
         self._rows: list[Any] = []
 
     def look(self) -> bool:
         """Read what is stored; False if it is as before. What was trimmed is remembered as it was."""
-        rows = [self.raw.execute(query).fetchall() for query in (COUNTING, PROGRESS, ATTEMPTS, ENDS)]
+        queries = (COUNTING, PROGRESS, ATTEMPTS, ENDS, REVISIONS, LINE, LINE_STATES)
+        rows = [self.raw.execute(query).fetchall() for query in queries]
         if rows == self._rows:
             return False
         self._rows = rows
+        self._look_at_revisions(rows[4])
+        self.line = {}
+        for row in rows[5]:
+            self.line.setdefault(row[0], {})[row[1]] = Progress(*row)
+        self.line_states = dict(rows[6])
         self.barriers = {row[0]: Barrier(*row) for row in rows[0]}
         self.ends = {row[0]: End(*row) for row in rows[3]}
         self.attempts = {
@@ -137,6 +183,30 @@ class Memory:
             if barrier.barrier_id and barrier.barrier_id not in self.opened:
                 self.opened[barrier.barrier_id] = self._open(barrier)
         return True
+
+    def _look_at_revisions(self, rows: list[Any]) -> None:
+        before = self.revisions
+        self.revisions = {
+            row[0]: Revision(*row[:5], tuple(json.loads(row[5])), tuple(json.loads(row[6])), *row[7:]) for row in rows
+        }
+        for number, revision in self.revisions.items():
+            self.editions.setdefault(number, self.world.input.edition)
+            if revision.state == "COMMIT" and (number not in before or before[number].state != "COMMIT"):
+                self._swapped(revision)
+
+    def _swapped(self, revision: Revision) -> None:
+        """What a revision computed stands from here on."""
+        self.cleared = {
+            (barrier_id, table)
+            for barrier_id, table in self.cleared
+            if barrier_id < revision.first or table not in revision.tables
+        }
+        if revision.mode == "full":
+            self.cleared |= {(revision.first, table) for table in revision.tables}
+
+    @property
+    def under_way(self) -> Revision | None:
+        return next((r for r in self.revisions.values() if r.state in ("STAGING", "COMMITTING")), None)
 
     @property
     def chain(self) -> list[Barrier]:
@@ -186,7 +256,8 @@ class Memory:
             for source in JOBS[job].externals:
                 epoch[source.name] = self._epoch(number, source.name, source.kind, read.get(source.name, frozenset()))
                 read[source.name] = read.get(source.name, frozenset()) | set(epoch[source.name])
-        return Opened(number, before, barrier.timestamp, barrier.version, tables, False, baseline, epoch, read)
+        edition = self.world.input.edition
+        return Opened(number, before, barrier.timestamp, barrier.version, tables, False, baseline, epoch, edition, read)
 
     def _maintain(self, barrier: Barrier, before: Opened | None) -> Opened:
         """The same rows in other files."""
@@ -195,7 +266,7 @@ class Memory:
         tables = frozenset(self.progress[barrier.barrier_id])
         assert tables <= before.tables
         return Opened(
-            barrier.barrier_id, before, barrier.timestamp, barrier.version, tables, True, {}, {}, dict(before.read)
+            barrier.barrier_id, before, barrier.timestamp, barrier.version, tables, True, {}, {}, 0, dict(before.read)
         )
 
     def _members(self, version: int) -> list[str]:
@@ -209,7 +280,7 @@ class Memory:
     def _epoch(self, barrier_id: int, source: str, kind: str, read: frozenset[str]) -> list[str]:
         """Exactly what had arrived when the cut was made and is in no epoch before."""
         key = (NAME, barrier_id, source)
-        query = "FROM barrier_cut WHERE topology = ? AND barrier_id = ? AND source = ?"
+        query = "FROM barrier_cut WHERE revision = 0 AND topology = ? AND barrier_id = ? AND source = ?"
         start, end = self.raw.execute(f"SELECT start_position, end_position {query}", key).fetchone()
         arrived = self.world.input.of(source)
         upto = json.loads(end)["seen" if kind == Landing.kind else "position"]
@@ -225,46 +296,76 @@ class Memory:
 
     # --- what tables must hold --------------------------------------------------------------------
 
-    def expected(self, opened: Opened, table: str) -> Rows:
-        """The rows of a table at a barrier."""
-        row = self.progress[opened.barrier_id][table]
-        if row.decision == ADOPT:
-            return self.world.tables.rows(row.snapshot_id)
-        if table in opened.baseline:
-            return opened.baseline[table] + self.epoch(opened, table)
-        assert opened.before is not None
-        return self.expected(opened.before, table) + self.epoch(opened, table)
+    def row(self, number: int, table: str, line: int = 0) -> Progress | None:
+        """Where a table stands at a barrier: in the line that stands, or as the revision under way sees it."""
+        if line and self._is_revised(number, table, line):
+            return self.line.get(number, {}).get(table)
+        return self.progress[number].get(table)
 
-    def before(self, opened: Opened, table: str) -> Rows:
+    def _is_revised(self, number: int, table: str, line: int) -> bool:
+        revision = self.revisions[line]
+        return number >= revision.first and table in revision.tables
+
+    def _is_cleared(self, number: int, table: str, line: int) -> bool:
+        if line and self._is_revised(number, table, line):
+            revision = self.revisions[line]
+            return revision.mode == "full" and number == revision.first
+        return (number, table) in self.cleared
+
+    def expected(self, opened: Opened, table: str, line: int = 0) -> Rows:
+        """The rows of a table at a barrier: all its epochs, one after the other, of what the input says."""
+        revised = line and self._is_revised(opened.barrier_id, table, line)
+        row = None if revised else self.progress[opened.barrier_id][table]
+        if row is not None and row.decision == ADOPT:
+            return self.world.tables.rows(row.snapshot_id)
+        return self.before(opened, table, line) + self.epoch(opened, table, line)
+
+    def before(self, opened: Opened, table: str, line: int = 0) -> Rows:
         """The rows of a table just before a barrier."""
+        if self._is_cleared(opened.barrier_id, table, line):
+            return Counter()
         if table in opened.baseline:
             return opened.baseline[table]
         assert opened.before is not None
-        return self.expected(opened.before, table)
+        return self.expected(opened.before, table, line)
 
-    def epoch(self, opened: Opened, table: str) -> Rows:
+    def epoch(self, opened: Opened, table: str, line: int = 0) -> Rows:
         """The rows that a barrier adds to a table, in words of the attempts that count."""
         if opened.is_maintenance:
             return Counter()
-        job = JOBS[WRITER[table]]
-        row = self.progress[opened.barrier_id][table]
-        attempt_id = row.attempt_id if row.decision is None else self.made[opened.barrier_id, table][0]
-        assert attempt_id is not None, f"{table} counts at barrier {opened.barrier_id}, and nobody made it"
+        job, number = JOBS[WRITER[table]], opened.barrier_id
+        row = self.row(number, table, line)
+        assert row is not None
+        attempt_id = row.attempt_id if row.decision is None else self.made[number, table][0]
+        assert attempt_id is not None, f"{table} counts at barrier {number}, and nobody made it"
         by = f"{job.name} {self.attempts[attempt_id].generation}"
+        anew = self._is_cleared(number, table, line)
         rows: Rows = Counter()
         for source in job.externals:
-            rows.update((record, by) for record in opened.epoch[source.name])
+            rows.update((text, by) for text in self.input_of(attempt_id, opened, source.name))
         for name in job.sources:
-            rows.update({(row, name, by): times for row, times in self._news(opened, job.name, name).items()})
+            # what is computed anew sees all that is in its sources as new
+            came = self.expected(opened, name, line) if anew else self._news(opened, job.name, name, line)
+            rows.update({(row, name, by): times for row, times in came.items()})
         return rows
 
-    def _news(self, opened: Opened, job: str, source: str) -> Rows:
+    def input_of(self, attempt_id: int, opened: Opened, source: str) -> list[str]:
+        """What an attempt read of a source: as it was cut or, for a revision, as it was corrected by then."""
+        texts, records = self.world.input.texts, opened.epoch[source]
+        read = self.world.read[attempt_id][source]
+        revision = self.attempts[attempt_id].computed_in
+        possible = range(self.editions[revision], self.world.input.edition + 1) if revision else [opened.edition]
+        found = texts(records, read)
+        assert found in [texts(records, edition) for edition in possible], f"attempt {attempt_id} read {found}"
+        return found
+
+    def _news(self, opened: Opened, job: str, source: str, line: int) -> Rows:
         """What came into a job's source: with the epoch or, if the job comes back, since it left."""
         query = "SELECT previous FROM barrier_job_start WHERE topology = ? AND barrier_id = ? AND job = ?"
         start = self.raw.execute(query, (NAME, opened.barrier_id, job)).fetchone()
         previous = json.loads(start[0]) if start is not None else {}
         if source not in previous:
-            return self.epoch(opened, source)
+            return self.epoch(opened, source, line)
         with_job = opened.before
         while with_job is not None and job not in self._members(with_job.version):
             with_job = with_job.before
@@ -272,25 +373,30 @@ class Memory:
         left_off = self.progress[with_job.barrier_id][source].snapshot_id
         assert previous[source] == left_off, f"{job} comes back to {source} where it left off"
         # as it was staged: a person may have decided against it since, which is too late for this barrier
-        staged = self.before(opened, source) + self.epoch(opened, source)
+        staged = self.before(opened, source, line) + self.epoch(opened, source, line)
         return staged - self.world.tables.rows(left_off)
 
-    def needs(self, barrier_id: int, job: str) -> set[tuple[str, int]]:
+    def needs(self, barrier_id: int, job: str, line: int = 0) -> set[tuple[str, int]]:
         """What a job has to wait for: its sources here and, with its sinks, just before."""
         before, reads = self.opened[barrier_id].before, JOBS[job].sources
+        if line and barrier_id == self.revisions[line].first and self.revisions[line].mode == "full":
+            before = None
         wanted = [(barrier_id, table) for table in reads]
         if before is not None:
-            wanted += [(self._stands_at(before, t), t) for t in (*reads, *JOBS[job].sinks) if t in before.tables]
-        return {(table, number) for number, table in wanted if self._is_pending(number, table)}
+            wanted += [(self._stands_at(before, t, line), t) for t in (*reads, *JOBS[job].sinks) if t in before.tables]
+        return {(table, number) for number, table in wanted if self._is_pending(number, table, line)}
 
-    def _is_pending(self, barrier_id: int, table: str) -> bool:
-        query = "SELECT state FROM barrier_table_progress WHERE barrier_id = ? AND table_name = ?"
-        return bool(self.raw.execute(query, (barrier_id, table)).fetchone()[0] == "PENDING")
+    def _is_pending(self, barrier_id: int, table: str, line: int = 0) -> bool:
+        line = line if line and self._is_revised(barrier_id, table, line) else 0
+        query = "SELECT state FROM barrier_table_progress WHERE revision = ? AND barrier_id = ? AND table_name = ?"
+        return bool(self.raw.execute(query, (line, barrier_id, table)).fetchone()[0] == "PENDING")
 
-    def _stands_at(self, opened: Opened, table: str) -> int:
-        """Maintenance passes by what it has not taken."""
+    def _stands_at(self, opened: Opened, table: str, line: int = 0) -> int:
+        """Maintenance passes by what it has not taken, and has no part in what is computed again."""
+        if line and opened.is_maintenance and opened.before and self._is_revised(opened.barrier_id, table, line):
+            return self._stands_at(opened.before, table, line)
         query = (
-            "SELECT count(*) FROM barrier_attempt WHERE barrier_id = ? AND job = ? "
+            "SELECT count(*) FROM barrier_attempt WHERE revision = 0 AND barrier_id = ? AND job = ? "
             "AND state IN ('REQUESTED', 'RUNNING', 'CLOSED', 'PROCESSED')"
         )
         key = (opened.barrier_id, f"compaction of {table}")
@@ -300,7 +406,7 @@ class Memory:
             and self._is_pending(opened.barrier_id, table)
             and not self.raw.execute(query, key).fetchone()[0]
         ):
-            return self._stands_at(opened.before, table)
+            return self._stands_at(opened.before, table, line)
         return opened.barrier_id
 
     def job_of(self, barrier_id: int, table: str) -> Job:

@@ -8,11 +8,11 @@ from collections.abc import Callable
 from typing import Any
 
 from airflow_barrier.metaservice import resolving
-from airflow_barrier.protocol.journal import JournalEntry
+from airflow_barrier.protocol.journal import JournalEntry, RevisionEntry
 from airflow_barrier.protocol.levels import Level, Resolution
 from airflow_barrier.tables._metadata import snapshots_of
-from tests.model.holding import Holding
-from tests.model.memory import ADOPT, DECIDED, ENDED, KEEP, STAGED, Barrier, Opened, Progress
+from tests.model.lines import Lines
+from tests.model.memory import ADOPT, DECIDED, ENDED, KEEP, STAGED, Barrier, Opened, Progress, Revision
 from tests.model.topology import NAME
 from tests.model.world import World
 from tests.support.memory_tables import WAREHOUSE, Rows
@@ -27,15 +27,11 @@ _MAY_FOLLOW = {
 }
 
 
-class Oracle(Holding):
+class Oracle(Lines):
     """Checks that raise AssertionError."""
 
     def __init__(self, world: World) -> None:
         super().__init__(world)
-        #: tables whose rows somebody else changed since our last publish
-        self.touched: set[str] = set()
-        #: snapshots that `main` of a table has been at
-        self.mains: dict[str, set[int]] = {}
         self.served: dict[Level, int] = {}
         self._seen: tuple[int, int] = (-1, -1)
         #: committed barriers that were checked, with their tables: these stay as they are
@@ -54,22 +50,32 @@ class Oracle(Holding):
 
     def _check_stored(self) -> None:
         barriers, progress, ends = self.barriers, self.progress, self.ends
+        revisions, line, line_states = self.revisions, self.line, self.line_states
         if not self.look():
             return
         self._check_states(barriers)
+        self.check_revisions(revisions)
         self.check_ends(ends)
         if (barriers, progress) != (self.barriers, self.progress):  # else only attempts moved, which nobody reads
-            self._check_kept(progress)
+            self._check_kept(progress, {} if revisions == self.revisions else revisions)
             self._check_tables()
             self._check_reading()
             self._check_journal()
+            self.remember_committed()
+        if (barriers, progress, revisions, line, line_states) != (
+            *(self.barriers, self.progress, self.revisions, self.line, self.line_states),
+        ):
+            self.check_line()
+        if (barriers, revisions, ends) != (self.barriers, self.revisions, self.ends):
+            self.check_old_revisions()
 
     def _check_states(self, earlier: dict[int, Barrier]) -> None:
         """Decide once, barrier order, frozen membership."""
         for number, was in earlier.items():
             now = self.barriers[number]
             assert now.state in _MAY_FOLLOW[was.state], f"barrier {number} went from {was.state} to {now.state}"
-            assert now[2:] == was[2:], f"barrier {number} changed"
+            assert now[2:-1] == was[2:-1], f"barrier {number} changed"
+            assert now.revision >= was.revision, f"barrier {number} went back to revision {now.revision}"
         states = [barrier.state for barrier in self.chain]
         committed = states.count("COMMIT")
         assert states[:committed] == ["COMMIT"] * committed, f"barriers are committed in order: {states}"
@@ -80,28 +86,30 @@ class Oracle(Holding):
             before = self.barriers[barrier.predecessor or 0]
             assert before.state != "ABORTED", f"barrier {barrier.barrier_id} builds on one that was given up"
 
-    def _check_kept(self, earlier: dict[int, dict[str, Progress]]) -> None:
+    def _check_kept(self, earlier: dict[int, dict[str, Progress]], revisions: dict[int, Revision]) -> None:
         """Failure stays local: what was staged stays, unless it was staged anew or what it stands on changed."""
+        swapped = self.swapped_since(revisions) if revisions else None
         changed = {
             (number, table)
             for number, rows in earlier.items()
             for table, row in rows.items()
             if row.state in STAGED and self.progress[number][table][3:5] != row[3:5]
+            if swapped is None or number < swapped.first or table not in swapped.tables
         }
-        newest = {(a.barrier_id, a.job): a.attempt_id for a in self.attempts.values()}
+        newest = self.newest_attempts()
         for number, table in changed:
             if not number or self.barriers[number].state == "ABORTED" or self.progress[number][table].decision:
                 continue
             job, before = self.job_of(number, table), self.barriers[number].predecessor or 0
             stands_on = {(number, source) for source in job.sources}
             stands_on |= {(before, name) for name in (*job.sources, *job.sinks)}
-            anew = newest[number, job.name] != earlier[number][table].attempt_id
+            anew = newest[0, number, job.name] != earlier[number][table].attempt_id
             assert anew or stands_on & changed, f"{table} at barrier {number} was given up without need"
 
     def _check_tables(self) -> None:
         """Every staged table holds exactly what it must, made by the attempt that counts from what counts."""
         tables = self.world.tables
-        newest = {(a.barrier_id, a.job): a.attempt_id for a in self.attempts.values()}
+        newest = self.newest_attempts()
         for barrier in self.barriers.values():
             if not barrier.barrier_id:
                 continue
@@ -109,7 +117,7 @@ class Oracle(Holding):
             staged = [row for row in rows.values() if row.state in STAGED]
             if barrier.state == "ABORTED":
                 assert not staged, f"barrier {barrier.barrier_id} was given up with tables"
-                ended = {a.state for a in self.attempts.values() if a.barrier_id == barrier.barrier_id}
+                ended = {a.state for a in self.attempts.values() if a.barrier_id == barrier.barrier_id and not a.line}
                 assert ended <= ENDED, f"barrier {barrier.barrier_id} was given up, its attempts are {ended}"
                 continue
             if barrier.state == "COMMIT":
@@ -130,10 +138,17 @@ class Oracle(Holding):
                 where = f"{row.table} at barrier {row.barrier_id}"
                 assert attempt.state == "PROCESSED", f"{where} is of an attempt that is {attempt.state}"
                 job = self.job_of(row.barrier_id, row.table)
-                assert (attempt.barrier_id, attempt.job) == (row.barrier_id, job.name), where
-                assert newest[attempt.barrier_id, attempt.job] == attempt.attempt_id, f"{where} is of an old attempt"
-                inputs = {name: self.made[row.barrier_id, name][1] for name in job.sources}
-                assert json.loads(attempt.inputs) == inputs, f"{where} was made of what does not count"
+                if barrier.is_maintenance and attempt.barrier_id != row.barrier_id:
+                    # its own files went with what a revision replaced
+                    carried = self.progress[barrier.predecessor or 0][row.table]
+                    assert (carried.attempt_id, carried.snapshot_id) == (attempt_id, snapshot_id), where
+                    assert barrier.revision >= attempt.computed_in > 0, where
+                else:
+                    key = (0, row.barrier_id, job.name)
+                    assert (attempt.line, attempt.barrier_id, attempt.job) == key, where
+                    assert newest[key] == attempt.attempt_id, f"{where} is of an old attempt"
+                    inputs = {name: self.made[row.barrier_id, name][1] for name in job.sources}
+                    assert json.loads(attempt.inputs) == inputs, f"{where} was made of what does not count"
                 found, expected = tables.rows(row.snapshot_id), self.expected(opened, row.table)
                 assert found == expected, f"{where}: too much {found - expected}, too little {expected - found}"
                 if row.carried_from is not None:
@@ -156,6 +171,8 @@ class Oracle(Holding):
             rows = {row.table: row.snapshot_id for row in self.progress[newest].values()}
             assert {t.table: t.snapshot_id for t in answer.tables.values()} == rows, f"{level}: torn"
             assert {t.barrier_id for t in answer.tables.values()} <= {newest}, f"{level}: torn"
+            number = self.barriers[newest].revision if newest else 0
+            assert {answer.revision, *(t.revision for t in answer.tables.values())} == {number}, f"{level}: torn"
             if newest < self.served.get(level, 0):
                 fallen = self.barriers[self.served[level]].state
                 assert level is Level.READ_COMMITTED, "repeatable read went back"
@@ -189,6 +206,13 @@ class Oracle(Holding):
         entry = JournalEntry.loads(
             tables.documents.files[f"{WAREHOUSE}/_barrier/{NAME}/journal/b{newest}.json"].decode()
         )
+        for revision in self.revisions.values():
+            if revision.state == "COMMIT" and revision.number > entry.revision:
+                decided = RevisionEntry.loads(
+                    tables.documents.files[f"{WAREHOUSE}/_barrier/{NAME}/journal/r{revision.number}.json"].decode()
+                )
+                entry = next((each for each in decided.entries if each.barrier_id == newest), entry)
+        assert head["revision"] >= self.barriers[newest].revision == entry.revision, "the journal lacks a revision"
         written = {name: table.snapshot_id for name, table in entry.tables.items()}
         assert written == {row.table: row.snapshot_id for row in self.progress[newest].values()}, "another journal"
 
@@ -204,7 +228,10 @@ class Oracle(Holding):
                 self.mains.setdefault(table, set()).add(main)
         committed = next((b for b in reversed(self.chain) if b.state == "COMMIT"), None)
         deciding = next((b for b in self.chain if b.state in ("COMMITTING", "BLOCKED")), None)
-        if deciding is not None and not self.world.shared:
+        revision = self.under_way
+        if revision is not None and revision.state == "COMMITTING" and not self.world.shared:
+            self.check_swapped_whole(revision)
+        elif deciding is not None and not self.world.shared:
             opened = self.opened[deciding.barrier_id]
             assert self._mains_are(opened, self.before) or self._mains_are(opened, self.expected), (
                 f"{deciding} was published in part"
@@ -236,7 +263,11 @@ class Oracle(Holding):
         rows = self.world.tables.rows
         of_table = [self.progress[barrier.barrier_id].get(table) for barrier in self.chain if barrier.state in DECIDED]
         decided = [row for row in of_table if row is not None]
-        # a compaction of what a person kept looks like a copy of it, but is the snapshot of a barrier
+        # a compaction of what a person kept, or of a revision's, looks like a copy of it, but is a barrier's snapshot
+        is_barriers = any(row.snapshot_id == after for row in decided)
+        if (revision := self.swapped_to(table, after, copied=not is_barriers)) is not None:
+            self.check_swap(revision, table, before, after)
+            return
         published = [row for row in decided if row.snapshot_id == after] or [
             row for row in decided if self._copy_of(row) == after
         ]
@@ -254,18 +285,32 @@ class Oracle(Holding):
     # --- the end ----------------------------------------------------------------------------------
 
     def check_audit(self) -> None:
-        """Replay the audit: each entry starts where the last one of the same thing ended, and all ends as stored."""
+        """Replay the audit of what stands: each entry starts where the last one of the same thing ended, and all ends
+        as stored.
+        """
         self._check_stored()
         states: dict[tuple[str, Any, str], str | None] = {}
         decided: Counter[tuple[int, str]] = Counter()
         first = {"barrier": None, "attempt": None, "table": "PENDING"}
         query = (
-            "SELECT kind, barrier_id, subject, event, state_before, state_after FROM barrier_audit ORDER BY audit_id"
+            "SELECT kind, barrier_id, subject, event, state_before, state_after, revision, detail FROM barrier_audit "
+            "ORDER BY audit_id"
         )
-        for kind, barrier_id, subject, name, before, after in self.raw.execute(query):
+        for kind, barrier_id, subject, name, before, after, line, detail in self.raw.execute(query):
+            if kind == "barrier" and name == "revised":
+                self.revise_audit(states, self.revisions[json.loads(detail)["revision"]], barrier_id)
+                continue
             if kind not in first or (kind != "barrier" and self.trimmed(barrier_id)):
                 continue
+            if line and kind != "attempt":  # beside what stands
+                states[f"{kind} {line}", barrier_id, subject] = after
+                continue
+            if line and int(subject) not in self.attempts:  # at a barrier that was given up while it was revised
+                continue
             thing = (kind, barrier_id, subject)
+            if name == "revised":  # carried at a maintenance barrier, whose own rows were replaced
+                states[thing] = after
+                continue
             assert before == states.get(thing, first[kind] if barrier_id else None), f"{thing} was not {before}"
             states[thing] = after
             if kind == "barrier":
@@ -279,6 +324,7 @@ class Oracle(Holding):
                 stored.update({("table", number, p.table): p.state for p in rows.values()})
         for thing, state in stored.items():
             assert states.get(thing, first[thing[0]]) == state, f"{thing} is {state}, not {states.get(thing)}"
-        assert set(states) <= set(stored), "the audit speaks of things that are not there"
+        standing = {thing for thing in states if thing[0] in first}
+        assert standing <= set(stored), "the audit speaks of things that are not there"
         for (number, name), times in decided.items():
             assert name not in ("committing", "commit") or times == 1, f"barrier {number}: {name} {times} times"

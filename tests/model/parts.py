@@ -25,7 +25,10 @@ from tests.support.memory_tables import StillNamedError
 #: What there is to do at a maintenance barrier.
 COMPACTION = "compaction"
 _ALLOWED: dict[str, tuple[type[errors.BarrierError], ...]] = {
-    "open": (errors.BarrierOrderError, errors.HeadMovedError, errors.TooManyOpenBarriersError),
+    "open": (errors.BarrierOrderError, errors.HeadMovedError, errors.TooManyOpenBarriersError, errors.GatedError),
+    "revise": (errors.RevisionRefusedError,),
+    "publish": (errors.RevisionRefusedError, errors.HeadMovedError),
+    "cancel": (errors.RevisionEndedError,),
     "commit": (errors.BarrierAbortedError,),
     "abort": (errors.AlreadyCommittedError,),
     "expire": (),
@@ -59,7 +62,8 @@ class Parts:
     def _start(self, world: World, members: list[str]) -> None:
         self.world, self.oracle, self.members = world, Oracle(world), members
         self.days = 0
-        self.generations: dict[tuple[int, str], int] = {}
+        #: line, barrier and job -> how often its task was cleared
+        self.generations: dict[tuple[int, int, str], int] = {}
         #: attempts whose tasks are deferred
         self.sleeping: list[int] = []
         #: tables whose rows somebody else changed, ever
@@ -94,6 +98,8 @@ class Parts:
         if barrier.is_maintenance:
             return [COMPACTION]
         tables = self.oracle.opened[barrier.barrier_id].tables
+        if barrier.line:
+            tables &= set(self.world.meta.revisions.get(NAME, barrier.line).tables)
         return [name for name in ORDER if set(JOBS[name].sinks) <= tables]
 
     def _process_all(self, barrier: Barrier) -> None:
@@ -128,9 +134,10 @@ class Parts:
     def _processing(self, barrier: Barrier, job: str, cleared: bool = False) -> Task:
         if job == COMPACTION:
             return work.compacting(self.world, barrier)
-        key = (barrier.barrier_id, job)
+        key = (barrier.line, barrier.barrier_id, job)
         number = self.generations[key] = self.generations.get(key, 0) + cleared
-        return work.processing(self.world, barrier, job, f"g{number}")
+        code = f"r{barrier.line}g" if barrier.line else "g"
+        return work.processing(self.world, barrier, job, f"{code}{number}")
 
     def _settled(self, task: Task, kind: str) -> None:
         """A task has ended or stands still: was that what may happen?"""
@@ -138,24 +145,38 @@ class Parts:
             if kind not in _ALLOWED:
                 kind = "job"
             allowed: tuple[Any, ...] = _ALLOWED[kind]
+            if kind == "publish" and task.name.split()[1][1:] in self._cancelled():
+                allowed += (errors.RevisionEndedError,)
+            if kind == "job" and self.oracle.revisions:
+                allowed += (errors.RevisionEndedError,)
+            if kind == "job" and self.world.input.edition:
+                # the input of a barrier that is committed was corrected; or once more, after it was read
+                allowed += (errors.SourceDataError, errors.IllegalTransitionError)
             if self.foreign:
                 allowed += (errors.ForeignWriteError, errors.HeadMovedError, StillNamedError)
             if kind == "open" and any(self.foreign.intersection(JOBS[name].sinks) for name in self.members):
                 # a table that is not where its job left it joins anew when the job comes back
                 allowed += (errors.StartFromError,)
             attempt = self.oracle.attempts.get(task.attempt_id)
-            if attempt is not None and self.oracle.trimmed(attempt.barrier_id):
+            # a revision that is published forgets its attempts at barriers that were given up
+            forgotten = attempt is None and task.attempt_id is not None and self.oracle.revisions
+            if forgotten or (attempt is not None and self.oracle.trimmed(attempt.barrier_id)):
                 allowed += (errors.UnknownBarrierError,)
             assert isinstance(task.error, allowed), f"{task.name}: {type(task.error).__name__}: {task.error}"
             return
         if isinstance(task.result, Waiting):
             attempt, needs = task.result.attempt, task.result.needs
-            assert {(n.table, n.barrier_id) for n in needs} == self.oracle.needs(attempt.barrier_id, attempt.job)
+            expected = self.oracle.needs(attempt.barrier_id, attempt.job, attempt.line)
+            assert {(n.table, n.barrier_id) for n in needs} == expected
             self.sleeping.append(attempt.attempt_id)
         if isinstance(task.result, Committed):
             assert task.result.barrier.state is BarrierState.COMMIT
         if kind == "open" and not task.paused:
             assert isinstance(task.result, (Opened, Later))
+
+    def _cancelled(self) -> set[str]:
+        self.oracle.check()
+        return {str(r.number) for r in self.oracle.revisions.values() if r.state == "CANCELLED"}
 
     def _write_foreign(self, table: str) -> None:
         self.world.tables.write(table, "main", lambda rows: rows + Counter([f"foreign {next(self.world.numbers)}"]))

@@ -41,6 +41,7 @@ _KINDS = frozenset(
         *("keep-ours", "adopt-theirs", "COMMIT", "ABORTED"),
         *("read", "refused", "refresh", "fell back", "reader leaves", "reader dies", "time passes", "lease lost"),
         *("read on", "expire", "expire, stopped", "compaction", "compaction goes on"),
+        *("correct", "revise", "process revised", "haunt revised", "replay", "gate", "publish", "cancel", "swapped"),
     }
 )
 

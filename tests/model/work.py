@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections import Counter
 from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta, timezone
@@ -13,7 +14,9 @@ from airflow_barrier.coordinator.committing import commit_barrier
 from airflow_barrier.coordinator.compacting import Compactor, compact, let_go, open_compaction
 from airflow_barrier.coordinator.expiring import expire
 from airflow_barrier.coordinator.opening import open_barrier
+from airflow_barrier.coordinator.revising import Wanted, begin_revision, plan_revision
 from airflow_barrier.coordinator.staging import Adopted, Ready, Waiting, begin, begin_again, close
+from airflow_barrier.coordinator.swapping import cancel_revision, publish_revision
 from airflow_barrier.protocol.errors import BarrierError
 from airflow_barrier.protocol.records import Barrier, StagedTable
 from airflow_barrier.protocol.retention import Retention
@@ -103,7 +106,32 @@ def processing(world: World, barrier: Barrier, job: str, generation: str) -> Tas
         step = begin(world.deployment, barrier, job, request_key=task.name, generation=generation, actor=task.name)
         return _go_on(world, task, step)
 
-    return Task(f"{job}@{barrier.barrier_id} {generation} #{next(world.numbers)}", work)
+    where = f"{barrier.barrier_id}r{barrier.line}" if barrier.line else barrier.barrier_id
+    return Task(f"{job}@{where} {generation} #{next(world.numbers)}", work)
+
+
+def revising(world: World, wanted: Wanted) -> Task:
+    """A person plans a revision and begins it."""
+
+    def work(task: Task) -> Any:
+        plan = plan_revision(world.deployment, wanted)
+        return begin_revision(world.deployment, plan, reason="corrected", actor=task.name)
+
+    return Task(f"revise {wanted.first} #{next(world.numbers)}", work)
+
+
+def publishing(world: World, number: int) -> Task:
+    def work(task: Task) -> Any:
+        return publish_revision(world.deployment, NAME, number, actor=task.name)
+
+    return Task(f"publish r{number} #{next(world.numbers)}", work)
+
+
+def cancelling(world: World, number: int) -> Task:
+    def work(task: Task) -> Any:
+        return cancel_revision(world.deployment, NAME, number, reason="another way was found", actor=task.name)
+
+    return Task(f"cancel r{number} #{next(world.numbers)}", work)
 
 
 def resuming(world: World, attempt_id: int) -> Task:
@@ -120,7 +148,8 @@ def _go_on(world: World, task: Task, step: Ready | Adopted | Waiting) -> Any:
     if not isinstance(step, Ready):
         return step
     task.attempt_id = step.attempt.attempt_id
-    drive(world, step, lies=task.lies)
+    with contextlib.suppress(FileNotFoundError):  # its barrier is over, and its spec went: the driver dies over that
+        drive(world, step, lies=task.lies)
     if task.orphan:
         return None
     return close(world.deployment, step.attempt.attempt_id, actor=task.name)
@@ -136,6 +165,7 @@ def drive(world: World, ready: Ready, *, lies: bool) -> None:
     """
     tables = world.tables
     spec = EpochSpec.loads(tables.read_text(ready.spec_uri), ready.digest)
+    world.read[spec.attempt_id] = {name: cut.end["edition"] for name, cut in spec.cuts.items()}
     for source, snapshot_id in spec.inputs.items():
         _check_there(world, source, spec.previous[source], snapshot_id)
     staged: dict[str, StagedTable] = {}

@@ -86,7 +86,7 @@ class Bench:
         self._template = self._migrated_template()
         database = _Database(f"sqlite:///{self._folder.name}/barrier.db")
         database.step = stepping.step
-        self.meta._db = database
+        self.meta._db = self.meta.revisions._db = database
         event.listen(database._engine, "connect", self._configure)
         event.listen(database._engine, "commit", self._committed)
         event.listen(database._engine, "rollback", self._rolled_back)
@@ -176,6 +176,8 @@ class World:
         )
         self.meta = bench.meta
         self.tasks: list[Task] = []
+        #: attempt -> the edition of each source that its driver read
+        self.read: dict[int, dict[str, int]] = {}
         self.numbers = count(1)
 
     def run(self, task: Task, steps: int | None) -> Task:

@@ -36,6 +36,7 @@ _BACK = (
     f"{_TABLES}test_checks.py::test_main_never_returns_to_what_it_left",
     f"{_TABLES}test_checks.py::test_main_never_returns_to_what_it_stands_on_although_the_log_has_forgotten",
 )
+_FOUND = "tests/model/test_found.py::test_"
 _REVISED = f"{_TABLES}test_revised.py::test_"
 _FULL, _BAD_INPUT = "tests/revising/test_full.py::test_", "tests/revising/test_bad_input.py::test_"
 _RUNS = "tests/revising/test_runs.py::test_"
@@ -470,6 +471,16 @@ _WITHOUT_SPARK: Mapping[str, tuple[str, ...]] = {
     "written-table-is-corrected": (f"{_PLANNED}corrections_are_of_tables_and_barriers_that_are_replayed",),
     "corrections-are-replayed": (f"{_PLANNED}corrections_are_of_tables_and_barriers_that_are_replayed",),
     "input-is-there": (f"{_PLANNED}input_has_to_be_there",),
+    "bases-are-there": (f"{_FOUND}what_a_table_held_when_it_joined_and_has_expired_is_not_built_on",),
+    "revised-steps-stay": (
+        f"{_FOUND}an_expiry_leaves_a_revision_what_it_builds_on",
+        f"{_FOUND}what_a_table_held_when_it_joined_and_has_expired_is_not_built_on",
+    ),
+    "revised-tables-stay": (f"{_FOUND}a_job_that_left_and_came_back_is_not_revised_in_part",),
+    "swapped-by-another": (
+        f"{_FOUND}two_publishers_of_a_revision_both_succeed",
+        f"{_FOUND}a_publisher_is_told_that_its_revision_was_cancelled",
+    ),
     "expired-is-not-built-on": (f"{_PLANNED}what_has_expired_is_neither_revised_nor_built_on",),
     "expired-is-not-revised": (
         f"{_REVISING}what_has_expired_since_the_plan_is_not_built_on",

@@ -12,11 +12,13 @@ from sqlalchemy import update
 
 from airflow_barrier.metaservice import schema
 from airflow_barrier.metaservice.commits import Settled
+from airflow_barrier.metaservice.revision_store import Revisions
 from airflow_barrier.metaservice.store import MetaService
 from airflow_barrier.protocol.journal import History
 from airflow_barrier.protocol.leases import Hold, Lease
 from airflow_barrier.protocol.levels import Level
 from airflow_barrier.protocol.records import Cut, JobStart
+from airflow_barrier.protocol.revisions import Revision
 from airflow_barrier.protocol.states import Decision
 from airflow_barrier.protocol.topology import Job
 from tests.metaservice.world import AMOUNT, JOBS, SHOPPING, World, staged
@@ -129,6 +131,40 @@ def _settled(world: World) -> Settled:
     return Settled(AMOUNT, Decision.ADOPT_THEIRS, theirs=4711, ours=ours, reason="theirs is right", actor="test")
 
 
+def _revising(world: World) -> Revision:
+    """One of two committed barriers is computed again."""
+    _two_committed(world)
+    return world.revise(2, "price")
+
+
+def _cut_and_revising(world: World) -> Revision:
+    world.open(1, items=["a"])
+    world.process_all(1)
+    world.commit(1)
+    return world.revise(1, "load")
+
+
+def _opened_since(world: World) -> Revision:
+    revision = _revising(world)
+    world.open(3)
+    return revision
+
+
+def _revised(world: World) -> Revision:
+    """What price and top made of barrier 2 is there; barrier 3 is open."""
+    revision = _opened_since(world)
+    world.meta.revisions.extend("shopping", revision.revision, "test")
+    world.replay(revision, 2)
+    for job in ("load", "amount"):
+        world.process(3, job)
+    world.replay(revision, 3)
+    return revision
+
+
+def _swapping(world: World) -> Revision:
+    return world.begin_swap(_revised(world))
+
+
 STEPS = {
     "a topology's first registration": Step(
         "register", _nothing, lambda world, _: world.meta.register("other", "dag", [], "test")
@@ -225,6 +261,38 @@ STEPS = {
         _processed,
         lambda world, _: world.meta.recover(History("shopping", (), {}, published=0, above_attempt=8), "test"),
     ),
+    "a revision": Step("revisions.begin", _two_committed, lambda world, _: world.revise(2, "price")),
+    "a revision that reaches the head again": Step(
+        "revisions.extend",
+        _opened_since,
+        lambda world, revision: world.meta.revisions.extend("shopping", revision.revision, "test"),
+    ),
+    "a cut of a revision": Step(
+        "revisions.recut",
+        _cut_and_revising,
+        lambda world, revision: world.meta.revisions.recut(
+            "shopping", revision.revision, 1, Cut("files", None, {"day": 1}, ("a", "b")), "test"
+        ),
+    ),
+    "a run that comes": Step(
+        "revisions.bind_run",
+        _revising,
+        lambda world, revision: world.meta.revisions.bind_run("shopping", revision.revision, 2, "dag", "run", 1),
+    ),
+    "a gate": Step(
+        "revisions.gate",
+        _revising,
+        lambda world, revision: world.meta.revisions.gate("shopping", revision.revision, closed=True, actor="test"),
+    ),
+    "a revision given up": Step(
+        "revisions.cancel",
+        _revised,
+        lambda world, revision: world.meta.revisions.cancel("shopping", revision.revision, "no", "test"),
+    ),
+    "the decision to publish a revision": Step(
+        "revisions.begin_swap", _revised, lambda world, revision: world.begin_swap(revision)
+    ),
+    "the swap": Step("revisions.swapping", _swapping, lambda world, revision: world.swap(revision)),
     "a person's choice": Step("settle", _blocked, lambda world, _: world.meta.settle("shopping", 1, _settled(world))),
 }
 
@@ -232,5 +300,6 @@ STEPS = {
 def writing_methods() -> set[str]:
     """The methods of the MetaService that begin a write transaction."""
     methods = inspect.getmembers(MetaService, inspect.isfunction)
+    methods += [(f"revisions.{name}", each) for name, each in inspect.getmembers(Revisions, inspect.isfunction)]
     writes = ("_db.write(", "transaction(write=True)")
     return {name for name, method in methods if any(text in inspect.getsource(method) for text in writes)}
