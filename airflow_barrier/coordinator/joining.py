@@ -119,8 +119,10 @@ def _said(at: datetime | int) -> str:
 def _register(deployment: Deployment, fragment: Fragment, job: Job, at: datetime | int, actor: str) -> tuple[str, ...]:
     """The tables that nobody writes yet: until somebody does, the job is not registered."""
     meta = deployment.meta
-    if not _is_registered(deployment, fragment.topology, job) and (
-        meta.withdrawal(fragment.topology, fragment.owner, job.name) is None
+    if (
+        not _is_registered(deployment, fragment.topology, job)
+        and meta.withdrawal(fragment.topology, fragment.owner, job.name) is None
+        and not meta.waits(fragment.topology, job)  # what it joins with is found out when its history is planned
     ):
         # here, so that it fails this job, and not the opening of everybody's next barrier
         barrier = _barrier(deployment, fragment.topology, at)

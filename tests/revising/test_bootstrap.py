@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
+import logging
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
@@ -16,8 +19,11 @@ from airflow_barrier.coordinator.deployment import Deployment
 from airflow_barrier.coordinator.joining import StaysOut, take_part
 from airflow_barrier.coordinator.opening import Fragment
 from airflow_barrier.coordinator.revising import Wanted, backfills_of_plan, plan_revision
+from airflow_barrier.coordinator.staging import Ready
 from airflow_barrier.coordinator.swapping import NotStaged, Swapped, cancel_revision
 from airflow_barrier.coordinator.waking import runs_at
+from airflow_barrier.operators._steps import Binding, EpochSteps, SparkWork
+from airflow_barrier.operators.epoch import SparkEpochOperator
 from airflow_barrier.protocol.errors import ForeignWriteError, RevisionRefusedError
 from airflow_barrier.protocol.levels import Level
 from airflow_barrier.protocol.revisions import Revision, RevisionMode, RevisionState
@@ -25,6 +31,8 @@ from airflow_barrier.protocol.states import BarrierState
 from airflow_barrier.protocol.topology import ExternalSource, Job
 from airflow_barrier.sources.files import Files
 from tests.crash.shopping import FIRST_DAY, TASKS, Shop
+from tests.recovery.backups import Backups
+from tests.recovery.test_revisions import Lossy, recovered, seen
 from tests.revising.world import RevisedShop
 from tests.support.deployments import settings_on
 from tests.support.postgresql import PostgreSQL
@@ -287,3 +295,64 @@ def test_the_task_of_a_member_that_waits_says_so(embedded: RevisedShop) -> None:
     revision = begin(embedded)
     runs = runs_at(embedded.deployment, revision, embedded.barrier(2))
     assert (dict(runs.of), runs.unknown) == ({"shopping_dag": "scheduled__2"}, ("pricing",))
+
+
+def test_the_task_of_the_opening_dag_does_nothing_while_it_waits(
+    embedded: RevisedShop, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    settings = {
+        "warehouse": embedded.deployment.tables.location().removesuffix("/"),
+        "metaservice_url": str(embedded.deployment.meta.url),
+    }
+    monkeypatch.setenv("AIRFLOW_CONN_BARRIER_HERE", json.dumps({"conn_type": "barrier", "extra": settings}))
+    days(embedded, 1, 2)
+    declare(embedded)
+    embedded.day(3, ["open", "load", "amount"])
+    operator = SparkEpochOperator(task_id="price", sql="INSERT INTO {target:shop.prices} SELECT 1")
+    timestamp = embedded.barrier(3).timestamp
+    ti = SimpleNamespace(dag_id="shopping_dag", run_id="scheduled__3", task_id="price", map_index=-1)
+    run = SimpleNamespace(
+        data_interval_start=timestamp,
+        data_interval_end=timestamp,
+        run_type=SimpleNamespace(value="scheduled"),
+        conf={},
+    )
+    context: Any = {"ti": ti, "task": operator, "dag_run": run}
+    fragment = embedded.shop.fragment
+    binding = Binding(fragment.jobs[-1], fragment, False, None, "barrier_here", 0.5)
+
+    def never(ready: Ready) -> None:
+        pytest.fail("there is nothing to run")
+
+    steps = EpochSteps(operator, binding, SparkWork(run=never, stop=lambda: None), context)
+    steps.log = logging.getLogger("price")
+    with caplog.at_level("WARNING", "price"):
+        assert steps.execute() == 3
+    assert says_that_it_waits("shop", "price") in caplog.messages
+    assert not [each for each in embedded.deployment.meta.attempts("shop", 3) if each.job == "price"]
+    embedded.day(3, ["commit"])
+
+
+# --- after a loss ---------------------------------------------------------------------------------
+
+
+def test_it_is_a_member_after_the_metaservice_was_lost(tmp_path: Path, postgresql: PostgreSQL) -> None:
+    with settings_on("sqlite", tmp_path, postgresql) as settings:
+        growing = GrowingShop(str(tmp_path), settings)
+        growing.create()
+        growing.declare("load", "amount")
+        world = Lossy(RevisedShop(growing, Deployment.connect(settings), {}), Backups(settings, tmp_path, postgresql))
+        shop = world.shop
+        days(shop, 1, 2)
+        declare(shop)
+        revision = begin(shop)
+        shop.replay_all(revision)
+        shop.publish(revision)
+        before = seen(shop)
+        shop = world.lose()
+        assert recovered(shop) == (1,)
+        assert seen(shop) == before
+        assert shop.deployment.meta.waiting("shop") == ()
+        shop.day(3)
+        assert shop.at() == shop.mains() == shop.expected(3)
+        shop.deployment.close()
