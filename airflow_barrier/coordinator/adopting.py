@@ -146,6 +146,6 @@ def _step(
 def _start(writer: Job | None, joined: bool, rows: int | None) -> str:
     if joined or writer is None:
         return "joined" if joined else "-"
-    if writer.start_from is not None:
+    if writer.start_from is not None and not (writer.from_history and rows):
         return ", ".join(f"{source} {position}" for source, position in writer.start_from.items()) or "declared"
     return "earliest" if rows == 0 or not (writer.sources or writer.externals) else "needed"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from airflow_barrier.coordinator.bootstrapping import says_that_it_waits
 from airflow_barrier.coordinator.deployment import Deployment
 from airflow_barrier.coordinator.opening import Fragment, Later
 from airflow_barrier.coordinator.starting import check_start
@@ -56,6 +57,8 @@ def take_part(
     if barrier.state is BarrierState.ABORTED:
         return StaysOut(f"{barrier} was aborted ({barrier.reason}); its epoch joins the next barrier's")
     if not takes_part(deployment, barrier, job.name):
+        if waits_for_history(deployment, topology, job.name):
+            return StaysOut(says_that_it_waits(topology, job.name))
         return StaysOut(
             f"{barrier} was opened before job {job.name} joined {topology}; "
             + (missing or "the job takes part from the next barrier on")
@@ -66,6 +69,11 @@ def take_part(
 def takes_part(deployment: Deployment, barrier: Barrier, job: str) -> bool:
     """Whether a barrier has the job: its members are fixed since it was opened."""
     return any(each.name == job for each in deployment.meta.topology(barrier.topology, barrier.topology_version).jobs)
+
+
+def waits_for_history(deployment: Deployment, topology: str, job: str) -> bool:
+    """Whether a job joins only once a revision has computed its tables over history."""
+    return any(each.name == job for each in deployment.meta.waiting(topology))
 
 
 def _out_of_reach(deployment: Deployment, topology: str, job: Job, at: datetime) -> Later | StaysOut | None:
@@ -111,8 +119,10 @@ def _said(at: datetime | int) -> str:
 def _register(deployment: Deployment, fragment: Fragment, job: Job, at: datetime | int, actor: str) -> tuple[str, ...]:
     """The tables that nobody writes yet: until somebody does, the job is not registered."""
     meta = deployment.meta
-    if not _is_registered(deployment, fragment.topology, job) and (
-        meta.withdrawal(fragment.topology, fragment.owner, job.name) is None
+    if (
+        not _is_registered(deployment, fragment.topology, job)
+        and meta.withdrawal(fragment.topology, fragment.owner, job.name) is None
+        and not meta.waits(fragment.topology, job)  # what it joins with is found out when its history is planned
     ):
         # here, so that it fails this job, and not the opening of everybody's next barrier
         barrier = _barrier(deployment, fragment.topology, at)

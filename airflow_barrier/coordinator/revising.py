@@ -6,11 +6,12 @@ The plan is what the revision walks: whoever begins one begins a plan.
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import date, datetime, time, timedelta, timezone
 from itertools import pairwise
 
+from airflow_barrier.coordinator.bootstrapping import check_history, first_with_sources, joining_jobs, with_joining
 from airflow_barrier.coordinator.cuts import mended_cut
 from airflow_barrier.coordinator.deployment import Deployment
 from airflow_barrier.metaservice.revisions import NewRevision
@@ -49,7 +50,8 @@ class Wanted:
 
     ``first`` and ``last``: the days to correct, both included, as dates (UTC) or aware datetimes; or barriers' numbers.
     ``changed``: the jobs whose code or input was corrected, ``tables``: the same by a table that each of them writes;
-    neither: all that read external sources, so everything.
+    neither: all that read external sources, so everything. Jobs that wait for their history join by it: ``first`` None
+    is then the first barrier that has their sources, and ``mode`` is HISTORY whatever was said.
     ``corrections`` replace epochs of root tables; ``reused``: root tables whose epochs are applied again as they were,
     without asking their sources. ``mode`` FULL begins at ``first``, or at the first barrier if that is None, with
     empty tables. ``accept_pause``: barriers may wait until it is published, however long that takes.
@@ -98,7 +100,8 @@ class RevisionPlan:
     """What a revision would do. ``barriers`` are replayed in this order; ``window`` are those that a person asked for.
 
     ``untouched``: tables that stay as they are. ``code_changed``: jobs whose code differs from what computed the head.
-    ``notes``: what its author should know; ``pace``: how replay and arrival compare.
+    ``notes``: what its author should know; ``pace``: how replay and arrival compare. ``joining``: the tables that are
+    in no barrier yet and join by it, and what `main` of each is at.
     """
 
     wanted: Wanted
@@ -114,6 +117,7 @@ class RevisionPlan:
     topology_version: int
     code_changed: tuple[str, ...] = ()
     notes: tuple[str, ...] = field(default=())
+    joining: Mapping[str, int | None] = field(default_factory=dict)
 
     @property
     def owners(self) -> tuple[str, ...]:
@@ -132,11 +136,14 @@ def plan_revision(deployment: Deployment, wanted: Wanted) -> RevisionPlan:
     """
     meta = deployment.meta
     version = meta.topology_version(wanted.topology)
-    topology = meta.topology(wanted.topology, version)
+    joining = _joining(meta, wanted)
+    topology = with_joining(meta.topology(wanted.topology, version), joining)
     changed = _changed(topology, wanted)
     names = affected_jobs(topology, changed)
     jobs = tuple(topology.job(name) for name in names)
     standing = _standing(deployment, wanted.topology)
+    if joining:
+        wanted = _over_history(deployment, wanted, joining, standing)
     window = _window(wanted, standing)
     barriers = tuple(each for each in standing if each.barrier_id >= window[0].barrier_id)
     committed = [each for each in barriers if each.state is BarrierState.COMMIT]
@@ -146,7 +153,8 @@ def plan_revision(deployment: Deployment, wanted: Wanted) -> RevisionPlan:
     predecessor = _predecessor(deployment, what, barriers[0], wanted)
     _check_bases(deployment, what, wanted.mode, jobs, predecessor, barriers)
     tables = {sink for job in jobs for sink in job.sinks}
-    _check_schemas(deployment, jobs, (predecessor, *barriers))
+    mains = check_history(deployment, joining, barriers) if joining else {}
+    _check_schemas(deployment, jobs, barriers if joining else (predecessor, *barriers))
     if wanted.mode is RevisionMode.FULL:
         _check_can_be_cleared(deployment, what, jobs, barriers[0])
     inputs = _inputs(deployment, wanted, jobs, barriers)
@@ -158,12 +166,13 @@ def plan_revision(deployment: Deployment, wanted: Wanted) -> RevisionPlan:
         head=committed[-1],
         jobs=jobs,
         changed=changed,
-        tables=_tables(deployment, jobs, barriers, committed, predecessor),
+        tables=_tables(deployment, jobs, barriers, committed, predecessor, mains),
         untouched=tuple(sorted(set(topology.tables) - tables)),
         inputs=inputs,
         topology_version=version,
         code_changed=_code_changed(deployment, jobs, barriers[0], committed[-1]),
         notes=(*_undone(deployment, topology, inputs), *_pace(deployment, wanted, barriers)),
+        joining=mains,
     )
 
 
@@ -188,6 +197,7 @@ def begin_revision(deployment: Deployment, plan: RevisionPlan, *, reason: str, a
             actor=actor,
             corrections=tuple(wanted.corrections),
             reused=tuple(wanted.reused),
+            joining=plan.joining,
         )
     )
     try:
@@ -206,6 +216,21 @@ def begin_revision(deployment: Deployment, plan: RevisionPlan, *, reason: str, a
         ", ".join(revision.tables),
     )
     return revision
+
+
+def _joining(meta: MetaService, wanted: Wanted) -> tuple[Job, ...]:
+    others = bool(wanted.corrections or wanted.reused or wanted.mode is RevisionMode.FULL)
+    return joining_jobs(meta.waiting(wanted.topology), wanted.topology, wanted.changed, wanted.tables, others=others)
+
+
+def _over_history(
+    deployment: Deployment, wanted: Wanted, joining: Sequence[Job], standing: Sequence[Barrier]
+) -> Wanted:
+    """What is wanted of jobs that join, with its first barrier; all that follow are woken by ourselves."""
+    wanted = replace(wanted, mode=RevisionMode.HISTORY)
+    if wanted.first is not None or all(each.state is not BarrierState.COMMIT for each in standing):
+        return wanted
+    return replace(wanted, first=first_with_sources(deployment, joining, standing).barrier_id)
 
 
 def window_of(deployment: Deployment, wanted: Wanted) -> tuple[Barrier, ...]:
@@ -247,6 +272,16 @@ def backfills_of(barriers: Sequence[Barrier]) -> tuple[Backfill, ...]:
     for barrier in barriers:
         opened.setdefault(barrier.run_key.partition("/")[0], []).append(barrier)
     return tuple(Backfill(dag_id, *backfill_dates(those)) for dag_id, those in opened.items())
+
+
+def backfills_of_plan(plan: RevisionPlan) -> tuple[Backfill, ...]:
+    """As :func:`backfills_of` for its window; and of DAGs that join with it, whose runs nobody knows, all barriers."""
+    opened = backfills_of(plan.window)
+    if not plan.joining:
+        return opened
+    openers = {each.run_key.partition("/")[0] for each in plan.barriers}
+    dates = backfill_dates(plan.barriers)
+    return (*opened, *(Backfill(dag_id, *dates) for dag_id in plan.owners if dag_id not in openers))
 
 
 def awaited(meta: MetaService, revision: Revision) -> tuple[Barrier, ...]:
@@ -446,7 +481,7 @@ def _check_bases(
 
     Barriers have tags, but what a table held when it joined has none, nor have the steps between two barriers.
     """
-    meta, tables, full = deployment.meta, deployment.tables, mode is RevisionMode.FULL
+    meta, tables, full = deployment.meta, deployment.tables, mode is not RevisionMode.INCREMENTAL
     written = {sink for job in jobs for sink in job.sinks}
     read = {table for job in jobs for table in job.sources} - written
     baseline = {row.table: row.snapshot_id for row in meta.progress(predecessor.topology, 0)}
@@ -602,11 +637,14 @@ def _tables(
     barriers: Sequence[Barrier],
     committed: Sequence[Barrier],
     predecessor: Barrier,
+    joining: Mapping[str, int | None],
 ) -> tuple[PlannedTable, ...]:
     """Also those that join with a barrier that is still open."""
     meta = deployment.meta
     members = {row.table for each in barriers for row in meta.progress(each.topology, each.barrier_id)}
     head = {row.table: row.snapshot_id for row in meta.progress(committed[-1].topology, committed[-1].barrier_id)}
+    members.update(joining)
+    head.update(joining)
     before = {row.table: row.snapshot_id for row in meta.progress(predecessor.topology, predecessor.barrier_id)}
     planned = []
     for job in jobs:

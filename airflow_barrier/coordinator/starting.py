@@ -123,7 +123,7 @@ def _cut_before(topology: Topology, job: Job, source: ExternalSource) -> StartFr
 def _declared(
     deployment: Deployment, topology: Topology, job: Job, baseline: Mapping[str, int | None]
 ) -> Mapping[str, Any]:
-    if job.start_from is not None:
+    if job.start_from is not None and not job.from_history:
         return job.start_from
     mains = {table: main for table, main in baseline.items() if main is not None}
     full = [said for table, main in mains.items() if (said := _described(deployment, table, main)) is not None]

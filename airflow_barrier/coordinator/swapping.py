@@ -185,9 +185,10 @@ def _decide(deployment: Deployment, revision: Revision, actor: str) -> Revision:
     meta, topology = deployment.meta, revision.topology
     head = _newest_commit(deployment, topology)
     try:
+        stood = {row.table: row.snapshot_id for row in meta.progress(topology, head.barrier_id)}
         expected = {
-            row.table: current_main(deployment, topology, row.table, row.snapshot_id)
-            for row in meta.progress(topology, head.barrier_id)
+            table: current_main(deployment, topology, table, snapshot_id)
+            for table, snapshot_id in {**stood, **revision.expected}.items()
         }
         rows = meta.revisions.swap_rows(topology, revision.revision)
         deployment.tables.look(  # safety: last-look
@@ -280,6 +281,7 @@ def _barriers(deployment: Deployment, revision: Revision) -> list[Barrier]:
 
 def _all_tables(deployment: Deployment, revision: Revision) -> list[str]:
     """Those that its attempts may have made branches on: what its jobs write, and what they read."""
-    topology = deployment.meta.topology(revision.topology)
-    read = {table for job in topology.jobs if job.name in revision.jobs for table in job.sources}
+    meta = deployment.meta
+    jobs = (*meta.topology(revision.topology).jobs, *meta.waiting(revision.topology))
+    read = {table for job in jobs if job.name in revision.jobs for table in job.sources}
     return sorted({*revision.tables, *read})

@@ -53,7 +53,9 @@ def barrier_of_run(deployment: Deployment, revision: Revision, at: datetime | in
 def runs_at(deployment: Deployment, revision: Revision, barrier: Barrier) -> Runs:
     """The runs that computed ``barrier``, of every DAG that has a job in the revision, and of the one that commits."""
     meta = deployment.meta
-    topology = meta.topology(barrier.topology, barrier.topology_version)
+    # as the revision has it: with the jobs that join by it, and that have no run of this barrier yet
+    revised = meta.barrier(barrier.topology, barrier.barrier_id, revision.revision)
+    topology = meta.topology(barrier.topology, revised.topology_version)
     owners = {job.owner for job in topology.jobs if job.name in revision.jobs}
     opener, _, opened = barrier.run_key.partition("/")
     runs = {opener: opened}

@@ -84,7 +84,7 @@ def open_barrier(connection: Connection, opening: Opening) -> Barrier:
     check_room(opening, uncommitted(connection, opening.topology))
     if latest is None:
         insert_baseline(connection, opening.topology, version, opening.actor)
-    _join(connection, opening)
+    join_tables(connection, opening.topology, opening.baseline, opening.actor)
     barrier_id = insert_open(connection, opening, topology, version)
     for cut in opening.cuts:
         insert_cut(connection, opening.topology, barrier_id, cut)
@@ -296,26 +296,26 @@ def insert_baseline(connection: Connection, topology: str, version: int, actor: 
     )
 
 
-def _join(connection: Connection, opening: Opening) -> None:
+def join_tables(connection: Connection, topology: str, baseline: Mapping[str, int | None], actor: str) -> None:
     """Write the baseline of the tables that join; one that was here before and comes back gets a new one."""
     table = schema.table_progress
-    known = progress(connection, opening.topology, 0)
-    for name, snapshot in sorted(opening.baseline.items()):
+    known = progress(connection, topology, 0)
+    for name, snapshot in sorted(baseline.items()):
         if name in known:
-            if staged_somewhere(connection, opening.topology, name):
+            if staged_somewhere(connection, topology, name):
                 raise TooManyOpenBarriersError(  # safety: comes-back-after-publish
-                    f"topology {opening.topology}: table {name} left and comes back, while an uncommitted barrier "
+                    f"topology {topology}: table {name} left and comes back, while an uncommitted barrier "
                     "still has to publish it; wait until that one is committed, or abort it"
                 )
             connection.execute(
                 update(table)
-                .where(of_barrier(table, opening.topology, 0), table.c.table_name == name)
+                .where(of_barrier(table, topology, 0), table.c.table_name == name)
                 .values(snapshot_id=snapshot, written_at=DatabaseNow())
             )
         else:
             connection.execute(
                 insert(table).values(
-                    **barrier_key(opening.topology, 0),
+                    **barrier_key(topology, 0),
                     table_name=name,
                     state=TableState.WRITTEN.value,
                     snapshot_id=snapshot,
@@ -324,8 +324,8 @@ def _join(connection: Connection, opening: Opening) -> None:
             )
         record(
             connection,
-            Event("joined", opening.actor, {"snapshot_id": snapshot}),
-            opening.topology,
+            Event("joined", actor, {"snapshot_id": snapshot}),
+            topology,
             0,
             "table",
             [name],

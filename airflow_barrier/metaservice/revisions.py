@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from sqlalchemy import Connection, Row, func, insert, or_, select, update
@@ -20,7 +20,7 @@ from airflow_barrier.metaservice.rows import (
     topology_version,
 )
 from airflow_barrier.metaservice.schema import DatabaseNow
-from airflow_barrier.metaservice.topologies import version_of
+from airflow_barrier.metaservice.topologies import version_of, waiting
 from airflow_barrier.metaservice.transitions import Event, record
 from airflow_barrier.protocol.errors import (
     IllegalTransitionError,
@@ -46,7 +46,10 @@ _TABLE, _RUNS = schema.revision, schema.revision_run
 
 @dataclass(frozen=True)
 class NewRevision:
-    """What a revision begins with; as :class:`~airflow_barrier.protocol.revisions.Revision` has it."""
+    """What a revision begins with; as :class:`~airflow_barrier.protocol.revisions.Revision` has it.
+
+    ``topology_version``: the current one. ``joining``: the tables that join by it, and what `main` of each is at.
+    """
 
     topology: str
     mode: RevisionMode
@@ -61,6 +64,7 @@ class NewRevision:
     actor: str
     corrections: Sequence[TableCorrection] = ()
     reused: Sequence[str] = ()
+    joining: Mapping[str, int | None] = field(default_factory=dict)
 
 
 # --- finding --------------------------------------------------------------------------------------
@@ -163,7 +167,7 @@ def begins_anew(connection: Connection, attempt: Attempt) -> bool:
     if attempt.line == STANDING:
         return False
     revision = load_revision(connection, attempt.topology, attempt.line)
-    return revision.mode is RevisionMode.FULL and attempt.barrier_id == revision.first_barrier
+    return revision.mode is not RevisionMode.INCREMENTAL and attempt.barrier_id == revision.first_barrier
 
 
 def corrected_bases(connection: Connection, attempt: Attempt) -> dict[str, int | None]:
@@ -226,8 +230,8 @@ def begin(connection: Connection, new: NewRevision) -> Revision:
             changed=list(new.changed),
             corrections=[asdict(each) for each in new.corrections],
             reused=list(new.reused),
-            topology_version=new.topology_version,
-            expected={},
+            topology_version=_with_joining(connection, new) if new.joining else version,
+            expected=dict(new.joining),
             actor=new.actor,
             reason=new.reason,
             created_at=DatabaseNow(),
@@ -246,10 +250,23 @@ def begin(connection: Connection, new: NewRevision) -> Revision:
     return revision
 
 
+def _with_joining(connection: Connection, new: NewRevision) -> int:
+    """The number of the topology as it will be with the jobs that join. Raises RevisionRefusedError."""
+    jobs = [job for job in waiting(connection, new.topology) if job.name in new.jobs]
+    found = {sink for job in jobs for sink in job.sinks}
+    if len(jobs) != len(new.jobs) or found != set(new.joining):
+        raise RevisionRefusedError(  # safety: revises-what-was-planned
+            f"topology {new.topology}: expected jobs {', '.join(new.jobs)} to wait for the history of "
+            f"{', '.join(sorted(new.joining))}, found that of {', '.join(sorted(found)) or 'none'}; plan it again"
+        )
+    members = load_topology(connection, new.topology, new.topology_version).jobs
+    return version_of(connection, Topology.of(new.topology, [*members, *jobs]))
+
+
 def _check_readable(connection: Connection, new: NewRevision) -> None:
     """What it builds on has not begun to expire since it was planned; from here on it does not."""
     table = schema.barrier
-    first = new.first_barrier if new.mode is RevisionMode.FULL else new.predecessor
+    first = new.predecessor if new.mode is RevisionMode.INCREMENTAL else new.first_barrier
     gone = connection.execute(
         select(table.c.barrier_id)
         .where(
@@ -303,10 +320,9 @@ def _epochs_after(connection: Connection, revision: Revision, known: Sequence[Ba
 def _insert(
     connection: Connection, revision: Revision, barrier: Barrier, before: int, current: Topology, actor: str
 ) -> None:
-    rows = list(progress(connection, barrier.topology, barrier.barrier_id).values())
-    _check_stay(connection, revision, barrier, before, {row.table for row in rows})
-    again = [row for row in rows if row.table in revision.tables]
     version = _version_at(connection, revision, barrier, current)
+    again = _tables_at(connection, revision, barrier, version)
+    _check_stay(connection, revision, barrier, before, again)
     state = BarrierState.OPEN if again else BarrierState.PRECOMMIT
     key = barrier_key(barrier.topology, barrier.barrier_id, revision.revision)
     connection.execute(
@@ -325,7 +341,10 @@ def _insert(
     if again:
         connection.execute(
             insert(schema.table_progress),
-            [{**key, "table_name": row.table, "job": row.job, "state": TableState.PENDING.value} for row in again],
+            [
+                {**key, "table_name": table, "job": job, "state": TableState.PENDING.value}
+                for table, job in again.items()
+            ],
         )
     event = Event("opened", actor, {"timestamp": barrier.timestamp.isoformat(), "predecessor": before})
     record(
@@ -338,6 +357,15 @@ def _insert(
         after=state.value,
         revision=revision.revision,
     )
+
+
+def _tables_at(connection: Connection, revision: Revision, barrier: Barrier, version: int) -> dict[str, str | None]:
+    """What the revision computes at a barrier: table -> job. Where tables join, the barrier has them only in it."""
+    if revision.mode is RevisionMode.HISTORY:
+        topology = load_topology(connection, barrier.topology, version)
+        return {table: topology.writer(table).name for table in revision.tables}
+    rows = progress(connection, barrier.topology, barrier.barrier_id)
+    return {name: row.job for name, row in rows.items() if name in revision.tables}
 
 
 def _check_stay(
@@ -356,7 +384,7 @@ def _check_stay(
 
 
 def _version_at(connection: Connection, revision: Revision, barrier: Barrier, current: Topology) -> int:
-    """The topology of the barrier with the revision's jobs as they are declared now.
+    """The topology of the barrier with the revision's jobs as they are declared now, and with those that join.
 
     Raises RevisionRefusedError for a job that reads by now what was not there at that barrier, and for one that reads
     there what the revision computes again and is not part of it.
@@ -372,10 +400,13 @@ def _version_at(connection: Connection, revision: Revision, barrier: Barrier, cu
             )
     now = {job.name: job for job in current.jobs if job.name in revision.jobs}
     jobs = [now.get(job.name, job) for job in then.jobs]
+    if revision.mode is RevisionMode.HISTORY:
+        jobs += now.values()
     if jobs == list(then.jobs):
         return barrier.topology_version
+    written = {sink for job in jobs for sink in job.sinks}
     for job in jobs:
-        missing = sorted(set(job.sources) - set(then.tables))
+        missing = sorted(set(job.sources) - written)
         if missing:
             raise RevisionRefusedError(  # safety: replays-on-what-was-there
                 f"{revision}: job {job.name} reads {', '.join(missing)} by now, which {barrier} does not have; begin "

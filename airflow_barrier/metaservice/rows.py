@@ -261,10 +261,18 @@ def _progress_before_revised(connection: Connection, barrier: Barrier) -> dict[s
     ).one()
     if barrier.barrier_id > row.first_barrier:
         return {**before, **progress(connection, barrier.topology, barrier.predecessor or 0, barrier.line)}
-    if row.mode != RevisionMode.FULL.value:
+    if row.mode == RevisionMode.INCREMENTAL.value:
         return before
-    # cleared: what is computed from the beginning stands on nothing, and sees all of its sources as new
-    return {name: replace(each, snapshot_id=None) for name, each in before.items()}
+    # what is computed from the beginning stands on nothing, and sees all of its sources as new; what joins was in no
+    # barrier before
+    own = progress(connection, barrier.topology, barrier.barrier_id, barrier.line)
+    joining = {name: _baseline(each) for name, each in own.items() if name not in before}
+    return {name: replace(each, snapshot_id=None) for name, each in {**before, **joining}.items()}
+
+
+def _baseline(row: TableProgress) -> TableProgress:
+    """Of a table that joins: a row as barrier 0 gets it."""
+    return TableProgress(row.topology, 0, STANDING, row.table, None, TableState.WRITTEN)
 
 
 # --- attempts -------------------------------------------------------------------------------------

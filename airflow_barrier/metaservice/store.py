@@ -149,6 +149,14 @@ class MetaService:
         """How a job of a DAG left, alone or with its whole DAG; None: it has not."""
         return self._db.read(lambda c: topologies.withdrawal(c, topology, owner_dag, job))
 
+    def waiting(self, topology: str) -> tuple[Job, ...]:
+        """The registered jobs that join once a revision has computed their tables over history."""
+        return self._db.read(lambda c: tuple(topologies.waiting(c, topology)))
+
+    def waits(self, topology: str, job: Job) -> bool:
+        """Whether ``job``, registered or not, would be one of :meth:`waiting`."""
+        return self._db.read(lambda c: topologies.waits(c, topology, job))
+
     def topology(self, name: str, version: int | None = None) -> Topology:
         """The topology as of a version; None: the current one."""
 

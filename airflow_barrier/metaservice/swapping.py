@@ -13,7 +13,7 @@ from sqlalchemy import Connection, delete, insert, literal, select, true, update
 
 from airflow_barrier.metaservice import schema
 from airflow_barrier.metaservice.attempts import precommit_if_complete
-from airflow_barrier.metaservice.barriers import abort_one
+from airflow_barrier.metaservice.barriers import abort_one, join_tables
 from airflow_barrier.metaservice.leases import roll_back
 from airflow_barrier.metaservice.revisions import barriers_of, check_staging, load_revision, move
 from airflow_barrier.metaservice.rows import (
@@ -33,6 +33,7 @@ from airflow_barrier.metaservice.rows import (
     uncommitted,
 )
 from airflow_barrier.metaservice.schema import DatabaseNow
+from airflow_barrier.metaservice.topologies import admit
 from airflow_barrier.metaservice.transitions import Event, end_attempt, move_barrier, move_tables, record
 from airflow_barrier.protocol.errors import (
     ConfigurationError,
@@ -41,7 +42,7 @@ from airflow_barrier.protocol.errors import (
     RevisionNotStagedError,
 )
 from airflow_barrier.protocol.records import Barrier, TableProgress
-from airflow_barrier.protocol.revisions import Revision, RevisionState
+from airflow_barrier.protocol.revisions import Revision, RevisionMode, RevisionState
 from airflow_barrier.protocol.states import LIVE_ATTEMPTS, AttemptState, BarrierState, TableState
 
 _PUBLISHING = frozenset({BarrierState.COMMITTING, BarrierState.BLOCKED})
@@ -98,7 +99,7 @@ def begin_swap(
             f"{revision}: expected barrier {head} to be the newest COMMIT, found {committed}; another barrier was "
             "committed meanwhile: look again"
         )
-    tables = progress(connection, topology, committed.barrier_id)
+    tables = sorted({*progress(connection, topology, committed.barrier_id), *revision.expected})
     if set(expected) != set(tables):
         raise ConfigurationError(  # safety: expected-main-of-every-table
             f"{revision}: expected the current snapshots of the tables of {committed}, {', '.join(tables)}, found "
@@ -138,6 +139,10 @@ def finish_swap(connection: Connection, revision: Revision, actor: str) -> Revis
     standing = _standing_from(connection, revision)
     event = Event("revised", actor, {"revision": revision.revision, "tables": list(revision.tables)})
     _keep_replaced(connection, revision, standing)
+    joins = revision.mode is RevisionMode.HISTORY
+    if joins:  # before a barrier that is open has the tables: from then on they could not join
+        baseline = {table: revision.expected[table] for table in revision.tables}
+        join_tables(connection, revision.topology, baseline, actor)
     for barrier in standing:
         if barrier.state is not BarrierState.COMMIT:
             _void_replaced(connection, revision, barrier, event)
@@ -147,6 +152,8 @@ def finish_swap(connection: Connection, revision: Revision, actor: str) -> Revis
     for barrier in standing:
         _let_stand(connection, revision, barrier, event, actor)
     forget_line(connection, revision)
+    if joins:
+        admit(connection, revision.topology, actor)  # safety: joins-with-its-history
     done = Event("commit", actor, {"head": revision.head, "last": revision.last})
     return move(connection, revision, RevisionState.COMMIT, done, commit_at=DatabaseNow())
 
@@ -286,7 +293,10 @@ def _let_stand(connection: Connection, revision: Revision, barrier: Barrier, eve
 def _carry(connection: Connection, revision: Revision, barrier: Barrier, event: Event) -> None:
     """A maintenance barrier has the rows of the one before it, which are others now; its own files are not needed."""
     before = progress(connection, barrier.topology, barrier.predecessor or 0)
-    had = progress(connection, barrier.topology, barrier.barrier_id, -revision.revision)
+    if revision.mode is RevisionMode.HISTORY:  # it had none of the tables
+        had = {name: row for name, row in before.items() if name in revision.tables}
+    else:
+        had = progress(connection, barrier.topology, barrier.barrier_id, -revision.revision)
     carried = [before[name] for name in had if name in before]
     if carried:
         connection.execute(
@@ -331,8 +341,9 @@ def as_revised(connection: Connection, barrier: Barrier, number: int) -> tuple[B
     if barrier.revision == number:
         return barrier, tuple(rows.values())
     epoch = epoch_of(connection, barrier)
+    joins = load_revision(connection, barrier.topology, number).mode is RevisionMode.HISTORY
     for name, row in progress(connection, barrier.topology, epoch.barrier_id, number).items():
-        if name in rows or not barrier.is_maintenance:
+        if name in rows or joins or not barrier.is_maintenance:
             carried = row.origin if barrier.is_maintenance or row.carried_from is not None else None
             rows[name] = replace(row, barrier_id=barrier.barrier_id, carried_from=carried)
     again = load_barrier(connection, barrier.topology, epoch.barrier_id, number)

@@ -11,6 +11,7 @@ from sqlalchemy import Connection, delete, insert, select, update
 from airflow_barrier.metaservice import schema
 from airflow_barrier.metaservice.rows import (
     chunks,
+    head,
     load_topology,
     lock_topology,
     of_topology,
@@ -18,6 +19,7 @@ from airflow_barrier.metaservice.rows import (
     uncommitted,
 )
 from airflow_barrier.metaservice.schema import DatabaseNow
+from airflow_barrier.metaservice.starts import last_progress
 from airflow_barrier.metaservice.transitions import Event, record
 from airflow_barrier.protocol.errors import StillReadError, TableClaimedError, TopologyError, WithdrawnError
 from airflow_barrier.protocol.records import Withdrawal
@@ -54,9 +56,9 @@ def register(connection: Connection, name: str, owner: str, jobs: Sequence[Job],
 
 
 def _register(connection: Connection, name: str, owner: str, jobs: Sequence[Job], event: Event) -> int:
-    union = Topology.of(name, [*jobs_of_others(connection, name, owner), *jobs])
-    version = _next_version(connection, union)
-    _claim(connection, union)
+    declared = Topology.of(name, [*jobs_of_others(connection, name, owner), *jobs])
+    version = _next_version(connection, declared)
+    _claim(connection, declared)
     _replace_fragment(connection, name, owner, jobs)
     event = Event(event.name, event.actor, {**(event.detail or {}), "version": version})
     record(connection, event, name, None, "topology", [name])
@@ -88,6 +90,55 @@ def _staying(connection: Connection, name: str, owner: str, jobs: Sequence[Job])
     return [job for job in jobs if _withdrawal_of(gone, job.name) is None] if gone else jobs
 
 
+# --- joining with a history ---------------------------------------------------------------------------
+
+
+def waiting(connection: Connection, name: str) -> list[Job]:
+    """The registered jobs that are no members yet: first a revision computes their tables over history."""
+    return [job for job in _declared(connection, name) if waits(connection, name, job)]
+
+
+def waits(connection: Connection, name: str, job: Job) -> bool:
+    """Whether a job waits for its history. In a topology without barriers there is none to wait for."""
+    if not job.from_history:
+        return False
+    latest = head(connection, name)
+    if latest is None or not latest.barrier_id:
+        return False
+    had = (last_progress(connection, name, sink) for sink in job.sinks)
+    return not any(row is not None and row.job == job.name for row in had)
+
+
+def admit(connection: Connection, name: str, actor: str) -> None:
+    """The jobs that have their history by now are members from the next barrier on."""
+    version = _next_version(connection, Topology.of(name, _declared(connection, name)))
+    record(connection, Event("joined", actor, {"version": version}), name, None, "topology", [name])
+
+
+def _declared(connection: Connection, name: str) -> list[Job]:
+    """What all DAGs have registered: members, and jobs that wait."""
+    return jobs_of_others(connection, name, owner="")
+
+
+def _members(connection: Connection, declared: Topology) -> Topology:
+    """Without the jobs that wait, whose names and tables are taken all the same."""
+    absent = {job.name for job in declared.jobs if waits(connection, declared.name, job)}
+    members = [
+        job
+        for job in declared.jobs
+        if job.name not in absent  # safety: waits-for-its-history
+    ]
+    for job in members:
+        early = [table for table in job.sources if declared.writer(table).name in absent]
+        if early:
+            raise TopologyError(  # safety: reads-what-has-its-history
+                f"topology {declared.name}: job {job.name} (DAG {job.owner}) reads {', '.join(early)}, which job "
+                f"{declared.writer(early[0]).name} has yet to compute over history; declare {job.name} with "
+                "start_from='history' too, or let it join once that is done"
+            )
+    return Topology.of(declared.name, members)
+
+
 # --- joining one by one, and leaving ------------------------------------------------------------------
 
 
@@ -115,8 +166,11 @@ def join(
         )
     started = _started(jobs_of(connection, name, owner), job, declared)
     others = jobs_of_others(connection, name, owner)
-    written = {sink for each in (*others, *started) for sink in each.sinks}
     (joining,) = (each for each in started if each.name == job)
+    together = waits(connection, name, joining)
+    written = {
+        sink for each in (*others, *started) for sink in each.sinks if together or not waits(connection, name, each)
+    }
     missing = tuple(table for table in joining.sources if table not in written)
     if missing:
         return missing
@@ -232,14 +286,17 @@ def _withdrawal_of(gone: Sequence[Withdrawal], job: str) -> Withdrawal | None:
     return next((each for each in gone if each.job in (None, job)), None)
 
 
-def _next_version(connection: Connection, union: Topology) -> int:
+def _next_version(connection: Connection, declared: Topology) -> int:
     topology = schema.topology
-    exists = connection.execute(select(topology.c.name).where(topology.c.name == union.name)).one_or_none()
+    exists = connection.execute(select(topology.c.name).where(topology.c.name == declared.name)).one_or_none()
     if exists is None:
+        union = declared
         connection.execute(insert(topology).values(name=union.name, version=1, created_at=DatabaseNow()))
         version = 1
     else:
-        current = lock_topology(connection, union.name)
+        current = lock_topology(connection, declared.name)
+        # from here on no revision is published that lets one of them join
+        union = _members(connection, declared)
         if load_topology(connection, union.name, current).digest == union.digest:
             return current
         version = current + 1
@@ -320,6 +377,7 @@ def _holds(connection: Connection, holder: str, table: str) -> bool:
     version = lock_topology(connection, holder)
     return (
         table in load_topology(connection, holder, version).tables  # safety: claimed-while-declared
+        or any(table in job.sinks for job in waiting(connection, holder))  # safety: claimed-while-waiting
         or staged_somewhere(connection, holder, table)  # safety: claimed-while-in-flight
     )
 

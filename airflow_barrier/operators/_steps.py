@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from airflow.sdk import BaseOperator
 from airflow.sdk.exceptions import AirflowException, AirflowSkipException, TaskDeferred
 
+from airflow_barrier.coordinator.bootstrapping import says_that_it_waits
 from airflow_barrier.coordinator.deployment import Deployment
-from airflow_barrier.coordinator.joining import StaysOut, take_part, takes_part
+from airflow_barrier.coordinator.joining import StaysOut, take_part, takes_part, waits_for_history
 from airflow_barrier.coordinator.opening import Fragment, Later
 from airflow_barrier.coordinator.replaying import left_to_a_person
 from airflow_barrier.coordinator.staging import (
@@ -124,7 +125,7 @@ class EpochSteps:
         with without_useless_retries():
             deployment = BarrierHook(self.binding.barrier_conn_id).get_deployment()
             barrier = self._find_barrier(deployment)
-            if self._has_left(deployment, barrier) or self._is_kept(deployment, barrier):
+            if self._is_no_member(deployment, barrier) or self._is_kept(deployment, barrier):
                 return barrier.barrier_id
             if self._is_left_to_a_person(deployment, barrier):
                 return barrier.barrier_id
@@ -209,11 +210,16 @@ class EpochSteps:
         self._remember(found)
         return found
 
-    def _has_left(self, deployment: Deployment, barrier: Barrier) -> bool:
-        """Whether a person took the job out before the barrier was opened: then its task has nothing to do."""
+    def _is_no_member(self, deployment: Deployment, barrier: Barrier) -> bool:
+        """Whether a person took the job out before the barrier was opened, or it waits for its history: then its task
+        has nothing to do.
+        """
         job = self.binding.job
         if takes_part(deployment, barrier, job.name):
             return False
+        if waits_for_history(deployment, barrier.topology, job.name):
+            self.log.warning("%s", says_that_it_waits(barrier.topology, job.name))
+            return True
         gone = deployment.meta.withdrawal(barrier.topology, job.owner, job.name)
         if gone is not None:
             self.log.warning(

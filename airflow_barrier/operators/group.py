@@ -107,6 +107,8 @@ class BarrierGroup(TaskGroup):
         ``start_from``: what of its sources is in the sinks already when the job joins (`docs/adopting.md`):
         ``earliest`` (nothing), ``latest`` (all, up to the barrier that it joins with), a datetime with a time zone, or
         a position of each source by its name. Sinks that hold rows need it; empty ones begin with the earliest.
+        ``history``: the job waits, and joins once a revision has computed its (empty) sinks at the barriers of the
+        past.
 
         ``batch_barriers``: the task may go on with the epochs of later open barriers, so many in all, in the Spark job
         that it has started; for a SparkEpochOperator (`docs/catching-up.md`).

@@ -32,6 +32,8 @@ class RevisionMode(str, Enum):
     INCREMENTAL = "incremental"
     #: its tables cleared, everything up to its first barrier as one epoch; for state that cannot be replayed
     FULL = "full"
+    #: for jobs that join: tables that no barrier has had yet, the first epoch with all that their sources hold at it
+    HISTORY = "history"
 
 
 REVISION_TRANSITIONS: dict[RevisionState, frozenset[RevisionState]] = {  # safety: revision-transitions
@@ -71,7 +73,8 @@ class Revision:
     input did; ``predecessor`` is the barrier that it builds on. ``window_end`` is the last barrier that a person asked
     for: each from ``first_barrier`` up to it waits for its own run, the later ones are replayed by ourselves.
     ``gated``: no barrier opens until it is published. ``head`` and ``last``, once it is decided: the newest COMMIT,
-    whose snapshots `main` goes to, and the newest barrier of all; ``expected``: what `main` of each table was at then.
+    whose snapshots `main` goes to, and the newest barrier of all; ``expected``: what `main` of each table was at then
+    and, from the beginning on, of the tables that join by it.
 
     ``corrections`` replace epochs of root tables; those of the tables in ``reused`` are applied again as they were,
     where nothing else is said, without asking their sources.

@@ -11,8 +11,12 @@ from airflow_barrier.protocol.errors import ConfigurationError
 #: The choices, in words for errors.
 CHOICES = (
     "start_from='earliest' (nothing of its sources is in them), 'latest' (all of it is, up to the barrier that the job "
-    "joins with), a datetime (what was there by then is), or {source: position} (up to that position of each source)"
+    "joins with), a datetime (what was there by then is), {source: position} (up to that position of each source), or "
+    "'history' (nothing is, and they are computed over history before the job joins)"
 )
+
+#: The job joins once a revision has computed its tables at the barriers of the past. Said of all its sources at once.
+HISTORY = "history"
 
 StartFrom = str | datetime | Mapping[str, Any]
 
@@ -21,7 +25,8 @@ def declared_start(job: str, start_from: StartFrom | None, sources: Sequence[str
     """The declaration per source, in its durable form: ``"earliest"``, ``"latest"``, ``{"time": ISO}`` in UTC or
     ``{"at": position}``.
 
-    A mapping names each source, with any of the four choices. Raises ConfigurationError.
+    A mapping names each source, with any of the first four choices; ``"history"`` is of all of them. Raises
+    ConfigurationError.
 
     >>> declared_start("load", "latest", ["tills"])
     {'tills': 'latest'}
@@ -30,6 +35,13 @@ def declared_start(job: str, start_from: StartFrom | None, sources: Sequence[str
     """
     if start_from is None:
         return None
+    if start_from == HISTORY:
+        if not sources:
+            raise ConfigurationError(
+                f"job {job}: expected sources to compute the tables of the past from, found none; leave out "
+                "start_from='history'"
+            )
+        return dict.fromkeys(sources, HISTORY)
     if isinstance(start_from, Mapping):
         if set(start_from) != set(sources):
             raise ConfigurationError(

@@ -21,6 +21,7 @@ from airflow_barrier.protocol.errors import (
     UnknownTableError,
 )
 from airflow_barrier.protocol.names import is_topology_name, name_fault, source_fault, table_fault
+from airflow_barrier.protocol.starting import HISTORY
 
 
 @dataclass(frozen=True)
@@ -56,6 +57,11 @@ class Job:
     sinks: tuple[str, ...] = ()
     externals: tuple[ExternalSource, ...] = ()
     start_from: Mapping[str, Any] | None = field(default=None, hash=False)
+
+    @property
+    def from_history(self) -> bool:
+        """Whether it joins a running topology only once its tables were computed at the barriers of the past."""
+        return self.start_from is not None and HISTORY in self.start_from.values()
 
     def to_json(self) -> dict[str, Any]:
         declared = {"start_from": dict(self.start_from)} if self.start_from is not None else {}

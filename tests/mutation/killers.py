@@ -41,6 +41,7 @@ _REVISED = f"{_TABLES}test_revised.py::test_"
 _FULL, _BAD_INPUT = "tests/revising/test_full.py::test_", "tests/revising/test_bad_input.py::test_"
 _RUNS = "tests/revising/test_runs.py::test_"
 _REVISING = f"{_META}test_revising.py::test_"
+_JOINING, _BOOTSTRAP = f"{_META}test_bootstrapping.py::test_", "tests/revising/test_bootstrap.py::test_"
 _PLANNED, _OVERTAKEN = "tests/revising/test_refused.py::test_", "tests/revising/test_overtaken.py::test_"
 _PINS = (
     f"{_TABLES}test_checks.py::test_a_pin_takes_no_name_that_is_taken_and_no_snapshot_that_is_gone",
@@ -445,6 +446,16 @@ _WITHOUT_SPARK: Mapping[str, tuple[str, ...]] = {
         f"{_OVERTAKEN}what_would_stop_a_decided_one_is_said_before",
     ),
     # revisions
+    # joining with a history
+    "claimed-while-waiting": (f"{_JOINING}its_tables_are_taken",),
+    "waits-for-its-history": (f"{_JOINING}a_job_that_waits_is_in_no_barrier",),
+    "reads-what-has-its-history": (f"{_JOINING}nobody_reads_them_before",),
+    "joins-alone": (f"{_BOOTSTRAP}what_is_asked_for_beside_it",),
+    "joins-with-what-it-reads": (f"{_BOOTSTRAP}what_another_one_has_yet_to_compute",),
+    "history-of-what-is-there": (f"{_BOOTSTRAP}a_source_that_has_no_history",),
+    "history-from-the-sources-beginning": (f"{_BOOTSTRAP}a_shared_source_is_read_from_its_first_cut_on",),
+    "history-into-empty-tables": (f"{_BOOTSTRAP}a_table_that_was_emptied",),
+    "joins-with-its-history": (f"{_JOINING}it_is_a_member_once_its_history_is_published",),
     "revision-transitions": (f"{_REVISING}exactly_these_transitions",),
     "illegal-revision-transition": (f"{_REVISING}exactly_these_transitions",),
     "one-revision-under-way": (

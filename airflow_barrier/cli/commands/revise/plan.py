@@ -45,11 +45,11 @@ def _define(parser: argparse.ArgumentParser) -> None:
 
 
 def _run(options: argparse.Namespace) -> int:
-    from airflow_barrier.coordinator.revising import backfills_of
+    from airflow_barrier.coordinator.revising import backfills_of_plan
 
     with connected(options.conn_id) as deployment:
         plan = plan_of(deployment, options)
-    readers, backfills = tuple(_readers(plan)), backfills_of(plan.window)
+    readers, backfills = tuple(_readers(plan)), backfills_of_plan(plan)
     answer(options, Planned(plan, plan.owners, readers, backfills, run_command(options)), _show)
     return DONE
 

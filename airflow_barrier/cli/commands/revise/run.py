@@ -84,12 +84,12 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def _begin(deployment: Deployment, options: argparse.Namespace, api: AirflowApi | None) -> int:
-    from airflow_barrier.coordinator.revising import backfills_of, begin_revision
+    from airflow_barrier.coordinator.revising import backfills_of_plan, begin_revision
 
     plan = plan_of(deployment, options)
     revision = begin_revision(deployment, plan, reason=options.reason, actor=actor())
     missing = deployment.meta.revisions.unstaged(revision.topology, revision.revision)
-    return _ask(options, revision, backfills_of(plan.window), missing, api)
+    return _ask(options, revision, backfills_of_plan(plan), missing, api)
 
 
 def _go_on(deployment: Deployment, options: argparse.Namespace, api: AirflowApi | None) -> int:
