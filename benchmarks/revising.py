@@ -9,7 +9,8 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
-from airflow_barrier.coordinator.revising import Wanted, begin_revision, plan_revision
+from airflow_barrier.coordinator.revising import begin_revision, plan_revision
+from airflow_barrier.coordinator.revision_plan import Wanted
 from airflow_barrier.coordinator.settings import Settings
 from airflow_barrier.coordinator.swapping import Swapped, publish_revision
 from airflow_barrier.protocol.revisions import RevisionMode

@@ -10,7 +10,8 @@ from pathlib import Path
 from statistics import median
 
 from airflow_barrier.coordinator.deployment import Deployment
-from airflow_barrier.coordinator.revising import Wanted, begin_revision, plan_revision
+from airflow_barrier.coordinator.revising import begin_revision, plan_revision
+from airflow_barrier.coordinator.revision_plan import Wanted
 from airflow_barrier.coordinator.settings import Settings
 from airflow_barrier.coordinator.swapping import Swapped, publish_revision
 from airflow_barrier.protocol.names import tag_name

@@ -9,14 +9,9 @@ from airflow.sdk import BaseOperator
 from airflow.sdk.exceptions import AirflowException
 
 from airflow_barrier.coordinator.deployment import Deployment
-from airflow_barrier.coordinator.revising import (
-    MAX_REPLAY_BARRIERS,
-    RevisionPlan,
-    Wanted,
-    begin_revision,
-    days_or_barrier,
-    plan_revision,
-)
+from airflow_barrier.coordinator.revising import begin_revision, plan_revision
+from airflow_barrier.coordinator.revision_plan import MAX_REPLAY_BARRIERS, RevisionPlan, Wanted
+from airflow_barrier.coordinator.revision_window import days_or_barrier
 from airflow_barrier.hooks.barrier import DEFAULT_CONN_ID, BarrierHook
 from airflow_barrier.links.barrier import BarrierLink
 from airflow_barrier.operators._at import true_or_false, whole_number

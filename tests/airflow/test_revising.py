@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from airflow_barrier.coordinator.revising import Wanted, begin_revision, plan_revision
+from airflow_barrier.coordinator.revising import begin_revision, plan_revision
+from airflow_barrier.coordinator.revision_plan import Wanted
 from airflow_barrier.protocol.levels import Level
 from airflow_barrier.protocol.revisions import RevisionState
 from tests.support.airflow import LONG

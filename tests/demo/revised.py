@@ -14,7 +14,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from airflow_barrier.coordinator.deployment import Deployment
-from airflow_barrier.coordinator.revising import Wanted, begin_revision, plan_revision
+from airflow_barrier.coordinator.revising import begin_revision, plan_revision
+from airflow_barrier.coordinator.revision_plan import Wanted
 from airflow_barrier.coordinator.settings import Settings
 from airflow_barrier.coordinator.swapping import NotStaged, Swapped, publish_revision
 from airflow_barrier.protocol.levels import Level

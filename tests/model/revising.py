@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule
 
-from airflow_barrier.coordinator.revising import Wanted
+from airflow_barrier.coordinator.revision_plan import Wanted
 from airflow_barrier.coordinator.staging import give_up
 from airflow_barrier.coordinator.swapping import Swapped
 from airflow_barrier.protocol.errors import RevisionRefusedError

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from airflow_barrier.coordinator.opening import Later
-from airflow_barrier.coordinator.revising import Wanted
+from airflow_barrier.coordinator.revision_plan import Wanted
 from airflow_barrier.coordinator.swapping import Swapped, cancel_revision
 from airflow_barrier.protocol.errors import RevisionEndedError, RevisionRefusedError
 from airflow_barrier.protocol.revisions import RevisionMode

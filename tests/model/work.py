@@ -14,7 +14,8 @@ from airflow_barrier.coordinator.committing import commit_barrier
 from airflow_barrier.coordinator.compacting import Compactor, compact, let_go, open_compaction
 from airflow_barrier.coordinator.expiring import expire
 from airflow_barrier.coordinator.opening import open_barrier
-from airflow_barrier.coordinator.revising import Wanted, begin_revision, plan_revision
+from airflow_barrier.coordinator.revising import begin_revision, plan_revision
+from airflow_barrier.coordinator.revision_plan import Wanted
 from airflow_barrier.coordinator.staging import Adopted, Ready, Waiting, begin, begin_again, close
 from airflow_barrier.coordinator.swapping import cancel_revision, publish_revision
 from airflow_barrier.protocol.errors import BarrierError

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta, timezone
 
-from airflow_barrier.coordinator.revising import Backfill, backfill_dates, backfills_of
+from airflow_barrier.coordinator.revision_backfills import Backfill, backfill_dates, backfills_of
 from airflow_barrier.protocol.origins import interval_origin, logical_date
 from airflow_barrier.protocol.records import Barrier
 from airflow_barrier.protocol.states import BarrierState

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 from pyiceberg.types import StringType
 
-from airflow_barrier.coordinator.revising import Wanted, plan_revision
+from airflow_barrier.coordinator.revising import plan_revision
+from airflow_barrier.coordinator.revision_plan import Wanted
 from airflow_barrier.coordinator.swapping import Swapped
 from airflow_barrier.protocol.errors import RevisionRefusedError, SchemaChangedError, TopologyError
 from airflow_barrier.protocol.revisions import TableCorrection

@@ -18,7 +18,9 @@ from airflow_barrier.coordinator.bootstrapping import says_that_it_waits
 from airflow_barrier.coordinator.deployment import Deployment
 from airflow_barrier.coordinator.joining import StaysOut, take_part
 from airflow_barrier.coordinator.opening import Fragment
-from airflow_barrier.coordinator.revising import Wanted, backfills_of_plan, plan_revision
+from airflow_barrier.coordinator.revising import plan_revision
+from airflow_barrier.coordinator.revision_backfills import backfills_of_plan
+from airflow_barrier.coordinator.revision_plan import Wanted
 from airflow_barrier.coordinator.staging import Ready
 from airflow_barrier.coordinator.swapping import NotStaged, Swapped, cancel_revision
 from airflow_barrier.coordinator.waking import runs_at

@@ -10,7 +10,8 @@ from sqlalchemy import text
 
 from airflow_barrier.coordinator.by_hand import stage_by_hand
 from airflow_barrier.coordinator.replaying import corrections_of
-from airflow_barrier.coordinator.revising import Wanted, begin_revision, plan_revision
+from airflow_barrier.coordinator.revising import begin_revision, plan_revision
+from airflow_barrier.coordinator.revision_plan import Wanted
 from airflow_barrier.coordinator.swapping import Swapped
 from airflow_barrier.coordinator.waking import barrier_of_run, next_unstaged, runs_at
 from airflow_barrier.protocol.errors import NotProcessedError, RevisionRefusedError

@@ -11,7 +11,8 @@ from typing import Any
 import pyarrow.parquet as pq
 
 from airflow_barrier.coordinator.deployment import Deployment
-from airflow_barrier.coordinator.revising import Wanted, begin_revision, plan_revision
+from airflow_barrier.coordinator.revising import begin_revision, plan_revision
+from airflow_barrier.coordinator.revision_plan import Wanted
 from airflow_barrier.coordinator.settings import Settings
 from airflow_barrier.coordinator.swapping import NotStaged, Swapped, publish_revision
 from airflow_barrier.protocol.levels import Level

@@ -21,7 +21,8 @@ from airflow_barrier.cli.screen import answer, line, row, table
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from airflow_barrier.coordinator.revising import Backfill, RevisionPlan
+    from airflow_barrier.coordinator.revision_backfills import Backfill
+    from airflow_barrier.coordinator.revision_plan import RevisionPlan
     from airflow_barrier.protocol.records import Barrier
 
 
@@ -45,7 +46,7 @@ def _define(parser: argparse.ArgumentParser) -> None:
 
 
 def _run(options: argparse.Namespace) -> int:
-    from airflow_barrier.coordinator.revising import backfills_of_plan
+    from airflow_barrier.coordinator.revision_backfills import backfills_of_plan
 
     with connected(options.conn_id) as deployment:
         plan = plan_of(deployment, options)

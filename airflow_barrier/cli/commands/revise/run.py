@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from airflow_barrier.coordinator.deployment import Deployment
-    from airflow_barrier.coordinator.revising import Backfill
+    from airflow_barrier.coordinator.revision_backfills import Backfill
     from airflow_barrier.hooks.airflow_api import AirflowApi
     from airflow_barrier.protocol.revisions import Revision
 
@@ -84,7 +84,8 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def _begin(deployment: Deployment, options: argparse.Namespace, api: AirflowApi | None) -> int:
-    from airflow_barrier.coordinator.revising import backfills_of_plan, begin_revision
+    from airflow_barrier.coordinator.revising import begin_revision
+    from airflow_barrier.coordinator.revision_backfills import backfills_of_plan
 
     plan = plan_of(deployment, options)
     revision = begin_revision(deployment, plan, reason=options.reason, actor=actor())
@@ -93,7 +94,7 @@ def _begin(deployment: Deployment, options: argparse.Namespace, api: AirflowApi 
 
 
 def _go_on(deployment: Deployment, options: argparse.Namespace, api: AirflowApi | None) -> int:
-    from airflow_barrier.coordinator.revising import awaited, backfills_of
+    from airflow_barrier.coordinator.revision_backfills import awaited, backfills_of
     from airflow_barrier.coordinator.swapping import Swapped, publish_revision
 
     meta = deployment.meta

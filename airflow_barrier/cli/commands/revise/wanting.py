@@ -12,7 +12,8 @@ from airflow_barrier.cli.connection import DEFAULT_CONN_ID
 
 if TYPE_CHECKING:
     from airflow_barrier.coordinator.deployment import Deployment
-    from airflow_barrier.coordinator.revising import Backfill, RevisionPlan, Wanted
+    from airflow_barrier.coordinator.revision_backfills import Backfill
+    from airflow_barrier.coordinator.revision_plan import RevisionPlan, Wanted
     from airflow_barrier.protocol.records import Barrier
     from airflow_barrier.protocol.revisions import TableCorrection
     from airflow_barrier.spark.corrections import CorrectBySql
@@ -98,7 +99,8 @@ def plan_of(deployment: Deployment, options: argparse.Namespace) -> RevisionPlan
     """
     from dataclasses import replace
 
-    from airflow_barrier.coordinator.revising import plan_revision, window_of
+    from airflow_barrier.coordinator.revising import plan_revision
+    from airflow_barrier.coordinator.revision_window import window_of
 
     wanted = _wanted(options)
     if options.sql or options.files or options.at is not None:
@@ -108,7 +110,7 @@ def plan_of(deployment: Deployment, options: argparse.Namespace) -> RevisionPlan
 
 
 def _wanted(options: argparse.Namespace) -> Wanted:
-    from airflow_barrier.coordinator.revising import Wanted
+    from airflow_barrier.coordinator.revision_plan import Wanted
     from airflow_barrier.protocol.revisions import RevisionMode
 
     return Wanted(

@@ -1,0 +1,71 @@
+"""What is asked of Airflow, so that a revision is computed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from airflow_barrier.coordinator.revision_plan import RevisionPlan
+from airflow_barrier.metaservice.store import MetaService
+from airflow_barrier.protocol.origins import logical_date
+from airflow_barrier.protocol.records import Barrier
+from airflow_barrier.protocol.revisions import Revision, RevisionState
+from airflow_barrier.protocol.states import BarrierState
+
+
+@dataclass(frozen=True)
+class Backfill:
+    """What a person's runs are: those of a DAG with logical dates (UTC) from ``first`` to ``last``, both included."""
+
+    dag_id: str
+    first: datetime
+    last: datetime
+
+
+def backfill_dates(barriers: Sequence[Barrier]) -> tuple[datetime, datetime]:
+    """The logical dates (UTC) of the first and the last run that opened ``barriers``, which are in order.
+
+    >>> backfill_dates(plan.window)  # doctest: +SKIP
+    (datetime.datetime(2017, 1, 5, ...), datetime.datetime(2017, 1, 6, ...))
+    """
+    dates = [logical_date(each.timestamp, each.timestamp_origin) for each in (barriers[0], barriers[-1])]
+    return dates[0], dates[1]
+
+
+def backfills_of(barriers: Sequence[Barrier]) -> tuple[Backfill, ...]:
+    """One for each DAG that opened some of ``barriers``, so one as a rule: its runs wake the other DAGs' of their day,
+    and the dates are those of its own timetable.
+    """
+    opened: dict[str, list[Barrier]] = {}
+    for barrier in barriers:
+        opened.setdefault(barrier.run_key.partition("/")[0], []).append(barrier)
+    return tuple(Backfill(dag_id, *backfill_dates(those)) for dag_id, those in opened.items())
+
+
+def backfills_of_plan(plan: RevisionPlan) -> tuple[Backfill, ...]:
+    """As :func:`backfills_of` for its window; and of DAGs that join with it, whose runs nobody knows, all barriers."""
+    opened = backfills_of(plan.window)
+    if not plan.joining:
+        return opened
+    openers = {each.run_key.partition("/")[0] for each in plan.barriers}
+    dates = backfill_dates(plan.barriers)
+    return (*opened, *(Backfill(dag_id, *dates) for dag_id in plan.owners if dag_id not in openers))
+
+
+def awaited(meta: MetaService, revision: Revision) -> tuple[Barrier, ...]:
+    """The barriers that a person asked for and of which no run has come yet; none once it is decided."""
+    if revision.state is not RevisionState.STAGING:
+        return ()
+    come = {
+        run.barrier_id
+        for run in meta.revisions.runs(revision.topology, revision.revision)
+        if run.arrived_at is not None
+    }
+    return tuple(
+        barrier
+        for barrier in meta.revisions.barriers(revision.topology, revision.revision)
+        if barrier.barrier_id <= revision.window_end
+        and barrier.state is BarrierState.OPEN
+        and barrier.barrier_id not in come
+    )

@@ -1,0 +1,175 @@
+"""What a revision computes, from what, and what is known of it before."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from airflow_barrier.coordinator.cuts import mended_cut
+from airflow_barrier.coordinator.deployment import Deployment
+from airflow_barrier.coordinator.revision_plan import PlannedInput, PlannedTable, Wanted
+from airflow_barrier.protocol.errors import BarrierError, RevisionRefusedError
+from airflow_barrier.protocol.records import Barrier
+from airflow_barrier.protocol.revisions import Revision, RevisionState
+from airflow_barrier.protocol.states import AttemptState
+from airflow_barrier.protocol.topology import Job, Topology
+from airflow_barrier.sources import source_of
+
+#: How many revisions back a correction is looked for.
+_LOOKED_AT = 1000
+
+
+def changed_jobs(topology: Topology, wanted: Wanted) -> tuple[str, ...]:
+    """The jobs to begin with: those that are named, those whose tables are corrected, or all root jobs."""
+    for table in wanted.reused:
+        _known(topology, table)
+    written = (*wanted.tables, *(each.table for each in wanted.corrections))
+    named = [topology.job(name).name for name in wanted.changed]
+    chosen = dict.fromkeys((*named, *(topology.writer(_known(topology, table)).name for table in written)))
+    return tuple(chosen) or tuple(job.name for job in topology.jobs if job.externals or not job.sources)
+
+
+def _known(topology: Topology, table: str) -> str:
+    if table not in topology.tables:
+        raise RevisionRefusedError(  # safety: written-table-is-corrected
+            f"topology {topology.name}: expected a table that one of its jobs writes, which are "
+            f"{', '.join(topology.tables)}, found {table}; correct the name"
+        )
+    return table
+
+
+def planned_inputs(
+    deployment: Deployment, wanted: Wanted, jobs: Sequence[Job], barriers: Sequence[Barrier]
+) -> tuple[PlannedInput, ...]:
+    """For each root job, where its epochs' rows come from. Raises RevisionRefusedError where they are gone."""
+    found: list[PlannedInput] = []
+    for job in jobs:
+        corrected = {each.barrier_id for each in wanted.corrections if each.table in job.sinks}
+        if not job.externals and not corrected:
+            continue
+        unknown = corrected - {each.barrier_id for each in barriers}
+        if unknown:
+            raise RevisionRefusedError(  # safety: corrections-are-replayed
+                f"job {job.name}: expected corrections at barriers that are replayed, found one at barrier "
+                f"{min(unknown)}; correct its number, or begin earlier"
+            )
+        _check_whole(job, wanted, barriers)
+        if corrected:
+            found.append(PlannedInput(job.name, "correction", tuple(sorted(corrected)), "replaced as its author says"))
+        rest = tuple(each.barrier_id for each in barriers if each.barrier_id not in corrected)
+        if not rest or not job.externals:
+            continue
+        if set(job.sinks) <= set(wanted.reused):
+            found.append(PlannedInput(job.name, "reused", rest, f"the rows that {', '.join(job.sinks)} got then"))
+        else:
+            _check_cuts(deployment, job, [each for each in barriers if each.barrier_id in rest])
+            names = ", ".join(external.name for external in job.externals)
+            found.append(PlannedInput(job.name, "cut", rest, f"{names}, read again up to the stored positions"))
+    return tuple(found)
+
+
+def _check_whole(job: Job, wanted: Wanted, barriers: Sequence[Barrier]) -> None:
+    """What stands in for a job stands in for all that it writes: its code cannot be run for one of its tables."""
+    for barrier in barriers:
+        here = {each.table for each in wanted.corrections if each.barrier_id == barrier.barrier_id}
+        said = sorted({*here, *wanted.reused} & set(job.sinks))
+        left = sorted(set(job.sinks) - set(said))
+        if said and left:
+            raise RevisionRefusedError(  # safety: corrections-are-whole
+                f"job {job.name}: expected corrections of all tables that it writes, found one of {', '.join(said)} "
+                f"and none of {', '.join(left)} at {barrier}; correct that too, or let it keep its rows: "
+                f"--reuse {' --reuse '.join(left)}"
+            )
+
+
+def undone_corrections(deployment: Deployment, topology: Topology, inputs: Sequence[PlannedInput]) -> tuple[str, ...]:
+    """What was corrected before and is not in the sources, where these are read again."""
+    newest_first = deployment.meta.revisions.newest(topology.name, _LOOKED_AT)
+    lost = []
+    for read_again in (each for each in inputs if each.kind == "cut"):
+        sinks = topology.job(read_again.job).sinks
+        for barrier_id, table in ((barrier_id, table) for barrier_id in read_again.barriers for table in sinks):
+            stands = next((r for r in newest_first if _decided_rows(r, read_again.job, barrier_id, table)), None)
+            if stands is not None and _is_corrected(stands, barrier_id, table):
+                lost.append(
+                    f"the correction of {table} at barrier {barrier_id} by {stands} is lost, since job "
+                    f"{read_again.job} reads its source again: correct the source too, say the correction once more, "
+                    f"or keep the rows as they are (--reuse {table})"
+                )
+    return tuple(lost)
+
+
+def _decided_rows(revision: Revision, job: str, barrier_id: int, table: str) -> bool:
+    """Whether it made the table's epoch what it is, and did not just apply again what there was."""
+    return (
+        revision.state is RevisionState.COMMIT
+        and job in revision.jobs
+        and revision.first_barrier <= barrier_id <= (revision.last or 0)
+        and (table not in revision.reused or _is_corrected(revision, barrier_id, table))
+    )
+
+
+def _is_corrected(revision: Revision, barrier_id: int, table: str) -> bool:
+    return any((each.barrier_id, each.table) == (barrier_id, table) for each in revision.corrections)
+
+
+def _check_cuts(deployment: Deployment, job: Job, barriers: Sequence[Barrier]) -> None:
+    """Every cut can be read, as it was or as it was mended."""
+    for barrier in barriers:
+        cuts = deployment.meta.cuts(barrier.topology, barrier.barrier_id)
+        for declared in job.externals:
+            source, cut = source_of(declared), cuts.get(declared.name)
+            if cut is None:
+                continue
+            try:
+                mended_cut(source, cut)
+            except BarrierError as error:
+                raise RevisionRefusedError(  # safety: input-is-there
+                    f"job {job.name}: expected its source {declared.name} to still hold the epoch of {barrier}, found: "
+                    f"{error}. Reuse the rows that its tables got then: --reuse {' --reuse '.join(job.sinks)}"
+                ) from error
+
+
+def code_changed(deployment: Deployment, jobs: Sequence[Job], first: Barrier, head: Barrier) -> tuple[str, ...]:
+    """The jobs whose code at the head is not what computed the first barrier, as far as their attempts tell."""
+    then, now = (_fingerprints(deployment, barrier) for barrier in (first, head))
+    return tuple(job.name for job in jobs if job.name in then and then[job.name] != now.get(job.name, then[job.name]))
+
+
+def _fingerprints(deployment: Deployment, barrier: Barrier) -> dict[str, str]:
+    return {
+        attempt.job: attempt.code["fingerprint"]
+        for attempt in deployment.meta.attempts(barrier.topology, barrier.barrier_id)
+        if attempt.state is AttemptState.PROCESSED and "fingerprint" in attempt.code
+    }
+
+
+def planned_tables(
+    deployment: Deployment,
+    jobs: Sequence[Job],
+    barriers: Sequence[Barrier],
+    committed: Sequence[Barrier],
+    predecessor: Barrier,
+    joining: Mapping[str, int | None],
+) -> tuple[PlannedTable, ...]:
+    """Also those that join with a barrier that is still open."""
+    meta = deployment.meta
+    members = {row.table for each in barriers for row in meta.progress(each.topology, each.barrier_id)}
+    head = {row.table: row.snapshot_id for row in meta.progress(committed[-1].topology, committed[-1].barrier_id)}
+    members.update(joining)
+    head.update(joining)
+    before = {row.table: row.snapshot_id for row in meta.progress(predecessor.topology, predecessor.barrier_id)}
+    planned = []
+    for job in jobs:
+        for table in job.sinks:
+            if table not in members:
+                continue
+            at_head, at_base = (_rows(deployment, table, stands.get(table)) for stands in (head, before))
+            came = None if at_head is None or at_base is None else at_head - at_base
+            planned.append(PlannedTable(table, job.name, job.owner, at_head, came))
+    return tuple(planned)
+
+
+def _rows(deployment: Deployment, table: str, snapshot_id: int | None) -> int | None:
+    if snapshot_id is None:
+        return 0
+    return deployment.tables.row_counts(table, [snapshot_id]).get(snapshot_id)
