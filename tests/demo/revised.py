@@ -38,6 +38,12 @@ _PAUSE = 1.0
 #: The smallest price that counts, in the version of job `price` that is brought in later.
 LEAST = Decimal("1.00")
 
+_QUICK = {
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.sql.adaptive.enabled": "false",
+}
+
 Line = dict[str, Any]
 #: Table (without its namespace) -> its rows.
 State = dict[str, Rows]
@@ -164,8 +170,8 @@ def quick(job: Job) -> Job:
     """The job with Spark set to small data: compiling each query costs more than running it."""
 
     def run(epoch: Epoch) -> None:
-        for key in ("spark.sql.codegen.wholeStage", "spark.sql.adaptive.enabled"):
-            epoch.spark.conf.set(key, "false")
+        for key, value in _QUICK.items():
+            epoch.spark.conf.set(key, value)
         job(epoch)
 
     return run
