@@ -30,6 +30,7 @@ FIGURES = {
     "upkeep": "a barrier after many barriers that were compacted and expired",
     "publishing": "many tables at once",
     "reading": "a query at one barrier against the plain one",
+    "revising": "correcting history, and the swap",
     "expiry": "letting go of many barriers",
 }
 _DOCUMENT = Path(__file__).resolve().parents[1] / "docs" / "benchmarks.md"

@@ -5,18 +5,29 @@ from __future__ import annotations
 import json
 import uuid
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import text
 
 from airflow_barrier.protocol.names import Stamp
 from airflow_barrier.tables._commit import now_ms
-from airflow_barrier.tables._metadata import Changes, Document, empty_root, ref_of, snapshots_of
+from airflow_barrier.tables._metadata import Changes, Document, edited, empty_root, ref_of, snapshots_of
 from airflow_barrier.tables._sql_catalog import SqlTables
 from airflow_barrier.tables.iceberg import IcebergTables, new_snapshot_id
 
 if TYPE_CHECKING:
     from pyiceberg.schema import Schema
+
+
+@dataclass(frozen=True)
+class Grown:
+    """A snapshot that every table gets: its id, its summary, and the refs at it."""
+
+    head: int
+    summary: Mapping[str, str]
+    branches: Sequence[str] = ()
+    tags: Mapping[str, int] = field(default_factory=dict)
 
 
 def schema() -> Schema:
@@ -87,6 +98,37 @@ def stage(tables: IcebergTables, stamps: Mapping[str, Stamp]) -> dict[str, int]:
 
     _committer(tables).commit({table: lambda document, _, table=table: edit(table, document) for table in stamps})
     return heads
+
+
+def grow(tables: IcebergTables, names: Sequence[str], line: Sequence[Grown], bases: Mapping[str, int | None]) -> None:
+    """Snapshots without rows on top of each other and of a table's base, or of nothing; one document a table."""
+    committer = _committer(tables)
+    with committer._pointers.transaction() as connection:
+        for table, location in committer._pointers.lock(connection, names).items():
+            document, base = committer._documents.read(location), bases[table]
+            for one in line:
+                snapshot = _child(document, base, one, location)
+                if base is None:
+                    committer._documents.write_empty_manifest_list(snapshot, document["format-version"])
+                changes = Changes(branches=dict.fromkeys(one.branches, one.head), tags=one.tags, snapshot=snapshot)
+                after = edited(document, changes, location=location, now_ms=now_ms(), trim=True)
+                assert after is not None
+                document, base = after, one.head
+            committer._pointers.move(connection, table, location, committer._documents.write(document, location))
+
+
+def _child(document: Document, base: int | None, one: Grown, location: str) -> dict[str, Any]:
+    if base is None:
+        manifests = f"{location.rpartition('/')[0]}/snap-{one.head}-1-{uuid.uuid4()}.avro"
+        return empty_root(document, one.head, manifests, one.summary, now_ms())
+    return {
+        **snapshots_of(document)[base],
+        "snapshot-id": one.head,
+        "parent-snapshot-id": base,
+        "sequence-number": document["last-sequence-number"] + 1,
+        "timestamp-ms": document["last-updated-ms"] + 1,
+        "summary": {"operation": "append", **one.summary},
+    }
 
 
 def _committer(tables: IcebergTables) -> SqlTables:

@@ -94,20 +94,25 @@ def _check_origin(deployment: Deployment, topology: str, table: str) -> None:
 
 def write_entry(deployment: Deployment, barrier: Barrier) -> None:
     """Put a decided barrier into the journal, as the MetaService has it now."""
-    entry = _entry(deployment, barrier, deployment.meta.progress(barrier.topology, barrier.barrier_id))
+    rows = deployment.meta.progress(barrier.topology, barrier.barrier_id)
+    metadata = deployment.tables.metadata_locations([row.table for row in rows])
+    entry = _entry(deployment, barrier, rows, metadata)
     _write_topology(deployment, deployment.meta.topology(barrier.topology, barrier.topology_version))
     deployment.tables.write_text(entry_uri(deployment, barrier.topology, barrier.barrier_id), entry.dumps())
     _advance_head(deployment, barrier.topology, entry.incarnation, barrier.barrier_id)
 
 
 def _entry(
-    deployment: Deployment, barrier: Barrier, rows: Sequence[TableProgress], staged_in: int | None = None
+    deployment: Deployment,
+    barrier: Barrier,
+    rows: Sequence[TableProgress],
+    metadata: Mapping[str, str],
+    staged_in: int | None = None,
 ) -> JournalEntry:
     """``staged_in``: the line that its cuts are in, until a revision is published."""
     meta = deployment.meta
     line = barrier.line if staged_in is None or barrier.is_maintenance else staged_in
     topology = meta.topology(barrier.topology, barrier.topology_version)
-    metadata = deployment.tables.metadata_locations([row.table for row in rows])
     return JournalEntry(
         topology=barrier.topology,
         barrier_id=barrier.barrier_id,
@@ -136,11 +141,16 @@ def write_revision(
     """
     meta, topology = deployment.meta, revision.topology
     entries, replaced = [], []
-    for barrier in barriers:
-        rows = [row for row in meta.progress(topology, barrier.barrier_id) if row.table in revision.tables]
-        replaced.append(_entry(deployment, barrier, rows))
+    stands = [meta.progress(topology, barrier.barrier_id) for barrier in barriers]
+    # looked up once: of 100 tables at 30 barriers that is half of the time that nothing else can be published
+    metadata = deployment.tables.metadata_locations(
+        sorted({*revision.tables, *(r.table for rows in stands for r in rows)})
+    )
+    for barrier, standing in zip(barriers, stands, strict=True):
+        rows = [row for row in standing if row.table in revision.tables]
+        replaced.append(_entry(deployment, barrier, rows, metadata))
         revised = meta.revisions.as_revised(barrier, revision.revision)
-        entries.append(_entry(deployment, revised.barrier, revised.rows, revision.revision))
+        entries.append(_entry(deployment, revised.barrier, revised.rows, metadata, revision.revision))
         for version in {barrier.topology_version, revised.barrier.topology_version}:
             _write_topology(deployment, meta.topology(topology, version))
     before = max(

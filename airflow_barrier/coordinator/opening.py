@@ -12,13 +12,16 @@ from airflow_barrier.coordinator.cuts import cut_sources
 from airflow_barrier.coordinator.deployment import Deployment
 from airflow_barrier.coordinator.journal import check_lead
 from airflow_barrier.coordinator.starting import already, starts_of
-from airflow_barrier.protocol.errors import HeadMovedError
+from airflow_barrier.protocol.errors import GatedError, HeadMovedError
 from airflow_barrier.protocol.records import Barrier, Cut
 from airflow_barrier.protocol.revisions import Revision
 from airflow_barrier.protocol.topology import Job, Topology
 from airflow_barrier.sources.port import NotReady
 
 log = logging.getLogger(__name__)
+
+#: What somebody else did between our look and our write: the next look sees it.
+_MOVED = (HeadMovedError, GatedError)
 
 
 @dataclass(frozen=True)
@@ -69,7 +72,7 @@ def open_barrier(
     version = deployment.meta.register(fragment.topology, fragment.owner, fragment.jobs, actor)
     check_lead(deployment, fragment.topology)  # safety: lead-before-opening
     topology = deployment.meta.topology(fragment.topology, version)
-    for attempt in Retrying(retry=retry_if_exception_type(HeadMovedError), stop=stop_after_attempt(5), reraise=True):
+    for attempt in Retrying(retry=retry_if_exception_type(_MOVED), stop=stop_after_attempt(5), reraise=True):
         with attempt:
             return _open_once(
                 deployment, topology, timestamp, origin, run_key, actor, now or datetime.now(timezone.utc)

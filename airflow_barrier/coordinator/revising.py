@@ -157,6 +157,7 @@ def plan_revision(deployment: Deployment, wanted: Wanted) -> RevisionPlan:
     _check_schemas(deployment, jobs, barriers if joining else (predecessor, *barriers))
     if wanted.mode is RevisionMode.FULL:
         _check_can_be_cleared(deployment, what, jobs, barriers[0])
+    inputs = _inputs(deployment, wanted, jobs, barriers)
     return RevisionPlan(
         wanted=wanted,
         predecessor=predecessor,
@@ -167,10 +168,10 @@ def plan_revision(deployment: Deployment, wanted: Wanted) -> RevisionPlan:
         changed=changed,
         tables=_tables(deployment, jobs, barriers, committed, predecessor, mains),
         untouched=tuple(sorted(set(topology.tables) - tables)),
-        inputs=_inputs(deployment, wanted, jobs, barriers),
+        inputs=inputs,
         topology_version=version,
         code_changed=_code_changed(deployment, jobs, barriers[0], committed[-1]),
-        notes=_pace(deployment, wanted, barriers),
+        notes=(*_undone(deployment, topology, inputs), *_pace(deployment, wanted, barriers)),
         joining=mains,
     )
 
@@ -566,6 +567,37 @@ def _check_whole(job: Job, wanted: Wanted, barriers: Sequence[Barrier]) -> None:
                 f"and none of {', '.join(left)} at {barrier}; correct that too, or let it keep its rows: "
                 f"--reuse {' --reuse '.join(left)}"
             )
+
+
+def _undone(deployment: Deployment, topology: Topology, inputs: Sequence[PlannedInput]) -> tuple[str, ...]:
+    """What was corrected before and is not in the sources, where these are read again."""
+    newest_first = deployment.meta.revisions.newest(topology.name, _ALL)
+    lost = []
+    for read_again in (each for each in inputs if each.kind == "cut"):
+        sinks = topology.job(read_again.job).sinks
+        for barrier_id, table in ((barrier_id, table) for barrier_id in read_again.barriers for table in sinks):
+            stands = next((r for r in newest_first if _decided_rows(r, read_again.job, barrier_id, table)), None)
+            if stands is not None and _is_corrected(stands, barrier_id, table):
+                lost.append(
+                    f"the correction of {table} at barrier {barrier_id} by {stands} is lost, since job "
+                    f"{read_again.job} reads its source again: correct the source too, say the correction once more, "
+                    f"or keep the rows as they are (--reuse {table})"
+                )
+    return tuple(lost)
+
+
+def _decided_rows(revision: Revision, job: str, barrier_id: int, table: str) -> bool:
+    """Whether it made the table's epoch what it is, and did not just apply again what there was."""
+    return (
+        revision.state is RevisionState.COMMIT
+        and job in revision.jobs
+        and revision.first_barrier <= barrier_id <= (revision.last or 0)
+        and (table not in revision.reused or _is_corrected(revision, barrier_id, table))
+    )
+
+
+def _is_corrected(revision: Revision, barrier_id: int, table: str) -> bool:
+    return any((each.barrier_id, each.table) == (barrier_id, table) for each in revision.corrections)
 
 
 def _check_cuts(deployment: Deployment, job: Job, barriers: Sequence[Barrier]) -> None:

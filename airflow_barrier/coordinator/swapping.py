@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from airflow_barrier.coordinator.deployment import Deployment
 from airflow_barrier.coordinator.journal import check_lead, current_main, write_entry, write_revision
 from airflow_barrier.coordinator.staging import attempt_files
 from airflow_barrier.metaservice.revision_store import SwapRows
+from airflow_barrier.metaservice.rows import STANDING
 from airflow_barrier.protocol.errors import (
+    BarrierError,
     ForeignWriteError,
     HeadMovedError,
     RevisionEndedError,
@@ -20,13 +22,15 @@ from airflow_barrier.protocol.errors import (
 from airflow_barrier.protocol.names import tag_name
 from airflow_barrier.protocol.records import Barrier
 from airflow_barrier.protocol.revisions import Revision, RevisionState
-from airflow_barrier.protocol.states import BarrierState
+from airflow_barrier.protocol.states import DECIDED_BARRIERS, BarrierState
 from airflow_barrier.tables.port import Publication, Revised
 
 log = logging.getLogger(__name__)
 
 #: How often a publish looks again because a barrier was committed under its hands.
 _LOOKS = 3
+#: What a publisher meets where another one has been faster: the revision has ended, and its line is gone.
+_OVERTAKEN = (RevisionEndedError, UnknownBarrierError)
 
 
 @dataclass(frozen=True)
@@ -98,13 +102,10 @@ def cancel_revision(deployment: Deployment, topology: str, number: int, *, reaso
     Raises RevisionEndedError once it is decided.
     """
     meta = deployment.meta
-    attempts = [
-        attempt
-        for barrier in meta.revisions.barriers(topology, number)
-        for attempt in meta.attempts(topology, barrier.barrier_id, number)
-    ]
     revision = meta.revisions.cancel(topology, number, reason, actor)
-    deployment.tables.delete(uri for attempt in attempts for uri in attempt_files(deployment, attempt))
+    newest = meta.head(topology)
+    assert newest is not None
+    _delete_files(deployment, topology, range(revision.first_barrier, newest.barrier_id + 1), number)
     deployment.tables.drop_revision(_all_tables(deployment, revision), topology, number)
     log.info("%s is CANCELLED: %s", revision, reason)
     return revision
@@ -141,22 +142,28 @@ def publications_of(
 
 
 def _decided(deployment: Deployment, revision: Revision, actor: str) -> Revision | NotStaged:
-    """Looks again when a barrier is committed under its hands: which another one may be, but none has to be."""
+    """Looks again when something is published under its hands: a barrier, or this revision by another publisher."""
     meta, topology, number = deployment.meta, revision.topology, revision.revision
     check_lead(deployment, topology)  # safety: lead-before-deciding
-    met: HeadMovedError | None = None
+    met: BarrierError | None = None
     for _ in range(_LOOKS):
-        meta.revisions.extend(topology, number, actor)
-        missing = meta.revisions.unstaged(topology, number)
-        if missing:
-            return NotStaged(revision, tuple(missing))
         try:
-            return _decide(deployment, revision, actor)
+            meta.revisions.extend(topology, number, actor)
+            missing = meta.revisions.unstaged(topology, number)
+            if not missing:
+                return _decide(deployment, revision, actor)
         except RevisionNotStagedError as error:  # since that look
-            return NotStaged(revision, (str(error),))
-        except HeadMovedError as error:
-            met = error
+            missing = [str(error)]
+        except (HeadMovedError, *_OVERTAKEN) as error:
+            met, missing = error, []
             log.info("%s", error)
+        now = meta.revisions.get(topology, number)
+        if now.state in (RevisionState.COMMITTING, RevisionState.COMMIT):  # safety: decided-by-another
+            return now
+        if isinstance(met, RevisionEndedError):
+            raise met
+        if missing and now.state is RevisionState.STAGING:
+            return NotStaged(now, tuple(missing))
     raise HeadMovedError(  # safety: looks-run-out
         f"{revision}: expected its tables to stay as they are for a moment, found they do not ({met}); try again"
     ) from met
@@ -191,6 +198,12 @@ def _decide(deployment: Deployment, revision: Revision, actor: str) -> Revision:
         now = meta.revisions.get(topology, revision.revision)
         if now.state is not RevisionState.STAGING:  # safety: decided-by-another
             return now
+        published = [each for each in meta.open_barriers(topology) if each.state in DECIDED_BARRIERS]
+        if published:
+            raise RevisionNotStagedError(  # safety: committed-by-another
+                f"{revision}: expected nothing else to be published in {topology}, found {published[0]}, "
+                f"{published[0].state.value}; finish that one first"
+            ) from None
         newest = _newest_commit(deployment, topology)
         if newest.barrier_id == head.barrier_id:  # safety: committed-by-another
             raise
@@ -211,13 +224,13 @@ def _roll_forward(deployment: Deployment, revision: Revision, actor: str) -> Non
     revision = meta.revisions.get(topology, number)
     if revision.state is RevisionState.COMMIT or revision.head is None:
         return
-    rows = meta.revisions.swap_rows(topology, number)
-    publications = publications_of(deployment, revision, revision.head, rows, revision.expected)
-    barriers = _barriers(deployment, revision)
-    write_revision(deployment, revision, barriers, rows.before)  # safety: journal-before-publish
     try:
+        rows = meta.revisions.swap_rows(topology, number)
+        publications = publications_of(deployment, revision, revision.head, rows, revision.expected)
+        barriers = _barriers(deployment, revision)
+        write_revision(deployment, revision, barriers, rows.before)  # safety: journal-before-publish
         _publish(deployment, revision, publications, actor)
-    except ForeignWriteError:
+    except (ForeignWriteError, *_OVERTAKEN):
         if meta.revisions.get(topology, number).state is RevisionState.COMMIT:
             return  # another publisher was faster, and `main` may have gone on since
         raise
@@ -242,11 +255,19 @@ def _publish(deployment: Deployment, revision: Revision, publications: Sequence[
 
 def _tidy(deployment: Deployment, revision: Revision) -> None:
     """Let go of what nobody needs once it is COMMIT. Again is fine: a publisher may die before it gets here."""
-    meta, topology = deployment.meta, revision.topology
-    for barrier in _barriers(deployment, revision):
+    topology = revision.topology
+    barriers = _barriers(deployment, revision)
+    for barrier in barriers:
         write_entry(deployment, barrier)
-        attempts = meta.attempts(topology, barrier.barrier_id)
-        deployment.tables.delete(uri for attempt in attempts for uri in attempt_files(deployment, attempt))
+    _delete_files(deployment, topology, [barrier.barrier_id for barrier in barriers], STANDING)
+    if revision.head is not None and revision.last is not None:
+        # nobody commits what was replaced at open barriers, and tidies up after that
+        _delete_files(deployment, topology, range(revision.head + 1, revision.last + 1), -revision.revision)
+
+
+def _delete_files(deployment: Deployment, topology: str, barrier_ids: Iterable[int], line: int) -> None:
+    attempts = [each for number in barrier_ids for each in deployment.meta.attempts(topology, number, line)]
+    deployment.tables.delete(uri for attempt in attempts for uri in attempt_files(deployment, attempt))
 
 
 def _barriers(deployment: Deployment, revision: Revision) -> list[Barrier]:

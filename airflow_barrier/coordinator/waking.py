@@ -21,19 +21,19 @@ class Runs:
     unknown: tuple[str, ...]
 
 
-def barrier_of_run(deployment: Deployment, revision: Revision, timestamp: datetime, dag_id: str) -> Barrier:
-    """The barrier that a run at ``timestamp`` (UTC) of a DAG computes for the revision, which is extended if it was
-    opened since.
+def barrier_of_run(deployment: Deployment, revision: Revision, at: datetime | int, dag_id: str) -> Barrier:
+    """The barrier that a run of a DAG, at a time (UTC) or of a number, computes for the revision.
 
-    Raises RevisionRefusedError for a day that is not in the revision, and for a DAG that has no part in it.
+    The revision is extended if the barrier was opened since. Raises RevisionRefusedError for a day that is not in the
+    revision, and for a DAG that has no part in it.
     """
     meta, topology = deployment.meta, revision.topology
-    standing = meta.barrier_at(topology, timestamp)
+    standing = meta.barrier_at(topology, at) if isinstance(at, datetime) else meta.barrier(topology, at)
     if standing is None or standing.barrier_id < revision.first_barrier:
         found = "no barrier" if standing is None else str(standing)
         raise RevisionRefusedError(  # safety: day-of-the-revision
             f"{revision}: expected a run of one of its days, which begin with barrier {revision.first_barrier}, found "
-            f"{found} at {timestamp.isoformat()}; backfill the days that the plan names, or plan another revision"
+            f"{found} at {at}; backfill the days that the plan names, or plan another revision"
         )
     try:
         barrier = meta.barrier(topology, standing.barrier_id, revision.revision)

@@ -336,6 +336,7 @@ def forget_line(connection: Connection, revision: Revision) -> None:
 
 def as_revised(connection: Connection, barrier: Barrier, number: int) -> tuple[Barrier, tuple[TableProgress, ...]]:
     """A COMMIT barrier and its tables as they are once revision ``number`` stands; before that, or after."""
+    barrier = load_barrier(connection, barrier.topology, barrier.barrier_id)  # it may stand since the caller looked
     rows = progress(connection, barrier.topology, barrier.barrier_id)
     if barrier.revision == number:
         return barrier, tuple(rows.values())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, NoReturn
 
 from airflow.sdk.exceptions import AirflowSkipException
@@ -10,6 +11,7 @@ from airflow_barrier.coordinator.deployment import Deployment
 from airflow_barrier.coordinator.waking import barrier_of_run, next_unstaged, runs_at
 from airflow_barrier.operators._task import TOKEN, run_timestamp
 from airflow_barrier.operators._waking import ENDED, run_state, wake
+from airflow_barrier.operators.processed import barrier_of_partition
 from airflow_barrier.protocol.errors import (
     AirflowRefusedError,
     ConfigurationError,
@@ -24,7 +26,7 @@ from airflow_barrier.protocol.revisions import Revision, RevisionState
 AFTERWARDS = 0
 
 if TYPE_CHECKING:
-    from airflow.sdk import BaseOperator, Context
+    from airflow.sdk import Asset, BaseOperator, Context
 
 
 def revision_of_run(deployment: Deployment, topology: str, context: Context) -> Revision | None:
@@ -67,9 +69,15 @@ def attach(deployment: Deployment, topology: str, context: Context) -> Barrier |
 
 
 def barrier_of(deployment: Deployment, revision: Revision, context: Context) -> Barrier:
-    """The barrier at the run's timestamp, in the revision. Raises RevisionRefusedError."""
+    """The barrier at the run's timestamp, or that its partition names, in the revision. Raises RevisionRefusedError."""
     timestamp, _ = run_timestamp(context)
-    return barrier_of_run(deployment, revision, timestamp, context["ti"].dag_id)
+    number = barrier_of_partition(context)
+    return barrier_of_run(deployment, revision, timestamp if number is None else number, context["ti"].dag_id)
+
+
+def silence(task: BaseOperator, assets: Sequence[Asset]) -> None:
+    """Let the end of a task, which emits an event for each of its outlets, emit none for these: nothing happened."""
+    task.outlets = [outlet for outlet in task.outlets if outlet not in assets]
 
 
 def wake_others(deployment: Deployment, revision: Revision, barrier: Barrier, context: Context) -> None:

@@ -29,7 +29,7 @@ from airflow_barrier.coordinator.staging import (
 from airflow_barrier.hooks.barrier import BarrierHook
 from airflow_barrier.operators._code import code_of
 from airflow_barrier.operators._commit import commit_in_place
-from airflow_barrier.operators._revising import attach, stay_out_until_published
+from airflow_barrier.operators._revising import attach, silence, stay_out_until_published
 from airflow_barrier.operators._task import (
     actor,
     generation,
@@ -39,7 +39,7 @@ from airflow_barrier.operators._task import (
     task_key,
     without_useless_retries,
 )
-from airflow_barrier.operators.processed import announce_processed, barrier_of_partition
+from airflow_barrier.operators.processed import announce_processed, barrier_of_partition, processed_asset
 from airflow_barrier.protocol.errors import (
     AlreadyCommittedError,
     FencedAttemptError,
@@ -336,6 +336,7 @@ class EpochSteps:
     def _after_processed(self, deployment: Deployment, barrier: Barrier) -> None:
         """Tell who waits for the tables' assets; and who completes the barrier commits it, where this DAG does."""
         if barrier.line:  # a revision is published once all of its barriers are there, by the commit task
+            silence(self.task, [processed_asset(barrier.topology, sink) for sink in self.binding.job.sinks])
             return
         if self.binding.announce_processed:
             announce_processed(self.context, barrier, self.binding.job.sinks)

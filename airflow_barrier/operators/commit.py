@@ -18,7 +18,7 @@ from airflow_barrier.coordinator.swapping import Swapped, publish_revision
 from airflow_barrier.coordinator.waking import close_gate_if_near, next_unstaged
 from airflow_barrier.hooks.barrier import DEFAULT_CONN_ID, BarrierHook
 from airflow_barrier.operators._events import swallowed
-from airflow_barrier.operators._revising import barrier_of, revision_of_run, wake_runs, wake_those_left_out
+from airflow_barrier.operators._revising import barrier_of, revision_of_run, silence, wake_runs, wake_those_left_out
 from airflow_barrier.operators._task import (
     actor,
     nothing_to_do,
@@ -158,11 +158,13 @@ class CommitBarrierOperator(BaseOperator):
 
     def _publish(self, context: Context, deployment: Deployment, revision: Revision) -> int:
         """Publish the revision if this was the last barrier that it lacked, or let the next one's runs begin."""
+        silence(self, [table_asset(self.topology, table) for table in self.tables])
         meta, number = deployment.meta, barrier_of(deployment, revision, context).barrier_id
         if meta.barrier(self.topology, number, revision.revision).state is BarrierState.OPEN:
             self._wait_for_revised(deployment, revision, number)
         outcome = publish_revision(deployment, self.topology, revision.revision, actor=actor(context))
         if isinstance(outcome, Swapped):
+            self.add_outlets([table_asset(self.topology, table) for table in self.tables])
             self.log.info("%s is COMMIT: readers see it from now on", outcome.revision)
             self._tell(context, deployment, outcome.barriers)
             wake_those_left_out(deployment, outcome.revision, context)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -40,6 +41,7 @@ _TABLES = {
 class Shopping:
     """What `demo.steps` needs to run the topology of `dags/shopping.py` without Airflow."""
 
+    settings: Settings
     deployment: Deployment
     spark_url: str
     fragment: Fragment
@@ -61,29 +63,37 @@ def demo_deployment(spark_server: LocalConnectServer, spark: SparkSession) -> It
 @pytest.fixture(scope="session")
 def shopping(spark_server: LocalConnectServer, spark: SparkSession) -> Iterator[Shopping]:
     """In the catalog apart, MetaService included: tests through Airflow run the same DAGs as they are in the other."""
-    create_tables(spark, APART)
-    warehouse = spark_server.warehouse.parent / APART
+    with shopping_in(APART, SAMPLE, spark_server, spark) as shopping:
+        yield shopping
+
+
+@contextmanager
+def shopping_in(catalog: str, landing: Path, server: LocalConnectServer, spark: SparkSession) -> Iterator[Shopping]:
+    """The topology in a catalog of the server that nobody else uses, over what lies in a landing folder."""
+    create_tables(spark, catalog)
+    warehouse = server.warehouse.parent / catalog
     url = f"sqlite:///{warehouse}/catalog.db"
-    deployment = Deployment.connect(Settings(url, url, warehouse.as_uri(), catalog_name=APART, spark_catalog=APART))
+    settings = Settings(url, url, warehouse.as_uri(), catalog_name=catalog, spark_catalog=catalog)
+    deployment = Deployment.connect(settings)
     folder = DAGS / "shopping_jobs"
     jobs: dict[str, SparkJob] = {
         name: SqlJob((folder / "price.sql").read_text()) if name == "price" else load_job(str(folder / f"{name}.py"))
         for name in _TABLES
     }
-    externals = {"load": _landed("SHOPPING"), "products": _landed("PRODUCTS")}
+    externals = {"load": _landed("SHOPPING", landing), "products": _landed("PRODUCTS", landing)}
     declared = tuple(
         Job(name, "tests", sources=sources, sinks=(sink,), externals=externals.get(name, ()))
         for name, (sources, sink) in _TABLES.items()
     )
-    yield Shopping(deployment, spark_server.url, Fragment("shopping", "tests", declared), jobs)
+    yield Shopping(settings, deployment, server.url, Fragment("shopping", "tests", declared), jobs)
     deployment.close()
 
 
-def _landed(name: str) -> tuple[ExternalSource, ...]:
-    """A source of the DAG, over the sample."""
+def _landed(name: str, landing: Path) -> tuple[ExternalSource, ...]:
+    """A source of the DAG, over another landing folder."""
     if str(DAGS) not in sys.path:
         sys.path.append(str(DAGS))
-    from shopping_jobs import landing
+    from shopping_jobs import landing as declared
 
-    source: Files = getattr(landing, name)
-    return (replace(source, path=str(SAMPLE / source.name)).declare(),)
+    source: Files = getattr(declared, name)
+    return (replace(source, path=str(landing / source.name)).declare(),)

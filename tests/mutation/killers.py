@@ -498,7 +498,9 @@ _WITHOUT_SPARK: Mapping[str, tuple[str, ...]] = {
     "revision-decided-once": (f"{_REVISING}it_is_decided_once_and_published_once",),
     "only-decided-revision-is-published": (f"{_REVISING}only_what_is_staged_up_to_the_head_is_published",),
     "revision-published-once": (f"{_REVISING}it_is_decided_once_and_published_once",),
-    "committed-by-another": (f"{_OVERTAKEN}by_a_commit", f"{_OVERTAKEN}by_a_stranger"),
+    "committed-by-another": tuple(
+        f"{_OVERTAKEN}{name}" for name in ("by_a_commit", "by_a_stranger", "by_a_commit_that_dies_half_way")
+    ),
     "revised-by-another": (f"{_OVERTAKEN}a_commit_by_a_revision",),
     "commits-what-was-seen": (f"{_REVISING}a_commit_that_looked_before_the_swap_looks_again",),
     "swap-voids-attempts": (f"{_REVISING}open_barriers_are_pointed_to_what_was_revised",),

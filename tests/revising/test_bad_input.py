@@ -10,6 +10,7 @@ import pytest
 from pyiceberg.types import StringType
 
 from airflow_barrier.coordinator.revising import Wanted, plan_revision
+from airflow_barrier.coordinator.swapping import Swapped
 from airflow_barrier.protocol.errors import RevisionRefusedError, SchemaChangedError, TopologyError
 from airflow_barrier.protocol.revisions import TableCorrection
 from airflow_barrier.protocol.topology import Job
@@ -81,6 +82,26 @@ def test_input_that_is_gone_unless_what_came_of_it_is_reused(embedded: RevisedSh
     sinks = [embedded.shop.table("shopping"), embedded.shop.table("receipts")]
     plan = plan_revision(embedded.deployment, Wanted(embedded.shop.name, 1, changed=["load", "price"], reused=sinks))
     assert [(each.job, each.kind) for each in plan.inputs if each.job == "load"] == [("load", "reused")]
+
+
+def test_corrections_that_reading_the_source_again_would_undo_are_named(embedded: RevisedShop) -> None:
+    embedded.days(1, 2)
+    revision = embedded.begin(2, corrections=[TableCorrection(2, "shop.amounts", {"kind": "by hand"})])
+    embedded.replay_all(revision)
+    assert isinstance(embedded.publish(revision), Swapped)
+
+    def notes(**wanted: Any) -> tuple[str, ...]:
+        return plan_revision(embedded.deployment, Wanted(embedded.shop.name, 1, **wanted)).notes
+
+    (note,) = notes(changed=["amount"])
+    assert note.startswith(
+        "the correction of shop.amounts at barrier 2 by revision 1 of shop is lost, since job amount"
+    )
+    assert notes(changed=["price"]) == notes(changed=["amount"], reused=["shop.amounts"]) == ()
+    again = embedded.begin(1, changed=["amount"])
+    embedded.replay_all(again)
+    embedded.publish(again)
+    assert notes(changed=["amount"]) == ()  # it is gone
 
 
 def test_a_second_one_while_one_is_under_way(embedded: RevisedShop) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from airflow_barrier.coordinator.swapping import NotStaged, Swapped
+from airflow_barrier.protocol.journal import RevisionEntry
 from airflow_barrier.protocol.levels import Level
 from airflow_barrier.protocol.revisions import RevisionState
 from airflow_barrier.protocol.states import BarrierState
@@ -118,3 +119,19 @@ def test_a_cancelled_revision_leaves_nothing(shop: RevisedShop) -> None:
     assert not [name for name in refs if "_r1" in name]
     shop.days(4, 5)
     assert shop.at() == shop.mains() == shop.expected(5)
+
+
+def test_the_journal_of_a_revision_has_what_was_cut_anew(embedded: RevisedShop) -> None:
+    embedded.days(1, 3)
+    old = {day: embedded.deployment.meta.cuts(embedded.shop.name, day) for day in (2, 3)}
+    embedded.correct(2, [*embedded.landed[2], {"id": 29, "amount": 5, "price": 7}])
+    revision = embedded.begin(2)
+    embedded.replay_all(revision)
+    embedded.publish(revision)
+    text = embedded.deployment.tables.read_text(
+        embedded.deployment.tables.location("_barrier", embedded.shop.name, "journal", "r1.json")
+    )
+    entries = {entry.barrier_id: entry.cuts for entry in RevisionEntry.loads(text).entries}
+    now = {day: embedded.deployment.meta.cuts(embedded.shop.name, day) for day in (2, 3)}
+    assert entries == now
+    assert now[2] != old[2]

@@ -133,3 +133,22 @@ def test_a_clear_at_an_open_barrier_after_the_swap(embedded: RevisedShop) -> Non
     for day in (3, 4):
         embedded.day(day, ["load", "amount", "price", "commit"])
         check(embedded, day)
+
+
+def test_by_a_commit_that_dies_half_way(shop: RevisedShop, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of two databases, the tables are published then, and the barrier is not COMMIT yet."""
+    revision = staged(shop, 2, 1)
+
+    def dies(*_: Any) -> None:
+        raise OSError("died")
+
+    with monkeypatch.context() as dying:
+        dying.setattr(shop.deployment.meta, "publishing", dies)
+        with pytest.raises(OSError, match="died"):
+            shop.day(3, ["commit"])
+    missing = shop.publish(revision)
+    assert isinstance(missing, NotStaged)
+    assert "COMMITTING; finish that one first" in missing.reason
+    shop.day(3, ["commit"])
+    assert isinstance(shop.publish(revision), Swapped)
+    check(shop, 3)

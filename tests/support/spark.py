@@ -25,6 +25,8 @@ SHARED_SERVER = "BARRIER_TEST_SPARK_SERVER"
 #: A second catalog of the server, for a topology whose name and tables another test uses in the first one. It lies in
 #: the folder of this name beside the server's warehouse, its database `catalog.db` in it.
 APART = "apart"
+#: A third one, for the topology of the demo with a history that is corrected.
+REVISED = "revised"
 IVY = Path(os.environ.get("BARRIER_TEST_IVY") or Path(__file__).parents[2] / ".demo" / "ivy")
 
 
@@ -47,14 +49,13 @@ def spark_server(tmp_path_factory: pytest.TempPathFactory, spark_ui: str) -> Ite
         yield SimpleNamespace(url=url, warehouse=Path(warehouse), catalog_db=Path(catalog_db))  # type: ignore[misc]
         return
     folder = tmp_path_factory.mktemp("spark")
-    apart = folder / APART
-    apart.mkdir()
-    other = {
-        key.replace(f".catalog.{CATALOG}", f".catalog.{APART}"): value
-        for key, value in catalog_conf(apart, apart / "catalog.db").items()
-    }
+    others = {}
+    for name in (APART, REVISED):
+        (folder / name).mkdir()
+        for key, value in catalog_conf(folder / name, folder / name / "catalog.db").items():
+            others[key.replace(f".catalog.{CATALOG}", f".catalog.{name}")] = value
     conf = {
-        **other,
+        **others,
         "spark.jars": guard_jar(),
         "spark.sql.shuffle.partitions": "2",
         "spark.default.parallelism": "2",
