@@ -36,7 +36,8 @@ class ReviseOperator(BaseOperator):
     :param topology: what to correct. (templated)
     :param first: the first day (``2017-01-05``), a time with its zone, or a barrier's number. (templated)
     :param last: the last one, included; default: ``first``. (templated)
-    :param changed: jobs whose code or input was corrected; default: all that read external sources.
+    :param changed: jobs whose code or input was corrected; default: all that read external sources. Jobs that wait for
+        their history join by it (``first``: by default the first barrier that has their sources).
     :param corrections: what replaces epochs of root tables.
     :param reused: root tables whose epochs are applied again as they were, without asking their sources.
     :param full: clear the tables and compute them from ``first`` on (default then: the first barrier).

@@ -42,7 +42,8 @@ def wanted_arguments(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="JOB",
-        help="a job whose code or input was corrected (default: all that read external sources)",
+        help="a job whose code or input was corrected (default: all that read external sources), or that waits for its "
+        "history (then without --from: from the first barrier that has its sources)",
     )
     parser.add_argument(
         "--table",
