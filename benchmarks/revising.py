@@ -91,7 +91,7 @@ def _replaying(
     return [
         Measured(
             "Correcting history by a revision",
-            "One root table, to which what has landed is appended, and two that get the sums of each epoch's changes by "
+            "One root table, to which what has landed is appended, and two that get sums of each epoch's changes by "
             f"user and item (format version 2); {a_day} purchases a barrier; the demo's Spark Connect server. "
             f"The history of {long} "
             f"barriers, and another one of {short}, was written without Spark ({growing:.0f} s, not counted). "
