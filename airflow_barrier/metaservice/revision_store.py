@@ -118,6 +118,14 @@ class Revisions:
 
         self._db.write(bind)
 
+    def unbind_run(self, topology: str, number: int, dag_id: str, run_id: str) -> None:
+        """A run that was bound, and could not be woken. Again is fine."""
+
+        def unbind(c: Connection) -> None:
+            revisions.unbind_run(c, revisions.load_revision(c, topology, number), dag_id, run_id)
+
+        self._db.write(unbind)
+
     def runs(self, topology: str, number: int) -> list[RevisionRun]:
         """The runs that compute its barriers, by barrier."""
         return self._db.read(lambda c: revisions.runs_of(c, revisions.load_revision(c, topology, number)))

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from sqlalchemy import Connection, Row, func, insert, or_, select, update
+from sqlalchemy import Connection, Row, delete, func, insert, or_, select, update
 
 from airflow_barrier.metaservice import schema
 from airflow_barrier.metaservice.rows import (
@@ -440,6 +440,20 @@ def bind_run(
     ).rowcount
     if not known:
         connection.execute(insert(_RUNS).values(**key, **values))
+
+
+def unbind_run(connection: Connection, revision: Revision, dag_id: str, run_id: str) -> None:
+    """The run could not be woken: what it does is not for the revision. One that has come stays bound."""
+    lock_topology(connection, revision.topology)  # safety: topology-lock
+    connection.execute(
+        delete(_RUNS).where(
+            _RUNS.c.topology == revision.topology,
+            _RUNS.c.revision == revision.revision,
+            _RUNS.c.dag_id == dag_id,
+            _RUNS.c.run_id == run_id,
+            _RUNS.c.arrived_at.is_(None),
+        )
+    )
 
 
 def runs_of(connection: Connection, revision: Revision) -> list[RevisionRun]:

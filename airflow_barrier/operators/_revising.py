@@ -100,17 +100,22 @@ def wake_runs(deployment: Deployment, revision: Revision, barrier: Barrier, cont
     runs = runs_at(deployment, revision, barrier)
     busy = []
     for dag_id, run_id in sorted(runs.of.items()):
-        if (dag_id, run_id) == (ti.dag_id, ti.run_id) or _is_coming(known, dag_id, run_id, context):
+        if (dag_id, run_id) == (ti.dag_id, ti.run_id):
             continue
-        try:
-            wake(dag_id, run_id)
-        except RunActiveError:
+        state = run_state(ti, dag_id, run_id)
+        if state not in ENDED and (dag_id, run_id) in known:
+            continue  # it is on its way, or at work for the revision
+        if state is not None and state not in ENDED:
             busy.append(f"{dag_id}/{run_id}")
             continue
-        except (UnknownRunError, AirflowRefusedError) as error:
+        # before it is woken: its first task asks at once what it is for
+        meta.revisions.bind_run(revision.topology, revision.revision, barrier.barrier_id, dag_id, run_id, None)
+        try:
+            wake(dag_id, run_id)
+        except (RunActiveError, UnknownRunError, AirflowRefusedError) as error:
+            meta.revisions.unbind_run(revision.topology, revision.revision, dag_id, run_id)
             ti.task.log.warning("%s waits for DAG %s: %s", revision, dag_id, error)
             continue
-        meta.revisions.bind_run(revision.topology, revision.revision, barrier.barrier_id, dag_id, run_id, None)
         ti.task.log.info("Woke run %s of DAG %s for barrier %s of %s", run_id, dag_id, barrier.barrier_id, revision)
     for dag_id in runs.unknown:
         ti.task.log.warning(
@@ -157,11 +162,6 @@ def require_room_for_waiting(task: BaseOperator) -> None:
             f"DAG {dag.dag_id}: expected max_active_runs of 2 or more, found 1: a run that computes for a revision "
             "would wait for runs that cannot start beside it; raise it, and clear this task"
         )
-
-
-def _is_coming(known: set[tuple[str, str]], dag_id: str, run_id: str, context: Context) -> bool:
-    """Whether a run was bound before and has not ended since: it is on its way, or at work."""
-    return (dag_id, run_id) in known and run_state(context["ti"], dag_id, run_id) not in ENDED
 
 
 def _token(context: Context) -> int:

@@ -92,6 +92,7 @@ def life(world: World) -> Iterator[tuple[str, Callable[[], object]]]:
     yield "extend a revision", lambda: revisions.extend("shopping", 1, "test")
     yield "cut anew", lambda: revisions.recut("shopping", 1, 5, Cut("files", None, {"day": 5}), "test")
     yield "bind a run", lambda: revisions.bind_run("shopping", 1, 5, "dag", "run", 1)
+    yield "unbind a run", lambda: revisions.unbind_run("shopping", 1, "dag", "run")
     yield "close the gate", lambda: revisions.gate("shopping", 1, closed=True, actor="test")
     revision = revisions.get("shopping", 1)
     world.replay(revision)

@@ -279,6 +279,14 @@ STEPS = {
         _revising,
         lambda world, revision: world.meta.revisions.bind_run("shopping", revision.revision, 2, "dag", "run", 1),
     ),
+    "a run that could not be woken": Step(
+        "revisions.unbind_run",
+        lambda world: (
+            revision := _revising(world),
+            world.meta.revisions.bind_run("shopping", revision.revision, 2, "dag", "run", None),
+        )[0],
+        lambda world, revision: world.meta.revisions.unbind_run("shopping", revision.revision, "dag", "run"),
+    ),
     "a gate": Step(
         "revisions.gate",
         _revising,
