@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
 from airflow_barrier.coordinator.deployment import Deployment
 from airflow_barrier.protocol.errors import SourceDataError
 from airflow_barrier.protocol.records import Attempt, Barrier, Cut
+from airflow_barrier.protocol.revisions import RevisionMode
 from airflow_barrier.protocol.topology import Job, Topology
 from airflow_barrier.sources import source_of
 from airflow_barrier.sources.port import CutRequest, NotReady, Source
@@ -77,8 +79,13 @@ def checked_cuts(deployment: Deployment, attempt: Attempt, job: Job, actor: str)
     for declared in job.externals:
         source, cut = source_of(declared), cuts[declared.name]
         if attempt.line:  # a revision is for what was corrected since: it reads the same cut as it is now
-            mended = mended_cut(source, cut)
-            if mended is not cut:
+            if begins_anew(deployment, attempt):
+                whole = whole_cut(deployment, source, attempt.topology, cut, attempt.barrier_id)
+                # an item is used up by the barrier that it came with, whoever reads it once more
+                mended = replace(mended_cut(source, whole), items=cut.items)
+            else:
+                mended = mended_cut(source, cut)
+            if mended != cut:
                 meta.revisions.recut(attempt.topology, attempt.line, attempt.barrier_id, mended, actor)
                 log.info("%s takes source %s as it was mended", attempt, declared.name)
             checked[declared.name] = mended
@@ -94,6 +101,20 @@ def checked_cuts(deployment: Deployment, attempt: Attempt, job: Job, actor: str)
             log.info("%s takes source %s as it was mended", attempt, declared.name)
         checked[declared.name] = cut
     return checked
+
+
+def begins_anew(deployment: Deployment, attempt: Attempt) -> bool:
+    """Whether it is the first of a revision that clears its tables, and so computes all that there was up to there."""
+    if not attempt.line:
+        return False
+    revision = deployment.meta.revisions.get(attempt.topology, attempt.line)
+    return revision.mode is RevisionMode.FULL and attempt.barrier_id == revision.first_barrier
+
+
+def whole_cut(deployment: Deployment, source: Source, topology: str, cut: Cut, barrier_id: int) -> Cut:
+    """All that the source had up to ``cut``, which is the one of ``barrier_id``."""
+    earlier = deployment.meta.cuts_up_to(topology, source.name, barrier_id - 1)
+    return source.whole([*earlier, cut])
 
 
 def mended_cut(source: Source, cut: Cut) -> Cut:

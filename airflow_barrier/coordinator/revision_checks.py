@@ -47,12 +47,6 @@ def check_can_be_cleared(deployment: Deployment, what: str, jobs: Sequence[Job],
                 f"{what}: expected tables whose rows all come from their sources' epochs, found that {', '.join(held)} "
                 f"held rows before job {job.name} joined, which nobody can compute again; leave out --full"
             )
-        if job.externals and first.predecessor:
-            raise RevisionRefusedError(  # safety: cleared-from-the-first-barrier
-                f"{what}: expected the first barrier to clear the tables of job {job.name} from, since its sources are "
-                f"read epoch by epoch, found {first}; leave out --from, or clear only what is computed from "
-                f"{', '.join(job.sinks)} (--job)"
-            )
 
 
 def check_schemas(deployment: Deployment, jobs: Sequence[Job], barriers: Sequence[Barrier]) -> None:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from airflow_barrier.coordinator.cuts import mended_cut
+from airflow_barrier.coordinator.cuts import mended_cut, whole_cut
 from airflow_barrier.coordinator.deployment import Deployment
 from airflow_barrier.coordinator.revision_plan import PlannedInput, PlannedTable, Wanted
 from airflow_barrier.protocol.errors import BarrierError, RevisionRefusedError
 from airflow_barrier.protocol.records import Barrier
-from airflow_barrier.protocol.revisions import Revision, RevisionState
+from airflow_barrier.protocol.revisions import Revision, RevisionMode, RevisionState
 from airflow_barrier.protocol.states import AttemptState
 from airflow_barrier.protocol.topology import Job, Topology
 from airflow_barrier.sources import source_of
@@ -61,7 +61,7 @@ def planned_inputs(
         if set(job.sinks) <= set(wanted.reused):
             found.append(PlannedInput(job.name, "reused", rest, f"the rows that {', '.join(job.sinks)} got then"))
         else:
-            _check_cuts(deployment, job, [each for each in barriers if each.barrier_id in rest])
+            _check_cuts(deployment, job, wanted.mode, [each for each in barriers if each.barrier_id in rest])
             names = ", ".join(external.name for external in job.externals)
             found.append(PlannedInput(job.name, "cut", rest, f"{names}, read again up to the stored positions"))
     return tuple(found)
@@ -112,7 +112,7 @@ def _is_corrected(revision: Revision, barrier_id: int, table: str) -> bool:
     return any((each.barrier_id, each.table) == (barrier_id, table) for each in revision.corrections)
 
 
-def _check_cuts(deployment: Deployment, job: Job, barriers: Sequence[Barrier]) -> None:
+def _check_cuts(deployment: Deployment, job: Job, mode: RevisionMode, barriers: Sequence[Barrier]) -> None:
     """Every cut can be read, as it was or as it was mended."""
     for barrier in barriers:
         cuts = deployment.meta.cuts(barrier.topology, barrier.barrier_id)
@@ -120,7 +120,10 @@ def _check_cuts(deployment: Deployment, job: Job, barriers: Sequence[Barrier]) -
             source, cut = source_of(declared), cuts.get(declared.name)
             if cut is None:
                 continue
+            if mode is RevisionMode.FULL and barrier is barriers[0]:
+                cut = whole_cut(deployment, source, barrier.topology, cut, barrier.barrier_id)
             try:
+                source.check_held(cut, deployment.tables)
                 mended_cut(source, cut)
             except BarrierError as error:
                 raise RevisionRefusedError(  # safety: input-is-there

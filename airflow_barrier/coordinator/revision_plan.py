@@ -23,8 +23,9 @@ class Wanted:
     neither: all that read external sources, so everything. Jobs that wait for their history join by it: ``first`` None
     is then the first barrier that has their sources, and ``mode`` is HISTORY whatever was said.
     ``corrections`` replace epochs of root tables; ``reused``: root tables whose epochs are applied again as they were,
-    without asking their sources. ``mode`` FULL begins at ``first``, or at the first barrier if that is None, with
-    empty tables. ``accept_pause``: barriers may wait until it is published, however long that takes.
+    without asking their sources. ``mode`` FULL begins at ``first``, or at the first barrier that can be read if that
+    is None, with empty tables, and all that came before as one epoch. ``accept_pause``: barriers may wait until it is
+    published, however long that takes.
     """
 
     topology: str

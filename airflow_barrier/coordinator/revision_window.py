@@ -48,7 +48,7 @@ def window_in(wanted: Wanted, standing: Sequence[Barrier]) -> tuple[Barrier, ...
             raise RevisionRefusedError(
                 f"topology {name}: expected the first day to correct, found none; say --from"
             )  # safety: days-are-named
-        return (committed[0],)
+        return (next(each for each in committed if each.expiring_at is None),)
     last = wanted.first if wanted.last is None else wanted.last
     if isinstance(wanted.first, int) or isinstance(last, int):
         chosen = [each for each in committed if int_of(wanted.first) <= each.barrier_id <= int_of(last)]

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
-from airflow_barrier.coordinator.cuts import checked_cuts
+from airflow_barrier.coordinator.cuts import begins_anew, checked_cuts
 from airflow_barrier.coordinator.deployment import Deployment
 from airflow_barrier.coordinator.journal import current_main
 from airflow_barrier.coordinator.replaying import corrections_of
@@ -239,7 +239,7 @@ def _write_spec(deployment: Deployment, attempt: Attempt, actor: str, sql: str |
         attempt_id=attempt.attempt_id,
         incarnation=attempt.incarnation,
         timestamp=barrier.timestamp,
-        previous_timestamp=predecessor.timestamp if predecessor.barrier_id else None,
+        previous_timestamp=_previous_timestamp(deployment, attempt, predecessor),
         catalog=deployment.spark_catalog,
         inputs=attempt.inputs,
         previous=attempt.previous,
@@ -257,6 +257,11 @@ def _write_spec(deployment: Deployment, attempt: Attempt, actor: str, sql: str |
     deployment.tables.write_text(uri, text)
     log.info("%s is ready on branch %s", attempt, attempt.branch)
     return Ready(attempt, spec, uri, digest_of(text))
+
+
+def _previous_timestamp(deployment: Deployment, attempt: Attempt, predecessor: Barrier) -> datetime | None:
+    """When the epoch begins; None: with the first record."""
+    return predecessor.timestamp if predecessor.barrier_id and not begins_anew(deployment, attempt) else None
 
 
 def _seed(barrier: Barrier, job: str) -> int:

@@ -68,6 +68,23 @@ def last_cut(connection: Connection, topology: str, source: str) -> tuple[Barrie
     return load_barrier(connection, topology, barrier_id), cuts(connection, topology, barrier_id)[source]
 
 
+def cuts_up_to(connection: Connection, topology: str, source: str, barrier_id: int) -> list[Cut]:
+    """The cuts of a source at the barriers that count, oldest first, without the items that they use up."""
+    cut, barrier = schema.cut, schema.barrier
+    rows = connection.execute(
+        select(cut)
+        .join(barrier, and_(of_topology(barrier, topology), barrier.c.barrier_id == cut.c.barrier_id))
+        .where(
+            of_topology(cut, topology),
+            cut.c.source == source,
+            cut.c.barrier_id <= barrier_id,
+            barrier.c.state != BarrierState.ABORTED.value,
+        )
+        .order_by(cut.c.barrier_id)
+    )
+    return [Cut(row.source, row.start_position, row.end_position) for row in rows]
+
+
 def used_items(connection: Connection, topology: str, source: str, items: Sequence[str]) -> set[str]:
     """Which of ``items`` are in the cut of a barrier that counts."""
     cut_item = schema.cut_item

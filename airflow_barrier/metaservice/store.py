@@ -303,6 +303,10 @@ class MetaService:
         """The newest cut of a source among barriers that are not aborted, and its barrier; None: it was never cut."""
         return self._db.read(lambda c: cuts.last_cut(c, topology, source))
 
+    def cuts_up_to(self, topology: str, source: str, barrier_id: int) -> list[Cut]:
+        """The cuts of a source at all barriers that are not aborted, oldest first; without items."""
+        return self._db.read(lambda c: cuts.cuts_up_to(c, topology, source, barrier_id))
+
     def used_items(self, topology: str, source: str, items: Sequence[str]) -> set[str]:
         """Those of ``items`` that are in the cut of a barrier that is not aborted."""
         return self._db.read(lambda c: cuts.used_items(c, topology, source, items))

@@ -310,7 +310,7 @@ PROMISES: Mapping[str, Mapping[str, str]] = {
         "day-of-the-revision": "A run computes for a revision only a barrier that is in it.",
         "dag-of-the-revision": "Only a DAG that has a part in it does.",
         "baseline-is-not-cleared": "Rows from before a job joined, which nobody can compute again, are not cleared.",
-        "cleared-from-the-first-barrier": "Nor are epochs of sources that come before what is computed again.",
+        "source-is-still-held": "Nor is what a table outside of the topology has expired.",
         "gone-is-not-empty": "What is gone from a source is not taken for an epoch without it.",
         "stands-in-for-a-whole-job": "A correction does not leave a job's other tables without their rows.",
         "corrections-are-whole": "Nor is one planned that would.",

@@ -166,6 +166,16 @@ def cut_anew(cut: Cut, folder: Folder, by: EventTime | None) -> Cut:
     return Cut(cut.source, cut.start, end, (*sorted(before), *(file.path for file in there)))
 
 
+def whole(cuts: Sequence[Cut]) -> Cut:
+    """All files of these cuts, up to where the last one ends: what is held over between them is in the files."""
+    last = cuts[-1]
+    files = {entry["path"]: entry for cut in cuts for entry in cut.end["files"]}
+    end = {**last.end, "files": list(files.values())}
+    if any("unread" in cut.end for cut in cuts):
+        end["unread"] = {path: why for cut in cuts for path, why in cut.end.get("unread", {}).items()}
+    return Cut(last.source, cuts[0].start, end, tuple(files))
+
+
 def mismatches(folder: Folder, files: Sequence[LandedFile], layout: Layout) -> dict[str, str]:
     """What is wrong with which file."""
 

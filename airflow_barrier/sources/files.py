@@ -171,6 +171,12 @@ class Files:
     def repin(self, cut: Cut) -> Cut:
         return file_cuts.cut_anew(cut, self._folder, self._by_event_time)
 
+    def check_held(self, cut: Cut, catalog: SourceCatalog) -> None:
+        """Nothing: :meth:`check` sees whether the files are there."""
+
+    def whole(self, cuts: Sequence[Cut]) -> Cut:
+        return file_cuts.whole(cuts)
+
     def release(self, cut: Cut, catalog: SourceCatalog) -> None:
         """Nothing: a cut holds no files, they are the landing folder's."""
 

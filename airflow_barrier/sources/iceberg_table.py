@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from airflow_barrier.protocol.errors import ConfigurationError
+from airflow_barrier.protocol.errors import ConfigurationError, SourceDataError
 from airflow_barrier.protocol.names import table_fault
 from airflow_barrier.protocol.records import Cut
 from airflow_barrier.protocol.topology import ExternalSource
@@ -122,6 +122,24 @@ class IcebergTable:
 
     def repin(self, cut: Cut) -> Cut:
         return cut
+
+    def check_held(self, cut: Cut, catalog: SourceCatalog) -> None:
+        table: Table = catalog.load(self.table)
+        start, end = (cut.start or {}).get("snapshot"), cut.end["snapshot"]
+        snapshot = table.snapshot_by_id(end) if end is not None else None
+        at = end
+        # without a start it is read as it was at the end, and the steps to there do not matter
+        while start is not None and snapshot is not None and at != start:
+            at = snapshot.parent_snapshot_id
+            snapshot = table.snapshot_by_id(at) if at is not None else None
+        if end is not None and snapshot is None:
+            raise SourceDataError(  # safety: source-is-still-held
+                f"source {self.name}: expected each snapshot of {self.table} from {start or 'the first'} to {end}, "
+                f"found that {at or start} is gone: it was expired since"
+            )
+
+    def whole(self, cuts: Sequence[Cut]) -> Cut:
+        return Cut(cuts[-1].source, cuts[0].start, cuts[-1].end, cuts[-1].items)
 
     def release(self, cut: Cut, catalog: SourceCatalog) -> None:
         for ref in (cut.end["ref"], cut.end.get("already_ref")):

@@ -123,6 +123,16 @@ class Source(Protocol):
         """
         ...
 
+    def check_held(self, cut: Cut, catalog: SourceCatalog) -> None:
+        """Raise SourceDataError for positions that have been let go of since, for who reads a cut of long ago again."""
+        ...
+
+    def whole(self, cuts: Sequence[Cut]) -> Cut:
+        """One cut that reads what these do, which follow each other from the first on. For who computes everything in
+        one epoch; its items are those that it reads.
+        """
+        ...
+
     def release(self, cut: Cut, catalog: SourceCatalog) -> None:
         """Give up what holds the cut's positions. For the coordinator to call when the barrier's *successor* is
         COMMIT (the end of a cut is the start of the next one's), or when the barrier is aborted. Again is fine.

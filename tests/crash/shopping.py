@@ -193,7 +193,7 @@ class Shop:
 
     def _input(self, deployment: Deployment, spec: EpochSpec) -> list[dict[str, int]]:
         if spec.job == "load":
-            files = [str(self.landing / item) for item in spec.cuts["purchases"].items]
+            files = [str(self.landing / file["path"]) for file in spec.cuts["purchases"].end["files"]]
             return _read(deployment.tables.load(self.table("receipts")), files)
         source = self.table("shopping")
         return _delta(deployment.tables.load(source), spec.previous[source], spec.inputs[source])

@@ -38,7 +38,7 @@ _BACK = (
 )
 _FOUND = "tests/model/test_found.py::test_"
 _REVISED = f"{_TABLES}test_revised.py::test_"
-_FULL, _BAD_INPUT = "tests/revising/test_full.py::test_", "tests/revising/test_bad_input.py::test_"
+_BAD_INPUT = "tests/revising/test_bad_input.py::test_"
 _RUNS = "tests/revising/test_runs.py::test_"
 _REVISING = f"{_META}test_revising.py::test_"
 _JOINING, _BOOTSTRAP = f"{_META}test_bootstrapping.py::test_", "tests/revising/test_bootstrap.py::test_"
@@ -408,7 +408,7 @@ _WITHOUT_SPARK: Mapping[str, tuple[str, ...]] = {
     "day-of-the-revision": (f"{_RUNS}a_run_of_a_day_that_is_not_in_the_revision_is_refused",),
     "dag-of-the-revision": (f"{_RUNS}a_run_of_a_dag_that_has_no_part_in_it_is_refused",),
     "baseline-is-not-cleared": (f"{_RUNS}rows_of_before_a_job_joined_are_not_cleared",),
-    "cleared-from-the-first-barrier": (f"{_FULL}a_root_table_is_cleared_from_the_first_barrier_only",),
+    "source-is-still-held": (f"{_BAD_INPUT}a_table_outside_that_has_expired_what_an_epoch_read",),
     "gone-is-not-empty": (f"{_BAD_INPUT}input_that_is_gone_unless_what_came_of_it_is_reused",),
     "stands-in-for-a-whole-job": (f"{_RUNS}what_stands_in_for_a_job_stands_in_for_all_of_it",),
     "corrections-are-whole": (f"{_RUNS}a_correction_of_half_a_job_is_refused",),

@@ -6,6 +6,7 @@ from dataclasses import replace
 from datetime import date, datetime, timedelta
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from pyiceberg.types import StringType
 
@@ -83,6 +84,17 @@ def test_input_that_is_gone_unless_what_came_of_it_is_reused(embedded: RevisedSh
     sinks = [embedded.shop.table("shopping"), embedded.shop.table("receipts")]
     plan = plan_revision(embedded.deployment, Wanted(embedded.shop.name, 1, changed=["load", "price"], reused=sinks))
     assert [(each.job, each.kind) for each in plan.inputs if each.job == "load"] == [("load", "reused")]
+
+
+def test_a_table_outside_that_has_expired_what_an_epoch_read(embedded: RevisedShop) -> None:
+    outside = embedded.deployment.tables.load(embedded.shop.outside)
+    embedded.days(1, 1)
+    old = [snapshot.snapshot_id for snapshot in outside.refresh().snapshots()]
+    for day in (2, 3, 4):
+        outside.append(pa.table({"rate": [day]}))
+        embedded.day(day)
+    outside.refresh().maintenance.expire_snapshots().by_ids(old).commit()
+    refused(embedded, r"its source rates to still hold the epoch of barrier 1.* is gone: it was expired", 1)
 
 
 def test_corrections_that_reading_the_source_again_would_undo_are_named(embedded: RevisedShop) -> None:

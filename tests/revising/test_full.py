@@ -40,8 +40,23 @@ def test_state_that_cannot_be_replayed_is_computed_from_all_that_its_source_hold
     assert [int(count) for count in added if count is not None] == [9, 3]
 
 
-def test_a_root_table_is_cleared_from_the_first_barrier_only(embedded: RevisedShop) -> None:
-    embedded.days(1, 3)
-    with pytest.raises(RevisionRefusedError, match=r"expected the first barrier to clear the tables of job amount"):
-        embedded.begin(2, mode=RevisionMode.FULL)
-    assert embedded.deployment.meta.revisions.under_way(embedded.shop.name) is None
+def test_what_came_before_the_first_barrier_that_can_be_read_is_one_epoch(embedded: RevisedShop) -> None:
+    embedded.days(1, 4)
+    deployment, name = embedded.deployment, embedded.shop.name
+    assert deployment.meta.expiring(name, [1, 2], "test") == [1, 2]
+    embedded.correct(1, embedded.landed[1][:1])
+    embedded.correct(4, embedded.landed[4][1:])
+    revision = embedded.begin(None, mode=RevisionMode.FULL)
+    assert revision.first_barrier == 3
+    embedded.replay_all(revision)
+    assert isinstance(embedded.publish(revision), Swapped)
+    assert [embedded.at(day) for day in (3, 4)] == [embedded.expected(day) for day in (3, 4)]
+    embedded.day(5)
+    assert embedded.at() == embedded.mains() == embedded.expected(5)
+    # each file is still used up by the barrier that it came with
+    with pytest.raises(RevisionRefusedError, match="has expired"):
+        embedded.begin(2)
+    again = embedded.begin(4)
+    embedded.replay_all(again)
+    assert isinstance(embedded.publish(again), Swapped)
+    assert embedded.at() == embedded.expected(5)
