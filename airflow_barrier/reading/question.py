@@ -27,6 +27,7 @@ class Question:
     at: int | datetime | None
     not_older_than: timedelta | None
     wait: timedelta
+    revision: int | None = None
 
     def __post_init__(self) -> None:
         where = f"topology {self.topology}"
@@ -81,7 +82,9 @@ def resolved(deployment: Deployment, question: Question, hold: Hold) -> Held:
 
 def _look(deployment: Deployment, question: Question, hold: Hold) -> Held:
     since = time.monotonic()
-    found = deployment.meta.resolve(question.topology, question.level, question.tables, at=question.at, hold=hold)
+    found = deployment.meta.resolve(
+        question.topology, question.level, question.tables, at=question.at, revision=question.revision, hold=hold
+    )
     assert found.lease is not None  # it was asked for
     try:
         _check_age(found, question)

@@ -121,6 +121,7 @@ def consistent_session(
     level: str | None = None,
     tables: Sequence[str] | None = None,
     at: int | datetime | None = None,
+    revision: int | None = None,
     not_older_than: timedelta | None = None,
     wait: timedelta = timedelta(0),
     holder: str | None = None,
@@ -129,7 +130,8 @@ def consistent_session(
     """A session over ``tables`` of ``topology`` (None: all), until the block ends.
 
     ``level``: which barriers count, by its name or as :class:`Level`; None: the deployment's (its connection's
-    ``consistency``). ``at``: a barrier's id, or a time (aware): the newest barrier at or before it.
+    ``consistency``). ``at``: a barrier's id, or a time (aware): the newest barrier at or before it. ``revision``: the
+    barrier ``at`` as that revision computed it (0: as it was computed first), though another one stands since.
     ``not_older_than``: how far the answer's barrier may lie behind the database's clock, else StaleAnswerError
     (retryable), after looking again for as long as ``wait``; not at read uncommitted. ``holder``: who reads, for
     people who see the leases; default: user, process and machine. ``lease_seconds``: after how long what a crashed
@@ -143,7 +145,7 @@ def consistent_session(
     """
     check_seconds(lease_seconds)
     wanted = deployment.level if level is None else Level.parse(level)
-    question = Question(topology, wanted, tables, at, not_older_than, wait)
+    question = Question(topology, wanted, tables, at, not_older_than, wait, revision)
     session = ConsistentSession(deployment, question, Hold(holder or this_process(), lease_seconds))
     try:
         yield session
