@@ -80,8 +80,9 @@ def test_two_days_are_corrected_while_the_schedule_goes_on(counting: Counting) -
     for run in runs:
         airflow.wait_for_run("revising", run)
     assert totals(counting, "totals") == totals(counting, "events") == REVISED
+    # from the barrier on that the other DAG joined with, whichever that was
     member = totals(counting, "mirror")
-    assert member[1:] == REVISED[1:] or member == REVISED
+    assert [found for found in member if found] == REVISED[member.count(0) :]
     assert totals(counting, "totals", revision=0)[1:3] == TOTALS[1:3]
     assert counting.published("totals") == counting.published("mirror") == REVISED[-1]
     number = revision.revision
