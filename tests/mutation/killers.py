@@ -318,6 +318,7 @@ _WITHOUT_SPARK: Mapping[str, tuple[str, ...]] = {
         f"{_SHOP}test_committing.py::test_what_another_committer_published_meanwhile_is_no_foreign_write",
         f"{_SHOP}test_barrier.py::test_a_foreign_write_is_noticed_before_the_decision",
         f"{_OVERTAKEN}by_another_publisher",
+        f"{_OVERTAKEN}by_another_decision",
     ),
     "foreign-write": (f"{_TABLES}test_checks.py::test_a_foreign_write_is_never_overwritten",),
     "foreign-write-on-empty": (
@@ -462,7 +463,10 @@ _WITHOUT_SPARK: Mapping[str, tuple[str, ...]] = {
         f"{_REVISING}one_at_a_time",
         f"{_REVISING}the_database_itself_has_one_under_way",
     ),
-    "revises-what-was-planned": (f"{_REVISING}begins_with_what_was_planned",),
+    "revises-what-was-planned": (
+        f"{_REVISING}begins_with_what_was_planned",
+        f"{_META}test_bootstrapping.py::test_only_jobs_that_wait_join_by_a_revision",
+    ),
     "range-in-history": (f"{_PLANNED}days_have_to_be_named_and_in_history",),
     "something-to-correct": (f"{_PLANNED}there_has_to_be_something_to_correct",),
     "days-are-named": (f"{_PLANNED}days_have_to_be_named_and_in_history",),

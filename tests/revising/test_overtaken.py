@@ -54,6 +54,23 @@ def test_by_another_publisher(shop: RevisedShop, monkeypatch: pytest.MonkeyPatch
     check(shop, 2)
 
 
+def test_by_another_decision(shop: RevisedShop, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever decided died before the publish: this one goes on."""
+    revision = staged(shop)
+    meta, name = shop.deployment.meta, shop.shop.name
+    extend = meta.revisions.extend
+
+    def decided(*arguments: Any) -> object:
+        monkeypatch.undo()
+        expected = shop.deployment.tables.mains(shop.shop.tables())
+        meta.revisions.begin_swap(name, revision.revision, 2, expected, "another")
+        return extend(*arguments)
+
+    monkeypatch.setattr(meta.revisions, "extend", decided)
+    assert isinstance(shop.publish(revision), Swapped)
+    check(shop, 2)
+
+
 def test_by_a_commit(shop: RevisedShop, monkeypatch: pytest.MonkeyPatch) -> None:
     revision = staged(shop, 2, 1)
     overtake(monkeypatch, swapping, lambda: shop.day(3, ["commit"]))
