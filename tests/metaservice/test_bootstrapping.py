@@ -243,6 +243,8 @@ def test_the_decision_names_main_of_the_tables_that_join(running: World) -> None
 
 
 def test_only_jobs_that_wait_join_by_a_revision(running: World) -> None:
-    with pytest.raises(RevisionRefusedError, match=r"expected jobs amount to wait for the history of .*, found that of"):
+    with pytest.raises(
+        RevisionRefusedError, match=r"expected jobs amount to wait for the history of .*, found that of"
+    ):
         begin(running, AMOUNT_JOB)
     assert running.meta.revisions.newest(running.name, 1) == []
