@@ -11,7 +11,6 @@ from airflow.sdk import DAG, get_current_context, task
 from airflow_barrier.operators._waking import run_state, wake
 from airflow_barrier.protocol.errors import BarrierError
 
-NOTES = Path(os.environ["BARRIER_TEST_FOLDER"]) / "waking.jsonl"
 START = datetime(2025, 1, 1, tzinfo=timezone.utc)
 
 
@@ -25,7 +24,7 @@ def note(**more: object) -> None:
         "conf": run.conf,
         "end": f"{run.data_interval_end:%Y-%m-%d}",
     }
-    with NOTES.open("a") as notes:
+    with (Path(os.environ["BARRIER_TEST_FOLDER"]) / "waking.jsonl").open("a") as notes:
         notes.write(json.dumps({**seen, **more}) + "\n")
 
 
