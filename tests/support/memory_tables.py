@@ -242,6 +242,7 @@ class MemoryTables(IcebergTables):
             "last-sequence-number": 0,
             "last-updated-ms": self.ticks.now_ms(),
             "current-schema-id": 0,
+            "schemas": [{"schema-id": 0, "type": "struct", "fields": []}],
             "properties": {},
             "refs": {},
             "snapshots": [],
