@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
@@ -69,6 +69,13 @@ class _Source:
 
     def repin(self, cut: Cut) -> Cut:
         return replace(cut, end={**cut.end, "edition": current.edition})
+
+    def check_held(self, cut: Cut, catalog: Any) -> None:
+        """Nothing has to be held."""
+
+    def whole(self, cuts: Sequence[Cut]) -> Cut:
+        items = tuple(item for cut in cuts for item in cut.items)
+        return Cut(self.name, cuts[0].start, cuts[-1].end, items)
 
     def release(self, cut: Cut, catalog: Any) -> None:
         """Nothing is held."""
