@@ -15,7 +15,6 @@ from sqlalchemy import Connection, and_, delete, or_, select, update
 from airflow_barrier.metaservice import schema
 from airflow_barrier.metaservice.resolving import readable
 from airflow_barrier.metaservice.rows import (
-    STANDING,
     epoch_of,
     lock_topology,
     newest,
@@ -50,6 +49,7 @@ def trim(connection: Connection, topology: str, before: datetime, actor: str) ->
         _trim_one(connection, barrier, kept[barrier.barrier_id])
     ids = [barrier.barrier_id for barrier in barriers]
     if ids:
+        _trim_aside(connection, topology, ids)
         connection.execute(
             update(schema.barrier)
             .where(of_topology(schema.barrier, topology), schema.barrier.c.barrier_id.in_(ids))
@@ -105,12 +105,22 @@ def _trim_one(connection: Connection, barrier: Barrier, kept: set[str]) -> None:
         )
     )
     connection.execute(delete(schema.attempt).where(of_barrier(schema.attempt, topology, number)))
-    for table in (schema.table_progress, schema.attempt):  # what revisions replaced, or staged and were cancelled
-        aside = (table.c.topology == topology, table.c.revision != STANDING, table.c.barrier_id == number)
-        connection.execute(delete(table).where(*aside))
     of_tables = and_(audit.kind == "table", audit.subject.not_in(kept))
     connection.execute(
         delete(schema.audit).where(
             audit.topology == topology, audit.barrier_id == number, or_(audit.kind == "attempt", of_tables)
         )
     )
+
+
+def _trim_aside(connection: Connection, topology: str, ids: Sequence[int]) -> None:
+    """What revisions of these barriers replaced, or staged and were cancelled."""
+    revision = schema.revision.c
+    numbers = connection.scalars(
+        select(revision.revision).where(revision.topology == topology, revision.first_barrier <= max(ids))
+    ).all()
+    for table in (schema.table_progress, schema.attempt) if numbers else ():
+        lines = [line for number in numbers for line in (number, -number)]
+        connection.execute(
+            delete(table).where(table.c.topology == topology, table.c.revision.in_(lines), table.c.barrier_id.in_(ids))
+        )

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 from airflow_barrier.protocol.errors import SqlSyntaxError, UnpinnableError
+from airflow_barrier.protocol.metadata import metadata_table
 from airflow_barrier.reading._names import Parts, Place
 from airflow_barrier.reading.answer import Answer
 from airflow_barrier.reading.rewriting import pins_of
@@ -96,7 +97,9 @@ class ConsistentSpark:
         frames = {}
         for name, stands in stand_ins.items():
             text = text.replace(quoted(stands), "{" + stands + "}")
-            frames[stands] = self._spark.createDataFrame(self._answer.metadata(name))
+            # Spark Connect asks for the types of a table without rows
+            types = ", ".join(f"{column.name} {column.type}" for column in metadata_table(name).columns)
+            frames[stands] = self._spark.createDataFrame(self._answer.metadata(name), types)
         return self._spark.sql(text, args, **frames)
 
 

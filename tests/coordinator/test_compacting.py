@@ -15,7 +15,7 @@ from airflow_barrier.coordinator.journal import read_head
 from airflow_barrier.coordinator.opening import Fragment, Opened, open_barrier
 from airflow_barrier.coordinator.recovering import recover
 from airflow_barrier.metaservice.store import MetaService
-from airflow_barrier.protocol.errors import BarrierAbortedError, CompactionError, StagedTableError
+from airflow_barrier.protocol.errors import BarrierAbortedError, CompactionError, FencedAttemptError, StagedTableError
 from airflow_barrier.protocol.names import parse_branch
 from airflow_barrier.protocol.records import Barrier
 from airflow_barrier.protocol.states import AttemptState, BarrierState
@@ -105,7 +105,7 @@ def test_whoever_was_taken_over_from_changes_nothing(shop: Shop) -> None:
         compact(shop.deployment, barrier, rewriting(shop), other)
         return 0
 
-    with pytest.raises(StagedTableError, match="found none; it was dropped"):
+    with pytest.raises(FencedAttemptError, match=r"superseded by upkeep/tomorrow\); another compaction has gone on"):
         compact(shop.deployment, barrier, slow, NIGHTLY)
     let_go(shop.deployment, barrier, "fenced", NIGHTLY)
     main = shop.deployment.tables.mains([AMOUNT])[AMOUNT]

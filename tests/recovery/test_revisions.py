@@ -110,7 +110,9 @@ def stage(shop: RevisedShop, day: int, **wanted: Any) -> Revision:
 def decide(shop: RevisedShop, revision: Revision) -> tuple[Revision, list[Publication]]:
     """Everything up to the publish, and what that would do."""
     deployment, name, number = shop.deployment, shop.shop.name, revision.revision
-    decided = deployment.meta.revisions.begin_swap(name, number, deployment.tables.mains(shop.shop.tables()), "test")
+    (head,) = deployment.meta.barriers(name, [BarrierState.COMMIT], limit=1)
+    mains = deployment.tables.mains(shop.shop.tables())
+    decided = deployment.meta.revisions.begin_swap(name, number, head.barrier_id, mains, "test")
     assert decided.head is not None
     rows = deployment.meta.revisions.swap_rows(name, number)
     barriers = [shop.barrier(barrier_id) for barrier_id in rows.barriers]
@@ -292,7 +294,7 @@ def test_a_revision_that_was_decided_at_the_backup_is_published(world: Lossy, jo
         decide(shop, revision)
     else:
         mains = shop.deployment.tables.mains(shop.shop.tables())
-        shop.deployment.meta.revisions.begin_swap("shop", 1, mains, "test")
+        shop.deployment.meta.revisions.begin_swap("shop", 1, 3, mains, "test")
     world.backups.back_up()
     shop = world.put_back()
     assert recovered(shop) == ((1,) if journalled else ())
