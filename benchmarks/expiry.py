@@ -203,6 +203,8 @@ class _Timed:
 
     def __getattr__(self, name: str) -> Any:
         method = getattr(self._timed, name)
+        if not callable(method):  # what is asked about revisions
+            return _Timed(method, self._clock, self._parts)
 
         def call(*args: Any, **kwargs: Any) -> Any:
             seconds, answer = _timed(lambda: method(*args, **kwargs))

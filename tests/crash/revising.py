@@ -298,7 +298,7 @@ def ends(landed: dict[int, list[dict[str, int]]]) -> Step:
             assert rows_at(table, main and main.snapshot_id, cache) == expected(DAYS, landed)[each], each
             left = [ref for ref in table.metadata.refs if parse_branch(ref) is not None]
             assert not left, f"{each}: branches {left}"
-            check_files(table)
+            check_files(table, cache)
         files = [path.name for path in (shop.shop.lake / "_barrier" / name).glob("b*/[!.]*")]
         assert not files, f"files of committed barriers: {files}"
         settings = shop.shop.settings
