@@ -149,23 +149,18 @@ def _fingerprints(deployment: Deployment, barrier: Barrier) -> dict[str, str]:
 def planned_tables(
     deployment: Deployment,
     jobs: Sequence[Job],
-    barriers: Sequence[Barrier],
     committed: Sequence[Barrier],
     predecessor: Barrier,
     joining: Mapping[str, int | None],
 ) -> tuple[PlannedTable, ...]:
-    """Also those that join with a barrier that is still open."""
+    """Also those that join with a barrier that is still open, or is opened while the revision is under way."""
     meta = deployment.meta
-    members = {row.table for each in barriers for row in meta.progress(each.topology, each.barrier_id)}
     head = {row.table: row.snapshot_id for row in meta.progress(committed[-1].topology, committed[-1].barrier_id)}
-    members.update(joining)
     head.update(joining)
     before = {row.table: row.snapshot_id for row in meta.progress(predecessor.topology, predecessor.barrier_id)}
     planned = []
     for job in jobs:
         for table in job.sinks:
-            if table not in members:
-                continue
             at_head, at_base = (_rows(deployment, table, stands.get(table)) for stands in (head, before))
             came = None if at_head is None or at_base is None else at_head - at_base
             planned.append(PlannedTable(table, job.name, job.owner, at_head, came))

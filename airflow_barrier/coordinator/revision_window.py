@@ -48,7 +48,13 @@ def window_in(wanted: Wanted, standing: Sequence[Barrier]) -> tuple[Barrier, ...
             raise RevisionRefusedError(
                 f"topology {name}: expected the first day to correct, found none; say --from"
             )  # safety: days-are-named
-        return (next(each for each in committed if each.expiring_at is None),)
+        readable = [each for each in committed if each.expiring_at is None]
+        if not readable:
+            raise RevisionRefusedError(  # safety: expired-is-not-revised
+                f"topology {name}: expected a barrier within retention to begin with, found that {committed[-1]}, the "
+                "newest with an epoch, has expired; begin when the next one is COMMIT"
+            )
+        return (readable[0],)
     last = wanted.first if wanted.last is None else wanted.last
     if isinstance(wanted.first, int) or isinstance(last, int):
         chosen = [each for each in committed if int_of(wanted.first) <= each.barrier_id <= int_of(last)]

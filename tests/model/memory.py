@@ -342,16 +342,18 @@ class Memory:
         anew = self._is_cleared(number, table, line)
         rows: Rows = Counter()
         for source in job.externals:
-            rows.update((text, by) for text in self.input_of(attempt_id, opened, source.name))
+            # all epochs up to here are one for what is computed anew
+            records = sorted(opened.read[source.name]) if anew else opened.epoch[source.name]
+            rows.update((text, by) for text in self.input_of(attempt_id, opened, records, source.name))
         for name in job.sources:
             # what is computed anew sees all that is in its sources as new
             came = self.expected(opened, name, line) if anew else self._news(opened, job.name, name, line)
             rows.update({(row, name, by): times for row, times in came.items()})
         return rows
 
-    def input_of(self, attempt_id: int, opened: Opened, source: str) -> list[str]:
+    def input_of(self, attempt_id: int, opened: Opened, records: list[str], source: str) -> list[str]:
         """What an attempt read of a source: as it was cut or, for a revision, as it was corrected by then."""
-        texts, records = self.world.input.texts, opened.epoch[source]
+        texts = self.world.input.texts
         read = self.world.read[attempt_id][source]
         revision = self.attempts[attempt_id].computed_in
         possible = range(self.editions[revision], self.world.input.edition + 1) if revision else [opened.edition]

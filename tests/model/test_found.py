@@ -116,6 +116,40 @@ def test_a_table_that_joined_with_an_open_barrier_is_revised_too(state: Schedule
     state.finish()
 
 
+@pytest.mark.parametrize(("extra", "job"), [(set(), "top"), ({"top"}, "returns")])
+def test_a_table_that_joins_while_a_revision_is_under_way_is_revised_too(
+    state: Schedules, extra: set[str], job: str
+) -> None:
+    """Its job was declared when the revision was planned, and no barrier had it."""
+    state.begin(shared=False, extra=extra, foreign=False)
+    state.finish()
+    state.join_or_leave(job=job, how="once")
+    state.revise(which=1, jobs=set(), mode=_INCREMENTAL, steps=None)
+    state.replay()
+    state.revise_through(which=0, jobs=set(), mode=_INCREMENTAL, during="open", steps=19, then="commit", part=0)
+
+
+def test_tables_are_cleared_where_earlier_barriers_have_expired(state: Schedules) -> None:
+    """All epochs up to there are one."""
+    state.begin(shared=False, extra={"top"}, foreign=False)
+    state.open(arrived=None, steps=None, again=False)
+    state.finish()
+    state.finish()
+    state.expire(keep=1, steps=None)
+    state.revise_through(which=3, jobs=set(), mode=RevisionMode.FULL, during="expire", steps=3, then="clear", part=7)
+
+
+def test_nothing_is_cleared_where_every_epoch_has_expired(state: Schedules) -> None:
+    """What can be read is the compaction's barrier, which has none."""
+    state.begin(shared=False, extra=set(), foreign=False)
+    state.finish()
+    state.compact(others="none", steps=None)
+    state.expire(keep=1, steps=None)
+    error = state.world.run(work.revising(state.world, Wanted(NAME, None, mode=RevisionMode.FULL)), None).error
+    assert isinstance(error, RevisionRefusedError)
+    assert "the newest with an epoch, has expired" in str(error)
+
+
 def test_a_compaction_waits_while_the_gate_is_closed(state: Schedules) -> None:
     state.begin(shared=True, extra=set(), foreign=False)
     state.finish()
