@@ -15,8 +15,10 @@ from airflow_barrier.protocol.errors import (
     BarrierError,
     ForeignWriteError,
     HeadMovedError,
+    MissingTableError,
     RevisionEndedError,
     RevisionNotStagedError,
+    SnapshotMissingError,
     UnknownBarrierError,
 )
 from airflow_barrier.protocol.names import tag_name
@@ -229,12 +231,26 @@ def _roll_forward(deployment: Deployment, revision: Revision, actor: str) -> Non
         publications = publications_of(deployment, revision, revision.head, rows, revision.expected)
         barriers = _barriers(deployment, revision)
         write_revision(deployment, revision, barriers, rows.before)  # safety: journal-before-publish
+        _tag_what_left(deployment, revision, revision.head, rows)
         _publish(deployment, revision, publications, actor)
     except (ForeignWriteError, *_OVERTAKEN):
         if meta.revisions.get(topology, number).state is RevisionState.COMMIT:
             return  # another publisher was faster, and `main` may have gone on since
         raise
     log.info("%s is COMMIT: swapped %s", revision, ", ".join(revision.tables))
+
+
+def _tag_what_left(deployment: Deployment, revision: Revision, head: int, rows: SwapRows) -> None:
+    """Tables that barriers before the head have and the head has not: they have no part in the publish, and yet those
+    barriers can be read whole by the revision's tags.
+    """
+    for barrier_id, tables in rows.barriers.items():
+        left = {table: each for table, each in tables.items() if table not in rows.barriers[head] and each is not None}
+        for table, snapshot in left.items():
+            try:
+                deployment.tables.pin(table, tag_name(revision.topology, barrier_id, revision.revision), snapshot)
+            except (MissingTableError, SnapshotMissingError) as error:  # its owner is free to drop it
+                log.warning("%s: barrier %s: %s", revision, barrier_id, error)
 
 
 def _publish(deployment: Deployment, revision: Revision, publications: Sequence[Publication], actor: str) -> None:

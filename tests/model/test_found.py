@@ -129,6 +129,16 @@ def test_a_table_that_joins_while_a_revision_is_under_way_is_revised_too(
     state.revise_through(which=0, jobs=set(), mode=_INCREMENTAL, during="open", steps=19, then="commit", part=0)
 
 
+def test_a_table_that_has_left_by_the_head_gets_the_revisions_tags(state: Schedules) -> None:
+    """It has no part in the publish."""
+    state.begin(shared=False, extra=set(), foreign=False)
+    state.abort(which=0, steps=None)
+    state.join_or_leave(job="visits", how="back")
+    state.finish()
+    state.finish()
+    state.revise_through(which=0, jobs=set(), mode=_INCREMENTAL, during="none", steps=0, then="none", part=0)
+
+
 def test_tables_are_cleared_where_earlier_barriers_have_expired(state: Schedules) -> None:
     """All epochs up to there are one."""
     state.begin(shared=False, extra={"top"}, foreign=False)
