@@ -13,14 +13,18 @@ from tests.support.reporting import report
 
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize(
-    ("database", "steps"),
-    [("sqlite", ["begin replay cancel", "publish"]), ("sqlite apart", ["publish"])],
-    ids=["shared", "apart"],
+    ("purpose", "database", "steps"),
+    [
+        ("correction", "sqlite", ["begin replay cancel", "publish"]),
+        ("correction", "sqlite apart", ["publish"]),
+        ("joining", "sqlite", ["begin cancel", "publish"]),
+    ],
+    ids=["shared", "apart", "joining"],
 )
-def test_death_and_waking_in_a_revision(folder: str, database: str, steps: list[str]) -> None:
+def test_death_and_waking_in_a_revision(folder: str, purpose: str, database: str, steps: list[str]) -> None:
     """``steps``: those of each of the processes that play side by side."""
     orders = [
-        (at, json.dumps({"folder": at, "database": database, "steps": some.split()}))
+        (at, json.dumps({"folder": at, "database": database, "purpose": purpose, "steps": some.split()}))
         for lane, some in enumerate(steps)
         for at in [f"{folder}/{lane}"]
     ]
@@ -34,4 +38,4 @@ def test_death_and_waking_in_a_revision(folder: str, database: str, steps: list[
     assert modes["publish", "zombie"] >= 8, modes
     ended = Counter(result["ended"] for result in results if result["mode"] == "zombie")
     said = ", ".join(f"{count} {mode}s in {step}" for (step, mode), count in modes.items())
-    report(f"crash of a revision, {database}: {said}; zombies ended so: {dict(ended)}")
+    report(f"crash of a revision ({purpose}), {database}: {said}; zombies ended so: {dict(ended)}")

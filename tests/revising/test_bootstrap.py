@@ -6,7 +6,6 @@ import json
 import logging
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -32,35 +31,15 @@ from airflow_barrier.protocol.revisions import Revision, RevisionMode, RevisionS
 from airflow_barrier.protocol.states import BarrierState
 from airflow_barrier.protocol.topology import ExternalSource, Job
 from airflow_barrier.sources.files import Files
-from tests.crash.shopping import FIRST_DAY, TASKS, Shop
+from tests.crash.shopping import FIRST_DAY, TASKS
 from tests.recovery.backups import Backups
 from tests.recovery.test_revisions import Lossy, recovered, seen
+from tests.revising.growing import DAY, GrowingShop, declare
 from tests.revising.world import RevisedShop
 from tests.support.deployments import settings_on
 from tests.support.postgresql import PostgreSQL
 
 PRICES = "shop.prices"
-#: The run of a day without the task of the job that waits, which does nothing.
-DAY = [task for task in TASKS if task != "price"]
-
-
-@dataclass(frozen=True)
-class GrowingShop(Shop):
-    """A shop whose DAG gets the job `price` while it is running; ``jobs`` are those that it declares."""
-
-    jobs: dict[str, Job] = field(default_factory=dict)
-
-    @property
-    def fragment(self) -> Fragment:
-        return Fragment(self.name, "shopping_dag", tuple(self.jobs.values()))
-
-    def declare(self, *names: str, **changed: Any) -> None:
-        every = {job.name: job for job in super().fragment.jobs}
-        self.jobs.clear()
-        self.jobs.update({name: every[name] for name in names})
-        if "price" in names:
-            price = every["price"]
-            self.jobs["price"] = replace(price, start_from=dict.fromkeys(price.sources, "history"), **changed)
 
 
 def grown_on(kind: str, folder: Path, postgresql: PostgreSQL) -> Iterator[RevisedShop]:
@@ -81,15 +60,6 @@ def shop(request: pytest.FixtureRequest, tmp_path: Path, postgresql: PostgreSQL)
 @pytest.fixture
 def embedded(tmp_path: Path, postgresql: PostgreSQL) -> Iterator[RevisedShop]:
     yield from grown_on("sqlite", tmp_path, postgresql)
-
-
-def declare(shop: RevisedShop, **changed: Any) -> None:
-    """The DAG is deployed with `price`, and its next run has started."""
-    growing = shop.shop
-    assert isinstance(growing, GrowingShop)
-    growing.declare("load", "amount", "price", **changed)
-    meta, fragment = shop.deployment.meta, growing.fragment
-    meta.register(fragment.topology, fragment.owner, fragment.jobs, "test")
 
 
 def days(shop: RevisedShop, first: int, last: int, tasks: Any = tuple(DAY)) -> None:
