@@ -24,7 +24,20 @@ from tests.crash.instrument import BEFORE, DURING, WATCH, watching
 from tests.crash.lane import Orders, rehearse
 from tests.crash.points import END
 from tests.crash.processes import Child, Tell, fork, run
-from tests.crash.revised import COMMITTED, DAYS, PURPOSES, Deployed, Step, Version, before_last, go_on, publish, replay
+from tests.crash.revised import (
+    COMMITTED,
+    DAYS,
+    NEXT,
+    PURPOSES,
+    Deployed,
+    Step,
+    Version,
+    before_last,
+    commit,
+    go_on,
+    publish,
+    replay,
+)
 from tests.crash.revised_answers import ends, looks
 from tests.crash.scenarios import CLEAR_ENDS
 from tests.crash.shopping import COLUMNS
@@ -128,13 +141,14 @@ def dies(deployed: Deployed, scenario: Scenario) -> str:
         _looks(DAYS, old, new),
         *steps,
         _looks(DAYS, after),
-        partial(ends, purpose=deployed.purpose, version=after),
+        partial(commit, day=NEXT),
+        _ends(deployed, NEXT, after),
     )
     return "died"
 
 
 def sleeps(deployed: Deployed, scenario: Scenario) -> str:
-    """Another one publishes, the schedule goes on, and it wakes. Returns how it ended."""
+    """Another one publishes, the next barrier is committed, and it wakes. Returns how it ended."""
     deployed.restore(scenario.step)
     old, new = deployed.purpose.old, deployed.purpose.new
 
@@ -153,7 +167,7 @@ def sleeps(deployed: Deployed, scenario: Scenario) -> str:
             _looks(COMMITTED, old, new),
             publish,
             _looks(COMMITTED, new),
-            go_on,
+            partial(commit, day=DAYS),
         )
     except BaseException:
         asleep.kill()
@@ -161,12 +175,16 @@ def sleeps(deployed: Deployed, scenario: Scenario) -> str:
     asleep.resume()
     code, said_last = asleep.end()
     assert code == 0 or any(base in CLEAR_ENDS for base in said_last[-1]["family"]), said_last[-1]["trace"]
-    deployed.task(f"after waking, {scenario}", partial(ends, purpose=deployed.purpose, version=new))
+    deployed.task(f"after waking, {scenario}", _ends(deployed, DAYS, new))
     return "success" if code == 0 else str(said_last[-1]["error"]).partition(":")[0]
 
 
 def _looks(committed: int, *versions: Version) -> Step:
     return partial(looks, committed=committed, versions=versions)
+
+
+def _ends(deployed: Deployed, last: int, version: Version) -> Step:
+    return partial(ends, last=last, purpose=deployed.purpose, version=version)
 
 
 @contextmanager
