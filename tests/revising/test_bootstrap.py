@@ -17,8 +17,8 @@ from airflow_barrier.coordinator.bootstrapping import says_that_it_waits
 from airflow_barrier.coordinator.deployment import Deployment
 from airflow_barrier.coordinator.joining import StaysOut, take_part
 from airflow_barrier.coordinator.opening import Fragment
-from airflow_barrier.coordinator.revising import plan_revision
-from airflow_barrier.coordinator.revision_backfills import backfills_of_plan
+from airflow_barrier.coordinator.revising import begin_revision, plan_revision
+from airflow_barrier.coordinator.revision_backfills import Backfill, backfills_left, backfills_of_plan
 from airflow_barrier.coordinator.revision_plan import Wanted
 from airflow_barrier.coordinator.staging import Ready
 from airflow_barrier.coordinator.swapping import NotStaged, Swapped, cancel_revision
@@ -267,6 +267,28 @@ def test_the_task_of_a_member_that_waits_says_so(embedded: RevisedShop) -> None:
     revision = begin(embedded)
     runs = runs_at(embedded.deployment, revision, embedded.barrier(2))
     assert (dict(runs.of), runs.unknown) == ({"shopping_dag": "scheduled__2"}, ("pricing",))
+
+
+def test_backfills_of_a_member_are_asked_for_until_its_runs_have_come(embedded: RevisedShop) -> None:
+    meta = embedded.deployment.meta
+    days(embedded, 1, 2)
+    price = Job(
+        "price", "pricing", sources=("shop.shopping",), sinks=(PRICES,), start_from={"shop.shopping": "history"}
+    )
+    assert isinstance(meta.join("shop", "pricing", "price", [price], "test"), int)
+    plan = plan_revision(embedded.deployment, Wanted("shop", None, changed=["price"]))
+    revision = begin_revision(embedded.deployment, plan, reason="new", actor="person")
+    assert backfills_left(meta, revision) == backfills_of_plan(plan)
+    meta.revisions.bind_run("shop", 1, 1, "shopping_dag", "scheduled__1", 1)
+    meta.revisions.bind_run("shop", 1, 1, "pricing", "backfill__1", 1)
+    days(embedded, 3, 3)
+    meta.revisions.extend("shop", 1, "test")
+    second, third = (embedded.barrier(barrier).timestamp for barrier in (2, 3))
+    assert backfills_left(meta, revision) == (Backfill("pricing", second, third),)
+    embedded.replay_all(revision)
+    assert backfills_left(meta, revision) == ()
+    assert isinstance(embedded.publish(revision), Swapped)
+    assert backfills_left(meta, meta.revisions.get("shop", 1)) == ()
 
 
 def test_the_task_of_the_opening_dag_does_nothing_while_it_waits(

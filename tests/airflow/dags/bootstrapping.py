@@ -16,21 +16,15 @@ sys.path.append(str(JOBS))
 
 from counting import total_sql  # noqa: E402
 
-LAST = datetime(2025, 1, 4, tzinfo=timezone.utc)
-DAYS = {
-    "schedule": "@daily",
-    "start_date": datetime(2025, 1, 1, tzinfo=timezone.utc),
-    "end_date": LAST,
-    "catchup": True,
-    "max_active_runs": 3,
-}
+FIRST, DEPLOYED, LAST = (datetime(2025, 1, day, tzinfo=timezone.utc) for day in (1, 3, 4))
+DAYS = {"schedule": "@daily", "end_date": LAST, "catchup": True, "max_active_runs": 3}
 
 
 def has_come(day: str) -> bool:
     return day < f"{LAST:%Y-%m-%d}" or (Path(os.environ["BARRIER_TEST_FOLDER"]) / "bootstrapping-last-day").exists()
 
 
-with DAG("bootstrapping", **DAYS):
+with DAG("bootstrapping", start_date=FIRST, **DAYS):
     come = PythonSensor(task_id="come", python_callable=has_come, op_args=["{{ ds }}"], poke_interval=0.5)
     with BarrierGroup("bootstrapping", poll_interval=0.5) as barrier:
         barrier.job(
@@ -39,7 +33,10 @@ with DAG("bootstrapping", **DAYS):
         )
     come >> barrier
 
-with DAG("bootstrapping_late", **DAYS), BarrierGroup("bootstrapping", member=True, poll_interval=0.5) as barrier:
+with (
+    DAG("bootstrapping_late", start_date=DEPLOYED, **DAYS),
+    BarrierGroup("bootstrapping", member=True, poll_interval=0.5) as barrier,
+):
     barrier.job(
         SparkEpochOperator(task_id="total", sql=total_sql("bootstrapping")),
         sources=["bootstrapping.events"],
