@@ -40,4 +40,5 @@ def test_death_and_waking_in_a_revision(folder: str, purpose: str, lanes: list[t
     assert modes["publish", "zombie"] >= 8, modes
     ended = Counter(result["ended"] for result in results if result["mode"] == "zombie")
     said = ", ".join(f"{count} {mode}s in {step}" for (step, mode), count in modes.items())
-    report(f"crash of a revision ({purpose}, {lanes}): {said}; zombies ended so: {dict(ended)}")
+    databases = " and ".join(sorted({database for database, _ in lanes}))
+    report(f"crash of a revision ({purpose}), {databases}: {said}; zombies ended so: {dict(ended)}")
