@@ -10,7 +10,7 @@ from airflow_barrier.coordinator.revision_plan import RevisionPlan
 from airflow_barrier.metaservice.store import MetaService
 from airflow_barrier.protocol.origins import logical_date
 from airflow_barrier.protocol.records import Barrier
-from airflow_barrier.protocol.revisions import Revision, RevisionState
+from airflow_barrier.protocol.revisions import Revision, RevisionMode, RevisionState
 from airflow_barrier.protocol.states import BarrierState
 
 
@@ -53,6 +53,15 @@ def backfills_of_plan(plan: RevisionPlan) -> tuple[Backfill, ...]:
     return (*opened, *(Backfill(dag_id, *dates) for dag_id in plan.owners if dag_id not in openers))
 
 
+def backfills_left(meta: MetaService, revision: Revision) -> tuple[Backfill, ...]:
+    """Those of a revision whose runs have not come; of DAGs that join with it, also for barriers opened since."""
+    days = [meta.barrier(revision.topology, each.barrier_id) for each in awaited(meta, revision)]
+    opened = backfills_of(days)
+    if revision.mode is not RevisionMode.HISTORY:
+        return opened
+    return (*opened, *(Backfill(dag_id, *backfill_dates(those)) for dag_id, those in _unknown(meta, revision).items()))
+
+
 def awaited(meta: MetaService, revision: Revision) -> tuple[Barrier, ...]:
     """The barriers that a person asked for and of which no run has come yet; none once it is decided."""
     if revision.state is not RevisionState.STAGING:
@@ -69,3 +78,19 @@ def awaited(meta: MetaService, revision: Revision) -> tuple[Barrier, ...]:
         and barrier.state is BarrierState.OPEN
         and barrier.barrier_id not in come
     )
+
+
+def _unknown(meta: MetaService, revision: Revision) -> dict[str, list[Barrier]]:
+    """DAGs that join with the revision, and the barriers, as they stand, of which no run of theirs has come."""
+    topology, number = revision.topology, revision.revision
+    come = {(run.dag_id, run.barrier_id) for run in meta.revisions.runs(topology, number) if run.arrived_at is not None}
+    found: dict[str, list[Barrier]] = {}
+    for barrier in meta.revisions.barriers(topology, number):
+        if barrier.state is not BarrierState.OPEN:
+            continue
+        jobs = meta.topology(topology, barrier.topology_version).jobs
+        opener = barrier.run_key.partition("/")[0]
+        for dag_id in sorted({job.owner for job in jobs if job.name in revision.jobs} - {opener}):
+            if (dag_id, barrier.barrier_id) not in come:
+                found.setdefault(dag_id, []).append(meta.barrier(topology, barrier.barrier_id))
+    return found

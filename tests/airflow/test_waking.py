@@ -32,10 +32,9 @@ SECRET = "planted5c1f"
 @pytest.fixture
 def connect(airflow: AirflowUnderTest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     """Airflow's API by a connection, with fields that differ from those that are right."""
-    right = {"conn_type": "http", "host": airflow.url, "login": "admin", "password": airflow.password}
 
     def connected(**fields: Any) -> AirflowApi:
-        monkeypatch.setenv("AIRFLOW_CONN_AIRFLOW_API", json.dumps({**right, **fields}))
+        monkeypatch.setenv("AIRFLOW_CONN_AIRFLOW_API", json.dumps({**airflow.api_connection, **fields}))
         return airflow_api("airflow_api")
 
     return connected

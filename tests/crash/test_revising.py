@@ -10,18 +10,24 @@ import pytest
 from tests.crash.playing import play
 from tests.support.reporting import report
 
+SHARED, APART = "sqlite", "sqlite apart"
+
 
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize(
-    ("database", "steps"),
-    [("sqlite", ["begin replay cancel", "publish"]), ("sqlite apart", ["publish"])],
-    ids=["shared", "apart"],
+    ("purpose", "lanes"),
+    [
+        ("correction", [(SHARED, "begin replay cancel"), (SHARED, "publish")]),
+        ("correction", [(APART, "publish")]),
+        ("joining", [(SHARED, "begin cancel publish"), (APART, "publish")]),
+    ],
+    ids=["shared", "apart", "joining"],
 )
-def test_death_and_waking_in_a_revision(folder: str, database: str, steps: list[str]) -> None:
-    """``steps``: those of each of the processes that play side by side."""
+def test_death_and_waking_in_a_revision(folder: str, purpose: str, lanes: list[tuple[str, str]]) -> None:
+    """``lanes``: the database and the steps of each of the processes that play side by side."""
     orders = [
-        (at, json.dumps({"folder": at, "database": database, "steps": some.split()}))
-        for lane, some in enumerate(steps)
+        (at, json.dumps({"folder": at, "database": database, "purpose": purpose, "steps": steps.split()}))
+        for lane, (database, steps) in enumerate(lanes)
         for at in [f"{folder}/{lane}"]
     ]
     results = play("tests.crash.revising", orders)
@@ -30,8 +36,9 @@ def test_death_and_waking_in_a_revision(folder: str, database: str, steps: list[
         failures[:3]
     )
     modes = Counter((result["step"], result["mode"]) for result in results)
-    assert all(modes[step, "death"] >= 2 for step in " ".join(steps).split()), modes
+    assert all(modes[step, "death"] >= 2 for _, steps in lanes for step in steps.split()), modes
     assert modes["publish", "zombie"] >= 8, modes
     ended = Counter(result["ended"] for result in results if result["mode"] == "zombie")
     said = ", ".join(f"{count} {mode}s in {step}" for (step, mode), count in modes.items())
-    report(f"crash of a revision, {database}: {said}; zombies ended so: {dict(ended)}")
+    databases = " and ".join(sorted({database for database, _ in lanes}))
+    report(f"crash of a revision ({purpose}), {databases}: {said}; zombies ended so: {dict(ended)}")

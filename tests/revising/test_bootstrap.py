@@ -6,7 +6,6 @@ import json
 import logging
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -18,8 +17,8 @@ from airflow_barrier.coordinator.bootstrapping import says_that_it_waits
 from airflow_barrier.coordinator.deployment import Deployment
 from airflow_barrier.coordinator.joining import StaysOut, take_part
 from airflow_barrier.coordinator.opening import Fragment
-from airflow_barrier.coordinator.revising import plan_revision
-from airflow_barrier.coordinator.revision_backfills import backfills_of_plan
+from airflow_barrier.coordinator.revising import begin_revision, plan_revision
+from airflow_barrier.coordinator.revision_backfills import Backfill, backfills_left, backfills_of_plan
 from airflow_barrier.coordinator.revision_plan import Wanted
 from airflow_barrier.coordinator.staging import Ready
 from airflow_barrier.coordinator.swapping import NotStaged, Swapped, cancel_revision
@@ -32,35 +31,15 @@ from airflow_barrier.protocol.revisions import Revision, RevisionMode, RevisionS
 from airflow_barrier.protocol.states import BarrierState
 from airflow_barrier.protocol.topology import ExternalSource, Job
 from airflow_barrier.sources.files import Files
-from tests.crash.shopping import FIRST_DAY, TASKS, Shop
+from tests.crash.shopping import FIRST_DAY, TASKS
 from tests.recovery.backups import Backups
 from tests.recovery.test_revisions import Lossy, recovered, seen
+from tests.revising.growing import DAY, GrowingShop, declare
 from tests.revising.world import RevisedShop
 from tests.support.deployments import settings_on
 from tests.support.postgresql import PostgreSQL
 
 PRICES = "shop.prices"
-#: The run of a day without the task of the job that waits, which does nothing.
-DAY = [task for task in TASKS if task != "price"]
-
-
-@dataclass(frozen=True)
-class GrowingShop(Shop):
-    """A shop whose DAG gets the job `price` while it is running; ``jobs`` are those that it declares."""
-
-    jobs: dict[str, Job] = field(default_factory=dict)
-
-    @property
-    def fragment(self) -> Fragment:
-        return Fragment(self.name, "shopping_dag", tuple(self.jobs.values()))
-
-    def declare(self, *names: str, **changed: Any) -> None:
-        every = {job.name: job for job in super().fragment.jobs}
-        self.jobs.clear()
-        self.jobs.update({name: every[name] for name in names})
-        if "price" in names:
-            price = every["price"]
-            self.jobs["price"] = replace(price, start_from=dict.fromkeys(price.sources, "history"), **changed)
 
 
 def grown_on(kind: str, folder: Path, postgresql: PostgreSQL) -> Iterator[RevisedShop]:
@@ -81,15 +60,6 @@ def shop(request: pytest.FixtureRequest, tmp_path: Path, postgresql: PostgreSQL)
 @pytest.fixture
 def embedded(tmp_path: Path, postgresql: PostgreSQL) -> Iterator[RevisedShop]:
     yield from grown_on("sqlite", tmp_path, postgresql)
-
-
-def declare(shop: RevisedShop, **changed: Any) -> None:
-    """The DAG is deployed with `price`, and its next run has started."""
-    growing = shop.shop
-    assert isinstance(growing, GrowingShop)
-    growing.declare("load", "amount", "price", **changed)
-    meta, fragment = shop.deployment.meta, growing.fragment
-    meta.register(fragment.topology, fragment.owner, fragment.jobs, "test")
 
 
 def days(shop: RevisedShop, first: int, last: int, tasks: Any = tuple(DAY)) -> None:
@@ -297,6 +267,28 @@ def test_the_task_of_a_member_that_waits_says_so(embedded: RevisedShop) -> None:
     revision = begin(embedded)
     runs = runs_at(embedded.deployment, revision, embedded.barrier(2))
     assert (dict(runs.of), runs.unknown) == ({"shopping_dag": "scheduled__2"}, ("pricing",))
+
+
+def test_backfills_of_a_member_are_asked_for_until_its_runs_have_come(embedded: RevisedShop) -> None:
+    meta = embedded.deployment.meta
+    days(embedded, 1, 2)
+    price = Job(
+        "price", "pricing", sources=("shop.shopping",), sinks=(PRICES,), start_from={"shop.shopping": "history"}
+    )
+    assert isinstance(meta.join("shop", "pricing", "price", [price], "test"), int)
+    plan = plan_revision(embedded.deployment, Wanted("shop", None, changed=["price"]))
+    revision = begin_revision(embedded.deployment, plan, reason="new", actor="person")
+    assert backfills_left(meta, revision) == backfills_of_plan(plan)
+    meta.revisions.bind_run("shop", 1, 1, "shopping_dag", "scheduled__1", 1)
+    meta.revisions.bind_run("shop", 1, 1, "pricing", "backfill__1", 1)
+    days(embedded, 3, 3)
+    meta.revisions.extend("shop", 1, "test")
+    second, third = (embedded.barrier(barrier).timestamp for barrier in (2, 3))
+    assert backfills_left(meta, revision) == (Backfill("pricing", second, third),)
+    embedded.replay_all(revision)
+    assert backfills_left(meta, revision) == ()
+    assert isinstance(embedded.publish(revision), Swapped)
+    assert backfills_left(meta, meta.revisions.get("shop", 1)) == ()
 
 
 def test_the_task_of_the_opening_dag_does_nothing_while_it_waits(

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -48,6 +49,19 @@ class AirflowUnderTest(LocalAirflow):
         self.folder = folder
         self._client: httpx.Client | None = None
 
+    # --- a person's command line ------------------------------------------------------------------
+
+    @property
+    def connections(self) -> dict[str, str]:
+        """Variables of the environment with the connections that all components have."""
+        return {name: value for name, value in self._environment.items() if name.startswith("AIRFLOW_CONN_")}
+
+    def command(self, *arguments: str) -> None:
+        """`airflow`, with arguments."""
+        command = [sys.executable, "-m", "airflow", *arguments]
+        done = subprocess.run(command, env=self._environment, capture_output=True, text=True, timeout=PATIENCE)
+        assert done.returncode == 0, done.stdout + done.stderr
+
     # --- components -------------------------------------------------------------------------------
 
     def stop_component(self, component: str, *, hard: bool = False) -> None:
@@ -68,6 +82,11 @@ class AirflowUnderTest(LocalAirflow):
         super().stop()
 
     # --- REST -------------------------------------------------------------------------------------
+
+    @property
+    def api_connection(self) -> dict[str, Any]:
+        """An Airflow connection to the API server."""
+        return {"conn_type": "http", "host": self.url, "login": "admin", "password": self.password}
 
     @property
     def api(self) -> httpx.Client:

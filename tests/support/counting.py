@@ -84,6 +84,20 @@ class Counting:
         rows = iceberg.scan(snapshot_id=self.snapshot(table, barrier_id)).to_arrow()
         return int(sum(rows.column("n").to_pylist()))
 
+    def read_at(self, table: str, barrier_id: int, revision: int | None = None) -> int:
+        """The same as a reader gets it who asks for a barrier, and maybe for a revision of it; 0: nothing is there."""
+        found = self.deployment.meta.resolve(self.name, Level.REPEATABLE_READ, at=barrier_id, revision=revision)
+        one = found.tables.get(f"{self.name}.{table}")
+        if one is None or one.snapshot_id is None:
+            return 0
+        rows = self.deployment.tables.load(one.table).scan(snapshot_id=one.snapshot_id).to_arrow()
+        return int(sum(rows.column("n").to_pylist()))
+
+    def totals(self, table: str) -> list[int]:
+        """What readers get at each barrier that is COMMIT."""
+        barriers = self.deployment.meta.readable(self.name)
+        return [self.read_at(table, barrier.barrier_id) for barrier in barriers]
+
     def published(self, table: str) -> int:
         """The same of what every reader sees."""
         rows = self.spark.sql(f"SELECT coalesce(sum(n), 0) FROM lake.{self.name}.{table}").collect()

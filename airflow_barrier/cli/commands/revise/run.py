@@ -94,17 +94,15 @@ def _begin(deployment: Deployment, options: argparse.Namespace, api: AirflowApi 
 
 
 def _go_on(deployment: Deployment, options: argparse.Namespace, api: AirflowApi | None) -> int:
-    from airflow_barrier.coordinator.revision_backfills import awaited, backfills_of
+    from airflow_barrier.coordinator.revision_backfills import backfills_left
     from airflow_barrier.coordinator.swapping import Swapped, publish_revision
 
-    meta = deployment.meta
     outcome = publish_revision(deployment, options.topology, options.revision, actor=actor())
     if isinstance(outcome, Swapped):
         answer(options, Ran(outcome.revision, (), ()), _show)
         return DONE
-    # as it stood: its run is whoever opened it
-    days = [meta.barrier(options.topology, each.barrier_id) for each in awaited(meta, outcome.revision)]
-    asked = _ask(options, outcome.revision, backfills_of(days), outcome.missing, api)
+    left = backfills_left(deployment.meta, outcome.revision)
+    asked = _ask(options, outcome.revision, left, outcome.missing, api)
     return asked or TRY_AGAIN
 
 

@@ -1,0 +1,45 @@
+"""A schedule that is running, and the DAG of a job that is to have a history. The last day comes as a test says."""
+
+import os
+import sys
+from datetime import datetime, timezone
+from pathlib import Path
+
+from airflow.providers.standard.sensors.python import PythonSensor
+from airflow.sdk import DAG
+
+from airflow_barrier.operators.epoch import SparkEpochOperator
+from airflow_barrier.operators.group import BarrierGroup
+
+JOBS = Path(__file__).parents[1] / "jobs"
+sys.path.append(str(JOBS))
+
+from counting import total_sql  # noqa: E402
+
+FIRST, DEPLOYED, LAST = (datetime(2025, 1, day, tzinfo=timezone.utc) for day in (1, 3, 4))
+DAYS = {"schedule": "@daily", "end_date": LAST, "catchup": True, "max_active_runs": 3}
+
+
+def has_come(day: str) -> bool:
+    return day < f"{LAST:%Y-%m-%d}" or (Path(os.environ["BARRIER_TEST_FOLDER"]) / "bootstrapping-last-day").exists()
+
+
+with DAG("bootstrapping", start_date=FIRST, **DAYS):
+    come = PythonSensor(task_id="come", python_callable=has_come, op_args=["{{ ds }}"], poke_interval=0.5)
+    with BarrierGroup("bootstrapping", poll_interval=0.5) as barrier:
+        barrier.job(
+            SparkEpochOperator(task_id="load", application=str(JOBS / "bootstrapping.py"), job="load"),
+            sinks=["bootstrapping.events"],
+        )
+    come >> barrier
+
+with (
+    DAG("bootstrapping_late", start_date=DEPLOYED, **DAYS),
+    BarrierGroup("bootstrapping", member=True, poll_interval=0.5) as barrier,
+):
+    barrier.job(
+        SparkEpochOperator(task_id="total", sql=total_sql("bootstrapping")),
+        sources=["bootstrapping.events"],
+        sinks=["bootstrapping.totals"],
+        start_from="history",
+    )
