@@ -52,6 +52,8 @@ class ReviseOperator(BaseOperator):
 
     >>> ReviseOperator(task_id="mend", topology="shopping", first="2017-01-05", reason="bad prices").last is None
     True
+    >>> ReviseOperator(task_id="mend", topology="shopping", first=5, recut=["shopping"], reason="again").recut
+    ('shopping',)
     """
 
     template_fields: Sequence[str] = ("topology", "first", "last", "max_replay_barriers", "accept_pause", "reason")
