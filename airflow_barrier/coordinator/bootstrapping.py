@@ -34,7 +34,7 @@ def joining_jobs(
     names, sinks = {job.name for job in found}, {sink for job in found for sink in job.sinks}
     members = sorted({*changed} - names | {*tables} - sinks)
     if members or others:
-        besides = ", ".join(members) or "corrections, --reuse or --full"
+        besides = ", ".join(members) or "corrections, --reuse, --recut or --full"
         raise RevisionRefusedError(  # safety: joins-alone
             f"topology {topology}: expected nothing beside the jobs that wait for their history, "
             f"{', '.join(sorted(names))}, found {besides}; let them join first, and correct the rest by another "

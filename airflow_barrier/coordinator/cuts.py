@@ -130,7 +130,8 @@ def mended_cut(source: Source, cut: Cut) -> Cut:
     if gone:
         raise SourceDataError(  # safety: gone-is-not-empty
             f"source {cut.source}: expected all that its cut holds, found that {len(gone)} of {len(cut.items)} are "
-            f"gone, such as {gone[0]}; put them back, without rows if that is the correction, or replace the epoch"
+            f"gone, such as {gone[0]}; put them back, without rows if that is the correction, have the epoch cut anew "
+            f"without them (--recut {cut.source}), or replace it"
         )
     source.check(mended)
     return mended

@@ -11,6 +11,7 @@ from dataclasses import replace
 
 from airflow_barrier.coordinator.bootstrapping import check_history, first_with_sources, joining_jobs, with_joining
 from airflow_barrier.coordinator.deployment import Deployment
+from airflow_barrier.coordinator.recutting import planned_recuts
 from airflow_barrier.coordinator.revision_checks import (
     check_bases,
     check_can_be_cleared,
@@ -26,12 +27,12 @@ from airflow_barrier.coordinator.revision_inputs import (
     planned_tables,
     undone_corrections,
 )
-from airflow_barrier.coordinator.revision_plan import RevisionPlan, Wanted
+from airflow_barrier.coordinator.revision_plan import PlannedRecut, RevisionPlan, Wanted
 from airflow_barrier.coordinator.revision_window import standing_barriers, window_in
 from airflow_barrier.metaservice.revisions import NewRevision
 from airflow_barrier.metaservice.store import MetaService
 from airflow_barrier.protocol.errors import RevisionRefusedError
-from airflow_barrier.protocol.records import Barrier
+from airflow_barrier.protocol.records import Barrier, Cut
 from airflow_barrier.protocol.revisions import Revision, RevisionMode, affected_jobs, check_range
 from airflow_barrier.protocol.states import BarrierState
 from airflow_barrier.protocol.topology import Job
@@ -72,7 +73,8 @@ def plan_revision(deployment: Deployment, wanted: Wanted) -> RevisionPlan:
     check_schemas(deployment, jobs, (*builds_on, *barriers))
     if wanted.mode is RevisionMode.FULL:
         check_can_be_cleared(deployment, what, jobs, barriers[0])
-    inputs = planned_inputs(deployment, wanted, jobs, barriers)
+    recuts = planned_recuts(deployment, wanted, topology, window)
+    inputs = planned_inputs(deployment, wanted, jobs, barriers, recuts)
     return RevisionPlan(
         wanted=wanted,
         predecessor=predecessor,
@@ -87,6 +89,7 @@ def plan_revision(deployment: Deployment, wanted: Wanted) -> RevisionPlan:
         topology_version=version,
         code_changed=code_changed(deployment, jobs, barriers[0], committed[-1]),
         notes=(*undone_corrections(deployment, topology, inputs), *pace(deployment, wanted, barriers)),
+        recuts=recuts,
         joining=mains,
     )
 
@@ -94,7 +97,8 @@ def plan_revision(deployment: Deployment, wanted: Wanted) -> RevisionPlan:
 def begin_revision(deployment: Deployment, plan: RevisionPlan, *, reason: str, actor: str) -> Revision:
     """Begin what was planned. Nothing that readers see changes until it is published.
 
-    Raises RevisionRefusedError while another revision is under way, and if the topology changed since the plan.
+    Raises RevisionRefusedError while another revision is under way, and if the topology changed since the plan, or
+    somebody took what joins an epoch.
     """
     meta, wanted = deployment.meta, plan.wanted
     revision = meta.revisions.begin(
@@ -112,7 +116,9 @@ def begin_revision(deployment: Deployment, plan: RevisionPlan, *, reason: str, a
             actor=actor,
             corrections=tuple(wanted.corrections),
             reused=tuple(wanted.reused),
+            recut=tuple(wanted.recut),
             joining=plan.joining,
+            cuts=_by_barrier(plan.recuts),
         )
     )
     try:
@@ -133,8 +139,15 @@ def begin_revision(deployment: Deployment, plan: RevisionPlan, *, reason: str, a
     return revision
 
 
+def _by_barrier(recuts: Sequence[PlannedRecut]) -> dict[int, list[Cut]]:
+    found: dict[int, list[Cut]] = {}
+    for each in recuts:
+        found.setdefault(each.barrier_id, []).append(each.cut)
+    return found
+
+
 def _joining(meta: MetaService, wanted: Wanted) -> tuple[Job, ...]:
-    others = bool(wanted.corrections or wanted.reused or wanted.mode is RevisionMode.FULL)
+    others = bool(wanted.corrections or wanted.reused or wanted.recut or wanted.mode is RevisionMode.FULL)
     return joining_jobs(meta.waiting(wanted.topology), wanted.topology, wanted.changed, wanted.tables, others=others)
 
 

@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 
 from airflow_barrier.coordinator.cuts import mended_cut, whole_cut
 from airflow_barrier.coordinator.deployment import Deployment
-from airflow_barrier.coordinator.revision_plan import PlannedInput, PlannedTable, Wanted
+from airflow_barrier.coordinator.recutting import check_read, readers_of
+from airflow_barrier.coordinator.revision_plan import PlannedInput, PlannedRecut, PlannedTable, Wanted
 from airflow_barrier.protocol.errors import BarrierError, RevisionRefusedError
 from airflow_barrier.protocol.records import Barrier
 from airflow_barrier.protocol.revisions import Revision, RevisionMode, RevisionState
@@ -19,12 +20,13 @@ _LOOKED_AT = 1000
 
 
 def changed_jobs(topology: Topology, wanted: Wanted) -> tuple[str, ...]:
-    """The jobs to begin with: those that are named, those whose tables are corrected, or all root jobs."""
+    """The jobs to begin with: those that are named, those whose tables or sources are corrected, or all root jobs."""
     for table in wanted.reused:
         _known(topology, table)
     written = (*wanted.tables, *(each.table for each in wanted.corrections))
     named = [topology.job(name).name for name in wanted.changed]
-    chosen = dict.fromkeys((*named, *(topology.writer(_known(topology, table)).name for table in written)))
+    readers = [job.name for source in wanted.recut for job in readers_of(topology, source)]
+    chosen = dict.fromkeys((*named, *(topology.writer(_known(topology, table)).name for table in written), *readers))
     return tuple(chosen) or tuple(job.name for job in topology.jobs if job.externals or not job.sources)
 
 
@@ -38,7 +40,11 @@ def _known(topology: Topology, table: str) -> str:
 
 
 def planned_inputs(
-    deployment: Deployment, wanted: Wanted, jobs: Sequence[Job], barriers: Sequence[Barrier]
+    deployment: Deployment,
+    wanted: Wanted,
+    jobs: Sequence[Job],
+    barriers: Sequence[Barrier],
+    recuts: Sequence[PlannedRecut],
 ) -> tuple[PlannedInput, ...]:
     """For each root job, where its epochs' rows come from. Raises RevisionRefusedError where they are gone."""
     found: list[PlannedInput] = []
@@ -53,6 +59,7 @@ def planned_inputs(
                 f"{min(unknown)}; correct its number, or begin earlier"
             )
         _check_whole(job, wanted, barriers)
+        check_read(job, wanted, recuts)
         if corrected:
             found.append(PlannedInput(job.name, "correction", tuple(sorted(corrected)), "replaced as its author says"))
         rest = tuple(each.barrier_id for each in barriers if each.barrier_id not in corrected)
@@ -61,10 +68,25 @@ def planned_inputs(
         if set(job.sinks) <= set(wanted.reused):
             found.append(PlannedInput(job.name, "reused", rest, f"the rows that {', '.join(job.sinks)} got then"))
         else:
-            _check_cuts(deployment, job, wanted.mode, [each for each in barriers if each.barrier_id in rest])
-            names = ", ".join(external.name for external in job.externals)
-            found.append(PlannedInput(job.name, "cut", rest, f"{names}, read again up to the stored positions"))
+            _check_cuts(deployment, job, wanted.mode, [each for each in barriers if each.barrier_id in rest], recuts)
+            found += _read(job, rest, recuts)
     return tuple(found)
+
+
+def _read(job: Job, barriers: Sequence[int], recuts: Sequence[PlannedRecut]) -> list[PlannedInput]:
+    """What the job itself reads, of its sources."""
+    names = [external.name for external in job.externals]
+    own = [each for each in recuts if each.cut.source in names]
+    anew = {each.barrier_id for each in own}
+    sources = ", ".join(dict.fromkeys(each.cut.source for each in own))
+    said = f"{', '.join(names)}, read again up to the stored positions"
+    recut = tuple(barrier_id for barrier_id in barriers if barrier_id in anew)
+    stored = tuple(barrier_id for barrier_id in barriers if barrier_id not in anew)
+    found = (
+        PlannedInput(job.name, "recut", recut, f"{said}; {sources} cut anew, as it is now"),
+        PlannedInput(job.name, "cut", stored, said),
+    )
+    return [each for each in found if each.barriers]
 
 
 def _check_whole(job: Job, wanted: Wanted, barriers: Sequence[Barrier]) -> None:
@@ -85,7 +107,7 @@ def undone_corrections(deployment: Deployment, topology: Topology, inputs: Seque
     """What was corrected before and is not in the sources, where these are read again."""
     newest_first = deployment.meta.revisions.newest(topology.name, _LOOKED_AT)
     lost = []
-    for read_again in (each for each in inputs if each.kind == "cut"):
+    for read_again in (each for each in inputs if each.kind in ("cut", "recut")):
         sinks = topology.job(read_again.job).sinks
         for barrier_id, table in ((barrier_id, table) for barrier_id in read_again.barriers for table in sinks):
             stands = next((r for r in newest_first if _decided_rows(r, read_again.job, barrier_id, table)), None)
@@ -112,10 +134,17 @@ def _is_corrected(revision: Revision, barrier_id: int, table: str) -> bool:
     return any((each.barrier_id, each.table) == (barrier_id, table) for each in revision.corrections)
 
 
-def _check_cuts(deployment: Deployment, job: Job, mode: RevisionMode, barriers: Sequence[Barrier]) -> None:
-    """Every cut can be read, as it was or as it was mended."""
+def _check_cuts(
+    deployment: Deployment,
+    job: Job,
+    mode: RevisionMode,
+    barriers: Sequence[Barrier],
+    recuts: Sequence[PlannedRecut],
+) -> None:
+    """Every cut can be read: as it was, as it was mended, or as it was made anew."""
     for barrier in barriers:
         cuts = deployment.meta.cuts(barrier.topology, barrier.barrier_id)
+        cuts.update({each.cut.source: each.cut for each in recuts if each.barrier_id == barrier.barrier_id})
         for declared in job.externals:
             source, cut = source_of(declared), cuts.get(declared.name)
             if cut is None:

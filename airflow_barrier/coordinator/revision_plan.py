@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date, datetime
 
-from airflow_barrier.protocol.records import Barrier
+from airflow_barrier.protocol.records import Barrier, Cut
 from airflow_barrier.protocol.revisions import RevisionMode, TableCorrection
 from airflow_barrier.protocol.topology import Job
 
@@ -23,9 +23,10 @@ class Wanted:
     neither: all that read external sources, so everything. Jobs that wait for their history join by it: ``first`` None
     is then the first barrier that has their sources, and ``mode`` is HISTORY whatever was said.
     ``corrections`` replace epochs of root tables; ``reused``: root tables whose epochs are applied again as they were,
-    without asking their sources. ``mode`` FULL begins at ``first``, or at the first barrier that can be read if that
-    is None, with empty tables, and all that came before as one epoch. ``accept_pause``: barriers may wait until it is
-    published, however long that takes.
+    without asking their sources; ``recut``: sources whose cuts are made anew at the barriers from ``first`` to
+    ``last``, so that items may leave and join. ``mode`` FULL begins at ``first``, or at the first barrier that can be
+    read if that is None, with empty tables, and all that came before as one epoch. ``accept_pause``: barriers may wait
+    until it is published, however long that takes.
     """
 
     topology: str
@@ -35,6 +36,7 @@ class Wanted:
     tables: Sequence[str] = ()
     corrections: Sequence[TableCorrection] = ()
     reused: Sequence[str] = ()
+    recut: Sequence[str] = ()
     mode: RevisionMode = RevisionMode.INCREMENTAL
     max_replay_barriers: int = MAX_REPLAY_BARRIERS
     accept_pause: bool = False
@@ -42,7 +44,8 @@ class Wanted:
 
 @dataclass(frozen=True)
 class PlannedInput:
-    """Where the rows of a root job's epochs come from: ``cut`` (the source, read again), ``correction`` or ``reused``.
+    """Where the rows of a root job's epochs come from: ``cut`` (the source, read again), ``recut`` (the source, after
+    it was cut anew), ``correction`` or ``reused``.
 
     ``barriers``: at which barriers; ``detail`` for people.
     """
@@ -67,6 +70,16 @@ class PlannedTable:
 
 
 @dataclass(frozen=True)
+class PlannedRecut:
+    """The cut of a source at a barrier, made anew, and which items leave the epoch by it, and join it."""
+
+    barrier_id: int
+    cut: Cut
+    leaving: tuple[str, ...]
+    joining: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class RevisionPlan:
     """What a revision would do. ``barriers`` are replayed in this order; ``window`` are those that a person asked for.
 
@@ -88,6 +101,7 @@ class RevisionPlan:
     topology_version: int
     code_changed: tuple[str, ...] = ()
     notes: tuple[str, ...] = field(default=())
+    recuts: tuple[PlannedRecut, ...] = ()
     joining: Mapping[str, int | None] = field(default_factory=dict)
 
     @property

@@ -86,10 +86,11 @@ def open_barrier(connection: Connection, opening: Opening) -> Barrier:
         insert_baseline(connection, opening.topology, version, opening.actor)
     join_tables(connection, opening.topology, opening.baseline, opening.actor)
     barrier_id = insert_open(connection, opening, topology, version)
+    barrier = load_barrier(connection, opening.topology, barrier_id)
     for cut in opening.cuts:
-        insert_cut(connection, opening.topology, barrier_id, cut)
+        insert_cut(connection, barrier, cut)
     insert_starts(connection, opening.topology, barrier_id, opening.starts, opening.actor)
-    return load_barrier(connection, opening.topology, barrier_id)
+    return barrier
 
 
 def check_gate(connection: Connection, topology: str) -> None:

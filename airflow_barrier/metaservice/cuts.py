@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
-from sqlalchemy import Connection, and_, delete, insert, select
+from sqlalchemy import Connection, Row, and_, delete, insert, select
 
 from airflow_barrier.metaservice import schema
-from airflow_barrier.metaservice.revisions import check_staging
+from airflow_barrier.metaservice.revisions import check_staging, under_way
 from airflow_barrier.metaservice.rows import (
     STANDING,
     attempts_of,
@@ -21,8 +22,14 @@ from airflow_barrier.metaservice.rows import (
     uncommitted,
 )
 from airflow_barrier.metaservice.transitions import Event, record
-from airflow_barrier.protocol.errors import HeadMovedError, IllegalTransitionError, SourceDataError
+from airflow_barrier.protocol.errors import (
+    HeadMovedError,
+    IllegalTransitionError,
+    RevisionRefusedError,
+    SourceDataError,
+)
 from airflow_barrier.protocol.records import Barrier, Cut
+from airflow_barrier.protocol.revisions import Revision
 from airflow_barrier.protocol.states import STAGING_BARRIERS, BarrierState
 
 
@@ -86,37 +93,38 @@ def cuts_up_to(connection: Connection, topology: str, source: str, barrier_id: i
 
 
 def used_items(connection: Connection, topology: str, source: str, items: Sequence[str]) -> set[str]:
-    """Which of ``items`` are in the cut of a barrier that counts."""
-    cut_item = schema.cut_item
-    return {
-        item
+    """Which of ``items`` are in the cut of a barrier that counts, or in one that the revision under way made anew."""
+    return {row.item for row in _uses(connection, topology, source, items)}
+
+
+def _uses(connection: Connection, topology: str, source: str, items: Sequence[str]) -> list[Row[Any]]:
+    """Where ``items`` are used."""
+    cut_item, revision = schema.cut_item, under_way(connection, topology)
+    lines = [
+        STANDING,
+        *(() if revision is None else (revision.revision,)),  # safety: items-of-a-revision-are-used
+    ]
+    return [
+        row
         for names in chunks(items)
-        for item in connection.execute(
-            select(cut_item.c.item).where(
-                of_topology(cut_item, topology), cut_item.c.source == source, cut_item.c.item.in_(names)
+        for row in connection.execute(
+            select(cut_item).where(
+                cut_item.c.topology == topology,
+                cut_item.c.revision.in_(lines),
+                cut_item.c.source == source,
+                cut_item.c.item.in_(names),
             )
-        ).scalars()
-    }
-
-
-def insert_cut(connection: Connection, topology: str, barrier_id: int, cut: Cut) -> None:
-    """Store a cut and use up its items. Raises SourceDataError if another barrier that counts has one of them."""
-    _insert(
-        connection,
-        load_barrier(connection, topology, barrier_id),
-        cut,
-        used_items(connection, topology, cut.source, cut.items),
-    )
-
-
-def _insert(connection: Connection, barrier: Barrier, cut: Cut, used: Collection[str]) -> None:
-    topology = barrier.topology
-    if used:
-        raise SourceDataError(  # safety: item-in-one-cut
-            f"topology {topology}: source {cut.source}: expected items that no barrier has read, found {len(used)} "
-            f"that one has, such as {min(used)}; an item is read once: its adapter must leave out what is used"
         )
-    key = barrier_key(topology, barrier.barrier_id, barrier.line)
+    ]
+
+
+def insert_cut(connection: Connection, barrier: Barrier, cut: Cut) -> None:
+    """Store a cut and use up its items. In a revision it may use up again what the one that stands has.
+
+    Raises SourceDataError if another barrier that counts has one of them, HeadMovedError if only a revision has.
+    """
+    _check_free(connection, barrier, cut)
+    key = barrier_key(barrier.topology, barrier.barrier_id, barrier.line)
     connection.execute(
         insert(schema.cut).values(
             **key,
@@ -127,6 +135,28 @@ def _insert(connection: Connection, barrier: Barrier, cut: Cut, used: Collection
     )
     if cut.items:
         connection.execute(insert(schema.cut_item), [{**key, "source": cut.source, "item": item} for item in cut.items])
+
+
+def _check_free(connection: Connection, barrier: Barrier, cut: Cut) -> None:
+    where = f"topology {barrier.topology}: source {cut.source}"
+    used = _used_elsewhere(connection, barrier, cut)
+    promised = sorted(item for item, line in used.items() if line != STANDING)
+    if promised and barrier.line == STANDING:
+        raise HeadMovedError(  # safety: promised-to-a-revision
+            f"{where}: expected items that nobody has taken since the look, found that revision {used[promised[0]]} "
+            f"has, such as {promised[0]}: look again"
+        )
+    if used:
+        raise SourceDataError(  # safety: item-in-one-cut
+            f"{where}: expected items that no barrier has read, found {len(used)} that one has, such as {min(used)}; "
+            "an item is read once: its adapter must leave out what is used"
+        )
+
+
+def _used_elsewhere(connection: Connection, barrier: Barrier, cut: Cut) -> dict[str, int]:
+    """The items of a cut that other barriers use up, and the line of one of them."""
+    rows = _uses(connection, barrier.topology, cut.source, cut.items)
+    return {row.item: row.revision for row in rows if row.barrier_id != barrier.barrier_id}
 
 
 def repin_cut(connection: Connection, topology: str, barrier_id: int, cut: Cut, actor: str) -> None:
@@ -140,15 +170,12 @@ def repin_cut(connection: Connection, topology: str, barrier_id: int, cut: Cut, 
     _check_not_built_on(connection, barrier, cut)
     for table in (schema.cut_item, schema.cut):
         connection.execute(delete(table).where(of_barrier(table, topology, barrier_id), table.c.source == cut.source))
-    insert_cut(connection, topology, barrier_id, cut)
+    insert_cut(connection, barrier, cut)
     record(connection, Event("repinned", actor, {"end": dict(cut.end)}), topology, barrier_id, "cut", [cut.source])
 
 
 def recut(connection: Connection, topology: str, number: int, barrier_id: int, cut: Cut, actor: str) -> None:
-    """Another cut for a barrier that revision ``number`` computes again, in which nothing has read it yet.
-
-    An item may be in it that the cut that stands has too: that one is replaced with it.
-    """
+    """Another cut for a barrier that revision ``number`` computes again, in which nothing has read it yet."""
     lock_topology(connection, topology)  # safety: topology-lock
     check_staging(connection, topology, number)
     barrier = load_barrier(connection, topology, barrier_id, number)
@@ -156,17 +183,25 @@ def recut(connection: Connection, topology: str, number: int, barrier_id: int, c
     for table in (schema.cut_item, schema.cut):
         here = of_barrier(table, topology, barrier_id, number)
         connection.execute(delete(table).where(here, table.c.source == cut.source))
-    insert_instead(connection, barrier, cut)
+    insert_cut(connection, barrier, cut)
     event = Event("recut", actor, {"end": dict(cut.end)})
     record(connection, event, topology, barrier_id, "cut", [cut.source], revision=number)
 
 
-def insert_instead(connection: Connection, barrier: Barrier, cut: Cut) -> None:
-    """Store a cut for a barrier of a revision, which may use up again what the one that stands has."""
-    topology = barrier.topology
-    replaced = set(_cuts(connection, topology, barrier.barrier_id, STANDING)[cut.source].items)
-    used = used_items(connection, topology, cut.source, sorted(set(cut.items) - replaced))
-    _insert(connection, barrier, cut, used)
+def begin_recut(connection: Connection, revision: Revision, anew: Mapping[int, Sequence[Cut]], actor: str) -> None:
+    """The cuts that a revision begins with, by barrier. Raises RevisionRefusedError if an item was taken since they
+    were made.
+    """
+    topology, number = revision.topology, revision.revision
+    for barrier_id, cut in ((barrier_id, cut) for barrier_id, those in anew.items() for cut in those):
+        used = _used_elsewhere(connection, load_barrier(connection, topology, barrier_id, number), cut)
+        if used:
+            raise RevisionRefusedError(  # safety: joins-what-nobody-took
+                f"revision of {topology} with another cut of source {cut.source} at barrier {barrier_id}: expected "
+                f"items that no other barrier has taken since it was planned, found that one has {min(used)}; plan it "
+                "again"
+            )
+        recut(connection, topology, number, barrier_id, cut, actor)
 
 
 def check_begins(connection: Connection, predecessor: Barrier, following: Sequence[Cut]) -> None:

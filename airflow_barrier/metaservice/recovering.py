@@ -15,6 +15,7 @@ from airflow_barrier.metaservice.revisions import under_way
 from airflow_barrier.metaservice.rows import (
     attempts_of,
     barrier_key,
+    load_barrier,
     lock_topology,
     newest,
     of_barrier,
@@ -130,8 +131,9 @@ def _put_back(connection: Connection, history: History, entry: JournalEntry, eve
         connection.execute(update(table).where(of_barrier(table, topology, barrier_id)).values(**values))
     was = before.value if before is not None else None
     record(connection, event, topology, barrier_id, "barrier", [str(barrier_id)], was, state.value)
+    barrier = load_barrier(connection, topology, barrier_id)
     for cut in entry.cuts.values():
-        insert_cut(connection, topology, barrier_id, cut)
+        insert_cut(connection, barrier, cut)
     _put_tables_back(connection, entry, TableState.WRITTEN if written else TableState.PROCESSED, event)
 
 

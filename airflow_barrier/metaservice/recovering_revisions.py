@@ -7,7 +7,7 @@ from dataclasses import asdict
 from sqlalchemy import Connection, func, insert, select
 
 from airflow_barrier.metaservice import schema
-from airflow_barrier.metaservice.cuts import cuts, insert_instead
+from airflow_barrier.metaservice.cuts import cuts, insert_cut
 from airflow_barrier.metaservice.revisions import load_revision, move
 from airflow_barrier.metaservice.rows import barrier_key, load_barrier, topology_version
 from airflow_barrier.metaservice.schema import DatabaseNow
@@ -57,6 +57,7 @@ def use_up_number(connection: Connection, history: History, event: Event) -> Non
             changed=[],
             corrections=[],
             reused=[],
+            recut=[],
             topology_version=topology_version(connection, history.topology),
             expected={},
             actor=event.actor,
@@ -93,6 +94,7 @@ def _decide(
             changed=list(decided.changed),
             corrections=[asdict(each) for each in decided.corrections],
             reused=list(decided.reused),
+            recut=list(decided.recut),
             topology_version=version_of(connection, topology),
             **values,
             actor=decided.actor,
@@ -141,7 +143,7 @@ def _stage(connection: Connection, history: History, entry: RevisionEntry, revis
     standing = cuts(connection, topology, barrier_id)
     for source, cut in revised.cuts.items():
         if cut != standing[source]:
-            insert_instead(connection, barrier, cut)
+            insert_cut(connection, barrier, cut)
 
 
 def _record(connection: Connection, history: History, number: int, state: RevisionState, event: Event) -> None:

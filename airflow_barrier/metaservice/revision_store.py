@@ -89,11 +89,17 @@ class Revisions:
     # --- staging ----------------------------------------------------------------------------------
 
     def begin(self, new: NewRevision) -> Revision:
-        """A new one, STAGING, with the barriers from its first one to the head.
+        """A new one, STAGING, with the barriers from its first one to the head, and the cuts that were made anew.
 
-        Raises RevisionRefusedError while another one is under way.
+        Raises RevisionRefusedError while another one is under way, and if somebody took what joins by a cut.
         """
-        return self._db.write(lambda c: revisions.begin(c, new))
+
+        def begin(c: Connection) -> Revision:
+            revision = revisions.begin(c, new)
+            cuts.begin_recut(c, revision, new.cuts, new.actor)
+            return revision
+
+        return self._db.write(begin)
 
     def extend(self, topology: str, number: int, actor: str) -> list[Barrier]:
         """Add the barriers that were opened since; returns these. Raises RevisionEndedError."""

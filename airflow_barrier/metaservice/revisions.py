@@ -28,7 +28,7 @@ from airflow_barrier.protocol.errors import (
     RevisionRefusedError,
     UnknownRevisionError,
 )
-from airflow_barrier.protocol.records import Attempt, Barrier
+from airflow_barrier.protocol.records import Attempt, Barrier, Cut
 from airflow_barrier.protocol.revisions import (
     BY_STATEMENT,
     REVISION_TRANSITIONS,
@@ -49,6 +49,7 @@ class NewRevision:
     """What a revision begins with; as :class:`~airflow_barrier.protocol.revisions.Revision` has it.
 
     ``topology_version``: the current one. ``joining``: the tables that join by it, and what `main` of each is at.
+    ``cuts``: those that were made anew, by barrier.
     """
 
     topology: str
@@ -64,7 +65,9 @@ class NewRevision:
     actor: str
     corrections: Sequence[TableCorrection] = ()
     reused: Sequence[str] = ()
+    recut: Sequence[str] = ()
     joining: Mapping[str, int | None] = field(default_factory=dict)
+    cuts: Mapping[int, Sequence[Cut]] = field(default_factory=dict)
 
 
 # --- finding --------------------------------------------------------------------------------------
@@ -91,6 +94,7 @@ def to_revision(row: Row[Any]) -> Revision:
         expected=row.expected,
         corrections=tuple(TableCorrection(**each) for each in row.corrections),
         reused=tuple(row.reused),
+        recut=tuple(row.recut),
         committing_at=row.committing_at,
         commit_at=row.commit_at,
         cancelled_at=row.cancelled_at,
@@ -230,6 +234,7 @@ def begin(connection: Connection, new: NewRevision) -> Revision:
             changed=list(new.changed),
             corrections=[asdict(each) for each in new.corrections],
             reused=list(new.reused),
+            recut=list(new.recut),
             topology_version=_with_joining(connection, new) if new.joining else version,
             expected=dict(new.joining),
             actor=new.actor,

@@ -408,6 +408,7 @@ revision = Table(
     _json("changed"),
     _json("corrections"),
     _json("reused"),
+    _json("recut"),
     Column("topology_version", Integer, nullable=False),
     _time("gated_at"),
     Column("head", BigInteger),

@@ -308,7 +308,9 @@ class MetaService:
         return self._db.read(lambda c: cuts.cuts_up_to(c, topology, source, barrier_id))
 
     def used_items(self, topology: str, source: str, items: Sequence[str]) -> set[str]:
-        """Those of ``items`` that are in the cut of a barrier that is not aborted."""
+        """Those of ``items`` that are in the cut of a barrier that is not aborted, or that the revision under way made
+        anew.
+        """
         return self._db.read(lambda c: cuts.used_items(c, topology, source, items))
 
     def repin_cut(self, topology: str, barrier_id: int, cut: Cut, actor: str) -> None:

@@ -40,6 +40,8 @@ class ReviseOperator(BaseOperator):
         their history join by it (``first``: by default the first barrier that has their sources).
     :param corrections: what replaces epochs of root tables.
     :param reused: root tables whose epochs are applied again as they were, without asking their sources.
+    :param recut: sources that are cut anew at the days from ``first`` to ``last``: files that are gone leave, those
+        that were delivered since under other names join.
     :param full: clear the tables and compute them from ``first`` on (default then: the first barrier).
     :param max_replay_barriers: a revision that replays more is refused. (templated)
     :param accept_pause: barriers may wait until it is published, however long that takes. (templated)
@@ -50,6 +52,8 @@ class ReviseOperator(BaseOperator):
 
     >>> ReviseOperator(task_id="mend", topology="shopping", first="2017-01-05", reason="bad prices").last is None
     True
+    >>> ReviseOperator(task_id="mend", topology="shopping", first=5, recut=["shopping"], reason="again").recut
+    ('shopping',)
     """
 
     template_fields: Sequence[str] = ("topology", "first", "last", "max_replay_barriers", "accept_pause", "reason")
@@ -66,6 +70,7 @@ class ReviseOperator(BaseOperator):
         changed: Sequence[str] = (),
         corrections: Sequence[TableCorrection] = (),
         reused: Sequence[str] = (),
+        recut: Sequence[str] = (),
         full: bool = False,
         max_replay_barriers: int | str = MAX_REPLAY_BARRIERS,
         accept_pause: bool | str = False,
@@ -81,6 +86,7 @@ class ReviseOperator(BaseOperator):
         self.changed = tuple(changed)
         self.corrections = tuple(corrections)
         self.reused = tuple(reused)
+        self.recut = tuple(recut)
         self.full = full
         self.max_replay_barriers = max_replay_barriers
         self.accept_pause = accept_pause
@@ -133,6 +139,7 @@ class ReviseOperator(BaseOperator):
             changed=self.changed,
             corrections=self.corrections,
             reused=self.reused,
+            recut=self.recut,
             mode=RevisionMode.FULL if self.full else RevisionMode.INCREMENTAL,
             max_replay_barriers=whole_number("max_replay_barriers", self.max_replay_barriers),
             accept_pause=true_or_false("accept_pause", self.accept_pause),
@@ -151,6 +158,14 @@ class ReviseOperator(BaseOperator):
         )
         for given in plan.inputs:
             self.log.info("job %s, barriers %s: %s, %s", given.job, given.barriers, given.kind, given.detail)
+        for anew in plan.recuts:
+            self.log.info(
+                "source %s is cut anew at barrier %s: %s leave, %s join",
+                anew.cut.source,
+                anew.barrier_id,
+                ", ".join(anew.leaving) or "none",
+                ", ".join(anew.joining) or "none",
+            )
         for note in plan.notes:
             self.log.warning("%s", note)
 

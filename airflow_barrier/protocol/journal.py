@@ -160,7 +160,7 @@ class RevisionEntry:
 def _revision(data: dict[str, Any]) -> Revision:
     data["state"], data["mode"] = RevisionState(data["state"]), RevisionMode(data["mode"])
     data["corrections"] = tuple(TableCorrection(**each) for each in data["corrections"])
-    for name in ("tables", "jobs", "changed", "reused"):
+    for name in ("tables", "jobs", "changed", "reused", "recut"):
         data[name] = tuple(data[name])
     for name in ("created_at", "committing_at", "commit_at", "cancelled_at"):
         data[name] = None if data[name] is None else datetime.fromisoformat(data[name])

@@ -77,7 +77,8 @@ class Revision:
     and, from the beginning on, of the tables that join by it.
 
     ``corrections`` replace epochs of root tables; those of the tables in ``reused`` are applied again as they were,
-    where nothing else is said, without asking their sources.
+    where nothing else is said, without asking their sources. The sources in ``recut`` were cut anew, as they were when
+    it began, for the barriers up to ``window_end``.
     """
 
     topology: str
@@ -99,6 +100,7 @@ class Revision:
     expected: Mapping[str, int | None] = field(default_factory=dict)
     corrections: tuple[TableCorrection, ...] = ()
     reused: tuple[str, ...] = ()
+    recut: tuple[str, ...] = ()
     committing_at: datetime | None = None
     commit_at: datetime | None = None
     cancelled_at: datetime | None = None

@@ -45,7 +45,7 @@ def cut_by_position(
     """
     taken: list[LandedFile] = []
     late = 0
-    for file in _fresh(folder, request):
+    for file in unused(folder.files(), request.used):
         at = position(file)
         if at is None or at <= request.until:
             taken.append(file)
@@ -67,7 +67,7 @@ class EventTime:
 
 
 @dataclass(frozen=True)
-class _Seen:
+class Seen:
     """A file and the event times in it; ``unread`` says why they are not known."""
 
     file: LandedFile
@@ -81,7 +81,7 @@ def cut_by_event_time(source: str, folder: Folder, request: CutRequest, by: Even
     A file that only holds early records is left for a later cut, so that a cut stays small whatever has landed.
     """
     listed = folder.files()
-    seen = _look(folder, by, _unused(listed, request))
+    seen = look(folder, by, unused(listed, request.used))
     start = request.start or {}
     newest = max(
         [one.span.newest for one in seen if one.span.newest] + _moments([start.get("newest")]),
@@ -155,7 +155,7 @@ def cut_anew(cut: Cut, folder: Folder, by: EventTime | None) -> Cut:
     if by is not None:
         until = datetime.fromisoformat(cut.end["time"])
         after = (cut.start or {}).get("time")
-        seen = _look(folder, by, there)
+        seen = look(folder, by, there)
         kept = [entry for entry in (cut.start or {}).get("held", ()) if datetime.fromisoformat(entry["newest"]) > until]
         newest = max(_moments([cut.end["newest"]]) + [one.span.newest for one in seen if one.span.newest], default=None)
         end["newest"] = text_of(newest) if newest else None
@@ -195,16 +195,13 @@ def mismatches(folder: Folder, files: Sequence[LandedFile], layout: Layout) -> d
 # --- parts ----------------------------------------------------------------------------------------
 
 
-def _fresh(folder: Folder, request: CutRequest) -> list[LandedFile]:
-    return _unused(folder.files(), request)
-
-
-def _unused(listed: Sequence[LandedFile], request: CutRequest) -> list[LandedFile]:
-    used = request.used([file.path for file in listed])
+def unused(listed: Sequence[LandedFile], used: Callable[[Sequence[str]], set[str]]) -> list[LandedFile]:
+    """Those of ``listed`` that are in no cut."""
+    taken = used([file.path for file in listed])
     return [
         file
         for file in listed
-        if file.path not in used  # safety: used-files-are-left-out
+        if file.path not in taken  # safety: used-files-are-left-out
     ]
 
 
@@ -217,18 +214,20 @@ def _cut(source: str, after: datetime | None, until: datetime, files: Sequence[L
     )
 
 
-def _look(folder: Folder, by: EventTime, files: Sequence[LandedFile]) -> list[_Seen]:
-    def look(file: LandedFile) -> _Seen:
+def look(folder: Folder, by: EventTime, files: Sequence[LandedFile]) -> list[Seen]:
+    """The event times in files."""
+
+    def look_into(file: LandedFile) -> Seen:
         try:
-            return _Seen(file, file_formats.span(folder.fs, folder.full(file.path), by.layout, by.column))
+            return Seen(file, file_formats.span(folder.fs, folder.full(file.path), by.layout, by.column))
         except DAMAGED as error:
             # taken all the same: the check names it, and until it is mended no job reads the epoch
-            return _Seen(file, Span(None, None), f"{type(error).__name__}: {error}")
+            return Seen(file, Span(None, None), f"{type(error).__name__}: {error}")
 
-    return _map(look, files)
+    return _map(look_into, files)
 
 
-def _count_late(folder: Folder, by: EventTime, taken: Sequence[_Seen], after: datetime | None) -> int:
+def _count_late(folder: Folder, by: EventTime, taken: Sequence[Seen], after: datetime | None) -> int:
     if after is None:
         return 0
     suspects = [one.file for one in taken if one.span.oldest is not None and one.span.oldest <= after]
@@ -240,7 +239,7 @@ def _count_late(folder: Folder, by: EventTime, taken: Sequence[_Seen], after: da
     )
 
 
-def _held(seen: Sequence[_Seen], until: datetime) -> list[dict[str, Any]]:
+def _held(seen: Sequence[Seen], until: datetime) -> list[dict[str, Any]]:
     return [
         {**one.file.to_json(), "newest": text_of(one.span.newest)}
         for one in seen
@@ -254,7 +253,7 @@ def _idle(listed: Sequence[LandedFile], now: datetime, timeout: timedelta | None
 
 
 def _not_ready(
-    source: str, folder: Folder, request: CutRequest, watermark: datetime | None, seen: Sequence[_Seen]
+    source: str, folder: Folder, request: CutRequest, watermark: datetime | None, seen: Sequence[Seen]
 ) -> NotReady:
     unread = {folder.url_of(one.file.path): one.unread for one in seen if one.unread}
     reason = (

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import cached_property, reduce
@@ -13,7 +13,7 @@ from airflow_barrier.protocol.errors import ConfigurationError, SourceDataError
 from airflow_barrier.protocol.names import one_line
 from airflow_barrier.protocol.records import Cut
 from airflow_barrier.protocol.topology import ExternalSource
-from airflow_barrier.sources import file_cuts
+from airflow_barrier.sources import file_cuts, file_recuts
 from airflow_barrier.sources.ddl import Column, ddl_of, parse_ddl, quoted, timestamp_literal
 from airflow_barrier.sources.decimals import exact, with_room
 from airflow_barrier.sources.file_cuts import EventTime, Reading
@@ -170,6 +170,14 @@ class Files:
 
     def repin(self, cut: Cut) -> Cut:
         return file_cuts.cut_anew(cut, self._folder, self._by_event_time)
+
+    def recut(self, cuts: Sequence[Cut], used: Callable[[Sequence[str]], set[str]]) -> list[Cut]:
+        """Files that are gone leave. A file joins the epoch of its modification time, of the date in its path, or of
+        the earliest event time in it.
+        """
+        if self._by_event_time is not None:
+            return file_recuts.by_event_time(cuts, self._folder, used, self._by_event_time)
+        return file_recuts.by_position(cuts, self._folder, used, self._position)
 
     def check_held(self, cut: Cut, catalog: SourceCatalog) -> None:
         """Nothing: :meth:`check` sees whether the files are there."""

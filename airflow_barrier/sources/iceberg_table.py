@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from airflow_barrier.protocol.errors import ConfigurationError, SourceDataError
+from airflow_barrier.protocol.errors import ConfigurationError, RevisionRefusedError, SourceDataError
 from airflow_barrier.protocol.names import table_fault
 from airflow_barrier.protocol.records import Cut
 from airflow_barrier.protocol.topology import ExternalSource
@@ -122,6 +122,13 @@ class IcebergTable:
 
     def repin(self, cut: Cut) -> Cut:
         return cut
+
+    def recut(self, cuts: Sequence[Cut], used: Callable[[Sequence[str]], set[str]]) -> list[Cut]:
+        raise RevisionRefusedError(  # safety: positions-are-not-cut-anew
+            f"source {self.name}: expected a source that is cut into items, such as files, found an Iceberg table, "
+            "where the next cut begins at the snapshot that this one ends at; say what replaces the epoch (--sql, "
+            "--file), or correct the table, and the correction is in the epoch that is cut next"
+        )
 
     def check_held(self, cut: Cut, catalog: SourceCatalog) -> None:
         table: Table = catalog.load(self.table)

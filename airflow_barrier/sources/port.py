@@ -123,6 +123,15 @@ class Source(Protocol):
         """
         ...
 
+    def recut(self, cuts: Sequence[Cut], used: Callable[[Sequence[str]], set[str]]) -> list[Cut]:
+        """The cuts of epochs that follow each other, made anew as the source is now, each with the bounds that it had.
+
+        Items that are gone leave, those that changed are pinned as they are, and those of an epoch's time that are not
+        ``used`` join it. What comes after these epochs stays as it was cut. Raises RevisionRefusedError where that
+        cannot be: where the next cut begins at what would change, as it does in every source of positions.
+        """
+        ...
+
     def check_held(self, cut: Cut, catalog: SourceCatalog) -> None:
         """Raise SourceDataError for positions that have been let go of since, for who reads a cut of long ago again."""
         ...

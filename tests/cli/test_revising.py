@@ -188,6 +188,29 @@ def test_input_that_is_gone_is_refused_with_what_can_serve_instead(shop: Revised
     assert revise("plan", "--from", "3", "--reuse", SHOPPING, "--reuse", RECEIPTS).code == 0
 
 
+def test_a_source_is_cut_anew(shop: RevisedShop) -> None:
+    shop.file(2).unlink()
+    for name in "abcd":
+        shop.deliver(2, shop.landed[2][:1], f"{name}.parquet")
+    refused = revise("plan", "--from", "2", "--recut", "rates")
+    assert (refused.code, refused.out) == (1, "")
+    assert "say what replaces the epoch (--sql, --file)" in refused.err
+    assert "(--recut purchases)" in revise("plan", "--from", "2").err
+    day = "date=2040-01-03"
+    told = revise("plan", "--from", "2", "--recut", "purchases", "--json").json
+    (anew,) = told["plan"]["recuts"]
+    assert (anew["barrier_id"], anew["leaving"]) == (2, [f"{day}/part.parquet"])
+    assert anew["joining"] == [f"{day}/{name}.parquet" for name in "abcd"]
+    assert "--recut purchases" in told["command"]
+    said = revise("plan", "--from", "2", "--recut", "purchases").out
+    for text in ("cut anew", f"{day}/part.parquet", "c.parquet and 1 more", "purchases cut anew, as it is now"):
+        assert text in " ".join(said.split()), said
+    begun = revise("run", "--from", "2", "--recut", "purchases", "--reason", "delivered again", "--json").json
+    assert begun["revision"]["recut"] == ["purchases"]
+    assert "cut anew: purchases" in revise("status", "--revision", "1").out
+    assert revise("run", "--revision", "1", "--recut", "purchases").code == 2
+
+
 def test_nowhere_is_no_topology(history: RevisedShop) -> None:
     for arguments in (["plan", "--from", "3"], ["status"], ["run", "--from", "3", "--reason", "r"]):
         said = run("revise", arguments[0], "--topology", "nowhere", *arguments[1:])

@@ -100,6 +100,8 @@ def life(world: World) -> Iterator[tuple[str, Callable[[], object]]]:
     yield "publish a revision", lambda: world.swap(revision)
     world.revise(5, "price")
     yield "cancel a revision", lambda: revisions.cancel("shopping", 2, "because", "test")
+    anew = Cut("files", None, {"day": 5, "anew": True}, ("found",))
+    yield "revise with a new cut", lambda: world.revise(5, "load", recut=["files"], cuts={5: [anew]})
     history = History("shopping", (), {}, published=0, above_attempt=0)
     yield "recover", lambda: world.meta.recover(history, "test")
 

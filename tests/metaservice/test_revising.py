@@ -572,6 +572,69 @@ def test_cuts_are_exchanged_with_their_items(world: World) -> None:
     assert world.meta.used_items("shopping", "files", ["found 2", "lost 2"]) == {"found 2"}
 
 
+@pytest.fixture
+def landed(world: World) -> World:
+    """Barriers 1 and 2 are COMMIT, each with two files."""
+    for number in (1, 2):
+        world.open(number, items=[f"file {number}", f"lost {number}"])
+        world.process_all(number)
+        world.commit(number)
+    return world
+
+
+def recut(world: World, *items: str, barrier_id: int = 2) -> Revision:
+    """A revision that begins with another cut of one barrier."""
+    cut = Cut("files", None, {"day": barrier_id, "anew": True}, items)
+    return world.revise(barrier_id, "load", recut=["files"], cuts={barrier_id: [cut]})
+
+
+def used(world: World, *items: str) -> set[str]:
+    return world.meta.used_items(world.name, "files", items)
+
+
+def test_what_joins_by_a_new_cut_is_taken_by_nobody_else(landed: World) -> None:
+    revision = recut(landed, "file 2", "found 2")
+    assert revision.recut == ("files",)
+    assert landed.meta.cuts("shopping", 2, 1)["files"].items == ("file 2", "found 2")
+    assert landed.meta.cuts("shopping", 2)["files"].items == ("file 2", "lost 2")
+    assert used(landed, "file 2", "lost 2", "found 2", "new") == {"file 2", "lost 2", "found 2"}
+    with pytest.raises(HeadMovedError, match="found that revision 1 has, such as found 2: look again"):
+        landed.open(3, items=["found 2", "new"])
+    landed.open(3, items=["new"])
+    assert landed.meta.revisions.extend("shopping", 1, "person")
+    # what stands at a barrier is its own in both lines
+    landed.meta.revisions.recut("shopping", 1, 3, Cut("files", None, {"anew": True}, ("new",)), "person")
+    landed.meta.repin_cut("shopping", 3, Cut("files", None, {"mended": True}, ("new",)), "person")
+    landed.process_all(3)
+    landed.replay(revision)
+    landed.begin_swap(revision)
+    landed.swap(revision)
+    assert landed.meta.cuts("shopping", 2)["files"].items == ("file 2", "found 2")
+    assert used(landed, "file 2", "lost 2", "found 2", "new") == {"file 2", "found 2", "new"}
+    landed.open(4, items=["lost 2"])  # somebody put it back, after its epoch went on without it
+    with pytest.raises(SourceDataError, match="found 1 that one has, such as found 2"):
+        landed.open(5, items=["found 2"])
+
+
+def test_what_somebody_took_since_the_plan_does_not_join(landed: World) -> None:
+    landed.open(3, items=["found 2"])
+    with pytest.raises(RevisionRefusedError, match="found that one has found 2; plan it again"):
+        recut(landed, "file 2", "found 2")
+    with pytest.raises(RevisionRefusedError, match="found that one has file 1; plan it again"):
+        recut(landed, "file 1", "file 2")
+    assert landed.meta.revisions.newest("shopping", 1) == []
+    landed.abort(3)
+    assert recut(landed, "file 2", "found 2").revision == 1
+
+
+def test_a_cancelled_revision_lets_go_of_what_would_have_joined(landed: World) -> None:
+    recut(landed, "file 2", "found 2")
+    landed.meta.revisions.cancel("shopping", 1, "no", "person")
+    assert used(landed, "lost 2", "found 2") == {"lost 2"}
+    landed.open(3, items=["found 2"])
+    assert landed.meta.cuts("shopping", 2)["files"].items == ("file 2", "lost 2")
+
+
 def test_a_job_that_changed_is_what_stands_from_then_on(history: World) -> None:
     changed = Job("price", "dag", sources=(SHOPPING, AMOUNT), sinks=(PRICE,), externals=())
     history.declare([LOAD_JOB, AMOUNT_JOB, changed, TOP_JOB])

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
-from airflow_barrier.protocol.errors import SourceDataError
+from airflow_barrier.protocol.errors import RevisionRefusedError, SourceDataError
 from airflow_barrier.protocol.records import Cut
 from airflow_barrier.protocol.topology import ExternalSource
 from airflow_barrier.sources.port import CutRequest
@@ -86,6 +86,9 @@ class Log(_Source):
 
     kind: ClassVar[str] = "model-log"
 
+    def recut(self, cuts: Sequence[Cut], used: Callable[[Sequence[str]], set[str]]) -> list[Cut]:
+        raise RevisionRefusedError(f"source {self.name}: expected a source of items, found a log")
+
     def cut(self, request: CutRequest) -> Cut:
         start = None if request.start is None else {"position": request.start["position"]}
         return Cut(self.name, start, {"position": len(current.of(self.name)), "edition": current.edition})
@@ -95,6 +98,10 @@ class Landing(_Source):
     """Cut like a folder: what nobody has read yet."""
 
     kind: ClassVar[str] = "model-landing"
+
+    def recut(self, cuts: Sequence[Cut], used: Callable[[Sequence[str]], set[str]]) -> list[Cut]:
+        """Nothing goes away, and nothing comes for an epoch of the past."""
+        return [self.repin(cut) for cut in cuts]
 
     def cut(self, request: CutRequest) -> Cut:
         there = current.of(self.name)

@@ -41,6 +41,7 @@ _REVISED = f"{_TABLES}test_revised.py::test_"
 _BAD_INPUT = "tests/revising/test_bad_input.py::test_"
 _RUNS = "tests/revising/test_runs.py::test_"
 _REVISING = f"{_META}test_revising.py::test_"
+_RECUTTING = "tests/revising/test_recut.py::test_"
 _JOINING, _BOOTSTRAP = f"{_META}test_bootstrapping.py::test_", "tests/revising/test_bootstrap.py::test_"
 _PLANNED, _OVERTAKEN = "tests/revising/test_refused.py::test_", "tests/revising/test_overtaken.py::test_"
 _PINS = (
@@ -136,6 +137,9 @@ _WITHOUT_SPARK: Mapping[str, tuple[str, ...]] = {
     "used-up-by-the-baseline": (f"{_START}an_aborted_first_barrier_is_joined_again_at_the_same_place",),
     "log-reaches-back": (f"{_START}a_table_whose_log_does_not_reach_back_is_not_guessed_at",),
     "item-in-one-cut": (f"{_META}test_opening.py::test_an_item_is_in_one_cut_only",),
+    "items-of-a-revision-are-used": (f"{_REVISING}what_joins_by_a_new_cut_is_taken_by_nobody_else",),
+    "promised-to-a-revision": (f"{_REVISING}what_joins_by_a_new_cut_is_taken_by_nobody_else",),
+    "joins-what-nobody-took": (f"{_REVISING}what_somebody_took_since_the_plan_does_not_join",),
     "item-in-one-cut-key": (f"{_META}test_guards.py::test_the_database_itself_has_an_item_in_one_cut",),
     "cut-begins-where-the-last-ended": (
         f"{_META}test_opening.py::test_a_barrier_does_not_open_over_a_cut_that_was_changed_meanwhile",
@@ -410,6 +414,13 @@ _WITHOUT_SPARK: Mapping[str, tuple[str, ...]] = {
     "dag-of-the-revision": (f"{_RUNS}a_run_of_a_dag_that_has_no_part_in_it_is_refused",),
     "baseline-is-not-cleared": (f"{_RUNS}rows_of_before_a_job_joined_are_not_cleared",),
     "source-is-still-held": (f"{_BAD_INPUT}a_table_outside_that_has_expired_what_an_epoch_read",),
+    "source-is-read": (f"{_RECUTTING}only_what_is_read_from_files_is_cut_anew",),
+    "recut-one-by-one": (f"{_RECUTTING}only_what_is_read_from_files_is_cut_anew",),
+    "recut-is-read": (f"{_RECUTTING}only_what_is_read_from_files_is_cut_anew",),
+    "positions-are-not-cut-anew": (f"{_RECUTTING}only_what_is_read_from_files_is_cut_anew",),
+    "held-over-stays": (
+        "tests/sources/test_file_recuts.py::test_what_later_epochs_read_too_is_not_taken_from_under_them",
+    ),
     "gone-is-not-empty": (f"{_BAD_INPUT}input_that_is_gone_unless_what_came_of_it_is_reused",),
     "stands-in-for-a-whole-job": (f"{_RUNS}what_stands_in_for_a_job_stands_in_for_all_of_it",),
     "corrections-are-whole": (f"{_RUNS}a_correction_of_half_a_job_is_refused",),

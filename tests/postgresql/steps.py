@@ -262,6 +262,13 @@ STEPS = {
         lambda world, _: world.meta.recover(History("shopping", (), {}, published=0, above_attempt=8), "test"),
     ),
     "a revision": Step("revisions.begin", _two_committed, lambda world, _: world.revise(2, "price")),
+    "a revision with a new cut": Step(
+        "revisions.begin",
+        _two_committed,
+        lambda world, _: world.revise(
+            2, "load", recut=["files"], cuts={2: [Cut("files", None, {"day": 2}, ("found",))]}
+        ),
+    ),
     "a revision that reaches the head again": Step(
         "revisions.extend",
         _opened_since,

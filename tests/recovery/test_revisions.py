@@ -222,6 +222,28 @@ def test_a_publisher_that_died_before_it_wrote_the_barriers_files(world: Lossy) 
     assert numbers(shop) == {1: 0, 2: 1, 3: 1}
 
 
+def test_files_that_left_an_epoch_and_came_back_in_another(world: Lossy) -> None:
+    shop = world.shop
+    shop.days(1, 2)
+    world.backups.back_up()
+    rows, shop.landed[1] = shop.landed[1], [{"id": 19, "amount": 5, "price": 7}]
+    shop.file(1).unlink()
+    shop.deliver(1, shop.landed[1], "again.parquet")
+    revision = shop.begin(1, recut=["purchases"])
+    shop.replay_all(revision)
+    assert isinstance(shop.publish(revision), Swapped)
+    shop.deliver(1, rows, "part.parquet")
+    shop.landed[3] = rows
+    shop.day(3)
+    before = {day: shop.deployment.meta.cuts("shop", day) for day in (1, 2, 3)}
+    for loss in (world.put_back, world.lose):
+        shop = loss()
+        assert recovered(shop) == (1,)
+        assert {day: shop.deployment.meta.cuts("shop", day) for day in (1, 2, 3)} == before
+        assert shop.deployment.meta.revisions.get("shop", 1).recut == ("purchases",)
+        assert shop.at() == shop.expected(3)
+
+
 # --- an old backup --------------------------------------------------------------------------------
 
 

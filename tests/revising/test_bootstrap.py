@@ -212,7 +212,8 @@ def test_what_is_asked_for_beside_it(embedded: RevisedShop) -> None:
     refused(
         embedded, r"nothing beside the jobs that wait .*, price, found load; let them join", changed=["load", "price"]
     )
-    refused(embedded, "found corrections, --reuse or --full", mode=RevisionMode.FULL)
+    for wanted in ({"mode": RevisionMode.FULL}, {"recut": ["purchases"]}):
+        refused(embedded, "found corrections, --reuse, --recut or --full", **wanted)
     refused(embedded, "max_replay_barriers", max_replay_barriers=1)
 
 

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
@@ -60,10 +61,19 @@ class RevisedShop:
         """Other purchases in the file that landed on a day."""
         import pyarrow as pa
 
-        path = self.shop.landing / f"date={FIRST_DAY.date().replace(day=FIRST_DAY.day + day - 1)}" / "part.parquet"
+        path = self.file(day)
         assert path.exists(), path
         pq.write_table(pa.Table.from_pylist(rows), path)
         self.landed[day] = rows
+
+    def deliver(self, day: int, rows: list[dict[str, int]], name: str) -> None:
+        """Another file of a day."""
+        import pyarrow as pa
+
+        pq.write_table(pa.Table.from_pylist(rows), self.file(day, name))
+
+    def file(self, day: int, name: str = "part.parquet") -> Path:
+        return self.shop.landing / f"date={FIRST_DAY.date().replace(day=FIRST_DAY.day + day - 1)}" / name
 
     def begin(self, first: int, last: int | None = None, **wanted: Any) -> Revision:
         plan = plan_revision(self.deployment, Wanted(self.shop.name, first, last, **wanted))

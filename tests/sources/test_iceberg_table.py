@@ -16,6 +16,7 @@ from airflow_barrier.protocol.errors import (
     ConfigurationError,
     MissingTableError,
     NotAppendOnlyError,
+    RevisionRefusedError,
     SourceDataError,
 )
 from airflow_barrier.protocol.records import Cut
@@ -292,3 +293,9 @@ def test_settings_that_cannot_work_are_refused_while_the_dag_is_parsed(settings:
 def test_a_kind_of_another_version_is_refused() -> None:
     with pytest.raises(BarrierError, match=r"expected a kind of \['files', 'iceberg_table'\], found 'kafka'"):
         source_of(ExternalSource("orders", "kafka"))
+
+
+def test_a_cut_that_the_next_one_begins_at_is_not_made_anew() -> None:
+    cut = Cut("crm.customers", None, {"snapshot": 1, "ref": None})
+    with pytest.raises(RevisionRefusedError, match="the next cut begins at the snapshot that this one ends at; say wh"):
+        IcebergTable("crm.customers").recut([cut], lambda items: set())

@@ -22,8 +22,11 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from airflow_barrier.coordinator.revision_backfills import Backfill
-    from airflow_barrier.coordinator.revision_plan import RevisionPlan
+    from airflow_barrier.coordinator.revision_plan import PlannedRecut, RevisionPlan
     from airflow_barrier.protocol.records import Barrier
+
+#: Items of a cut, for a person: --json has all.
+_SHOWN = 3
 
 
 @dataclass(frozen=True)
@@ -84,6 +87,8 @@ def _show(found: Planned, console: Console) -> None:
     for each in plan.inputs:
         row(inputs, each.job, each.kind, _ranges(each.barriers), each.detail)
     console.print(inputs)
+    if plan.recuts:
+        _show_recuts(plan.recuts, console)
     for job in plan.code_changed:
         line(console, f"code changed since: job {job}", "yellow")
     for note in (*plan.notes, *_unscheduled(plan.window)):
@@ -96,6 +101,18 @@ def _show(found: Planned, console: Console) -> None:
     line(console, "and computed by the runs of these days, which that prints with its number, or asks Airflow for")
     for backfill in found.backfills:
         line(console, f"  {backfill_command(backfill, 'N')}")
+
+
+def _show_recuts(recuts: Sequence[PlannedRecut], console: Console) -> None:
+    shown = table(console, "cut anew", "at barrier", "leave", "join")
+    for each in recuts:
+        row(shown, each.cut.source, each.barrier_id, _some(each.leaving), _some(each.joining))
+    console.print(shown)
+
+
+def _some(items: Sequence[str]) -> str:
+    more = f" and {len(items) - _SHOWN} more" if len(items) > _SHOWN else ""
+    return f"{', '.join(items[:_SHOWN]) or 'none'}{more}"
 
 
 def _ranges(numbers: Sequence[int]) -> str:
@@ -128,8 +145,8 @@ PLAN = Command(
     "again, barrier by barrier, beside what readers see, and swapped at once: which tables and barriers, from which "
     "input, what readers see when, and the one command that does it."
     "\n\n"
-    "Without --job, --table, --sql or --file everything is computed again. --job and --table begin with what was "
-    "corrected, and take along what stands on it.",
+    "Without --job, --table, --recut, --sql or --file everything is computed again. --job and --table begin with what "
+    "was corrected, and take along what stands on it.",
     _define,
     _run,
     examples=(
@@ -137,6 +154,7 @@ PLAN = Command(
         "--topology shopping --from 2017-01-05 --job price",
         '--topology shopping --from 2017-01-05 --sql shop.shopping "DELETE FROM shop.shopping WHERE store_id = 367"',
         "--topology shopping --from 2017-01-05 --file shop.shopping s3://mended/2017-01-05.parquet parquet --json",
+        "--topology shopping --from 2017-01-05 --recut shopping",
         "--topology shopping --full --table shop.user_item_price",
     ),
 )

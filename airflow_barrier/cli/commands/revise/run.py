@@ -30,7 +30,20 @@ if TYPE_CHECKING:
     from airflow_barrier.protocol.revisions import Revision
 
 #: What :func:`~airflow_barrier.cli.commands.revise.wanting.wanted_arguments` adds and a revision that was begun knows.
-_SETTLED = ("first", "last", "jobs", "tables", "full", "reused", "sql", "files", "at", "accept_pause", "reason")
+_SETTLED = (
+    "first",
+    "last",
+    "jobs",
+    "tables",
+    "full",
+    "reused",
+    "recut",
+    "sql",
+    "files",
+    "at",
+    "accept_pause",
+    "reason",
+)
 
 #: Barriers that lack something, for a person: after the beginning that is all of them.
 _SHOWN = 3

@@ -110,6 +110,8 @@ def _show(found: RevisionStatus, console: Console) -> None:
     line(console, f"  {revision.mode.value}, because {', '.join(revision.changed)} changed: {revision.reason}")
     line(console, f"  begun {moment(revision.created_at)} UTC by {revision.actor}")
     line(console, f"  tables {', '.join(revision.tables)}")
+    if revision.recut:
+        line(console, f"  cut anew: {', '.join(revision.recut)}")
     for what, at in (
         (f"decided, at barrier {revision.head}", revision.committing_at),
         (f"published: barriers {revision.first_barrier} to {revision.last}", revision.commit_at),

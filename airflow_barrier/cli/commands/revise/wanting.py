@@ -63,6 +63,14 @@ def wanted_arguments(parser: argparse.ArgumentParser) -> None:
         help="apply the rows again that this root table got then, without asking its source",
     )
     parser.add_argument(
+        "--recut",
+        action="append",
+        default=[],
+        metavar="SOURCE",
+        help="cut this source anew at each of the days: files that are gone leave, and those that were delivered since "
+        "under other names join",
+    )
+    parser.add_argument(
         "--sql",
         action="append",
         default=[],
@@ -121,6 +129,7 @@ def _wanted(options: argparse.Namespace) -> Wanted:
         changed=tuple(options.jobs),
         tables=tuple(options.tables),
         reused=tuple(options.reused),
+        recut=tuple(options.recut),
         mode=RevisionMode.FULL if options.full else RevisionMode.INCREMENTAL,
         max_replay_barriers=options.max_replay_barriers,
         accept_pause=options.accept_pause,
@@ -177,7 +186,12 @@ def run_command(options: argparse.Namespace) -> str:
     for name, value in (("--from", options.first), ("--to", options.last), ("--at", options.at)):
         if value is not None:
             words += [name, _text(value)]
-    for name, values in (("--job", options.jobs), ("--table", options.tables), ("--reuse", options.reused)):
+    for name, values in (
+        ("--job", options.jobs),
+        ("--table", options.tables),
+        ("--reuse", options.reused),
+        ("--recut", options.recut),
+    ):
         words += [word for value in values for word in (name, value)]
     words += [word for values in options.sql for word in ("--sql", *values)]
     words += [word for values in options.files for word in ("--file", *values)]

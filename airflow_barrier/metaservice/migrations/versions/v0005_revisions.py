@@ -13,7 +13,7 @@ branch_labels = None
 depends_on = None
 
 _NUMBERED = ("barrier_barrier", "barrier_attempt")
-_LISTS = ("tables", "jobs", "changed", "corrections", "reused")
+_LISTS = ("tables", "jobs", "changed", "corrections", "reused", "recut")
 
 
 def upgrade() -> None:
