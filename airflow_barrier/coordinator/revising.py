@@ -68,7 +68,8 @@ def plan_revision(deployment: Deployment, wanted: Wanted) -> RevisionPlan:
     check_bases(deployment, what, wanted.mode, jobs, predecessor, barriers)
     tables = {sink for job in jobs for sink in job.sinks}
     mains = check_history(deployment, joining, barriers) if joining else {}
-    check_schemas(deployment, jobs, barriers if joining else (predecessor, *barriers))
+    builds_on = (predecessor,) if wanted.mode is RevisionMode.INCREMENTAL else ()
+    check_schemas(deployment, jobs, (*builds_on, *barriers))
     if wanted.mode is RevisionMode.FULL:
         check_can_be_cleared(deployment, what, jobs, barriers[0])
     inputs = planned_inputs(deployment, wanted, jobs, barriers)

@@ -52,10 +52,17 @@ class Holding(Memory):
         for barrier in self.readable:
             for row in self.progress[barrier.barrier_id].values():
                 assert tables.readable(row.table, row.snapshot_id), f"{row} can be asked for, and is gone"
-                tagged = tag_name(NAME, barrier.barrier_id, barrier.revision) in refs_of(tables.document(row.table))
+                tagged = self.is_tagged(row.table, barrier.barrier_id, barrier.revision)
                 assert tagged or row.snapshot_id is None, f"{row} can be asked for, and has no tag"
         assert newest or not any(barrier.state == "COMMIT" for barrier in self.chain), "nothing can be read"
         self._check_bases()
+
+    def is_tagged(self, table: str, barrier_id: int, number: int) -> bool:
+        """Whether it has the barrier's tag of a revision; one that had left by the revision's head has an older tag."""
+        head = self.revisions[number].head if number else None
+        left = head is not None and table not in self.opened[head].tables
+        names = {tag_name(NAME, barrier_id, each) for each in range(0 if left else number, number + 1)}
+        return bool(names & set(refs_of(self.world.tables.document(table))))
 
     def check_ends(self, earlier: Mapping[int, End]) -> None:
         """Visibility goes first, for ever, and not from under a reader."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -15,7 +16,7 @@ from airflow_barrier.protocol.records import INHERITED
 from airflow_barrier.protocol.states import Decision
 from airflow_barrier.protocol.topology import Job
 from tests.model.inputs import Landing
-from tests.model.topology import JOBS, NAME, WRITER
+from tests.model.topology import JOBS, LATE, NAME, WRITER
 from tests.model.world import MAX_OPEN, World
 from tests.support.memory_tables import Rows
 
@@ -114,7 +115,7 @@ class Attempt(NamedTuple):
 
 @dataclass
 class Opened:
-    """What a barrier was opened with. It never changes."""
+    """What a barrier was opened with. A job that joins with its history adds its tables; nothing else changes."""
 
     barrier_id: int
     before: Opened | None
@@ -154,6 +155,8 @@ class Memory:
         self.editions: dict[int, int] = {}
         #: (barrier, table) -> what stands there was computed anew, on no rows
         self.cleared: set[tuple[int, str]] = set()
+        #: (barrier, table) -> the table's history begins there, on no rows, whoever computes it
+        self.begun: set[tuple[int, str]] = set()
         self._rows: list[Any] = []
 
     def look(self) -> bool:
@@ -163,7 +166,7 @@ class Memory:
         if rows == self._rows:
             return False
         self._rows = rows
-        self._look_at_revisions(rows[4])
+        swapped = self._look_at_revisions(rows[4])
         self.line = {}
         for row in rows[5]:
             self.line.setdefault(row[0], {})[row[1]] = Progress(*row)
@@ -179,30 +182,46 @@ class Memory:
             progress = self.progress.setdefault(row[0], {})[row[1]] = Progress(*row)
             if progress.attempt_id is not None and progress.decision is None:
                 self.made[row[0], row[1]] = (progress.attempt_id, progress.snapshot_id)
+        for revision in swapped:
+            if revision.mode == "history":
+                self._join(revision)
         for barrier in self.barriers.values():
             if barrier.barrier_id and barrier.barrier_id not in self.opened:
                 self.opened[barrier.barrier_id] = self._open(barrier)
         return True
 
-    def _look_at_revisions(self, rows: list[Any]) -> None:
+    def _look_at_revisions(self, rows: list[Any]) -> list[Revision]:
+        """Returns those that have been published since the last look."""
         before = self.revisions
         self.revisions = {
             row[0]: Revision(*row[:5], tuple(json.loads(row[5])), tuple(json.loads(row[6])), *row[7:]) for row in rows
         }
+        swapped = []
         for number, revision in self.revisions.items():
             self.editions.setdefault(number, self.world.input.edition)
             if revision.state == "COMMIT" and (number not in before or before[number].state != "COMMIT"):
-                self._swapped(revision)
+                self._swap(revision)
+                swapped.append(revision)
+        return swapped
 
-    def _swapped(self, revision: Revision) -> None:
+    def _swap(self, revision: Revision) -> None:
         """What a revision computed stands from here on."""
         self.cleared = {
             (barrier_id, table)
             for barrier_id, table in self.cleared
             if barrier_id < revision.first or table not in revision.tables
         }
-        if revision.mode == "full":
+        if revision.mode != "incremental":
             self.cleared |= {(revision.first, table) for table in revision.tables}
+
+    def _join(self, revision: Revision) -> None:
+        """Its tables are in all barriers that count from its first one on, those that are open among them."""
+        self.begun |= {(revision.first, table) for table in revision.tables}
+        for barrier in self.chain:
+            if barrier.barrier_id >= revision.first and barrier.barrier_id in self.opened:
+                opened = self.opened[barrier.barrier_id]
+                opened.tables |= set(revision.tables)
+                opened.version = barrier.version
 
     @property
     def under_way(self) -> Revision | None:
@@ -239,7 +258,8 @@ class Memory:
             return self._maintain(barrier, before)
         assert not earlier or barrier.timestamp > earlier[-1].timestamp, "timestamps rise"
         assert sum(b.state in UNCOMMITTED for b in earlier) < MAX_OPEN, "no more open than allowed"
-        jobs = self._members(barrier.version)
+        jobs = self.members(barrier.version)
+        self._check_members(jobs)
         tables = frozenset(sink for job in jobs for sink in JOBS[job].sinks)
         assert set(self.progress[number]) == tables, "it needs the tables of its topology"
         assert {p.state for p in self.progress[number].values()} == {"PENDING"}
@@ -252,10 +272,10 @@ class Memory:
             assert not behind, f"{table} comes back while barriers {behind} still have to publish it"
         epoch: dict[str, list[str]] = {}
         read = dict(before.read) if before else {}
-        for job in jobs:
-            for source in JOBS[job].externals:
-                epoch[source.name] = self._epoch(number, source.name, source.kind, read.get(source.name, frozenset()))
-                read[source.name] = read.get(source.name, frozenset()) | set(epoch[source.name])
+        kinds = {source.name: source.kind for job in jobs for source in JOBS[job].externals}
+        for source, kind in kinds.items():
+            epoch[source] = self._epoch(number, source, kind, read.get(source, frozenset()))
+            read[source] = read.get(source, frozenset()) | set(epoch[source])
         edition = self.world.input.edition
         return Opened(number, before, barrier.timestamp, barrier.version, tables, False, baseline, epoch, edition, read)
 
@@ -269,7 +289,28 @@ class Memory:
             barrier.barrier_id, before, barrier.timestamp, barrier.version, tables, True, {}, {}, 0, dict(before.read)
         )
 
-    def _members(self, version: int) -> list[str]:
+    def _check_members(self, jobs: Sequence[str]) -> None:
+        """Whoever is declared is a member, but for jobs that wait: nobody has their tables before their history."""
+        declared = self.declared()
+        waiting = self.waiting(declared)
+        assert not waiting & set(jobs), f"{waiting} wait for their history, and {jobs} are members"
+        first = not self.chain[1:]  # who waited for a barrier that was given up may be noticed with the one after
+        members = {job for job in declared if not first or JOBS[job].owner != LATE} - waiting
+        assert members <= set(jobs) <= set(declared), f"{declared} are declared and {waiting} wait, but it has {jobs}"
+
+    def declared(self) -> list[str]:
+        """The jobs that somebody has registered."""
+        rows = self.raw.execute("SELECT jobs FROM barrier_fragment WHERE topology = ?", (NAME,))
+        return [job["name"] for row in rows for job in json.loads(row[0])]
+
+    def waiting(self, declared: Sequence[str]) -> set[str]:
+        """The jobs that join only with a history: there is one, and no barrier of it has their tables."""
+        there = [self.opened[barrier.barrier_id].tables for barrier in self.chain if barrier.barrier_id in self.opened]
+        had = {table for tables in there for table in tables}
+        late = {job for job in declared if JOBS[job].owner == LATE}
+        return {job for job in late if there and not had & set(JOBS[job].sinks)}
+
+    def members(self, version: int) -> list[str]:
         query = "SELECT definition FROM barrier_topology_version WHERE topology = ? AND version = ?"
         return [job["name"] for job in json.loads(self.raw.execute(query, (NAME, version)).fetchone()[0])["jobs"]]
 
@@ -302,14 +343,23 @@ class Memory:
             return self.line.get(number, {}).get(table)
         return self.progress[number].get(table)
 
+    def tables_of(self, number: int, line: int) -> set[str]:
+        """What a revision has of a barrier."""
+        if not line or number < self.revisions[line].first:
+            return set()
+        tables = set(self.revisions[line].tables)
+        return tables if self.revisions[line].mode == "history" else tables & self.opened[number].tables
+
     def _is_revised(self, number: int, table: str, line: int) -> bool:
         revision = self.revisions[line]
         return number >= revision.first and table in revision.tables
 
-    def _is_cleared(self, number: int, table: str, line: int) -> bool:
+    def _is_anew(self, number: int, table: str, line: int) -> bool:
+        if (number, table) in self.begun:
+            return True
         if line and self._is_revised(number, table, line):
             revision = self.revisions[line]
-            return revision.mode == "full" and number == revision.first
+            return revision.mode != "incremental" and number == revision.first
         return (number, table) in self.cleared
 
     def expected(self, opened: Opened, table: str, line: int = 0) -> Rows:
@@ -322,7 +372,7 @@ class Memory:
 
     def before(self, opened: Opened, table: str, line: int = 0) -> Rows:
         """The rows of a table just before a barrier."""
-        if self._is_cleared(opened.barrier_id, table, line):
+        if self._is_anew(opened.barrier_id, table, line):
             return Counter()
         if table in opened.baseline:
             return opened.baseline[table]
@@ -339,19 +389,24 @@ class Memory:
         attempt_id = row.attempt_id if row.decision is None else self.made[number, table][0]
         assert attempt_id is not None, f"{table} counts at barrier {number}, and nobody made it"
         by = f"{job.name} {self.attempts[attempt_id].generation}"
-        anew = self._is_cleared(number, table, line)
+        anew = self._is_anew(number, table, line)
         rows: Rows = Counter()
         for source in job.externals:
-            rows.update((text, by) for text in self.input_of(attempt_id, opened, source.name))
+            records = self._all_of(opened, source.name) if anew else opened.epoch[source.name]
+            rows.update((text, by) for text in self.input_of(attempt_id, opened, source.name, records))
         for name in job.sources:
             # what is computed anew sees all that is in its sources as new
             came = self.expected(opened, name, line) if anew else self._news(opened, job.name, name, line)
             rows.update({(row, name, by): times for row, times in came.items()})
         return rows
 
-    def input_of(self, attempt_id: int, opened: Opened, source: str) -> list[str]:
+    def _all_of(self, opened: Opened, source: str) -> list[str]:
+        """The records of a source that are in a barrier's epoch or one before."""
+        return [record for record in self.world.input.of(source) if record in opened.read[source]]
+
+    def input_of(self, attempt_id: int, opened: Opened, source: str, records: Sequence[str]) -> list[str]:
         """What an attempt read of a source: as it was cut or, for a revision, as it was corrected by then."""
-        texts, records = self.world.input.texts, opened.epoch[source]
+        texts = self.world.input.texts
         read = self.world.read[attempt_id][source]
         revision = self.attempts[attempt_id].computed_in
         possible = range(self.editions[revision], self.world.input.edition + 1) if revision else [opened.edition]
@@ -366,8 +421,12 @@ class Memory:
         previous = json.loads(start[0]) if start is not None else {}
         if source not in previous:
             return self.epoch(opened, source, line)
+        if opened.before is None:
+            # it joined with the first barrier of all, where there is no history to wait for
+            assert JOBS[job].owner == LATE, f"{job} takes all that is in {source}"
+            return self.expected(opened, source, line)
         with_job = opened.before
-        while with_job is not None and job not in self._members(with_job.version):
+        while with_job is not None and job not in self.members(with_job.version):
             with_job = with_job.before
         assert with_job is not None, f"{job} goes on where it left off, and it was never there"
         left_off = self.progress[with_job.barrier_id][source].snapshot_id
@@ -379,11 +438,12 @@ class Memory:
     def needs(self, barrier_id: int, job: str, line: int = 0) -> set[tuple[str, int]]:
         """What a job has to wait for: its sources here and, with its sinks, just before."""
         before, reads = self.opened[barrier_id].before, JOBS[job].sources
-        if line and barrier_id == self.revisions[line].first and self.revisions[line].mode == "full":
+        if line and barrier_id == self.revisions[line].first and self.revisions[line].mode != "incremental":
             before = None
         wanted = [(barrier_id, table) for table in reads]
         if before is not None:
-            wanted += [(self._stands_at(before, t, line), t) for t in (*reads, *JOBS[job].sinks) if t in before.tables]
+            had = before.tables | self.tables_of(before.barrier_id, line)
+            wanted += [(self._stands_at(before, t, line), t) for t in (*reads, *JOBS[job].sinks) if t in had]
         return {(table, number) for number, table in wanted if self._is_pending(number, table, line)}
 
     def _is_pending(self, barrier_id: int, table: str, line: int = 0) -> bool:
