@@ -392,7 +392,7 @@ def _version_at(connection: Connection, revision: Revision, barrier: Barrier, cu
     then = load_topology(connection, barrier.topology, barrier.topology_version)
     for job in then.jobs:
         revised = sorted(set(job.sources) & set(revision.tables))
-        if revised and job.name not in revision.jobs:
+        if revised and not set(job.sinks) <= set(revision.tables):
             raise RevisionRefusedError(  # safety: revises-all-that-stands-on-it
                 f"{revision}: expected to compute again all that stands on {', '.join(revised)}, found at {barrier} "
                 f"job {job.name}, which reads that and is not part of it; cancel it and plan it again: "

@@ -29,7 +29,7 @@ class Joining(Revising):
         self.late = [name for name in LATECOMERS if (name in self.late) != (name == job)]
         self._declare_late()
         waits = job not in self._had()
-        self._done(f"{'waits no longer' if left else 'waits'}" if waits else f"{'leaves' if left else 'is back'}")
+        self._done(("waits no longer" if left else "waits") if waits else ("leaves" if left else "is back"))
 
     @precondition(lambda self: self._waiting() and self.oracle.readable)
     @rule(jobs=_JOBS, first=st.one_of(st.none(), st.none(), _INDEX), steps=_STEPS, gated=st.booleans())

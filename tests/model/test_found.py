@@ -200,3 +200,18 @@ def test_where_only_maintenance_can_be_read_there_is_nothing_to_compute_anew(sta
     state.expire(keep=1, steps=None)
     assert all(barrier.is_maintenance for barrier in state.oracle.readable)
     assert isinstance(_revised(state, first=None, mode=_FULL).error, RevisionRefusedError)
+
+
+def test_a_job_that_joins_while_what_it_reads_is_revised_is_not_left_behind(state: Schedules) -> None:
+    """It was declared when the revision was planned, and at no barrier: the revision has none of its tables."""
+    state.begin(shared=False, extra=set(), foreign=False)
+    state.finish()
+    state.join_or_leave(job="returns", how="once")
+    _revised(state, "load")
+    state.gate(closed=False)
+    state._open(None)
+    state.oracle.check()
+    publisher = state.world.run(work.publishing(state.world, 1), None)
+    assert isinstance(publisher.error, RevisionRefusedError), publisher.error
+    state._cancel(None)
+    state.finish()
