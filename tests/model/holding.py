@@ -91,10 +91,10 @@ class Holding(Memory):
             for name, ref in refs_of(document).items():
                 branch = parse_branch(name)
                 attempt = None if branch is None else self.attempts.get(branch.attempt_id)
-                # whose branch nobody needs: it has ended, or a revision has replaced it, or is published with it
+                # whose branch nobody needs: it has ended, or a revision has replaced it, or its barrier is committed
                 if name == MAIN or attempt is None or attempt.state in ENDED or attempt.line < 0:
                     continue
-                if not attempt.line and attempt.computed_in and self.barriers[attempt.barrier_id].state == "COMMIT":
+                if not attempt.line and self.barriers[attempt.barrier_id].state == "COMMIT":
                     continue
                 steps = tables.steps(table, ref["snapshot-id"])
                 last = next(s for s in document["snapshots"] if s["snapshot-id"] == steps[-1])
