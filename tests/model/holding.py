@@ -8,7 +8,8 @@ from airflow_barrier.protocol.levels import Level, Resolution
 from airflow_barrier.protocol.names import parse_branch, tag_name
 from airflow_barrier.reading.session import FellBack
 from airflow_barrier.tables._metadata import MAIN, refs_of
-from tests.model.memory import ENDED, STAGED, End, Memory
+from tests.model.contents import Contents
+from tests.model.memory import ENDED, STAGED, End
 from tests.model.readers import Reader, Refreshed, Standing
 from tests.model.topology import NAME
 from tests.model.world import World, time_of
@@ -17,7 +18,7 @@ from tests.model.world import World, time_of
 Answer = dict[str, tuple[int, int | None]]
 
 
-class Holding(Memory):
+class Holding(Contents):
     """The part of the oracle that looks after readers."""
 
     def __init__(self, world: World) -> None:
