@@ -77,7 +77,7 @@ class Contents(Memory):
             rows.update((text, by) for text in self.input_of(attempt_id, opened, source.name, records))
         for name in job.sources:
             # what is computed anew sees all that is in its sources as new
-            came = self.expected(opened, name, line) if anew else self._news(opened, job.name, name, line)
+            came = self.expected(opened, name, line) if anew else self._news(opened, attempt_id, name, line)
             rows.update({(row, name, by): times for row, times in came.items()})
         return rows
 
@@ -95,26 +95,35 @@ class Contents(Memory):
         assert found in [texts(records, edition) for edition in possible], f"attempt {attempt_id} read {found}"
         return found
 
-    def _news(self, opened: Opened, job: str, source: str, line: int) -> Rows:
-        """What came into a job's source: with the epoch or, if the job comes back, since it left."""
+    def _news(self, opened: Opened, attempt_id: int, source: str, line: int) -> Rows:
+        """What came into a source of an attempt: with the epoch or, if its job comes back, since it left."""
+        job = self.attempts[attempt_id].job
         query = "SELECT previous FROM barrier_job_start WHERE topology = ? AND barrier_id = ? AND job = ?"
         start = self.raw.execute(query, (NAME, opened.barrier_id, job)).fetchone()
         previous = json.loads(start[0]) if start is not None else {}
         if source not in previous:
-            return self.epoch(opened, source, line)
+            return self._as_read(opened, attempt_id, source, line) - self.before(opened, source, line)
         if opened.before is None:
             # it joined with the first barrier of all, where there is no history to wait for
             assert JOBS[job].owner == LATE, f"{job} takes all that is in {source}"
-            return self.expected(opened, source, line)
+            return self._as_read(opened, attempt_id, source, line)
         with_job = opened.before
         while with_job is not None and job not in self.members(with_job.version):
             with_job = with_job.before
         assert with_job is not None, f"{job} goes on where it left off, and it was never there"
         left_off = self.progress[with_job.barrier_id][source].snapshot_id
         assert previous[source] == left_off, f"{job} comes back to {source} where it left off"
-        # as it was staged: a person may have decided against it since, which is too late for this barrier
-        staged = self.before(opened, source, line) + self.epoch(opened, source, line)
-        return staged - self.world.tables.rows(left_off)
+        return self._as_read(opened, attempt_id, source, line) - self.world.tables.rows(left_off)
+
+    def _as_read(self, opened: Opened, attempt_id: int, source: str, line: int) -> Rows:
+        """A source at the barrier as it was staged: a person may have decided against it since, which is too late for
+        who read it before, and only a revision reads it after that.
+        """
+        row, attempt = self.row(opened.barrier_id, source, line), self.attempts[attempt_id]
+        assert row is not None
+        if attempt.computed_in and row.decision == ADOPT and json.loads(attempt.inputs)[source] == row.snapshot_id:
+            return self.world.tables.rows(row.snapshot_id)
+        return self.before(opened, source, line) + self.epoch(opened, source, line)
 
     def needs(self, barrier_id: int, job: str, line: int = 0) -> set[tuple[str, int]]:
         """What a job has to wait for: its sources here and, with its sinks, just before."""
