@@ -154,7 +154,8 @@ class Lines(Holding):
 
     def swapped_to(self, table: str, after: int | None, *, copied: bool) -> Revision | None:
         """The revision that brought `main` of a table to a snapshot, or to a copy of it."""
-        for revision in self.revisions.values():
+        # an older one may have published the same snapshot once
+        for revision in reversed(self.revisions.values()):
             if revision.head is None or table not in revision.tables:
                 continue
             there, row = self._swap_row(revision, table)
