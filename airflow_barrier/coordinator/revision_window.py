@@ -48,13 +48,7 @@ def window_in(wanted: Wanted, standing: Sequence[Barrier]) -> tuple[Barrier, ...
             raise RevisionRefusedError(
                 f"topology {name}: expected the first day to correct, found none; say --from"
             )  # safety: days-are-named
-        readable = [each for each in committed if each.expiring_at is None]
-        if not readable:
-            raise RevisionRefusedError(  # safety: expired-is-not-revised
-                f"topology {name}: expected a barrier within retention to begin with, found that {committed[-1]}, the "
-                "newest with an epoch, has expired; begin when the next one is COMMIT"
-            )
-        return (readable[0],)
+        return (_first_readable(name, committed),)
     last = wanted.first if wanted.last is None else wanted.last
     if isinstance(wanted.first, int) or isinstance(last, int):
         chosen = [each for each in committed if int_of(wanted.first) <= each.barrier_id <= int_of(last)]
@@ -66,6 +60,16 @@ def window_in(wanted: Wanted, standing: Sequence[Barrier]) -> tuple[Barrier, ...
             f"{committed[-1]}, found {wanted.first} to {last}; choose days that it covers"
         )
     return tuple(chosen)
+
+
+def _first_readable(name: str, committed: Sequence[Barrier]) -> Barrier:
+    for barrier in committed:
+        if barrier.expiring_at is None:
+            return barrier
+    raise RevisionRefusedError(  # safety: expired-is-not-revised
+        f"topology {name}: expected a barrier with an epoch within retention, found that {committed[-1]}, the newest "
+        "one, has expired, and only maintenance is left of it; begin when another barrier is committed"
+    )
 
 
 def _covering(committed: Sequence[Barrier], begin: datetime, end: datetime) -> list[Barrier]:

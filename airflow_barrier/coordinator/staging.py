@@ -291,10 +291,10 @@ def _staged_by_unchanged_job(deployment: Deployment, attempt: Attempt, actor: st
 
 
 def _read_closing_record(deployment: Deployment, attempt: Attempt) -> ClosingRecord | None:
-    uri = closing_uri(deployment, attempt)
-    if not deployment.tables.exists(uri):
+    try:
+        return ClosingRecord.loads(deployment.tables.read_text(closing_uri(deployment, attempt)))
+    except FileNotFoundError:  # nobody wrote one, or the barrier is over and it went with the others
         return None
-    return ClosingRecord.loads(deployment.tables.read_text(uri))
 
 
 def check_and_report(deployment: Deployment, attempt: Attempt, actor: str, owner: str | None = None) -> Barrier:

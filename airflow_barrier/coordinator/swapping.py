@@ -107,8 +107,9 @@ def cancel_revision(deployment: Deployment, topology: str, number: int, *, reaso
     revision = meta.revisions.cancel(topology, number, reason, actor)
     newest = meta.head(topology)
     assert newest is not None
-    _delete_files(deployment, topology, range(revision.first_barrier, newest.barrier_id + 1), number)
-    deployment.tables.drop_revision(_all_tables(deployment, revision), topology, number)
+    barrier_ids = range(revision.first_barrier, newest.barrier_id + 1)
+    _delete_files(deployment, topology, barrier_ids, number)
+    deployment.tables.drop_revision(_all_tables(deployment, revision, barrier_ids), topology, number)
     log.info("%s is CANCELLED: %s", revision, reason)
     return revision
 
@@ -295,9 +296,10 @@ def _barriers(deployment: Deployment, revision: Revision) -> list[Barrier]:
     ]
 
 
-def _all_tables(deployment: Deployment, revision: Revision) -> list[str]:
-    """Those that its attempts may have made branches on: what its jobs write, and what they read."""
-    meta = deployment.meta
-    jobs = (*meta.topology(revision.topology).jobs, *meta.waiting(revision.topology))
-    read = {table for job in jobs if job.name in revision.jobs for table in job.sources}
-    return sorted({*revision.tables, *read})
+def _all_tables(deployment: Deployment, revision: Revision, barrier_ids: Iterable[int]) -> list[str]:
+    """Those that its attempts may have made branches on: what its jobs write, and what they read, also of a job that
+    nobody declares any more.
+    """
+    meta, topology = deployment.meta, revision.topology
+    attempts = [each for number in barrier_ids for each in meta.attempts(topology, number, revision.revision)]
+    return sorted({*revision.tables, *(table for attempt in attempts for table in attempt.inputs)})

@@ -13,10 +13,10 @@ from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.functions import FunctionElement
 
 from airflow_barrier.metaservice import leases, schema
+from airflow_barrier.metaservice.revisions import load_revision
 from airflow_barrier.metaservice.rows import (
     STANDING,
     load_barrier,
-    load_topology,
     of_barrier,
     of_topology,
     progress,
@@ -288,7 +288,8 @@ def _newest_of_each(connection: Connection, asked: Asked) -> _Found:
 def _in_revision(connection: Connection, asked: Asked) -> _Found:
     """What revision ``asked.revision`` computed stands, or is kept in the line of the one that replaced it.
 
-    Each line keeps the tables that were replaced with it, and the later ones say the others.
+    Each line keeps the tables that were replaced with it, and the later ones say the others; what a revision has and
+    replaced nothing joined by it.
     """
     row = _row(connection, replace(asked, revision=None))
     lines = _replaced(connection, asked.topology, row.barrier_id)
@@ -302,13 +303,12 @@ def _in_revision(connection: Connection, asked: Asked) -> _Found:
                 "ask for one of these"
             )
         barrier = lines.pop(0)
+        for name in load_revision(connection, asked.topology, -barrier.line).tables:
+            rows.pop(name, None)
         rows.update(progress(connection, asked.topology, barrier.barrier_id, barrier.line))
-    members = load_topology(connection, asked.topology, barrier.topology_version).tables
     number = barrier.barrier_id
     resolved = {
-        name: ResolvedTable(name, each.snapshot_id, number, barrier.revision)
-        for name, each in sorted(rows.items())
-        if name in members
+        name: ResolvedTable(name, each.snapshot_id, number, barrier.revision) for name, each in sorted(rows.items())
     }
     tables = _chosen(connection, asked, resolved, barrier)
     resolution = Resolution(asked.topology, asked.level, number, barrier.revision, tables, barrier.timestamp, row.now)

@@ -22,6 +22,7 @@ from airflow_barrier.metaservice.rows import (
     barrier_key,
     epoch_of,
     load_barrier,
+    load_topology,
     lock_topology,
     newest,
     of_barrier,
@@ -33,6 +34,7 @@ from airflow_barrier.metaservice.rows import (
     uncommitted,
 )
 from airflow_barrier.metaservice.schema import DatabaseNow
+from airflow_barrier.metaservice.starts import insert_starts
 from airflow_barrier.metaservice.topologies import admit
 from airflow_barrier.metaservice.transitions import Event, end_attempt, move_barrier, move_tables, record
 from airflow_barrier.protocol.errors import (
@@ -41,7 +43,7 @@ from airflow_barrier.protocol.errors import (
     RevisionEndedError,
     RevisionNotStagedError,
 )
-from airflow_barrier.protocol.records import Barrier, TableProgress
+from airflow_barrier.protocol.records import Barrier, JobStart, TableProgress
 from airflow_barrier.protocol.revisions import Revision, RevisionMode, RevisionState
 from airflow_barrier.protocol.states import LIVE_ATTEMPTS, AttemptState, BarrierState, TableState
 
@@ -143,6 +145,8 @@ def finish_swap(connection: Connection, revision: Revision, actor: str) -> Revis
     if joins:  # before a barrier that is open has the tables: from then on they could not join
         baseline = {table: revision.expected[table] for table in revision.tables}
         join_tables(connection, revision.topology, baseline, actor)
+        starts = _starts(connection, revision, baseline)
+        insert_starts(connection, revision.topology, revision.first_barrier, starts, actor)  # safety: joins-with-all
     for barrier in standing:
         if barrier.state is not BarrierState.COMMIT:
             _void_replaced(connection, revision, barrier, event)
@@ -198,6 +202,22 @@ def _standing_from(connection: Connection, revision: Revision) -> list[Barrier]:
         .order_by(table.c.barrier_id)
     )
     return [to_barrier(row) for row in rows]
+
+
+def _starts(connection: Connection, revision: Revision, baseline: Mapping[str, int | None]) -> list[JobStart]:
+    """Whoever computes the first epoch of its jobs once more takes all that their sources hold, as it did."""
+    first = load_barrier(connection, revision.topology, revision.first_barrier, revision.revision)
+    topology = load_topology(connection, revision.topology, first.topology_version)
+    return [
+        JobStart(
+            job=job.name,
+            start_from=job.start_from,
+            baseline={sink: baseline[sink] for sink in job.sinks},
+            previous=dict.fromkeys(job.sources),
+            externals={},
+        )
+        for job in (topology.job(name) for name in revision.jobs)
+    ]
 
 
 def _keep_replaced(connection: Connection, revision: Revision, standing: Sequence[Barrier]) -> None:

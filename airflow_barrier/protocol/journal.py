@@ -128,10 +128,13 @@ class RevisionEntry:
         return next((entry for entry in self.entries if entry.barrier_id == barrier_id), None)
 
     def before(self, barrier_id: int) -> JournalEntry | None:
-        """The same barrier as it stood before, whole."""
+        """The same barrier as it stood before, whole, and without what joins by the revision."""
         revised = self.at(barrier_id)
         old = next((entry for entry in self.replaced if entry.barrier_id == barrier_id), None)
-        return None if revised is None or old is None else replace(old, tables={**revised.tables, **old.tables})
+        if revised is None or old is None:
+            return None
+        others = {name: table for name, table in revised.tables.items() if name not in self.revision.tables}
+        return replace(old, tables={**others, **old.tables})
 
     def dumps(self) -> str:
         data = {

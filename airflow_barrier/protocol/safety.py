@@ -272,6 +272,7 @@ PROMISES: Mapping[str, Mapping[str, str]] = {
         "history-of-what-is-there": "All that it reads is there at every barrier.",
         "history-from-the-sources-beginning": "It begins with the first cut of a source that it shares.",
         "history-into-empty-tables": "Its tables hold nothing before.",
+        "joins-with-all": "Its first epoch is all that its sources held, whoever computes it once more.",
         "joins-with-its-history": "It is a member of the next barrier that opens after the publish.",
     },
     "A revision is whole: all that a correction reaches, up to the head, or nothing of it.": {

@@ -8,7 +8,8 @@ from airflow_barrier.protocol.levels import Level, Resolution
 from airflow_barrier.protocol.names import parse_branch, tag_name
 from airflow_barrier.reading.session import FellBack
 from airflow_barrier.tables._metadata import MAIN, refs_of
-from tests.model.memory import ENDED, STAGED, End, Memory
+from tests.model.contents import Contents
+from tests.model.memory import ENDED, STAGED, End
 from tests.model.readers import Reader, Refreshed, Standing
 from tests.model.topology import NAME
 from tests.model.world import World, time_of
@@ -17,7 +18,7 @@ from tests.model.world import World, time_of
 Answer = dict[str, tuple[int, int | None]]
 
 
-class Holding(Memory):
+class Holding(Contents):
     """The part of the oracle that looks after readers."""
 
     def __init__(self, world: World) -> None:
@@ -52,10 +53,17 @@ class Holding(Memory):
         for barrier in self.readable:
             for row in self.progress[barrier.barrier_id].values():
                 assert tables.readable(row.table, row.snapshot_id), f"{row} can be asked for, and is gone"
-                tagged = tag_name(NAME, barrier.barrier_id, barrier.revision) in refs_of(tables.document(row.table))
+                tagged = self.is_tagged(row.table, barrier.barrier_id, barrier.revision)
                 assert tagged or row.snapshot_id is None, f"{row} can be asked for, and has no tag"
         assert newest or not any(barrier.state == "COMMIT" for barrier in self.chain), "nothing can be read"
         self._check_bases()
+
+    def is_tagged(self, table: str, barrier_id: int, number: int) -> bool:
+        """Whether it has the barrier's tag of a revision; one that had left by the revision's head has an older tag."""
+        head = self.revisions[number].head if number else None
+        left = head is not None and table not in self.opened[head].tables
+        names = {tag_name(NAME, barrier_id, each) for each in range(0 if left else number, number + 1)}
+        return bool(names & set(refs_of(self.world.tables.document(table))))
 
     def check_ends(self, earlier: Mapping[int, End]) -> None:
         """Visibility goes first, for ever, and not from under a reader."""
@@ -84,8 +92,10 @@ class Holding(Memory):
             for name, ref in refs_of(document).items():
                 branch = parse_branch(name)
                 attempt = None if branch is None else self.attempts.get(branch.attempt_id)
-                # whose branch nobody needs: it has ended, or a revision has replaced it
+                # whose branch nobody needs: it has ended, or a revision has replaced it, or its barrier is committed
                 if name == MAIN or attempt is None or attempt.state in ENDED or attempt.line < 0:
+                    continue
+                if not attempt.line and self.barriers[attempt.barrier_id].state == "COMMIT":
                     continue
                 steps = tables.steps(table, ref["snapshot-id"])
                 last = next(s for s in document["snapshots"] if s["snapshot-id"] == steps[-1])

@@ -74,8 +74,7 @@ class _Source:
         """Nothing has to be held."""
 
     def whole(self, cuts: Sequence[Cut]) -> Cut:
-        items = tuple(item for cut in cuts for item in cut.items)
-        return Cut(self.name, cuts[0].start, cuts[-1].end, items)
+        return Cut(self.name, cuts[0].start, cuts[-1].end)
 
     def release(self, cut: Cut, catalog: Any) -> None:
         """Nothing is held."""
@@ -106,8 +105,13 @@ class Landing(_Source):
     def cut(self, request: CutRequest) -> Cut:
         there = current.of(self.name)
         used = request.used(there)
-        end = {"seen": len(there), "edition": current.edition}
-        return Cut(self.name, request.start, end, tuple(item for item in there if item not in used))
+        items = tuple(item for item in there if item not in used)
+        end = {"seen": len(there), "edition": current.edition, "read": list(items)}
+        return Cut(self.name, request.start, end, items)
+
+    def whole(self, cuts: Sequence[Cut]) -> Cut:
+        read = [item for cut in cuts for item in cut.end["read"]]
+        return Cut(self.name, cuts[0].start, {**cuts[-1].end, "read": read}, tuple(read))
 
 
 ADAPTERS: dict[str, Any] = {Log.kind: Log, Landing.kind: Landing}
@@ -121,6 +125,6 @@ def records_of(kind: str, cut: Cut) -> list[str]:
 def names_of(kind: str, cut: Cut) -> list[str]:
     """The records of a cut, whatever they say by now."""
     if kind == Landing.kind:
-        return list(cut.items)
+        return list(cut.end["read"])
     start: Mapping[str, Any] = cut.start or {"position": 0}
     return current.of(cut.source)[start["position"] : cut.end["position"]]

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
 from airflow_barrier.metaservice import resolving
 from airflow_barrier.protocol.levels import Level
-from airflow_barrier.protocol.names import parse_branch, tag_name
+from airflow_barrier.protocol.names import parse_branch
 from airflow_barrier.tables._metadata import refs_of, snapshots_of
 from tests.model.holding import Holding
 from tests.model.memory import COUNTING_BESIDE, STAGED, Revision
@@ -93,7 +94,7 @@ class Lines(Holding):
             opened, rows = self.opened[number], self.line.get(number, {})
             assert number >= revision.first, f"barrier {number} is before {revision}"
             assert self.barriers[number].state != "ABORTED", f"barrier {number} was given up, not so in {revision}"
-            assert set(rows) == opened.tables & set(revision.tables), f"barrier {number} of {revision}: {set(rows)}"
+            assert set(rows) == self.tables_of(number, revision.number), f"barrier {number} of {revision}: {set(rows)}"
             staged = [row for row in rows.values() if row.state in STAGED]
             deciding = revision.state == "COMMITTING" and state == "COMMITTING"
             assert deciding or (len(staged) == len(rows)) == (state != "OPEN"), f"barrier {number} is {state}: {staged}"
@@ -146,14 +147,15 @@ class Lines(Holding):
                 for table, (snapshot, rows) in consists.items():
                     assert tables.readable(table, snapshot), f"{where}: {table} is gone"
                     assert tables.rows(snapshot) == rows, f"{where}: {table} has other rows"
-                    tagged = tag_name(NAME, barrier.barrier_id, number) in refs_of(tables.document(table))
+                    tagged = self.is_tagged(table, barrier.barrier_id, number)
                     assert tagged or snapshot is None, f"{where}: {table} has no tag"
 
     # --- the moment in between ------------------------------------------------------------------------
 
     def swapped_to(self, table: str, after: int | None, *, copied: bool) -> Revision | None:
         """The revision that brought `main` of a table to a snapshot, or to a copy of it."""
-        for revision in self.revisions.values():
+        # an older one may have published the same snapshot once
+        for revision in reversed(self.revisions.values()):
             if revision.head is None or table not in revision.tables:
                 continue
             there, row = self._swap_row(revision, table)
@@ -182,6 +184,11 @@ class Lines(Holding):
         row = self.line.get(head, {}).get(table)
         return row is not None, None if row is None else row.snapshot_id
 
+    @staticmethod
+    def joins(revision: Revision, table: str) -> bool:
+        """Whether no barrier has the table before the revision is published."""
+        return revision.mode == "history" and table in revision.tables
+
     def _copied(self, table: str, after: int | None, row: int) -> int | None:
         """`main` never returns to a snapshot: another one says the same again."""
         if after is None:
@@ -195,7 +202,8 @@ class Lines(Holding):
         rows = self.world.tables.rows
         assert revision.head is not None
         old = [number for number in self.committed[revision.head] if number < revision.number]
-        expected = self.committed[revision.head][max(old)][table][1]
+        consisted = self.committed[revision.head][max(old)]
+        expected = Counter() if self.joins(revision, table) else consisted[table][1]
         assert rows(before) == expected, f"{table}: the swap overwrote {rows(before) - expected}"
         assert after not in self.mains.get(table, ()), f"{table}: main returned to {after}"
         self.touched.discard(table)
@@ -204,10 +212,14 @@ class Lines(Holding):
         """All tables are at the old line, or all at the new one."""
         assert revision.head is not None
         tables, opened = self.world.tables, self.opened[revision.head]
-        clean = opened.tables - self.touched
+        clean = (opened.tables | self.tables_of(revision.head, revision.number)) - self.touched
 
         def are(line: int) -> bool:
-            return all(tables.rows(tables.main(table)) == self.expected(opened, table, line) for table in clean)
+            return all(
+                tables.rows(tables.main(table))
+                == (Counter() if not line and self.joins(revision, table) else self.expected(opened, table, line))
+                for table in clean
+            )
 
         assert are(0) or are(revision.number), f"{revision} was published in part"
 

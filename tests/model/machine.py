@@ -12,7 +12,7 @@ from airflow_barrier.coordinator.staging import give_up
 from airflow_barrier.protocol import errors
 from airflow_barrier.protocol.states import BarrierState, Decision
 from tests.model import work
-from tests.model.revising import Revising
+from tests.model.joining import Joining
 from tests.model.topology import COMING_AND_GOING, JOBS, NAME, SOURCES, TABLES
 from tests.model.world import Bench, World
 
@@ -23,7 +23,7 @@ _STOPS = st.sampled_from(range(36))
 _INDEX = st.integers(0, 7)
 
 
-class Schedules(Revising, RuleBasedStateMachine):
+class Schedules(Joining, RuleBasedStateMachine):
     """One example is one schedule."""
 
     bench: ClassVar[Bench]
@@ -48,6 +48,7 @@ class Schedules(Revising, RuleBasedStateMachine):
         try:
             self.oracle.check_audit()
             self.ran.update(barrier.state for barrier in self.oracle.barriers.values() if barrier.barrier_id)
+            self.ran.update(self.oracle.joined())
         finally:
             self.world.close()
         self.ran["schedules"] += 1

@@ -1,21 +1,16 @@
-"""What the oracle remembers: the stored state, what each barrier was opened with, what tables must hold.
-
-It knows nothing of how the protocol goes about it: what every table must hold at every barrier is computed from the
-input records.
-"""
+"""What the oracle remembers: the stored state, and what each barrier was opened with."""
 
 from __future__ import annotations
 
 import json
-from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from airflow_barrier.protocol.records import INHERITED
 from airflow_barrier.protocol.states import Decision
-from airflow_barrier.protocol.topology import Job
 from tests.model.inputs import Landing
-from tests.model.topology import JOBS, NAME, WRITER
+from tests.model.topology import JOBS, LATE, NAME
 from tests.model.world import MAX_OPEN, World
 from tests.support.memory_tables import Rows
 
@@ -114,7 +109,7 @@ class Attempt(NamedTuple):
 
 @dataclass
 class Opened:
-    """What a barrier was opened with. It never changes."""
+    """What a barrier was opened with. A job that joins with its history adds its tables; nothing else changes."""
 
     barrier_id: int
     before: Opened | None
@@ -154,6 +149,8 @@ class Memory:
         self.editions: dict[int, int] = {}
         #: (barrier, table) -> what stands there was computed anew, on no rows
         self.cleared: set[tuple[int, str]] = set()
+        #: (barrier, table) -> the table's history begins there, on no rows, whoever computes it
+        self.begun: set[tuple[int, str]] = set()
         self._rows: list[Any] = []
 
     def look(self) -> bool:
@@ -163,7 +160,7 @@ class Memory:
         if rows == self._rows:
             return False
         self._rows = rows
-        self._look_at_revisions(rows[4])
+        swapped = self._look_at_revisions(rows[4])
         self.line = {}
         for row in rows[5]:
             self.line.setdefault(row[0], {})[row[1]] = Progress(*row)
@@ -179,30 +176,46 @@ class Memory:
             progress = self.progress.setdefault(row[0], {})[row[1]] = Progress(*row)
             if progress.attempt_id is not None and progress.decision is None:
                 self.made[row[0], row[1]] = (progress.attempt_id, progress.snapshot_id)
+        for revision in swapped:
+            if revision.mode == "history":
+                self._join(revision)
         for barrier in self.barriers.values():
             if barrier.barrier_id and barrier.barrier_id not in self.opened:
                 self.opened[barrier.barrier_id] = self._open(barrier)
         return True
 
-    def _look_at_revisions(self, rows: list[Any]) -> None:
+    def _look_at_revisions(self, rows: list[Any]) -> list[Revision]:
+        """Returns those that have been published since the last look."""
         before = self.revisions
         self.revisions = {
             row[0]: Revision(*row[:5], tuple(json.loads(row[5])), tuple(json.loads(row[6])), *row[7:]) for row in rows
         }
+        swapped = []
         for number, revision in self.revisions.items():
             self.editions.setdefault(number, self.world.input.edition)
             if revision.state == "COMMIT" and (number not in before or before[number].state != "COMMIT"):
-                self._swapped(revision)
+                self._swap(revision)
+                swapped.append(revision)
+        return swapped
 
-    def _swapped(self, revision: Revision) -> None:
+    def _swap(self, revision: Revision) -> None:
         """What a revision computed stands from here on."""
         self.cleared = {
             (barrier_id, table)
             for barrier_id, table in self.cleared
             if barrier_id < revision.first or table not in revision.tables
         }
-        if revision.mode == "full":
+        if revision.mode != "incremental":
             self.cleared |= {(revision.first, table) for table in revision.tables}
+
+    def _join(self, revision: Revision) -> None:
+        """Its tables are in all barriers that count from its first one on, those that are open among them."""
+        self.begun |= {(revision.first, table) for table in revision.tables}
+        for barrier in self.chain:
+            if barrier.barrier_id >= revision.first and barrier.barrier_id in self.opened:
+                opened = self.opened[barrier.barrier_id]
+                opened.tables |= set(revision.tables)
+                opened.version = barrier.version
 
     @property
     def under_way(self) -> Revision | None:
@@ -239,7 +252,8 @@ class Memory:
             return self._maintain(barrier, before)
         assert not earlier or barrier.timestamp > earlier[-1].timestamp, "timestamps rise"
         assert sum(b.state in UNCOMMITTED for b in earlier) < MAX_OPEN, "no more open than allowed"
-        jobs = self._members(barrier.version)
+        jobs = self.members(barrier.version)
+        self._check_members(jobs)
         tables = frozenset(sink for job in jobs for sink in JOBS[job].sinks)
         assert set(self.progress[number]) == tables, "it needs the tables of its topology"
         assert {p.state for p in self.progress[number].values()} == {"PENDING"}
@@ -252,10 +266,10 @@ class Memory:
             assert not behind, f"{table} comes back while barriers {behind} still have to publish it"
         epoch: dict[str, list[str]] = {}
         read = dict(before.read) if before else {}
-        for job in jobs:
-            for source in JOBS[job].externals:
-                epoch[source.name] = self._epoch(number, source.name, source.kind, read.get(source.name, frozenset()))
-                read[source.name] = read.get(source.name, frozenset()) | set(epoch[source.name])
+        kinds = {source.name: source.kind for job in jobs for source in JOBS[job].externals}
+        for source, kind in kinds.items():
+            epoch[source] = self._epoch(number, source, kind, read.get(source, frozenset()))
+            read[source] = read.get(source, frozenset()) | set(epoch[source])
         edition = self.world.input.edition
         return Opened(number, before, barrier.timestamp, barrier.version, tables, False, baseline, epoch, edition, read)
 
@@ -269,7 +283,28 @@ class Memory:
             barrier.barrier_id, before, barrier.timestamp, barrier.version, tables, True, {}, {}, 0, dict(before.read)
         )
 
-    def _members(self, version: int) -> list[str]:
+    def _check_members(self, jobs: Sequence[str]) -> None:
+        """Whoever is declared is a member, but for jobs that wait: nobody has their tables before their history."""
+        declared = self.declared()
+        waiting = self.waiting(declared)
+        assert not waiting & set(jobs), f"{waiting} wait for their history, and {jobs} are members"
+        first = not self.chain[1:]  # who waited for a barrier that was given up may be noticed with the one after
+        members = {job for job in declared if not first or JOBS[job].owner != LATE} - waiting
+        assert members <= set(jobs) <= set(declared), f"{declared} are declared and {waiting} wait, but it has {jobs}"
+
+    def declared(self) -> list[str]:
+        """The jobs that somebody has registered."""
+        rows = self.raw.execute("SELECT jobs FROM barrier_fragment WHERE topology = ?", (NAME,))
+        return [job["name"] for row in rows for job in json.loads(row[0])]
+
+    def waiting(self, declared: Sequence[str]) -> set[str]:
+        """The jobs that join only with a history: there is one, and no barrier of it has their tables."""
+        there = [self.opened[barrier.barrier_id].tables for barrier in self.chain if barrier.barrier_id in self.opened]
+        had = {table for tables in there for table in tables}
+        late = {job for job in declared if JOBS[job].owner == LATE}
+        return {job for job in late if there and not had & set(JOBS[job].sinks)}
+
+    def members(self, version: int) -> list[str]:
         query = "SELECT definition FROM barrier_topology_version WHERE topology = ? AND version = ?"
         return [job["name"] for job in json.loads(self.raw.execute(query, (NAME, version)).fetchone()[0])["jobs"]]
 
@@ -293,126 +328,3 @@ class Memory:
             begins = 0 if start is None else json.loads(start)["position"]
             assert begins == len(read), "an epoch begins where the last one that read the source ended"
         return epoch
-
-    # --- what tables must hold --------------------------------------------------------------------
-
-    def row(self, number: int, table: str, line: int = 0) -> Progress | None:
-        """Where a table stands at a barrier: in the line that stands, or as the revision under way sees it."""
-        if line and self._is_revised(number, table, line):
-            return self.line.get(number, {}).get(table)
-        return self.progress[number].get(table)
-
-    def _is_revised(self, number: int, table: str, line: int) -> bool:
-        revision = self.revisions[line]
-        return number >= revision.first and table in revision.tables
-
-    def _is_cleared(self, number: int, table: str, line: int) -> bool:
-        if line and self._is_revised(number, table, line):
-            revision = self.revisions[line]
-            return revision.mode == "full" and number == revision.first
-        return (number, table) in self.cleared
-
-    def expected(self, opened: Opened, table: str, line: int = 0) -> Rows:
-        """The rows of a table at a barrier: all its epochs, one after the other, of what the input says."""
-        revised = line and self._is_revised(opened.barrier_id, table, line)
-        row = None if revised else self.progress[opened.barrier_id][table]
-        if row is not None and row.decision == ADOPT:
-            return self.world.tables.rows(row.snapshot_id)
-        return self.before(opened, table, line) + self.epoch(opened, table, line)
-
-    def before(self, opened: Opened, table: str, line: int = 0) -> Rows:
-        """The rows of a table just before a barrier."""
-        if self._is_cleared(opened.barrier_id, table, line):
-            return Counter()
-        if table in opened.baseline:
-            return opened.baseline[table]
-        assert opened.before is not None
-        return self.expected(opened.before, table, line)
-
-    def epoch(self, opened: Opened, table: str, line: int = 0) -> Rows:
-        """The rows that a barrier adds to a table, in words of the attempts that count."""
-        if opened.is_maintenance:
-            return Counter()
-        job, number = JOBS[WRITER[table]], opened.barrier_id
-        row = self.row(number, table, line)
-        assert row is not None
-        attempt_id = row.attempt_id if row.decision is None else self.made[number, table][0]
-        assert attempt_id is not None, f"{table} counts at barrier {number}, and nobody made it"
-        by = f"{job.name} {self.attempts[attempt_id].generation}"
-        anew = self._is_cleared(number, table, line)
-        rows: Rows = Counter()
-        for source in job.externals:
-            # all epochs up to here are one for what is computed anew
-            records = sorted(opened.read[source.name]) if anew else opened.epoch[source.name]
-            rows.update((text, by) for text in self.input_of(attempt_id, opened, records, source.name))
-        for name in job.sources:
-            # what is computed anew sees all that is in its sources as new
-            came = self.expected(opened, name, line) if anew else self._news(opened, job.name, name, line)
-            rows.update({(row, name, by): times for row, times in came.items()})
-        return rows
-
-    def input_of(self, attempt_id: int, opened: Opened, records: list[str], source: str) -> list[str]:
-        """What an attempt read of a source: as it was cut or, for a revision, as it was corrected by then."""
-        texts = self.world.input.texts
-        read = self.world.read[attempt_id][source]
-        revision = self.attempts[attempt_id].computed_in
-        possible = range(self.editions[revision], self.world.input.edition + 1) if revision else [opened.edition]
-        found = texts(records, read)
-        assert found in [texts(records, edition) for edition in possible], f"attempt {attempt_id} read {found}"
-        return found
-
-    def _news(self, opened: Opened, job: str, source: str, line: int) -> Rows:
-        """What came into a job's source: with the epoch or, if the job comes back, since it left."""
-        query = "SELECT previous FROM barrier_job_start WHERE topology = ? AND barrier_id = ? AND job = ?"
-        start = self.raw.execute(query, (NAME, opened.barrier_id, job)).fetchone()
-        previous = json.loads(start[0]) if start is not None else {}
-        if source not in previous:
-            return self.epoch(opened, source, line)
-        with_job = opened.before
-        while with_job is not None and job not in self._members(with_job.version):
-            with_job = with_job.before
-        assert with_job is not None, f"{job} goes on where it left off, and it was never there"
-        left_off = self.progress[with_job.barrier_id][source].snapshot_id
-        assert previous[source] == left_off, f"{job} comes back to {source} where it left off"
-        # as it was staged: a person may have decided against it since, which is too late for this barrier
-        staged = self.before(opened, source, line) + self.epoch(opened, source, line)
-        return staged - self.world.tables.rows(left_off)
-
-    def needs(self, barrier_id: int, job: str, line: int = 0) -> set[tuple[str, int]]:
-        """What a job has to wait for: its sources here and, with its sinks, just before."""
-        before, reads = self.opened[barrier_id].before, JOBS[job].sources
-        if line and barrier_id == self.revisions[line].first and self.revisions[line].mode == "full":
-            before = None
-        wanted = [(barrier_id, table) for table in reads]
-        if before is not None:
-            wanted += [(self._stands_at(before, t, line), t) for t in (*reads, *JOBS[job].sinks) if t in before.tables]
-        return {(table, number) for number, table in wanted if self._is_pending(number, table, line)}
-
-    def _is_pending(self, barrier_id: int, table: str, line: int = 0) -> bool:
-        line = line if line and self._is_revised(barrier_id, table, line) else 0
-        query = "SELECT state FROM barrier_table_progress WHERE revision = ? AND barrier_id = ? AND table_name = ?"
-        return bool(self.raw.execute(query, (line, barrier_id, table)).fetchone()[0] == "PENDING")
-
-    def _stands_at(self, opened: Opened, table: str, line: int = 0) -> int:
-        """Maintenance passes by what it has not taken, and has no part in what is computed again."""
-        if line and opened.is_maintenance and opened.before and self._is_revised(opened.barrier_id, table, line):
-            return self._stands_at(opened.before, table, line)
-        query = (
-            "SELECT count(*) FROM barrier_attempt WHERE revision = 0 AND barrier_id = ? AND job = ? "
-            "AND state IN ('REQUESTED', 'RUNNING', 'CLOSED', 'PROCESSED')"
-        )
-        key = (opened.barrier_id, f"compaction of {table}")
-        if (
-            opened.is_maintenance
-            and opened.before is not None
-            and self._is_pending(opened.barrier_id, table)
-            and not self.raw.execute(query, key).fetchone()[0]
-        ):
-            return self._stands_at(opened.before, table, line)
-        return opened.barrier_id
-
-    def job_of(self, barrier_id: int, table: str) -> Job:
-        """Who makes a table at a barrier."""
-        if self.barriers[barrier_id].is_maintenance:
-            return Job(f"compaction of {table}", "upkeep", sinks=(table,))
-        return JOBS[WRITER[table]]

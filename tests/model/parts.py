@@ -18,7 +18,7 @@ from airflow_barrier.tables._metadata import snapshots_of
 from tests.model import work
 from tests.model.oracle import Oracle
 from tests.model.tasks import Task
-from tests.model.topology import EXTRA, JOBS, NAME, ORDER, TABLES
+from tests.model.topology import EXTRA, JOBS, LATE, NAME, ORDER, TABLES
 from tests.model.world import World
 from tests.support.memory_tables import StillNamedError
 
@@ -61,6 +61,8 @@ class Parts:
 
     def _start(self, world: World, members: list[str]) -> None:
         self.world, self.oracle, self.members = world, Oracle(world), members
+        #: those of the latecomers that are declared
+        self.late: list[str] = []
         self.days = 0
         #: line, barrier and job -> how often its task was cleared
         self.generations: dict[tuple[int, int, str], int] = {}
@@ -76,6 +78,9 @@ class Parts:
 
     def _declare(self) -> None:
         self.world.meta.register(NAME, EXTRA, [JOBS[name] for name in self.members], "test")
+
+    def _declare_late(self) -> None:
+        self.world.meta.register(NAME, LATE, [JOBS[name] for name in self.late], "test")
 
     def _open(self, steps: int | None, again: bool = False) -> None:
         self.days += not again
@@ -97,9 +102,11 @@ class Parts:
     def _jobs(self, barrier: Barrier) -> list[str]:
         if barrier.is_maintenance:
             return [COMPACTION]
-        tables = self.oracle.opened[barrier.barrier_id].tables
         if barrier.line:
-            tables &= set(self.world.meta.revisions.get(NAME, barrier.line).tables)
+            rows = self.world.meta.revisions.progress(NAME, barrier.line, barrier.barrier_id)
+            tables = frozenset(row.table for row in rows)
+        else:
+            tables = self.oracle.opened[barrier.barrier_id].tables
         return [name for name in ORDER if set(JOBS[name].sinks) <= tables]
 
     def _process_all(self, barrier: Barrier) -> None:
@@ -154,7 +161,9 @@ class Parts:
                 allowed += (errors.SourceDataError, errors.IllegalTransitionError)
             if self.foreign:
                 allowed += (errors.ForeignWriteError, errors.HeadMovedError, StillNamedError)
-            if kind == "open" and any(self.foreign.intersection(JOBS[name].sinks) for name in self.members):
+            if kind == "open" and any(
+                self.foreign.intersection(JOBS[name].sinks) for name in (*self.members, *self.late)
+            ):
                 # a table that is not where its job left it joins anew when the job comes back
                 allowed += (errors.StartFromError,)
             attempt = self.oracle.attempts.get(task.attempt_id)

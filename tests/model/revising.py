@@ -22,7 +22,7 @@ _STEPS = st.sampled_from((None,) * 24 + tuple(range(40)))
 _STOPS = st.sampled_from(range(30))
 _MODES = st.sampled_from((RevisionMode.INCREMENTAL,) * 4 + (RevisionMode.FULL,))
 #: What happens while a revision is staged, or its publisher stands still.
-_OTHERS = ("none", "open", "commit", "clear", "abort", "compact", "expire", "publish", "cancel", "correct", "write")
+OTHERS = ("none", "open", "commit", "clear", "abort", "compact", "expire", "publish", "cancel", "correct", "write")
 
 
 class Revising(Reading):
@@ -109,9 +109,9 @@ class Revising(Reading):
         which=_INDEX,
         jobs=st.sets(st.sampled_from(ORDER), max_size=2),
         mode=_MODES,
-        during=st.sampled_from(_OTHERS),
+        during=st.sampled_from(OTHERS),
         steps=_STOPS,
-        then=st.sampled_from(_OTHERS),
+        then=st.sampled_from(OTHERS),
         part=_INDEX,
     )
     def revise_through(
@@ -125,24 +125,9 @@ class Revising(Reading):
                 self._finish()
             self._correct(which, part, delete=part % 2 == 1)
             self._revise(which, jobs, mode, None)
-        self.oracle.check()
-        self._happen(during, part)
-        self.oracle.check()
-        if self.oracle.under_way is None:
-            self._done("revise through, refused")
-            return
-        self._replay()
-        number = self.oracle.under_way.number
-        publisher = work.publishing(self.world, number)
-        self._settled(self.world.run(publisher, steps), "publish")
-        self.oracle.check()
-        self._happen(then, part)
-        self.oracle.check()
-        if publisher.paused:
-            self._settled(self.world.run(publisher, None), "publish")
-        self.oracle.check()
-        self.ran["swapped"] += isinstance(publisher.result, Swapped)
-        self._done(f"revise through, {then}")
+        swapped = self._through(during, steps, then, part)
+        self.ran["swapped"] += swapped is True
+        self._done("revise through, refused" if swapped is None else f"revise through, {then}")
 
     # --- parts ------------------------------------------------------------------------------------
 
@@ -157,14 +142,40 @@ class Revising(Reading):
         if any(task.name.startswith("expire") for task in self.world.tasks):
             return  # it may have looked already, and take what the revision builds on: its attempts fail then
         readable = self.oracle.readable
-        changed = tuple(job for job in ORDER if job in jobs and (JOBS[job].owner == CORE or job in self.members))
+        there = {name for name in ORDER if JOBS[name].owner == CORE} | {*self.members, *self.late}
+        changed = tuple(job for job in ORDER if job in jobs and job in there)
         full = mode is RevisionMode.FULL
         first = None if full else readable[which % len(readable)].barrier_id
         wanted = Wanted(NAME, first, changed=changed, mode=mode, accept_pause=True)
+        self._begin(wanted, steps, gated=which % 2 == 0)
+
+    def _begin(self, wanted: Wanted, steps: int | None, *, gated: bool) -> Revision | None:
+        """``gated``: no barrier opens until it is published."""
         task = self.world.run(work.revising(self.world, wanted), steps)
         self._settled(task, "revise")
-        if isinstance(task.result, Revision) and which % 2:  # else no barrier opens until it is published
+        if not isinstance(task.result, Revision):
+            return None
+        if not gated:
             self.world.meta.revisions.gate(NAME, task.result.revision, closed=False, actor="a person")
+        return task.result
+
+    def _through(self, during: str, steps: int, then: str, part: int) -> bool | None:
+        """What is under way, up to its publish. Returns whether it stands then; None: nothing was under way."""
+        self.oracle.check()
+        self._happen(during, part)
+        self.oracle.check()
+        if self.oracle.under_way is None:
+            return None
+        self._replay()
+        publisher = work.publishing(self.world, self.oracle.under_way.number)
+        self._settled(self.world.run(publisher, steps), "publish")
+        self.oracle.check()
+        self._happen(then, part)
+        self.oracle.check()
+        if publisher.paused:
+            self._settled(self.world.run(publisher, None), "publish")
+        self.oracle.check()
+        return isinstance(publisher.result, Swapped)
 
     def _cancel(self, steps: int | None) -> None:
         task = self.world.run(work.cancelling(self.world, max(self.oracle.revisions)), steps)

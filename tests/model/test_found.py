@@ -10,6 +10,7 @@ from airflow_barrier.coordinator.opening import Later
 from airflow_barrier.coordinator.revision_plan import Wanted
 from airflow_barrier.coordinator.swapping import Swapped, cancel_revision
 from airflow_barrier.protocol.errors import RevisionEndedError, RevisionRefusedError
+from airflow_barrier.protocol.levels import Level
 from airflow_barrier.protocol.revisions import RevisionMode
 from tests.model import work
 from tests.model.machine import Schedules
@@ -18,6 +19,7 @@ from tests.model.topology import NAME
 from tests.model.world import Bench
 
 _INCREMENTAL = RevisionMode.INCREMENTAL
+_FULL = RevisionMode.FULL
 
 
 @pytest.fixture(scope="module")
@@ -34,11 +36,26 @@ def state(bench: Bench) -> Iterator[Schedules]:
     state.teardown()
 
 
-def _revised(state: Schedules, *changed: str) -> Task:
-    """A person begins a revision from barrier 1 on."""
-    task = state.world.run(work.revising(state.world, Wanted(NAME, 1, changed=changed, accept_pause=True)), None)
+def _revised(state: Schedules, *changed: str, first: int | None = 1, mode: RevisionMode = _INCREMENTAL) -> Task:
+    """A person begins a revision."""
+    wanted = Wanted(NAME, first, changed=changed, mode=mode, accept_pause=True)
+    task = state.world.run(work.revising(state.world, wanted), None)
     state.oracle.check()
     return task
+
+
+def _published(state: Schedules) -> None:
+    """What is left of the revision under way is computed, and it is published."""
+    state.replay()
+    publisher = state.world.run(work.publishing(state.world, max(state.oracle.revisions)), None)
+    state.oracle.check()
+    assert isinstance(publisher.result, Swapped), publisher.error
+
+
+def _another(state: Schedules) -> None:
+    """A barrier with new input is committed."""
+    state.open(arrived="clicks", steps=None, again=False)
+    state.finish()
 
 
 @pytest.mark.parametrize("steps", [3, 7, 8, 10, 13, 16, 18, 20])
@@ -139,30 +156,70 @@ def test_a_table_that_has_left_by_the_head_gets_the_revisions_tags(state: Schedu
     state.revise_through(which=0, jobs=set(), mode=_INCREMENTAL, during="none", steps=0, then="none", part=0)
 
 
-def test_tables_are_cleared_where_earlier_barriers_have_expired(state: Schedules) -> None:
-    """All epochs up to there are one."""
-    state.begin(shared=False, extra={"top"}, foreign=False)
-    state.open(arrived=None, steps=None, again=False)
-    state.finish()
-    state.finish()
-    state.expire(keep=1, steps=None)
-    state.revise_through(which=3, jobs=set(), mode=RevisionMode.FULL, during="expire", steps=3, then="clear", part=7)
-
-
-def test_nothing_is_cleared_where_every_epoch_has_expired(state: Schedules) -> None:
-    """What can be read is the compaction's barrier, which has none."""
-    state.begin(shared=False, extra=set(), foreign=False)
-    state.finish()
-    state.compact(others="none", steps=None)
-    state.expire(keep=1, steps=None)
-    error = state.world.run(work.revising(state.world, Wanted(NAME, None, mode=RevisionMode.FULL)), None).error
-    assert isinstance(error, RevisionRefusedError)
-    assert "the newest with an epoch, has expired" in str(error)
-
-
 def test_a_compaction_waits_while_the_gate_is_closed(state: Schedules) -> None:
     state.begin(shared=True, extra=set(), foreign=False)
     state.finish()
     _revised(state, "load")
     task = state.world.run(work.compacting(state.world, None), None)
     assert isinstance(task.result, Later), task.error
+
+
+@pytest.mark.parametrize(("joined", "first"), [(1, 1), (2, 2), (2, 1)])
+def test_the_first_epoch_of_a_history_can_be_computed_once_more(state: Schedules, joined: int, first: int) -> None:
+    """It is all that its sources held, also before the first barrier of all, or before the one it joined with."""
+    state.begin(shared=True, extra=set(), foreign=True)
+    state._finish()
+    state._open(None)
+    state.oracle.check()
+    state._finish()
+    state.wait_or_leave(job="baskets")
+    _revised(state, "baskets", first=joined)
+    _published(state)
+    assert state.oracle.begun == {(joined, "t.baskets")}
+    _revised(state, "sums", first=first)
+    _published(state)
+
+
+def test_a_maintenance_barrier_is_read_by_its_revision_with_the_tables_that_joined(state: Schedules) -> None:
+    state.begin(shared=True, extra=set(), foreign=False)
+    state.finish()
+    state.compact(others="none", steps=None)
+    state.wait_or_leave(job="baskets")
+    _revised(state, "baskets")
+    _published(state)
+    number = max(state.oracle.opened)
+    assert state.oracle.barriers[number].is_maintenance
+    for revision, there in ((1, True), (0, False)):
+        found = state.world.meta.resolve(NAME, Level.REPEATABLE_READ, at=number, revision=revision)
+        assert ("t.baskets" in found.tables) is there
+
+
+def test_a_cancelled_history_leaves_nothing_although_its_job_is_gone(state: Schedules) -> None:
+    state.begin(shared=True, extra=set(), foreign=False)
+    state.finish()
+    state.wait_or_leave(job="baskets")
+    _revised(state, "baskets")
+    state.replay()
+    state.wait_or_leave(job="baskets")
+    state.cancel(steps=None)
+    assert not state.oracle.branches_of_cancelled()
+
+
+def test_what_is_computed_anew_does_not_ask_for_what_came_before(state: Schedules) -> None:
+    """What the barrier before its first one had, has expired."""
+    state.begin(shared=True, extra=set(), foreign=False)
+    state.finish()
+    _another(state)
+    _another(state)
+    state.expire(keep=1, steps=None)
+    assert _revised(state, first=None, mode=_FULL).error is None
+    _published(state)
+
+
+def test_where_only_maintenance_can_be_read_there_is_nothing_to_compute_anew(state: Schedules) -> None:
+    state.begin(shared=True, extra=set(), foreign=False)
+    state.finish()
+    state.compact(others="none", steps=None)
+    state.expire(keep=1, steps=None)
+    assert all(barrier.is_maintenance for barrier in state.oracle.readable)
+    assert isinstance(_revised(state, first=None, mode=_FULL).error, RevisionRefusedError)

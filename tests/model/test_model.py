@@ -42,6 +42,8 @@ _KINDS = frozenset(
         *("read", "refused", "refresh", "fell back", "reader leaves", "reader dies", "time passes", "lease lost"),
         *("read on", "expire", "expire, stopped", "compaction", "compaction goes on"),
         *("correct", "revise", "process revised", "haunt revised", "replay", "gate", "publish", "cancel", "swapped"),
+        *("waits", "waits no longer", "leaves", "is back", "bootstrap", "bootstrap, begun", "joined"),
+        *("joined, at barriers of the past", "joined, later than the first", "joined, and an epoch since"),
     }
 )
 

@@ -1,4 +1,6 @@
-"""The model's topology: a chain with a job of two sinks that is always there, and jobs that join and leave."""
+"""The model's topology: a chain with a job of two sinks that is always there, jobs that join and leave, and some that
+join with a history.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,7 @@ from airflow_barrier.protocol.topology import ExternalSource, Job
 from tests.model.inputs import Landing, Log
 
 NAME = "model"
-CORE, EXTRA = "core", "extra"
+CORE, EXTRA, LATE = "core", "extra", "late"
 
 
 def _job(name: str, owner: str, **of: Any) -> Job:
@@ -18,6 +20,11 @@ def _job(name: str, owner: str, **of: Any) -> Job:
     job = Job(name, owner, **of)
     start = {**dict.fromkeys(job.sources, "latest"), **{source.name: "earliest" for source in job.externals}}
     return replace(job, start_from=start)
+
+
+def _late(name: str, **of: Any) -> Job:
+    job = Job(name, LATE, **of)
+    return replace(job, start_from=dict.fromkeys((*job.sources, *(source.name for source in job.externals)), "history"))
 
 
 JOBS = {
@@ -30,6 +37,8 @@ JOBS = {
         _job("returns", EXTRA, sources=("t.shopping",), sinks=("t.returned",), externals=(
             ExternalSource("landing", Landing.kind),
         )),
+        _late("baskets", sources=("t.shopping", "t.amount"), sinks=("t.baskets",)),
+        _late("paths", sinks=("t.paths",), externals=(ExternalSource("clicks", Log.kind),)),
     )
 }  # fmt: skip
 #: Writers before readers.
@@ -37,5 +46,6 @@ ORDER = tuple(JOBS)
 TABLES = tuple(sink for job in JOBS.values() for sink in job.sinks)
 SOURCES = ("clicks", "visits", "landing")
 COMING_AND_GOING = tuple(job.name for job in JOBS.values() if job.owner == EXTRA)
+LATECOMERS = tuple(job.name for job in JOBS.values() if job.owner == LATE)
 FRAGMENT = Fragment(NAME, CORE, tuple(job for job in JOBS.values() if job.owner == CORE))
 WRITER = {sink: job.name for job in JOBS.values() for sink in job.sinks}

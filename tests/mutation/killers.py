@@ -467,6 +467,7 @@ _WITHOUT_SPARK: Mapping[str, tuple[str, ...]] = {
     "history-of-what-is-there": (f"{_BOOTSTRAP}a_source_that_has_no_history",),
     "history-from-the-sources-beginning": (f"{_BOOTSTRAP}a_shared_source_is_read_from_its_first_cut_on",),
     "history-into-empty-tables": (f"{_BOOTSTRAP}a_table_that_was_emptied",),
+    "joins-with-all": (f"{_FOUND}the_first_epoch_of_a_history_can_be_computed_once_more",),
     "joins-with-its-history": (f"{_JOINING}it_is_a_member_once_its_history_is_published",),
     "revision-transitions": (f"{_REVISING}exactly_these_transitions",),
     "illegal-revision-transition": (f"{_REVISING}exactly_these_transitions",),
@@ -500,6 +501,7 @@ _WITHOUT_SPARK: Mapping[str, tuple[str, ...]] = {
     "expired-is-not-revised": (
         f"{_REVISING}what_has_expired_since_the_plan_is_not_built_on",
         f"{_PLANNED}what_has_expired_is_neither_revised_nor_built_on",
+        f"{_FOUND}where_only_maintenance_can_be_read_there_is_nothing_to_compute_anew",
     ),
     "revised-is-not-expired": (f"{_REVISING}what_a_revision_builds_on_does_not_expire",),
     "replays-on-what-was-there": (f"{_REVISING}jobs_are_replayed_as_they_are_declared_now",),

@@ -16,6 +16,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from pyiceberg.table import snapshots
 from sqlalchemy import Connection
 
 from airflow_barrier.protocol.errors import BarrierError, MissingTableError
@@ -219,6 +220,15 @@ class MemoryTables(IcebergTables):
     def main(self, table: str) -> int | None:
         return ref_of(self.document(table), MAIN)
 
+    def load(self, table: str) -> Any:
+        """As much of pyiceberg's table as says what its snapshots are."""
+        there = snapshots_of(self.document(table))
+
+        def snapshot_by_id(snapshot_id: int) -> snapshots.Snapshot | None:
+            return snapshots.Snapshot(**there[snapshot_id]) if snapshot_id in there else None
+
+        return SimpleNamespace(snapshot_by_id=snapshot_by_id)
+
     def rows(self, snapshot_id: int | None) -> Rows:
         return self.documents.rows[snapshot_id]
 
@@ -274,7 +284,11 @@ class MemoryTables(IcebergTables):
             "snapshot-id": snapshot_id,
             "sequence-number": document["last-sequence-number"] + 1,
             "timestamp-ms": now,
-            "summary": {"operation": operation, **(properties or {})},
+            "summary": {
+                "operation": operation,
+                "total-records": str(self.documents.rows[snapshot_id].total()),
+                **(properties or {}),
+            },
             "manifest-list": f"{document['location']}/snap-{snapshot_id}.avro",
             "schema-id": 0,
         }
