@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NoReturn
+from contextlib import suppress
+from typing import TYPE_CHECKING
 
 from airflow.sdk.exceptions import AirflowSkipException
 
@@ -24,6 +26,8 @@ from airflow_barrier.protocol.revisions import Revision, RevisionState
 
 #: The barrier of runs that are not the revision's, but wait until it is published.
 AFTERWARDS = 0
+#: How often, and every how many seconds, the end of a run is looked for that is being skipped.
+_LOOKS, _BETWEEN_LOOKS = 30, 2.0
 
 if TYPE_CHECKING:
     from airflow.sdk import Asset, BaseOperator, Context
@@ -35,19 +39,21 @@ def revision_of_run(deployment: Deployment, topology: str, context: Context) -> 
     A run's conf stays what it was after later clears, so of a token and what the run was woken for the newer counts.
     Raises ConfigurationError for a token that is no number, UnknownRevisionError.
     """
-    meta, run = deployment.meta, context["dag_run"]
-    ti = context["ti"]
-    bound = meta.revisions.run_binding(topology, ti.dag_id, ti.run_id)
-    number = max(_token(context), bound.revision if bound is not None and bound.barrier_id != AFTERWARDS else 0)
-    if not number:
-        return None
-    revision = meta.revisions.get(topology, number)
-    if not revision.is_under_way:
+    revision, ti = newest_revision_of_run(deployment, topology, context), context["ti"]
+    if revision is not None and not revision.is_under_way:
         ti.task.log.info(
-            "%s, of run %s, is %s: nothing is left to do for it", revision, run.run_id, revision.state.value
+            "%s, of run %s, is %s: nothing is left to do for it", revision, ti.run_id, revision.state.value
         )
         return None
     return revision
+
+
+def newest_revision_of_run(deployment: Deployment, topology: str, context: Context) -> Revision | None:
+    """The newest revision that the run computed, or computes, something for. Raises as :func:`revision_of_run`."""
+    meta, ti = deployment.meta, context["ti"]
+    bound = meta.revisions.run_binding(topology, ti.dag_id, ti.run_id)
+    number = max(_token(context), bound.revision if bound is not None and bound.barrier_id != AFTERWARDS else 0)
+    return meta.revisions.get(topology, number) if number else None
 
 
 def attach(deployment: Deployment, topology: str, context: Context) -> Barrier | None:
@@ -129,13 +135,18 @@ def wake_runs(deployment: Deployment, revision: Revision, barrier: Barrier, cont
     return tuple(busy)
 
 
-def stay_out_until_published(deployment: Deployment, revision: Revision, context: Context) -> NoReturn:
+def stay_out_until_published(deployment: Deployment, revision: Revision, context: Context) -> None:
     """Skip a run whose barrier may not open before the revision is published; the task that publishes wakes it.
 
-    Waiting, it would hold one of the slots of its DAG that the revision's runs need.
+    Waiting, it would hold one of the slots of its DAG that the revision's runs need. Returns if the revision has ended
+    since the look: then nothing is in the way any more.
     """
-    ti = context["ti"]
-    deployment.meta.revisions.bind_run(revision.topology, revision.revision, AFTERWARDS, ti.dag_id, ti.run_id, None)
+    ti, revisions = context["ti"], deployment.meta.revisions
+    revisions.bind_run(revision.topology, revision.revision, AFTERWARDS, ti.dag_id, ti.run_id, None)
+    # from here on whoever publishes sees it; it may have looked before
+    if not revisions.get(revision.topology, revision.revision).is_under_way:
+        revisions.unbind_run(revision.topology, revision.revision, ti.dag_id, ti.run_id)
+        return
     raise AirflowSkipException(
         f"no barrier of {revision.topology} opens before {revision} is published ({revision.reason}); this run is "
         f"woken then. If {revision} is cancelled instead, clear the run; left out, its epoch joins the next barrier's"
@@ -143,15 +154,32 @@ def stay_out_until_published(deployment: Deployment, revision: Revision, context
 
 
 def wake_those_left_out(deployment: Deployment, revision: Revision, context: Context) -> None:
-    """Wake the runs that were skipped until the revision is published, the oldest first."""
-    ti = context["ti"]
-    for run in deployment.meta.revisions.runs(revision.topology, revision.revision):
-        if run.barrier_id == AFTERWARDS:
-            try:
-                wake(run.dag_id, run.run_id)
-                ti.task.log.info("Woke run %s of DAG %s: its barrier may open", run.run_id, run.dag_id)
-            except (RunActiveError, UnknownRunError, AirflowRefusedError) as error:
-                ti.task.log.warning("Run %s of DAG %s was left out: %s", run.run_id, run.dag_id, error)
+    """Wake the runs that were skipped until the revision was published, the oldest first.
+
+    Again is fine, for a task that died on its way: who was woken is not bound any more.
+    """
+    ti, revisions = context["ti"], deployment.meta.revisions
+    for run in revisions.runs(revision.topology, revision.revision):
+        if run.barrier_id != AFTERWARDS:
+            continue
+        try:
+            _wake_at_its_end(run.dag_id, run.run_id)
+            ti.task.log.info("Woke run %s of DAG %s: its barrier may open", run.run_id, run.dag_id)
+        except UnknownRunError as error:
+            ti.task.log.warning("Run %s of DAG %s was left out: %s", run.run_id, run.dag_id, error)
+        except (RunActiveError, AirflowRefusedError) as error:
+            ti.task.log.warning("Run %s of DAG %s was left out, clear it: %s", run.run_id, run.dag_id, error)
+            continue
+        revisions.unbind_run(revision.topology, revision.revision, run.dag_id, run.run_id)
+
+
+def _wake_at_its_end(dag_id: str, run_id: str) -> None:
+    """A run that has just been skipped is about to end, which nobody is told of. Raises as :func:`wake` does."""
+    for _ in range(_LOOKS):
+        with suppress(RunActiveError):
+            return wake(dag_id, run_id)
+        time.sleep(_BETWEEN_LOOKS)
+    return wake(dag_id, run_id)
 
 
 def require_room_for_waiting(task: BaseOperator) -> None:

@@ -18,7 +18,14 @@ from airflow_barrier.coordinator.swapping import Swapped, publish_revision
 from airflow_barrier.coordinator.waking import close_gate_if_near, next_unstaged
 from airflow_barrier.hooks.barrier import DEFAULT_CONN_ID, BarrierHook
 from airflow_barrier.operators._events import swallowed
-from airflow_barrier.operators._revising import barrier_of, revision_of_run, silence, wake_runs, wake_those_left_out
+from airflow_barrier.operators._revising import (
+    barrier_of,
+    newest_revision_of_run,
+    revision_of_run,
+    silence,
+    wake_runs,
+    wake_those_left_out,
+)
 from airflow_barrier.operators._task import (
     actor,
     nothing_to_do,
@@ -34,7 +41,7 @@ from airflow_barrier.protocol.errors import (
 )
 from airflow_barrier.protocol.names import event_key
 from airflow_barrier.protocol.records import Barrier, TableProgress
-from airflow_barrier.protocol.revisions import Revision
+from airflow_barrier.protocol.revisions import Revision, RevisionState
 from airflow_barrier.protocol.states import BarrierState, TableState
 from airflow_barrier.triggers.barrier import BarrierTrigger, Condition
 
@@ -118,6 +125,9 @@ class CommitBarrierOperator(BaseOperator):
                 self._refuse_unprocessed(deployment, barrier, outcome)
                 self._wait(deployment, barrier, outcome)
             self._emit(context, deployment, outcome)
+            revision = newest_revision_of_run(deployment, self.topology, context)
+            if revision is not None and revision.state is RevisionState.COMMIT:
+                wake_those_left_out(deployment, revision, context)  # if this task died when it had published
             return barrier.barrier_id
 
     def resume(self, context: Context, event: dict[str, Any]) -> int:

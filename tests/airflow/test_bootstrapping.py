@@ -9,6 +9,7 @@ import pytest
 
 from airflow_barrier.cli.main import main
 from airflow_barrier.coordinator.bootstrapping import says_that_it_waits
+from airflow_barrier.operators._revising import AFTERWARDS
 from airflow_barrier.protocol.revisions import RevisionState
 from tests.support.airflow import LONG
 from tests.support.counting import Counting, sum_of_barriers
@@ -71,3 +72,12 @@ def test_a_job_of_another_team_joins_with_its_history(
     assert counting.published("totals") == from_the_beginning[-1]
     assert [counting.read_at("totals", day, revision=0) for day in COMMITTED] == [0, 0, 0]
     assert counting.attempts(DAYS, "total") == ["PROCESSED"]
+
+    # the task that published died before it had woken who was put off: its next try does
+    commit = counting.task("commit")
+    by = next(run for run in runs if "is COMMIT: readers see it" in airflow.log(NAMESPACE, run, commit))
+    meta.revisions.bind_run(NAMESPACE, number, AFTERWARDS, NAMESPACE, last, None)
+    airflow.clear(NAMESPACE, by, commit)
+    airflow.wait_for_run(NAMESPACE, by)
+    assert (NAMESPACE, last) not in {(run.dag_id, run.run_id) for run in meta.revisions.runs(NAMESPACE, number)}
+    airflow.wait_for_run(NAMESPACE, last)
