@@ -212,7 +212,7 @@ class Lines(Holding):
         """All tables are at the old line, or all at the new one."""
         assert revision.head is not None
         tables, opened = self.world.tables, self.opened[revision.head]
-        clean = (opened.tables | set(revision.tables)) - self.touched
+        clean = (opened.tables | self.tables_of(revision.head, revision.number)) - self.touched
 
         def are(line: int) -> bool:
             return all(

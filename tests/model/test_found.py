@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from airflow_barrier.coordinator.opening import Later
+from airflow_barrier.coordinator.opening import Later, Opened
 from airflow_barrier.coordinator.revision_plan import Wanted
 from airflow_barrier.coordinator.swapping import Swapped, cancel_revision
 from airflow_barrier.protocol.errors import RevisionEndedError, RevisionRefusedError
@@ -215,3 +215,18 @@ def test_a_job_that_joins_while_what_it_reads_is_revised_is_not_left_behind(stat
     assert isinstance(publisher.error, RevisionRefusedError), publisher.error
     state._cancel(None)
     state.finish()
+
+
+@pytest.mark.parametrize("steps", range(12, 34))
+def test_an_opener_that_was_overtaken_observes(state: Schedules, steps: int) -> None:
+    """Also where the other's barrier is the first one that has its jobs, and cuts their sources."""
+    state.begin(shared=False, extra={"visits"}, foreign=False)
+    state.abort(which=0, steps=None)
+    first, second = (work.opening(state.world, 2) for _ in range(2))
+    state.world.run(first, steps)
+    state.world.run(second, None)
+    state.oracle.check()
+    if first.paused:
+        state.world.run(first, None)
+    for task in (first, second):
+        assert isinstance(task.result, Opened), task.error
