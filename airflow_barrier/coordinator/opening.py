@@ -12,7 +12,7 @@ from airflow_barrier.coordinator.cuts import cut_sources
 from airflow_barrier.coordinator.deployment import Deployment
 from airflow_barrier.coordinator.journal import check_lead
 from airflow_barrier.coordinator.starting import already, starts_of
-from airflow_barrier.protocol.errors import GatedError, HeadMovedError
+from airflow_barrier.protocol.errors import GatedError, HeadMovedError, StartFromError
 from airflow_barrier.protocol.records import Barrier, Cut
 from airflow_barrier.protocol.revisions import Revision
 from airflow_barrier.protocol.topology import Job, Topology
@@ -105,7 +105,11 @@ def _open_once(
             f"{len(open_now)} barriers of {topology.name} are open (max_open_barriers={deployment.max_open_barriers}); "
             f"the oldest is {open_now[0]}, {open_now[0].state.value}"
         )
-    starts = starts_of(deployment, topology, timestamp)
+    try:
+        starts = starts_of(deployment, topology, timestamp)
+    except StartFromError:
+        _check_newest(deployment, topology.name, head)
+        raise
     cuts = cut_sources(deployment, topology, head, timestamp, now, already(starts))
     if isinstance(cuts, NotReady):
         return Later(f"source {cuts.source}: {cuts.reason}")
@@ -123,6 +127,17 @@ def _open_once(
     )
     log.info("opened %s: %s", barrier, "; ".join(f"{cut.source} up to {_brief(cut)}" for cut in cuts) or "no sources")
     return Opened(barrier, created=True, cuts=tuple(cuts))
+
+
+def _check_newest(deployment: Deployment, topology: str, head: Barrier | None) -> None:
+    """What was found is right only if nobody opened a barrier meanwhile."""
+    now = deployment.meta.head(topology)
+    found, expected = (each.barrier_id if each else 0 for each in (now, head))
+    if found != expected:
+        raise HeadMovedError(
+            f"topology {topology}: expected barrier {expected} to be the newest, found {found}; another process opened "
+            "or aborted a barrier meanwhile: look again"
+        )
 
 
 def _brief(cut: Cut) -> str:

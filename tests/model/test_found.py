@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from airflow_barrier.coordinator.opening import Later
+from airflow_barrier.coordinator.opening import Later, Opened
 from airflow_barrier.coordinator.revision_plan import Wanted
 from airflow_barrier.coordinator.swapping import Swapped, cancel_revision
 from airflow_barrier.protocol.errors import RevisionEndedError, RevisionRefusedError
@@ -223,3 +223,18 @@ def test_where_only_maintenance_can_be_read_there_is_nothing_to_compute_anew(sta
     state.expire(keep=1, steps=None)
     assert all(barrier.is_maintenance for barrier in state.oracle.readable)
     assert isinstance(_revised(state, first=None, mode=_FULL).error, RevisionRefusedError)
+
+
+@pytest.mark.parametrize("steps", range(12, 34))
+def test_an_opener_that_was_overtaken_observes(state: Schedules, steps: int) -> None:
+    """Also where the other's barrier is the first one that has its jobs, and cuts their sources."""
+    state.begin(shared=False, extra={"visits"}, foreign=False)
+    state.abort(which=0, steps=None)
+    first, second = (work.opening(state.world, 2) for _ in range(2))
+    state.world.run(first, steps)
+    state.world.run(second, None)
+    state.oracle.check()
+    if first.paused:
+        state.world.run(first, None)
+    for task in (first, second):
+        assert isinstance(task.result, Opened), task.error
