@@ -17,7 +17,7 @@ from types import FrameType
 from rich.console import Console
 
 from airflow_barrier.protocol.errors import BarrierError
-from benchmarks.report import Measured, document, machine, software
+from benchmarks.report import Measured, document, machine, software, with_figures
 from demo.local_airflow import LocalAirflowError
 from demo.local_spark import LocalSparkError
 
@@ -40,13 +40,13 @@ def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("figure", nargs="*", help=f"some of {', '.join(FIGURES)} (default: all)")
     parser.add_argument("--quick", action="store_true", help="tiny sizes, to see that it works")
-    parser.add_argument("--write", action="store_true", help="write docs/benchmarks.md; needs all figures")
+    parser.add_argument("--write", action="store_true", help="write docs/benchmarks.md, or the named figures into it")
     chosen = parser.parse_args(arguments)
     unknown = sorted(set(chosen.figure) - set(FIGURES))
     if unknown:
         parser.error(f"expected some of {', '.join(FIGURES)}, found {', '.join(unknown)}")
-    if chosen.write and (chosen.figure or chosen.quick):
-        parser.error("--write: expected all figures in full, found a part of them; leave the figures and --quick away")
+    if chosen.write and chosen.quick:
+        parser.error("--write: expected figures in full, found tiny ones; leave --quick away")
     console = Console()
     console.print(f"{machine()}\n{software()}", highlight=False)
     found: list[Measured] = []
@@ -62,9 +62,14 @@ def main(arguments: list[str]) -> int:
         except (AssertionError, BarrierError, LocalAirflowError, LocalSparkError) as error:
             console.print(f"{type(error).__name__}: {error}", style="bold red", highlight=False, markup=False)
             missing.append(figure)
-        if chosen.write:  # after each, so that what was measured is kept if a later one is interrupted
+        if (
+            chosen.write and not chosen.figure
+        ):  # after each, so that what was measured is kept if a later one is interrupted
             _DOCUMENT.write_text(document(found, [*missing, *figures[number:]], "make benchmarks ARGS=--write"))
     if chosen.write:
+        if chosen.figure:
+            command = f'make benchmarks ARGS="{" ".join(chosen.figure)} --write"'
+            _DOCUMENT.write_text(with_figures(_DOCUMENT.read_text(), found, command))
         console.print(f"Written: {_DOCUMENT}", highlight=False)
     return 1 if missing else 0
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
@@ -74,6 +75,17 @@ Numbers of two tables are of two moments; compare within one table, whose column
     if missing:
         head += f"\n\n**Not measured in this run**, which failed there or was stopped: {', '.join(missing)}."
     return "\n\n".join([head, *(figure.markdown() for figure in figures)]) + "\n"
+
+
+def with_figures(document: str, figures: Sequence[Measured], command: str) -> str:
+    """docs/benchmarks.md with figures that were measured again, or for the first time, by themselves."""
+    head, *sections = re.split(r"(?m)^(?=## )", document)
+    by_title = {section.partition("\n")[0]: section.strip() for section in sections}
+    said = f"*By itself: `{command}` on {datetime.now(timezone.utc):%Y-%m-%d %H:%M} UTC. {machine()}.*"
+    for figure in figures:
+        title, _, rest = figure.markdown().partition("\n\n")
+        by_title[title] = f"{title}\n\n{said}\n\n{rest}"
+    return "\n\n".join([head.strip(), *by_title.values()]) + "\n"
 
 
 def _cpuinfo() -> list[str]:
