@@ -64,7 +64,7 @@ def main(arguments: list[str]) -> int:
             missing.append(figure)
         if (
             chosen.write and not chosen.figure
-        ):  # after each, so that what was measured is kept if a later one is interrupted
+        ):  # after each: what was measured is kept if a later one is interrupted
             _DOCUMENT.write_text(document(found, [*missing, *figures[number:]], "make benchmarks ARGS=--write"))
     if chosen.write:
         if chosen.figure:
