@@ -62,9 +62,7 @@ def main(arguments: list[str]) -> int:
         except (AssertionError, BarrierError, LocalAirflowError, LocalSparkError) as error:
             console.print(f"{type(error).__name__}: {error}", style="bold red", highlight=False, markup=False)
             missing.append(figure)
-        if (
-            chosen.write and not chosen.figure
-        ):  # after each: what was measured is kept if a later one is interrupted
+        if chosen.write and not chosen.figure:  # after each: what was measured is kept if a later one is interrupted
             _DOCUMENT.write_text(document(found, [*missing, *figures[number:]], "make benchmarks ARGS=--write"))
     if chosen.write:
         if chosen.figure:

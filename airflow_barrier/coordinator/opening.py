@@ -134,7 +134,7 @@ def _check_newest(deployment: Deployment, topology: str, head: Barrier | None) -
     now = deployment.meta.head(topology)
     found, expected = (each.barrier_id if each else 0 for each in (now, head))
     if found != expected:
-        raise HeadMovedError(
+        raise HeadMovedError(  # safety: joins-on-the-head
             f"topology {topology}: expected barrier {expected} to be the newest, found {found}; another process opened "
             "or aborted a barrier meanwhile: look again"
         )

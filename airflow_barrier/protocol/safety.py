@@ -46,6 +46,7 @@ PROMISES: Mapping[str, Mapping[str, str]] = {
     },
     "Barriers open in order, on what was looked at, and their members are frozen.": {
         "opens-on-the-head": "A barrier opens on the newest one, which is the one that its cuts were made after.",
+        "joins-on-the-head": "How a job joins is said of the newest barrier, and of none that was opened meanwhile.",
         "opens-on-what-was-seen": "It opens with exactly a cut of each source and a baseline of each new table.",
         "timestamps-rise": "Its timestamp is after that of the newest one.",
         "one-barrier-a-timestamp": "The database itself has one barrier a timestamp, aborted ones aside.",
