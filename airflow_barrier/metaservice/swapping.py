@@ -110,6 +110,8 @@ def begin_swap(
     # the one row that may be COMMITTING in a topology: no barrier is published beside it
     token = load_barrier(connection, topology, epoch_of(connection, committed).barrier_id, number)
     move_barrier(connection, token, BarrierState.COMMITTING, Event("committing", actor), committing_at=DatabaseNow())
+    if revision.mode is RevisionMode.FULL:
+        _drop_whole_cuts(connection, revision)  # safety: cut-is-of-one-epoch
     event = Event("committing", actor, {"head": committed.barrier_id, "expected": dict(expected)})
     return move(
         connection,
@@ -121,6 +123,15 @@ def begin_swap(
         expected=dict(expected),
         committing_at=DatabaseNow(),
     )
+
+
+def _drop_whole_cuts(connection: Connection, revision: Revision) -> None:
+    """All epochs up to its first barrier were read as one. That barrier keeps the cut of its own epoch: who computes it
+    again, on what is before it, takes no more.
+    """
+    for table in (schema.cut_item, schema.cut):
+        here = of_barrier(table, revision.topology, revision.first_barrier, revision.revision)
+        connection.execute(delete(table).where(here))
 
 
 def swappable(connection: Connection, topology: str, number: int) -> Revision | None:

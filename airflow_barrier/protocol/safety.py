@@ -304,6 +304,7 @@ PROMISES: Mapping[str, Mapping[str, str]] = {
         "gate-is-closed": "No barrier opens while it is being published.",
         "publishes-only-what-is-staged": "It is decided once it is staged up to the head.",
         "swaps-at-the-head-that-was-seen": "It is decided at the newest COMMIT barrier, the one that was looked at.",
+        "cut-is-of-one-epoch": "What it read as one epoch stays the epochs that it was.",
         "revision-decided-once": "The first decision stands.",
         "only-decided-revision-is-published": "Only what was decided is published.",
         "revision-published-once": "What is COMMIT is not published again.",

@@ -216,6 +216,18 @@ def test_what_is_computed_anew_does_not_ask_for_what_came_before(state: Schedule
     _published(state)
 
 
+@pytest.mark.parametrize("mode", [_INCREMENTAL, _FULL])
+def test_what_was_read_as_one_epoch_stays_the_epochs_that_it_was(state: Schedules, mode: RevisionMode) -> None:
+    """Else the next revision of that barrier, or one from there on, would read them twice."""
+    state.begin(shared=True, extra=set(), foreign=False)
+    state.finish()
+    _another(state)
+    assert _revised(state, first=2, mode=_FULL).error is None
+    _published(state)
+    assert _revised(state, "load", first=2, mode=mode).error is None
+    _published(state)
+
+
 def test_where_only_maintenance_can_be_read_there_is_nothing_to_compute_anew(state: Schedules) -> None:
     state.begin(shared=True, extra=set(), foreign=False)
     state.finish()

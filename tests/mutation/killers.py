@@ -513,6 +513,7 @@ _WITHOUT_SPARK: Mapping[str, tuple[str, ...]] = {
     "gate-is-closed": (f"{_REVISING}while_the_gate_is_closed_nothing_opens",),
     "publishes-only-what-is-staged": (f"{_REVISING}only_what_is_staged_up_to_the_head_is_published",),
     "swaps-at-the-head-that-was-seen": (f"{_REVISING}the_decision_names_main_of_the_head_that_stands",),
+    "cut-is-of-one-epoch": (f"{_FOUND}what_was_read_as_one_epoch_stays_the_epochs_that_it_was",),
     "revision-decided-once": (f"{_REVISING}it_is_decided_once_and_published_once",),
     "only-decided-revision-is-published": (f"{_REVISING}only_what_is_staged_up_to_the_head_is_published",),
     "revision-published-once": (f"{_REVISING}it_is_decided_once_and_published_once",),
