@@ -24,6 +24,7 @@ pytest_plugins = [
     "tests.support.object_store",
     "tests.support.nessie",
     "tests.support.sharing",
+    "tests.support.costs",
 ]
 
 # Importing Airflow writes its configuration into AIRFLOW_HOME, which would be the home directory of whoever runs this.

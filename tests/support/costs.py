@@ -1,0 +1,79 @@
+"""What each folder of tests cost: items, seconds in which a worker was busy with them, and seconds of CPU.
+
+CPU is that of the worker and of all processes below it, so also of a server that another folder's test has started:
+what a server does meanwhile counts for the test that runs meanwhile. ``--junitxml=FILE`` keeps the CPU of each test, as
+the property ``cpu`` of each of its phases.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Generator
+from dataclasses import dataclass
+
+import psutil
+import pytest
+
+_CPU = "cpu"
+
+
+class _Meter:
+    """Seconds of CPU since the last call, of this process and all below it."""
+
+    def __init__(self) -> None:
+        self._me = psutil.Process()
+        self._last = self._now()
+
+    def __call__(self) -> float:
+        before, self._last = self._last, self._now()
+        return max(0.0, self._last - before)  # the time of a process that nobody waited for goes with it
+
+    def _now(self) -> float:
+        total = 0.0
+        for process in [self._me, *self._me.children(recursive=True)]:
+            try:
+                total += sum(process.cpu_times()[:4])
+            except psutil.Error:
+                continue  # it has ended since
+        return total
+
+
+@dataclass
+class _Cost:
+    items: int = 0
+    wall: float = 0.0
+    cpu: float = 0.0
+
+    def add(self, report: pytest.TestReport) -> None:
+        self.items += report.when == "call"
+        self.wall += report.duration
+        self.cpu += dict(report.user_properties).get(_CPU, 0.0)  # type: ignore[arg-type]
+
+
+_meter: _Meter | None = None
+_folders: dict[str, _Cost] = defaultdict(_Cost)
+_workers: dict[str, _Cost] = defaultdict(_Cost)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    global _meter
+    _meter = _meter or _Meter()
+    report = yield
+    report.user_properties.append((_CPU, round(_meter(), 3)))
+    return report
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    _folders["/".join(report.nodeid.split("/")[:2])].add(report)
+    _workers[getattr(report, "worker_id", "this process")].add(report)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    if not _folders:
+        return
+    terminalreporter.section("costs")
+    terminalreporter.write_line(f"{'items':>6} {'wall s':>8} {'CPU s':>8}")
+    for costs in (_workers, _folders):
+        for name, cost in sorted(costs.items(), key=lambda one: -one[1].wall):
+            terminalreporter.write_line(f"{cost.items:>6} {cost.wall:>8.1f} {cost.cpu:>8.1f}  {name}")
