@@ -24,6 +24,8 @@ pytest_plugins = [
     "tests.support.object_store",
     "tests.support.nessie",
     "tests.support.sharing",
+    "tests.support.computing",
+    "tests.support.drawing",
     "tests.support.costs",
 ]
 

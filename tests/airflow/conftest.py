@@ -14,11 +14,11 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from airflow_barrier.coordinator.deployment import Deployment
-    from demo.local_spark import LocalConnectServer
+    from tests.support.spark import SparkServer
 
 
 @pytest.fixture(scope="session")
-def deployment(spark_server: LocalConnectServer) -> Iterator[Deployment]:
+def deployment(spark_server: SparkServer) -> Iterator[Deployment]:
     from airflow_barrier.coordinator.deployment import Deployment
     from airflow_barrier.coordinator.settings import Settings
 

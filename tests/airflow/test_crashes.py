@@ -16,33 +16,34 @@ from airflow_barrier.coordinator.staging import closing_uri
 from tests.support.airflow import LONG, AirflowUnderTest
 from tests.support.counting import Counting
 from tests.support.reporting import report
+from tests.support.spark import LOCKED
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from demo.local_spark import LocalConnectServer
+    from tests.support.spark import SparkServer
+
 
 TABLES = ("events", "mirror")
 
 
 @pytest.fixture
-def apart(airflow: AirflowUnderTest, spark_server: LocalConnectServer) -> Iterator[Deployment]:
+def apart(airflow: AirflowUnderTest, spark_server: SparkServer) -> Iterator[Deployment]:
     """Connection ``crashes``: the MetaService in a file of its own, so that a catalog can be held up alone."""
-    catalog = f"sqlite:///{spark_server.catalog_db}"
-    deployment = Deployment.connect(
-        Settings(f"sqlite:///{airflow.folder}/crashes.db", catalog, spark_server.warehouse.as_uri())
-    )
+    folder = spark_server.warehouse.parent / LOCKED
+    meta, catalog = f"sqlite:///{airflow.folder}/crashes.db", f"sqlite:///{folder}/catalog.db"
+    deployment = Deployment.connect(Settings(meta, catalog, folder.as_uri(), catalog_name=LOCKED, spark_catalog=LOCKED))
     yield deployment
     deployment.close()
 
 
 @pytest.mark.timeout(LONG)
 def test_workers_that_are_killed(
-    airflow: AirflowUnderTest, apart: Deployment, spark: SparkSession, spark_server: LocalConnectServer
+    airflow: AirflowUnderTest, apart: Deployment, spark: SparkSession, spark_server: SparkServer
 ) -> None:
     """Two topologies at once, since Airflow takes half a minute to miss a worker."""
-    submitting = Counting("crashes", airflow, apart, spark)
-    committing = Counting("crashing_commit", airflow, apart, spark)
+    submitting = Counting("crashes", airflow, apart, spark, LOCKED)
+    committing = Counting("crashing_commit", airflow, apart, spark, LOCKED)
     for counting in (submitting, committing):
         counting.create(*TABLES)
         airflow.unpause(counting.name)
@@ -63,7 +64,9 @@ def test_workers_that_are_killed(
     airflow.pause("crashing_commit")
     held.unlink()
     airflow.wait_for_task("crashing_commit", committed, committing.task("load"), "success")
-    with closing(sqlite3.connect(spark_server.catalog_db, isolation_level=None, timeout=30)) as lock:
+    with closing(
+        sqlite3.connect(spark_server.warehouse.parent / LOCKED / "catalog.db", isolation_level=None, timeout=30)
+    ) as lock:
         lock.execute("BEGIN IMMEDIATE")
         airflow.unpause("crashing_commit")
         airflow.until(lambda: committing.states() == {1: "COMMITTING"}, "the commit to be decided")

@@ -23,28 +23,35 @@ def test_marked_failed_leaves_no_spark_work(counting: Counting, spark_ui: str) -
     on_connect, by_submit = counting.task("on_connect"), counting.task("by_submit")
     for task in (on_connect, by_submit):
         airflow.wait_for_task("killing", run, task, "running")
-    airflow.until(lambda: running_jobs(spark_ui), "Spark work on the Connect server")
+    connected = airflow.until(lambda: branch_of(counting, "on_connect"), "an attempt of on_connect")
+    airflow.until(lambda: running_jobs(spark_ui, connected), "Spark work on the Connect server")
     drivers = airflow.until(lambda: processes_that_say("endless_by_submit.py"), "the driver that was submitted")
 
     airflow.mark("killing", run, by_submit, "failed")
     airflow.until(lambda: not processes_that_say("endless_by_submit.py"), f"the drivers {drivers} to be gone")
-    assert running_jobs(spark_ui)  # the other one is nobody's fault
+    assert running_jobs(spark_ui, connected)  # the other one is nobody's fault
     airflow.until(lambda: counting.attempts(1, "by_submit") == ["ABORTED"], "its attempt to be given up")
 
     airflow.mark("killing", run, on_connect, "failed")
-    airflow.until(lambda: not running_jobs(spark_ui), "the Spark work on the Connect server to end")
+    airflow.until(lambda: not running_jobs(spark_ui, connected), "the Spark work on the Connect server to end")
     airflow.until(lambda: counting.attempts(1, "on_connect") == ["ABORTED"], "its attempt to be given up")
     airflow.wait_for_run("killing", run, "failed")
     assert counting.states() == {1: "OPEN"}  # on_failure="block": it waits for a person
     assert counting.published("connected") == 0
 
 
-def running_jobs(spark_ui: str) -> list[object]:
-    """What the Connect server's own pages call running."""
+def branch_of(counting: Counting, job: str) -> str | None:
+    """The branch of the job's attempt, which tags its work on the Connect server."""
+    attempt = counting.deployment.meta.current_attempt("killing", 1, job)
+    return attempt and attempt.branch
+
+
+def running_jobs(spark_ui: str, tag: str) -> list[object]:
+    """What the Connect server's own pages call running of what bears the tag."""
     api = f"{spark_ui}/api/v1/applications"
     (application,) = httpx.get(api, timeout=30).raise_for_status().json()
     found = httpx.get(f"{api}/{application['id']}/jobs", params={"status": "running"}, timeout=30)
-    return list(found.raise_for_status().json())
+    return [job for job in found.raise_for_status().json() if any(tag in one for one in job.get("jobTags", []))]
 
 
 def processes_that_say(text: str) -> list[int]:

@@ -23,7 +23,7 @@ from tests.support.vault import META, PLANTED, CommandLines, Vault, leaks
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from demo.local_spark import LocalConnectServer
+    from tests.support.spark import SparkServer
 
 ERRORS = ("wrong_password", "wrong_host", "wrong_database")
 
@@ -34,7 +34,7 @@ def test_planted_passwords_are_nowhere(
     vault: Vault,
     postgresql: PostgreSQL,
     spark: SparkSession,
-    spark_server: LocalConnectServer,
+    spark_server: SparkServer,
     spark_ui: str,
     monkeypatch: pytest.MonkeyPatch,
     capfd: pytest.CaptureFixture[str],

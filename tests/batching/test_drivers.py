@@ -25,7 +25,7 @@ from demo.local_spark import PACKAGES, QUICK_JAVA, catalog_conf
 from tests.support.reporting import report
 
 if TYPE_CHECKING:
-    from demo.local_spark import LocalConnectServer
+    from tests.support.spark import SparkServer
 
 JOB = str(Path(__file__).parent / "jobs" / "dying.py")
 EVENTS, TOTALS = "batched.events", "batched.totals"
@@ -37,7 +37,7 @@ START = datetime(2026, 1, 1, tzinfo=timezone.utc)
 
 
 @pytest.fixture
-def deployment(spark_server: LocalConnectServer, tmp_path: Path) -> Iterator[Deployment]:
+def deployment(spark_server: SparkServer, tmp_path: Path) -> Iterator[Deployment]:
     from pyiceberg.schema import Schema
     from pyiceberg.types import LongType, NestedField
 
@@ -57,7 +57,7 @@ def deployment(spark_server: LocalConnectServer, tmp_path: Path) -> Iterator[Dep
 
 @pytest.fixture
 def operators(
-    spark_server: LocalConnectServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    spark_server: SparkServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> dict[str, SparkEpochOperator]:
     host, _, port = spark_server.url.removeprefix("sc://").partition(":")
     connect = {"conn_type": "spark_connect", "host": host, "port": int(port)}

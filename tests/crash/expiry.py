@@ -32,6 +32,7 @@ from tests.crash.points import END, Point, points_of_task
 from tests.crash.processes import Child, Tell, fork, run
 from tests.crash.scenarios import CLEAR_ENDS
 from tests.crash.shopping import COLUMNS, TASKS, Shop
+from tests.support.computing import a_core
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table
@@ -271,7 +272,8 @@ def main() -> None:
     points = points_of_task("expiry", [f"expiry {operation}" for operation in operations])
     for number, point in enumerate(points[said["lane"] :: said["lanes"]]):
         for mode in (DEATH, ZOMBIE) if number % _ASLEEP == 0 else (DEATH,):
-            result = {"point": str(point), "undisturbed": undisturbed, **play(kept, point, mode)}
+            with a_core():
+                result = {"point": str(point), "undisturbed": undisturbed, **play(kept, point, mode)}
             print(json.dumps(result), flush=True)
 
 

@@ -37,6 +37,7 @@ from tests.crash.processes import Standing, Tell, run
 from tests.crash.reading import ReaderProcess, start_reader
 from tests.crash.scenarios import RERUN, RETRY, Scenario, crash, tasks_of, zombie
 from tests.crash.shopping import TASKS, Shop
+from tests.support.computing import a_core
 from tests.support.copying import share_parts_of_metadata
 
 #: Barriers of one deployment: metadata stays small, and the tags of all of them are kept.
@@ -239,7 +240,8 @@ def _played(standing: Standing, shop: Shop, day: int, scenario: Scenario, glance
         else:
             result["ended"] = zombie(standing, shop, day, scenario, glance)
 
-    result["failure"] = _failure(work)
+    with a_core():
+        result["failure"] = _failure(work)
     return result
 
 

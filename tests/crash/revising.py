@@ -41,6 +41,7 @@ from tests.crash.revised import (
 from tests.crash.revised_answers import ends, looks
 from tests.crash.scenarios import CLEAR_ENDS
 from tests.crash.shopping import COLUMNS
+from tests.support.computing import a_core
 
 DEATH, ZOMBIE = "death", "zombie"
 #: What differs in the name of the same file of another table, barrier or attempt.
@@ -206,7 +207,7 @@ def main() -> None:
     for step in steps:
         for scenario in scenarios(deployed, step):
             result: dict[str, Any] = {"scenario": str(scenario), "step": step, "mode": scenario.mode, "failure": None}
-            with _failures(result):
+            with _failures(result), a_core():
                 result["ended"] = (dies if scenario.mode == DEATH else sleeps)(deployed, scenario)
             print(json.dumps(result), flush=True)
     deployed.end()

@@ -20,8 +20,7 @@ from airflow_barrier.spark.job import Job as SparkJob
 from airflow_barrier.spark.job import load_job
 from airflow_barrier.spark.sql import SqlJob
 from demo.cast import DAGS, create_tables
-from demo.local_spark import LocalConnectServer
-from tests.support.spark import APART
+from tests.support.spark import APART, SparkServer
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -49,7 +48,7 @@ class Shopping:
 
 
 @pytest.fixture(scope="session")
-def demo_deployment(spark_server: LocalConnectServer, spark: SparkSession) -> Iterator[Deployment]:
+def demo_deployment(spark_server: SparkServer, spark: SparkSession) -> Iterator[Deployment]:
     """MetaService and catalog in the server's one SQLite file, with the demo's tables made."""
     create_tables(spark)
     url = f"sqlite:///{spark_server.catalog_db}"
@@ -61,14 +60,14 @@ def demo_deployment(spark_server: LocalConnectServer, spark: SparkSession) -> It
 
 
 @pytest.fixture(scope="session")
-def shopping(spark_server: LocalConnectServer, spark: SparkSession) -> Iterator[Shopping]:
+def shopping(spark_server: SparkServer, spark: SparkSession) -> Iterator[Shopping]:
     """In the catalog apart, MetaService included: tests through Airflow run the same DAGs as they are in the other."""
     with shopping_in(APART, SAMPLE, spark_server, spark) as shopping:
         yield shopping
 
 
 @contextmanager
-def shopping_in(catalog: str, landing: Path, server: LocalConnectServer, spark: SparkSession) -> Iterator[Shopping]:
+def shopping_in(catalog: str, landing: Path, server: SparkServer, spark: SparkSession) -> Iterator[Shopping]:
     """The topology in a catalog of the server that nobody else uses, over what lies in a landing folder."""
     create_tables(spark, catalog)
     warehouse = server.warehouse.parent / catalog

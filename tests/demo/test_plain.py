@@ -9,17 +9,17 @@ import pytest
 
 from airflow_barrier.coordinator.deployment import Deployment
 from demo.cast import DAGS, barrier_time
-from demo.local_spark import LocalConnectServer
 from demo.poller import ask
 from demo.verify import verify_plain
 from tests.demo.conftest import SAMPLE
+from tests.support.spark import SparkServer
 
 _JOBS = ("load.py", "products.py", "amount.py", "price.sql", "category_spend.py", "avg_price.py")
 
 
 @pytest.mark.timeout(600)
 def test_uncoordinated_tables_are_right_when_nothing_runs(
-    demo_deployment: Deployment, spark_server: LocalConnectServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    demo_deployment: Deployment, spark_server: SparkServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.syspath_prepend(str(DAGS))
     monkeypatch.setenv("SPARK_REMOTE_URL", spark_server.url)

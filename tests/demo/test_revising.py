@@ -29,10 +29,9 @@ from airflow_barrier.spark.driver import run_corrections
 from airflow_barrier.spark.sql import SqlJob
 from demo.cast import DAGS
 from demo.landing import FIRST_DAY, LINES, published
-from demo.local_spark import LocalConnectServer
 from tests.demo.conftest import SAMPLE, shopping_in
 from tests.demo.revised import DAYS, LEAST, SHOPPING, TOPOLOGY, Line, RevisedShopping, quick
-from tests.support.spark import REVISED
+from tests.support.spark import REVISED, SparkServer
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -53,7 +52,7 @@ _COLUMNS = {
 
 @pytest.fixture(scope="module")
 def world(
-    spark_server: LocalConnectServer, spark: SparkSession, tmp_path_factory: pytest.TempPathFactory
+    spark_server: SparkServer, spark: SparkSession, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[RevisedShopping]:
     """Four days, COMMIT, as they came."""
     landing, truth = (tmp_path_factory.mktemp("purchases") / name for name in ("landing", "truth"))
@@ -159,7 +158,7 @@ def test_two_days_of_which_the_second_comes_first_are_swapped_once(
 
 
 def test_epochs_replaced_by_a_file_and_a_frame_and_reused_when_what_landed_is_gone(
-    world: RevisedShopping, spark_server: LocalConnectServer, tmp_path: Path
+    world: RevisedShopping, spark_server: SparkServer, tmp_path: Path
 ) -> None:
     replaced = {day: world.correct(world.truth, day, _other_purchases) for day in (2, 3)}
     assert all(replaced.values())

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from airflow_barrier.spark.job import Job as Work
-    from demo.local_spark import LocalConnectServer
+    from tests.support.spark import SparkServer
 
 TOPOLOGY = "select-" + "t" * 93
 #: Each is a namespace, a table and a column, except for the longest, which is no namespace.
@@ -54,7 +54,7 @@ LOADED, SUMMED = "hostile.loa`ded", "hostile.summed '"
 
 
 @pytest.fixture
-def deployment(spark_server: LocalConnectServer) -> Iterator[Deployment]:
+def deployment(spark_server: SparkServer) -> Iterator[Deployment]:
     url = f"sqlite:///{spark_server.catalog_db}"
     deployment = Deployment.connect(Settings(url, url, spark_server.warehouse.as_uri()))
     yield deployment
@@ -79,7 +79,7 @@ def copy_changes(epoch: Epoch) -> None:
 
 @pytest.mark.timeout(900)
 def test_a_barrier_over_hostile_names(
-    deployment: Deployment, spark: SparkSession, spark_server: LocalConnectServer, tmp_path: Path
+    deployment: Deployment, spark: SparkSession, spark_server: SparkServer, tmp_path: Path
 ) -> None:
     landing = tmp_path / "in [x] 100%"
     for name in FILES:

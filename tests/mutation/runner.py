@@ -47,9 +47,9 @@ def main() -> None:
 
 
 def _next(jobs: list[dict[str, Any]], running: dict[int, dict[str, Any]]) -> dict[str, Any] | None:
-    """Those that use the Spark server one after another: their tests have tables of the same names."""
-    busy = any(job["spark"] for job in running.values())
-    return next((job for job in jobs if not (busy and job["spark"])), None)
+    """Those that use the same server one after another: their tests have tables of the same names."""
+    busy = {job["server"] for job in running.values()} - {None}
+    return next((job for job in jobs if job["server"] not in busy), None)
 
 
 def _warm_up(tests: list[str], folder: Path) -> None:
@@ -67,12 +67,15 @@ def _warm_up(tests: list[str], folder: Path) -> None:
 
 
 def _fork(job: dict[str, Any], folder: Path) -> int:
+    from tests.support.computing import a_core
+
     pid = os.fork()
     if pid:
         return pid
-    faulthandler.dump_traceback_later(_LONGEST, exit=True)
     try:
-        result = _in_child(job, folder)
+        with a_core():
+            faulthandler.dump_traceback_later(_LONGEST, exit=True)
+            result = _in_child(job, folder)
         (folder / f"{job['number']}.json").write_text(json.dumps(result))
     finally:
         os._exit(0)

@@ -6,9 +6,10 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from itertools import groupby
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -16,11 +17,16 @@ from tests.mutation import runner
 from tests.mutation.killers import KILLERS, ON_SPARK
 from tests.mutation.marks import PACKAGE, marks
 from tests.mutation.operators import mutants
+from tests.support import rest_catalog, spark
 from tests.support.reporting import report
-from tests.support.spark import SHARED_SERVER, shared
+
+if TYPE_CHECKING:
+    from tests.support.spark import SparkServer
 
 #: Seconds for all of them on a machine that is busy otherwise; two quiet cores need about two minutes.
 _LONGEST = 3000
+#: Mutants whose killers need no server, one of these, share what a server keeps. They run one after another.
+_SPARK, _REST = "spark", "rest"
 
 
 def _all() -> dict[str, dict[str, Any]]:
@@ -30,38 +36,68 @@ def _all() -> dict[str, dict[str, Any]]:
         f"{mark.name} ({mark.path}:{mark.line} {label})": {
             "mutant": {"path": mark.path, "line": mark.line, "label": label},
             "killers": list(KILLERS.get(mark.name, ())),
-            "spark": mark.name in ON_SPARK,
+            "server": _server_of(mark.name),
         }
         for mark in marks()
         for label, _ in mutants(sources[mark.path], mark.line)
     }
 
 
+def _server_of(check: str) -> str | None:
+    if check in ON_SPARK:
+        return _SPARK
+    return _REST if any(test.startswith("tests/catalogs/") for test in KILLERS.get(check, ())) else None
+
+
 MUTANTS = _all()
+_HERE = [name for name, mutant in MUTANTS.items() if mutant["server"] != _SPARK]
+_THERE = [name for name, mutant in MUTANTS.items() if mutant["server"] == _SPARK]
 
 
 @pytest.fixture(scope="module")
 def results(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     """How the mutants that this run asks for ended; without a name: how their killers did on the code as it is."""
-    asked = [item.callspec.params["name"] for item in request.session.items if _is_mutants(item)]
+    asked = _asked(request.session.items, _HERE)
     folder = tmp_path_factory.mktemp("mutants")
-    on_spark = any(MUTANTS[name]["spark"] for name in asked)
-    killers = {test: MUTANTS[name]["spark"] for name in asked for test in MUTANTS[name]["killers"]}
+    if not any(MUTANTS[name]["server"] == _REST for name in asked):
+        return _run(asked, folder, {})
+    # one of their own: what a mutant leaves behind is in nobody's way
+    with rest_catalog.reference_server(folder) as server:
+        return _run(asked, folder, {rest_catalog.SHARED_SERVER: rest_catalog.shared(server)})
+
+
+@pytest.fixture(scope="module")
+def results_on_spark(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, spark_server: SparkServer
+) -> list[dict[str, Any]]:
+    """The same of those whose killers need the Spark server."""
+    asked = _asked(request.session.items, _THERE)
+    return _run(asked, tmp_path_factory.mktemp("mutants"), {spark.SHARED_SERVER: spark.shared(spark_server)})
+
+
+def _asked(items: Sequence[pytest.Item], names: Sequence[str]) -> list[str]:
+    asked = {
+        item.callspec.params.get("name")
+        for item in items
+        if isinstance(item, pytest.Function) and item.path == Path(__file__) and hasattr(item, "callspec")
+    }
+    return [name for name in names if name in asked]
+
+
+def _run(asked: Sequence[str], folder: Path, servers: dict[str, str]) -> list[dict[str, Any]]:
+    killers = {test: MUTANTS[name]["server"] for name in asked for test in MUTANTS[name]["killers"]}
     as_it_is = [
-        {"name": None, "mutant": None, "killers": tests, "spark": any(killers[test] for test in tests)}
+        {"name": None, "mutant": None, "killers": tests, "server": max((killers[test] or "") for test in tests) or None}
         for _, group in groupby(sorted(killers), key=lambda test: test.partition("::")[0])
         for tests in [list(group)]
     ]
     jobs = [*as_it_is, *({"name": name, **MUTANTS[name]} for name in asked)]
-    environment = dict(os.environ)
-    if on_spark:
-        environment[SHARED_SERVER] = shared(request.getfixturevalue("spark_server"))
     done = subprocess.run(
         [sys.executable, runner.__file__, str(folder)],
         input=json.dumps([{"number": number, **job} for number, job in enumerate(jobs)]),
         capture_output=True,
         text=True,
-        env=environment,
+        env={**os.environ, **servers},
         timeout=_LONGEST,
         check=False,
     )
@@ -72,14 +108,6 @@ def results(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     return found
 
 
-def _is_mutants(item: pytest.Item) -> bool:
-    return (
-        isinstance(item, pytest.Function)
-        and item.path == Path(__file__)
-        and "name" in getattr(item, "fixturenames", ())
-    )
-
-
 def is_killed(result: dict[str, Any]) -> bool:
     """By a test that failed: neither by one that could not begin, nor by the end of the process."""
     return result.get("code") == 1 and result["where"] in ("call", "teardown") and not result["outage"]
@@ -87,12 +115,31 @@ def is_killed(result: dict[str, Any]) -> bool:
 
 @pytest.mark.timeout(_LONGEST)
 def test_the_killers_pass_on_the_code_as_it_is(results: list[dict[str, Any]]) -> None:
+    check_as_it_is(results)
+
+
+@pytest.mark.timeout(_LONGEST)
+def test_the_killers_on_spark_pass_on_the_code_as_it_is(results_on_spark: list[dict[str, Any]]) -> None:
+    check_as_it_is(results_on_spark)
+
+
+@pytest.mark.timeout(_LONGEST)
+@pytest.mark.parametrize("name", _HERE)
+def test_a_check_that_is_taken_out_is_missed(results: list[dict[str, Any]], name: str) -> None:
+    check_killed(results, name)
+
+
+@pytest.mark.timeout(_LONGEST)
+@pytest.mark.parametrize("name", _THERE)
+def test_a_check_on_spark_that_is_taken_out_is_missed(results_on_spark: list[dict[str, Any]], name: str) -> None:
+    check_killed(results_on_spark, name)
+
+
+def check_as_it_is(results: list[dict[str, Any]]) -> None:
     as_it_is = [result for result in results if result["name"] is None]
     assert [result for result in as_it_is if result.get("code") != 0 or not result["passed"]] == []
 
 
-@pytest.mark.timeout(_LONGEST)
-@pytest.mark.parametrize("name", MUTANTS)
-def test_a_check_that_is_taken_out_is_missed(results: list[dict[str, Any]], name: str) -> None:
+def check_killed(results: list[dict[str, Any]], name: str) -> None:
     result = next(result for result in results if result["name"] == name)
     assert is_killed(result), f"no test of {MUTANTS[name]['killers']} fails without it; the run ended so: {result}"

@@ -36,6 +36,7 @@ from tests.races.checks import check_published_once
 from tests.races.interleaving import all_orders, explore, few_suspensions, stepping
 from tests.races.racers import PROCESSES
 from tests.races.worlds import worlds
+from tests.support.computing import a_core
 from tests.support.replacing import replace_files
 from tests.support.reporting import report
 from tests.support.shop import COLUMNS, FRAGMENT, MONDAY, SHOPPING, Shop
@@ -252,7 +253,7 @@ def run(name: str, shared: bool) -> str:
     pair = PAIRS[name]
     seen: Counter[tuple[Kind, ...]] = Counter()
     ends: set[str] = set()
-    with worlds(shared=shared) as made, stepping(shared=shared):
+    with a_core(), worlds(shared=shared) as made, stepping(shared=shared):
         made.keep(pair.before, processes=3)
         first, second, looker = made.shops
 

@@ -18,7 +18,7 @@ from airflow_barrier.tables.iceberg import IcebergTables
 from tests.reading.answers import answer
 
 if TYPE_CHECKING:
-    from demo.local_spark import LocalConnectServer
+    from tests.support.spark import SparkServer
 
 SPACE = "rewritten"
 HERE = Place("lake", SPACE)
@@ -61,7 +61,7 @@ class Shop:
 
 
 @pytest.fixture(scope="module")
-def session(spark_server: LocalConnectServer) -> Iterator[SparkSession]:
+def session(spark_server: SparkServer) -> Iterator[SparkSession]:
     """One of its own: it stands in a namespace."""
     session = connect_session(spark_server.url)
     session.sql(f"CREATE NAMESPACE lake.{SPACE}")
@@ -139,9 +139,7 @@ def test_a_temporary_view_that_nobody_told_of_is_not_taken_for_the_table(shop: S
 
 
 @pytest.mark.parametrize("version", [2, 3])
-def test_other_engines_read_the_same_rows(
-    session: SparkSession, spark_server: LocalConnectServer, version: int
-) -> None:
+def test_other_engines_read_the_same_rows(session: SparkSession, spark_server: SparkServer, version: int) -> None:
     """Merge on read: position deletes, deletion vectors; columns renamed, dropped, made anew and wider; partitions."""
     name = f"{SPACE}.engines{version}"
     table = f"lake.{name}"

@@ -22,16 +22,15 @@ from airflow_barrier.reading.handing_out import hand_out
 from airflow_barrier.reading.session import ConsistentSession, consistent_session
 from airflow_barrier.reading.spark_session import ConsistentSpark
 from airflow_barrier.spark.connect import connect_session, stop_session
-from demo.local_spark import LocalConnectServer
 from tests.metaservice.test_metadata import SEEDS_QUERY
 from tests.support.shop import AMOUNT, COLUMNS, PRICE, Shop, make_shop
-from tests.support.spark import APART
+from tests.support.spark import APART, SparkServer
 
 JOINED = "SELECT sum(a.amount), sum(p.price) FROM apart.shop.user_item_amount a, apart.shop.user_item_price p"
 
 
 @pytest.fixture(scope="module")
-def shop(spark_server: LocalConnectServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shop]:
+def shop(spark_server: SparkServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shop]:
     """Barrier 1 is COMMIT, with 25 and 250 in the tables."""
     folder = spark_server.warehouse.parent / APART
     settings = Settings(
@@ -68,7 +67,7 @@ def bring(shop: Shop, day: int, amount: int) -> None:
 
 
 @pytest.fixture
-def plain(spark_server: LocalConnectServer) -> Iterator[SparkSession]:
+def plain(spark_server: SparkServer) -> Iterator[SparkSession]:
     """A session of its own: it stands somewhere, and has temporary views."""
     session = connect_session(spark_server.url)
     yield session

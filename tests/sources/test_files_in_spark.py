@@ -27,13 +27,13 @@ from tests.support.epochs import AMOUNT, shopping_barriers
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from demo.local_spark import LocalConnectServer
+    from tests.support.spark import SparkServer
 
 SCHEMA = "userId BIGINT, price DECIMAL(10,2), at TIMESTAMP"
 
 
 @pytest.fixture(scope="module")
-def session(spark_server: LocalConnectServer) -> Iterator[SparkSession]:
+def session(spark_server: SparkServer) -> Iterator[SparkSession]:
     """A session with everything set that could change what a file says."""
     session = connect_session(spark_server.url)
     session.conf.set("spark.sql.session.timeZone", "America/New_York")
@@ -206,7 +206,7 @@ def test_a_column_of_another_type_that_the_check_did_not_see_fails_in_spark(
 
 
 def test_the_job_that_met_a_malformed_record_fails_naming_the_file(
-    spark: SparkSession, spark_server: LocalConnectServer, tmp_path: Path
+    spark: SparkSession, spark_server: SparkServer, tmp_path: Path
 ) -> None:
     barriers = shopping_barriers(spark, tmp_path)
     source = Files(str(tmp_path / "in"), format="csv", schema="userId BIGINT, itemId BIGINT, totalAmount DECIMAL(38,2)")

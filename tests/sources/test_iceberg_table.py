@@ -30,14 +30,14 @@ from tests.sources.landing import Cutter, day
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from demo.local_spark import LocalConnectServer
+    from tests.support.spark import SparkServer
 
 _numbers = itertools.count()
 LONG_AGO = datetime(2000, 1, 1, tzinfo=timezone.utc)
 
 
 @pytest.fixture
-def tables(spark_server: LocalConnectServer) -> Iterator[IcebergTables]:
+def tables(spark_server: SparkServer) -> Iterator[IcebergTables]:
     uri = f"sqlite:///{spark_server.catalog_db}"
     with IcebergTables.connect(uri, spark_server.warehouse.as_uri()) as tables:
         yield tables
@@ -192,9 +192,7 @@ def test_releasing_a_barrier_leaves_what_the_next_one_holds(spark: SparkSession,
 
 
 @pytest.mark.parametrize("column", ["TIMESTAMP", "TIMESTAMP_NTZ"])
-def test_by_event_time_each_record_is_read_once(
-    spark_server: LocalConnectServer, tables: IcebergTables, column: str
-) -> None:
+def test_by_event_time_each_record_is_read_once(spark_server: SparkServer, tables: IcebergTables, column: str) -> None:
     session = connect_session(spark_server.url)
     session.conf.set("spark.sql.session.timeZone", "America/New_York")
     try:

@@ -14,13 +14,13 @@ from tests.support.shop import COLUMNS, Shop, make_shop
 from tests.support.spark import APART
 
 if TYPE_CHECKING:
-    from demo.local_spark import LocalConnectServer
+    from tests.support.spark import SparkServer
 
 ROWS = [{"amount": 1, "price": 1}]
 
 
 @pytest.fixture
-def shop(spark_server: LocalConnectServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Shop]:
+def shop(spark_server: SparkServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Shop]:
     """Four barriers, COMMIT, in the catalog that Spark calls `apart`."""
     from airflow_barrier.coordinator.settings import Settings
     from airflow_barrier.hooks.barrier import BarrierHook

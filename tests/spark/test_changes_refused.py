@@ -18,12 +18,12 @@ from airflow_barrier.protocol.errors import (
 from airflow_barrier.spark._fields import parquet_schema
 from airflow_barrier.spark.changes import appends, changes
 from airflow_barrier.tables.iceberg import IcebergTables
-from demo.local_spark import LocalConnectServer
 from tests.support.equality_deletes import commit_equality_delete
 from tests.support.history import CATALOG, COLUMNS, MOR, REWRITE_ALL, History, insert, modes, names, read_files
+from tests.support.spark import SparkServer
 
 
-def test_equality_deletes(spark: SparkSession, spark_server: LocalConnectServer) -> None:
+def test_equality_deletes(spark: SparkSession, spark_server: SparkServer) -> None:
     table = History(spark, "refused", "id BIGINT", format_version="2", **modes(MOR))
     start = table.do("INSERT INTO {t} VALUES (1), (2), (3)")
     commit_equality_delete(spark_server, table, "id", 2)
@@ -47,7 +47,7 @@ def test_files_other_than_parquet(spark: SparkSession) -> None:
 
 
 def test_files_that_are_hidden_to_spark_and_files_that_are_listed_twice(
-    spark: SparkSession, spark_server: LocalConnectServer
+    spark: SparkSession, spark_server: SparkServer
 ) -> None:
     """Not made by Spark itself: whoever adds files by hand may name them anything, and add them again."""
     table = History(spark, "refused", "id BIGINT")

@@ -19,11 +19,11 @@ from airflow_barrier.protocol.states import BarrierState
 from airflow_barrier.spark.connect import ConnectRun
 from airflow_barrier.spark.epoch import Epoch
 from airflow_barrier.triggers.barrier import BarrierTrigger, OpeningTrigger
-from demo.local_spark import LocalConnectServer
 from tests.races.racers import PROCESSES
 from tests.spark.conftest import ROWS
 from tests.spark.killed import compact_until_killed
 from tests.support.shop import AMOUNT, COLUMNS, JOBS, PRICE, SHOPPING, Shop
+from tests.support.spark import SparkServer
 from tests.support.waiting import PATIENCE
 
 
@@ -118,7 +118,7 @@ def test_a_killed_one_holds_up_nobody(shop: Shop) -> None:
     assert set(shop.main_totals().values()) == {5}
 
 
-def test_the_next_run_goes_on_with_one_whose_worker_was_killed(shop: Shop, spark_server: LocalConnectServer) -> None:
+def test_the_next_run_goes_on_with_one_whose_worker_was_killed(shop: Shop, spark_server: SparkServer) -> None:
     """When Spark had rewritten the second of its tables, on the attempt branch, and nobody knew yet."""
     before, mains = shop.main_totals(), shop.deployment.tables.mains(list(COLUMNS))
     ours, theirs = PROCESSES.Pipe()
@@ -147,7 +147,7 @@ def test_the_next_run_goes_on_with_one_whose_worker_was_killed(shop: Shop, spark
     assert operator().execute(context()) is None, "a retry of the same finds nothing to do"
 
 
-def test_a_job_that_reads_changes_sees_none_of_it(shop: Shop, spark_server: LocalConnectServer) -> None:
+def test_a_job_that_reads_changes_sees_none_of_it(shop: Shop, spark_server: SparkServer) -> None:
     """One that follows it, and one that comes back and reads from before it on."""
     fifth = shop.open(5, Fragment("shopping", "shopping_dag", JOBS[:2]))
     for job in ("load", "amount"):

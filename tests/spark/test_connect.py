@@ -44,13 +44,17 @@ class Monitor:
         self._url = f"http://127.0.0.1:{port}/api/v1/applications"
 
     def running(self, tag: str) -> list[int]:
-        (application,) = self._get(self._url)
-        jobs = self._get(f"{self._url}/{application['id']}/jobs?status=running")
-        return [job["jobId"] for job in jobs if any(tag in found for found in job.get("jobTags", []))]
+        """Jobs that bear the tag, such as a session's id or an attempt's branch."""
+        return [job["jobId"] for job in self._jobs(tag) if job["status"] == "RUNNING"]
 
-    def active_tasks(self) -> int:
+    def active_tasks(self, tag: str) -> int:
+        """Of jobs that bear the tag, also of those that have ended."""
+        return sum(int(job["numActiveTasks"]) for job in self._jobs(tag))
+
+    def _jobs(self, tag: str) -> list[dict[str, Any]]:
         (application,) = self._get(self._url)
-        return sum(int(e["activeTasks"]) for e in self._get(f"{self._url}/{application['id']}/executors"))
+        jobs = self._get(f"{self._url}/{application['id']}/jobs")
+        return [job for job in jobs if any(tag in found for found in job.get("jobTags", []))]
 
     def _get(self, url: str) -> Any:
         with urllib.request.urlopen(url, timeout=10) as answer:
@@ -143,10 +147,10 @@ def test_interrupted_work_no_longer_runs_on_the_server(
     spec = barriers.begin(1, sources=[SHOPPING], sinks=[AMOUNT])
     run = ConnectRun(server.url, spec)
     work: Future[ClosingRecord] = pool.submit(run.run, writes_half_then_works_for_hours)
-    wait_for("the long query to start", lambda: monitor.running(spec.branch) and monitor.active_tasks())
+    wait_for("the long query to start", lambda: monitor.running(spec.branch) and monitor.active_tasks(spec.branch))
     run.interrupt()
     assert not isinstance(work.exception(PATIENCE), AssertionError | None)
-    wait_for("no task to be running", lambda: not monitor.running(spec.branch) and not monitor.active_tasks())
+    wait_for("no task to be running", lambda: not (monitor.running(spec.branch) or monitor.active_tasks(spec.branch)))
 
 
 def test_a_job_that_swallows_the_interruption_cannot_go_on(
@@ -181,7 +185,7 @@ def test_another_process_can_stop_the_work_and_a_signal_handler_too(
         worker.kill()
         worker.wait()
     assert worker.returncode == 3, errors
-    wait_for("no task to be running", lambda: not monitor.running(spec.branch) and not monitor.active_tasks())
+    wait_for("no task to be running", lambda: not (monitor.running(spec.branch) or monitor.active_tasks(spec.branch)))
     interrupt(server.url, spec.stamp)  # nothing is running any more, and that is fine
 
 

@@ -26,8 +26,8 @@ from airflow_barrier.spark.corrections import (
 from airflow_barrier.spark.driver import run_corrections
 from airflow_barrier.spark.epoch import Epoch
 from airflow_barrier.spark.spec import ClosingRecord, EpochSpec
-from demo.local_spark import LocalConnectServer
 from tests.support.epochs import CATALOG, Barriers
+from tests.support.spark import SparkServer
 
 T, USERS = "shop.corrected", "shop.corrected_users"
 COLUMNS = "id BIGINT, price DECIMAL(10, 2), bought DATE, labels MAP<STRING, INT>"
@@ -61,7 +61,7 @@ def two_barriers(spark: SparkSession, folder: Path, version: str) -> Barriers:
 
 
 @pytest.fixture
-def session(spark_server: LocalConnectServer) -> Iterator[SparkSession]:
+def session(spark_server: SparkServer) -> Iterator[SparkSession]:
     session = connect_session(spark_server.url)
     yield session
     stop_session(session)
@@ -271,9 +271,7 @@ def never(epoch: Epoch) -> None:
     raise AssertionError("the job ran although the spec has corrections")
 
 
-def test_corrections_travel_in_the_spec_and_run_instead_of_the_job(
-    spark_server: LocalConnectServer, newest: Barriers
-) -> None:
+def test_corrections_travel_in_the_spec_and_run_instead_of_the_job(spark_server: SparkServer, newest: Barriers) -> None:
     spec = begin(newest, newest.at[2][T], CorrectBySql(T, f"DELETE FROM {{target:{T}}} WHERE id = 1"))
     travelled = EpochSpec.loads(spec.dumps())
     assert travelled == spec

@@ -28,6 +28,7 @@ from airflow_barrier.spark.connect import ConnectRun
 from airflow_barrier.spark.submit import submit_conf
 from demo.local_spark import PACKAGES, QUICK_JAVA, LocalConnectServer, catalog_conf
 from tests.support.reporting import report
+from tests.support.spark import SparkServer
 
 if TYPE_CHECKING:
     from airflow_barrier.spark.epoch import Epoch
@@ -82,7 +83,7 @@ def write_both(epoch: Epoch, between: Callable[[], None] = lambda: None) -> None
     epoch.spark.sql(f"INSERT INTO {epoch.target(TABLES[1])} {row}")
 
 
-def make_world(server: LocalConnectServer, folder: Path) -> World:
+def make_world(server: SparkServer | LocalConnectServer, folder: Path) -> World:
     from pyiceberg.schema import Schema
     from pyiceberg.types import LongType, NestedField
 
@@ -96,7 +97,7 @@ def make_world(server: LocalConnectServer, folder: Path) -> World:
 
 
 @pytest.fixture
-def world(spark_server: LocalConnectServer, tmp_path: Path) -> Iterator[World]:
+def world(spark_server: SparkServer, tmp_path: Path) -> Iterator[World]:
     world = make_world(spark_server, tmp_path)
     yield world
     for table in TABLES:
@@ -108,7 +109,7 @@ def world(spark_server: LocalConnectServer, tmp_path: Path) -> Iterator[World]:
 
 @pytest.fixture
 def submit(
-    spark_server: LocalConnectServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    spark_server: SparkServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Callable[[Ready, str], None]]:
     """Submit an attempt's work as SparkSubmitOperator does, with a driver that dies somewhere."""
     from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
@@ -145,7 +146,7 @@ def submit(
 
 @pytest.mark.timeout(900)  # JVMs start, which on a busy machine takes its time
 def test_a_driver_that_dies_at_each_of_its_steps(
-    world: World, submit: Callable[[Ready, str], None], spark_server: LocalConnectServer
+    world: World, submit: Callable[[Ready, str], None], spark_server: SparkServer
 ) -> None:
     from airflow.sdk.exceptions import AirflowException
 
@@ -195,7 +196,7 @@ def test_a_driver_that_dies_at_each_of_its_steps(
     report("Spark drivers of a job with two sinks killed in 4 ways: no half was visible, nothing came twice")
 
 
-def test_an_orphan_that_goes_on_after_the_commit(world: World, spark_server: LocalConnectServer) -> None:
+def test_an_orphan_that_goes_on_after_the_commit(world: World, spark_server: SparkServer) -> None:
     """It was fenced between its two writes; its branch is dropped by then, and Spark does not make it anew."""
 
     def process(barrier: Barrier) -> None:
@@ -220,7 +221,7 @@ def test_an_orphan_that_goes_on_after_the_commit(world: World, spark_server: Loc
 @pytest.mark.timeout(900)
 @pytest.mark.filterwarnings("ignore:.RETRIES_EXCEEDED:UserWarning")
 def test_a_connect_server_that_dies_between_two_writes(
-    spark_server: LocalConnectServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    spark_server: SparkServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """On a server of its own, killed by the job itself, and started again on the same port for the retry."""
     monkeypatch.setattr("airflow_barrier.spark.connect._RETRIES", 3)

@@ -17,9 +17,9 @@ from airflow_barrier.spark.driver import run_epoch
 from airflow_barrier.spark.epoch import Epoch
 from airflow_barrier.spark.identifiers import table_name
 from airflow_barrier.spark.sql import SqlJob
-from demo.local_spark import LocalConnectServer
 from tests.sources.landing import Cutter, day, land
 from tests.support.epochs import CATALOG, SHOPPING, Barriers, shop_for_a_day, shopping_barriers
+from tests.support.spark import SparkServer
 
 ITEMS = "shop.items"
 NAMED = "shop.named_amounts"
@@ -34,7 +34,7 @@ def barriers(spark: SparkSession, tmp_path: Path) -> Barriers:
 
 
 @pytest.fixture
-def session(spark_server: LocalConnectServer) -> Iterator[SparkSession]:
+def session(spark_server: SparkServer) -> Iterator[SparkSession]:
     session = connect_session(spark_server.url)
     yield session
     stop_session(session)

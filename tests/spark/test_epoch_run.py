@@ -23,7 +23,6 @@ from airflow_barrier.spark.epoch import Epoch
 from airflow_barrier.spark.identifiers import table_name
 from airflow_barrier.spark.job import Job
 from airflow_barrier.spark.spec import ClosingRecord, EpochSpec
-from demo.local_spark import LocalConnectServer
 from tests.spark.jobs.amount import amount
 from tests.support.epochs import (
     AMOUNT,
@@ -34,6 +33,7 @@ from tests.support.epochs import (
     shop_for_a_day,
     shopping_barriers,
 )
+from tests.support.spark import SparkServer
 
 
 @pytest.fixture
@@ -42,7 +42,7 @@ def barriers(spark: SparkSession, tmp_path: Path) -> Barriers:
 
 
 @pytest.fixture
-def session(spark_server: LocalConnectServer) -> Iterator[SparkSession]:
+def session(spark_server: SparkServer) -> Iterator[SparkSession]:
     """A session as an attempt gets it."""
     session = connect_session(spark_server.url)
     yield session

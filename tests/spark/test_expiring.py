@@ -10,14 +10,14 @@ from pyspark.sql.connect.session import SparkSession
 from airflow_barrier.protocol.errors import ExpiryError
 from airflow_barrier.spark.expiring import ExpiredFiles, expire_snapshots
 from airflow_barrier.tables.iceberg import IcebergTables
-from demo.local_spark import LocalConnectServer
+from tests.support.spark import SparkServer
 
 ODD = "expiring.it's `odd`"
 NAME = "lake.expiring.`it's ``odd```"
 
 
 @pytest.fixture
-def tables(spark_server: LocalConnectServer) -> IcebergTables:
+def tables(spark_server: SparkServer) -> IcebergTables:
     return IcebergTables.connect(f"sqlite:///{spark_server.catalog_db}", str(spark_server.warehouse))
 
 

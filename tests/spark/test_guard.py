@@ -13,7 +13,7 @@ from airflow_barrier.spark.unchanged import GUARD_MARK
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from demo.local_spark import LocalConnectServer
+    from tests.support.spark import SparkServer
 
 BRANCH = "barrier_guarded_b1_r0_a1"
 READS = "Add sources=[..., 'guarded.other']"
@@ -22,7 +22,7 @@ DDL = "cannot be staged: do it outside the job"
 
 
 @pytest.fixture(scope="module")
-def job(spark_server: LocalConnectServer) -> Iterator[SparkSession]:
+def job(spark_server: SparkServer) -> Iterator[SparkSession]:
     """The session of a job that reads `guarded.source` and writes `guarded.sink`."""
     from airflow_barrier.spark.connect import connect_session, stop_session
 

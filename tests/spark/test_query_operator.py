@@ -185,7 +185,7 @@ def test_killing_the_task_stops_the_work_and_holds_nothing(shop: Shop, spark_ui:
 
     def active_tasks() -> int | None:
         with suppress(OSError):  # a busy server takes its time to answer
-            return monitor.active_tasks()
+            return monitor.active_tasks(task.operator._spark[1]) if task.operator._spark else 0
         return None
 
     with ThreadPoolExecutor(1) as pool:

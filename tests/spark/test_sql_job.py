@@ -13,7 +13,6 @@ from airflow_barrier.spark.connect import connect_session, stop_session
 from airflow_barrier.spark.driver import run_epoch
 from airflow_barrier.spark.epoch import Epoch
 from airflow_barrier.spark.sql import SqlJob
-from demo.local_spark import LocalConnectServer
 from tests.support.epochs import (
     AMOUNT,
     SHOPPING,
@@ -22,6 +21,7 @@ from tests.support.epochs import (
     shop_for_a_day,
     shopping_barriers,
 )
+from tests.support.spark import SparkServer
 
 AMOUNT_SQL = """
 -- what a user spent on an item; {not:a placeholder} in a comment; and this ; is no end
@@ -41,7 +41,7 @@ def barriers(spark: SparkSession, tmp_path: Path) -> Barriers:
 
 
 @pytest.fixture
-def session(spark_server: LocalConnectServer) -> Iterator[SparkSession]:
+def session(spark_server: SparkServer) -> Iterator[SparkSession]:
     session = connect_session(spark_server.url)
     yield session
     stop_session(session)

@@ -18,8 +18,9 @@ from airflow_barrier.protocol.records import StagedTable
 from airflow_barrier.spark.corrections import CorrectBySql
 from airflow_barrier.spark.spec import ClosingRecord, EpochSpec, digest_of
 from airflow_barrier.spark.submit import SQL_APPLICATION, submit_conf
-from demo.local_spark import PACKAGES, QUICK_JAVA, LocalConnectServer, catalog_conf
+from demo.local_spark import PACKAGES, QUICK_JAVA, catalog_conf
 from tests.support.epochs import AMOUNT, SHOPPING, Barriers, recomputed_amount, shop_for_a_day, shopping_barriers
+from tests.support.spark import SparkServer
 from tests.support.waiting import PATIENCE, wait_for
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ def barriers(spark: SparkSession, tmp_path: Path) -> Barriers:
 
 @pytest.fixture
 def hook_for(
-    spark_server: LocalConnectServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    spark_server: SparkServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Callable[..., SparkSubmitHook]]:
     """The hook that SparkSubmitOperator uses, for a spec."""
     from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook

@@ -22,10 +22,11 @@ import pytest
 from demo.local_airflow import LocalAirflow
 from demo.local_spark import PACKAGES, QUICK_JAVA, catalog_conf
 from tests.support.postgresql import with_driver
+from tests.support.spark import LOCKED, conf_of
 
 if TYPE_CHECKING:
-    from demo.local_spark import LocalConnectServer
     from tests.support.postgresql import PostgreSQL
+    from tests.support.spark import SparkServer
     from tests.support.vault import Vault
 
 DAGS = Path(__file__).parents[1] / "airflow" / "dags"
@@ -210,17 +211,21 @@ def _done(task: dict[str, Any]) -> bool:
     return task["state"] in ("success", "skipped")
 
 
-def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
-    """It ends with the last test of the folder: even an idle one takes a good part of a core from all the others."""
+def pytest_runtest_teardown(item: pytest.Item) -> None:
+    """It ends with the last test that asks for it: even an idle one takes a good part of a core from all the others."""
     started = item.session.stash.get(_STARTED, None)
-    if started is not None and (nextitem is None or nextitem.path.parent != item.path.parent):
+    if started is not None and item is next(filter(_asks_for_airflow, reversed(item.session.items))):
         started.stop()
+
+
+def _asks_for_airflow(item: pytest.Item) -> bool:
+    return "airflow" in getattr(item, "fixturenames", ())
 
 
 @pytest.fixture(scope="session")
 def airflow(
     request: pytest.FixtureRequest,
-    spark_server: LocalConnectServer,
+    spark_server: SparkServer,
     postgresql: PostgreSQL,
     vault: Vault,
     tmp_path_factory: pytest.TempPathFactory,
@@ -232,6 +237,7 @@ def airflow(
     host, _, port = spark_server.url.removeprefix("sc://").partition(":")
     # Airflow's own database as in production: SQLite has one lock for all who write.
     database = with_driver(postgresql.create("airflow", migrated=False))
+    locked = spark_server.warehouse.parent / LOCKED
     barrier = {"warehouse": spark_server.warehouse.as_uri(), "metaservice_url": f"sqlite:///{spark_server.catalog_db}"}
     under_test = AirflowUnderTest(
         home,
@@ -250,14 +256,16 @@ def airflow(
             "AIRFLOW__SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT_DETECTION_INTERVAL": "5",
             "AIRFLOW_CONN_SPARK_DEFAULT": json.dumps({"conn_type": "spark", "host": "local[1]"}),
             **vault.environment(),
-            # the MetaService beside the catalog's database, not in it
+            # the MetaService beside the catalog's database, not in it, and a catalog that a test may lock
             "AIRFLOW_CONN_CRASHES": json.dumps(
                 {
                     "conn_type": "barrier",
                     "extra": {
-                        **barrier,
                         "metaservice_url": f"sqlite:///{folder}/crashes.db",
-                        "catalog_uri": barrier["metaservice_url"],
+                        "catalog_uri": f"sqlite:///{locked}/catalog.db",
+                        "warehouse": locked.as_uri(),
+                        "catalog_name": LOCKED,
+                        "spark_catalog": LOCKED,
                     },
                 }
             ),
@@ -276,10 +284,11 @@ def airflow(
         under_test.stop()
 
 
-def _submit_conf(server: LocalConnectServer) -> dict[str, str]:
+def _submit_conf(server: SparkServer) -> dict[str, str]:
     """What a driver of its own needs to work on the server's catalog."""
     return {
         **catalog_conf(server.warehouse, server.catalog_db),
+        **conf_of(server.warehouse.parent, LOCKED),
         "spark.jars.packages": PACKAGES,
         "spark.jars.ivy": str(server.ivy),
         "spark.ui.enabled": "false",

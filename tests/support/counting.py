@@ -24,18 +24,19 @@ def sum_of_barriers(count: int) -> int:
 
 @dataclass(frozen=True)
 class Counting:
-    """Topology and namespace bear the same name."""
+    """Topology and namespace bear the same name. ``catalog`` is Spark's name for the deployment's."""
 
     name: str
     airflow: AirflowUnderTest
     deployment: Deployment
     spark: SparkSession
+    catalog: str = "lake"
 
     def create(self, *tables: str) -> None:
-        self.spark.sql(f"CREATE NAMESPACE IF NOT EXISTS lake.{self.name}")
+        self.spark.sql(f"CREATE NAMESPACE IF NOT EXISTS {self.catalog}.{self.name}")
         for table in tables:
             self.spark.sql(
-                f"CREATE TABLE lake.{self.name}.{table} (k INT, n BIGINT) USING iceberg "
+                f"CREATE TABLE {self.catalog}.{self.name}.{table} (k INT, n BIGINT) USING iceberg "
                 "TBLPROPERTIES ('format-version' = '3', 'write.wap.enabled' = 'true')"
             )
 
@@ -100,7 +101,7 @@ class Counting:
 
     def published(self, table: str) -> int:
         """The same of what every reader sees."""
-        rows = self.spark.sql(f"SELECT coalesce(sum(n), 0) FROM lake.{self.name}.{table}").collect()
+        rows = self.spark.sql(f"SELECT coalesce(sum(n), 0) FROM {self.catalog}.{self.name}.{table}").collect()
         return int(rows[0][0])
 
     def event_keys(self, table: str) -> set[str]:

@@ -23,8 +23,9 @@ from pyiceberg.table.snapshots import Operation, Snapshot, Summary
 from pyiceberg.table.update import AddSnapshotUpdate, SetSnapshotRefUpdate
 from pyiceberg.typedef import Record, TableVersion
 
-from demo.local_spark import CATALOG, LocalConnectServer
+from demo.local_spark import CATALOG
 from tests.support.history import History
+from tests.support.spark import SparkServer
 
 
 class _DeleteManifestWriter(ManifestWriterV2):
@@ -43,7 +44,7 @@ class _DeleteManifestWriter(ManifestWriterV2):
         )
 
 
-def commit_equality_delete(server: LocalConnectServer, history: History, column: str, value: int) -> None:
+def commit_equality_delete(server: SparkServer, history: History, column: str, value: int) -> None:
     """Commit a snapshot to ``main`` that deletes all rows whose ``column`` (a BIGINT) is ``value``."""
     with closing(SqlCatalog(CATALOG, uri=f"sqlite:///{server.catalog_db}")) as catalog:
         table = catalog.load_table(history.name.replace("`", "").removeprefix(f"{CATALOG}."))

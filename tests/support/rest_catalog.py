@@ -6,6 +6,8 @@ with reference_server(folder) as server:
 
 from __future__ import annotations
 
+import json
+import os
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,6 +19,8 @@ import pytest
 from demo.local_airflow import free_port
 from tests.support.serving import JARS, downloading, serving
 
+#: Names the server of another process of the same test run, to be used instead of one's own.
+SHARED_SERVER = "BARRIER_TEST_REST_SERVER"
 _IVY = Path(__file__).with_name("rest_catalog.ivy.xml")
 _MAIN = "org.apache.iceberg.rest.RESTCatalogServer"
 #: What the server needs and Spark brings.
@@ -51,8 +55,16 @@ def reference_server(folder: Path) -> Iterator[RestServer]:
         yield RestServer(uri, warehouse)
 
 
+def shared(server: RestServer) -> str:
+    """What :data:`SHARED_SERVER` is for another process."""
+    return json.dumps([server.uri, server.warehouse])
+
+
 @pytest.fixture(scope="session")
 def rest_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RestServer]:
+    if SHARED_SERVER in os.environ:
+        yield RestServer(*json.loads(os.environ[SHARED_SERVER]))
+        return
     with reference_server(tmp_path_factory.mktemp("rest")) as server:
         yield server
 

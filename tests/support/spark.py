@@ -1,4 +1,4 @@
-"""One Spark Connect server for the whole test run, started when the first test asks for it.
+"""One Spark Connect server for the whole test run, started by the process whose test asks for it first.
 
 Sessions are Spark Connect's only: a process that has made one cannot make a classic one as well. Each test makes
 tables in a namespace of its own. ``BARRIER_TEST_IVY`` names another cache of jars than the checkout's.
@@ -9,8 +9,9 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator
+from dataclasses import dataclass
+from fcntl import LOCK_EX, LOCK_SH, flock
 from pathlib import Path
-from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -27,50 +28,95 @@ SHARED_SERVER = "BARRIER_TEST_SPARK_SERVER"
 APART = "apart"
 #: A third one, for the topology of the demo with a history that is corrected.
 REVISED = "revised"
+#: A fourth one, whose database a test locks.
+LOCKED = "locked"
 IVY = Path(os.environ.get("BARRIER_TEST_IVY") or Path(__file__).parents[2] / ".demo" / "ivy")
 
 
+@dataclass(frozen=True)
+class SparkServer:
+    """``url`` is for further sessions, ``ui`` where the server's own pages are: they know what runs; ``warehouse`` and
+    ``catalog_db`` are for other engines, ``ivy`` for further servers and drivers.
+    """
+
+    url: str
+    ui: str
+    warehouse: Path
+    catalog_db: Path
+    ivy: Path = IVY
+
+
+def shared(server: SparkServer) -> str:
+    """What :data:`SHARED_SERVER` is for another process."""
+    return json.dumps([server.url, server.ui, str(server.warehouse), str(server.catalog_db)])
+
+
+def _loaded(text: str) -> SparkServer:
+    url, ui, warehouse, catalog_db = json.loads(text)
+    return SparkServer(url, ui, Path(warehouse), Path(catalog_db))
+
+
 @pytest.fixture(scope="session")
-def spark_ui() -> str:
-    """Where the server's own pages are: they know what runs."""
-    from demo.local_airflow import free_port
-
-    return f"http://127.0.0.1:{free_port()}"
-
-
-@pytest.fixture(scope="session")
-def spark_server(tmp_path_factory: pytest.TempPathFactory, spark_ui: str) -> Iterator[LocalConnectServer]:
-    """The server; ``.url`` for further sessions, ``.warehouse`` and ``.catalog_db`` for other engines."""
-    from airflow_barrier.spark.guard import guard_jar
-    from demo.local_spark import CATALOG, QUICK_JAVA, LocalConnectServer, catalog_conf
-
+def spark_server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> SparkServer:
     if SHARED_SERVER in os.environ:
-        url, warehouse, catalog_db = json.loads(os.environ[SHARED_SERVER])
-        yield SimpleNamespace(url=url, warehouse=Path(warehouse), catalog_db=Path(catalog_db))  # type: ignore[misc]
-        return
-    folder = tmp_path_factory.mktemp("spark")
-    others = {}
-    for name in (APART, REVISED):
+        return _loaded(os.environ[SHARED_SERVER])
+    # Each process of several has a folder of its own in the folder of the run.
+    own = tmp_path_factory.getbasetemp()
+    folder = (own.parent if hasattr(request.config, "workerinput") else own) / "spark"
+    folder.mkdir(exist_ok=True)
+    said, users = folder / "server.json", (folder / "users").open("w")
+    # Whoever uses the server says so by a lock, until its process ends.
+    request.config.add_cleanup(users.close)
+    with (folder / "lock").open("w") as lock:
+        flock(lock, LOCK_EX)
+        flock(users, LOCK_SH)
+        if not said.exists():
+            server = _start(folder)
+
+            def stop() -> None:
+                flock(users, LOCK_EX)
+                server.stop()
+
+            request.config.add_cleanup(stop)
+            ui = f"http://127.0.0.1:{server.ui_port}"
+            said.write_text(shared(SparkServer(server.url, ui, server.warehouse, server.catalog_db)))
+    return _loaded(said.read_text())
+
+
+def _start(folder: Path) -> LocalConnectServer:
+    from airflow_barrier.spark.guard import guard_jar
+    from demo.local_airflow import free_port
+    from demo.local_spark import QUICK_JAVA, LocalConnectServer
+
+    for name in (APART, REVISED, LOCKED):
         (folder / name).mkdir()
-        for key, value in catalog_conf(folder / name, folder / name / "catalog.db").items():
-            others[key.replace(f".catalog.{CATALOG}", f".catalog.{name}")] = value
     conf = {
-        **others,
+        **conf_of(folder, APART),
+        **conf_of(folder, REVISED),
+        **conf_of(folder, LOCKED),
         "spark.jars": guard_jar(),
         "spark.sql.shuffle.partitions": "2",
         "spark.default.parallelism": "2",
         "spark.driver.memory": "2g",
         "spark.driver.extraJavaOptions": QUICK_JAVA,
         "spark.ui.enabled": "true",
-        "spark.ui.port": spark_ui.rpartition(":")[2],
+        "spark.ui.port": str(free_port()),
     }
-    with LocalConnectServer(folder / "warehouse", folder / "catalog.db", IVY, conf=conf) as server:
-        yield server
+    return LocalConnectServer(folder / "warehouse", folder / "catalog.db", IVY, conf=conf).start()
 
 
-def shared(server: LocalConnectServer) -> str:
-    """What :data:`SHARED_SERVER` is for another process."""
-    return json.dumps([server.url, str(server.warehouse), str(server.catalog_db)])
+def conf_of(folder: Path, name: str) -> dict[str, str]:
+    """Spark's conf of a catalog beside the first one, which lies in ``folder``."""
+    from demo.local_spark import CATALOG, catalog_conf
+
+    conf = catalog_conf(folder / name, folder / name / "catalog.db")
+    return {key.replace(f".catalog.{CATALOG}", f".catalog.{name}"): value for key, value in conf.items()}
+
+
+@pytest.fixture(scope="session")
+def spark_ui(spark_server: SparkServer) -> str:
+    """Where the server's own pages are: they know what runs."""
+    return spark_server.ui
 
 
 @pytest.fixture(scope="session")

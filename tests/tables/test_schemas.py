@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 from airflow_barrier.protocol.errors import SchemaChangedError, SnapshotMissingError
 from airflow_barrier.tables.iceberg import IcebergTables
 from airflow_barrier.tables.schemas import check_schema, incompatibilities
-from demo.local_spark import LocalConnectServer
+from tests.support.spark import SparkServer
 
 BEFORE = [
     {"id": 1, "name": "id", "type": "long", "required": True},
@@ -82,7 +82,7 @@ def test_a_snapshot_that_was_expired() -> None:
         incompatibilities("shop.shopping", document(BEFORE), [6])
 
 
-def test_a_real_table(spark: SparkSession, spark_server: LocalConnectServer) -> None:
+def test_a_real_table(spark: SparkSession, spark_server: SparkServer) -> None:
     name = "lake.shop.schemas"
     spark.sql("CREATE NAMESPACE IF NOT EXISTS lake.shop")
     spark.sql(f"CREATE TABLE {name} (id BIGINT, price DECIMAL(10, 2)) USING iceberg")
