@@ -2,22 +2,15 @@
 
 from __future__ import annotations
 
-import os
-import shutil
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from tests.crash.playing import in_memory
+
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Iterator[str]:
-    """In memory where there is such a place: a power loss is not what is tested."""
-    memory = Path("/dev/shm")
-    if not os.access(memory, os.W_OK):
-        yield str(tmp_path)
-        return
-    made = tempfile.mkdtemp(prefix="airflow-barrier-crash-", dir=memory)
-    yield made
-    shutil.rmtree(made)
+    with in_memory(tmp_path) as folder:
+        yield folder

@@ -4,15 +4,31 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Sequence
-from contextlib import suppress
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 _ROOT = Path(__file__).parents[2]
+
+
+@contextmanager
+def in_memory(otherwise: Path) -> Iterator[str]:
+    """A folder in memory where there is such a place: a power loss is not what is tested."""
+    memory = Path("/dev/shm")
+    if not os.access(memory, os.W_OK):
+        yield str(otherwise)
+        return
+    made = tempfile.mkdtemp(prefix="airflow-barrier-crash-", dir=memory)
+    try:
+        yield made
+    finally:
+        shutil.rmtree(made)
 
 
 def play(module: str, orders: Sequence[tuple[str, str]]) -> list[dict[str, Any]]:

@@ -1,16 +1,19 @@
-"""The recorded list of operations, and the points at which a process is killed or suspended.
+"""The operations of a recorded run, and the points at which a process is killed or suspended.
 
-`operations.txt` has one line an operation, in order: the kind of barrier, the task, what it does. Kinds: the `first`
-barrier of a topology, which registers it and joins tables that are empty; one of `every` day; one where the table of
-a job is `unchanged`; and the commit of one where MetaService and catalog are `apart`, in two databases. A point
-stands before each operation that changes something (:data:`READS` do not), in the middle of each write to a file, and
-after the last operation of each task. The state that an operation leaves behind is the one before the next that
-changes something, so "after" needs no points of its own. A file that gets its name when it is complete (`.part`)
-counts as one operation with its writing and closing: nobody can find it before it is renamed.
+A recording has the operations of each kind of barrier, in order, each with its task. Kinds: the `first` barrier of a
+topology, which registers it and joins tables that are empty; one of `every` day; one where the table of a job is
+`unchanged`; and the commit of one where MetaService and catalog are `apart`, in two databases. A point stands before
+each operation that changes something (:data:`READS` do not), in the middle of each write to a file, and after the last
+operation of each task. The state that an operation leaves behind is the one before the next that changes something, so
+"after" needs no points of its own. A file that gets its name when it is complete (`.part`) counts as one operation with
+its writing and closing: nobody can find it before it is renamed.
+
+`counts.txt` has how many operations of which kind each task makes, so that no point goes, or comes, without being seen.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +21,7 @@ from pathlib import Path
 from tests.crash.instrument import AFTER, BEFORE, DURING
 from tests.crash.shopping import TASKS
 
-OPERATIONS = Path(__file__).with_name("operations.txt")
+COUNTS = Path(__file__).with_name("counts.txt")
 FIRST, EVERY, UNCHANGED, APART = "first", "every", "unchanged", "apart"
 #: Operations that leave nothing behind.
 READS = ("sql/read", "file/read", "file/exists", "file/stat", "source/")
@@ -39,21 +42,26 @@ class Point:
         return f"{self.when} {self.operation} of {self.task} ({self.kind} barrier)"
 
 
-def listed() -> dict[str, list[str]]:
-    """Kind of barrier -> its operations, each with its task."""
-    found: dict[str, list[str]] = {}
-    for line in OPERATIONS.read_text().splitlines():
-        kind, _, operation = line.partition(" ")
-        found.setdefault(kind, []).append(operation)
-    return found
-
-
-def write_list(recorded: dict[str, list[str]]) -> None:
-    OPERATIONS.write_text("".join(f"{kind} {operation}\n" for kind, all_ in recorded.items() for operation in all_))
+def counted(operations: dict[str, list[str]]) -> str:
+    """How often each task does what, as `counts.txt` has it."""
+    counts: dict[tuple[str, str], Counter[str]] = {}
+    for kind, lines in operations.items():
+        for line in lines:
+            task, _, operation = line.partition(" ")
+            found = counts.setdefault((kind, task), Counter())
+            if not operation.startswith(READS):
+                found[operation.split()[0]] += 1
+    tasks = [
+        f"{kind} {task}: {', '.join(f'{number} {what}' for what, number in sorted(found.items()))}"
+        for (kind, task), found in counts.items()
+    ]
+    return "\n".join(
+        [*tasks, f"points: {len(points(operations))}", f"points apart: {len(points_apart(operations))}", ""]
+    )
 
 
 def points(operations: dict[str, list[str]]) -> list[Point]:
-    """All points in one database; one that another kind of barrier has is not there twice."""
+    """All of a recording in one database; one that another kind of barrier has is not there twice."""
     found: dict[tuple[str, str, str], Point] = {}
     for kind in (EVERY, UNCHANGED, FIRST):
         for point in _points(kind, operations[kind], TASKS):
@@ -62,7 +70,7 @@ def points(operations: dict[str, list[str]]) -> list[Point]:
 
 
 def points_apart(operations: dict[str, list[str]]) -> list[Point]:
-    """Those of a commit in two databases, as far as they have to do with these."""
+    """All of a commit in two databases, as far as they have to do with these."""
     return [
         point
         for point in _points(APART, operations[APART], TASKS[-1:])

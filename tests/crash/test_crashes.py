@@ -8,7 +8,6 @@ disturbed, row by row, at every barrier and on `main`.
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
@@ -18,19 +17,8 @@ import pytest
 
 from tests.crash.instrument import BEFORE
 from tests.crash.lane import Orders
-from tests.crash.playing import play
-from tests.crash.points import (
-    APART,
-    END,
-    EVERY,
-    OPERATIONS,
-    Point,
-    listed,
-    points,
-    points_apart,
-    points_of_commits,
-    write_list,
-)
+from tests.crash.playing import in_memory, play
+from tests.crash.points import APART, COUNTS, END, EVERY, Point, counted, points, points_apart, points_of_commits
 from tests.crash.scenarios import LATE_ZOMBIE, RERUN, RETRY, ZOMBIE, Scenario
 from tests.support.postgresql import PASSWORD, PostgreSQL, without_password
 from tests.support.reporting import report
@@ -40,35 +28,28 @@ _LANES = 2
 _LATE = 4
 
 
-def test_the_list_of_operations_is_complete(folder: str) -> None:
-    recorded = {
-        **_record(Orders(f"{folder}/shared")),
-        APART: [
-            operation
-            for operation in _record(Orders(f"{folder}/apart", "sqlite apart"))[EVERY]
-            if operation.startswith("commit ")
-        ],
-    }
-    if os.environ.get("AIRFLOW_BARRIER_TEST_UPDATE_OPERATIONS"):
-        write_list(recorded)
-    there = listed()
-    for kind in recorded:
-        new = Counter(recorded[kind]) - Counter(there.get(kind, []))
-        gone = Counter(there.get(kind, [])) - Counter(recorded[kind])
-        assert not new, _outdated(kind, f"makes operations that are not in the list: {sorted(new)}")
-        assert not gone, _outdated(kind, f"does not make operations that are in the list: {sorted(gone)}")
-        assert recorded[kind] == there[kind], _outdated(kind, "makes its operations in another order")
-    assert set(there) == set(recorded)
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
+    """The operations of each kind of barrier, of two runs that nothing disturbs."""
+    with in_memory(tmp_path_factory.mktemp("recorded")) as folder:
+        shared, apart = _play([Orders(f"{folder}/shared"), Orders(f"{folder}/apart", "sqlite apart")])
+    return {**shared, APART: [operation for operation in apart[EVERY] if operation.startswith("commit ")]}
+
+
+def test_no_operation_comes_or_goes_unseen(recorded: dict[str, list[str]]) -> None:
+    found = counted(recorded)
+    assert found.splitlines() == COUNTS.read_text().splitlines(), (
+        f"a barrier makes other operations than {COUNTS.name} says. If that is meant, it has to say:\n{found}"
+    )
     report(
-        f"crash: {len(there[EVERY])} operations in a barrier on any day, "
-        f"{len(set().union(*there.values()))} different ones in all kinds of barriers"
+        f"crash: {len(recorded[EVERY])} operations in a barrier on any day, "
+        f"{len(set().union(*recorded.values()))} different ones in all kinds of barriers"
     )
 
 
 @pytest.mark.timeout(3000)
-def test_death_and_waking_at_every_point(folder: str) -> None:
-    there = listed()
-    scenarios = _scenarios(points(there))
+def test_death_and_waking_at_every_point(folder: str, recorded: dict[str, list[str]]) -> None:
+    scenarios = _scenarios(points(recorded))
     results = _play([Orders(f"{folder}/{lane}", scenarios=scenarios[lane::_LANES]) for lane in range(_LANES)])
     seen = _judge(results, scenarios, "one SQLite database")
     assert seen["reads"] >= 1000
@@ -77,8 +58,8 @@ def test_death_and_waking_at_every_point(folder: str) -> None:
 
 
 @pytest.mark.timeout(3000)
-def test_death_and_waking_in_a_commit_to_two_databases(folder: str) -> None:
-    scenarios = _scenarios(points_apart(listed()))
+def test_death_and_waking_in_a_commit_to_two_databases(folder: str, recorded: dict[str, list[str]]) -> None:
+    scenarios = _scenarios(points_apart(recorded))
     orders = [Orders(f"{folder}/{lane}", "sqlite apart", scenarios=scenarios[lane::_LANES]) for lane in range(_LANES)]
     _judge(_play(orders), scenarios, "two SQLite databases")
 
@@ -88,7 +69,8 @@ def test_death_and_waking_before_and_after_every_commit_on_postgresql(folder: st
     with postgresql.database() as one, postgresql.database() as other:
         orders = [Orders(f"{folder}/{lane}", without_password(url), PASSWORD) for lane, url in enumerate((one, other))]
         with postgresql.database() as third:
-            recorded = _record(replace(orders[0], folder=f"{folder}/recorded", database=without_password(third)))
+            alone = replace(orders[0], folder=f"{folder}/recorded", database=without_password(third))
+            (recorded,) = _play([alone])
         at = points_of_commits(recorded[EVERY])
         scenarios = _scenarios(at, [point for point in at if point.when == BEFORE])
         results = _play([replace(order, scenarios=tuple(scenarios[lane::_LANES])) for lane, order in enumerate(orders)])
@@ -106,11 +88,6 @@ def _scenarios(at: Sequence[Point], asleep_at: Sequence[Point] | None = None) ->
         for number, point in enumerate(at if asleep_at is None else asleep_at)
     ]
     return (*deaths, *zombies)
-
-
-def _record(orders: Orders) -> dict[str, list[str]]:
-    (recorded,) = _play([orders])
-    return recorded
 
 
 def _play(orders: Sequence[Orders]) -> list[dict[str, Any]]:
@@ -138,10 +115,3 @@ def _judge(results: Sequence[dict[str, Any]], scenarios: Sequence[Scenario], whe
         "of read committed, none torn"
     )
     return seen
-
-
-def _outdated(kind: str, what: str) -> str:
-    return (
-        f"a barrier ({kind}) {what}. If that is meant: run this test with AIRFLOW_BARRIER_TEST_UPDATE_OPERATIONS=1, "
-        f"look at what changed in {OPERATIONS.name}, and run the tests beside it, which die at each new point"
-    )

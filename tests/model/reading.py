@@ -65,7 +65,9 @@ class Reading(Parts):
         if others.startswith("clear"):
             jobs = self._jobs(barrier)
             cleared = self._processing(barrier, jobs[job % len(jobs)], cleared=True)
-            self._settled(self.world.run(cleared, 12 if others == "clear and stop" else None), "job")
+            stop = work.WRITES if others == "clear and stop" else ()
+            self._settled(self.world.run(cleared, None, stop), "job")
+            self.ran["cleared, stopped"] += cleared.paused
         elif others == "abort":
             self._settled(self.world.run(work.aborting(self.world, barrier.barrier_id), None), "abort")
         elif others == "process on":

@@ -1,7 +1,8 @@
 """Tasks that run the coordinator's functions and may stop before any operation on a store, a catalog or a file.
 
-A task is a greenlet. Whoever drives it says how many operations it may do; then it stands still, in the middle of the
-production code, until it is driven again (a zombie that wakes) or for ever (its process was killed).
+A task is a greenlet. Whoever drives it says how many operations it may do, or which one it may not do any more; then
+it stands still, in the middle of the production code, until it is driven again (a zombie that wakes) or for ever (its
+process was killed).
 """
 
 from __future__ import annotations
@@ -64,6 +65,7 @@ class Task:
         #: its driver says something else than it does
         self.lies = False
         self._left: int | None = 0
+        self._before: tuple[str, ...] = ()
         self._buried = False
         self._greenlet = greenlet(self._run)
 
@@ -71,8 +73,9 @@ class Task:
     def paused(self) -> bool:
         return not self._greenlet.dead
 
-    def advance(self, steps: int | None) -> None:
-        self._left = steps
+    def advance(self, steps: int | None, before: tuple[str, ...] = ()) -> None:
+        """Up to so many operations (None: all), but none that begins like one of ``before``."""
+        self._left, self._before = steps, before
         stepping.task = self
         try:
             self._greenlet.switch()
@@ -82,7 +85,7 @@ class Task:
     def step(self, what: str) -> None:
         if self._buried:
             raise GreenletExit
-        if self._left == 0:
+        if self._left == 0 or what.startswith(self._before):
             self.at = what
             assert getcurrent().parent is not None
             getcurrent().parent.switch()

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from itertools import count
 
 import pytest
 
 from airflow_barrier.coordinator.opening import Later, Opened
 from airflow_barrier.coordinator.revision_plan import Wanted
 from airflow_barrier.coordinator.swapping import Swapped, cancel_revision
-from airflow_barrier.protocol.errors import RevisionEndedError, RevisionRefusedError
+from airflow_barrier.protocol.errors import RevisionEndedError, RevisionRefusedError, Terminal
 from airflow_barrier.protocol.levels import Level
-from airflow_barrier.protocol.revisions import RevisionMode
+from airflow_barrier.protocol.revisions import RevisionMode, RevisionState
 from tests.model import work
 from tests.model.machine import Schedules
 from tests.model.tasks import Task
-from tests.model.topology import NAME
+from tests.model.topology import JOBS, NAME
 from tests.model.world import Bench
 
 _INCREMENTAL = RevisionMode.INCREMENTAL
@@ -30,10 +31,41 @@ def bench() -> Iterator[Bench]:
 
 
 @pytest.fixture
-def state(bench: Bench) -> Iterator[Schedules]:
-    state = Schedules()
-    yield state
-    state.teardown()
+def fresh(bench: Bench) -> Iterator[Callable[[], Schedules]]:
+    """Makes a new world, and ends the one before it."""
+    states: list[Schedules] = []
+
+    def make() -> Schedules:
+        while states:
+            states.pop().teardown()
+        states.append(Schedules())
+        return states[0]
+
+    yield make
+    for state in states:
+        state.teardown()
+
+
+@pytest.fixture
+def state(fresh: Callable[[], Schedules]) -> Schedules:
+    return fresh()
+
+
+def _standing_still(
+    fresh: Callable[[], Schedules], begin: Callable[[Schedules], Task]
+) -> Iterator[tuple[Schedules, Task]]:
+    """What ``begin`` makes stands still before each of its operations, in one world after the other; in the last one
+    it has ended.
+    """
+    for steps in count():
+        state = fresh()
+        task = begin(state)
+        state.world.run(task, steps)
+        state.oracle.check()
+        paused = task.paused
+        yield state, task
+        if not paused:
+            return
 
 
 def _revised(state: Schedules, *changed: str, first: int | None = 1, mode: RevisionMode = _INCREMENTAL) -> Task:
@@ -58,35 +90,43 @@ def _another(state: Schedules) -> None:
     state.finish()
 
 
-@pytest.mark.parametrize("steps", [3, 7, 8, 10, 13, 16, 18, 20])
-def test_two_publishers_of_a_revision_both_succeed(state: Schedules, steps: int) -> None:
-    """Whatever the first has done when the second overtakes it."""
+def _publisher(state: Schedules) -> Task:
+    """Of a revision that is staged."""
     state.begin(shared=True, extra=set(), foreign=False)
     state.finish()
     assert _revised(state, "load").error is None
     state.replay()
-    first, second = (work.publishing(state.world, 1) for _ in range(2))
-    state.world.run(first, steps)
-    state.world.run(second, None)
-    state.oracle.check()
-    if first.paused:
-        state.world.run(first, None)
-    state.oracle.check()
-    for task in (first, second):
-        assert task.error is None, task.error
-        assert isinstance(task.result, Swapped), task.result
+    return work.publishing(state.world, 1)
 
 
-@pytest.mark.parametrize("steps", [1, 2, 3])
-def test_a_publisher_is_told_that_its_revision_was_cancelled(state: Schedules, steps: int) -> None:
-    state.begin(shared=True, extra=set(), foreign=False)
-    state.finish()
-    _revised(state, "load")
-    state.replay()
-    publisher = state.world.run(work.publishing(state.world, 1), steps)
-    cancel_revision(state.world.deployment, NAME, 1, reason="no", actor="a person")
-    state.world.run(publisher, None)
-    assert isinstance(publisher.error, RevisionEndedError), publisher.error
+def test_two_publishers_of_a_revision_both_succeed(fresh: Callable[[], Schedules]) -> None:
+    """Whatever the first has done when the second overtakes it."""
+    overtaken = set()
+    for state, first in _standing_still(fresh, _publisher):
+        if first.paused:
+            overtaken.add(state.oracle.revisions[1].state)
+        second = state.world.run(work.publishing(state.world, 1), None)
+        state.oracle.check()
+        if first.paused:
+            state.world.run(first, None)
+        state.oracle.check()
+        for task in (first, second):
+            assert task.error is None, task.error
+            assert isinstance(task.result, Swapped), task.result
+    assert overtaken == {"STAGING", "COMMITTING", "COMMIT"}
+
+
+def test_a_publisher_is_told_that_its_revision_was_cancelled(fresh: Callable[[], Schedules]) -> None:
+    """Wherever it stands still before the revision is decided."""
+    before = []
+    for state, publisher in _standing_still(fresh, _publisher):
+        if state.oracle.revisions[1].state != "STAGING":
+            break
+        before.append(publisher.at)
+        cancel_revision(state.world.deployment, NAME, 1, reason="no", actor="a person")
+        state.world.run(publisher, None)
+        assert isinstance(publisher.error, RevisionEndedError), publisher.error
+    assert before[-1] == "write", "the last operation before it is decided is the decision"
 
 
 def test_what_a_table_held_when_it_joined_and_has_expired_is_not_built_on(state: Schedules) -> None:
@@ -137,13 +177,46 @@ def test_a_table_that_joined_with_an_open_barrier_is_revised_too(state: Schedule
 def test_a_table_that_joins_while_a_revision_is_under_way_is_revised_too(
     state: Schedules, extra: set[str], job: str
 ) -> None:
-    """Its job was declared when the revision was planned, and no barrier had it."""
+    """Its job was declared when the revision was planned, and no barrier had it. Its first barrier is committed while
+    the publisher has decided and nothing is swapped.
+    """
+    publisher = _joined(state, extra, job)
+    state.world.run(publisher, None, before=("lock pointers",))
+    state.oracle.check()
+    assert publisher.paused
+    assert state.oracle.revisions[1].state == "COMMITTING"
+    assert set(JOBS[job].sinks) <= set(state.oracle.revisions[1].tables)
+    state._happen("commit", 0)
+    state.oracle.check()
+    state.world.run(publisher, None)
+    state.oracle.check()
+    assert isinstance(publisher.result, Swapped), publisher.error
+
+
+def _joined(state: Schedules, extra: set[str], job: str) -> Task:
+    """The publisher of a revision that is staged up to the open barrier that a job joined with; two databases."""
     state.begin(shared=False, extra=extra, foreign=False)
     state.finish()
     state.join_or_leave(job=job, how="once")
     state.revise(which=1, jobs=set(), mode=_INCREMENTAL, steps=None)
+    state.open(arrived=None, steps=None, again=False)
     state.replay()
-    state.revise_through(which=0, jobs=set(), mode=_INCREMENTAL, during="open", steps=19, then="commit", part=0)
+    return work.publishing(state.world, 1)
+
+
+@pytest.mark.xfail(
+    strict=True,
+    reason="a job whose predecessor is COMMIT takes the swap of a revision that is COMMITTING for a stranger's write",
+)
+def test_a_job_begins_while_the_tables_are_swapped_and_the_metaservice_is_not(state: Schedules) -> None:
+    """With two databases a publisher may stand still, or be dead, between the two."""
+    publisher = _joined(state, set(), "top")
+    state.world.run(publisher, None, before=("lock pointers",))
+    state.world.run(publisher, 1)
+    assert publisher.at == "write"
+    assert state.world.meta.revisions.get(NAME, 1).state is RevisionState.COMMITTING
+    job = state.world.run(state._processing(state._oldest_in_flight(), "load"), None)
+    assert not isinstance(job.error, Terminal), job.error
 
 
 def test_a_table_that_has_left_by_the_head_gets_the_revisions_tags(state: Schedules) -> None:
@@ -237,16 +310,25 @@ def test_where_only_maintenance_can_be_read_there_is_nothing_to_compute_anew(sta
     assert isinstance(_revised(state, first=None, mode=_FULL).error, RevisionRefusedError)
 
 
-@pytest.mark.parametrize("steps", range(12, 34))
-def test_an_opener_that_was_overtaken_observes(state: Schedules, steps: int) -> None:
+def test_an_opener_that_was_overtaken_observes(fresh: Callable[[], Schedules]) -> None:
     """Also where the other's barrier is the first one that has its jobs, and cuts their sources."""
-    state.begin(shared=False, extra={"visits"}, foreign=False)
-    state.abort(which=0, steps=None)
-    first, second = (work.opening(state.world, 2) for _ in range(2))
-    state.world.run(first, steps)
-    state.world.run(second, None)
-    state.oracle.check()
-    if first.paused:
-        state.world.run(first, None)
-    for task in (first, second):
-        assert isinstance(task.result, Opened), task.error
+
+    def opener(state: Schedules) -> Task:
+        state.begin(shared=False, extra={"visits"}, foreign=False)
+        state.abort(which=0, steps=None)
+        return work.opening(state.world, 2)
+
+    overtaken = []
+    for state, first in _standing_still(fresh, opener):
+        if first.paused:
+            overtaken.append(first.at)
+        second = state.world.run(work.opening(state.world, 2), None)
+        state.oracle.check()
+        if first.paused:
+            state.world.run(first, None)
+            assert isinstance(second.result, Opened), second.error
+            assert second.result.created
+        assert isinstance(first.result, Opened), first.error
+        assert first.result.barrier == second.result.barrier
+        assert first.result.created != second.result.created
+    assert overtaken[-1] == "write", "the last one stood still before it opened the barrier itself"

@@ -40,7 +40,7 @@ _KINDS = frozenset(
         *("haunt, scribbled", "haunt, retry", "haunt, clear", "haunt, lost", "haunt, killed"),
         *("keep-ours", "adopt-theirs", "COMMIT", "ABORTED"),
         *("read", "refused", "refresh", "fell back", "reader leaves", "reader dies", "time passes", "lease lost"),
-        *("read on", "expire", "expire, stopped", "compaction", "compaction goes on"),
+        *("read on", "cleared, stopped", "expire", "expire, stopped", "compaction", "compaction goes on"),
         *("correct", "revise", "process revised", "haunt revised", "replay", "gate", "publish", "cancel", "swapped"),
         *("waits", "waits no longer", "leaves", "is back", "bootstrap", "bootstrap, begun", "joined"),
         *("joined, at barriers of the past", "joined, later than the first", "joined, and an epoch since"),

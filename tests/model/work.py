@@ -28,6 +28,8 @@ from tests.model.topology import FRAGMENT, JOBS, NAME
 from tests.model.world import World
 from tests.support.memory_tables import Rows
 
+#: How the operations begin with which a driver writes to a table.
+WRITES = ("write t.", "rewrite t.")
 _MONDAY = datetime(2026, 1, 5, tzinfo=timezone.utc)
 
 

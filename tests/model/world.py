@@ -180,9 +180,11 @@ class World:
         self.read: dict[int, dict[str, int]] = {}
         self.numbers = count(1)
 
-    def run(self, task: Task, steps: int | None) -> Task:
-        """Let a task take so many steps (None: all); what is left of it may go on at any time later, or never."""
-        task.advance(steps)
+    def run(self, task: Task, steps: int | None, before: tuple[str, ...] = ()) -> Task:
+        """Let a task take so many steps (None: all), up to one that begins like one of ``before``; what is left of it
+        may go on at any time later, or never.
+        """
+        task.advance(steps, before)
         if task.paused and task not in self.tasks:
             self.tasks.append(task)
         elif not task.paused and task in self.tasks:

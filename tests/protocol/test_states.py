@@ -7,6 +7,7 @@ from itertools import product
 import pytest
 
 from airflow_barrier.protocol.errors import IllegalTransitionError
+from airflow_barrier.protocol.revisions import REVISION_TRANSITIONS, RevisionState
 from airflow_barrier.protocol.states import (
     ATTEMPT_TRANSITIONS,
     BARRIER_TRANSITIONS,
@@ -36,6 +37,10 @@ ALLOWED = {
         ("PROCESSED", "FENCED"), ("PROCESSED", "VOIDED"),
     ]),
 }  # fmt: skip
+REVISIONS_ALLOWED = {
+    (RevisionState(a), RevisionState(b))
+    for a, b in [("STAGING", "COMMITTING"), ("STAGING", "CANCELLED"), ("COMMITTING", "COMMIT")]
+}
 
 
 @pytest.mark.parametrize("states", [BarrierState, TableState, AttemptState])
@@ -48,10 +53,16 @@ def test_exactly_the_protocols_transitions(states: type[BarrierState] | type[Tab
                 check_transition("it", before, after)
 
 
+def test_exactly_the_revisions_transitions() -> None:
+    found = {(before, after) for before, there in REVISION_TRANSITIONS.items() for after in there}
+    assert found == REVISIONS_ALLOWED
+
+
 def test_every_state_has_its_transitions_and_every_barrier_its_group() -> None:
     assert set(BARRIER_TRANSITIONS) == set(BarrierState)
     assert set(TABLE_TRANSITIONS) == set(TableState)
     assert set(ATTEMPT_TRANSITIONS) == set(AttemptState)
+    assert set(REVISION_TRANSITIONS) == set(RevisionState)
     assert STAGING_BARRIERS | DECIDED_BARRIERS | {BarrierState.ABORTED} == set(BarrierState)
     assert not STAGING_BARRIERS & DECIDED_BARRIERS
     assert set(BarrierState) - {BarrierState.COMMIT, BarrierState.ABORTED} == UNCOMMITTED_BARRIERS
