@@ -3,19 +3,22 @@
 SHELL := /bin/sh
 BIN := .venv/bin
 
-.PHONY: demo test soak benchmarks install lint lock clean
+.PHONY: demo test test-all soak benchmarks install lint lock clean
 
 demo:
 	@sh scripts/find_java.sh >/dev/null
 	@$(MAKE) --no-print-directory install
 	@JAVA_HOME="$$(sh scripts/find_java.sh)" KEEP="$(KEEP)" $(BIN)/python -m demo
 
-test:
+# What a landing plays: of long lists a part, drawn by the commit (tests/support/drawing.py).
+test: LANDING := --landing
+# Everything, once.
+test test-all:
 	@sh scripts/find_java.sh >/dev/null
 	@$(MAKE) --no-print-directory install
 	$(BIN)/python -m pip check
 	@$(MAKE) --no-print-directory lint
-	@JAVA_HOME="$$(sh scripts/find_java.sh)" $(BIN)/pytest -n 2 $(ARGS)
+	@JAVA_HOME="$$(sh scripts/find_java.sh)" $(BIN)/pytest -n 3 $(LANDING) $(ARGS)
 
 # Schedules of the model (tests/model) on all cores: as many as MINUTES allow, from the first SEED on.
 MINUTES ?= 10

@@ -33,6 +33,7 @@ from tests.crash.processes import Child, Tell, fork, run
 from tests.crash.scenarios import CLEAR_ENDS
 from tests.crash.shopping import COLUMNS, TASKS, Shop
 from tests.support.computing import a_core
+from tests.support.drawing import drawn
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table
@@ -258,7 +259,7 @@ def _left(shop: Shop, deployment: Deployment) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Every so many of the points are this lane's."""
+    """Of what this run plays, every so many of the scenarios are this lane's."""
     said = json.loads(sys.stdin.read())
     instrument.install()
     orders = Orders(said["folder"])
@@ -270,11 +271,11 @@ def main() -> None:
     del undisturbed["reads"]
     print(json.dumps({"operations": len(operations)}), flush=True)
     points = points_of_task("expiry", [f"expiry {operation}" for operation in operations])
-    for number, point in enumerate(points[said["lane"] :: said["lanes"]]):
-        for mode in (DEATH, ZOMBIE) if number % _ASLEEP == 0 else (DEATH,):
-            with a_core():
-                result = {"point": str(point), "undisturbed": undisturbed, **play(kept, point, mode)}
-            print(json.dumps(result), flush=True)
+    scenarios = [*((DEATH, point) for point in points), *((ZOMBIE, point) for point in points[::_ASLEEP])]
+    for mode, point in drawn(scenarios)[said["lane"] :: said["lanes"]]:
+        with a_core():
+            result = {"point": str(point), "undisturbed": undisturbed, **play(kept, point, mode)}
+        print(json.dumps(result), flush=True)
 
 
 if __name__ == "__main__":

@@ -124,12 +124,14 @@ def test_the_killers_on_spark_pass_on_the_code_as_it_is(results_on_spark: list[d
 
 
 @pytest.mark.timeout(_LONGEST)
+@pytest.mark.drawn
 @pytest.mark.parametrize("name", _HERE)
 def test_a_check_that_is_taken_out_is_missed(results: list[dict[str, Any]], name: str) -> None:
     check_killed(results, name)
 
 
 @pytest.mark.timeout(_LONGEST)
+@pytest.mark.drawn
 @pytest.mark.parametrize("name", _THERE)
 def test_a_check_on_spark_that_is_taken_out_is_missed(results_on_spark: list[dict[str, Any]], name: str) -> None:
     check_killed(results_on_spark, name)
