@@ -19,6 +19,7 @@ from airflow_barrier.protocol.leases import Hold
 from airflow_barrier.protocol.levels import Level
 from tests.cli.deployed import Deployed, as_json, deploy, run
 from tests.metaservice.test_metadata import SEEDS_QUERY
+from tests.support.cases import cases
 from tests.support.shop import AMOUNT, PRICE
 
 SQL = "SELECT amount, count(*) AS n FROM shop.user_item_amount GROUP BY amount ORDER BY amount"
@@ -52,34 +53,36 @@ def test_a_query_at_a_barrier_of_the_past(deployed: Deployed, monkeypatch: pytes
     assert run("query", "shopping", "-", "--json").json == [{"seven": 7}]
 
 
-@pytest.mark.parametrize(
-    ("arguments", "code", "message"),
-    [
-        (["SELECT * FROM shop.nothing"], 1, "expected a query that DuckDB can run, found that Catalog Error: Table"),
-        (["SELEC 1"], 1, "expected a query"),
-        (["SELECT * FROM shop.shopping WHERE"], 1, "expected a query, found"),
-        (["SELECT * FROM __META_JOB"], 1, "'__META_JOB': expected one of __META_ETL_SOURCE"),
-        (["SELECT CAST('x' AS INT)"], 1, "expected a query that DuckDB can run, found that Conversion Error"),
-        (["DROP VIEW shop.user_item_amount"], 1, "consistent reading changes nothing"),
-        ([SQL, "--format", "parquet"], 1, "expected --output FILE"),
-        ([SQL, "--barrier", "77"], 1, "77"),
-        ([SQL, "--barrier", "3"], 75, "expected COMMIT to read it at repeatable_read, found OPEN"),
-        ([SQL, "--barrier", "5"], 1, "aborted"),
-        ([SQL, "--at", "2020-01-01"], 1, "expected a time from its first barrier on"),
-        ([SQL, "--not-older-than", "5"], 75, "expected an answer not older than 0:05:00, found barrier 2"),
-        ([SQL, "--wait", "5"], 1, "expected wait=... with not_older_than=..."),
-        (["SELECT 1 AS a, 2 AS a", "--json"], 1, "expected columns of different names, found 'a' more than once"),
-        ([SQL, "--json", "--format", "csv"], 1, "--json: expected no other --format and no --output beside it, found"),
-        ([SQL, "--json", "--output", "rows"], 1, "for a file there is --format json"),
-        ([SQL, "--format", "csv", "--output", "missing/rows"], 1, "--output missing/rows: expected a file in a folder"),
-        ([SQL, "--format", "json", "--output", "/dev/full"], 1, "--output /dev/full: expected a file that can be"),
-    ],
+UNANSWERED = (
+    (["SELECT * FROM shop.nothing"], 1, "expected a query that DuckDB can run, found that Catalog Error: Table"),
+    (["SELEC 1"], 1, "expected a query"),
+    (["SELECT * FROM shop.shopping WHERE"], 1, "expected a query, found"),
+    (["SELECT * FROM __META_JOB"], 1, "'__META_JOB': expected one of __META_ETL_SOURCE"),
+    (["SELECT CAST('x' AS INT)"], 1, "expected a query that DuckDB can run, found that Conversion Error"),
+    (["DROP VIEW shop.user_item_amount"], 1, "consistent reading changes nothing"),
+    ([SQL, "--format", "parquet"], 1, "expected --output FILE"),
+    ([SQL, "--barrier", "77"], 1, "77"),
+    ([SQL, "--barrier", "3"], 75, "expected COMMIT to read it at repeatable_read, found OPEN"),
+    ([SQL, "--barrier", "5"], 1, "aborted"),
+    ([SQL, "--at", "2020-01-01"], 1, "expected a time from its first barrier on"),
+    ([SQL, "--not-older-than", "5"], 75, "expected an answer not older than 0:05:00, found barrier 2"),
+    ([SQL, "--wait", "5"], 1, "expected wait=... with not_older_than=..."),
+    (["SELECT 1 AS a, 2 AS a", "--json"], 1, "expected columns of different names, found 'a' more than once"),
+    ([SQL, "--json", "--format", "csv"], 1, "--json: expected no other --format and no --output beside it, found"),
+    ([SQL, "--json", "--output", "rows"], 1, "for a file there is --format json"),
+    ([SQL, "--format", "csv", "--output", "missing/rows"], 1, "--output missing/rows: expected a file in a folder"),
+    ([SQL, "--format", "json", "--output", "/dev/full"], 1, "--output /dev/full: expected a file that can be"),
 )
-def test_a_query_that_has_no_answer(deployed: Deployed, arguments: list[str], code: int, message: str) -> None:
-    told = run("query", "shopping", *arguments)
-    assert (told.code, told.out) == (code, "")
-    assert message in told.err
-    assert deployed.meta.leases("shopping") == []
+
+
+def test_a_query_that_has_no_answer(deployed: Deployed) -> None:
+    with cases() as case:
+        for arguments, code, message in UNANSWERED:
+            with case(arguments):
+                told = run("query", "shopping", *arguments)
+                assert (told.code, told.out) == (code, "")
+                assert message in told.err
+                assert deployed.meta.leases("shopping") == []
 
 
 def test_a_query_waits_for_newer_data(deployed: Deployed) -> None:
@@ -194,19 +197,18 @@ def test_leases(deployed: Deployed) -> None:
     assert ended[-2:] == [str(first.lease_id), str(second.lease_id)]
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["nowhere"], "topology 'nowhere': expected one that a DAG has registered, found only: shopping"),
-        (["shopping", "99"], "barrier 99 of shopping: expected one that was opened, found barriers up to 4"),
-        (["shopping", "--release", "999"], "lease 999: expected one that lives and holds barriers of shopping"),
-        (["nowhere", "--release", "1"], "topology 'nowhere': expected one that a DAG has registered"),
-    ],
-)
-def test_leases_of_what_is_not_there(deployed: Deployed, arguments: list[str], message: str) -> None:
-    told = run("leases", *arguments)
-    assert (told.code, told.out) == (1, "")
-    assert message in told.err
+def test_leases_of_what_is_not_there(deployed: Deployed) -> None:
+    with cases() as case:
+        for arguments, message in (
+            (["nowhere"], "topology 'nowhere': expected one that a DAG has registered, found only: shopping"),
+            (["shopping", "99"], "barrier 99 of shopping: expected one that was opened, found barriers up to 4"),
+            (["shopping", "--release", "999"], "lease 999: expected one that lives and holds barriers of shopping"),
+            (["nowhere", "--release", "1"], "topology 'nowhere': expected one that a DAG has registered"),
+        ):
+            with case(arguments):
+                told = run("leases", *arguments)
+                assert (told.code, told.out) == (1, "")
+                assert message in told.err
 
 
 def test_expire_only_says_what_would_go(deployed: Deployed) -> None:
@@ -227,27 +229,23 @@ def test_expire_only_says_what_would_go(deployed: Deployed) -> None:
     assert [barrier.barrier_id for barrier in deployed.meta.readable("shopping")] == [1, 2]
 
 
-@pytest.mark.parametrize("arguments", [["--keep", "0", "--dry-run"], ["--keep", "1"], ["--dry-run"]])
-def test_expire_refuses_to_keep_nothing_and_to_delete(
-    deployed: Deployed, arguments: list[str], capsys: pytest.CaptureFixture[str]
-) -> None:
-    with pytest.raises(SystemExit) as ended:
-        run("expire", "shopping", *arguments)
-    assert ended.value.code == 2
+def test_expire_refuses_to_keep_nothing_and_to_delete(capsys: pytest.CaptureFixture[str]) -> None:
+    for arguments in (["--keep", "0", "--dry-run"], ["--keep", "1"], ["--dry-run"]):
+        with pytest.raises(SystemExit) as ended:
+            run("expire", "shopping", *arguments)
+        assert ended.value.code == 2
 
 
-@pytest.mark.parametrize("number", ["nan", "inf", "-1", "1e300", "few"])
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        ["query", "shopping", SQL, "--not-older-than"],
-        ["query", "shopping", SQL, "--not-older-than", "5", "--wait"],
-        ["expire", "shopping", "--keep", "1", "--dry-run", "--keep-days"],
-    ],
-    ids=lambda arguments: arguments[-1],
-)
-def test_how_long_is_a_number_from_0_on(arguments: list[str], number: str, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as ended:
-        main([*arguments, number])
-    assert ended.value.code == 2
-    assert f"{arguments[-1]}: expected a number of " in capsys.readouterr().err
+def test_how_long_is_a_number_from_0_on(capsys: pytest.CaptureFixture[str]) -> None:
+    with cases() as case:
+        for arguments in (
+            ["query", "shopping", SQL, "--not-older-than"],
+            ["query", "shopping", SQL, "--not-older-than", "5", "--wait"],
+            ["expire", "shopping", "--keep", "1", "--dry-run", "--keep-days"],
+        ):
+            for number in ("nan", "inf", "-1", "1e300", "few"):
+                with case([*arguments, number]):
+                    with pytest.raises(SystemExit) as ended:
+                        main([*arguments, number])
+                    assert ended.value.code == 2
+                    assert f"{arguments[-1]}: expected a number of " in capsys.readouterr().err

@@ -35,6 +35,7 @@ from airflow_barrier.operators.handover.placeholder import BARRIER_CONF
 from airflow_barrier.operators.handover.port import Handing
 from airflow_barrier.operators.job import as_job
 from airflow_barrier.protocol.errors import ConfigurationError
+from tests.support.cases import cases
 
 HANDING = Handing({"spark.wap.branch": "b1", "spark.airflow_barrier.spec.digest": "d1"}, "/opt/guard.jar", "b1")
 CONF = dict(HANDING.conf)
@@ -250,10 +251,12 @@ REFUSED: list[tuple[Callable[[], BaseOperator], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("make", "advice"), REFUSED)
-def test_what_cannot_be_a_job_is_refused_with_what_to_do(make: Callable[[], BaseOperator], advice: str) -> None:
-    with pytest.raises(ConfigurationError, match=advice):
-        as_job(make())
+def test_what_cannot_be_a_job_is_refused_with_what_to_do() -> None:
+    with cases() as case:
+        for make, advice in REFUSED:
+            operator = make()
+            with case(f"{type(operator).__name__}: {advice}"), pytest.raises(ConfigurationError, match=advice):
+                as_job(operator)
 
 
 def test_the_spark_that_will_run_is_known_where_it_can_be(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

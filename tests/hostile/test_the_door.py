@@ -27,15 +27,17 @@ from airflow_barrier.protocol.names import (
     table_fault,
     tag_name,
 )
-from airflow_barrier.protocol.topology import ExternalSource, Job
+from airflow_barrier.protocol.topology import ExternalSource, Job, check_names
 from airflow_barrier.sources import IcebergTable
 from tests.hostile.names import NO_TABLES, NO_TOPOLOGIES, UNPRINTABLE, WORKABLE
+from tests.support.cases import cases
 from tests.support.deployments import SHARED, settings_on
 from tests.support.postgresql import PostgreSQL
 from tests.support.reporting import report
 
 LONGEST_TOPOLOGY = "t" * 100
 HUGE = 2**63 - 1
+LOAD = Job("load", "dag", sinks=("shop.a",))
 
 
 @pytest.fixture(scope="module", params=SHARED)
@@ -54,13 +56,22 @@ def _url(where: Settings) -> str:
     return with_password(where.metaservice_url, where.metaservice_password)
 
 
+def reading(source: str) -> Job:
+    """A job that reads an external source of that name."""
+    return Job("load", "dag", sinks=("shop.a",), externals=(ExternalSource(source, "files", {"path": "/in"}),))
+
+
 def refused(meta: MetaService, topology: str, job: Job) -> str:
     """What is said; nothing has been written."""
     before = [meta.topology(name).to_json() for name in meta.topologies()]
     with pytest.raises(TopologyError) as caught:
         meta.register(topology, job.owner, [job], "test")
     assert [meta.topology(name).to_json() for name in meta.topologies()] == before
-    said = str(caught.value)
+    return told(caught.value)
+
+
+def told(error: TopologyError) -> str:
+    said = str(error)
     assert said.isprintable(), said
     assert "expected" in said
     return said
@@ -69,43 +80,64 @@ def refused(meta: MetaService, topology: str, job: Job) -> str:
 # --- refused ------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", NO_TOPOLOGIES, ids=ascii)
-def test_a_topology(meta: MetaService, name: str) -> None:
-    assert ascii(name) in refused(meta, name, Job("load", "dag", sinks=("shop.a",)))
+def refusal(topology: str, job: Job) -> str:
+    """What the look says that every registration begins with."""
+    with pytest.raises(TopologyError) as caught:
+        check_names(topology, [job])
+    return told(caught.value)
 
 
-@pytest.mark.parametrize("name", UNPRINTABLE, ids=ascii)
-def test_a_job_a_dag_a_source_a_namespace_and_a_table(meta: MetaService, name: str) -> None:
-    """Each in a topology of which nothing may stay."""
-    source = ExternalSource(name, "files", {"path": "/in"})
-    for job in (
-        Job(name, "dag", sinks=("shop.a",)),
-        Job("load", name, sinks=("shop.a",)),
-        Job("load", "dag", sinks=("shop.a",), externals=(source,)),
-        Job("load", "dag", sinks=(f"{name}.a",)),
-        Job("load", "dag", sinks=(f"shop.{name}",)),
-        Job("load", "dag", sources=(f"shop.{name}",), sinks=("shop.a",)),
+def test_a_topology() -> None:
+    with cases() as case:
+        for name in NO_TOPOLOGIES:
+            with case(name):
+                assert ascii(name) in refusal(name, LOAD)
+
+
+def test_a_job_a_dag_a_source_a_namespace_and_a_table() -> None:
+    with cases() as case:
+        for name in UNPRINTABLE:
+            for job in (
+                Job(name, "dag", sinks=("shop.a",)),
+                Job("load", name, sinks=("shop.a",)),
+                reading(name),
+                Job("load", "dag", sinks=(f"{name}.a",)),
+                Job("load", "dag", sinks=(f"shop.{name}",)),
+                Job("load", "dag", sources=(f"shop.{name}",), sinks=("shop.a",)),
+            ):
+                with case(job):
+                    assert ascii(name)[1:-1] in refusal("refused", job)
+
+
+def test_a_table() -> None:
+    with cases() as case:
+        for name in NO_TABLES:
+            with case(name):
+                table = f"shop.{name}"
+                assert ascii(table) in refusal("refused", Job("load", "dag", sinks=(table,)))
+                with pytest.raises(ConfigurationError, match=r"expected namespace\.table"):
+                    IcebergTable(table)
+        for name in ("nodot", ".a", "shop."):
+            with case(name):
+                assert ascii(name) in refusal("refused", Job("load", "dag", sinks=(name,)))
+
+
+def test_a_source_that_no_placeholder_can_hold() -> None:
+    for name in ("{braced", "}"):
+        assert "placeholder" in refusal("refused", reading(name))
+
+
+def test_what_is_refused_is_not_written(meta: MetaService) -> None:
+    """A name of each kind, among them what databases cannot hold or would cut off."""
+    for name, topology, job in (
+        ("nul\0l", "nul\0l", LOAD),
+        ("half \ud800", "refused", Job("half \ud800", "dag", sinks=("shop.a",))),
+        ("x" * 251, "refused", Job("load", "x" * 251, sinks=("shop.a",))),
+        ("{braced", "refused", reading("{braced")),
+        ("new\nline", "refused", Job("load", "dag", sinks=("new\nline.a",))),
+        ("é" * 226, "refused", Job("load", "dag", sinks=(f"shop.{'é' * 226}",))),
     ):
-        assert ascii(name)[1:-1] in refused(meta, "refused", job)
-
-
-@pytest.mark.parametrize("name", NO_TABLES, ids=ascii)
-def test_a_table(meta: MetaService, name: str) -> None:
-    assert ascii(f"shop.{name}") in refused(meta, "refused", Job("load", "dag", sinks=(f"shop.{name}",)))
-    with pytest.raises(ConfigurationError, match=r"expected namespace\.table"):
-        IcebergTable(f"shop.{name}")
-
-
-@pytest.mark.parametrize("name", ["nodot", ".a", "shop."])
-def test_a_table_without_namespace_or_name(meta: MetaService, name: str) -> None:
-    assert ascii(name) in refused(meta, "refused", Job("load", "dag", sinks=(name,)))
-
-
-@pytest.mark.parametrize("name", ["{braced", "}"])
-def test_a_source_that_no_placeholder_can_hold(meta: MetaService, name: str) -> None:
-    source = ExternalSource(name, "files", {"path": "/in"})
-    said = refused(meta, "refused", Job("load", "dag", sinks=("shop.a",), externals=(source,)))
-    assert "placeholder" in said
+        assert ascii(name)[1:-1] in refused(meta, topology, job)
 
 
 @pytest.mark.parametrize("member", [False, True], ids=["owner", "member"])
@@ -148,15 +180,17 @@ def test_any_text_is_refused_whole_or_comes_back_as_it_was(
     meta.register("any", owner, [], "test")  # leaves, so that the next one's table is not claimed
 
 
-@pytest.mark.parametrize("name", WORKABLE, ids=ascii)
-def test_a_name_that_works_comes_back_as_it_was(meta: MetaService, name: str) -> None:
-    table = f"{'n' * 150 if len(name) == 250 else name}.{name}"
-    job = Job(name, name, sinks=(table,), externals=(ExternalSource(name, "files", {"path": name}),))
-    version = meta.register("any", name, [job], name)
-    assert meta.register("any", name, [job], name) == version
-    assert meta.topology("any").job(name) == job
-    assert meta.topology("any").writer(table) == job
-    meta.register("any", name, [], "test")
+def test_a_name_that_works_comes_back_as_it_was(meta: MetaService) -> None:
+    with cases() as case:
+        for name in WORKABLE:
+            with case(name):
+                table = f"{'n' * 150 if len(name) == 250 else name}.{name}"
+                job = Job(name, name, sinks=(table,), externals=(ExternalSource(name, "files", {"path": name}),))
+                version = meta.register("any", name, [job], name)
+                assert meta.register("any", name, [job], name) == version
+                assert meta.topology("any").job(name) == job
+                assert meta.topology("any").writer(table) == job
+                meta.register("any", name, [], "test")
 
 
 def test_assets_of_different_tables_are_different() -> None:

@@ -409,7 +409,7 @@ def test_the_command_line_says_what_it_did(
 @pytest.mark.parametrize("settings", ["sqlite", "sqlite apart"], indirect=True)
 def test_recovery_killed_at_any_step_is_finished_by_running_it_again(old: LandedShop, backups: Backups) -> None:
     landed, killed = old, 0
-    for point in range(100):
+    for point in count():
         put_back(landed, backups)
         landed.close()
         if not killed_at(point, landed):

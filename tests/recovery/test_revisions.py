@@ -368,7 +368,7 @@ def test_tables_that_were_swapped_one_by_one_are_rolled_forward_whenever_that_di
     _, publications = decide(shop, stage(shop, 2))
     shop.deployment.tables.publish(publications[:1])
     shop = world.put_back()
-    for point in range(100):
+    for point in count():
         shop.deployment.close()
         if not killed_at(point, world):
             break
