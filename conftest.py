@@ -26,6 +26,7 @@ pytest_plugins = [
     "tests.support.sharing",
     "tests.support.computing",
     "tests.support.drawing",
+    "tests.support.listing",
     "tests.support.costs",
 ]
 

@@ -65,7 +65,7 @@ def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.Tes
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
-    _folders["/".join(report.nodeid.split("/")[:2])].add(report)
+    _folders["/".join(report.nodeid.partition("::")[0].split("/")[:2])].add(report)
     _workers[getattr(report, "worker_id", "this process")].add(report)
 
 
