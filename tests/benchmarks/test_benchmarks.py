@@ -12,6 +12,7 @@ from benchmarks.report import Measured, document, with_figures
 
 
 @pytest.mark.parametrize("figure", [figure for figure in FIGURES if figure != "latency"])
+@pytest.mark.drawn
 def test_a_figure_is_measured(figure: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([figure, "--quick"]) == 0
     printed = capsys.readouterr().out

@@ -75,6 +75,7 @@ def totals_at(shop: Shop, level: Level) -> dict[str, int]:
     return {name: shop.total(name, table.snapshot_id) for name, table in resolution.tables.items()}
 
 
+@pytest.mark.drawn("large ones")
 def test_barriers_on_a_rest_catalog(shop: Shop) -> None:
     assert not shop.deployment.shares_database
     assert not shop.deployment.tables.atomic

@@ -123,6 +123,7 @@ def connection(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("PYTHONPATH", raising=False)
 
 
+@pytest.mark.drawn("drivers of their own")
 def test_what_a_driver_needs_travels_with_the_job_and_both_workers_work(lake: Lake, cluster: Cluster) -> None:
     barrier = lake.open(1)
     epoch_job = SparkEpochOperator(

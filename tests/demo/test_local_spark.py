@@ -56,6 +56,7 @@ sys.stdin.read()
 """
 
 
+@pytest.mark.drawn("drivers of their own")
 def test_a_killed_run_leaves_no_server_behind(tmp_path: Path) -> None:
     assert shutil.which("setpriv"), "util-linux's setpriv ties a process to its parent: install util-linux"
     checkout = Path(__file__).parents[2]

@@ -39,6 +39,7 @@ def test_every_step_is_listed() -> None:
 
 
 @pytest.mark.parametrize("name", STEPS)
+@pytest.mark.drawn
 def test_a_step_happens_once_wherever_the_connection_breaks(
     name: str, postgresql: PostgreSQL, proxy: Proxy, points: Counter[str]
 ) -> None:

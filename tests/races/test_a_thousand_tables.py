@@ -162,6 +162,7 @@ class Counted:
 
 
 @pytest.mark.timeout(1800)
+@pytest.mark.drawn("large ones")
 def test_publishing_a_thousand_tables_ends_while_writers_keep_staging(
     deployment: Deployment, settings: Settings
 ) -> None:

@@ -242,6 +242,7 @@ def explorations(request: pytest.FixtureRequest) -> Iterator[dict[tuple[str, boo
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case[0]}-{'shared' if case[1] else 'apart'}")
 @pytest.mark.timeout(1800)
+@pytest.mark.drawn
 def test_in_every_order_both_end_legally_and_nothing_is_lost(
     case: tuple[str, bool], explorations: dict[tuple[str, bool], Future[str]]
 ) -> None:

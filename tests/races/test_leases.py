@@ -93,6 +93,7 @@ def expires(shop: Shop) -> Callable[[], Any]:
     ],
     ids=["commit, read", "expiry, read and leave", "commit, expiry"],
 )
+@pytest.mark.drawn
 def test_in_every_order_what_is_held_stays(
     first: Any, second: Any, orders: Any, shared: bool, request: pytest.FixtureRequest
 ) -> None:

@@ -85,6 +85,7 @@ def warehouse(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Warehouse]:
 
 
 @pytest.mark.parametrize("suite", GENERATORS)
+@pytest.mark.drawn("large ones")
 def test_pinned_results_are_those_of_a_frozen_copy_and_unpinned_ones_are_not(warehouse: Warehouse, suite: str) -> None:
     pins, frozen = warehouse.pins(), warehouse.frozen
     load_extension(frozen, "avro")

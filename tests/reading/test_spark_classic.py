@@ -18,6 +18,7 @@ from tests.support.waiting import PATIENCE
 
 
 @pytest.mark.timeout(900)
+@pytest.mark.drawn("drivers of their own")
 def test_a_classic_session_reads_one_barrier(tmp_path: Path) -> None:
     shop = make_shop(Settings.embedded(str(tmp_path)))
     for day, amount in ((1, 25), (2, 75)):

@@ -110,6 +110,7 @@ def after(url: str, length: int, meter: Meter) -> dict[str, Cost]:
 
 
 @pytest.mark.timeout(1800)
+@pytest.mark.drawn("large ones")
 def test_a_barrier_costs_the_same_after_a_hundred_thousand(urls: tuple[str, str]) -> None:
     with metering() as meter:
         few, many = after(urls[0], FEW, meter), after(urls[1], MANY, meter)

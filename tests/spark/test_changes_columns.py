@@ -125,6 +125,7 @@ def test_names_tell_files_apart_unless_two_are_equal_or_spark_would_encode_one()
 
 
 @pytest.mark.parametrize("by", ["names", "paths"])
+@pytest.mark.drawn
 def test_odd_partition_values_and_partition_evolution(
     spark: SparkSession, monkeypatch: pytest.MonkeyPatch, by: str
 ) -> None:

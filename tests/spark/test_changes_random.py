@@ -63,6 +63,7 @@ def step(table: History, dice: random.Random, upgrade: bool) -> None:
         pytest.param(6, "2", modes(MOR), "PARTITIONED BY (bucket(2, id))", True, id="v2-upgraded-partitioned"),
     ],
 )
+@pytest.mark.drawn
 def test_any_history(
     spark: SparkSession, seed: int, version: str, settings: dict[str, str], clause: str, upgrade: bool
 ) -> None:

@@ -60,6 +60,7 @@ def random_side(dice: random.Random) -> tuple[Rows, Rows]:
 
 @pytest.mark.parametrize("how", ["inner", "left"])
 @pytest.mark.parametrize("seed", range(6))
+@pytest.mark.drawn
 def test_any_two_sides(spark: SparkSession, seed: int, how: str) -> None:
     dice = random.Random(seed)
     (left, left_delta), (right, right_delta) = random_side(dice), random_side(dice)

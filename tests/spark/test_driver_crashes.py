@@ -145,6 +145,7 @@ def submit(
 
 
 @pytest.mark.timeout(900)  # JVMs start, which on a busy machine takes its time
+@pytest.mark.drawn("drivers of their own")
 def test_a_driver_that_dies_at_each_of_its_steps(
     world: World, submit: Callable[[Ready, str], None], spark_server: SparkServer
 ) -> None:
@@ -220,6 +221,7 @@ def test_an_orphan_that_goes_on_after_the_commit(world: World, spark_server: Spa
 
 @pytest.mark.timeout(900)
 @pytest.mark.filterwarnings("ignore:.RETRIES_EXCEEDED:UserWarning")
+@pytest.mark.drawn("drivers of their own")
 def test_a_connect_server_that_dies_between_two_writes(
     spark_server: SparkServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -35,6 +35,7 @@ _CLEARED = 4
 
 
 @pytest.mark.timeout(900)
+@pytest.mark.drawn("large ones")
 def test_no_torn_read_and_no_missing_file(shop: Shop, spark: SparkSession) -> None:
     _trim_metadata(shop)
     others = _data_files(shop)  # of tests before, whose tables had this name

@@ -86,6 +86,7 @@ def closing_record(spec: EpochSpec) -> Path:
     return Path(spec.closing_uri.removeprefix("file://"))
 
 
+@pytest.mark.drawn("drivers of their own")
 def test_the_same_file_runs_by_spark_submit_and_leaves_a_closing_record(
     hook_for: Callable[..., SparkSubmitHook], barriers: Barriers
 ) -> None:
@@ -98,6 +99,7 @@ def test_the_same_file_runs_by_spark_submit_and_leaves_a_closing_record(
     assert barriers.rows(AMOUNT) == recomputed_amount(barriers)
 
 
+@pytest.mark.drawn("drivers of their own")
 def test_an_sql_job_travels_in_the_spec(hook_for: Callable[..., SparkSubmitHook], barriers: Barriers) -> None:
     shop_for_a_day(barriers, 1)
     spec = barriers.begin(1, sources=[SHOPPING], sinks=[AMOUNT], sql=SQL)
@@ -108,6 +110,7 @@ def test_an_sql_job_travels_in_the_spec(hook_for: Callable[..., SparkSubmitHook]
     assert barriers.rows(AMOUNT) == recomputed_amount(barriers)
 
 
+@pytest.mark.drawn("drivers of their own")
 def test_a_correction_runs_instead_of_the_job_that_is_submitted(
     hook_for: Callable[..., SparkSubmitHook], barriers: Barriers
 ) -> None:
@@ -120,6 +123,7 @@ def test_a_correction_runs_instead_of_the_job_that_is_submitted(
     assert [row[0] for row in barriers.rows(SHOPPING)] == [3, 4]
 
 
+@pytest.mark.drawn("drivers of their own")
 def test_a_spec_that_was_changed_on_the_way_is_refused(
     hook_for: Callable[..., SparkSubmitHook], barriers: Barriers
 ) -> None:
@@ -131,6 +135,7 @@ def test_a_spec_that_was_changed_on_the_way_is_refused(
     assert not closing_record(spec).exists()
 
 
+@pytest.mark.drawn("drivers of their own")
 def test_a_killed_driver_is_gone_and_its_half_does_not_count(
     hook_for: Callable[..., SparkSubmitHook], barriers: Barriers
 ) -> None:
@@ -145,9 +150,10 @@ def test_a_killed_driver_is_gone_and_its_half_does_not_count(
         assert any("java" in process.name() for process in processes)
         assert any("never_ends.py" in " ".join(process.cmdline()) for process in processes)
         hook.on_kill()
+        # The hook first: waiting for its process here would take the exit code away from it.
+        assert work.exception(PATIENCE) is not None
         _, alive = psutil.wait_procs(processes, timeout=PATIENCE)
         assert alive == []
-        assert work.exception(PATIENCE) is not None
     assert not closing_record(spec).exists()
     assert half.count() == 1
     assert barriers.main(AMOUNT) is None

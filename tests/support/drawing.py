@@ -1,9 +1,9 @@
 """What a landing plays of what it does not need whole each time: a part, drawn by the commit's hash.
 
 So all of it comes up within some landings. `make test` calls pytest with ``--landing``; without that option, as in
-`make test-all`, everything is played. Three things are drawn: the items of tests that are marked ``drawn``; of a test
-that runs on several deployments, the one it runs on, unless it is marked ``every_deployment``; and what a test, or a
-process that it starts, hands to :func:`drawn`. A test that is marked ``thorough`` is left out.
+`make test-all`, everything is played. Three things are drawn: tests that are marked ``drawn``; of a test that runs on
+several deployments, the one it runs on, unless it is marked ``every_deployment``; and what a test, or a process that it
+starts, hands to :func:`drawn`.
 """
 
 from __future__ import annotations
@@ -29,8 +29,12 @@ _Case = TypeVar("_Case")
 
 def drawn(cases: Sequence[_Case]) -> list[_Case]:
     """The part that this run plays, also in its child processes; all, if the run is no landing."""
-    part = os.environ.get(_PART)
-    return list(cases) if part is None else part_of(cases, int(part))
+    return list(cases) if is_whole() else part_of(cases, int(os.environ[_PART]))
+
+
+def is_whole() -> bool:
+    """Whether this run plays everything."""
+    return _PART not in os.environ
 
 
 def part_of(cases: Sequence[_Case], part: int) -> list[_Case]:
@@ -45,9 +49,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     for marker in (
-        "drawn: a landing plays a part of this test's items, drawn by the commit",
+        "drawn(list): a landing plays a part, drawn by the commit, of the tests of this list, or of this test's items",
         "every_deployment: also a landing runs this test on each of its deployments, not on one of them",
-        "thorough(instead): only in `make test-all`; the test `instead` (file::name) stands for it at a landing",
     ):
         config.addinivalue_line("markers", marker)
     if not config.getoption("landing") or _PART in os.environ:
@@ -74,10 +77,8 @@ def left_out(items: Sequence[pytest.Item], part: int) -> Iterator[pytest.Item]:
     choices: dict[str, list[pytest.Item]] = defaultdict(list)
     for item in items:
         function, _, parameters = item.nodeid.partition("[")
-        if item.get_closest_marker("thorough"):
-            yield item
-        elif item.get_closest_marker("drawn"):
-            lists[function].append(item)
+        if marker := item.get_closest_marker("drawn"):
+            lists[marker.args[0] if marker.args else function].append(item)
         elif (kind := deployment_of(item)) and not item.get_closest_marker("every_deployment"):
             choices[f"{function}[{parameters.replace(kind, '*', 1)}"].append(item)
     for each in lists.values():
