@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from demo.local_airflow import free_port
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
@@ -71,21 +73,21 @@ def spark_server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPa
         flock(lock, LOCK_EX)
         flock(users, LOCK_SH)
         if not said.exists():
-            server = _start(folder)
+            ui_port = free_port()
+            server = _start(folder, ui_port)
 
             def stop() -> None:
                 flock(users, LOCK_EX)
                 server.stop()
 
             request.config.add_cleanup(stop)
-            ui = f"http://127.0.0.1:{server.ui_port}"
+            ui = f"http://127.0.0.1:{ui_port}"
             said.write_text(shared(SparkServer(server.url, ui, server.warehouse, server.catalog_db)))
     return _loaded(said.read_text())
 
 
-def _start(folder: Path) -> LocalConnectServer:
+def _start(folder: Path, ui_port: int) -> LocalConnectServer:
     from airflow_barrier.spark.guard import guard_jar
-    from demo.local_airflow import free_port
     from demo.local_spark import QUICK_JAVA, LocalConnectServer
 
     for name in (APART, REVISED, LOCKED):
@@ -100,7 +102,7 @@ def _start(folder: Path) -> LocalConnectServer:
         "spark.driver.memory": "2g",
         "spark.driver.extraJavaOptions": QUICK_JAVA,
         "spark.ui.enabled": "true",
-        "spark.ui.port": str(free_port()),
+        "spark.ui.port": str(ui_port),
     }
     return LocalConnectServer(folder / "warehouse", folder / "catalog.db", IVY, conf=conf).start()
 
