@@ -146,7 +146,7 @@ class Schedules(Joining, RuleBasedStateMachine):
         self._done(f"haunt, {how}")
 
     @precondition(lambda self: self.oracle.in_flight)
-    @rule(steps=st.integers(10, 33), which=st.one_of(st.none(), _INDEX), decision=st.sampled_from((None, *Decision)))
+    @rule(steps=st.integers(10, 50), which=st.one_of(st.none(), _INDEX), decision=st.sampled_from((None, *Decision)))
     def contend(self, steps: int, which: int | None, decision: Decision | None) -> None:
         """A commit stops on its way, something happens, then it goes on.
 
@@ -162,6 +162,8 @@ class Schedules(Joining, RuleBasedStateMachine):
         first = work.committing(self.world, barrier.barrier_id)
         self._settled(self.world.run(first, steps), "commit")
         self.oracle.check()
+        if first.paused:
+            self.ran[f"contend, {self.oracle.barriers[barrier.barrier_id].state}"] += 1
         if decision is None:
             self._settled(self.world.run(work.committing(self.world, barrier.barrier_id), None), "commit")
             self.oracle.check()

@@ -67,7 +67,6 @@ class Reading(Parts):
             cleared = self._processing(barrier, jobs[job % len(jobs)], cleared=True)
             stop = work.WRITES if others == "clear and stop" else ()
             self._settled(self.world.run(cleared, None, stop), "job")
-            self.ran["cleared, stopped"] += cleared.paused
         elif others == "abort":
             self._settled(self.world.run(work.aborting(self.world, barrier.barrier_id), None), "abort")
         elif others == "process on":

@@ -229,6 +229,13 @@ def test_a_table_that_has_left_by_the_head_gets_the_revisions_tags(state: Schedu
     state.revise_through(which=0, jobs=set(), mode=_INCREMENTAL, during="none", steps=0, then="none", part=0)
 
 
+def test_a_job_that_is_cleared_and_stops_has_written_nothing(state: Schedules) -> None:
+    """What readers see then is a step back, which schedules seldom come to."""
+    state.begin(shared=True, extra=set(), foreign=False)
+    state.read_on(level=Level.READ_COMMITTED, others="clear and stop", job=0, steps=None)
+    assert [task.at for task in state.world.tasks] == ["write t.shopping"]
+
+
 def test_a_compaction_waits_while_the_gate_is_closed(state: Schedules) -> None:
     state.begin(shared=True, extra=set(), foreign=False)
     state.finish()
