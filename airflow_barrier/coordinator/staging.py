@@ -16,11 +16,14 @@ from airflow_barrier.coordinator.unchanged import require_wap, staged_without_re
 from airflow_barrier.protocol.errors import (
     BarrierError,
     FencedAttemptError,
+    ForeignWriteError,
+    GatedError,
     NotClosedError,
     StagedTableError,
     UnknownBarrierError,
 )
 from airflow_barrier.protocol.records import Attempt, Barrier, Need
+from airflow_barrier.protocol.revisions import RevisionState
 from airflow_barrier.protocol.states import AttemptState, BarrierState
 from airflow_barrier.spark.spec import ClosingRecord, EpochSpec, digest_of
 
@@ -209,14 +212,27 @@ def _prepare(deployment: Deployment, attempt: Attempt, actor: str, sql: str | No
 
 
 def absorb_compactions(deployment: Deployment, attempt: Attempt) -> Attempt:
-    """Build on a compaction that somebody ran on `main` since the predecessor was published, not beside it."""
+    """Build on a compaction that somebody ran on `main` since the predecessor was published, not beside it.
+
+    Raises ForeignWriteError; GatedError if a revision is being published, whose swap of the tables it may have met.
+    """
     if attempt.line:  # a revision builds on its own line, which `main` has left or is not at yet
         return attempt
     barrier = deployment.meta.barrier(attempt.topology, attempt.barrier_id)
     predecessor = deployment.meta.barrier(attempt.topology, barrier.predecessor or 0)
     if predecessor.state is not BarrierState.COMMIT:
         return attempt
-    bases = {table: current_main(deployment, attempt.topology, table, base) for table, base in attempt.bases.items()}
+    try:
+        bases = {table: current_main(deployment, attempt.topology, table, at) for table, at in attempt.bases.items()}
+    except ForeignWriteError as error:
+        revision = deployment.meta.revisions.under_way(attempt.topology)
+        if revision is None or revision.state is not RevisionState.COMMITTING:
+            raise
+        raise GatedError(
+            f"{attempt}: expected tables as they were before revision {revision.revision}, found some that it has "
+            "swapped already while its publish is not at its end; try again once it is. If its publisher has died, "
+            f"`airflow-barrier revise run --topology {attempt.topology} --revision {revision.revision}` goes on with it"
+        ) from error
     if bases == attempt.bases:
         return attempt
     for table in bases:

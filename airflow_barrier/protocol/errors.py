@@ -169,7 +169,7 @@ class RevisionNotStagedError(Retryable):
 
 
 class GatedError(Retryable):
-    """No barrier opens until a revision that has caught up with the head is published."""
+    """No barrier opens, and no job begins on tables that are being swapped, until a revision is published."""
 
 
 # --- tables ---------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from tests.model.topology import JOBS, LATECOMERS, NAME
 _INDEX = st.integers(0, 7)
 #: After how many operations a task stands still: mostly it does not.
 _STEPS = st.sampled_from((None,) * 24 + tuple(range(40)))
-_STOPS = st.sampled_from(range(30))
+_STOPS = st.sampled_from(range(60))
 _JOBS = st.sets(st.sampled_from(LATECOMERS), min_size=1)
 
 

@@ -38,6 +38,7 @@ _ALLOWED: dict[str, tuple[type[errors.BarrierError], ...]] = {
         errors.AlreadyCommittedError,
         errors.AttemptTakenError,
         errors.StagedTableError,
+        errors.GatedError,
     ),
     "job": (
         errors.FencedAttemptError,
@@ -46,6 +47,7 @@ _ALLOWED: dict[str, tuple[type[errors.BarrierError], ...]] = {
         errors.AttemptTakenError,
         errors.StagedTableError,
         errors.NotClosedError,
+        errors.GatedError,
     ),
 }
 

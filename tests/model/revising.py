@@ -19,7 +19,7 @@ from tests.model.topology import CORE, JOBS, NAME, ORDER, TABLES
 _INDEX = st.integers(0, 7)
 #: After how many operations a task stands still: mostly it does not.
 _STEPS = st.sampled_from((None,) * 24 + tuple(range(40)))
-_STOPS = st.sampled_from(range(30))
+_STOPS = st.sampled_from(range(60))
 _MODES = st.sampled_from((RevisionMode.INCREMENTAL,) * 4 + (RevisionMode.FULL,))
 #: What happens while a revision is staged, or its publisher stands still.
 OTHERS = ("none", "open", "commit", "clear", "abort", "compact", "expire", "publish", "cancel", "correct", "write")

@@ -1,18 +1,20 @@
 """What each folder of tests cost: items, seconds in which a worker was busy with them, and seconds of CPU.
 
 CPU is that of the worker and of all processes below it, so also of a server that another folder's test has started:
-what a server does meanwhile counts for the test that runs meanwhile. ``--junitxml=FILE`` keeps the CPU of each test, as
-the property ``cpu`` of each of its phases.
+what a server does meanwhile counts for the test that runs meanwhile. At a landing a folder that is over its budget is
+named.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from dataclasses import dataclass
 
 import psutil
 import pytest
+
+from tests.support.budgets import BUDGETS, TOLERANCE
 
 _CPU = "cpu"
 
@@ -69,7 +71,7 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
     _workers[getattr(report, "worker_id", "this process")].add(report)
 
 
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
     if not _folders:
         return
     terminalreporter.section("costs")
@@ -77,3 +79,15 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     for costs in (_workers, _folders):
         for name, cost in sorted(costs.items(), key=lambda one: -one[1].wall):
             terminalreporter.write_line(f"{cost.items:>6} {cost.wall:>8.1f} {cost.cpu:>8.1f}  {name}")
+    if config.getoption("landing"):
+        for line in _over_budget():
+            terminalreporter.write_line(line, red=True)
+
+
+def _over_budget() -> Iterator[str]:
+    for folder, cost in sorted(_folders.items()):
+        budget = BUDGETS.get(folder)
+        if budget is None:
+            yield f"{folder} has no budget in tests/support/budgets.py: it took {cost.cpu:.0f} s of CPU"
+        elif cost.cpu > budget * (1 + TOLERANCE):
+            yield f"{folder} is over its budget of {budget} s of CPU (tests/support/budgets.py): it took {cost.cpu:.0f}"
