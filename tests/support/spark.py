@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.support.ports import free_port
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
@@ -85,7 +87,6 @@ def spark_server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPa
 
 def _start(folder: Path) -> LocalConnectServer:
     from airflow_barrier.spark.guard import guard_jar
-    from demo.local_airflow import free_port
     from demo.local_spark import QUICK_JAVA, LocalConnectServer
 
     for name in (APART, REVISED, LOCKED):
@@ -102,7 +103,7 @@ def _start(folder: Path) -> LocalConnectServer:
         "spark.ui.enabled": "true",
         "spark.ui.port": str(free_port()),
     }
-    return LocalConnectServer(folder / "warehouse", folder / "catalog.db", IVY, conf=conf).start()
+    return LocalConnectServer(folder / "warehouse", folder / "catalog.db", IVY, free_port(), conf).start()
 
 
 def conf_of(folder: Path, name: str) -> dict[str, str]:
