@@ -22,7 +22,13 @@ REVISED = [1, 31, 331, 1331, 11331]
 
 def backfill(counting: Counting, days: tuple[int, ...], conf: dict[str, Any] | None) -> None:
     """What `airflow backfill create` asks for; the logical dates are those of the days' runs."""
-    runs = sorted(counting.airflow.runs(NAMESPACE), key=lambda run: run["logical_date"])
+    airflow = counting.airflow
+    # Airflow refuses a second one until the scheduler, which looks every 30 seconds, has marked the first as completed
+    airflow.until(
+        lambda: all(one["completed_at"] for one in airflow.get("/backfills", dag_id=NAMESPACE)["backfills"]),
+        "no backfill to be active",
+    )
+    runs = sorted(airflow.runs(NAMESPACE), key=lambda run: run["logical_date"])
     body = {
         "dag_id": NAMESPACE,
         "from_date": runs[days[0] - 1]["logical_date"],
@@ -30,7 +36,7 @@ def backfill(counting: Counting, days: tuple[int, ...], conf: dict[str, Any] | N
         "reprocess_behavior": "completed",
         "dag_run_conf": conf or {},
     }
-    counting.airflow.api.post("/backfills", json=body).raise_for_status()
+    airflow.api.post("/backfills", json=body).raise_for_status()
 
 
 @pytest.mark.timeout(LONG)

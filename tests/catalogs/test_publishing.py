@@ -22,8 +22,8 @@ from airflow_barrier.tables._metadata import Changes
 from airflow_barrier.tables._rest_server import RestServer
 from airflow_barrier.tables.iceberg import IcebergTables
 from airflow_barrier.tables.port import Publication, Revised
-from demo.local_airflow import free_port
 from tests.catalogs.lake import TOPOLOGY, Lake, stamp_of
+from tests.support.ports import free_port
 from tests.support.waiting import PATIENCE
 
 

@@ -6,6 +6,7 @@ import json
 import shlex
 import threading
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import fields
 from datetime import datetime, timedelta, timezone
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -17,9 +18,12 @@ import pytest
 from airflow.cli.cli_parser import get_parser
 
 from airflow_barrier.cli.main import main, parser
+from airflow_barrier.coordinator.deployment import Deployment
 from airflow_barrier.coordinator.settings import Settings
 from airflow_barrier.protocol.revisions import Revision, RevisionState
 from tests.cli.deployed import CONN_ID, Said, as_json, environment_of, run
+from tests.crash import shopping
+from tests.revising.growing import DAY, GrowingShop, declare
 from tests.revising.world import RevisedShop
 from tests.support.cases import cases
 
@@ -429,6 +433,37 @@ def test_airflow_is_asked_for_the_backfill(shop: RevisedShop, stand_in: AirflowS
         "dag_run_conf": {"barrier_revision": 1},
         "max_active_runs": asked["max_active_runs"],
     }
+
+
+def test_several_backfills_of_one_dag_are_created_one_after_the_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The DAG of the job that joins opened the second day, and has no run of the first, which another DAG opened."""
+    monkeypatch.setattr(shopping, "_run_key", lambda day: f"{'old' if day == 1 else 'shopping_dag'}/scheduled__{day}")
+    settings = Settings.embedded(str(tmp_path))
+    for name, value in environment_of(settings).items():
+        monkeypatch.setenv(name, value)
+    growing = GrowingShop(str(tmp_path), settings)
+    growing.create()
+    growing.declare("load", "amount")
+    with closing(Deployment.connect(settings)) as deployment:
+        shop = RevisedShop(growing, deployment, {})
+        for day in (1, 2):
+            shop.day(day, DAY)
+        declare(shop)
+        one_by_one = "create each when the one before it has ended"
+        begun = revise("run", "--from", "1", "--to", "2", "--job", "price", "--reason", "new")
+        assert backfilled(begun) == ["old", "shopping_dag"]
+        assert one_by_one not in begun.out
+        again = revise("run", "--revision", "1")
+        assert backfilled(again) == ["old", "shopping_dag", "shopping_dag"]
+        assert one_by_one in again.out
+
+
+def backfilled(said: Said) -> list[str]:
+    """The DAGs that backfills are printed for."""
+    words = [shlex.split(line) for line in said.out.splitlines() if "airflow backfill create" in line]
+    return [each[each.index("--dag-id") + 1] for each in words]
 
 
 def test_keys_are_promised() -> None:

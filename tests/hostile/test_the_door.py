@@ -8,7 +8,7 @@ from urllib.parse import unquote
 
 import pytest
 from airflow.sdk import DAG
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from airflow_barrier.coordinator.settings import Settings
@@ -158,26 +158,35 @@ def test_while_the_dag_is_parsed(member: bool, table: str) -> None:
 
 plain = st.text(st.characters(exclude_categories=["C"], exclude_characters=".:?#{}"), min_size=1, max_size=40)
 text = plain | st.text(st.characters(), max_size=260) | st.sampled_from((*WORKABLE, *UNPRINTABLE, *NO_TABLES))
-registered = {"taken": 0, "refused": 0}
 
 
-@settings(max_examples=250, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(job=text, owner=text, namespace=text, table=text, source=text)
-def test_any_text_is_refused_whole_or_comes_back_as_it_was(
-    meta: MetaService, job: str, owner: str, namespace: str, table: str, source: str
-) -> None:
-    declared = Job(
-        job, owner, sinks=(f"{namespace}.{table}",), externals=(ExternalSource(source, "files", {"path": table}),)
+def test_any_text_is_refused_whole_or_comes_back_as_it_was(meta: MetaService) -> None:
+    taken = turned_down = 0
+
+    @settings(max_examples=250, deadline=None)
+    @given(job=text, owner=text, namespace=text, table=text, source=text)
+    def register(job: str, owner: str, namespace: str, table: str, source: str) -> None:
+        nonlocal taken, turned_down
+        declared = Job(
+            job, owner, sinks=(f"{namespace}.{table}",), externals=(ExternalSource(source, "files", {"path": table}),)
+        )
+        if any((name_fault(job), name_fault(owner), table_fault(declared.sinks[0]), source_fault(source))):
+            turned_down += 1
+            refused(meta, "any", declared)
+            return
+        version = meta.register("any", owner, [declared], job)
+        taken += 1
+        assert meta.topology("any", version).job(job) == declared
+        assert unquote(table_asset("any", declared.sinks[0]).uri).endswith(declared.sinks[0])
+        meta.register("any", owner, [], "test")  # leaves, so that the next one's table is not claimed
+
+    register()
+    assert taken >= 20
+    assert turned_down >= 20
+    report(
+        f"hostile names: {taken} topologies of random names taken, {turned_down} refused; {len(WORKABLE)} listed names "
+        f"work, {len({*UNPRINTABLE, *NO_TABLES})} are refused"
     )
-    if any((name_fault(job), name_fault(owner), table_fault(declared.sinks[0]), source_fault(source))):
-        registered["refused"] += 1
-        refused(meta, "any", declared)
-        return
-    version = meta.register("any", owner, [declared], job)
-    registered["taken"] += 1
-    assert meta.topology("any", version).job(job) == declared
-    assert unquote(table_asset("any", declared.sinks[0]).uri).endswith(declared.sinks[0])
-    meta.register("any", owner, [], "test")  # leaves, so that the next one's table is not claimed
 
 
 def test_a_name_that_works_comes_back_as_it_was(meta: MetaService) -> None:
@@ -219,13 +228,3 @@ def test_free_text_on_one_line_keeps_what_can_be_kept(free: str) -> None:
     assert one_line(line) == line
     if free.isprintable():
         assert line == free
-
-
-def test_printed() -> None:
-    """The last test of this file."""
-    assert registered["taken"] >= 20
-    assert registered["refused"] >= 20
-    report(
-        f"hostile names: {registered['taken']} topologies of random names taken, {registered['refused']} refused, on "
-        f"SQLite and PostgreSQL; {len(WORKABLE)} listed names work, {len({*UNPRINTABLE, *NO_TABLES})} are refused"
-    )

@@ -17,6 +17,7 @@ from airflow_barrier.protocol.states import BarrierState
 from tests.metaservice.auditing import check_audit
 from tests.metaservice.world import JOBS, World
 from tests.support.deployments import settings_on
+from tests.support.ports import free_port
 from tests.support.postgresql import PostgreSQL
 from tests.support.proxy import Cut, Proxy, through
 from tests.support.reporting import report
@@ -97,8 +98,6 @@ def proxy(postgresql: PostgreSQL) -> Iterator[Proxy]:
 
 def nowhere() -> int:
     """A port that nobody listens on."""
-    from demo.local_airflow import free_port
-
     return free_port()
 
 

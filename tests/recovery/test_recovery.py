@@ -7,13 +7,10 @@ powers of two, so that every table tells which files are in it, and how often.
 from __future__ import annotations
 
 import json
-import os
-import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from itertools import count
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -24,7 +21,6 @@ from airflow_barrier.coordinator.journal import check_lead, entry_uri, read_head
 from airflow_barrier.coordinator.recovering import recover
 from airflow_barrier.coordinator.settings import Settings
 from airflow_barrier.coordinator.staging import close
-from airflow_barrier.metaservice.store import MetaService
 from airflow_barrier.protocol.errors import (
     BarrierAbortedError,
     BarrierError,
@@ -39,9 +35,9 @@ from airflow_barrier.protocol.leases import Hold
 from airflow_barrier.protocol.levels import Level
 from airflow_barrier.protocol.states import BarrierState
 from airflow_barrier.protocol.tags import TagPolicy
-from airflow_barrier.tables.iceberg import IcebergTables
 from tests.metaservice.auditing import check_audit
 from tests.recovery.backups import Backups
+from tests.recovery.dying import killed_at
 from tests.recovery.landing import TABLES, LandedShop, landed_shop
 from tests.support.deployments import settings_on
 from tests.support.postgresql import PostgreSQL
@@ -412,7 +408,7 @@ def test_recovery_killed_at_any_step_is_finished_by_running_it_again(old: Landed
     for point in count():
         put_back(landed, backups)
         landed.close()
-        if not killed_at(point, landed):
+        if not killed_at(point, backups.settings, "shopping"):
             break
         killed += 1
         landed.reconnect()
@@ -423,44 +419,3 @@ def test_recovery_killed_at_any_step_is_finished_by_running_it_again(old: Landed
     landed.check_oracle(7)
     assert killed >= 8, "the steps have to be met at all"
     report(f"recovery: killed at {killed} points ({backups.settings.catalog_uri.partition(':')[0]})")
-
-
-def killed_at(point: int, landed: LandedShop) -> bool:
-    """Recover in a child that gets a real SIGKILL before or after a step; False: it had no such step, and ended."""
-    child = os.fork()
-    if child == 0:
-        ended = 1
-        try:
-            watch(point)
-            landed.reconnect()
-            recover(landed.shop.deployment, "shopping", actor="child")
-            ended = 0
-        finally:
-            os._exit(ended)  # whatever happens: the rest of the test run is the parent's
-    _, status = os.waitpid(child, 0)
-    assert os.WIFSIGNALED(status) or os.WEXITSTATUS(status) == 0, "the child failed by itself"
-    return os.WIFSIGNALED(status)
-
-
-def watch(point: int) -> None:
-    """From here on the process is killed at that point: before or after one of the steps that change something."""
-    steps = count()
-
-    def step(work: Callable[..., Any]) -> Callable[..., Any]:
-        def watched(*arguments: Any, **named: Any) -> Any:
-            if next(steps) == point:
-                os.kill(os.getpid(), signal.SIGKILL)
-            done = work(*arguments, **named)
-            if next(steps) == point:
-                os.kill(os.getpid(), signal.SIGKILL)
-            return done
-
-        return watched
-
-    for owner, name in (
-        (IcebergTables, "reattach"),
-        (IcebergTables, "write_text"),
-        (IcebergTables, "publish"),
-        (MetaService, "recover"),
-    ):
-        setattr(owner, name, step(getattr(owner, name)))

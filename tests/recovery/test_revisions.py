@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -21,16 +19,15 @@ from airflow_barrier.coordinator.journal import check_lead, entry_uri, read_head
 from airflow_barrier.coordinator.recovering import recover
 from airflow_barrier.coordinator.settings import Settings
 from airflow_barrier.coordinator.swapping import Swapped, cancel_revision, publications_of
-from airflow_barrier.metaservice.store import MetaService
 from airflow_barrier.protocol.errors import JournalError, LostStateError, UnknownRevisionError
 from airflow_barrier.protocol.journal import JournalHead
 from airflow_barrier.protocol.levels import Level
 from airflow_barrier.protocol.revisions import Revision, RevisionState
 from airflow_barrier.protocol.states import BarrierState
-from airflow_barrier.tables.iceberg import IcebergTables
 from airflow_barrier.tables.port import Publication
 from tests.crash.shopping import purchases
 from tests.recovery.backups import Backups
+from tests.recovery.dying import killed_at
 from tests.revising.world import RevisedShop
 from tests.support.deployments import settings_on
 from tests.support.postgresql import PostgreSQL
@@ -370,50 +367,15 @@ def test_tables_that_were_swapped_one_by_one_are_rolled_forward_whenever_that_di
     shop = world.put_back()
     for point in count():
         shop.deployment.close()
-        if not killed_at(point, world):
+        if not killed_at(point, world.backups.settings, shop.shop.name):
             break
         killed += 1
         shop = world.put_back()
     shop = world.connect()
     assert [shop.at(day) for day in (1, 2, 3)] == [shop.expected(day) for day in (1, 2, 3)]
     goes_on(shop, 4, number=2)
-    assert killed >= 6, "the steps have to be met at all"
+    assert killed >= 14, "the steps have to be met at all"
     report(f"recovery of a revision: killed at {killed} points")
-
-
-def killed_at(point: int, world: Lossy) -> bool:
-    """Recover in a child that gets a real SIGKILL before or after a step; False: it had no such step, and ended."""
-    child = os.fork()
-    if child == 0:
-        ended = 1
-        try:
-            watch(point)
-            recovered(world.connect())
-            ended = 0
-        finally:
-            os._exit(ended)  # whatever happens: the rest of the test run is the parent's
-    _, status = os.waitpid(child, 0)
-    assert os.WIFSIGNALED(status) or os.WEXITSTATUS(status) == 0, "the child failed by itself"
-    return os.WIFSIGNALED(status)
-
-
-def watch(point: int) -> None:
-    steps = count()
-
-    def step(work: Callable[..., Any]) -> Callable[..., Any]:
-        def watched(*arguments: Any, **named: Any) -> Any:
-            if next(steps) == point:
-                os.kill(os.getpid(), signal.SIGKILL)
-            done = work(*arguments, **named)
-            if next(steps) == point:
-                os.kill(os.getpid(), signal.SIGKILL)
-            return done
-
-        return watched
-
-    owners = ((IcebergTables, "write_text"), (IcebergTables, "publish"), (MetaService, "recover"))
-    for owner, name in owners:
-        setattr(owner, name, step(getattr(owner, name)))
 
 
 # --- what else may happen to it -------------------------------------------------------------------

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import socket
 import subprocess
 import sys
 import urllib.request
@@ -23,18 +22,13 @@ from airflow_barrier.spark.job import load_job
 from airflow_barrier.spark.spec import ClosingRecord
 from demo.local_spark import LocalConnectServer
 from tests.support.epochs import AMOUNT, SHOPPING, Barriers, recomputed_amount, shop_for_a_day, shopping_barriers
+from tests.support.ports import free_port
 from tests.support.spark import IVY
 from tests.support.waiting import PATIENCE, wait_for
 
 JOB_FILE = str(Path(__file__).parent / "jobs" / "amount.py")
 # Two tasks of hours of work, in which Spark looks at the kill flag often.
 LONG = "SELECT count(*) FROM range(0, 10000000000000, 1, 2) WHERE sin(id) > 2"
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 class Monitor:
@@ -78,7 +72,7 @@ def server(tmp_path_factory: pytest.TempPathFactory, monitor_port: int) -> Itera
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.host": "127.0.0.1",
     }
-    with LocalConnectServer(folder / "warehouse", folder / "catalog.db", IVY, conf=conf) as server:
+    with LocalConnectServer(folder / "warehouse", folder / "catalog.db", IVY, free_port(), conf) as server:
         yield server
 
 

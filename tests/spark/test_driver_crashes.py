@@ -27,6 +27,7 @@ from airflow_barrier.protocol.topology import Job
 from airflow_barrier.spark.connect import ConnectRun
 from airflow_barrier.spark.submit import submit_conf
 from demo.local_spark import PACKAGES, QUICK_JAVA, LocalConnectServer, catalog_conf
+from tests.support.ports import free_port
 from tests.support.reporting import report
 from tests.support.spark import SparkServer
 
@@ -228,7 +229,7 @@ def test_a_connect_server_that_dies_between_two_writes(
     """On a server of its own, killed by the job itself, and started again on the same port for the retry."""
     monkeypatch.setattr("airflow_barrier.spark.connect._RETRIES", 3)
     small = {"spark.driver.memory": "700m", "spark.driver.extraJavaOptions": QUICK_JAVA}
-    server = LocalConnectServer(tmp_path / "warehouse", tmp_path / "catalog.db", spark_server.ivy, conf=small)
+    server = LocalConnectServer(tmp_path / "warehouse", tmp_path / "catalog.db", spark_server.ivy, free_port(), small)
     world = make_world(server, tmp_path)
 
     def lose_the_server() -> None:

@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from demo.local_airflow import free_port
 from demo.local_spark import find_java
+from tests.support.ports import free_port
 from tests.support.waiting import PATIENCE
 
 _WORKERS = 2

@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from demo.local_airflow import free_port
 from tests.support.object_store import ObjectStore
+from tests.support.ports import free_port
 from tests.support.rest_catalog import RestServer
 from tests.support.serving import downloaded, serving
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from demo.local_airflow import free_port
+from tests.support.ports import free_port
 from tests.support.serving import serving
 
 

@@ -23,6 +23,7 @@ import pytest
 from psycopg import sql
 from sqlalchemy import URL, make_url
 
+from tests.support.ports import free_port
 from tests.support.waiting import PATIENCE
 
 #: Neither of them goes through a URL unless it is escaped.
@@ -58,8 +59,6 @@ class PostgreSQL:
     """
 
     def __init__(self, **options: str) -> None:
-        from demo.local_airflow import free_port
-
         self.port = free_port()
         self._options = {**_OPTIONS, **options}
         self._folder = Path(tempfile.mkdtemp(prefix="airflow-barrier-postgresql-"))

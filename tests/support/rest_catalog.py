@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from demo.local_airflow import free_port
+from tests.support.ports import free_port
 from tests.support.serving import JARS, downloading, serving
 
 #: Names the server of another process of the same test run, to be used instead of one's own.

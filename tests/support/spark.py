@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from demo.local_airflow import free_port
+from tests.support.ports import free_port
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -104,7 +104,7 @@ def _start(folder: Path, ui_port: int) -> LocalConnectServer:
         "spark.ui.enabled": "true",
         "spark.ui.port": str(ui_port),
     }
-    return LocalConnectServer(folder / "warehouse", folder / "catalog.db", IVY, conf=conf).start()
+    return LocalConnectServer(folder / "warehouse", folder / "catalog.db", IVY, free_port(), conf).start()
 
 
 def conf_of(folder: Path, name: str) -> dict[str, str]:

@@ -168,6 +168,9 @@ def _show(found: Ran, console: Console) -> None:
     left = [each.command for each in found.backfills if each.backfill_id is None]
     if left:
         line(console, "to be run where Airflow is:")
+        dags = [each.backfill.dag_id for each in found.backfills]
+        if len(set(dags)) < len(dags):
+            line(console, "create each when the one before it has ended: Airflow takes one backfill of a DAG at a time")
     for command in left:
         line(console, f"  {command}")
 
