@@ -9,6 +9,7 @@ import pytest
 
 from tests.support.airflow import AirflowUnderTest
 from tests.support.counting import Counting
+from tests.support.spark import IN_AIRFLOW
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -22,8 +23,10 @@ def deployment(spark_server: SparkServer) -> Iterator[Deployment]:
     from airflow_barrier.coordinator.deployment import Deployment
     from airflow_barrier.coordinator.settings import Settings
 
-    url = f"sqlite:///{spark_server.catalog_db}"
-    found = Deployment.connect(Settings(url, url, spark_server.warehouse.as_uri()))
+    folder = spark_server.warehouse.parent / IN_AIRFLOW
+    url = f"sqlite:///{folder}/catalog.db"
+    settings = Settings(url, url, folder.as_uri(), catalog_name=IN_AIRFLOW, spark_catalog=IN_AIRFLOW)
+    found = Deployment.connect(settings)
     yield found
     found.close()
 

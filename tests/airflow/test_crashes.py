@@ -16,7 +16,7 @@ from airflow_barrier.coordinator.staging import closing_uri
 from tests.support.airflow import LONG, AirflowUnderTest
 from tests.support.counting import Counting
 from tests.support.reporting import report
-from tests.support.spark import LOCKED
+from tests.support.spark import IN_AIRFLOW
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -30,9 +30,11 @@ TABLES = ("events", "mirror")
 @pytest.fixture
 def apart(airflow: AirflowUnderTest, spark_server: SparkServer) -> Iterator[Deployment]:
     """Connection ``crashes``: the MetaService in a file of its own, so that a catalog can be held up alone."""
-    folder = spark_server.warehouse.parent / LOCKED
+    folder = spark_server.warehouse.parent / IN_AIRFLOW
     meta, catalog = f"sqlite:///{airflow.folder}/crashes.db", f"sqlite:///{folder}/catalog.db"
-    deployment = Deployment.connect(Settings(meta, catalog, folder.as_uri(), catalog_name=LOCKED, spark_catalog=LOCKED))
+    deployment = Deployment.connect(
+        Settings(meta, catalog, folder.as_uri(), catalog_name=IN_AIRFLOW, spark_catalog=IN_AIRFLOW)
+    )
     yield deployment
     deployment.close()
 
@@ -42,8 +44,8 @@ def test_workers_that_are_killed(
     airflow: AirflowUnderTest, apart: Deployment, spark: SparkSession, spark_server: SparkServer
 ) -> None:
     """Two topologies at once, since Airflow takes half a minute to miss a worker."""
-    submitting = Counting("crashes", airflow, apart, spark, LOCKED)
-    committing = Counting("crashing_commit", airflow, apart, spark, LOCKED)
+    submitting = Counting("crashes", airflow, apart, spark)
+    committing = Counting("crashing_commit", airflow, apart, spark)
     for counting in (submitting, committing):
         counting.create(*TABLES)
         airflow.unpause(counting.name)
@@ -65,7 +67,7 @@ def test_workers_that_are_killed(
     held.unlink()
     airflow.wait_for_task("crashing_commit", committed, committing.task("load"), "success")
     with closing(
-        sqlite3.connect(spark_server.warehouse.parent / LOCKED / "catalog.db", isolation_level=None, timeout=30)
+        sqlite3.connect(spark_server.warehouse.parent / IN_AIRFLOW / "catalog.db", isolation_level=None, timeout=30)
     ) as lock:
         lock.execute("BEGIN IMMEDIATE")
         airflow.unpause("crashing_commit")

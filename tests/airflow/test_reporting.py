@@ -14,7 +14,7 @@ NAMESPACE = "reporting"
 @pytest.mark.timeout(LONG)
 def test_what_reads_a_barrier(counting: Counting) -> None:
     counting.create("events")
-    counting.spark.sql("CREATE NAMESPACE lake.reporting_results")
+    counting.spark.sql("CREATE NAMESPACE in_airflow.reporting_results")
     airflow = counting.airflow
     airflow.unpause("reporting")
     (run,) = airflow.wait_for_runs("reporting", 1)
@@ -25,8 +25,8 @@ def test_what_reads_a_barrier(counting: Counting) -> None:
 
     assert said("ask", "return_value") == [{"k": 1, "n": 25, "price": "25.00"}, {"k": 2, "n": 50, "price": "50.00"}]
     assert (said("ask", "barrier_id"), said("ask", "level")) == (1, "repeatable_read")
-    assert said("keep", "return_value") == "lake.reporting_results.daily"
-    assert [tuple(row) for row in counting.spark.table("lake.reporting_results.daily").collect()] == [(1, 75)]
+    assert said("keep", "return_value") == "in_airflow.reporting_results.daily"
+    assert [tuple(row) for row in counting.spark.table("in_airflow.reporting_results.daily").collect()] == [(1, 75)]
     link = airflow.get(f"{instances}/ask/links")["extra_links"]["Barrier"]
     assert link.endswith("/barrier/barrier_default/reporting/1")
 

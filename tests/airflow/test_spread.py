@@ -12,6 +12,7 @@ from airflow_barrier.protocol.errors import UnknownTopologyError
 from demo.cast import create_tables
 from demo.oracle import compare, recompute, rows_of
 from tests.support.airflow import LONG, AirflowUnderTest
+from tests.support.spark import IN_AIRFLOW
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -48,7 +49,7 @@ def members(deployment: Deployment) -> set[str]:
 def test_teams_meet_through_the_barrier_and_then_through_assets(
     airflow: AirflowUnderTest, deployment: Deployment, spark: SparkSession
 ) -> None:
-    create_tables(spark)
+    create_tables(spark, IN_AIRFLOW)
     # members are there first, and wait for the tables that they read; the catalogue reads none
     for team in TEAMS:
         airflow.unpause(f"shopping_{team}")

@@ -39,11 +39,11 @@ def test_unchanged_code_goes_through_barriers(counting: Counting) -> None:
 def test_what_is_not_declared_not_enabled_or_not_written_is_refused(
     airflow: AirflowUnderTest, deployment: Deployment, spark: SparkSession
 ) -> None:
-    spark.sql("CREATE NAMESPACE IF NOT EXISTS lake.refused")
+    spark.sql("CREATE NAMESPACE IF NOT EXISTS in_airflow.refused")
     for table in ("peeked", "strayed", "silent", "secret", "flat"):
         wap = str(table != "flat").lower()
         spark.sql(
-            f"CREATE TABLE lake.refused.{table} (k INT, n BIGINT) USING iceberg "
+            f"CREATE TABLE in_airflow.refused.{table} (k INT, n BIGINT) USING iceberg "
             f"TBLPROPERTIES ('write.wap.enabled' = '{wap}')"
         )
     airflow.unpause("refused")
@@ -55,7 +55,9 @@ def test_what_is_not_declared_not_enabled_or_not_written_is_refused(
     assert "sources=[..., 'refused.secret'] to its barrier.job(...)" in said["peeks"]
     assert "sinks=[..., 'refused.secret'] to its barrier.job(...)" in said["strays"]
     assert "found it missing on refused.flat" in said["flat"]
-    assert "ALTER TABLE lake.refused.flat SET TBLPROPERTIES ('write.wap.enabled'='true')" in json.dumps(said["flat"])
+    assert "ALTER TABLE in_airflow.refused.flat SET TBLPROPERTIES ('write.wap.enabled'='true')" in json.dumps(
+        said["flat"]
+    )
     assert "expected output in refused.silent, found none" in said["silent"]
 
     attempts = {attempt.job: attempt.state.value for attempt in deployment.meta.attempts("refused", 1)}

@@ -22,7 +22,7 @@ import pytest
 from demo.local_airflow import LocalAirflow
 from demo.local_spark import PACKAGES, QUICK_JAVA, catalog_conf
 from tests.support.postgresql import with_driver
-from tests.support.spark import LOCKED, conf_of
+from tests.support.spark import IN_AIRFLOW, conf_of
 
 if TYPE_CHECKING:
     from tests.support.postgresql import PostgreSQL
@@ -237,8 +237,13 @@ def airflow(
     host, _, port = spark_server.url.removeprefix("sc://").partition(":")
     # Airflow's own database as in production: SQLite has one lock for all who write.
     database = with_driver(postgresql.create("airflow", migrated=False))
-    locked = spark_server.warehouse.parent / LOCKED
-    barrier = {"warehouse": spark_server.warehouse.as_uri(), "metaservice_url": f"sqlite:///{spark_server.catalog_db}"}
+    lake = spark_server.warehouse.parent / IN_AIRFLOW
+    barrier = {
+        "warehouse": lake.as_uri(),
+        "metaservice_url": f"sqlite:///{lake}/catalog.db",
+        "catalog_name": IN_AIRFLOW,
+        "spark_catalog": IN_AIRFLOW,
+    }
     under_test = AirflowUnderTest(
         home,
         folder,
@@ -256,16 +261,14 @@ def airflow(
             "AIRFLOW__SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT_DETECTION_INTERVAL": "5",
             "AIRFLOW_CONN_SPARK_DEFAULT": json.dumps({"conn_type": "spark", "host": "local[1]"}),
             **vault.environment(),
-            # the MetaService beside the catalog's database, not in it, and a catalog that a test may lock
+            # the MetaService beside the catalog's database, not in it
             "AIRFLOW_CONN_CRASHES": json.dumps(
                 {
                     "conn_type": "barrier",
                     "extra": {
+                        **barrier,
                         "metaservice_url": f"sqlite:///{folder}/crashes.db",
-                        "catalog_uri": f"sqlite:///{locked}/catalog.db",
-                        "warehouse": locked.as_uri(),
-                        "catalog_name": LOCKED,
-                        "spark_catalog": LOCKED,
+                        "catalog_uri": barrier["metaservice_url"],
                     },
                 }
             ),
@@ -288,7 +291,7 @@ def _submit_conf(server: SparkServer) -> dict[str, str]:
     """What a driver of its own needs to work on the server's catalog."""
     return {
         **catalog_conf(server.warehouse, server.catalog_db),
-        **conf_of(server.warehouse.parent, LOCKED),
+        **conf_of(server.warehouse.parent, IN_AIRFLOW),
         "spark.jars.packages": PACKAGES,
         "spark.jars.ivy": str(server.ivy),
         "spark.ui.enabled": "false",

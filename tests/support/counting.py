@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from airflow_barrier.protocol.errors import UnknownBarrierError, UnknownTopologyError
 from airflow_barrier.protocol.levels import Level
 from tests.support.airflow import AirflowUnderTest
+from tests.support.spark import IN_AIRFLOW
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -24,19 +25,18 @@ def sum_of_barriers(count: int) -> int:
 
 @dataclass(frozen=True)
 class Counting:
-    """Topology and namespace bear the same name. ``catalog`` is Spark's name for the deployment's."""
+    """Topology and namespace bear the same name."""
 
     name: str
     airflow: AirflowUnderTest
     deployment: Deployment
     spark: SparkSession
-    catalog: str = "lake"
 
     def create(self, *tables: str) -> None:
-        self.spark.sql(f"CREATE NAMESPACE IF NOT EXISTS {self.catalog}.{self.name}")
+        self.spark.sql(f"CREATE NAMESPACE IF NOT EXISTS {IN_AIRFLOW}.{self.name}")
         for table in tables:
             self.spark.sql(
-                f"CREATE TABLE {self.catalog}.{self.name}.{table} (k INT, n BIGINT) USING iceberg "
+                f"CREATE TABLE {IN_AIRFLOW}.{self.name}.{table} (k INT, n BIGINT) USING iceberg "
                 "TBLPROPERTIES ('format-version' = '3', 'write.wap.enabled' = 'true')"
             )
 
@@ -101,7 +101,7 @@ class Counting:
 
     def published(self, table: str) -> int:
         """The same of what every reader sees."""
-        rows = self.spark.sql(f"SELECT coalesce(sum(n), 0) FROM {self.catalog}.{self.name}.{table}").collect()
+        rows = self.spark.sql(f"SELECT coalesce(sum(n), 0) FROM {IN_AIRFLOW}.{self.name}.{table}").collect()
         return int(rows[0][0])
 
     def event_keys(self, table: str) -> set[str]:

@@ -30,8 +30,8 @@ SHARED_SERVER = "BARRIER_TEST_SPARK_SERVER"
 APART = "apart"
 #: A third one, for the topology of the demo with a history that is corrected.
 REVISED = "revised"
-#: A fourth one, whose database a test locks.
-LOCKED = "locked"
+#: A fourth one, of tests through Airflow, which run beside the others.
+IN_AIRFLOW = "in_airflow"
 IVY = Path(os.environ.get("BARRIER_TEST_IVY") or Path(__file__).parents[2] / ".demo" / "ivy")
 
 
@@ -90,12 +90,12 @@ def _start(folder: Path, ui_port: int) -> LocalConnectServer:
     from airflow_barrier.spark.guard import guard_jar
     from demo.local_spark import QUICK_JAVA, LocalConnectServer
 
-    for name in (APART, REVISED, LOCKED):
+    for name in (APART, REVISED, IN_AIRFLOW):
         (folder / name).mkdir()
     conf = {
         **conf_of(folder, APART),
         **conf_of(folder, REVISED),
-        **conf_of(folder, LOCKED),
+        **conf_of(folder, IN_AIRFLOW),
         "spark.jars": guard_jar(),
         "spark.sql.shuffle.partitions": "2",
         "spark.default.parallelism": "2",

@@ -30,14 +30,14 @@ with DAG(
     ask = ConsistentQueryOperator(
         task_id="ask",
         topology="reporting",
-        sql="SELECT k, n, CAST(n AS DECIMAL(9, 2)) AS price FROM lake.reporting.events ORDER BY k",
+        sql="SELECT k, n, CAST(n AS DECIMAL(9, 2)) AS price FROM in_airflow.reporting.events ORDER BY k",
         at=THIS_BARRIER,
     )
     keep = ConsistentQueryOperator(
         task_id="keep",
         topology="reporting",
-        sql="SELECT {{ ti.xcom_pull(task_ids='ask', key='barrier_id') }} AS b, sum(n) AS n FROM lake.reporting.events",
-        into="lake.reporting_results.daily",
+        sql="SELECT {{ ti.xcom_pull(task_ids='ask', key='barrier_id') }} AS b, sum(n) AS n FROM in_airflow.reporting.events",
+        into="in_airflow.reporting_results.daily",
         at=THIS_BARRIER,
     )
     show = BashOperator(

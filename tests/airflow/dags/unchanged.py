@@ -30,8 +30,8 @@ def on_connect(name: str, *statements: str):
 
 @task.pyspark(conn_id="spark_default", config_kwargs=CONF)
 def copy(spark):
-    frame = spark.table("lake.unchanged.events")
-    frame.writeTo("lake.unchanged.copy").overwritePartitions()
+    frame = spark.table("in_airflow.unchanged.events")
+    frame.writeTo("in_airflow.unchanged.copy").overwritePartitions()
 
 
 with (
@@ -53,7 +53,7 @@ with (
     barrier.job(
         spark_sql(
             "total",
-            "INSERT OVERWRITE lake.unchanged.totals SELECT k, sum(n) FROM lake.unchanged.events GROUP BY k",
+            "INSERT OVERWRITE in_airflow.unchanged.totals SELECT k, sum(n) FROM in_airflow.unchanged.events GROUP BY k",
         ),
         sources=["unchanged.events"],
         sinks=["unchanged.totals"],
@@ -61,7 +61,7 @@ with (
     barrier.job(
         on_connect(
             "mirror",
-            "MERGE INTO lake.unchanged.mirror t USING lake.unchanged.events s ON t.n = s.n "
+            "MERGE INTO in_airflow.unchanged.mirror t USING in_airflow.unchanged.events s ON t.n = s.n "
             "WHEN NOT MATCHED THEN INSERT *",
         ),
         sources=["unchanged.events"],
@@ -74,16 +74,16 @@ with (
     BarrierGroup("refused", poll_interval=0.5, open_manual_runs=True) as refused,
 ):
     refused.job(
-        spark_sql("peeks", "INSERT INTO lake.refused.peeked SELECT * FROM lake.refused.secret"),
+        spark_sql("peeks", "INSERT INTO in_airflow.refused.peeked SELECT * FROM in_airflow.refused.secret"),
         sinks=["refused.peeked"],
     )
     refused.job(
         on_connect(
             "strays",
-            "INSERT INTO lake.refused.strayed VALUES (1, 1)",
-            "INSERT INTO lake.refused.secret VALUES (1, 1)",
+            "INSERT INTO in_airflow.refused.strayed VALUES (1, 1)",
+            "INSERT INTO in_airflow.refused.secret VALUES (1, 1)",
         ),
         sinks=["refused.strayed"],
     )
-    refused.job(on_connect("flat", "INSERT INTO lake.refused.flat VALUES (1, 1)"), sinks=["refused.flat"])
+    refused.job(on_connect("flat", "INSERT INTO in_airflow.refused.flat VALUES (1, 1)"), sinks=["refused.flat"])
     refused.job(on_connect("silent", "SELECT 1"), sinks=["refused.silent"])

@@ -7,5 +7,5 @@ from pyspark.sql import SparkSession
 
 day = date.fromisoformat(sys.argv[1]).day
 spark = SparkSession.builder.appName("load").getOrCreate()
-spark.createDataFrame([(1, 10 ** (day - 1))], "k INT, n BIGINT").writeTo("lake.unchanged.events").append()
+spark.createDataFrame([(1, 10 ** (day - 1))], "k INT, n BIGINT").writeTo("in_airflow.unchanged.events").append()
 spark.stop()
