@@ -15,6 +15,7 @@ sys.path.append(str(Path(__file__).parent))
 
 # Fixtures that several folders of tests share.
 pytest_plugins = [
+    "tests.support.waiting",
     "tests.support.spark",
     "tests.support.postgresql",
     "tests.support.vault",

@@ -24,7 +24,6 @@ def bench() -> Iterator[Bench]:
     bench.close()
 
 
-@pytest.mark.timeout(1800)
 def test_short_schedules(bench: Bench) -> None:
     """Quick: what the mutation suite asks."""
     batch = play(1, 60, shrink=False)
@@ -50,7 +49,7 @@ _KINDS = frozenset(
 )
 
 
-@pytest.mark.timeout(1800)
+@pytest.mark.timeout(900)
 def test_schedules(bench: Bench) -> None:
     """Barriers get to their ends, nothing is violated, and of all seeds together all kinds of steps come about.
 
@@ -78,7 +77,6 @@ def test_schedules(bench: Bench) -> None:
     assert not (is_whole() and missing), f"never seen in {ran['schedules']} schedules: {missing}"
 
 
-@pytest.mark.timeout(1800)
 def test_the_same_seed_is_the_same_run(bench: Bench) -> None:
     """Every statement with its parameters, every operation, and what stands in the database at the end."""
 
@@ -102,7 +100,6 @@ def test_the_same_seed_is_the_same_run(bench: Bench) -> None:
     assert first == second
 
 
-@pytest.mark.timeout(1800)
 def test_a_violation_is_told_with_the_schedule_that_shows_it(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """Tables whose `main` is taken for what was expected, whatever it is: foreign writes are overwritten."""
     monkeypatch.setattr(_checks, "keeps_rows_of", lambda document, expected: True)
