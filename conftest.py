@@ -29,6 +29,7 @@ pytest_plugins = [
     "tests.support.drawing",
     "tests.support.listing",
     "tests.support.costs",
+    "tests.support.watchdog",
 ]
 
 # Importing Airflow writes its configuration into AIRFLOW_HOME, which would be the home directory of whoever runs this.

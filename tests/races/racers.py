@@ -22,7 +22,9 @@ from tests.support.waiting import patience
 # Children are forked from a server that has imported what takes long, and that has neither threads nor connections:
 # a fork of the test process itself would inherit those of a Spark session.
 PROCESSES = multiprocessing.get_context("forkserver")
-PROCESSES.set_forkserver_preload(["pyarrow.dataset", "pyiceberg.catalog.sql", "pyiceberg.table", "alembic.command"])
+PROCESSES.set_forkserver_preload(
+    ["tests.support.stacks", "pyarrow.dataset", "pyiceberg.catalog.sql", "pyiceberg.table", "alembic.command"]
+)
 
 #: What a racer does: a function of a module, its first argument the racer's own deployment.
 Call = tuple[Callable[..., Any], tuple[Any, ...]]
