@@ -53,14 +53,8 @@ _KINDS = frozenset(
 def test_schedules(bench: Bench) -> None:
     """Barriers get to their ends, nothing is violated, and of all seeds together all kinds of steps come about.
 
-    <<<<<<< HEAD
-        Hypothesis also draws constants that it reads in the modules that are loaded, so what a seed plays depends on the
-        tests before.
-    =======
-        Some kinds are rare, and which seed has them changes with the model: there are seeds until every kind came, and a
-        bound. What a seed plays does not depend on the tests before: the constants that Hypothesis reads in the modules
-        that are loaded are of 100 or more, and no rule draws such numbers.
-    >>>>>>> 5c1a3fcdb769a48ff3a81378a5ff4bfaebb741de
+    What a seed plays does not depend on the tests before: the constants that Hypothesis reads in the modules that are
+    loaded are of 100 or more, and no rule draws such numbers.
     """
     before = Schedules.ran.copy()
     seeds = drawn(range(2, 16))
