@@ -15,6 +15,7 @@ sys.path.append(str(Path(__file__).parent))
 
 # Fixtures that several folders of tests share.
 pytest_plugins = [
+    "tests.support.waiting",
     "tests.support.spark",
     "tests.support.postgresql",
     "tests.support.vault",
@@ -28,6 +29,7 @@ pytest_plugins = [
     "tests.support.drawing",
     "tests.support.listing",
     "tests.support.costs",
+    "tests.support.watchdog",
 ]
 
 # Importing Airflow writes its configuration into AIRFLOW_HOME, which would be the home directory of whoever runs this.

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 from tests.support.airflow import DAGS
-from tests.support.waiting import PATIENCE
+from tests.support.waiting import patience
 
 _PARSE = """
 import json, sys
@@ -40,7 +40,7 @@ def test_parsing_needs_no_metaservice_and_loads_no_engine(tmp_path: Path) -> Non
     }
     folders = [str(DAGS), str(DAGS.parents[2] / "dags")]
     command = [sys.executable, "-c", _PARSE, *folders]
-    parsed = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=PATIENCE)
+    parsed = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=patience())
     assert parsed.returncode == 0, parsed.stderr
     found = json.loads(parsed.stdout.splitlines()[-1])
     assert found["errors"] == {}

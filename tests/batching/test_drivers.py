@@ -120,7 +120,7 @@ def ask(deployment: Deployment, barrier: Barrier, job: str, sql: str | None = No
     )
 
 
-@pytest.mark.timeout(900)  # a JVM starts, which on a busy machine takes its time
+@pytest.mark.timeout(600)  # a JVM starts, which on a busy machine takes its time
 @pytest.mark.drawn("drivers of their own")
 def test_a_driver_that_is_killed_in_its_third_epoch(
     deployment: Deployment, operators: dict[str, SparkEpochOperator], monkeypatch: pytest.MonkeyPatch

@@ -24,7 +24,7 @@ from airflow_barrier.sources.iceberg_table import IcebergTable
 from tests.support.object_store import ObjectStore
 from tests.support.rest_catalog import RestServer
 from tests.support.shop import AMOUNT, COLUMNS, JOBS, PRICE, SHOPPING, Shop, make_shop
-from tests.support.waiting import PATIENCE
+from tests.support.waiting import patience
 
 ROWS = [{"amount": 100, "price": 1000}]
 MORE = [{"amount": 200, "price": 1500}]
@@ -103,7 +103,7 @@ def test_a_publish_that_died_halfway_is_resumed(shop: Shop, settings: Settings, 
     barrier = shop.process_all(shop.open(2), MORE)
     arguments = [json.dumps(dataclasses.asdict(settings)), str(barrier.barrier_id), str(published)]
     died = subprocess.run(
-        [sys.executable, "-c", COMMITTER, *arguments], capture_output=True, text=True, timeout=PATIENCE, check=False
+        [sys.executable, "-c", COMMITTER, *arguments], capture_output=True, text=True, timeout=patience(), check=False
     )
     assert died.returncode == -signal.SIGKILL, died.stderr
     assert shop.deployment.meta.barrier("shopping", 2).state is BarrierState.COMMITTING

@@ -24,7 +24,7 @@ from airflow_barrier.tables.iceberg import IcebergTables
 from airflow_barrier.tables.port import Publication, Revised
 from tests.catalogs.lake import TOPOLOGY, Lake, stamp_of
 from tests.support.ports import free_port
-from tests.support.waiting import PATIENCE
+from tests.support.waiting import patience
 
 
 def test_tables_are_staged_unseen_and_published_together(lake: Lake) -> None:
@@ -144,7 +144,7 @@ def test_pinners_and_a_publisher_in_many_threads_lose_nothing(lake: Lake) -> Non
         thread.start()
     lake.tables.publish(publications)
     for thread in threads:
-        thread.join(timeout=PATIENCE)
+        thread.join(timeout=patience())
     for each in publications:
         assert set(lake.refs(each.table)) == {"main", each.tag, "pin_0", "pin_1", "pin_2"}
 

@@ -17,7 +17,7 @@ from airflow_barrier.coordinator.settings import Settings
 from airflow_barrier.protocol.states import BarrierState
 from tests.cli.deployed import CONN_ID, Deployed, as_json, deploy
 from tests.support.shop import AMOUNT
-from tests.support.waiting import PATIENCE
+from tests.support.waiting import patience
 
 SCRIPTS = Path(sys.executable).parent
 
@@ -43,7 +43,7 @@ def start(deployed: Deployed, *arguments: str, home: Path, **streams: int) -> su
 
 def test_standard_output_is_the_document_alone(deployed: Deployed, tmp_path: Path) -> None:
     script = start(deployed, "airflow-barrier", "barrier", "list", "shopping", "--json", home=tmp_path)
-    out, err = script.communicate(timeout=PATIENCE)
+    out, err = script.communicate(timeout=patience())
     assert (script.returncode, err) == (0, "")
     assert json.loads(out) == as_json(deployed.meta.barriers("shopping", limit=100))
 
@@ -51,10 +51,10 @@ def test_standard_output_is_the_document_alone(deployed: Deployed, tmp_path: Pat
 def test_the_same_commands_are_airflows(deployed: Deployed, tmp_path: Path) -> None:
     shown = start(deployed, "airflow", "barrier", "status", "--json", home=tmp_path)
     refused = start(deployed, "airflow", "barrier", "barrier", "show", "shopping", "9", home=tmp_path)
-    out, _ = shown.communicate(timeout=PATIENCE)
+    out, _ = shown.communicate(timeout=patience())
     assert shown.returncode == 0
     assert [each["barrier"] for each in json.loads(out)[0]["open"]] == as_json(deployed.meta.open_barriers("shopping"))
-    out, err = refused.communicate(timeout=PATIENCE)
+    out, err = refused.communicate(timeout=patience())
     assert (refused.returncode, out) == (1, "")
     assert "found barriers up to" in err
     assert "Traceback" not in err
@@ -65,7 +65,7 @@ def test_a_reader_that_leaves_is_no_error(deployed: Deployed, tmp_path: Path) ->
     os.close(reader)
     script = start(deployed, "airflow-barrier", "status", home=tmp_path, stdout=writer)
     os.close(writer)
-    _, err = script.communicate(timeout=PATIENCE)
+    _, err = script.communicate(timeout=patience())
     assert (script.returncode, err) == (141, "")
 
 
@@ -74,7 +74,7 @@ def test_what_does_not_answer_is_exit_code_75(tmp_path: Path) -> None:
         [SCRIPTS / "airflow-barrier", "status", "--metaservice-url", "postgresql://barrier@127.0.0.1:1/barrier"],
         capture_output=True,
         text=True,
-        timeout=PATIENCE,
+        timeout=patience(),
         check=False,
     )
     assert (done.returncode, done.stdout) == (75, "")
@@ -95,7 +95,7 @@ def test_a_narrow_terminal_gets_colours_and_every_letter(deployed: Deployed, tmp
     assert AMOUNT in "".join(cell[0].strip() for cell in cells)
     tables = deployed.meta.progress("shopping", 2)
     assert "".join(str(one.snapshot_id) for one in tables) == "".join(cell[1].strip() for cell in cells)
-    assert script.communicate(timeout=PATIENCE)[1] == ""
+    assert script.communicate(timeout=patience())[1] == ""
     assert script.returncode == 0
 
 
@@ -118,7 +118,7 @@ def _all_of(terminal: int) -> str:
 def test_abort_asks_a_person(deployed: Deployed, tmp_path: Path) -> None:
     abort = ["airflow-barrier", "abort", "shopping", "3", "--reason", "landed twice", "--json"]
     nobody = start(deployed, *abort, home=tmp_path)
-    out, err = nobody.communicate(timeout=PATIENCE)
+    out, err = nobody.communicate(timeout=patience())
     assert (nobody.returncode, out) == (2, "")
     assert "expected --yes, found no terminal to ask on" in err
 
@@ -127,7 +127,7 @@ def test_abort_asks_a_person(deployed: Deployed, tmp_path: Path) -> None:
         script = start(deployed, *abort, home=tmp_path, stdin=end)
         os.close(end)
         os.write(person, f"{answer}\n".encode())
-        out, err = script.communicate(timeout=PATIENCE)
+        out, err = script.communicate(timeout=patience())
         os.close(person)
         assert script.returncode == code, err
         assert "barrier 3 of shopping (2026-01-08 00:00:00+0000) is OPEN\nbarrier 4 of shopping" in err

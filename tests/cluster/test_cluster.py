@@ -27,7 +27,7 @@ from tests.support.cluster import Cluster
 from tests.support.reporting import report
 from tests.support.spark import IVY
 
-pytestmark = pytest.mark.timeout(900)  # JVMs start, which on a busy machine takes its time
+pytestmark = pytest.mark.timeout(600)  # JVMs start, which on a busy machine takes its time
 
 JOBS = Path(__file__).parent / "jobs"
 EVENTS, TOTALS = "clustered.events", "clustered.totals"

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from select import select
 from typing import Any
 
+from tests.support.stacks import stacks
 from tests.support.waiting import PATIENCE
 
 Tell = Callable[[dict[str, Any]], None]
@@ -30,8 +31,10 @@ class Child:
         while b"\n" not in self._buffer:
             ready, _, _ = select([self.reader], [], [], PATIENCE)
             if not ready:
+                doing = stacks(self.pid)
                 os.kill(self.pid, signal.SIGKILL)
-                raise AssertionError(f"process {self.pid} was silent for {PATIENCE} s")
+                # no failed assertion, after which further scenarios are played: they might all wait as long
+                raise TimeoutError(f"process {self.pid} was silent for {PATIENCE:.0f} s:\n{doing}")
             data = os.read(self.reader, 65536)
             if not data:
                 return None

@@ -48,7 +48,7 @@ def test_no_operation_comes_or_goes_unseen(recorded: dict[str, list[str]]) -> No
     )
 
 
-@pytest.mark.timeout(3000)
+@pytest.mark.timeout(1200)
 def test_death_and_waking_at_every_point(folder: str, recorded: dict[str, list[str]]) -> None:
     scenarios = _scenarios(points(recorded))
     results = _play([Orders(f"{folder}/{lane}", scenarios=scenarios[lane::_LANES]) for lane in range(_LANES)])
@@ -58,14 +58,14 @@ def test_death_and_waking_at_every_point(folder: str, recorded: dict[str, list[s
     assert seen["steps_back"] >= 1
 
 
-@pytest.mark.timeout(3000)
+@pytest.mark.timeout(600)
 def test_death_and_waking_in_a_commit_to_two_databases(folder: str, recorded: dict[str, list[str]]) -> None:
     scenarios = _scenarios(points_apart(recorded))
     orders = [Orders(f"{folder}/{lane}", "sqlite apart", scenarios=scenarios[lane::_LANES]) for lane in range(_LANES)]
     _judge(_play(orders), scenarios, "two SQLite databases")
 
 
-@pytest.mark.timeout(3000)
+@pytest.mark.timeout(600)
 def test_death_and_waking_before_and_after_every_commit_on_postgresql(folder: str, postgresql: PostgreSQL) -> None:
     with postgresql.database() as one, postgresql.database() as other:
         orders = [Orders(f"{folder}/{lane}", without_password(url), PASSWORD) for lane, url in enumerate((one, other))]

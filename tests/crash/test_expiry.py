@@ -18,7 +18,7 @@ from tests.support.reporting import report
 _LANES = 2
 
 
-@pytest.mark.timeout(3000)
+@pytest.mark.timeout(600)
 def test_an_expiry_that_dies_or_wakes_at_every_point(folder: str) -> None:
     lanes = [
         (f"{folder}/{lane}", json.dumps({"folder": f"{folder}/{lane}", "lane": lane, "lanes": _LANES}))

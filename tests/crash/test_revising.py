@@ -14,7 +14,7 @@ from tests.support.reporting import report
 SHARED, APART = "sqlite", "sqlite apart"
 
 
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize(
     ("purpose", "lanes"),
     [

@@ -12,7 +12,7 @@ import pytest
 
 from demo.cast import DAGS
 from demo.places import CHECKOUT
-from tests.support.waiting import PATIENCE
+from tests.support.waiting import patience
 
 _PARSE = """
 import json, runpy, sys
@@ -26,7 +26,7 @@ print(json.dumps({"edges": edges, "loaded": [m for m in ("pyspark", "pyiceberg",
 
 def _parse(file: Path) -> dict[str, list[list[str]]]:
     done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", _PARSE, str(file)], capture_output=True, text=True, timeout=PATIENCE
+        [sys.executable, "-W", "ignore", "-c", _PARSE, str(file)], capture_output=True, text=True, timeout=patience()
     )
     assert done.returncode == 0, done.stderr
     parsed: dict[str, list[list[str]]] = json.loads(done.stdout.splitlines()[-1])

@@ -77,7 +77,7 @@ def copy_changes(epoch: Epoch) -> None:
     joined.select(quoted(KEY), quoted(NAMES[1])).writeTo(epoch.target(f"copies.{NAMES[-1]}")).append()
 
 
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(600)
 def test_a_barrier_over_hostile_names(
     deployment: Deployment, spark: SparkSession, spark_server: SparkServer, tmp_path: Path
 ) -> None:

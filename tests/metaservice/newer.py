@@ -14,7 +14,7 @@ from sqlalchemy import make_url
 import airflow_barrier
 from airflow_barrier.metaservice.versions import EXPECTED, VERSIONS
 from tests.support.postgresql import without_password
-from tests.support.waiting import PATIENCE
+from tests.support.waiting import patience
 
 NEXT = f"{int(EXPECTED) + 1:04}"
 
@@ -76,7 +76,7 @@ class Newer:
 
 
 def ended(process: subprocess.Popen[str]) -> tuple[int, str]:
-    out, err = process.communicate(timeout=PATIENCE)
+    out, err = process.communicate(timeout=patience())
     return process.returncode, out + err
 
 

@@ -27,7 +27,7 @@ from airflow_barrier.protocol.topology import Job
 from tests.metaservice.test_guards import locks, statements
 from tests.metaservice.world import AMOUNT, PRICE, SHOPPING, World
 from tests.support.postgresql import PostgreSQL, with_driver
-from tests.support.waiting import PATIENCE, wait_for
+from tests.support.waiting import patience, wait_for
 
 UNCOMMITTED, COMMITTED, REPEATABLE = Level.READ_UNCOMMITTED, Level.READ_COMMITTED, Level.REPEATABLE_READ
 
@@ -278,7 +278,7 @@ def test_a_reader_waits_for_an_expiry_and_is_refused(read: World, waiting: Calla
             reader = pool.submit(leased, read, at=1)
             wait_for("the reader waits", waiting)
         with pytest.raises(ExpiredBarrierError):
-            reader.result(timeout=PATIENCE)
+            reader.result(timeout=patience())
     assert read.meta.leases(read.name) == []
 
 
@@ -298,7 +298,7 @@ def test_a_clear_waits_for_a_lease_and_the_reader_learns_it(read: World, waiting
             assert lease is not None
             clear = pool.submit(read.request, 4, "price", "cleared")
             wait_for("the clear waits", waiting)
-        clear.result(timeout=PATIENCE)
+        clear.result(timeout=patience())
     assert rolled_back(read, lease)
 
 
@@ -309,7 +309,7 @@ def test_a_lease_waits_for_a_clear_and_is_on_what_stands_then(read: World, waiti
             leases.roll_back(connection, read.barrier(4))
             reader = pool.submit(leased, read, COMMITTED)
             wait_for("the reader waits", waiting)
-        assert not rolled_back(read, reader.result(timeout=PATIENCE))
+        assert not rolled_back(read, reader.result(timeout=patience()))
 
 
 @pytest.mark.parametrize("database", ["postgresql"])
@@ -323,10 +323,10 @@ def test_a_renewal_at_the_last_moment_comes_before_the_expiry_or_too_late(
             wait_for("its old time is over", lambda: read.meta.now() > lease.expires_at)
             expiry = pool.submit(read.meta.expiring, read.name, [1], "test")
             wait_for("the expiry waits for the renewal", waiting)
-        assert expiry.result(timeout=PATIENCE) == []
+        assert expiry.result(timeout=patience()) == []
         kill(url, lease)
         with held_up(read) as connection:
             assert expiring.expire(connection, read.name, [1], "test") == [1]
             renewal = pool.submit(read.meta.renew, lease.lease_id, 60)
         with pytest.raises(LeaseLostError):
-            renewal.result(timeout=PATIENCE)
+            renewal.result(timeout=patience())

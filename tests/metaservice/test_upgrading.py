@@ -17,7 +17,7 @@ from airflow_barrier.protocol.states import BarrierState
 from tests.metaservice.newer import NEXT, Newer, ended
 from tests.metaservice.world import World
 from tests.support.postgresql import PostgreSQL, with_driver
-from tests.support.waiting import PATIENCE, wait_for
+from tests.support.waiting import patience, wait_for
 
 REFUSED = rf"expected schema version {EXPECTED}, found {NEXT}.*newer one has upgraded the database; install that one"
 
@@ -137,7 +137,7 @@ def test_an_upgrade_waits_for_a_transaction_and_whoever_comes_later_for_the_upgr
         assert code == 0, said
         for each in late:
             with pytest.raises(SchemaVersionError, match=REFUSED):
-                each.result(timeout=PATIENCE)
+                each.result(timeout=patience())
     assert migrated(url)
     assert state(url, 1) == BarrierState.COMMIT.value, "what was begun before was finished"
 
@@ -158,7 +158,7 @@ def test_nobody_sees_the_middle_of_an_upgrade(
         assert code == 0, said
         for each in late:
             with pytest.raises(SchemaVersionError, match=REFUSED):
-                each.result(timeout=PATIENCE)
+                each.result(timeout=patience())
     assert migrated(url)
 
 
@@ -188,7 +188,7 @@ def test_an_upgrade_that_is_killed_leaves_the_old_schema(
         upgrade = newer.start("db", "migrate", url=url)
         wait_for("the upgrade has made one table and is held up at the next", lambda: waiting() == 1)
         upgrade.kill()
-        upgrade.communicate(timeout=PATIENCE)
+        upgrade.communicate(timeout=patience())
         somebody.execute("COMMIT")
     # Its session notices at its next word to the process that is no more, and rolls back.
     wait_for("the old schema is there", lambda: not migrated(url) and waiting() == 0)

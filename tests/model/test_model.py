@@ -24,7 +24,6 @@ def bench() -> Iterator[Bench]:
     bench.close()
 
 
-@pytest.mark.timeout(1800)
 def test_short_schedules(bench: Bench) -> None:
     """Quick: what the mutation suite asks."""
     batch = play(1, 60, shrink=False)
@@ -50,18 +49,12 @@ _KINDS = frozenset(
 )
 
 
-@pytest.mark.timeout(1800)
+@pytest.mark.timeout(900)
 def test_schedules(bench: Bench) -> None:
     """Barriers get to their ends, nothing is violated, and of all seeds together all kinds of steps come about.
 
-    <<<<<<< HEAD
-        Hypothesis also draws constants that it reads in the modules that are loaded, so what a seed plays depends on the
-        tests before.
-    =======
-        Some kinds are rare, and which seed has them changes with the model: there are seeds until every kind came, and a
-        bound. What a seed plays does not depend on the tests before: the constants that Hypothesis reads in the modules
-        that are loaded are of 100 or more, and no rule draws such numbers.
-    >>>>>>> 5c1a3fcdb769a48ff3a81378a5ff4bfaebb741de
+    What a seed plays does not depend on the tests before: the constants that Hypothesis reads in the modules that are
+    loaded are of 100 or more, and no rule draws such numbers.
     """
     before = Schedules.ran.copy()
     seeds = drawn(range(2, 16))
@@ -78,7 +71,6 @@ def test_schedules(bench: Bench) -> None:
     assert not (is_whole() and missing), f"never seen in {ran['schedules']} schedules: {missing}"
 
 
-@pytest.mark.timeout(1800)
 def test_the_same_seed_is_the_same_run(bench: Bench) -> None:
     """Every statement with its parameters, every operation, and what stands in the database at the end."""
 
@@ -102,7 +94,6 @@ def test_the_same_seed_is_the_same_run(bench: Bench) -> None:
     assert first == second
 
 
-@pytest.mark.timeout(1800)
 def test_a_violation_is_told_with_the_schedule_that_shows_it(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """Tables whose `main` is taken for what was expected, whatever it is: foreign writes are overwritten."""
     monkeypatch.setattr(_checks, "keeps_rows_of", lambda document, expected: True)

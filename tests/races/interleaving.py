@@ -23,7 +23,7 @@ from airflow_barrier.metaservice.database import Database
 from airflow_barrier.protocol.errors import BarrierError
 from airflow_barrier.tables._sql_swap import SqlPointers
 from airflow_barrier.tables.iceberg import IcebergTables
-from tests.support.waiting import PATIENCE
+from tests.support.waiting import patience
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ class _Operation(threading.Thread):
     def resume(self) -> None:
         """Let it do its next step, and come to the one after."""
         self._go.release()
-        assert self._arrived.acquire(timeout=PATIENCE), "a step does not end: does it wait for the other operation?"
+        assert self._arrived.acquire(timeout=patience()), "a step does not end: does it wait for the other operation?"
         if isinstance(self.outcome, _Failed):
             raise self.outcome.error
 
@@ -181,7 +181,7 @@ def explore(
         finally:
             for one in running:
                 one.abandon()
-                one.join(PATIENCE)
+                one.join(patience())
         while path and not path[-1].choose():
             path.pop()
         if not path:

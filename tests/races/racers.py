@@ -17,12 +17,14 @@ from typing import Any
 from airflow_barrier.coordinator.deployment import Deployment
 from airflow_barrier.coordinator.settings import Settings
 from airflow_barrier.protocol.errors import BarrierError
-from tests.support.waiting import PATIENCE
+from tests.support.waiting import patience
 
 # Children are forked from a server that has imported what takes long, and that has neither threads nor connections:
 # a fork of the test process itself would inherit those of a Spark session.
 PROCESSES = multiprocessing.get_context("forkserver")
-PROCESSES.set_forkserver_preload(["pyarrow.dataset", "pyiceberg.catalog.sql", "pyiceberg.table", "alembic.command"])
+PROCESSES.set_forkserver_preload(
+    ["tests.support.stacks", "pyarrow.dataset", "pyiceberg.catalog.sql", "pyiceberg.table", "alembic.command"]
+)
 
 #: What a racer does: a function of a module, its first argument the racer's own deployment.
 Call = tuple[Callable[..., Any], tuple[Any, ...]]
@@ -90,7 +92,7 @@ class Racers:
 
 
 def _answer(pipe: Connection) -> Any:
-    assert pipe.poll(PATIENCE), "a racer does not answer"
+    assert pipe.poll(patience()), "a racer does not answer"
     return pipe.recv()
 
 
@@ -104,7 +106,7 @@ def _run(settings: Settings, gate: Gate, pipe: Connection) -> None:
             work, arguments = pipe.recv()
         except EOFError:
             break
-        gate.wait(timeout=PATIENCE)
+        gate.wait(timeout=patience())
         try:
             answer = work(deployment, *arguments)
         except BarrierError as error:

@@ -183,7 +183,7 @@ def overtaken(shares: Sequence[Sequence[str]]) -> Iterator[None]:
         yield
 
 
-@pytest.mark.timeout(1800)
+@pytest.mark.timeout(600)
 @pytest.mark.drawn("large ones")
 def test_publishing_a_thousand_tables_ends_while_writers_keep_staging(
     deployment: Deployment, settings: Settings

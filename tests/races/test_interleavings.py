@@ -40,6 +40,7 @@ from tests.support.computing import a_core
 from tests.support.replacing import replace_files
 from tests.support.reporting import report
 from tests.support.shop import COLUMNS, FRAGMENT, MONDAY, SHOPPING, Shop
+from tests.support.waiting import patience
 
 ROWS = {day: [{"amount": 10**day, "price": 2 * 10**day}] for day in (1, 2, 3)}
 JOBS = ("load", "amount", "price")
@@ -241,12 +242,12 @@ def explorations(request: pytest.FixtureRequest) -> Iterator[dict[tuple[str, boo
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case[0]}-{'shared' if case[1] else 'apart'}")
-@pytest.mark.timeout(1800)
+@pytest.mark.timeout(600)
 @pytest.mark.drawn
 def test_in_every_order_both_end_legally_and_nothing_is_lost(
     case: tuple[str, bool], explorations: dict[tuple[str, bool], Future[str]]
 ) -> None:
-    report(explorations[case].result(timeout=880))
+    report(explorations[case].result(timeout=patience(600)))
 
 
 def run(name: str, shared: bool) -> str:

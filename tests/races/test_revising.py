@@ -84,7 +84,7 @@ PAIRS = {
 CASES = [(name, True) for name in PAIRS] + [("publish", False), ("commit", False)]
 
 
-@pytest.mark.timeout(1800)
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case[0]}-{'shared' if case[1] else 'apart'}")
 @pytest.mark.drawn
 def test_whatever_races_with_a_publish_ends_legally(case: tuple[str, bool]) -> None:

@@ -15,7 +15,7 @@ from pyiceberg.types import LongType, NestedField
 
 from airflow_barrier.tables.iceberg import IcebergTables
 from tests.support.reporting import report
-from tests.support.waiting import PATIENCE
+from tests.support.waiting import patience
 from tests.tables.lake import Lake, publication, stamp_of
 
 COUNT, APPENDS = 200, 6
@@ -69,7 +69,7 @@ def test_no_spark_append_dies_of_a_locked_sqlite(spark: Any, spark_server: Any) 
                     for each in publications
                 ]
             )
-        assert done.wait(timeout=PATIENCE)
+        assert done.wait(timeout=patience())
         writer.join(timeout=10)
         assert not failures, failures[0]
         assert published > 1, "they met"

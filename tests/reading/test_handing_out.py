@@ -23,7 +23,7 @@ from airflow_barrier.protocol.leases import LONGEST_HOLD_SECONDS, Hold
 from airflow_barrier.protocol.levels import Resolution
 from airflow_barrier.reading.handing_out import hand_out
 from tests.support.shop import AMOUNT, PRICE, Shop, make_shop
-from tests.support.waiting import PATIENCE, wait_for
+from tests.support.waiting import patience, wait_for
 
 OUTSIDER = Hold("dashboard of ada", 3600)
 
@@ -96,7 +96,7 @@ def test_it_waits_for_what_is_new_enough_and_its_time_begins_with_that(shop: Sho
 
     meta.resolve = overtaken  # type: ignore[method-assign]
     enough = age - timedelta(hours=1)
-    given = hand_out(shop.deployment, "shopping", OUTSIDER, not_older_than=enough, wait=timedelta(seconds=PATIENCE))
+    given = hand_out(shop.deployment, "shopping", OUTSIDER, not_older_than=enough, wait=timedelta(seconds=patience()))
     assert given.resolution.barrier_id == 3
     assert meta.leases("shopping") == [given.lease]
     assert looked[0] + OUTSIDER.seconds < given._until < looked[1] + OUTSIDER.seconds

@@ -31,7 +31,7 @@ from airflow_barrier.protocol.topology import Job
 from airflow_barrier.reading.duckdb_views import running
 from airflow_barrier.reading.session import ConsistentSession, FellBack, consistent_session, this_process
 from tests.support.shop import AMOUNT, JOBS, PRICE, SHOPPING, Shop, make_shop
-from tests.support.waiting import PATIENCE, wait_for
+from tests.support.waiting import patience, wait_for
 
 ROWS = [{"amount": 25, "price": 250}]
 LONG_AGO = timedelta(days=365)
@@ -199,14 +199,14 @@ def test_it_waits_for_an_answer_that_is_new_enough(shop: Shop, settings: Setting
             shop.deployment,
             "shopping",
             not_older_than=age - timedelta(hours=1),
-            wait=timedelta(seconds=PATIENCE),
+            wait=timedelta(seconds=patience()),
         ) as session:
             found.append(session.resolution.barrier_id)
 
     reader = threading.Thread(target=wait)
     reader.start()
     bring(shop, 2)
-    reader.join(PATIENCE)
+    reader.join(patience())
     assert found == [2]
 
 
@@ -328,7 +328,7 @@ with consistent_session(Deployment.connect(Settings.embedded(sys.argv[1])), "sho
 def test_what_a_killed_reader_held_is_free_after_its_time(shop: Shop, tmp_path: Path) -> None:
     bring(shop, 1)
     done = subprocess.run(
-        [sys.executable, "-c", READER, str(tmp_path)], capture_output=True, text=True, check=False, timeout=PATIENCE
+        [sys.executable, "-c", READER, str(tmp_path)], capture_output=True, text=True, check=False, timeout=patience()
     )
     assert done.returncode == -9, done.stderr
     wait_for("the lease to end by itself", lambda: barriers_held(shop) == [])

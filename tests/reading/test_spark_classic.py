@@ -14,10 +14,10 @@ from airflow_barrier.coordinator.settings import Settings
 from demo.local_spark import find_java
 from tests.support.shop import AMOUNT, PRICE, make_shop
 from tests.support.spark import IVY
-from tests.support.waiting import PATIENCE
+from tests.support.waiting import patience
 
 
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(600)
 @pytest.mark.drawn("drivers of their own")
 def test_a_classic_session_reads_one_barrier(tmp_path: Path) -> None:
     shop = make_shop(Settings.embedded(str(tmp_path)))
@@ -35,7 +35,7 @@ def test_a_classic_session_reads_one_barrier(tmp_path: Path) -> None:
         capture_output=True,
         text=True,
         check=False,
-        timeout=4 * PATIENCE,
+        timeout=patience(600),
     )
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout.splitlines()[-1]) == {

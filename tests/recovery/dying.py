@@ -14,14 +14,14 @@ from airflow_barrier.coordinator.settings import Settings
 from airflow_barrier.metaservice.store import MetaService
 from airflow_barrier.tables.iceberg import IcebergTables
 from tests.races.racers import PROCESSES
-from tests.support.waiting import PATIENCE
+from tests.support.waiting import patience
 
 
 def killed_at(point: int, settings: Settings, topology: str) -> bool:
     """Recover in a child that gets a real SIGKILL before or after a step; False: it had no such step, and ended."""
     child = PROCESSES.Process(target=_recover, args=(point, settings, topology), daemon=True)
     child.start()
-    child.join(PATIENCE)
+    child.join(patience())
     assert child.exitcode in (0, -signal.SIGKILL), f"the child failed by itself: {child.exitcode}"
     return child.exitcode != 0
 

@@ -109,7 +109,7 @@ def after(url: str, length: int, meter: Meter) -> dict[str, Cost]:
     return found
 
 
-@pytest.mark.timeout(1800)
+@pytest.mark.timeout(600)
 @pytest.mark.drawn("large ones")
 def test_a_barrier_costs_the_same_after_a_hundred_thousand(urls: tuple[str, str]) -> None:
     with metering() as meter:

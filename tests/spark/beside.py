@@ -22,7 +22,7 @@ from airflow_barrier.protocol.levels import Level
 from airflow_barrier.reading.session import ConsistentSession, consistent_session
 from tests.races.racers import PROCESSES
 from tests.support.shop import COLUMNS
-from tests.support.waiting import PATIENCE
+from tests.support.waiting import patience
 
 DUCKDB, PYICEBERG = "duckdb", "pyiceberg"
 #: Who reads the past reads one of the newest so many barriers.
@@ -87,7 +87,7 @@ class Readers:
                 pipe.send("enough")
         for process, pipe in self._running:
             with suppress(EOFError):  # it has ended, and has been asked why
-                if pipe.poll(PATIENCE):
+                if pipe.poll(patience()):
                     self.seen.append(pipe.recv())
             process.join(timeout=10)
             if process.is_alive():

@@ -24,7 +24,7 @@ from tests.spark.conftest import ROWS
 from tests.spark.killed import compact_until_killed
 from tests.support.shop import AMOUNT, COLUMNS, JOBS, PRICE, SHOPPING, Shop
 from tests.support.spark import SparkServer
-from tests.support.waiting import PATIENCE
+from tests.support.waiting import patience
 
 
 def operator(**arguments: Any) -> CompactTablesOperator:
@@ -126,7 +126,7 @@ def test_the_next_run_goes_on_with_one_whose_worker_was_killed(shop: Shop, spark
         target=compact_until_killed, args=(BarrierHook().get_settings(), spark_server.url, theirs), daemon=True
     )
     worker.start()
-    assert ours.poll(PATIENCE), "the worker does not answer"
+    assert ours.poll(patience()), "the worker does not answer"
     assert ours.recv() == "rewritten"
     os.kill(worker.pid or 0, signal.SIGKILL)
     worker.join()

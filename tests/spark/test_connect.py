@@ -24,7 +24,7 @@ from demo.local_spark import LocalConnectServer
 from tests.support.epochs import AMOUNT, SHOPPING, Barriers, recomputed_amount, shop_for_a_day, shopping_barriers
 from tests.support.ports import free_port
 from tests.support.spark import IVY
-from tests.support.waiting import PATIENCE, wait_for
+from tests.support.waiting import patience, wait_for
 
 JOB_FILE = str(Path(__file__).parent / "jobs" / "amount.py")
 # Two tasks of hours of work, in which Spark looks at the kill flag often.
@@ -143,7 +143,7 @@ def test_interrupted_work_no_longer_runs_on_the_server(
     work: Future[ClosingRecord] = pool.submit(run.run, writes_half_then_works_for_hours)
     wait_for("the long query to start", lambda: monitor.running(spec.branch) and monitor.active_tasks(spec.branch))
     run.interrupt()
-    assert not isinstance(work.exception(PATIENCE), AssertionError | None)
+    assert not isinstance(work.exception(patience()), AssertionError | None)
     wait_for("no task to be running", lambda: not (monitor.running(spec.branch) or monitor.active_tasks(spec.branch)))
 
 
@@ -154,7 +154,7 @@ def test_a_job_that_swallows_the_interruption_cannot_go_on(
     work = pool.submit(ConnectRun(server.url, spec).run, goes_on_after_being_interrupted)
     wait_for("the long query to start", lambda: monitor.running(spec.branch))
     interrupt(server.url, spec.stamp)
-    assert work.exception(PATIENCE) is not None
+    assert work.exception(patience()) is not None
     branch = barriers.spark.sql(f"SELECT * FROM lake.shop.user_item_amount.`branch_{spec.branch}`")
     assert branch.collect() == []
 
@@ -174,7 +174,7 @@ def test_another_process_can_stop_the_work_and_a_signal_handler_too(
     try:
         wait_for("the long query to start", lambda: monitor.running(spec.branch))
         worker.terminate()
-        _, errors = worker.communicate(timeout=PATIENCE)
+        _, errors = worker.communicate(timeout=patience())
     finally:
         worker.kill()
         worker.wait()
@@ -197,7 +197,7 @@ def test_the_end_of_a_session_takes_no_lock_of_another_one(server: LocalConnectS
         with pool._shutdown_lock:
             collected = threads.submit(stopped.__del__)
             interrupted = threads.submit(interrupt, server.url, Stamp("shopping", 1, 0, 1, "incarnation"))
-            assert not wait([collected, interrupted], PATIENCE).not_done
+            assert not wait([collected, interrupted], patience()).not_done
         interrupted.result()
 
 

@@ -27,7 +27,7 @@ from airflow_barrier.spark.epoch import Epoch
 from airflow_barrier.spark.job import current_epoch
 from airflow_barrier.spark.spec import SPEC_DIGEST, SPEC_URI, EpochSpec, digest_of
 from airflow_barrier.spark.submit import _open_record, _sql_of, _write_new, read_spec
-from tests.support.waiting import PATIENCE
+from tests.support.waiting import patience
 
 SOURCE, SINK, EMPTY = "shop.shopping", "shop.amount", "shop.empty"
 MONDAY = datetime(2026, 1, 5, tzinfo=timezone.utc)
@@ -107,7 +107,7 @@ def jvm() -> Iterator[Any]:
     yield gateway.jvm
     gateway.shutdown()
     gateway.proc.stdin.close()  # the sign that it ends by
-    gateway.proc.wait(timeout=PATIENCE)
+    gateway.proc.wait(timeout=patience())
 
 
 def driver(jvm: Any, **conf: str) -> Any:

@@ -145,7 +145,7 @@ def submit(
         hook._submit_sp.stdout.close()  # the hook leaves it open
 
 
-@pytest.mark.timeout(900)  # JVMs start, which on a busy machine takes its time
+@pytest.mark.timeout(600)  # JVMs start, which on a busy machine takes its time
 @pytest.mark.drawn("drivers of their own")
 def test_a_driver_that_dies_at_each_of_its_steps(
     world: World, submit: Callable[[Ready, str], None], spark_server: SparkServer
@@ -220,7 +220,7 @@ def test_an_orphan_that_goes_on_after_the_commit(world: World, spark_server: Spa
     assert world.refs() == [{"main", first.tag, second.tag}] * 2
 
 
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(600)
 @pytest.mark.filterwarnings("ignore:.RETRIES_EXCEEDED:UserWarning")
 @pytest.mark.drawn("drivers of their own")
 def test_a_connect_server_that_dies_between_two_writes(

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from airflow_barrier.spark.driver_zip import driver_zip
-from tests.support.waiting import PATIENCE
+from tests.support.waiting import patience
 
 
 def test_the_same_package_gives_the_same_bytes(tmp_path: Path) -> None:
@@ -36,7 +36,7 @@ def test_it_holds_all_that_a_driver_imports(tmp_path: Path) -> None:
         [sys.executable, "-S", "-I", "-c", f"import sys; sys.path.insert(0, {str(driver_zip(tmp_path))!r}); {code}"],
         capture_output=True,
         text=True,
-        timeout=PATIENCE,
+        timeout=patience(),
         check=False,
     )
     assert said.returncode == 0, said.stderr
@@ -49,7 +49,7 @@ def test_it_is_a_wheel_by_another_name(tmp_path: Path) -> None:
     wheel = path.rename(tmp_path / f"{path.stem}-py3-none-any.whl")
     target = tmp_path / "installed"
     command = [sys.executable, "-m", "pip", "install", "--no-index", "--no-deps", "--target", str(target), str(wheel)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=patience(), check=False)
     assert done.returncode == 0, done.stderr
     assert sorted(each.name for each in target.iterdir()) == [
         "airflow_barrier",

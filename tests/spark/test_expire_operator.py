@@ -19,7 +19,7 @@ from airflow_barrier.protocol.levels import Level
 from airflow_barrier.spark.procedures import call
 from tests.spark.test_connect import LONG, Monitor
 from tests.support.shop import AMOUNT, COLUMNS, Shop
-from tests.support.waiting import PATIENCE, wait_for
+from tests.support.waiting import patience, wait_for
 
 
 def made(**arguments: Any) -> ExpireSnapshotsOperator:
@@ -73,7 +73,7 @@ def test_killing_the_task_stops_the_work_and_the_next_goes_on(
             wait_for("Spark to be at work", active_tasks)
         finally:
             operator.on_kill()
-        assert work.exception(PATIENCE) is not None
+        assert work.exception(patience()) is not None
     wait_for("no task to be running", lambda: active_tasks() == 0)
     with pytest.raises(AirflowException, match="task expire was killed"):
         execute(operator)

@@ -18,7 +18,7 @@ from airflow_barrier.protocol.errors import ConfigurationError, LeaseLostError, 
 from tests.spark.test_connect import LONG, Monitor
 from tests.support.shop import AMOUNT, PRICE, Shop
 from tests.support.spark import APART
-from tests.support.waiting import PATIENCE, wait_for
+from tests.support.waiting import patience, wait_for
 
 SUM = f"SELECT sum(amount) AS n FROM {APART}.{AMOUNT}"
 DAILY = f"{APART}.reports.daily"
@@ -194,6 +194,6 @@ def test_killing_the_task_stops_the_work_and_holds_nothing(shop: Shop, spark_ui:
             wait_for("the long query to run", active_tasks)
         finally:
             task.operator.on_kill()
-        assert work.exception(PATIENCE) is not None
+        assert work.exception(patience()) is not None
     wait_for("no task to be running", lambda: active_tasks() == 0)
     assert shop.deployment.meta.leases("shopping") == []

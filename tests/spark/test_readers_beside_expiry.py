@@ -34,7 +34,7 @@ READS, EXPIRIES, KEEP = 1000, 4, 2
 _CLEARED = 4
 
 
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(600)
 @pytest.mark.drawn("large ones")
 def test_no_torn_read_and_no_missing_file(shop: Shop, spark: SparkSession) -> None:
     _trim_metadata(shop)

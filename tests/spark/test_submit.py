@@ -21,13 +21,13 @@ from airflow_barrier.spark.submit import SQL_APPLICATION, submit_conf
 from demo.local_spark import PACKAGES, QUICK_JAVA, catalog_conf
 from tests.support.epochs import AMOUNT, SHOPPING, Barriers, recomputed_amount, shop_for_a_day, shopping_barriers
 from tests.support.spark import SparkServer
-from tests.support.waiting import PATIENCE, wait_for
+from tests.support.waiting import patience, wait_for
 
 if TYPE_CHECKING:
     from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
     from pyspark.sql import SparkSession
 
-pytestmark = pytest.mark.timeout(900)  # each test starts a JVM, which on a busy machine takes its time
+pytestmark = pytest.mark.timeout(600)  # each test starts a JVM, which on a busy machine takes its time
 
 JOBS = Path(__file__).parent / "jobs"
 SQL = """INSERT INTO {target:shop.user_item_amount}
@@ -151,8 +151,8 @@ def test_a_killed_driver_is_gone_and_its_half_does_not_count(
         assert any("never_ends.py" in " ".join(process.cmdline()) for process in processes)
         hook.on_kill()
         # The hook first: waiting for its process here would take the exit code away from it.
-        assert work.exception(PATIENCE) is not None
-        _, alive = psutil.wait_procs(processes, timeout=PATIENCE)
+        assert work.exception(patience()) is not None
+        _, alive = psutil.wait_procs(processes, timeout=patience())
         assert alive == []
     assert not closing_record(spec).exists()
     assert half.count() == 1

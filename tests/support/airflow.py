@@ -23,6 +23,7 @@ from demo.local_airflow import LocalAirflow
 from demo.local_spark import PACKAGES, QUICK_JAVA, catalog_conf
 from tests.support.postgresql import with_driver
 from tests.support.spark import IN_AIRFLOW, conf_of
+from tests.support.waiting import patience
 
 if TYPE_CHECKING:
     from tests.support.postgresql import PostgreSQL
@@ -30,10 +31,12 @@ if TYPE_CHECKING:
     from tests.support.vault import Vault
 
 DAGS = Path(__file__).parents[1] / "airflow" / "dags"
+#: Seconds for `pytest.mark.timeout` of a test that drives Airflow; the longest takes a quarter of it.
+LONG = 600.0
 #: Seconds that anything may take to happen; only reached when it does not happen at all.
-PATIENCE = 900.0
-#: Seconds for `pytest.mark.timeout` of a test that drives Airflow.
-LONG = 2 * PATIENCE
+_PATIENCE = LONG / 2
+#: Seconds for an answer of the API server, which is also asked once a wait is over.
+_ANSWER = 180.0
 _ENDED = frozenset({"success", "failed"})
 _STARTED = pytest.StashKey["AirflowUnderTest"]()
 
@@ -60,7 +63,9 @@ class AirflowUnderTest(LocalAirflow):
     def command(self, *arguments: str) -> None:
         """`airflow`, with arguments."""
         command = [sys.executable, "-m", "airflow", *arguments]
-        done = subprocess.run(command, env=self._environment, capture_output=True, text=True, timeout=PATIENCE)
+        done = subprocess.run(
+            command, env=self._environment, capture_output=True, text=True, timeout=patience(_PATIENCE)
+        )
         assert done.returncode == 0, done.stdout + done.stderr
 
     # --- components -------------------------------------------------------------------------------
@@ -72,7 +77,7 @@ class AirflowUnderTest(LocalAirflow):
             os.killpg(process.pid, signal.SIGKILL)
         else:
             os.kill(process.pid, signal.SIGTERM)
-        process.wait(timeout=PATIENCE)
+        process.wait(timeout=patience(_PATIENCE))
 
     def start_component(self, component: str) -> None:
         self._processes[component] = self._spawn(component, [component])
@@ -94,11 +99,11 @@ class AirflowUnderTest(LocalAirflow):
         """A client that is logged in."""
         if self._client is None:
             login = {"username": "admin", "password": self.password}
-            answer = httpx.post(f"{self.url}/auth/token", json=login, timeout=PATIENCE).raise_for_status()
+            answer = httpx.post(f"{self.url}/auth/token", json=login, timeout=_ANSWER).raise_for_status()
             self._client = httpx.Client(
                 base_url=f"{self.url}/api/v2",
                 headers={"Authorization": f"Bearer {answer.json()['access_token']}"},
-                timeout=PATIENCE,
+                timeout=_ANSWER,
             )
         return self._client
 
@@ -167,11 +172,12 @@ class AirflowUnderTest(LocalAirflow):
 
     def until(self, holds: Callable[[], Any], what: str) -> Any:
         """Ask until ``holds`` is true, and return what it said; a failure says what Airflow was doing instead."""
-        deadline = time.monotonic() + PATIENCE
+        seconds = patience(_PATIENCE)
+        deadline = time.monotonic() + seconds
         while not (found := holds()):
             self.check()
             if time.monotonic() > deadline:
-                raise AssertionError(f"waited {PATIENCE:.0f} s in vain for {what}; {self._doing()}")
+                raise AssertionError(f"waited {seconds:.0f} s in vain for {what}; {self._doing()}")
             time.sleep(0.3)
         return found
 

@@ -16,7 +16,7 @@ from typing import Any
 
 from demo.local_spark import find_java
 from tests.support.ports import free_port
-from tests.support.waiting import PATIENCE
+from tests.support.waiting import patience
 
 _WORKERS = 2
 
@@ -108,7 +108,7 @@ class Cluster:
             return dict(json.load(answer))
 
     def _until(self, holds: Callable[[], bool], what: str) -> None:
-        deadline = time.monotonic() + PATIENCE
+        deadline = time.monotonic() + patience()
         while True:
             try:
                 if holds():

@@ -19,7 +19,7 @@ from tests.support.budgets import BUDGETS, TOLERANCE
 _CPU = "cpu"
 
 
-class _Meter:
+class Meter:
     """Seconds of CPU since the last call, of this process and all below it."""
 
     def __init__(self) -> None:
@@ -52,7 +52,7 @@ class _Cost:
         self.cpu += dict(report.user_properties).get(_CPU, 0.0)  # type: ignore[arg-type]
 
 
-_meter: _Meter | None = None
+_meter: Meter | None = None
 _folders: dict[str, _Cost] = defaultdict(_Cost)
 _workers: dict[str, _Cost] = defaultdict(_Cost)
 
@@ -60,7 +60,7 @@ _workers: dict[str, _Cost] = defaultdict(_Cost)
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
     global _meter
-    _meter = _meter or _Meter()
+    _meter = _meter or Meter()
     report = yield
     report.user_properties.append((_CPU, round(_meter(), 3)))
     return report

@@ -24,7 +24,7 @@ from psycopg import sql
 from sqlalchemy import URL, make_url
 
 from tests.support.ports import free_port
-from tests.support.waiting import PATIENCE
+from tests.support.waiting import patience
 
 #: Neither of them goes through a URL unless it is escaped.
 PASSWORD = "geheim @:/?#&=%s+'\"\\"
@@ -148,7 +148,7 @@ class PostgreSQL:
 
     def start(self) -> None:
         """Start, or start again, and wait until it answers."""
-        deadline = time.monotonic() + PATIENCE
+        deadline = time.monotonic() + patience()
         options = [f"-c{name}={value}" for name, value in {**self._options, "port": self.port}.items()]
         while True:
             with self._log.open("ab") as log:
@@ -171,14 +171,14 @@ class PostgreSQL:
         self._process.kill()
         for child in children:
             os.kill(int(child), signal.SIGKILL)
-        self._process.wait(PATIENCE)
+        self._process.wait(patience())
         self._process = None
 
     def stop(self) -> None:
         """As an operator does: connections are cut, nothing is lost."""
         assert self._process is not None
         self._process.send_signal(signal.SIGINT)
-        self._process.wait(PATIENCE)
+        self._process.wait(patience())
         self._process = None
 
     def demote(self) -> None:
@@ -211,7 +211,7 @@ class PostgreSQL:
             *("--pgdata", self._data, "--username", "admin", "--pwfile", secret, "--auth", "scram-sha-256"),
             *("--encoding", "UTF8", "--locale", "C.UTF-8", "--no-sync", "--no-instructions"),
         ]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=patience())
         assert done.returncode == 0, f"initdb failed:\n{done.stdout}{done.stderr}"
 
     def _own(self, *paths: Path) -> None:

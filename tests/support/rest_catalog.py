@@ -18,6 +18,7 @@ import pytest
 
 from tests.support.ports import free_port
 from tests.support.serving import JARS, downloading, serving
+from tests.support.waiting import patience
 
 #: Names the server of another process of the same test run, to be used instead of one's own.
 SHARED_SERVER = "BARRIER_TEST_REST_SERVER"
@@ -85,7 +86,7 @@ def _jars(java: str) -> list[Path]:
 def _resolve(ivy: list[str], folder: Path) -> None:
     pattern = f"{folder}/[artifact]-[revision](-[classifier]).[ext]"
     command = [*ivy, "-ivy", str(_IVY), "-cache", str(JARS / "ivy"), "-retrieve", pattern]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=patience(), check=False)
     if done.returncode != 0 or "UNRESOLVED" in done.stdout:
         raise RuntimeError(f"the reference server's jars cannot be resolved:\n{done.stdout[-3000:]}{done.stderr}")
     (folder / "resolved").touch()

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from tenacity import Retrying, stop_after_attempt, wait_exponential
 
-from tests.support.waiting import PATIENCE
+from tests.support.waiting import patience
 
 MAVEN = "https://repo1.maven.org/maven2"
 #: Where downloaded jars are kept, beside Spark's.
@@ -26,9 +26,9 @@ JARS = Path(os.environ.get("BARRIER_TEST_IVY") or Path(__file__).parents[2] / ".
 
 @contextmanager
 def serving(
-    command: Sequence[str], url: str, log: Path, environment: Mapping[str, str] | None = None, timeout: float = PATIENCE
+    command: Sequence[str], url: str, log: Path, environment: Mapping[str, str] | None = None
 ) -> Iterator[None]:
-    """Run ``command`` until the block ends; enter it once ``url`` answers. ``timeout`` is in seconds.
+    """Run ``command`` until the block ends; enter it once ``url`` answers.
 
     Raises RuntimeError with the end of ``log``, to which the process writes, if it ends or does not answer.
     """
@@ -45,7 +45,7 @@ def serving(
             start_new_session=True,
         )
     try:
-        deadline = time.monotonic() + timeout
+        deadline = time.monotonic() + patience()
         while not _answers(url):
             if process.poll() is not None or time.monotonic() > deadline:
                 how = "does not answer" if process.poll() is None else f"ended with code {process.returncode}"

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.support.ports import free_port
+from tests.support.waiting import patience
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -104,7 +105,9 @@ def _start(folder: Path, ui_port: int) -> LocalConnectServer:
         "spark.ui.enabled": "true",
         "spark.ui.port": str(ui_port),
     }
-    return LocalConnectServer(folder / "warehouse", folder / "catalog.db", IVY, free_port(), conf).start()
+    return LocalConnectServer(
+        folder / "warehouse", folder / "catalog.db", IVY, free_port(), conf=conf, timeout=patience()
+    ).start()
 
 
 def conf_of(folder: Path, name: str) -> dict[str, str]:

@@ -11,12 +11,12 @@ import sys
 import time
 
 from airflow_barrier.tables.iceberg import IcebergTables
-from tests.support.waiting import PATIENCE
+from tests.support.waiting import patience
 
 
 def main(uri: str, warehouse: str, names: list[str]) -> None:
     seen: list[int] = []
-    deadline = time.monotonic() + PATIENCE
+    deadline = time.monotonic() + patience()
     with IcebergTables.connect(uri, warehouse) as tables:
         while len(names) not in seen and time.monotonic() < deadline:
             count = sum(snapshot is not None for snapshot in tables.mains(names).values())

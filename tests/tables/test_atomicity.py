@@ -21,7 +21,7 @@ from airflow_barrier.protocol.errors import ForeignWriteError
 from airflow_barrier.tables.iceberg import IcebergTables
 from airflow_barrier.tables.port import Publication
 from tests.support.postgresql import with_driver
-from tests.support.waiting import PATIENCE
+from tests.support.waiting import patience
 from tests.tables import poll
 from tests.tables.lake import Lake, publication, stamp_of
 
@@ -79,7 +79,7 @@ def test_a_hundred_tables_become_visible_in_one_step_or_not_at_all(
         assert set(local.mains(names).values()) == {None}
         assert metadata_files(tmp_path) == files, "a publish that failed leaves nothing behind"
         local.publish(publications)
-        said, _ = reader.communicate(timeout=PATIENCE)
+        said, _ = reader.communicate(timeout=patience())
     assert json.loads(said) == [0, COUNT]
 
 
@@ -167,7 +167,7 @@ def test_publishers_and_pinners_in_many_threads_lose_nothing(local: IcebergTable
         thread.start()
     local.publish(publications)
     for thread in threads:
-        thread.join(timeout=PATIENCE)
+        thread.join(timeout=patience())
         assert not thread.is_alive()
     for name in names:
         pins = {f"pin_{worker}" for worker in range(4)}
@@ -199,7 +199,7 @@ def test_spark_appends_to_later_attempts_while_earlier_ones_are_published(lake: 
     while published < 40 and not done.wait(timeout=0.02):
         published += 1
         lake.tables.publish([publication(table, base, base, barrier_id=published)])
-    assert done.wait(timeout=PATIENCE)
+    assert done.wait(timeout=patience())
     spark.join(timeout=10)
     assert not failures
     assert published > 1, "the publisher has to have raced with Spark"

@@ -22,7 +22,7 @@ from airflow_barrier.protocol.errors import (
 )
 from airflow_barrier.tables.iceberg import IcebergTables
 from tests.support.postgresql import with_driver
-from tests.support.waiting import PATIENCE
+from tests.support.waiting import patience
 from tests.tables.lake import Lake, path_of, publication, stamp_of
 
 TABLE = "shop.shopping"
@@ -43,7 +43,7 @@ def test_importing_the_adapter_loads_neither_libraries_nor_airflow() -> None:
         f"print([name for name in {heavy!r} if name in sys.modules])"
     )
     said = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=PATIENCE
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=patience()
     ).stdout
     assert said == "[]\n"
 

@@ -36,7 +36,8 @@ with DAG(
     keep = ConsistentQueryOperator(
         task_id="keep",
         topology="reporting",
-        sql="SELECT {{ ti.xcom_pull(task_ids='ask', key='barrier_id') }} AS b, sum(n) AS n FROM in_airflow.reporting.events",
+        sql="SELECT {{ ti.xcom_pull(task_ids='ask', key='barrier_id') }} AS b, sum(n) AS n "
+        "FROM in_airflow.reporting.events",
         into="in_airflow.reporting_results.daily",
         at=THIS_BARRIER,
     )

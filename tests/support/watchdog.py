@@ -1,0 +1,130 @@
+"""A test that hangs costs minutes: it is said what all processes were doing, and the test fails.
+
+It hangs if neither the process that runs it nor any below computes. A test that waits for Airflow is not noticed, since
+Airflow computes all the time: such waits have bounds of their own (`waiting.py`).
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import signal
+import tempfile
+import threading
+from collections.abc import Generator
+from contextlib import suppress
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.support.costs import Meter
+from tests.support.stacks import FILE, stacks, tell
+
+#: Of a core, all processes together: servers that have nothing to do take less.
+_IDLE = 0.05
+#: How often it looks until it is sure.
+_LOOKS = 4
+
+
+class _Watchdog(threading.Thread):
+    """Looks after the process that runs tests, and all below it."""
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__(name="watchdog", daemon=True)
+        self._seconds = seconds
+        # Standard error as the run has it. While a test runs, pytest has put a file of its own in this place.
+        self._stderr = os.dup(2)
+        self._main = threading.get_ident()
+        self.running: pytest.Item | None = None
+
+    def run(self) -> None:
+        pause, meter = self._seconds / _LOOKS, Meter()
+        looks, before = 0, None
+        while True:
+            threading.Event().wait(pause)
+            item = self.running
+            quiet = meter() < _IDLE * pause and not _waits_for_others()
+            looks, before = looks + 1 if quiet and item is before else 0, item
+            if item is None:  # between tests
+                looks = 0
+            elif looks == _LOOKS:
+                self._say(item, _everything())
+                signal.pthread_kill(self._main, signal.SIGUSR2)
+            elif looks == 2 * _LOOKS:
+                self._say(item, "and it did not even fail: the process ends")
+                for process in _ours()[1:]:
+                    with suppress(psutil.Error):
+                        process.kill()
+                os._exit(1)
+
+    def fail(self, *_: object) -> None:
+        if self.running:
+            pytest.fail(f"nothing happened for {self._seconds:.0f} s; standard error of the run says who did what")
+
+    def _say(self, item: pytest.Item, text: str) -> None:
+        title = f"nothing happened for {self._seconds:.0f} s in {item.nodeid}"
+        os.write(self._stderr, f"\n===== {title}\n{text}\n=====\n".encode())
+
+
+def _ours() -> list[psutil.Process]:
+    """This process and all below it."""
+    return [psutil.Process(), *psutil.Process().children(recursive=True)]
+
+
+def _everything() -> str:
+    said = []
+    for process in _ours():
+        with suppress(psutil.Error, OSError):  # it has ended since
+            said.append(_doing(process))
+    return "\n".join(said)
+
+
+def _doing(process: psutil.Process) -> str:
+    status, place = process.status(), Path(f"/proc/{process.pid}/wchan").read_text()
+    said = f"--- {process.pid} of {process.ppid()}, {status} in {place}: {shlex.join(process.cmdline())[:200]}"
+    if status == psutil.STATUS_STOPPED:
+        return said  # it would answer once it goes on
+    if process.name() == "java":
+        process.send_signal(signal.SIGQUIT)
+        return f"{said}\n(its threads are in {os.readlink(f'/proc/{process.pid}/fd/1')})"
+    is_python = Path(process.exe()).name.startswith("python")
+    return f"{said}\n{stacks(process.pid)}" if is_python else said
+
+
+def _waits_for_others() -> bool:
+    """Whether one of ours waits for the lock of a file. Another process of the run has it, and is looked after, too."""
+    waiting = {line.split()[5] for line in Path("/proc/locks").read_text().splitlines() if "->" in line}
+    return any(str(process.pid) in waiting for process in _ours())
+
+
+# --- pytest ---------------------------------------------------------------------------------------
+
+_dog: _Watchdog | None = None
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addini("hangs_after", "seconds in which nothing happens, until a test is taken to hang", default="180")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    global _dog
+    if FILE not in os.environ:  # the first process of a run; its children have it from their environment
+        descriptor, os.environ[FILE] = tempfile.mkstemp(prefix="airflow-barrier-stacks-")
+        os.close(descriptor)
+        config.add_cleanup(lambda: os.unlink(os.environ.pop(FILE)))
+        tell()
+    _dog = _Watchdog(float(config.getini("hangs_after")))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    assert _dog is not None
+    if not _dog.is_alive():  # not earlier: a process that only collects may fork afterwards
+        signal.signal(signal.SIGUSR2, _dog.fail)
+        _dog.start()
+    _dog.running = item
+    try:
+        return (yield)
+    finally:
+        _dog.running = None

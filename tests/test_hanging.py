@@ -1,0 +1,90 @@
+"""A test that hangs fails soon, and the run says what it waited for, or what all processes were doing."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+pytest_plugins = ["pytester"]
+
+CONFTEST = f"""
+import sys
+sys.path.append({str(Path(__file__).parents[1])!r})
+pytest_plugins = ["tests.support.waiting", "tests.support.watchdog"]
+"""
+WAITING = """
+import time
+import pytest
+from tests.support.waiting import wait_for
+
+@pytest.fixture(scope="session")
+def server():
+    time.sleep(1.5)
+
+def test_begins_after_its_server(server):
+    time.sleep(1.5)
+
+def test_waits_in_vain():
+    wait_for("Godot", lambda: False)
+"""
+HANGING = """
+import signal
+import subprocess
+import sys
+import time
+from threading import Event
+
+CHILD = '''
+import sys
+from threading import Event
+sys.path[:] = {path}
+from tests.support import stacks
+def waits_in_vain():
+    Event().wait()
+waits_in_vain()
+'''
+
+def test_hangs():
+    subprocess.run([sys.executable, "-c", CHILD.format(path=sys.path)])
+
+def test_cannot_even_fail():
+    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR2])
+    Event().wait()
+
+def test_computes():
+    until = time.monotonic() + 6
+    while time.monotonic() < until:
+        sum(range(1000))
+"""
+
+
+def run(pytester: pytest.Pytester, tests: str, *arguments: str) -> pytest.RunResult:
+    pytester.makeconftest(CONFTEST)
+    pytester.makepyfile(test_it=tests)
+    return pytester.runpytest_subprocess(*arguments)
+
+
+def test_a_wait_ends_before_its_test_and_a_test_has_all_of_its_time(pytester: pytest.Pytester) -> None:
+    done = run(pytester, WAITING, "-o", "timeout=2.5")
+    done.assert_outcomes(failed=1, passed=1)
+    done.stdout.fnmatch_lines(["E * AssertionError: waited 1 s in vain for Godot"])
+
+
+def test_what_hangs_is_told_and_fails(pytester: pytest.Pytester) -> None:
+    """Also in a process of several, of which none has the terminal."""
+    done = run(pytester, HANGING, "-o", "hangs_after=4", "-n", "2", "-k", "hangs or computes")
+    done.assert_outcomes(failed=1, passed=1)
+    done.stdout.fnmatch_lines(["FAILED test_it.py::test_hangs - Failed: nothing happened for 4 s*"])
+    said = done.stderr.str()
+    assert "nothing happened for 4 s in test_it.py::test_hangs" in said
+    ours, child = re.split(r"^--- \d+ of \d+, sleeping in ", said, flags=re.MULTILINE)[1:]
+    assert " in test_hangs\n" in ours
+    assert " in waits_in_vain\n" in child
+
+
+def test_a_process_that_cannot_even_fail_ends(pytester: pytest.Pytester) -> None:
+    done = run(pytester, HANGING, "-o", "hangs_after=4", "-k", "cannot_even_fail")
+    assert done.ret == 1
+    assert "and it did not even fail: the process ends" in done.stderr.str()
