@@ -104,7 +104,7 @@ _dog: _Watchdog | None = None
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addini("hangs_after", "seconds in which nothing happens, until a test is taken to hang", default="180")
+    parser.addini("hangs_after", "seconds in which nothing happens, until a test is taken to hang", default="240")
 
 
 def pytest_configure(config: pytest.Config) -> None:
