@@ -11,6 +11,7 @@ import shlex
 import signal
 import tempfile
 import threading
+import time
 from collections.abc import Generator
 from contextlib import suppress
 from pathlib import Path
@@ -23,8 +24,8 @@ from tests.support.stacks import FILE, stacks, tell
 
 #: Of a core, all processes together: servers that have nothing to do take less.
 _IDLE = 0.05
-#: How often it looks until it is sure.
-_LOOKS = 4
+#: How often it looks until it is sure. That may be two looks after the time, and still before the test's own is over.
+_LOOKS = 12
 
 
 class _Watchdog(threading.Thread):
@@ -40,11 +41,12 @@ class _Watchdog(threading.Thread):
 
     def run(self) -> None:
         pause, meter = self._seconds / _LOOKS, Meter()
-        looks, before = 0, None
+        looks, before, mine = 0, None, 0.0
         while True:
             threading.Event().wait(pause)
-            item = self.running
-            quiet = meter() < _IDLE * pause and not _waits_for_others()
+            item, computed, looking = self.running, meter(), time.thread_time()
+            quiet = computed - (looking - mine) < _IDLE * pause and not _waits_for_others()
+            mine = looking
             looks, before = looks + 1 if quiet and item is before else 0, item
             if item is None:  # between tests
                 looks = 0
@@ -82,7 +84,8 @@ def _everything() -> str:
 
 def _doing(process: psutil.Process) -> str:
     status, place = process.status(), Path(f"/proc/{process.pid}/wchan").read_text()
-    said = f"--- {process.pid} of {process.ppid()}, {status} in {place}: {shlex.join(process.cmdline())[:200]}"
+    command = shlex.join(filter(None, process.cmdline()))[:200]  # a title leaves empty ones behind
+    said = f"--- {process.pid} of {process.ppid()}, {status} in {place}: {command}"
     if status == psutil.STATUS_STOPPED:
         return said  # it would answer once it goes on
     if process.name() == "java":
