@@ -17,9 +17,11 @@ from typing import Any
 ROOT = Path(__file__).parents[2]
 _AT_ONCE = 2
 #: Seconds for one child. A test of it has less, so this is for what hangs outside of tests.
-_LONGEST = 1200
+_LONGEST = 600
+#: A test that hangs says one of these.
+HANGS = ("from pytest-timeout", "nothing happened for")
 #: What a busy machine does to a test: no sign that a check is missed. The job gets another go.
-_OUTAGES = ("from pytest-timeout", "UnknownException: (org.apache.iceberg.jdbc")
+_OUTAGES = (*HANGS, "UnknownException: (org.apache.iceberg.jdbc")
 
 
 def main() -> None:
@@ -40,7 +42,7 @@ def main() -> None:
             said = folder / f"{job['number']}.json"
             result = json.loads(said.read_text()) if said.exists() else {"ended": "without a word"}
             if result.get("outage") and not job.get("again"):
-                jobs.append({**job, "again": True, "number": f"{job['number']}-again"})
+                jobs.append({**job, "again": result["outage"], "number": f"{job['number']}-again"})
                 continue
             results.write(json.dumps({**job, **result}) + "\n")
             results.flush()
@@ -103,7 +105,7 @@ def _pytest(arguments: list[str], folder: Path, plugins: list[object]) -> tuple[
     sys.stderr.flush()
     saved = os.dup(1), os.dup(2)
     # One database is enough for a mutant, and SQLite's is the quicker one to make.
-    common = ["-q", "-k", "not postgresql", "-o", "timeout=400", f"--basetemp={folder / 'tmp'}"]
+    common = ["-q", "-k", "not postgresql", f"--basetemp={folder / 'tmp'}"]
     with output.open("w") as file:
         os.dup2(file.fileno(), 1)
         os.dup2(file.fileno(), 2)
@@ -122,14 +124,14 @@ class _Seen:
     def __init__(self) -> None:
         self.failed: str | None = None
         self.where: str | None = None
-        self.outage = False
+        self.outage: str | None = None
         self.passed = 0
 
     def pytest_runtest_logreport(self, report: Any) -> None:
         self.passed += report.when == "call" and report.passed
         if report.failed and self.failed is None:
             self.failed, self.where = report.nodeid, report.when
-            self.outage = any(sign in report.longreprtext for sign in _OUTAGES)
+            self.outage = next((sign for sign in _OUTAGES if sign in report.longreprtext), None)
 
 
 if __name__ == "__main__":
