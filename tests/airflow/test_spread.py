@@ -70,6 +70,7 @@ def test_teams_meet_through_the_barrier_and_then_through_assets(
         airflow.pause(f"shopping_{team}")
         left = leave(deployment, "shopping", f"shopping_{team}", None, reason="by assets from now on", actor="test")
         assert left.open == ()
+    airflow.api.post("/pools", json={"name": "in_turn", "slots": 1}).raise_for_status()
     for consumer in ASSETS:
         airflow.unpause(f"shopping_assets_{consumer}")
     airflow.unpause("shopping_by_assets")

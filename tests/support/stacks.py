@@ -21,7 +21,9 @@ _PATIENCE = 2.0
 
 def tell() -> None:
     if FILE in os.environ:
-        faulthandler.register(SIGUSR1, os.open(os.environ[FILE], os.O_WRONLY | os.O_APPEND), all_threads=True)
+        faulthandler.register(
+            SIGUSR1, os.open(os.environ[FILE], os.O_WRONLY | os.O_APPEND | os.O_CREAT), all_threads=True
+        )
 
 
 def stacks(pid: int) -> str:

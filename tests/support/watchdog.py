@@ -115,7 +115,7 @@ def pytest_configure(config: pytest.Config) -> None:
     if FILE not in os.environ:  # the first process of a run; its children have it from their environment
         descriptor, os.environ[FILE] = tempfile.mkstemp(prefix="airflow-barrier-stacks-")
         os.close(descriptor)
-        config.add_cleanup(lambda: os.unlink(os.environ.pop(FILE)))
+        config.add_cleanup(lambda: Path(os.environ.pop(FILE)).unlink(missing_ok=True))
         tell()
     _dog = _Watchdog(float(config.getini("hangs_after")))
 

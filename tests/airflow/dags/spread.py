@@ -17,5 +17,9 @@ for folder, until in (("shopping_teams", "2017-01-05"), ("shopping_assets", "201
     for file in sorted((CHECKOUT / "dags" / folder).glob("*.py")):
         dag: DAG = runpy.run_path(str(file))["dag"]
         globals()[dag.dag_id] = dag
+        # Asset events of one partition in the same moment may start no run (docs/facts.md): one after the other.
+        if dag.dag_id in ("shopping_assets_amounts", "shopping_assets_prices"):
+            for task in dag.tasks:
+                task.pool = "in_turn"
 del dag
 os.environ.pop("SHOPPING_UNTIL")
