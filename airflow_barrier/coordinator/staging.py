@@ -91,7 +91,7 @@ def begin(
 
     ``generation`` is equal in all tries of one task and another after a person cleared it: a retry adopts what an
     earlier try closed, a clear stages anew. Raises AlreadyCommittedError, BarrierAbortedError, ForeignWriteError,
-    MissingTableError, NotOwnerError, WapDisabledError.
+    GatedError (retryable), MissingTableError, NotOwnerError, WapDisabledError.
     """
     meta = deployment.meta
     earlier = meta.current_attempt(barrier.topology, barrier.barrier_id, job, barrier.line)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 #: Seconds for all of them on a machine that is busy otherwise; two quiet cores need about two minutes.
 _LONGEST = 1800
-#: Mutants whose killers need no server, one of these, share what a server keeps. They run one after another.
+#: Servers that killers may need. Mutants that need the same server run one after another: their tests share its tables.
 _SPARK, _REST = "spark", "rest"
 
 
