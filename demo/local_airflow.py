@@ -18,6 +18,19 @@ from contextlib import closing
 from pathlib import Path
 
 _SECONDS_TO_START = 180
+#: Airflow's local settings. Tasks run in forks, and DAG files are parsed in forks: what the parent has imported, none
+#: of them imports again.
+_PRELOADED = """
+import airflow.providers.apache.spark.hooks.spark_connect
+import airflow.providers.apache.spark.operators.spark_submit
+import airflow.sdk.execution_time.task_runner
+import pyiceberg.catalog.sql
+import pyspark.sql.connect.session
+
+import airflow_barrier.hooks.barrier
+import airflow_barrier.operators.epoch
+import airflow_barrier.operators.group
+"""
 
 
 #: Where people look for Airflow's UI.
@@ -93,6 +106,8 @@ class LocalAirflow:
         self.home.mkdir(parents=True, exist_ok=True)
         self.logs.mkdir(parents=True, exist_ok=True)
         (self.home / "passwords.json").write_text(json.dumps({"admin": self.password}))
+        (self.home / "config").mkdir(exist_ok=True)
+        (self.home / "config" / "airflow_local_settings.py").write_text(_PRELOADED)
         migrate = self._spawn("db migrate", ["db", "migrate"])
         if migrate.wait(timeout=_SECONDS_TO_START) != 0:
             raise LocalAirflowError(f"airflow db migrate failed: see {self._log('db migrate')}")

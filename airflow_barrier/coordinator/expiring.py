@@ -211,8 +211,10 @@ def _is_baseline_held(deployment: Deployment, topology: str, table: str) -> bool
 
 
 def _read_since(deployment: Deployment, topology: str, table: str) -> Collection[int]:
-    """From where on jobs that joined with open barriers, or came back, read a table step by step."""
-    previous = [start.previous.get(table) for start in deployment.meta.open_starts(topology)]
+    """From where on jobs that joined, or came back, read a table step by step: at open barriers, or once more."""
+    revision = deployment.meta.revisions.under_way(topology)
+    starts = deployment.meta.starts_to_read(topology, revised_from=None if revision is None else revision.first_barrier)
+    previous = [start.previous.get(table) for start in starts]
     return {snapshot_id for snapshot_id in previous if snapshot_id is not None}
 
 

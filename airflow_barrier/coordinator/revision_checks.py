@@ -75,13 +75,17 @@ def check_bases(
     baseline = {row.table: row.snapshot_id for row in meta.progress(predecessor.topology, 0)}
     start = barriers[0] if full else predecessor
     stood = {**baseline, **{row.table: row.snapshot_id for row in meta.progress(start.topology, start.barrier_id)}}
-    for table in sorted(written | read):
-        base = stood.get(table)
-        if base is None or (full and table in written):
+    needed = [(table, stood.get(table), table in read) for table in sorted(read if full else written | read)]
+    if not full:
+        names = {job.name for job in jobs}
+        came_back = meta.starts_to_read(start.topology, revised_from=barriers[0].barrier_id)
+        needed += [(*each, True) for back in came_back if back.job in names for each in sorted(back.previous.items())]
+    for table, base, steps in needed:
+        if base is None:
             continue
         try:
             tables.documents_at({table: base})
-            there = table in written or tables.has_steps_since(table, base)
+            there = not steps or tables.has_steps_since(table, base)
         except SnapshotMissingError:
             there = False
         if not there:

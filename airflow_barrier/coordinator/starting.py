@@ -86,8 +86,11 @@ def _as_they_were_left(deployment: Deployment, rows: Sequence[TableProgress]) ->
 def _left_off(deployment: Deployment, topology: str, job: Job, last: int) -> dict[str, int | None]:
     """Up to where the job read each of its sources. What came since must not have expired in part."""
     meta, tables = deployment.meta, deployment.tables
-    had = meta.topology(topology, meta.barrier(topology, last).topology_version).tables
+    barrier = meta.barrier(topology, last)
+    had = meta.topology(topology, barrier.topology_version).tables
     there = {row.table: row.snapshot_id for row in meta.progress(topology, last)}
+    if barrier.state is not BarrierState.COMMIT:
+        return {table: there.get(table) for table in job.sources}  # opening says that it has to wait
     for table in job.sources:
         snapshot_id = there.get(table)
         forgotten = table in had and table not in there

@@ -262,12 +262,23 @@ def _progress_before_revised(connection: Connection, barrier: Barrier) -> dict[s
     if barrier.barrier_id > row.first_barrier:
         return {**before, **progress(connection, barrier.topology, barrier.predecessor or 0, barrier.line)}
     if row.mode == RevisionMode.INCREMENTAL.value:
-        return before
+        # barrier 0 says how a table joined last, which may have been later, or at a barrier that was aborted
+        joined = _joined_with(connection, there)
+        return {name: replace(each, snapshot_id=joined.get(name, each.snapshot_id)) for name, each in before.items()}
     # what is computed from the beginning stands on nothing, and sees all of its sources as new; what joins was in no
     # barrier before
     own = progress(connection, barrier.topology, barrier.barrier_id, barrier.line)
     joining = {name: _baseline(each) for name, each in own.items() if name not in before}
     return {name: replace(each, snapshot_id=None) for name, each in {**before, **joining}.items()}
+
+
+def _joined_with(connection: Connection, barrier: Barrier) -> dict[str, int | None]:
+    """What the tables held of the jobs that joined with a barrier."""
+    table = schema.job_start
+    baselines = connection.execute(
+        select(table.c.baseline).where(of_barrier(table, barrier.topology, barrier.barrier_id))
+    ).scalars()
+    return {name: snapshot for baseline in baselines for name, snapshot in baseline.items()}
 
 
 def _baseline(row: TableProgress) -> TableProgress:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import Connection, Row, and_, insert, select
+from sqlalchemy import Connection, Row, and_, false, insert, or_, select
 
 from airflow_barrier.metaservice import schema
 from airflow_barrier.metaservice.rows import barrier_key, load_barrier, of_barrier, of_topology, to_progress
@@ -50,13 +50,14 @@ def last_start(connection: Connection, topology: str, job: str) -> tuple[Barrier
     return None if row is None else (load_barrier(connection, topology, row.barrier_id), _to_start(row))
 
 
-def open_starts(connection: Connection, topology: str) -> list[JobStart]:
-    """How jobs joined with the barriers that are neither committed nor aborted."""
+def starts_to_read(connection: Connection, topology: str, revised_from: int | None) -> list[JobStart]:
+    """How jobs joined with the barriers that are yet to be computed, or once more by a revision from a barrier on."""
     table, barrier = schema.job_start, schema.barrier
+    revised = false() if revised_from is None else table.c.barrier_id >= revised_from
     rows = connection.execute(
         select(table)
         .join(barrier, and_(of_topology(barrier, topology), barrier.c.barrier_id == table.c.barrier_id))
-        .where(of_topology(table, topology), schema.UNCOMMITTED)
+        .where(of_topology(table, topology), schema.NOT_ABORTED, or_(schema.UNCOMMITTED, revised))
         .order_by(table.c.barrier_id, table.c.job)
     )
     return [_to_start(row) for row in rows]

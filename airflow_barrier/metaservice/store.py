@@ -285,9 +285,11 @@ class MetaService:
         """How a job joined last, and the first barrier that had it, aborted or not; None: it never joined."""
         return self._db.read(lambda c: starts.last_start(c, topology, job))
 
-    def open_starts(self, topology: str) -> list[JobStart]:
-        """How jobs joined with the barriers that are neither committed nor aborted: what they are about to read."""
-        return self._db.read(lambda c: starts.open_starts(c, topology))
+    def starts_to_read(self, topology: str, revised_from: int | None) -> list[JobStart]:
+        """How jobs joined with the barriers that are neither committed nor aborted, and with those from
+        ``revised_from`` on: up to where they have read their sources, which they are about to read on.
+        """
+        return self._db.read(lambda c: starts.starts_to_read(c, topology, revised_from))
 
     def last_progress(self, topology: str, table: str) -> TableProgress | None:
         """The table at the newest barrier whose epoch it has and that is not aborted; None: it was in none."""

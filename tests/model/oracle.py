@@ -255,6 +255,9 @@ class Oracle(Histories):
         copied = snapshot["summary"]["operation"] == "replace" and snapshot["parent-snapshot-id"] == row.snapshot_id
         return main if copied else None
 
+    def _is_kept(self, row: Progress, before: int | None, after: int | None) -> bool:
+        return row.expected == before and self._copy_of(row) == after
+
     def _mains_are(self, opened: Opened, rows: Callable[[Opened, str], Rows]) -> bool:
         tables = self.world.tables
         return all(tables.rows(tables.main(table)) == rows(opened, table) for table in opened.tables - self.touched)
@@ -269,14 +272,17 @@ class Oracle(Histories):
         rows = self.world.tables.rows
         of_table = [self.progress[barrier.barrier_id].get(table) for barrier in self.chain if barrier.state in DECIDED]
         decided = [row for row in of_table if row is not None]
-        # a compaction of what a person kept, or of a revision's, looks like a copy of it, but is a barrier's snapshot
-        is_barriers = any(row.snapshot_id == after for row in decided)
+        # a compaction of what a person kept, or of a revision's, looks like a copy of it, but is a barrier's snapshot;
+        # so does what a person kept of a revision's that a barrier carries
+        is_barriers = any(row.snapshot_id == after or self._is_kept(row, before, after) for row in decided)
         if (revision := self.swapped_to(table, after, copied=not is_barriers)) is not None:
             self.check_swap(revision, table, before, after)
             return
-        published = [row for row in decided if row.snapshot_id == after] or [
-            row for row in decided if self._copy_of(row) == after
-        ]
+        published = (
+            [row for row in decided if row.snapshot_id == after]
+            or [row for row in decided if self._is_kept(row, before, after)]
+            or [row for row in decided if self._copy_of(row) == after]
+        )
         assert published, f"{table}: main went to {after}, which no barrier decided"
         row = published[0]
         opened = self.opened[row.barrier_id]

@@ -26,7 +26,8 @@ from tests.support.memory_tables import StillNamedError
 COMPACTION = "compaction"
 _ALLOWED: dict[str, tuple[type[errors.BarrierError], ...]] = {
     "open": (errors.BarrierOrderError, errors.HeadMovedError, errors.TooManyOpenBarriersError, errors.GatedError),
-    "revise": (errors.RevisionRefusedError,),
+    # another one may have carried out, meanwhile, what this one began
+    "revise": (errors.RevisionRefusedError, errors.RevisionEndedError),
     "publish": (errors.RevisionRefusedError, errors.HeadMovedError),
     "cancel": (errors.RevisionEndedError,),
     "commit": (errors.BarrierAbortedError,),
@@ -167,6 +168,9 @@ class Parts:
                 self.foreign.intersection(JOBS[name].sinks) for name in (*self.members, *self.late)
             ):
                 # a table that is not where its job left it joins anew when the job comes back
+                allowed += (errors.StartFromError,)
+            if kind == "open" and any(end.expiring_at for end in self.oracle.ends.values()):
+                # a job comes back, and some of what came into its sources meanwhile is gone
                 allowed += (errors.StartFromError,)
             attempt = self.oracle.attempts.get(task.attempt_id)
             # a revision that is published forgets its attempts at barriers that were given up

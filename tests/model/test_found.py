@@ -306,6 +306,19 @@ def test_what_was_read_as_one_epoch_stays_the_epochs_that_it_was(state: Schedule
     _published(state)
 
 
+def test_a_job_that_came_back_at_a_barrier_that_was_given_up_is_computed_again_on_what_it_held_first(
+    state: Schedules,
+) -> None:
+    """Barrier 0 says what a table held when it joined last: that was what barrier 1 had published."""
+    state.begin(shared=False, extra={"top"}, foreign=False)
+    state.finish()
+    state.join_or_leave(how="back", job="top")
+    assert state.world.run(work.aborting(state.world, 2), None).error is None
+    state.correct(which=0, record=0, delete=False)
+    assert _revised(state).error is None
+    _published(state)
+
+
 def test_where_only_maintenance_can_be_read_there_is_nothing_to_compute_anew(state: Schedules) -> None:
     state.begin(shared=True, extra=set(), foreign=False)
     state.finish()

@@ -170,7 +170,7 @@ def drive(world: World, ready: Ready, *, lies: bool) -> None:
     spec = EpochSpec.loads(tables.read_text(ready.spec_uri), ready.digest)
     world.read[spec.attempt_id] = {name: cut.end["edition"] for name, cut in spec.cuts.items()}
     for source, snapshot_id in spec.inputs.items():
-        _check_there(world, source, spec.previous[source], snapshot_id)
+        _check_there(world, ready.attempt.line, source, spec.previous[source], snapshot_id)
     staged: dict[str, StagedTable] = {}
     for table in sorted(spec.bases):
         rows = epoch_of(world, spec, ready.attempt.generation)
@@ -203,9 +203,16 @@ def epoch_of(world: World, spec: EpochSpec, generation: str) -> Rows:
     return rows
 
 
-def _check_there(world: World, source: str, previous: int | None, snapshot_id: int | None) -> None:
-    """What came into a source is read from the steps between two snapshots."""
+def _check_there(world: World, line: int, source: str, previous: int | None, snapshot_id: int | None) -> None:
+    """What came into a source is read from the steps between two snapshots.
+
+    For a revision that was given up nothing is kept: its drivers die over that.
+    """
     steps = world.tables.steps(source, snapshot_id)
+    if line and (not steps or previous not in (None, *steps)):
+        under_way = world.meta.revisions.under_way(NAME)
+        if under_way is None or under_way.revision != line:
+            raise FileNotFoundError(f"{source}: snapshot {snapshot_id} is gone with revision {line}")
     assert snapshot_id is None or steps, f"{source}: snapshot {snapshot_id} is gone"
     assert previous is None or previous in steps, f"{source}: of the steps from {previous} on only {steps} are there"
 
