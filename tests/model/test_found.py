@@ -10,7 +10,12 @@ import pytest
 from airflow_barrier.coordinator.opening import Later, Opened
 from airflow_barrier.coordinator.revision_plan import Wanted
 from airflow_barrier.coordinator.swapping import Swapped, cancel_revision
-from airflow_barrier.protocol.errors import GatedError, RevisionEndedError, RevisionRefusedError
+from airflow_barrier.protocol.errors import (
+    GatedError,
+    RevisionEndedError,
+    RevisionRefusedError,
+    TooManyOpenBarriersError,
+)
 from airflow_barrier.protocol.levels import Level
 from airflow_barrier.protocol.revisions import RevisionMode, RevisionState
 from tests.model import work
@@ -317,6 +322,46 @@ def test_a_job_that_came_back_at_a_barrier_that_was_given_up_is_computed_again_o
     state.correct(which=0, record=0, delete=False)
     assert _revised(state).error is None
     _published(state)
+
+
+def _came_back(state: Schedules) -> None:
+    """Job top was at barrier 1, not at barrier 2, which has new input, and is back from barrier 3 on."""
+    state.begin(shared=True, extra={"top"}, foreign=False)
+    state.finish()
+    state.meddle(what="arrive", table="t.amount")
+    state.join_or_leave(how="back", job="top")
+    state.finish()
+    state.finish()
+
+
+def test_no_expiry_takes_what_a_revision_reads_of_a_job_that_came_back(state: Schedules) -> None:
+    _came_back(state)
+    assert _revised(state, "top", first=3).error is None
+    state.expire(keep=1, steps=None)
+    _published(state)
+
+
+def test_where_it_has_expired_what_a_job_that_came_back_had_read_it_is_not_computed_again(state: Schedules) -> None:
+    _came_back(state)
+    state.expire(keep=2, steps=None)
+    refused = _revised(state, "top", first=3)
+    assert isinstance(refused.error, RevisionRefusedError), refused.error
+    assert "every step of it since" in str(refused.error)
+
+
+def test_a_job_waits_with_coming_back_for_the_last_barrier_that_had_it(state: Schedules) -> None:
+    """Also after an expiry, when no step of `main` leads to what that barrier has staged."""
+    state.begin(shared=True, extra={"top"}, foreign=False)
+    state.finish()
+    _another(state)
+    state.expire(keep=1, steps=None)
+    state.open(arrived="clicks", steps=None, again=False)
+    state.process_all(which=0)
+    state.join_or_leave(how="once", job="top")
+    state.open(arrived=None, steps=None, again=False)
+    state.join_or_leave(how="once", job="top")
+    refused = state.world.run(work.opening(state.world, state.days + 1), None)
+    assert isinstance(refused.error, TooManyOpenBarriersError), refused.error
 
 
 def test_where_only_maintenance_can_be_read_there_is_nothing_to_compute_anew(state: Schedules) -> None:
