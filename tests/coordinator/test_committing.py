@@ -99,6 +99,7 @@ def test_what_another_committer_published_meanwhile_is_no_foreign_write(
 
     monkeypatch.setattr(committing, "current_main", overtaken)
     assert commit(shop, barrier).barrier.state is BarrierState.COMMIT
+    assert committing.current_main is look, "it was overtaken where it looked"
 
 
 def test_a_commit_does_not_chase_tables_that_keep_moving(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:

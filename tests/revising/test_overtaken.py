@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pyarrow as pa
@@ -27,11 +28,12 @@ def staged(shop: RevisedShop, committed: int = 2, uncommitted: int = 0) -> Revis
     return revision
 
 
-def overtake(monkeypatch: pytest.MonkeyPatch, module: Any, *hands: Callable[[], object]) -> None:
-    """Each of the next looks at a table of the publish is preceded by one of these."""
+@contextmanager
+def overtaken(module: Any, *hands: Callable[[], object]) -> Iterator[None]:
+    """Each of the next looks at a table by what publishes is preceded by one of these; all of them must have come."""
     look, left = module.current_main, list(hands)
 
-    def overtaken(*arguments: Any) -> int | None:
+    def after_a_hand(*arguments: Any) -> int | None:
         if left:
             hand = left.pop(0)
             with pytest.MonkeyPatch.context() as undisturbed:
@@ -40,17 +42,20 @@ def overtake(monkeypatch: pytest.MonkeyPatch, module: Any, *hands: Callable[[], 
         found: int | None = look(*arguments)
         return found
 
-    monkeypatch.setattr(module, "current_main", overtaken)
+    with pytest.MonkeyPatch.context() as disturbed:
+        disturbed.setattr(module, "current_main", after_a_hand)
+        yield
+    assert not left, f"{module.__name__} did not look at a table where it is to be overtaken"
 
 
 def check(shop: RevisedShop, day: int) -> None:
     assert shop.at() == shop.mains() == shop.expected(day)
 
 
-def test_by_another_publisher(shop: RevisedShop, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_by_another_publisher(shop: RevisedShop) -> None:
     revision = staged(shop)
-    overtake(monkeypatch, swapping, lambda: shop.publish(revision))
-    assert isinstance(shop.publish(revision), Swapped)
+    with overtaken(swapping, lambda: shop.publish(revision)):
+        assert isinstance(shop.publish(revision), Swapped)
     check(shop, 2)
 
 
@@ -71,10 +76,10 @@ def test_by_another_decision(shop: RevisedShop, monkeypatch: pytest.MonkeyPatch)
     check(shop, 2)
 
 
-def test_by_a_commit(shop: RevisedShop, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_by_a_commit(shop: RevisedShop) -> None:
     revision = staged(shop, 2, 1)
-    overtake(monkeypatch, swapping, lambda: shop.day(3, ["commit"]))
-    assert isinstance(shop.publish(revision), Swapped)
+    with overtaken(swapping, lambda: shop.day(3, ["commit"])):
+        assert isinstance(shop.publish(revision), Swapped)
     assert shop.barrier(3).state is BarrierState.COMMIT
     check(shop, 3)
 
@@ -93,30 +98,29 @@ def test_by_a_commit_after_the_look(embedded: RevisedShop, monkeypatch: pytest.M
     check(embedded, 3)
 
 
-def test_by_one_commit_after_another(embedded: RevisedShop, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_by_one_commit_after_another(embedded: RevisedShop) -> None:
     revision = staged(embedded, 2, 3)
     commits = [lambda day=day: embedded.day(day, ["commit"]) for day in (3, 4, 5)]
-    overtake(monkeypatch, swapping, *commits)
-    with pytest.raises(HeadMovedError, match="expected its tables to stay as they are for a moment"):
+    unsteady = pytest.raises(HeadMovedError, match="expected its tables to stay as they are for a moment")
+    with overtaken(swapping, *commits), unsteady:
         embedded.publish(revision)
     assert isinstance(embedded.publish(revision), Swapped)
     check(embedded, 5)
 
 
-def test_by_who_opens(embedded: RevisedShop, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_by_who_opens(embedded: RevisedShop) -> None:
     revision = staged(embedded)
-    overtake(monkeypatch, swapping, lambda: embedded.day(3, ["open"]))
-    missing = embedded.publish(revision)
+    with overtaken(swapping, lambda: embedded.day(3, ["open"])):
+        missing = embedded.publish(revision)
     assert isinstance(missing, NotStaged)
     assert "was opened since" in missing.reason
 
 
-def test_by_a_stranger(embedded: RevisedShop, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_by_a_stranger(embedded: RevisedShop) -> None:
     revision = staged(embedded)
     iceberg = embedded.deployment.tables.load(embedded.shop.table("prices"))
     rows = pa.Table.from_pylist([{"id": 0, "price": 0}], iceberg.schema().as_arrow())
-    overtake(monkeypatch, swapping, lambda: iceberg.append(rows))
-    with pytest.raises(ForeignWriteError):
+    with overtaken(swapping, lambda: iceberg.append(rows)), pytest.raises(ForeignWriteError):
         embedded.publish(revision)
     assert embedded.deployment.meta.revisions.get(embedded.shop.name, 1).state is RevisionState.STAGING
 
@@ -135,10 +139,10 @@ def test_what_would_stop_a_decided_one_is_said_before(embedded: RevisedShop) -> 
     check(embedded, 2)
 
 
-def test_a_commit_by_a_revision(shop: RevisedShop, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_commit_by_a_revision(shop: RevisedShop) -> None:
     revision = staged(shop, 2, 1)
-    overtake(monkeypatch, committing, lambda: shop.publish(revision))
-    shop.day(3, ["commit"])
+    with overtaken(committing, lambda: shop.publish(revision)):
+        shop.day(3, ["commit"])
     check(shop, 3)
 
 
