@@ -1,13 +1,13 @@
 """What each folder of tests cost: items, seconds in which a worker was busy with them, and seconds of CPU.
 
-CPU is that of the worker and of all processes below it, so also of a server that another folder's test has started:
-what a server does meanwhile counts for the test that runs meanwhile. At a landing a folder that is over its budget is
-named.
+CPU is that of the worker and of all processes below it: what a server does meanwhile counts for the test that runs
+meanwhile. Spark Connect servers have a line of their own, since all workers share one, below whichever started it. At
+a landing a folder that is over its budget is named.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Generator, Iterator
 from dataclasses import dataclass
 
@@ -17,27 +17,33 @@ import pytest
 from tests.support.budgets import BUDGETS, TOLERANCE
 
 _CPU = "cpu"
+_SERVERS = "Spark Connect servers"
 
 
 class Meter:
-    """Seconds of CPU since the last call, of this process and all below it."""
+    """Seconds of CPU since the last call: of the Spark Connect servers below this process, and of it and all else."""
 
     def __init__(self) -> None:
         self._me = psutil.Process()
         self._last = self._now()
 
-    def __call__(self) -> float:
+    def __call__(self) -> Counter[str]:
         before, self._last = self._last, self._now()
-        return max(0.0, self._last - before)  # the time of a process that nobody waited for goes with it
+        return self._last - before  # without less than nothing: the time of who nobody waited for goes with it
 
-    def _now(self) -> float:
-        total = 0.0
+    def _now(self) -> Counter[str]:
+        total: Counter[str] = Counter()
         for process in [self._me, *self._me.children(recursive=True)]:
             try:
-                total += sum(process.cpu_times()[:4])
+                total[_kind(process)] += sum(process.cpu_times()[:4])
             except psutil.Error:
                 continue  # it has ended since
         return total
+
+
+def _kind(process: psutil.Process) -> str:
+    is_server = process.name() == "java" and any("SparkConnectServer" in word for word in process.cmdline())
+    return _SERVERS if is_server else _CPU
 
 
 @dataclass
@@ -46,10 +52,10 @@ class _Cost:
     wall: float = 0.0
     cpu: float = 0.0
 
-    def add(self, report: pytest.TestReport) -> None:
+    def add(self, report: pytest.TestReport, cpu: float) -> None:
         self.items += report.when == "call"
         self.wall += report.duration
-        self.cpu += dict(report.user_properties).get(_CPU, 0.0)  # type: ignore[arg-type]
+        self.cpu += cpu
 
 
 _meter: Meter | None = None
@@ -62,13 +68,16 @@ def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.Tes
     global _meter
     _meter = _meter or Meter()
     report = yield
-    report.user_properties.append((_CPU, round(_meter(), 3)))
+    report.user_properties += [(kind, round(seconds, 3)) for kind, seconds in _meter().items()]
     return report
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
-    _folders["/".join(report.nodeid.partition("::")[0].split("/")[:2])].add(report)
-    _workers[getattr(report, "worker_id", "this process")].add(report)
+    took = dict(report.user_properties)
+    cpu, servers = float(took.get(_CPU, 0.0)), float(took.get(_SERVERS, 0.0))
+    _folders["/".join(report.nodeid.partition("::")[0].split("/")[:2])].add(report, cpu)
+    _folders[_SERVERS].cpu += servers
+    _workers[getattr(report, "worker_id", "this process")].add(report, cpu + servers)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:

@@ -44,7 +44,7 @@ class _Watchdog(threading.Thread):
         looks, before, mine = 0, None, 0.0
         while True:
             threading.Event().wait(pause)
-            item, computed, looking = self.running, meter(), time.thread_time()
+            item, computed, looking = self.running, meter().total(), time.thread_time()
             quiet = computed - (looking - mine) < _IDLE * pause and not _waits_for_others()
             mine = looking
             looks, before = looks + 1 if quiet and item is before else 0, item
