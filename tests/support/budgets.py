@@ -1,6 +1,8 @@
 """What each folder of tests may cost at a landing, in seconds of CPU.
 
-The figures are of one landing on two cores (af6207e, 23 November 2026), beside other work.
+The figures are of two landings on two cores, one beside other work (af6207e, 77e7506; 23 November 2026): the larger one
+of each folder, since each landing draws another part. The servers' line is newer than both: theirs was with the folder
+whose process had started the shared one, so its budget is what that folder had beyond its own.
 """
 
 from __future__ import annotations
@@ -10,7 +12,7 @@ from collections.abc import Mapping
 #: A run that is over by more than this part of a budget says so in its last lines.
 TOLERANCE = 0.2
 BUDGETS: Mapping[str, int] = {
-    "Spark Connect servers": 500,
+    "Spark Connect servers": 550,
     "tests/adopting": 25,
     "tests/airflow": 800,
     "tests/batching": 25,
@@ -20,7 +22,7 @@ BUDGETS: Mapping[str, int] = {
     "tests/cluster": 65,
     "tests/coordinator": 35,
     "tests/crash": 260,
-    "tests/demo": 300,
+    "tests/demo": 60,
     "tests/expiry": 30,
     "tests/foreign": 110,
     "tests/handover": 5,
@@ -36,7 +38,7 @@ BUDGETS: Mapping[str, int] = {
     "tests/revising": 110,
     "tests/scale": 25,
     "tests/sources": 45,
-    "tests/spark": 500,
+    "tests/spark": 200,
     "tests/tables": 60,
     "tests/test_hanging.py": 15,
     "tests/test_landing.py": 5,
