@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import pyarrow as pa
@@ -15,6 +17,7 @@ from airflow_barrier.protocol.errors import BarrierAbortedError, BarrierBlockedE
 from airflow_barrier.protocol.records import Barrier
 from airflow_barrier.protocol.states import BarrierState
 from airflow_barrier.tables._metadata import Changes
+from airflow_barrier.tables.port import Publication
 from tests.support.shop import AMOUNT, PRICE, SHOPPING, Shop
 
 ROWS = [{"amount": 100, "price": 1000}]
@@ -103,15 +106,33 @@ def test_what_another_committer_published_meanwhile_is_no_foreign_write(
 
 
 def test_a_commit_does_not_chase_tables_that_keep_moving(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A person moves `main` away whenever it is to be published, and has it back when the committer looks."""
     shop.process_all(barrier := shop.open(1), ROWS)
+    tables = shop.deployment.tables
+    table = tables.load(AMOUNT)
+    table.append(pa.table({"amount": [1]}, schema=table.schema().as_arrow()), branch="theirs")
+    elsewhere = table.refs()["theirs"].snapshot_id
+    staging, findings, tries = tables.staging, tables.findings, []
 
-    def moved(*_: Any) -> None:
-        raise HeadMovedError("a person has decided otherwise")
+    @contextmanager
+    def moved(publications: Sequence[Publication]) -> Iterator[Any]:
+        with staging(publications) as staged:
+            tables._committer.commit({AMOUNT: lambda *_: Changes(branches={"main": elsewhere})})
+            tries.append(publications)
+            yield staged
 
-    monkeypatch.setattr(committing, "_publish", moved)
-    with pytest.raises(HeadMovedError, match=r"expected its tables to stay as they are.*\(a person has decided"):
+    def back(publications: Sequence[Publication]) -> Any:
+        tables._committer.commit({AMOUNT: lambda *_: Changes(drop=frozenset({"main"}))})
+        return findings(publications)
+
+    monkeypatch.setattr(tables, "staging", moved)
+    monkeypatch.setattr(tables, "findings", back)
+    with pytest.raises(HeadMovedError, match=rf"expected its tables to stay as they are.*{AMOUNT}.*{elsewhere}"):
         commit(shop, barrier)
+    assert len(tries) == committing._LOOKS
     assert states(shop, barrier) == [BarrierState.COMMITTING]
+    monkeypatch.undo()
+    assert commit(shop, barrier).barrier.state is BarrierState.COMMIT, "the next try goes on from there"
 
 
 def test_what_a_decided_barrier_would_be_blocked_by_refuses_one_that_is_not_decided(shop: Shop) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import datetime, timezone
 from html.parser import HTMLParser
 from pathlib import Path
@@ -16,12 +16,13 @@ from airflow_barrier.cli.commands.status import show_status
 from airflow_barrier.cli.main import main
 from airflow_barrier.coordinator.opening import Opened, open_barrier
 from airflow_barrier.coordinator.staging import Ready, begin, give_up
-from airflow_barrier.coordinator.status import BarrierStatus, JobStatus, status
-from airflow_barrier.plugins.html import render
+from airflow_barrier.coordinator.status import BarrierStatus, JobStatus, RevisionStatus, status
+from airflow_barrier.plugins.html import render, render_revision
 from airflow_barrier.protocol.errors import FencedAttemptError
 from airflow_barrier.protocol.leases import Lease
 from airflow_barrier.protocol.names import one_line
 from airflow_barrier.protocol.records import Attempt, Barrier, TableProgress
+from airflow_barrier.protocol.revisions import Revision, RevisionMode, RevisionRun, RevisionState
 from airflow_barrier.protocol.states import AttemptState, BarrierState, TableState
 from tests.support.cases import cases
 from tests.support.deployments import SHARED, settings_on
@@ -98,7 +99,21 @@ def page_with(text: str) -> Texts:
     return Texts(render(BarrierStatus(barrier, (table,), (JobStatus(text, attempt),)), [lease]))
 
 
-def test_a_page_shows_text_as_text() -> None:
+def revision_page_with(text: str) -> Texts:
+    """A revision's, likewise."""
+    now = datetime(2026, 1, 1, tzinfo=timezone.utc)
+    barrier = Barrier("shopping", 1, 0, now, BarrierState.OPEN, 0, 1, text, text, now)
+    attempt = Attempt(1, "shopping", 1, 0, text, AttemptState.ABORTED, text, text, "i", now, reason=text)
+    of_barrier = BarrierStatus(barrier, (), (JobStatus(text, attempt),))
+    revision = Revision(
+        "shopping", 1, RevisionState.STAGING, RevisionMode.FULL, 1, 0, 1, (text,), (text,), (), False, now, text, text
+    )
+    run = RevisionRun("shopping", 1, text, text, 1, None, now)
+    return Texts(render_revision(RevisionStatus(revision, (of_barrier,), (run,), (text,))))
+
+
+@pytest.mark.parametrize("page_with", [page_with, revision_page_with])
+def test_a_page_shows_text_as_text(page_with: Callable[[str], Texts]) -> None:
     harmless = page_with("harmless")
     with cases() as case:
         for text in filter(None, TEXTS):

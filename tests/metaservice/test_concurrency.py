@@ -176,7 +176,14 @@ def test_processes_that_find_no_database_make_one_and_share_it(url: str) -> None
 
 def open_and_fork(url: str) -> None:
     world = World(MetaService(url))
-    child = multiprocessing.get_context("fork").Process(target=world.open, args=(1,))
+    world.meta._db.read(lambda connection: connection.info.update(parent=True))
+    assert world.meta._db.read(lambda connection: "parent" in connection.info), "the pool gives the same one again"
+
+    def of_the_fork() -> None:
+        assert not world.meta._db.read(lambda connection: "parent" in connection.info)
+        world.open(1)
+
+    child = multiprocessing.get_context("fork").Process(target=of_the_fork)
     child.start()
     child.join(timeout=60)
     assert child.exitcode == 0
