@@ -88,7 +88,9 @@ class Holding(Contents):
             there = {snapshot["snapshot-id"] for snapshot in document["snapshots"]}
             for name, ref in refs_of(document).items():
                 assert ref["snapshot-id"] in there, f"{table}: {name} names what is gone"
-            main = set(tables.steps(table, tables.main(table)))
+            # after a computation from the beginning `main` does not lead to the barriers before it any more
+            kept = {ref["snapshot-id"] for ref in refs_of(document).values() if ref["type"] == "tag"}
+            kept.update(tables.steps(table, tables.main(table)))
             for name, ref in refs_of(document).items():
                 branch = parse_branch(name)
                 attempt = None if branch is None else self.attempts.get(branch.attempt_id)
@@ -99,7 +101,7 @@ class Holding(Contents):
                     continue
                 steps = tables.steps(table, ref["snapshot-id"])
                 last = next(s for s in document["snapshots"] if s["snapshot-id"] == steps[-1])
-                whole = main & set(steps) or last.get("parent-snapshot-id") is None
+                whole = kept & set(steps) or last.get("parent-snapshot-id") is None
                 assert whole, f"{table}: branch {name} has lost what it stands on"
 
     # --- a reader's steps -------------------------------------------------------------------------

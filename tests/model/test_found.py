@@ -373,6 +373,18 @@ def test_where_only_maintenance_can_be_read_there_is_nothing_to_compute_anew(sta
     assert isinstance(_revised(state, first=None, mode=_FULL).error, RevisionRefusedError)
 
 
+def test_a_revision_stands_on_a_barrier_that_main_does_not_lead_to_any_more(state: Schedules) -> None:
+    """A computation from the beginning has put `main` on another line, and what the barrier stood on has expired."""
+    state.begin(shared=False, extra=set(), foreign=False)
+    state.finish()
+    state.compact(others="none", steps=None)
+    state.expire(keep=1, steps=None)
+    _another(state)
+    for first, mode in ((None, _FULL), (3, _INCREMENTAL)):
+        assert _revised(state, "load", first=first, mode=mode).error is None
+        _published(state)
+
+
 def test_an_opener_that_was_overtaken_observes(fresh: Callable[[], Schedules]) -> None:
     """Also where the other's barrier is the first one that has its jobs, and cuts their sources."""
 
