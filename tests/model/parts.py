@@ -18,7 +18,7 @@ from airflow_barrier.tables._metadata import snapshots_of
 from tests.model import work
 from tests.model.oracle import Oracle
 from tests.model.tasks import Task
-from tests.model.topology import EXTRA, JOBS, LATE, NAME, ORDER, TABLES
+from tests.model.topology import EXTRA, FRAGMENT, JOBS, LATE, NAME, ORDER, TABLES
 from tests.model.world import World
 from tests.support.memory_tables import StillNamedError
 
@@ -157,6 +157,8 @@ class Parts:
             allowed: tuple[Any, ...] = _ALLOWED[kind]
             if kind == "publish" and task.name.split()[1][1:] in self._cancelled():
                 allowed += (errors.RevisionEndedError,)
+            if kind == "revise" and not self._registered().issuperset(task.jobs):
+                allowed += (errors.TopologyError,)  # a job that the person named has left
             if kind == "job" and self.oracle.revisions:
                 allowed += (errors.RevisionEndedError,)
             if kind == "job" and self.world.input.edition:
@@ -188,6 +190,10 @@ class Parts:
             assert task.result.barrier.state is BarrierState.COMMIT
         if kind == "open" and not task.paused:
             assert isinstance(task.result, (Opened, Later))
+
+    def _registered(self) -> set[str]:
+        """The jobs that the topology has now, or that wait for their history."""
+        return {*(job.name for job in FRAGMENT.jobs), *self.members, *self.late}
 
     def _cancelled(self) -> set[str]:
         self.oracle.check()

@@ -14,7 +14,7 @@ from airflow_barrier.protocol.revisions import Revision, RevisionMode
 from airflow_barrier.protocol.states import BarrierState
 from tests.model import work
 from tests.model.reading import Reading
-from tests.model.topology import CORE, JOBS, NAME, ORDER, TABLES
+from tests.model.topology import NAME, ORDER, TABLES
 
 _INDEX = st.integers(0, 7)
 #: After how many operations a task stands still: mostly it does not.
@@ -142,7 +142,7 @@ class Revising(Reading):
         if any(task.name.startswith("expire") for task in self.world.tasks):
             return  # it may have looked already, and take what the revision builds on: its attempts fail then
         readable = self.oracle.readable
-        there = {name for name in ORDER if JOBS[name].owner == CORE} | {*self.members, *self.late}
+        there = self._registered()
         changed = tuple(job for job in ORDER if job in jobs and job in there)
         full = mode is RevisionMode.FULL
         first = None if full else readable[which % len(readable)].barrier_id

@@ -1,6 +1,7 @@
 """Schedules for as long as asked, on all cores:  python -m tests.model.soak --minutes 10
 
-Each batch is one seed; one that fails is shrunk and printed with the command that plays it again, and the soak goes on.
+Each batch is one seed. One that fails is printed with the command that plays it again and shrinks it, and the soak goes
+on.
 """
 
 from __future__ import annotations
@@ -68,7 +69,7 @@ def _work(
     number = first
     parent = multiprocessing.parent_process()
     while time.monotonic() < until and parent is not None and parent.is_alive():
-        results.put(play(number, examples, steps=steps))
+        results.put(play(number, examples, steps=steps, shrink=False))
         number += stride
     Schedules.bench.close()
     results.put(None)

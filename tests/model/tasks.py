@@ -60,6 +60,8 @@ class Task:
         self.steps = 0
         #: an attempt that it runs, once it has one
         self.attempt_id: int | None = None
+        #: those that a person named when planning a revision
+        self.jobs: tuple[str, ...] = ()
         #: the worker is gone while the Spark driver that it started goes on
         self.orphan = False
         #: its driver says something else than it does

@@ -120,7 +120,9 @@ def revising(world: World, wanted: Wanted) -> Task:
         plan = plan_revision(world.deployment, wanted)
         return begin_revision(world.deployment, plan, reason="corrected", actor=task.name)
 
-    return Task(f"revise {wanted.first} #{next(world.numbers)}", work)
+    task = Task(f"revise {wanted.first} #{next(world.numbers)}", work)
+    task.jobs = tuple(wanted.changed)
+    return task
 
 
 def publishing(world: World, number: int) -> Task:
