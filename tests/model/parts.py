@@ -171,9 +171,10 @@ class Parts:
             ):
                 # a table that is not where its job left it joins anew when the job comes back
                 allowed += (errors.StartFromError,)
-            if kind == "open" and any(end.expiring_at for end in self.oracle.ends.values()):
-                # a job comes back, and some of what came into its sources meanwhile is gone
-                allowed += (errors.StartFromError,)
+            if any(end.expiring_at for end in self.oracle.ends.values()):
+                # some of what came into the sources of a job that comes back is gone; or, since a person began to
+                # plan, what a revision was to begin with
+                allowed += {"open": (errors.StartFromError,), "revise": (errors.SnapshotMissingError,)}.get(kind, ())
             attempt = self.oracle.attempts.get(task.attempt_id)
             # a revision that is published forgets its attempts at barriers that were given up
             forgotten = attempt is None and task.attempt_id is not None and self.oracle.revisions
