@@ -92,13 +92,13 @@ class ConsistentSession(Answer):
         """
         if self._question.at is not None:
             return self.resolution
-        before, rolled_back = self._resolution, self._heartbeat.rolled_back()
+        self.check()
+        before = self._resolution
         held = resolved(self._deployment, self._question, self._hold)
         after, following = held.resolution, _Heartbeat(self._deployment, held, self._hold.seconds)
         try:
-            # also between the two looks: then the answer shows it
-            rolled_back = rolled_back or (_is_less(before, after) and self._heartbeat.rolled_back())
-            fell_back = _compared(before, after, rolled_back)
+            # Asked after the second look, which may have met a rollback that the session did not know of when it began.
+            fell_back = _compared(before, after, _is_less(before, after) and self._heartbeat.rolled_back())
         except (WentBackError, LeaseLostError):
             following.stop()
             raise
@@ -172,11 +172,16 @@ def _is_less(before: Resolution, after: Resolution) -> bool:
     if before.barrier_id is None or after.barrier_id is None:
         return False
     return after.barrier_id < before.barrier_id or (
-        after.barrier_id == before.barrier_id and after.tables != before.tables
+        after.barrier_id == before.barrier_id and _snapshots(after) != _snapshots(before)
     )
 
 
+def _snapshots(resolution: Resolution) -> dict[str, int | None]:
+    return {name: table.snapshot_id for name, table in resolution.tables.items()}
+
+
 def _compared(before: Resolution, after: Resolution, rolled_back: bool) -> FellBack | None:
+    """``rolled_back``: ``after`` is less, and work of the barriers that were held was rolled back."""
     if before.barrier_id is None or after.barrier_id is None:
         return None  # at read uncommitted nothing is promised
     if after.barrier_id < before.barrier_id and not (rolled_back and before.level is Level.READ_COMMITTED):
@@ -226,7 +231,7 @@ class _Heartbeat:
         self.check()
 
     def rolled_back(self) -> bool:
-        """Whether work that the answer consists of has been rolled back by now."""
+        """Whether work of the barriers that are held has been rolled back by now: the answer may consist of it."""
         self.check_anew()
         return self.lease.rolled_back
 
@@ -255,6 +260,6 @@ class _Heartbeat:
             log.warning("%s was not renewed, which is tried again: %s", self.lease, error)
         else:
             if renewed.rolled_back and not self.lease.rolled_back:
-                log.warning("%s: work that is read here was rolled back; refresh() for what counts now", renewed)
+                log.warning("%s: work that may be read here was rolled back; refresh() for what counts now", renewed)
             self._certain_until = asked + self._seconds
             self.lease = replace(self.lease, expires_at=renewed.expires_at, rolled_back=renewed.rolled_back)

@@ -131,10 +131,11 @@ class Holding(Contents):
             assert after.barrier_id is not None
             fell = after.barrier_id < before.barrier_id
             # the baseline is nobody's work: tables may join anew after the first barrier was given up
-            stayed = after.barrier_id == before.barrier_id != 0
+            stayed = after.barrier_id == before.barrier_id != 0 and _answer(after) != _answer(before)
             if fell or (stayed and done.rolled_back and not done.unsure):
                 assert told is not None, f"reader {reader.number} was not told that it fell back"
             if told is not None:
+                assert fell or stayed, f"reader {reader.number} was told that it fell back, and reads what it read"
                 assert reader.rolled_back or done.unsure, (
                     f"reader {reader.number} was told that it fell back, and nothing was undone"
                 )

@@ -125,6 +125,17 @@ def test_staged_anew_before_anybody_looks_is_the_same_barrier_with_other_snapsho
         assert session.fell_back is None
 
 
+def test_work_that_is_staged_anew_and_was_not_read_is_no_fall_back(shop: Shop) -> None:
+    bring(shop, 1)
+    second = shop.open(2)
+    shop.process_all(second, ROWS)
+    with consistent_session(shop.deployment, "shopping", level="ReadCommitted", tables=[SHOPPING]) as session:
+        before = session.snapshots
+        shop.process(second, "amount", [{"amount": 1, "price": 0}], generation="cleared")
+        assert session.refresh().barrier_id == 2
+        assert (session.snapshots, session.fell_back) == (before, None)
+
+
 @pytest.mark.parametrize("again", [False, True])
 def test_what_is_rolled_back_while_a_session_looks_is_told_as_well(shop: Shop, again: bool) -> None:
     """Between its question whether work was rolled back, and its new answer."""
