@@ -20,6 +20,7 @@ from airflow_barrier.metaservice.rows import (
     topology_version,
 )
 from airflow_barrier.metaservice.schema import DatabaseNow
+from airflow_barrier.metaservice.starts import starts_at
 from airflow_barrier.metaservice.topologies import version_of, waiting
 from airflow_barrier.metaservice.transitions import Event, record
 from airflow_barrier.protocol.errors import (
@@ -328,6 +329,7 @@ def _insert(
     version = _version_at(connection, revision, barrier, current)
     again = _tables_at(connection, revision, barrier, version)
     _check_stay(connection, revision, barrier, before, again)
+    _check_starts(connection, revision, barrier)
     state = BarrierState.OPEN if again else BarrierState.PRECOMMIT
     key = barrier_key(barrier.topology, barrier.barrier_id, revision.revision)
     connection.execute(
@@ -386,6 +388,23 @@ def _check_stay(
             f"{revision}: expected {', '.join(gone)} at each barrier from where it joins to the head, found that "
             f"{barrier} does not have it: its job left. Begin with {barrier} or later"
         )
+
+
+def _check_starts(connection: Connection, revision: Revision, barrier: Barrier) -> None:
+    """Raise RevisionRefusedError for a job that goes on, at a later barrier than the first, from what tables held that
+    are cleared: the steps from there on are not in what they are computed to be.
+    """
+    if revision.mode is not RevisionMode.FULL or barrier.barrier_id == revision.first_barrier:
+        return
+    for start in starts_at(connection, barrier.topology, barrier.barrier_id):
+        had = {table for table, snapshot in start.previous.items() if snapshot is not None}
+        cleared = sorted(had & set(revision.tables))
+        if start.job in revision.jobs and cleared:
+            raise RevisionRefusedError(  # safety: cleared-is-not-gone-on-from
+                f"{revision}: expected every job to begin with the first barrier where tables are computed from the "
+                f"beginning, found that job {start.job} joins with {barrier}, and goes on from what "
+                f"{', '.join(cleared)} held before it. Begin with {barrier} or later, or leave out --full"
+            )
 
 
 def _version_at(connection: Connection, revision: Revision, barrier: Barrier, current: Topology) -> int:

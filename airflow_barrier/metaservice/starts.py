@@ -39,6 +39,13 @@ def start_of(connection: Connection, topology: str, barrier_id: int, job: str) -
     return None if row is None else _to_start(row)
 
 
+def starts_at(connection: Connection, topology: str, barrier_id: int) -> list[JobStart]:
+    """How jobs joined with a barrier."""
+    table = schema.job_start
+    rows = connection.execute(select(table).where(of_barrier(table, topology, barrier_id)).order_by(table.c.job))
+    return [_to_start(row) for row in rows]
+
+
 def last_start(connection: Connection, topology: str, job: str) -> tuple[Barrier, JobStart] | None:
     table = schema.job_start
     row = connection.execute(

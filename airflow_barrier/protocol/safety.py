@@ -292,6 +292,7 @@ PROMISES: Mapping[str, Mapping[str, str]] = {
         "bases-are-there": "It is begun only where what its jobs build on, and read step by step, is there.",
         "revised-steps-stay": "While it is under way, no expiry takes what it builds on, or a step since.",
         "revised-tables-stay": "A table that it computes again is at every barrier from the one where it joins on.",
+        "cleared-is-not-gone-on-from": "Where tables are cleared, no job goes on from what they held.",
         "swapped-by-another": "Who finds it published by another has succeeded, but not who finds it cancelled.",
         "expired-is-not-built-on": "It does not build on a barrier that has expired.",
         "expired-is-not-revised": "It does not replay barriers that have expired.",

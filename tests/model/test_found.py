@@ -164,6 +164,21 @@ def test_a_job_that_left_and_came_back_is_not_revised_in_part(state: Schedules) 
     assert not state.oracle.revisions
 
 
+def test_a_job_that_came_back_is_not_computed_from_a_beginning_before_that(state: Schedules) -> None:
+    """It would go on from what the tables held that it reads, which are cleared."""
+    state.begin(shared=True, extra={"top"}, foreign=False)
+    state.join_or_leave(job="top", how="finished and back")
+    state.finish()
+    state.finish()
+    came_back = max(state.oracle.opened)
+    error = _revised(state, "load", first=came_back - 1, mode=_FULL).error
+    assert isinstance(error, RevisionRefusedError)
+    assert "job top joins with barrier" in str(error)
+    assert not state.oracle.revisions
+    assert _revised(state, "load", first=came_back, mode=_FULL).error is None
+    _published(state)
+
+
 def test_a_table_that_joined_with_an_open_barrier_is_revised_too(state: Schedules) -> None:
     state.begin(shared=True, extra=set(), foreign=False)
     state.finish()

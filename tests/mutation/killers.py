@@ -494,6 +494,7 @@ _WITHOUT_SPARK: Mapping[str, tuple[str, ...]] = {
         f"{_FOUND}what_a_table_held_when_it_joined_and_has_expired_is_not_built_on",
     ),
     "revised-tables-stay": (f"{_FOUND}a_job_that_left_and_came_back_is_not_revised_in_part",),
+    "cleared-is-not-gone-on-from": (f"{_FOUND}a_job_that_came_back_is_not_computed_from_a_beginning_before_that",),
     "swapped-by-another": (
         f"{_FOUND}two_publishers_of_a_revision_both_succeed",
         f"{_FOUND}a_publisher_is_told_that_its_revision_was_cancelled",
