@@ -391,8 +391,8 @@ def _check_stay(
 
 
 def _check_starts(connection: Connection, revision: Revision, barrier: Barrier) -> None:
-    """Raise RevisionRefusedError for a job that goes on, at a later barrier than the first, from what tables held that
-    are cleared: the steps from there on are not in what they are computed to be.
+    """Raise RevisionRefusedError if a job joins with a later barrier than the first, and goes on from snapshots of
+    tables that the revision clears. The tables as they are computed anew do not descend from these snapshots.
     """
     if revision.mode is not RevisionMode.FULL or barrier.barrier_id == revision.first_barrier:
         return

@@ -68,3 +68,8 @@ class Resolution:
     timestamp: datetime | None
     resolved_at: datetime
     lease: Lease | None = None
+
+    @property
+    def snapshots(self) -> dict[str, int | None]:
+        """Table -> snapshot id; None for a table that has no rows yet."""
+        return {name: table.snapshot_id for name, table in self.tables.items()}

@@ -62,7 +62,7 @@ class Answer(ABC):
     @property
     def snapshots(self) -> dict[str, int | None]:
         """Table -> snapshot id; None for a table that has no rows yet."""
-        return {table: resolved.snapshot_id for table, resolved in self.resolution.tables.items()}
+        return self.resolution.snapshots
 
     @property
     def tags(self) -> dict[str, str]:

@@ -98,7 +98,7 @@ class ConsistentSession(Answer):
         after, following = held.resolution, _Heartbeat(self._deployment, held, self._hold.seconds)
         try:
             # Asked after the second look, which may have met a rollback that the session did not know of when it began.
-            fell_back = _compared(before, after, _is_less(before, after) and self._heartbeat.rolled_back())
+            fell_back = _fallen(before, after, self._heartbeat.rolled_back()) if _is_less(before, after) else None
         except (WentBackError, LeaseLostError):
             following.stop()
             raise
@@ -170,29 +170,25 @@ def this_process() -> str:
 def _is_less(before: Resolution, after: Resolution) -> bool:
     """An earlier barrier, or the same one with other snapshots."""
     if before.barrier_id is None or after.barrier_id is None:
-        return False
+        return False  # at read uncommitted nothing is promised
     return after.barrier_id < before.barrier_id or (
-        after.barrier_id == before.barrier_id and _snapshots(after) != _snapshots(before)
+        after.barrier_id == before.barrier_id and after.snapshots != before.snapshots
     )
 
 
-def _snapshots(resolution: Resolution) -> dict[str, int | None]:
-    return {name: table.snapshot_id for name, table in resolution.tables.items()}
-
-
-def _compared(before: Resolution, after: Resolution, rolled_back: bool) -> FellBack | None:
-    """``rolled_back``: ``after`` is less, and work of the barriers that were held was rolled back."""
-    if before.barrier_id is None or after.barrier_id is None:
-        return None  # at read uncommitted nothing is promised
+def _fallen(before: Resolution, after: Resolution, rolled_back: bool) -> FellBack | None:
+    """``after`` is less. ``rolled_back``: work of the barriers that the session held was rolled back; if none was, a
+    revision has replaced the snapshots.
+    """
+    assert before.barrier_id is not None
+    assert after.barrier_id is not None
     if after.barrier_id < before.barrier_id and not (rolled_back and before.level is Level.READ_COMMITTED):
         raise WentBackError(  # safety: sessions-never-go-back
             f"topology {before.topology} at {before.level.value}: expected barrier {before.barrier_id} or a newer one, "
             f"which this session has read, found {after.barrier_id} to be the newest; was the MetaService restored "
             "from an older backup? See airflow-barrier recover"
         )
-    if after.barrier_id > before.barrier_id or not rolled_back:
-        return None
-    return FellBack(before.topology, before.barrier_id, after.barrier_id)
+    return FellBack(before.topology, before.barrier_id, after.barrier_id) if rolled_back else None
 
 
 class _Heartbeat:
