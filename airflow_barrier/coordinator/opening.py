@@ -15,7 +15,7 @@ from airflow_barrier.coordinator.starting import already, starts_of
 from airflow_barrier.protocol.errors import GatedError, HeadMovedError, StartFromError
 from airflow_barrier.protocol.records import Barrier, Cut
 from airflow_barrier.protocol.revisions import Revision
-from airflow_barrier.protocol.topology import Job, Topology
+from airflow_barrier.protocol.topology import Job
 from airflow_barrier.sources.port import NotReady
 
 log = logging.getLogger(__name__)
@@ -69,20 +69,19 @@ def open_barrier(
     LostStateError if the MetaService knows less than the tables.
     """
     deployment.tables.prove()  # safety: catalog-is-proved
-    version = deployment.meta.register(fragment.topology, fragment.owner, fragment.jobs, actor)
+    deployment.meta.register(fragment.topology, fragment.owner, fragment.jobs, actor)
     check_lead(deployment, fragment.topology)  # safety: lead-before-opening
-    topology = deployment.meta.topology(fragment.topology, version)
     for attempt in Retrying(retry=retry_if_exception_type(_MOVED), stop=stop_after_attempt(5), reraise=True):
         with attempt:
             return _open_once(
-                deployment, topology, timestamp, origin, run_key, actor, now or datetime.now(timezone.utc)
+                deployment, fragment.topology, timestamp, origin, run_key, actor, now or datetime.now(timezone.utc)
             )
     raise AssertionError("unreachable: tenacity returns or raises")
 
 
 def _open_once(
     deployment: Deployment,
-    topology: Topology,
+    name: str,
     timestamp: datetime,
     origin: str,
     run_key: str,
@@ -90,38 +89,40 @@ def _open_once(
     now: datetime,
 ) -> Opened | Later:
     meta = deployment.meta
-    # Before the other looks: whoever opens a barrier from here on makes ours stale, and we look again.
-    head = meta.head(topology.name)
-    there = meta.barrier_at(topology.name, timestamp)
+    # Before the other looks: if a barrier opens or a job joins from here on, ours are stale, and we look again.
+    head, version = meta.head(name), meta.topology_version(name)
+    topology = meta.topology(name, version)
+    there = meta.barrier_at(name, timestamp)
     if there is not None:
         log.info("%s is %s already, opened by %s; observing it", there, there.state.value, there.run_key)
         return Opened(there, created=False)
-    gatekeeper = meta.revisions.gatekeeper(topology.name)
+    gatekeeper = meta.revisions.gatekeeper(name)
     if gatekeeper is not None:
         return Later(f"{gatekeeper}, {gatekeeper.state.value}, is published first", gatekeeper)
-    open_now = meta.open_barriers(topology.name)
+    open_now = meta.open_barriers(name)
     if len(open_now) >= deployment.max_open_barriers:
         return Later(
-            f"{len(open_now)} barriers of {topology.name} are open (max_open_barriers={deployment.max_open_barriers}); "
+            f"{len(open_now)} barriers of {name} are open (max_open_barriers={deployment.max_open_barriers}); "
             f"the oldest is {open_now[0]}, {open_now[0].state.value}"
         )
     try:
         starts = starts_of(deployment, topology, timestamp)
     except StartFromError:
-        _check_newest(deployment, topology.name, head)
+        _check_newest(deployment, name, head, version)
         raise
     cuts = cut_sources(deployment, topology, head, timestamp, now, already(starts))
     if isinstance(cuts, NotReady):
         return Later(f"source {cuts.source}: {cuts.reason}")
     barrier = meta.open_barrier(
-        topology.name,
+        name,
         timestamp,
         cuts=cuts,
+        topology_version=version,
         predecessor=head.barrier_id if head else 0,
         run_key=run_key,
         origin=origin,
         max_open=deployment.max_open_barriers,
-        baseline=deployment.tables.mains(meta.unjoined(topology.name)),
+        baseline=deployment.tables.mains(meta.unjoined(name)),
         actor=actor,
         starts=starts,
     )
@@ -129,14 +130,16 @@ def _open_once(
     return Opened(barrier, created=True, cuts=tuple(cuts))
 
 
-def _check_newest(deployment: Deployment, topology: str, head: Barrier | None) -> None:
-    """What was found is right only if nobody opened a barrier meanwhile."""
+def _check_newest(deployment: Deployment, topology: str, head: Barrier | None, version: int) -> None:
+    """What was found is right only if no barrier was opened and no job registered meanwhile."""
     now = deployment.meta.head(topology)
-    found, expected = (each.barrier_id if each else 0 for each in (now, head))
+    found = (now.barrier_id if now else 0, deployment.meta.topology_version(topology))
+    expected = (head.barrier_id if head else 0, version)
     if found != expected:
         raise HeadMovedError(  # safety: joins-on-the-head
-            f"topology {topology}: expected barrier {expected} to be the newest, found {found}; another process opened "
-            "or aborted a barrier meanwhile: look again"
+            f"topology {topology}: expected barrier {expected[0]} to be the newest, and version {expected[1]} of the "
+            f"topology, found barrier {found[0]} and version {found[1]}; a barrier was opened or aborted meanwhile, or "
+            "a job joined or left: look again"
         )
 
 

@@ -60,6 +60,7 @@ class Opening:
     """What a barrier is opened with: all of it was found out before, in a look that may be stale by now."""
 
     topology: str
+    topology_version: int
     timestamp: datetime
     cuts: Sequence[Cut]
     predecessor: int
@@ -78,14 +79,14 @@ def open_barrier(connection: Connection, opening: Opening) -> Barrier:
     check_gate(connection, opening.topology)
     latest = head(connection, opening.topology)
     _check_head(opening, latest)
-    _check_look(opening, topology, unjoined(connection, topology, latest))
+    _check_look(opening, topology, version, unjoined(connection, topology, latest))
     if latest is not None:
         check_begins(connection, epoch_of(connection, latest), opening.cuts)
     check_room(opening, uncommitted(connection, opening.topology))
     if latest is None:
         insert_baseline(connection, opening.topology, version, opening.actor)
     join_tables(connection, opening.topology, opening.baseline, opening.actor)
-    barrier_id = insert_open(connection, opening, topology, version)
+    barrier_id = insert_open(connection, opening, topology)
     barrier = load_barrier(connection, opening.topology, barrier_id)
     for cut in opening.cuts:
         insert_cut(connection, barrier, cut)
@@ -104,7 +105,7 @@ def check_gate(connection: Connection, topology: str) -> None:
         )
 
 
-def insert_open(connection: Connection, opening: Opening, topology: Topology, version: int) -> int:
+def insert_open(connection: Connection, opening: Opening, topology: Topology) -> int:
     """The id of a new barrier: OPEN, with all tables of ``topology`` PENDING."""
     barrier_id = _next_id(connection, opening.topology)
     connection.execute(
@@ -113,7 +114,7 @@ def insert_open(connection: Connection, opening: Opening, topology: Topology, ve
             timestamp=opening.timestamp,
             state=BarrierState.OPEN.value,
             predecessor=opening.predecessor,
-            topology_version=version,
+            topology_version=opening.topology_version,
             run_key=opening.run_key,
             timestamp_origin=opening.origin,
             opened_at=DatabaseNow(),
@@ -244,22 +245,37 @@ def _check_head(opening: Opening, latest: Barrier | None) -> None:
         )
 
 
-def _check_look(opening: Opening, topology: Topology, joining: Sequence[str]) -> None:
+def _check_look(opening: Opening, topology: Topology, version: int, joining: Sequence[str]) -> None:
+    """Members, cuts, baseline and starts are of one look, and it is not stale. ``joining``: tables."""
     if not topology.jobs:
         raise TopologyError(
             f"topology {topology.name}: expected jobs, found none; every DAG has left it: register one, or stop "
             "opening barriers"
         )
-    wanted = {source.name for source in topology.externals}
+    if version != opening.topology_version:
+        raise HeadMovedError(  # safety: opens-with-members-that-were-seen
+            f"topology {topology.name}: expected version {opening.topology_version}, found {version}; a job joined or "
+            "left meanwhile: look again"
+        )
+    sources = {source.name for source in topology.externals}
+    jobs = {job.name for job in topology.jobs if set(joining).issuperset(job.sinks)}
     for what, expected, found in (
-        ("a cut of each source", wanted, {cut.source for cut in opening.cuts}),
+        ("a cut of each source", sources, {cut.source for cut in opening.cuts}),
         ("the baseline of each table that joins", set(joining), set(opening.baseline)),
+        ("how each job that joins begins", jobs, {start.job for start in opening.starts}),
     ):
         if expected != found:
             raise HeadMovedError(  # safety: opens-on-what-was-seen
                 f"topology {topology.name}: expected {what} ({', '.join(sorted(expected)) or 'none'}), found "
                 f"{', '.join(sorted(found)) or 'none'}; the topology changed meanwhile: look again"
             )
+    for start in opening.starts:
+        for table, main in start.baseline.items():
+            if opening.baseline[table] != main:
+                raise HeadMovedError(  # safety: opens-on-one-baseline
+                    f"topology {topology.name}: expected table {table} at snapshot {main}, as job {start.job} found "
+                    f"it, found it at {opening.baseline[table]}; somebody wrote to it meanwhile: look again"
+                )
 
 
 def check_room(opening: Opening, in_flight: Sequence[Barrier]) -> None:

@@ -74,8 +74,10 @@ def open_maintenance(connection: Connection, upkeep: Upkeep) -> Barrier | None:
     chosen = _chosen(latest, tables, upkeep.tables)
     if set(chosen) <= _maintained(connection, latest):
         return None
+    jobs = maintenance_topology(upkeep.topology, tables, upkeep.owner)
     opening = Opening(
         topology=upkeep.topology,
+        topology_version=version_of(connection, jobs),
         timestamp=latest.timestamp,
         cuts=(),
         predecessor=latest.barrier_id,
@@ -86,8 +88,7 @@ def open_maintenance(connection: Connection, upkeep: Upkeep) -> Barrier | None:
         actor=upkeep.actor,
     )
     check_room(opening, open_now)
-    jobs = maintenance_topology(upkeep.topology, tables, upkeep.owner)
-    barrier_id = insert_open(connection, opening, jobs, version_of(connection, jobs))
+    barrier_id = insert_open(connection, opening, jobs)
     for table in chosen:
         request_attempt(connection, _request(upkeep, barrier_id, jobs.writer(table).name))
     return load_barrier(connection, upkeep.topology, barrier_id)

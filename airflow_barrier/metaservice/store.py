@@ -181,25 +181,27 @@ class MetaService:
         topology: str,
         timestamp: datetime,
         *,
+        topology_version: int,
         cuts: Sequence[Cut],
         predecessor: int,
         run_key: str,
         origin: str,
         max_open: int,
         baseline: Mapping[str, int | None],
+        starts: Sequence[JobStart],
         actor: str,
-        starts: Sequence[JobStart] = (),
     ) -> Barrier:
         """Open the next barrier at ``timestamp`` (aware), with the cut of every source and all tables PENDING.
 
-        ``predecessor`` is the head that cuts and baseline were found with (0 before the first open), ``baseline`` the
-        `main` snapshot of each of :meth:`unjoined`, ``starts`` what the tables of jobs that join hold. Raises
-        HeadMovedError (look again) if head or topology changed meanwhile, BarrierOrderError for a timestamp that is
-        not after the head's, TooManyOpenBarriersError when ``max_open`` are uncommitted, SourceDataError for an item
-        that was read before.
+        ``topology_version`` and ``predecessor``, the head (0 before the first open), are those that the rest was found
+        with; ``baseline`` is the `main` snapshot of each of :meth:`unjoined`, ``starts`` says what the tables of each
+        job hold all of whose tables join. Raises HeadMovedError (look again) if head or topology changed meanwhile,
+        BarrierOrderError for a timestamp that is not after the head's, TooManyOpenBarriersError when ``max_open`` are
+        uncommitted, SourceDataError for an item that was read before.
         """
         opening = barriers.Opening(
             topology,
+            topology_version,
             timestamp,
             tuple(cuts),
             predecessor,

@@ -47,7 +47,10 @@ PROMISES: Mapping[str, Mapping[str, str]] = {
     "Barriers open in order, on what was looked at, and their members are frozen.": {
         "opens-on-the-head": "A barrier opens on the newest one, which is the one that its cuts were made after.",
         "joins-on-the-head": "How a job joins is said of the newest barrier, and of none that was opened meanwhile.",
-        "opens-on-what-was-seen": "It opens with exactly a cut of each source and a baseline of each new table.",
+        "opens-with-members-that-were-seen": "It opens with the members that cuts, baseline and starts were found for.",
+        "opens-on-what-was-seen": "It opens with exactly a cut of each source, a baseline of each new table "
+        "and a start of each new job.",
+        "opens-on-one-baseline": "A job begins with what its tables hold when its first barrier opens.",
         "timestamps-rise": "Its timestamp is after that of the newest one.",
         "one-barrier-a-timestamp": "The database itself has one barrier a timestamp, aborted ones aside.",
         "max-open-barriers": "No more barriers are in flight than was asked for.",

@@ -23,6 +23,7 @@ from airflow_barrier.protocol.topology import Job
 from airflow_barrier.sensors.barrier import BarrierSensor
 from airflow_barrier.triggers import barrier as polling
 from airflow_barrier.triggers.barrier import BarrierTrigger, Condition, OpeningTrigger, look
+from tests.metaservice.world import joining
 
 DAY = datetime(2025, 1, 1, tzinfo=timezone.utc)
 TABLE = "shop.shopping"
@@ -47,16 +48,18 @@ def meta(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[MetaServic
 
 
 def open_barrier(meta: MetaService, day: int = 0) -> Barrier:
-    head = meta.head("shopping")
+    head, baseline = meta.head("shopping"), dict.fromkeys(meta.unjoined("shopping"))
     return meta.open_barrier(
         "shopping",
         DAY + timedelta(days=day),
+        topology_version=meta.topology_version("shopping"),
         cuts=(),
         predecessor=head.barrier_id if head else 0,
         run_key=f"dag/{day}",
         origin="test",
         max_open=4,
-        baseline=dict.fromkeys(meta.unjoined("shopping")),
+        baseline=baseline,
+        starts=joining(meta.topology("shopping").jobs, baseline),
         actor="test",
     )
 

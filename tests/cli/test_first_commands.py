@@ -10,6 +10,7 @@ import pytest
 
 from airflow_barrier.cli.main import main
 from airflow_barrier.metaservice.store import MetaService
+from airflow_barrier.protocol.records import JobStart
 from airflow_barrier.protocol.topology import Job
 
 
@@ -22,12 +23,14 @@ def url(tmp_path: Path) -> str:
     meta.open_barrier(
         "shopping",
         datetime(2025, 1, 1, 6, tzinfo=timezone.utc),
+        topology_version=1,
         cuts=(),
         predecessor=0,
         run_key="dag/1",
         origin="data interval end of scheduled run",
         max_open=4,
         baseline={"shop.a": None},
+        starts=[JobStart("load", None, {"shop.a": None}, {}, {})],
         actor="test",
     )
     meta.close()

@@ -18,7 +18,7 @@ from airflow_barrier.protocol.errors import BarrierError
 from airflow_barrier.protocol.records import Attempt, Cut
 from airflow_barrier.protocol.states import LIVE_ATTEMPTS, AttemptState, BarrierState
 from airflow_barrier.protocol.topology import Job
-from tests.metaservice.world import AMOUNT, JOBS, World, day
+from tests.metaservice.world import AMOUNT, JOBS, World, day, joining
 
 _R = TypeVar("_R")
 _MANY = 6
@@ -42,11 +42,12 @@ def at_once(work: Callable[[int], _R]) -> list[_R | BarrierError]:
 def test_one_of_many_openers_opens(world: World) -> None:
     def open_first(number: int) -> int:
         return world.meta.open_barrier(
-            "shopping", day(1), cuts=[Cut("files", None, {}, ("a",))], predecessor=0, run_key=f"run {number}",
-            origin="o", max_open=4, baseline=dict.fromkeys(world.meta.topology("shopping").tables), actor="test",
+            "shopping", day(1), topology_version=1, cuts=[Cut("files", None, {}, ("a",))], predecessor=0,
+            run_key=f"run {number}", origin="o", max_open=4, baseline=baseline, starts=joining(JOBS, baseline),
+            actor="test",
         ).barrier_id  # fmt: skip
 
-    world.meta.topology("shopping")
+    baseline = dict.fromkeys(world.meta.topology("shopping").tables)
     results = Counter(result if isinstance(result, int) else type(result).__name__ for result in at_once(open_first))
     assert results == {1: 1, "HeadMovedError": _MANY - 1}
     assert len(world.meta.open_barriers("shopping")) == 1

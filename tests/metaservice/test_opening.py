@@ -17,7 +17,7 @@ from airflow_barrier.protocol.errors import (
     TopologyError,
     UnknownBarrierError,
 )
-from airflow_barrier.protocol.records import Cut
+from airflow_barrier.protocol.records import Cut, JobStart
 from airflow_barrier.protocol.states import BarrierState, TableState
 from airflow_barrier.protocol.topology import Job
 from tests.metaservice.world import (
@@ -32,6 +32,7 @@ from tests.metaservice.world import (
     TOP,
     World,
     day,
+    joining,
 )
 
 
@@ -63,8 +64,8 @@ def test_times_are_utc_whatever_zone_they_came_in(world: World) -> None:
     world.open(1)
     cest = day(2).astimezone(timezone(timedelta(hours=2)))
     opened = world.meta.open_barrier(
-        "shopping", cest, cuts=[Cut("files", None, {})], predecessor=1, run_key="r", origin="o", max_open=9,
-        baseline={}, actor="test",
+        "shopping", cest, topology_version=1, cuts=[Cut("files", None, {})], predecessor=1, run_key="r", origin="o",
+        max_open=9, baseline={}, starts=[], actor="test",
     )  # fmt: skip
     assert opened.timestamp == day(2)
     assert opened.timestamp.utcoffset() == opened.opened_at.utcoffset() == timedelta(0)
@@ -84,14 +85,17 @@ def test_a_timestamp_not_after_the_head_names_both_and_the_run(world: World, num
 def test_a_timestamp_without_zone_is_refused(world: World) -> None:
     with pytest.raises(ConfigurationError, match="time zone"):
         world.meta.open_barrier(
-            "shopping", day(1).replace(tzinfo=None), cuts=[], predecessor=0, run_key="r", origin="o", max_open=1,
-            baseline={}, actor="test",
+            "shopping", day(1).replace(tzinfo=None), topology_version=1, cuts=[], predecessor=0, run_key="r",
+            origin="o", max_open=1, baseline={}, starts=[], actor="test",
         )  # fmt: skip
 
 
 def test_a_look_that_is_stale_is_told_to_look_again(world: World) -> None:
     with pytest.raises(HeadMovedError, match="expected barrier 1 to be the newest, found 0"):
         world.open(1, predecessor=1)
+    baseline = dict.fromkeys(world.meta.unjoined("shopping"))
+    with pytest.raises(HeadMovedError, match=rf"expected table {TOP} at snapshot 1, .* found it at None"):
+        world.open(1, baseline=baseline, starts=joining(JOBS, {**baseline, TOP: 1}))
     world.open(1)
     with pytest.raises(HeadMovedError, match="expected barrier 0 to be the newest, found 1"):
         world.open(2, predecessor=0)
@@ -101,6 +105,10 @@ def test_a_look_that_is_stale_is_told_to_look_again(world: World) -> None:
         world.open(2, cuts=[Cut("files", None, {}), Cut("kafka", None, {})])
     with pytest.raises(HeadMovedError, match=r"baseline of each table that joins \(none\), found shop\.x"):
         world.open(2, baseline={"shop.x": 1})
+    with pytest.raises(HeadMovedError, match=r"how each job that joins begins \(none\), found top"):
+        world.open(2, starts=[JobStart("top", None, {TOP: None}, {}, {})])
+    with pytest.raises(HeadMovedError, match="expected version 7, found 1; a job joined or left meanwhile: look again"):
+        world.open(2, topology_version=7)
     assert [b.barrier_id for b in world.meta.open_barriers("shopping")] == [1]
 
 

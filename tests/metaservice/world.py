@@ -11,7 +11,7 @@ from airflow_barrier.metaservice.revisions import NewRevision
 from airflow_barrier.metaservice.rows import STANDING
 from airflow_barrier.metaservice.store import MetaService
 from airflow_barrier.protocol.levels import Level
-from airflow_barrier.protocol.records import Attempt, Barrier, Cut, StagedTable
+from airflow_barrier.protocol.records import Attempt, Barrier, Cut, JobStart, StagedTable
 from airflow_barrier.protocol.revisions import Revision, RevisionMode, affected_jobs
 from airflow_barrier.protocol.states import BarrierState, TableState
 from airflow_barrier.protocol.topology import ExternalSource, Job, downstream_jobs
@@ -34,6 +34,15 @@ def day(number: int) -> datetime:
     return START + timedelta(days=number)
 
 
+def joining(jobs: Sequence[Job], baseline: Mapping[str, int | None]) -> list[JobStart]:
+    """How those of ``jobs`` begin whose tables are all new: with what the tables hold, at the barrier before."""
+    return [
+        JobStart(job.name, None, {table: baseline[table] for table in job.sinks}, {}, {})
+        for job in jobs
+        if baseline.keys() >= set(job.sinks)
+    ]
+
+
 class World:
     """One topology. What a method is not told, it makes up."""
 
@@ -51,14 +60,17 @@ class World:
         """The next barrier, for day ``number``."""
         head = self.meta.head(self.name)
         items: Sequence[str] = given.pop("items", ())
-        sources = self.meta.topology(self.name).externals
+        topology = self.meta.topology(self.name)
+        baseline = {**dict.fromkeys(self.meta.unjoined(self.name)), **given.pop("baseline", {})}
         arguments: dict[str, Any] = {
-            "cuts": [Cut(source.name, None, {"day": number}, tuple(items)) for source in sources],
+            "topology_version": self.meta.topology_version(self.name),
+            "cuts": [Cut(source.name, None, {"day": number}, tuple(items)) for source in topology.externals],
             "predecessor": head.barrier_id if head else 0,
             "run_key": f"scheduled__{number}",
             "origin": "data_interval_end",
             "max_open": 4,
-            "baseline": dict.fromkeys(self.meta.unjoined(self.name)),
+            "baseline": baseline,
+            "starts": joining(topology.jobs, baseline),
             "actor": "test",
         }
         return self.meta.open_barrier(self.name, day(number), **{**arguments, **given})

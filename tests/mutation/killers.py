@@ -116,6 +116,8 @@ _WITHOUT_SPARK: Mapping[str, tuple[str, ...]] = {
     # opening
     "opens-on-the-head": _STALE,
     "opens-on-what-was-seen": _STALE,
+    "opens-with-members-that-were-seen": _STALE,
+    "opens-on-one-baseline": _STALE,
     "joins-on-the-head": (f"{_FOUND}an_opener_that_was_overtaken_observes",),
     "timestamps-rise": (f"{_META}test_opening.py::test_a_timestamp_not_after_the_head_names_both_and_the_run",),
     "one-barrier-a-timestamp": (f"{_META}test_guards.py::test_the_database_itself_has_one_barrier_a_timestamp",),

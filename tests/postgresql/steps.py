@@ -17,7 +17,7 @@ from airflow_barrier.metaservice.store import MetaService
 from airflow_barrier.protocol.journal import History
 from airflow_barrier.protocol.leases import Hold, Lease
 from airflow_barrier.protocol.levels import Level
-from airflow_barrier.protocol.records import Cut, JobStart
+from airflow_barrier.protocol.records import Cut
 from airflow_barrier.protocol.revisions import Revision
 from airflow_barrier.protocol.states import Decision
 from airflow_barrier.protocol.topology import Job
@@ -182,11 +182,6 @@ STEPS = {
         "readmit",
         lambda world: world.meta.leave("shopping", "dag", "top", "moves", "test") and None,
         lambda world, _: world.meta.readmit("shopping", "dag", "top", "test"),
-    ),
-    "a barrier that a job joins with": Step(
-        "open_barrier",
-        _nothing,
-        lambda world, _: world.open(1, starts=[JobStart("amount", None, {AMOUNT: None}, {SHOPPING: None}, {})]),
     ),
     "the first barrier": Step("open_barrier", _nothing, lambda world, _: world.open(1, items=["a", "b"])),
     "the next barrier": Step("open_barrier", _opened, lambda world, _: world.open(2, items=["b"])),
