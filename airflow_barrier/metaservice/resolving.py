@@ -155,7 +155,11 @@ _STATEMENTS = {
 def _at_one_barrier(connection: Connection, asked: Asked) -> _Found:
     row = _row(connection, asked)
     while True:
-        first, rollbacks = _below(connection, row)
+        below = _below(connection, row)
+        if below is None:
+            row = _row(connection, asked)
+            continue
+        first, rollbacks = below
         if first == row.barrier_id:
             break
         # What the lease is compared with has to be older than the answer, or a rollback between the two is missed.
@@ -181,14 +185,17 @@ def _row(connection: Connection, asked: Asked) -> Row[Any]:
     return row
 
 
-def _below(connection: Connection, row: Row[Any]) -> tuple[int, int]:
+def _below(connection: Connection, row: Row[Any]) -> tuple[int, int] | None:
     """From which barrier on a lease has to hold, and the rollbacks from there: what a barrier in flight carries is on
-    branches of those in flight below it.
+    branches of those in flight below it. None: the barrier has been committed or aborted since that look at it.
     """
     if row.state == BarrierState.COMMIT.value:
         return row.barrier_id, row.rollbacks
     between = _since_commit(connection, row.topology, row.barrier_id)
-    first = min(each.barrier_id for each in between if BarrierState(each.state) in UNCOMMITTED_BARRIERS)
+    in_flight = [each.barrier_id for each in between if BarrierState(each.state) in UNCOMMITTED_BARRIERS]
+    if not in_flight:
+        return None
+    first = min(in_flight)
     return first, sum(each.rollbacks for each in between if each.barrier_id >= first)
 
 

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from datetime import timedelta
 
 import pytest
-from sqlalchemy import Connection, create_engine, make_url, text
+from sqlalchemy import Connection, create_engine, event, make_url, text
 
 from airflow_barrier.metaservice import expiring, leases, resolving
 from airflow_barrier.metaservice.commits import Settled
@@ -310,6 +310,21 @@ def test_a_lease_waits_for_a_clear_and_is_on_what_stands_then(read: World, waiti
             reader = pool.submit(leased, read, COMMITTED)
             wait_for("the reader waits", waiting)
         assert not rolled_back(read, reader.result(timeout=patience()))
+
+
+@pytest.mark.parametrize("database", ["postgresql"])
+@pytest.mark.parametrize(("ends", "read_then"), [(World.commit, 4), (World.abort, 3)], ids=["commit", "abort"])
+def test_a_barrier_that_ends_between_two_looks_at_it_is_looked_at_again(
+    read: World, ends: Callable[[World, int], object], read_then: int
+) -> None:
+    after = [ends]
+
+    def meanwhile(_: Connection, __: object, statement: str, *___: object) -> None:
+        if after and "barrier_table_progress" in statement:
+            after.pop()(read, 4)
+
+    event.listen(read.meta._db._engine, "after_cursor_execute", meanwhile)
+    assert leased(read, COMMITTED).barrier_id == read_then
 
 
 @pytest.mark.parametrize("database", ["postgresql"])
