@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 
 from airflow_barrier.coordinator.bootstrapping import says_that_it_waits
 from airflow_barrier.coordinator.deployment import Deployment
@@ -14,8 +14,6 @@ from airflow_barrier.protocol.records import Barrier
 from airflow_barrier.protocol.states import BarrierState
 from airflow_barrier.protocol.topology import Job
 
-#: Barriers; before the first one is the baseline. From the second one on timestamps tell how far apart they are.
-_FIRST, _SECOND = 1, 2
 #: A run that is further ahead of the newest barrier than so many of these periods has others before it.
 _PERIODS_AHEAD = 1.5
 
@@ -79,8 +77,8 @@ def waits_for_history(deployment: Deployment, topology: str, job: str) -> bool:
 def _out_of_reach(deployment: Deployment, topology: str, job: Job, at: datetime) -> Later | StaysOut | None:
     """What to do if the barrier of that timestamp will not come, or others come before it."""
     head = deployment.meta.head(topology)
-    if head is None or head.barrier_id < _FIRST:
-        return None
+    if head is None or not head.barrier_id:
+        return None  # there is the baseline at most
     if head.timestamp > at and deployment.meta.barrier_at(topology, at) is None:
         return StaysOut(
             f"no barrier of {topology} opens {_said(at)} any more, since a later one is there: it was aborted, or no "
@@ -96,11 +94,13 @@ def _out_of_reach(deployment: Deployment, topology: str, job: Job, at: datetime)
 
 def _is_ahead(deployment: Deployment, head: Barrier, at: datetime) -> bool:
     """Whether more barriers open before that timestamp, as far as the last two tell."""
-    if head.barrier_id < _SECOND:
+    if not head.predecessor:
         return False
-    before = deployment.meta.epoch_of(deployment.meta.barrier(head.topology, head.barrier_id - 1))
+    before = deployment.meta.epoch_of(deployment.meta.barrier(head.topology, head.predecessor))
+    if not before.barrier_id:
+        return False  # the baseline
     period = head.timestamp - before.timestamp
-    return timedelta(0) < period * _PERIODS_AHEAD < at - head.timestamp
+    return period * _PERIODS_AHEAD < at - head.timestamp
 
 
 def _barrier(deployment: Deployment, topology: str, at: datetime | int) -> Barrier | None:
