@@ -29,7 +29,7 @@ def check_lead(deployment: Deployment, topology: str) -> None:
     """
     # Before the MetaService, which is always ahead of it: the other way round a commit in between looks like a loss.
     head = read_head(deployment, topology)
-    incarnation, known = deployment.meta.incarnation, _newest_known(deployment, topology)
+    incarnation, known = deployment.meta.incarnation(topology), _newest_known(deployment, topology)
     if head is None:
         for table in deployment.meta.topology(topology).tables:
             _check_origin(deployment, topology, table)  # safety: origin-before-leading
@@ -79,9 +79,9 @@ def _check_origin(deployment: Deployment, topology: str, table: str) -> None:
         raise LostStateError(  # safety: origin-is-known
             f"topology {topology}: table {table} is at barrier {stamp.barrier_id}, which MetaService incarnation "
             f"{stamp.incarnation} published; expected a MetaService that knows it, found incarnation "
-            f"{deployment.meta.incarnation} at {deployment.meta.url}, which knows barriers up to {known} only. Does "
-            "the connection point to another deployment's MetaService? Then correct it. Was the MetaService lost, or "
-            f"restored from an older backup? Then run `airflow-barrier recover {topology}`"
+            f"{deployment.meta.incarnation(topology)} at {deployment.meta.url}, which knows barriers up to {known} "
+            "only. Does the connection point to another deployment's MetaService? Then correct it. Was the MetaService "
+            f"lost, or restored from an older backup? Then run `airflow-barrier recover {topology}`"
         )
     if stamp.revision > (revision := _newest_revision(deployment, topology)):
         raise LostStateError(  # safety: origins-revision-is-known
@@ -117,7 +117,7 @@ def _entry(
         topology=barrier.topology,
         barrier_id=barrier.barrier_id,
         revision=barrier.revision,
-        incarnation=meta.incarnation,
+        incarnation=meta.incarnation(barrier.topology),
         predecessor=barrier.predecessor or 0,
         timestamp=barrier.timestamp,
         timestamp_origin=barrier.timestamp_origin,
@@ -153,14 +153,15 @@ def write_revision(
         entries.append(_entry(deployment, revised.barrier, revised.rows, metadata, revision.revision))
         for version in {barrier.topology_version, revised.barrier.topology_version}:
             _write_topology(deployment, meta.topology(topology, version))
+    incarnation = meta.incarnation(topology)
     before = max(
         (each.revision for each in meta.revisions.newest(topology, revision.revision) if _stands(each)), default=0
     )
-    entry = RevisionEntry(revision, meta.incarnation, before, bases, tuple(entries), tuple(replaced))
+    entry = RevisionEntry(revision, incarnation, before, bases, tuple(entries), tuple(replaced))
     if meta.revisions.get(topology, revision.revision).state is RevisionState.COMMIT:
         return  # another publisher was faster, and its entry is there: what stood before is not to be seen here now
     deployment.tables.write_text(_revision_uri(deployment, topology, entry.number), entry.dumps())
-    _advance_head(deployment, topology, meta.incarnation, entry.head.barrier_id, entry.number)
+    _advance_head(deployment, topology, incarnation, entry.head.barrier_id, entry.number)
 
 
 def _stands(revision: Revision) -> bool:

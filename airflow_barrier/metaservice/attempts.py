@@ -13,6 +13,7 @@ from airflow_barrier.metaservice.revisions import begins_anew, check_staging, co
 from airflow_barrier.metaservice.rows import (
     STANDING,
     barrier_key,
+    incarnation_of,
     load_barrier,
     load_topology,
     lock_topology,
@@ -167,7 +168,6 @@ def _check_owner(connection: Connection, barrier: Barrier, job: str, reporter: s
 
 
 def _insert(connection: Connection, barrier: Barrier, request: Request) -> Attempt:
-    incarnation = connection.execute(select(schema.service.c.incarnation)).scalar_one()
     row = connection.execute(
         insert(schema.attempt)
         .values(
@@ -177,7 +177,7 @@ def _insert(connection: Connection, barrier: Barrier, request: Request) -> Attem
             state=AttemptState.REQUESTED.value,
             request_key=request.request_key,
             generation=request.generation,
-            incarnation=incarnation,
+            incarnation=incarnation_of(connection, barrier.topology),
             requested_at=DatabaseNow(),
             waited_for=[],
             inputs={},

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 
-from sqlalchemy import Connection, insert, select
+from sqlalchemy import Connection, insert
 
 from airflow_barrier.metaservice import schema
 from airflow_barrier.metaservice.attempts import Request, load_attempt, precommit_if_complete, request_attempt
@@ -20,6 +20,7 @@ from airflow_barrier.metaservice.rows import (
     attempts_of,
     barrier_key,
     head,
+    incarnation_of,
     load_barrier,
     load_topology,
     lock_topology,
@@ -128,7 +129,7 @@ def _carry(
 
     Each gets an attempt, PROCESSED from the beginning: who restages what a table stands on finds it by that.
     """
-    incarnation = connection.execute(select(schema.service.c.incarnation)).scalar_one()
+    incarnation = incarnation_of(connection, barrier.topology)
     carried = Event(_CARRIED, actor)
     attempts = []
     for row in passed_by:

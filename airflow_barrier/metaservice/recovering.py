@@ -81,7 +81,8 @@ def recover(connection: Connection, history: History, actor: str) -> str:
     connection.execute(delete(schema.lease).where(of_topology(schema.lease, history.topology)))
     _raise_numbers(connection, schema.lease, _LEASES)  # safety: recovered-leases-are-new
     incarnation = uuid4().hex
-    connection.execute(update(schema.service).values(incarnation=incarnation))  # safety: new-incarnation
+    here = schema.topology.c.name == history.topology
+    connection.execute(update(schema.topology).where(here).values(incarnation=incarnation))  # safety: new-incarnation
     detail = {"incarnation": incarnation, "barriers": len(history.entries)}
     record(connection, Event("recovered", actor, detail), history.topology, None, "topology", [history.topology])
     return incarnation

@@ -87,6 +87,15 @@ def lock_topology(connection: Connection, name: str) -> int:
     return _version(connection, name, lock=True)
 
 
+def incarnation_of(connection: Connection, topology: str) -> str:
+    """What tells the attempts of a topology from those of a time that was lost."""
+    table = schema.topology
+    found = connection.execute(select(table.c.incarnation).where(table.c.name == topology)).scalar_one_or_none()
+    if found is None:
+        raise _unknown(connection, topology)
+    return str(found)
+
+
 def topology_version(connection: Connection, name: str) -> int:
     return _version(connection, name, lock=False)
 
@@ -95,12 +104,16 @@ def _version(connection: Connection, name: str, lock: bool) -> int:
     query = _VERSION_LOCKED if lock else _VERSION  # safety: topology-row-lock
     version = connection.execute(query, {"topology": name}).scalar_one_or_none()
     if version is None:
-        known = connection.execute(select(schema.topology.c.name).order_by(schema.topology.c.name)).scalars()
-        raise UnknownTopologyError(
-            f"topology {name!r}: expected one that a DAG has registered, found only: {', '.join(known) or 'none'}; "
-            "correct the name, or run the DAG that declares it"
-        )
+        raise _unknown(connection, name)
     return int(version)
+
+
+def _unknown(connection: Connection, name: str) -> UnknownTopologyError:
+    known = connection.execute(select(schema.topology.c.name).order_by(schema.topology.c.name)).scalars()
+    return UnknownTopologyError(
+        f"topology {name!r}: expected one that a DAG has registered, found only: {', '.join(known) or 'none'}; "
+        "correct the name, or run the DAG that declares it"
+    )
 
 
 def load_topology(connection: Connection, name: str, version: int) -> Topology:

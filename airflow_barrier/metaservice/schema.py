@@ -136,7 +136,7 @@ def _of_barrier() -> ForeignKeyConstraint:
     return ForeignKeyConstraint(key, [f"barrier_barrier.{column}" for column in key])
 
 
-#: One row: which incarnation of the MetaService this is. It stands in the stamp of every staged snapshot.
+#: One row. A topology begins with this incarnation, and gets another one whenever it is recovered.
 service = Table(
     "barrier_service",
     metadata,
@@ -152,6 +152,8 @@ topology = Table(
     Column("name", Line, primary_key=True),
     Column("version", Integer, nullable=False),
     _time("created_at", nullable=False),
+    # it stands in the stamp of every snapshot that is staged for the topology
+    Column("incarnation", Line, nullable=False, server_default=""),
 )
 
 topology_version = Table(

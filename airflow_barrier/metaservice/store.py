@@ -84,15 +84,16 @@ class MetaService:
         """Where the database is, without password and options."""
         return self._db.url
 
-    @property
-    def incarnation(self) -> str:
-        """Made up when the database was created or recovered; it stands in the stamp of every staged snapshot."""
-        return str(self._db.read(lambda c: c.execute(select(schema.service.c.incarnation)).scalar_one()))
+    def incarnation(self, topology: str) -> str:
+        """Made up when the database was created or the topology recovered; it stands in the stamp of every snapshot
+        that is staged for the topology, and in its journal.
+        """
+        return self._db.read(lambda c: rows.incarnation_of(c, topology))
 
     def check(self) -> str:
         """One sentence about what is there; raises if it cannot be used."""
         count = self._db.read(lambda c: c.execute(select(func.count()).select_from(schema.topology)).scalar_one())
-        return f"MetaService {self.url}: schema version {EXPECTED}, {count} topologies, incarnation {self.incarnation}."
+        return f"MetaService {self.url}: schema version {EXPECTED}, {count} topologies."
 
     def now(self) -> datetime:
         """The database's clock (UTC), by which leases and retention go."""
@@ -513,7 +514,7 @@ class MetaService:
     # --- after a loss -----------------------------------------------------------------------------
 
     def recover(self, history: History, actor: str) -> str:
-        """Put back what the database has lost, give up what was in flight; returns the new incarnation.
+        """Put back what the database has lost of a topology, give up what was in flight; returns its new incarnation.
 
         ``history`` begins after the newest barrier that is COMMIT here. Raises JournalError if it does not.
         """

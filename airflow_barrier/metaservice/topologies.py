@@ -291,7 +291,7 @@ def _next_version(connection: Connection, declared: Topology) -> int:
     exists = connection.execute(select(topology.c.name).where(topology.c.name == declared.name)).one_or_none()
     if exists is None:
         union = declared
-        connection.execute(insert(topology).values(name=union.name, version=1, created_at=DatabaseNow()))
+        _insert_topology(connection, union.name)
         version = 1
     else:
         current = lock_topology(connection, declared.name)
@@ -319,12 +319,18 @@ def _insert_version(connection: Connection, topology: Topology, version: int) ->
     )
 
 
+def _insert_topology(connection: Connection, name: str) -> None:
+    incarnation = select(schema.service.c.incarnation).scalar_subquery()
+    values = {"name": name, "version": 1, "created_at": DatabaseNow(), "incarnation": incarnation}
+    connection.execute(insert(schema.topology).values(values))
+
+
 def adopt_topology(connection: Connection, topology: Topology) -> None:
     """Register what the barriers of a lost time were opened with, unless DAGs have registered the topology since."""
     table = schema.topology
     if connection.execute(select(table.c.name).where(table.c.name == topology.name)).one_or_none() is not None:
         return
-    connection.execute(insert(table).values(name=topology.name, version=1, created_at=DatabaseNow()))
+    _insert_topology(connection, topology.name)
     _insert_version(connection, topology, 1)
     _claim(connection, topology)
     for owner in sorted({job.owner for job in topology.jobs}):

@@ -26,7 +26,7 @@ def test_from_request_to_processed(world: World) -> None:
     world.open(1)
     requested = world.request(1, "load")
     assert (requested.state, requested.job, requested.generation) == (AttemptState.REQUESTED, "load", "g1")
-    assert requested.incarnation == world.meta.incarnation
+    assert requested.incarnation == world.meta.incarnation(world.name)
     attempt = world.process(1, "load")
     assert attempt.attempt_id == requested.attempt_id
     assert attempt.state is AttemptState.PROCESSED

@@ -87,10 +87,10 @@ def test_one_of_many_committers_publishes(world: World) -> None:
         world.begin_commit(1)
         with world.meta.publishing("shopping", 1, f"committer {number}") as connection:
             if connection is not None:
-                connection.execute(text("UPDATE barrier_service SET incarnation = 'swapped ' || incarnation"))
+                connection.execute(text("UPDATE barrier_topology SET incarnation = 'swapped ' || incarnation"))
             return connection is not None
 
-    before = world.meta.incarnation
+    before = world.meta.incarnation(world.name)
     assert sorted(at_once(commit), key=str) == [False] * (_MANY - 1) + [True]
     assert world.state(1) is BarrierState.COMMIT
     assert world.process(world.open(2).barrier_id, "load").incarnation == f"swapped {before}", "once, not many times"

@@ -20,8 +20,13 @@ from airflow_barrier.metaservice.migrate import check, migrate
 from airflow_barrier.metaservice.schema import metadata
 from airflow_barrier.metaservice.store import MetaService
 from airflow_barrier.metaservice.versions import EXPECTED, VERSION_TABLE, VERSIONS
-from airflow_barrier.protocol.errors import ConfigurationError, SchemaVersionError, StoreUnavailableError
-from tests.metaservice.world import JOBS
+from airflow_barrier.protocol.errors import (
+    ConfigurationError,
+    SchemaVersionError,
+    StoreUnavailableError,
+    UnknownTopologyError,
+)
+from tests.metaservice.world import JOBS, World
 
 
 def run(url: str, *statements: str) -> None:
@@ -72,9 +77,10 @@ def test_migrating_again_changes_nothing(url: str) -> None:
 
 
 def test_an_incarnation_is_for_life(meta: MetaService, url: str) -> None:
-    again = MetaService(url)
-    assert again.incarnation == meta.incarnation
-    assert meta.incarnation in again.check()
+    world, again = World(meta), MetaService(url)
+    assert again.incarnation(world.name) == meta.incarnation(world.name)
+    with pytest.raises(UnknownTopologyError):
+        again.incarnation("another")
     again.close()
 
 

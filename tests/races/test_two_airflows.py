@@ -96,7 +96,7 @@ def test_on_one_metaservice_the_same_jobs_under_another_dag_are_refused(shop: Sh
 
 def refused(error: BarrierError, ours: Shop, leader: Shop) -> None:
     assert isinstance(error, Terminal)
-    for said in ("connection", "recover", ours.deployment.meta.incarnation, leader.deployment.meta.incarnation):
+    for said in ("connection", "recover", *(each.deployment.meta.incarnation("shopping") for each in (ours, leader))):
         assert said in str(error)
 
 
@@ -123,7 +123,7 @@ def test_of_two_metaservices_that_open_at_the_same_moment_one_leads_and_publishe
         outcomes = airflows.race([(start, (1, "dag/run"))] * 2)
         head = read_head(shop.deployment, "shopping")
         assert head is not None
-        leads = head.incarnation == shop.deployment.meta.incarnation
+        leads = head.incarnation == shop.deployment.meta.incarnation("shopping")
         leader, loser = (shop, other) if leads else (other, shop)
         at = 0 if leads else 1
         assert isinstance(outcomes[at], Opened), outcomes

@@ -7,7 +7,7 @@ powers of two, so that every table tells which files are in it, and how often.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import count
 from pathlib import Path
@@ -18,6 +18,7 @@ from airflow_barrier.cli.main import main
 from airflow_barrier.coordinator.committing import commit_barrier
 from airflow_barrier.coordinator.deployment import Deployment
 from airflow_barrier.coordinator.journal import check_lead, entry_uri, read_head, write_entry, write_head
+from airflow_barrier.coordinator.opening import Fragment
 from airflow_barrier.coordinator.recovering import recover
 from airflow_barrier.coordinator.settings import Settings
 from airflow_barrier.coordinator.staging import close
@@ -35,6 +36,7 @@ from airflow_barrier.protocol.leases import Hold
 from airflow_barrier.protocol.levels import Level
 from airflow_barrier.protocol.states import BarrierState
 from airflow_barrier.protocol.tags import TagPolicy
+from airflow_barrier.protocol.topology import Job
 from tests.metaservice.auditing import check_audit
 from tests.recovery.backups import Backups
 from tests.recovery.dying import killed_at
@@ -42,7 +44,7 @@ from tests.recovery.landing import TABLES, LandedShop, landed_shop
 from tests.support.deployments import settings_on
 from tests.support.postgresql import PostgreSQL
 from tests.support.reporting import report
-from tests.support.shop import SHOPPING, Shop
+from tests.support.shop import AMOUNT, COLUMNS, SHOPPING, Shop
 
 
 @pytest.fixture(params=["sqlite", "sqlite apart", "postgresql"])
@@ -149,7 +151,7 @@ def test_attempts_of_the_lost_time_get_no_namesake(old: LandedShop, backups: Bac
     put_back(landed, backups)
     with pytest.raises(BarrierError):
         close(landed.shop.deployment, zombie.attempt.attempt_id, record=record, actor="zombie")
-    incarnation = landed.shop.deployment.meta.incarnation
+    incarnation = landed.shop.deployment.meta.incarnation("shopping")
     recover(landed.shop.deployment, "shopping", actor="test")
     again = landed.open(7)
     ready, _ = landed.stage(again, "load")
@@ -160,6 +162,41 @@ def test_attempts_of_the_lost_time_get_no_namesake(old: LandedShop, backups: Bac
     landed.process(again)
     landed.shop.commit(again)
     landed.check_oracle(7)
+
+
+OTHER = Fragment("other", "other_dag", (Job("other", "other_dag", sinks=("shop.other",)),))
+
+
+def run_other(shop: Shop, day: int) -> None:
+    """A barrier of another topology in the same MetaService."""
+    barrier = shop.open(day, OTHER)
+    shop.process(barrier, "other", [{"amount": 2**day}])
+    commit_barrier(shop.deployment, "other", barrier.barrier_id, actor="test")
+
+
+@pytest.mark.parametrize("gone", [put_back, lose], ids=["old", "lost"])
+def test_each_topology_is_recovered_by_itself_and_no_other_is_stopped_by_that(
+    landed: LandedShop, backups: Backups, monkeypatch: pytest.MonkeyPatch, gone: Callable[[LandedShop, Backups], None]
+) -> None:
+    monkeypatch.setitem(COLUMNS, "shop.other", ("amount",))
+    schema = landed.shop.deployment.tables.load(AMOUNT).schema()
+    landed.shop.deployment.tables.catalog.create_table("shop.other", schema)
+    landed.committed(1)
+    run_other(landed.shop, 1)
+    backups.back_up()
+    landed.committed(2)
+    run_other(landed.shop, 2)
+    gone(landed, backups)
+    recover(landed.shop.deployment, "shopping", actor="test")
+    recover(landed.shop.deployment, "other", actor="test")
+    landed.committed(3)
+    run_other(landed.shop, 3)
+    recover(landed.shop.deployment, "shopping", actor="test")  # nothing was lost: also then only its own attempts are
+    run_other(landed.shop, 4)
+    landed.committed(4)
+    assert landed.shop.main_totals()["shop.other"] == 2 + 4 + 8 + 16
+    monkeypatch.undo()
+    landed.check_oracle(4)
 
 
 # --- lost altogether ------------------------------------------------------------------------------
@@ -392,7 +429,7 @@ def test_the_command_line_says_what_it_did(
     assert main(["recover", "shopping", "--conn-id", "barrier_recovery", "--json"]) == 0
     told = json.loads(capsys.readouterr().out)
     assert (told["topology"], told["entries"], told["newest"]["barrier_id"]) == ("shopping", [], 6)
-    assert told["incarnation"] == landed.shop.deployment.meta.incarnation
+    assert told["incarnation"] == landed.shop.deployment.meta.incarnation("shopping")
     assert main(["recover", "nothing", "--conn-id", "barrier_recovery"]) == 1
     assert "expected a journal" in capsys.readouterr().err
     audit = landed.shop.deployment.meta.audit("shopping", limit=500)

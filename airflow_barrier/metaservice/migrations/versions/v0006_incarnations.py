@@ -1,0 +1,16 @@
+"""Each topology has an incarnation of its own: one is recovered without the others."""
+
+from __future__ import annotations
+
+import sqlalchemy as sa
+from alembic import op
+
+revision = "0006"
+down_revision = "0005"
+branch_labels = None
+depends_on = None
+
+
+def upgrade() -> None:
+    op.add_column("barrier_topology", sa.Column("incarnation", sa.Text, nullable=False, server_default=""))
+    op.execute("UPDATE barrier_topology SET incarnation = (SELECT incarnation FROM barrier_service)")
