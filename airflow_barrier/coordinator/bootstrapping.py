@@ -79,7 +79,7 @@ def check_history(deployment: Deployment, jobs: Sequence[Job], barriers: Sequenc
                 f"expected that {barrier} has all that {', '.join(job.name for job in jobs)} read, found that it lacks "
                 f"{', '.join(missing)}; begin later (--from), or {_WAY}"
             )
-    cuts = deployment.meta.cuts(barriers[0].topology, barriers[0].barrier_id)
+    cuts = deployment.meta.cuts(barriers[0].topology, barriers[0].barrier_id, items_of=())
     for job in jobs:
         begun = [source.name for source in job.externals if cuts[source.name].start is not None]
         if begun:
@@ -113,6 +113,6 @@ def _missing(deployment: Deployment, jobs: Sequence[Job], barrier: Barrier) -> l
     had = set(deployment.meta.topology(barrier.topology, barrier.topology_version).tables)
     had |= {sink for job in jobs for sink in job.sinks}
     tables = {table for job in jobs for table in job.sources} - had
-    cut = deployment.meta.cuts(barrier.topology, barrier.barrier_id)
+    cut = deployment.meta.cuts(barrier.topology, barrier.barrier_id, items_of=())
     sources = {source.name for job in jobs for source in job.externals} - cut.keys()
     return sorted(tables | sources)

@@ -33,7 +33,7 @@ def cut_sources(
     :class:`~airflow_barrier.protocol.records.JobStart` has it.
     """
     meta = deployment.meta
-    before = meta.cuts(topology.name, head.barrier_id) if head else {}
+    before = meta.cuts(topology.name, head.barrier_id, items_of=()) if head else {}
     cuts: list[Cut] = []
     for declared in topology.externals:
         start, after = before.get(declared.name), head
@@ -73,8 +73,8 @@ def checked_cuts(deployment: Deployment, attempt: Attempt, job: Job, actor: str)
     A person who mended a file changed it. As long as no attempt has closed over the cut, nothing was computed from
     the old content, and a cleared task takes the file as it is now.
     """
-    meta = deployment.meta
-    cuts = meta.cuts(attempt.topology, attempt.barrier_id, attempt.line)
+    meta, names = deployment.meta, [declared.name for declared in job.externals]
+    cuts = meta.cuts(attempt.topology, attempt.barrier_id, attempt.line, items_of=names) if names else {}
     checked: dict[str, Cut] = {}
     for declared in job.externals:
         source, cut = source_of(declared), cuts[declared.name]
@@ -141,7 +141,7 @@ def release_sources(deployment: Deployment, barrier: Barrier, cut_of: int) -> No
     """Let go of what the cuts of barrier ``cut_of`` hold; ``barrier`` says which sources there are."""
     topology = deployment.meta.topology(barrier.topology, barrier.topology_version)
     declared = {source.name: source for source in topology.externals}
-    for name, cut in deployment.meta.cuts(barrier.topology, cut_of).items():
+    for name, cut in deployment.meta.cuts(barrier.topology, cut_of, items_of=()).items():
         if name in declared:
             source_of(declared[name]).release(cut, deployment.tables)
 

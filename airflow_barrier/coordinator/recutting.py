@@ -51,7 +51,7 @@ def _recuts(
     meta = deployment.meta
     stored: dict[int, Cut] = {}
     for barrier in window:
-        cuts = meta.cuts(topology, barrier.barrier_id)
+        cuts = meta.cuts(topology, barrier.barrier_id, items_of=[declared.name])
         if declared.name in cuts:
             stored[barrier.barrier_id] = cuts[declared.name]
 

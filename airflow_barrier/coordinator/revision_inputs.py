@@ -143,7 +143,8 @@ def _check_cuts(
 ) -> None:
     """Every cut can be read: as it was, as it was mended, or as it was made anew."""
     for barrier in barriers:
-        cuts = deployment.meta.cuts(barrier.topology, barrier.barrier_id)
+        names = [declared.name for declared in job.externals]
+        cuts = deployment.meta.cuts(barrier.topology, barrier.barrier_id, items_of=names)
         cuts.update({each.cut.source: each.cut for each in recuts if each.barrier_id == barrier.barrier_id})
         for declared in job.externals:
             source, cut = source_of(declared), cuts.get(declared.name)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from sqlalchemy import Connection, Row, and_, delete, insert, select
@@ -33,31 +33,49 @@ from airflow_barrier.protocol.revisions import Revision
 from airflow_barrier.protocol.states import STAGING_BARRIERS, BarrierState
 
 
-def cuts(connection: Connection, topology: str, barrier_id: int, line: int = STANDING) -> dict[str, Cut]:
-    """The cut of every source at a barrier. An aborted barrier's have lost their items to later barriers.
+def cuts(
+    connection: Connection,
+    topology: str,
+    barrier_id: int,
+    line: int = STANDING,
+    items_of: Collection[str] | None = None,
+) -> dict[str, Cut]:
+    """The cut of every source at a barrier, with the items of the sources in ``items_of`` alone (None: of all).
 
-    A revision's barrier has those that stand, and instead of them what was cut anew for it.
+    An aborted barrier's have lost their items to later barriers. A revision's barrier has those that stand, and instead
+    of them what was cut anew for it.
     """
     if line != STANDING:
-        return {**cuts(connection, topology, barrier_id), **_cuts(connection, topology, barrier_id, line)}
+        stand = cuts(connection, topology, barrier_id, items_of=items_of)
+        return {**stand, **_cuts(connection, topology, barrier_id, line, items_of)}
     load_barrier(connection, topology, barrier_id)
-    return _cuts(connection, topology, barrier_id, line)
+    return _cuts(connection, topology, barrier_id, line, items_of)
 
 
-def _cuts(connection: Connection, topology: str, barrier_id: int, line: int) -> dict[str, Cut]:
-    cut, cut_item = schema.cut, schema.cut_item
-    items: dict[str, list[str]] = {}
-    # Sorted below: asked for order, SQLite would walk the key, which holds the items of all history.
-    for row in connection.execute(
-        select(cut_item.c.source, cut_item.c.item).where(of_barrier(cut_item, topology, barrier_id, line))
-    ):
-        items.setdefault(row.source, []).append(row.item)
+def _cuts(
+    connection: Connection, topology: str, barrier_id: int, line: int, items_of: Collection[str] | None
+) -> dict[str, Cut]:
+    cut = schema.cut
     return {
-        row.source: Cut(row.source, row.start_position, row.end_position, tuple(sorted(items.get(row.source, ()))))
+        row.source: Cut(
+            row.source,
+            row.start_position,
+            row.end_position,
+            _items(connection, topology, barrier_id, line, row.source)
+            if items_of is None or row.source in items_of
+            else (),
+        )
         for row in connection.execute(
             select(cut).where(of_barrier(cut, topology, barrier_id, line)).order_by(cut.c.source)
-        )
+        ).all()
     }
+
+
+def _items(connection: Connection, topology: str, barrier_id: int, line: int, source: str) -> tuple[str, ...]:
+    table = schema.cut_item
+    here = of_barrier(table, topology, barrier_id, line)
+    # Sorted here: asked for order, SQLite would walk the key, which holds the items of all history.
+    return tuple(sorted(connection.execute(select(table.c.item).where(here, table.c.source == source)).scalars()))
 
 
 def last_cut(connection: Connection, topology: str, source: str) -> tuple[Barrier, Cut] | None:
@@ -72,7 +90,7 @@ def last_cut(connection: Connection, topology: str, source: str) -> tuple[Barrie
     ).scalar_one_or_none()
     if barrier_id is None:
         return None
-    return load_barrier(connection, topology, barrier_id), cuts(connection, topology, barrier_id)[source]
+    return load_barrier(connection, topology, barrier_id), cuts(connection, topology, barrier_id, items_of=())[source]
 
 
 def cuts_up_to(connection: Connection, topology: str, source: str, barrier_id: int) -> list[Cut]:
@@ -208,7 +226,7 @@ def check_begins(connection: Connection, predecessor: Barrier, following: Sequen
     """Raise HeadMovedError if a cut of the epoch before was repinned since ``following`` were made to begin at it."""
     if predecessor.barrier_id == 0:
         return
-    before = cuts(connection, predecessor.topology, predecessor.barrier_id)
+    before = cuts(connection, predecessor.topology, predecessor.barrier_id, items_of=())
     for cut in following:
         moved = _moved(cut, before[cut.source]) if cut.source in before else []
         if moved:
@@ -228,8 +246,8 @@ def _moved(following: Cut, before: Cut) -> list[str]:
 def _check_not_built_on(connection: Connection, barrier: Barrier, cut: Cut) -> None:
     later = uncommitted(connection, barrier.topology, barrier.barrier_id + 1)
     successor = next((each for each in later if not each.is_maintenance), None)
-    following = cuts(connection, barrier.topology, successor.barrier_id).get(cut.source) if successor else None
-    moved = _moved(following, cut) if following is not None else []
+    following = cuts(connection, barrier.topology, successor.barrier_id, items_of=()) if successor else {}
+    moved = _moved(following[cut.source], cut) if cut.source in following else []
     if moved:
         raise IllegalTransitionError(  # safety: cut-that-was-built-on
             f"{barrier}: expected the cut of source {cut.source} to end where that of {successor} begins, found "

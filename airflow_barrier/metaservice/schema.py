@@ -311,7 +311,7 @@ cut_item = Table(
     Column("item", Text, primary_key=True),
     Column("barrier_id", BigInteger, nullable=False),
     _of_barrier(),
-    Index("barrier_cut_item_by_barrier", "topology", "revision", "barrier_id"),
+    Index("barrier_cut_item_by_barrier", "topology", "revision", "barrier_id", "source"),
 )
 
 #: What the tables of a job held already when it joined, at the first barrier that has it.

@@ -5,7 +5,7 @@ This class is the interface; what each step does stands in the modules beside it
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from typing import Any
@@ -298,11 +298,15 @@ class MetaService:
         """The table at the newest barrier whose epoch it has and that is not aborted; None: it was in none."""
         return self._db.read(lambda c: starts.last_progress(c, topology, table))
 
-    def cuts(self, topology: str, barrier_id: int, line: int = 0) -> dict[str, Cut]:
-        """The cut of every source, by name. An aborted barrier's have no items any more; ``line``: as in
-        :meth:`barrier`.
+    def cuts(
+        self, topology: str, barrier_id: int, line: int = 0, *, items_of: Collection[str] | None = None
+    ) -> dict[str, Cut]:
+        """The cut of every source, by name; ``line``: as in :meth:`barrier`.
+
+        ``items_of``: the sources whose items are wanted (None: all), of which there may be many. An aborted barrier's
+        have none any more.
         """
-        return self._db.read(lambda c: cuts.cuts(c, topology, barrier_id, line))
+        return self._db.read(lambda c: cuts.cuts(c, topology, barrier_id, line, items_of))
 
     def last_cut(self, topology: str, source: str) -> tuple[Barrier, Cut] | None:
         """The newest cut of a source among barriers that are not aborted, and its barrier; None: it was never cut."""

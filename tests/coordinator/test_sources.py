@@ -16,6 +16,7 @@ from airflow_barrier.protocol.errors import SourceDataError
 from airflow_barrier.protocol.states import BarrierState
 from airflow_barrier.protocol.topology import Job
 from airflow_barrier.sources.files import Files
+from tests.metaservice.test_guards import statements
 from tests.support.shop import JOBS, MONDAY, SHOPPING, Shop
 
 ROWS = [{"amount": 1, "price": 2}]
@@ -59,6 +60,21 @@ def test_each_file_is_in_one_epoch_and_an_aborted_one_gives_its_files_back(shop:
     arrive(folder, 3, "c.parquet")
     third = shop.open(3, fragment(source))
     assert sorted(files_of(shop, third.barrier_id)) == ["b.parquet", "c.parquet"]
+
+
+def test_the_items_of_a_cut_are_read_by_nobody_who_does_not_read_its_source(shop: Shop, tmp_path: Path) -> None:
+    """There may be a hundred thousand in the first epoch, and each job of each barrier begins."""
+    arrive(tmp_path / "landing", 1)
+    with statements() as said:
+        first = shop.open(1, fragment(landing(tmp_path / "landing")))
+        shop.process(first, "load", ROWS)
+        said.clear()
+        shop.process(first, "amount", ROWS)
+        shop.process(first, "price", ROWS)
+        assert not [each for each in said if "barrier_cut_item" in each]
+        shop.open(2, fragment(landing(tmp_path / "landing")))
+        read = [each for each in said if each.startswith("SELECT") and "barrier_cut_item" in each]
+        assert all("item IN" in each for each in read), "only whether what was listed has been read"
 
 
 @pytest.mark.parametrize("broken", ["unreadable", "schema-changed"])

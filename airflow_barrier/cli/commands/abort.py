@@ -50,7 +50,7 @@ def _run(options: argparse.Namespace) -> int:
                 say("nothing was changed")
                 return REFUSED
         aborted = tuple(meta.abort_barrier(topology, barrier_id, options.reason, actor()))
-        cut = [barrier for barrier in aborted if meta.cuts(topology, barrier.barrier_id)]
+        cut = [barrier for barrier in aborted if meta.cuts(topology, barrier.barrier_id, items_of=())]
     if cut and not options.metaservice_url:
         _let_go(options.conn_id, cut)
     answer(options, Aborted(topology, barrier_id, aborted), _show)

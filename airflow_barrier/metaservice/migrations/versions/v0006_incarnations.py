@@ -1,4 +1,4 @@
-"""Each topology has an incarnation of its own: one is recovered without the others."""
+"""Each topology has an incarnation of its own: one is recovered without the others. Items are found by their cut."""
 
 from __future__ import annotations
 
@@ -14,3 +14,5 @@ depends_on = None
 def upgrade() -> None:
     op.add_column("barrier_topology", sa.Column("incarnation", sa.Text, nullable=False, server_default=""))
     op.execute("UPDATE barrier_topology SET incarnation = (SELECT incarnation FROM barrier_service)")
+    op.drop_index("barrier_cut_item_by_barrier", "barrier_cut_item")
+    op.create_index("barrier_cut_item_by_barrier", "barrier_cut_item", ["topology", "revision", "barrier_id", "source"])
