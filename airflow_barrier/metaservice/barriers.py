@@ -41,7 +41,7 @@ from airflow_barrier.protocol.errors import (
     TooManyOpenBarriersError,
     TopologyError,
 )
-from airflow_barrier.protocol.records import Barrier, Cut, JobStart
+from airflow_barrier.protocol.records import INHERITED, Barrier, Cut, JobStart
 from airflow_barrier.protocol.states import (
     DECIDED_BARRIERS,
     LIVE_ATTEMPTS,
@@ -204,6 +204,23 @@ def barrier_at(connection: Connection, topology: str, timestamp: datetime) -> Ba
     table = schema.barrier
     row = connection.execute(
         select(table).where(of_topology(table, topology), table.c.timestamp == timestamp, schema.ONE_A_TIMESTAMP)
+    ).one_or_none()
+    return None if row is None else to_barrier(row)
+
+
+def aborted_at(connection: Connection, topology: str, timestamp: datetime) -> Barrier | None:
+    """The newest barrier that was aborted at a timestamp."""
+    table = schema.barrier
+    row = connection.execute(
+        select(table)
+        .where(
+            of_topology(table, topology),
+            table.c.timestamp == timestamp,
+            table.c.state == BarrierState.ABORTED.value,
+            table.c.timestamp_origin != INHERITED,
+        )
+        .order_by(table.c.barrier_id.desc())
+        .limit(1)
     ).one_or_none()
     return None if row is None else to_barrier(row)
 

@@ -258,6 +258,10 @@ class MetaService:
         """The barrier of that timestamp that is not aborted."""
         return self._db.read(lambda c: barriers.barrier_at(c, topology, timestamp))
 
+    def aborted_at(self, topology: str, timestamp: datetime) -> Barrier | None:
+        """The newest barrier that was aborted at that timestamp, also if another one is there: :meth:`barrier_at`."""
+        return self._db.read(lambda c: barriers.aborted_at(c, topology, timestamp))
+
     def barrier_of_run(self, topology: str, run_key: str) -> Barrier | None:
         """The newest barrier that this run opened, aborted or not."""
         return self._db.read(lambda c: barriers.barrier_of_run(c, topology, run_key))

@@ -33,7 +33,8 @@ class BarrierSensor(BaseSensorOperator):
     :param deferrable: wait in the triggerer. Default: Airflow's ``[operators] default_deferrable``.
     :param poke_interval: seconds between two looks, deferred or not.
 
-    Fails when the barrier is aborted. Returns (XCom) the barrier's id.
+    Fails when the barrier is aborted, or when a later one is there and none at this timestamp. Returns (XCom) the
+    barrier's id.
 
     >>> BarrierSensor(task_id="committed", topology="shopping", tables=["shop.user_item_price"]).target
     'COMMIT'
@@ -111,10 +112,10 @@ class BarrierSensor(BaseSensorOperator):
         with without_useless_retries():
             meta = BarrierHook(self.barrier_conn_id).get_meta_service()
             found = look(meta, self.topology, self._condition(context))
-        if found.aborted:
+        if found.never is not None:
             raise AirflowFailException(
-                f"barrier {found.barrier_id} of {self.topology} was aborted and will never reach {self.target}; its "
-                "epoch is part of the next barrier: clear this task once the barrier was opened again"
+                f"expected a barrier to reach {self.target}, found that {found.never}; its epoch is part of the next "
+                "barrier: clear this task if the barrier is opened again, or wait by at_least=... for one that has it"
             )
         return found
 

@@ -87,11 +87,14 @@ class Condition:
 
 @dataclass(frozen=True)
 class Found:
-    """A look at one condition: ``waits_for`` says in words what is missing, None once there is nothing."""
+    """A look at one condition: ``waits_for`` says in words what is missing, None once there is nothing.
+
+    ``never``: why that will not come any more.
+    """
 
     barrier_id: int | None
     waits_for: str | None
-    aborted: bool = False
+    never: str | None = None
 
 
 def look(meta: MetaService, topology: str, condition: Condition) -> Found:
@@ -106,14 +109,33 @@ def look(meta: MetaService, topology: str, condition: Condition) -> Found:
         barrier = None
     if barrier is None:
         which = condition.barrier_id if condition.timestamp is None else f"at {condition.timestamp.isoformat()}"
-        return Found(None, f"barrier {which} of {topology} to be opened")
+        never = _why_it_never_opens(meta, topology, condition.timestamp, condition.target)
+        if never is not None and condition.target is None:
+            return Found(None, None, never)  # whoever waits has to look what becomes of its job
+        return Found(None, f"barrier {which} of {topology} to be opened", never)
     if condition.target is None:
         return Found(barrier.barrier_id, None)
     reached = meta.reached(topology, barrier.barrier_id, condition.tables, _STATES[condition.target])
     if reached.done:
         return Found(barrier.barrier_id, None)
     missing = f" ({', '.join(reached.missing)})" if reached.missing else ""
-    return Found(barrier.barrier_id, f"{condition.target} of {barrier}{missing}", reached.aborted)
+    never = f"{barrier} was aborted ({barrier.reason})" if reached.aborted else None
+    return Found(barrier.barrier_id, f"{condition.target} of {barrier}{missing}", never)
+
+
+def _why_it_never_opens(meta: MetaService, topology: str, timestamp: datetime | None, target: str | None) -> str | None:
+    """A barrier opens after the newest one only. One that was aborted may be opened again; who waits for what comes of
+    its epoch is told all the same.
+    """
+    if timestamp is None:
+        return None
+    aborted = meta.aborted_at(topology, timestamp)
+    if aborted is not None and target is not None:
+        return f"{aborted} was aborted ({aborted.reason})"
+    head = meta.head(topology)
+    if head is None or not head.barrier_id or head.timestamp <= timestamp:
+        return None
+    return f"no barrier of {topology} opens at {timestamp.isoformat()} any more, since {head} is there"
 
 
 def _look_in_revision(meta: MetaService, topology: str, condition: Condition) -> Found:
@@ -128,7 +150,8 @@ def _look_in_revision(meta: MetaService, topology: str, condition: Condition) ->
         return Found(number, None)
     missing = f" ({', '.join(reached.missing)})" if reached.missing else ""
     waits_for = f"{condition.target} of barrier {number} of {topology} in revision {condition.line}{missing}"
-    return Found(number, waits_for, reached.aborted)
+    never = f"barrier {number} of {topology} was aborted" if reached.aborted else None
+    return Found(number, waits_for, never)
 
 
 def _look_for_newer(meta: MetaService, topology: str, condition: Condition) -> Found:
@@ -181,8 +204,8 @@ class PollingTrigger(BaseTrigger):
     again; nothing is remembered between two looks, so an event is late at most by one interval and may come twice.
     The resumed task therefore checks for itself and takes the event as a hint.
 
-    Events: ``{"status": "reached"}``, ``{"status": "aborted", "barrier_id": n}`` when a barrier that is waited for was
-    given up, and ``{"status": "unavailable", "message": ...}`` when patience has run out.
+    Events: ``{"status": "reached"}``, ``{"status": "never", "message": ...}`` when what is waited for will not come any
+    more, and ``{"status": "unavailable", "message": ...}`` when patience has run out.
     """
 
     def __init__(self, *, topology: str, barrier_conn_id: str, poll_interval: float, patience: float) -> None:
@@ -227,7 +250,7 @@ class PollingTrigger(BaseTrigger):
 
 
 class BarrierTrigger(PollingTrigger):
-    """Fires once every condition holds, or as soon as a barrier that one of them names was aborted.
+    """Fires once every condition holds, or as soon as one of them never will: its barrier was aborted or passed over.
 
     ``any_of``: once one of them holds. ``attempt_ids``: the attempts that wait; they are given up when a person clears
     or marks the deferred task.
@@ -269,8 +292,8 @@ class BarrierTrigger(PollingTrigger):
     def _look(self, meta: MetaService) -> dict[str, Any] | None:
         found = [look(meta, self.topology, condition) for condition in self.conditions]
         for one in found:
-            if one.aborted:
-                return {"status": "aborted", "barrier_id": one.barrier_id}
+            if one.never is not None and one.waits_for is not None:
+                return {"status": "never", "message": one.never}
         if (any if self.any_of else all)(one.waits_for is None for one in found):
             return {"status": "reached"}
         waits_for = "; ".join(one.waits_for for one in found if one.waits_for)

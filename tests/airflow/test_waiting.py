@@ -119,7 +119,33 @@ def test_is_told_that_a_barrier_was_aborted(meta: MetaService) -> None:
     barrier = open_barrier(meta)
     meta.abort_barrier("shopping", barrier.barrier_id, "bad file", "test")
     event = asyncio.run(first(trigger(Condition("COMMIT", barrier_id=1))))
-    assert event == {"status": "aborted", "barrier_id": 1}
+    assert event["status"] == "never"
+    assert "barrier 1 of shopping" in event["message"]
+    assert "was aborted (bad file)" in event["message"]
+
+
+def test_is_told_that_the_barrier_of_a_timestamp_was_aborted_or_passed_over(meta: MetaService) -> None:
+    meta.abort_barrier("shopping", open_barrier(meta).barrier_id, "bad file", "test")
+    event = asyncio.run(first(trigger(Condition("COMMIT", timestamp=DAY))))
+    assert event["status"] == "never"
+    assert "was aborted (bad file)" in event["message"]
+    open_barrier(meta, day=2)
+    passed = DAY + timedelta(days=1)
+    event = asyncio.run(first(trigger(Condition("COMMIT", timestamp=passed))))
+    assert event["status"] == "never"
+    assert f"no barrier of shopping opens at {passed.isoformat()} any more, since barrier 2" in event["message"]
+
+
+def test_a_member_is_woken_when_no_barrier_opens_at_its_timestamp_any_more(meta: MetaService) -> None:
+    passed = DAY + timedelta(days=1)
+    open_barrier(meta)
+
+    async def story() -> Any:
+        waiting = asyncio.create_task(first(trigger(Condition(None, timestamp=passed))))
+        await asyncio.to_thread(open_barrier, meta, 2)
+        return await asyncio.wait_for(waiting, 60)
+
+    assert asyncio.run(story()) == {"status": "reached"}
 
 
 def test_a_timestamp_waits_for_the_barrier_that_reopens_it(meta: MetaService) -> None:
