@@ -69,7 +69,9 @@ def open_barrier(
     LostStateError if the MetaService knows less than the tables.
     """
     deployment.tables.prove()  # safety: catalog-is-proved
-    deployment.meta.register(fragment.topology, fragment.owner, fragment.jobs, actor)
+    if deployment.meta.barrier_at(fragment.topology, timestamp) is None:
+        # a run that observes may have the code of then: it is no news of what the DAG declares
+        deployment.meta.register(fragment.topology, fragment.owner, fragment.jobs, actor)
     check_lead(deployment, fragment.topology)  # safety: lead-before-opening
     for attempt in Retrying(retry=retry_if_exception_type(_MOVED), stop=stop_after_attempt(5), reraise=True):
         with attempt:

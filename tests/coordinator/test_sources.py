@@ -62,6 +62,19 @@ def test_each_file_is_in_one_epoch_and_an_aborted_one_gives_its_files_back(shop:
     assert sorted(files_of(shop, third.barrier_id)) == ["b.parquet", "c.parquet"]
 
 
+def test_a_run_that_is_cleared_with_the_code_of_then_does_not_bring_its_topology_back(
+    shop: Shop, tmp_path: Path
+) -> None:
+    """Versioned DAG bundles run an old run's tasks with the code that it had."""
+    folder = tmp_path / "landing"
+    arrive(folder, 1)
+    shop.open(1)
+    now = fragment(landing(folder))
+    shop.open(2, now)
+    assert shop.open(1).barrier_id == 1
+    assert shop.deployment.meta.topology("shopping").externals == now.jobs[0].externals
+
+
 def test_the_items_of_a_cut_are_read_by_nobody_who_does_not_read_its_source(shop: Shop, tmp_path: Path) -> None:
     """There may be a hundred thousand in the first epoch, and each job of each barrier begins."""
     arrive(tmp_path / "landing", 1)
