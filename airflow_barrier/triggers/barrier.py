@@ -15,7 +15,7 @@ from airflow.triggers.base import BaseTrigger, TriggerEvent
 from airflow_barrier.hooks.barrier import BarrierHook
 from airflow_barrier.protocol.errors import (
     ConfigurationError,
-    Retryable,
+    Terminal,
     UnknownBarrierError,
     UnknownTableError,
     UnknownTopologyError,
@@ -196,7 +196,8 @@ def settling_time() -> float:
 
 
 class PollingTrigger(BaseTrigger):
-    """Asks again every ``poll_interval`` seconds; survives ``patience`` seconds without an answer.
+    """Asks again every ``poll_interval`` seconds; survives ``patience`` seconds without an answer, whether the MetaService
+    or Airflow itself is away.
 
     Looks first when :func:`settling_time` has passed.
 
@@ -226,17 +227,22 @@ class PollingTrigger(BaseTrigger):
     async def run(self) -> AsyncIterator[TriggerEvent]:
         await asyncio.sleep(settling_time())  # the task has just looked itself
         answered = monotonic()
+        meta: MetaService | None = None
         while True:
             try:
-                meta = await BarrierHook(self.barrier_conn_id).aget_meta_service()
+                # the connection is asked for once, and anew after a failure only: its password may have changed
+                meta = meta or await BarrierHook(self.barrier_conn_id).aget_meta_service()
                 # a driver call in the event loop would hold up every other trigger of this process
                 outcome = await asyncio.to_thread(self._look, meta)
-            except Retryable as error:
+            except Terminal:
+                raise
+            except Exception as error:  # Airflow says "not defined" of a connection that it cannot reach just now
+                meta = None
                 if monotonic() - answered > self.patience:
-                    message = f"no answer from the MetaService for {self.patience:g} s: {error}"
+                    message = f"no answer from the MetaService for {self.patience:g} s: {type(error).__name__}: {error}"
                     yield TriggerEvent({"status": "unavailable", "message": message})
                     return
-                self.log.warning("No answer from the MetaService, asking again: %s", error)
+                self.log.warning("No answer from the MetaService, asking again: %s: %s", type(error).__name__, error)
             else:
                 answered = monotonic()
                 if outcome is not None:

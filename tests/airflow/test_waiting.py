@@ -11,7 +11,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from airflow.sdk.exceptions import AirflowFailException, TaskDeferred
+from airflow.sdk.exceptions import AirflowFailException, AirflowNotFoundException, TaskDeferred
 from airflow.triggers.base import TriggerEvent
 
 from airflow_barrier.hooks.barrier import BarrierHook
@@ -173,6 +173,45 @@ def test_a_lost_database_is_survived_for_a_while_and_then_said(monkeypatch: pyte
     event = asyncio.run(first(trigger(Condition("COMMIT", barrier_id=1), patience=0.01)))
     assert event["status"] == "unavailable"
     assert "no answer from the MetaService for 0.01 s" in event["message"]
+
+
+def test_a_connection_that_airflow_cannot_give_just_now_is_asked_for_again(
+    meta: MetaService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Airflow says of a connection that it cannot reach that it is not defined."""
+    open_barrier(meta)
+    asked: list[str] = []
+    given = BarrierHook.aget_connection
+
+    async def away_at_first(conn_id: str) -> Any:
+        asked.append(conn_id)
+        if len(asked) < 3:
+            raise AirflowNotFoundException(f"The conn_id `{conn_id}` isn't defined")
+        return await given(conn_id)
+
+    monkeypatch.setattr(BarrierHook, "aget_connection", staticmethod(away_at_first))
+    assert asyncio.run(first(trigger(Condition(None, barrier_id=1)))) == {"status": "reached"}
+    assert len(asked) == 3
+    asked.clear()
+    event = asyncio.run(first(trigger(Condition(None, barrier_id=1), patience=0)))
+    assert event["status"] == "unavailable"
+    assert "AirflowNotFoundException: The conn_id" in event["message"]
+
+
+def test_the_connection_is_asked_for_once(meta: MetaService, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+    given = BarrierHook.aget_connection
+
+    async def counted(conn_id: str) -> Any:
+        asked.append(conn_id)
+        return await given(conn_id)
+
+    monkeypatch.setattr(BarrierHook, "aget_connection", staticmethod(counted))
+    looks = iter([None, None, None, {"status": "reached"}])
+    waiting = trigger(Condition(None, barrier_id=1))
+    monkeypatch.setattr(waiting, "_look", lambda meta: next(looks))
+    assert asyncio.run(first(waiting)) == {"status": "reached"}
+    assert asked == [CONN]
 
 
 def test_a_person_who_ends_the_waiting_ends_the_attempt(meta: MetaService) -> None:
