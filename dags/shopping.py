@@ -35,7 +35,7 @@ with (
         max_active_runs=4,
         default_args={"retries": 3, "retry_delay": timedelta(seconds=5)},
     ),
-    BarrierGroup("shopping", poll_interval=1) as barrier,
+    BarrierGroup("shopping") as barrier,
 ):
     barrier.job(job("load"), sources=[SHOPPING], sinks=["shop.shopping"])
     barrier.job(job("products"), sources=[PRODUCTS], sinks=["shop.products"])

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, NoReturn, TypeVar
 
-from sqlalchemy import BindParameter, ColumnElement, Connection, Row, Table, and_, bindparam, select
+from sqlalchemy import BindParameter, ColumnElement, Connection, Row, Table, and_, bindparam, select, update
 
 from airflow_barrier.metaservice import schema
 from airflow_barrier.protocol.errors import BarrierAbortedError, UnknownBarrierError, UnknownTopologyError
@@ -53,7 +53,14 @@ _NAME: BindParameter[str] = bindparam("topology")
 _ID: BindParameter[int] = bindparam("barrier_id")
 _LINE: BindParameter[int] = bindparam("line")
 _VERSION = select(schema.topology.c.version).where(schema.topology.c.name == _NAME)
-_VERSION_LOCKED = _VERSION.with_for_update()
+#: Whoever waits asks whether there was a change: each that locks the topology may be one.
+_LOCK = (
+    update(schema.topology)
+    .where(schema.topology.c.name == _NAME)
+    .values(changes=schema.topology.c.changes + 1)
+    .returning(schema.topology.c.version)
+)
+_CHANGES = select(schema.topology.c.changes).where(schema.topology.c.name == _NAME)
 _DEFINITION = select(schema.topology_version.c.definition).where(
     schema.topology_version.c.topology == _NAME, schema.topology_version.c.version == bindparam("version")
 )
@@ -96,12 +103,17 @@ def incarnation_of(connection: Connection, topology: str) -> str:
     return str(found)
 
 
+def changes_of(connection: Connection, name: str) -> int:
+    """0 if there is no such topology."""
+    return int(connection.execute(_CHANGES, {"topology": name}).scalar_one_or_none() or 0)
+
+
 def topology_version(connection: Connection, name: str) -> int:
     return _version(connection, name, lock=False)
 
 
 def _version(connection: Connection, name: str, lock: bool) -> int:
-    query = _VERSION_LOCKED if lock else _VERSION  # safety: topology-row-lock
+    query = _LOCK if lock else _VERSION  # safety: topology-row-lock
     version = connection.execute(query, {"topology": name}).scalar_one_or_none()
     if version is None:
         raise _unknown(connection, name)

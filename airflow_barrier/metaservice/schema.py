@@ -154,6 +154,8 @@ topology = Table(
     _time("created_at", nullable=False),
     # it stands in the stamp of every snapshot that is staged for the topology
     Column("incarnation", Line, nullable=False, server_default=""),
+    # how often somebody has locked it: those who wait look again once it has grown
+    Column("changes", BigInteger, nullable=False, server_default="0"),
 )
 
 topology_version = Table(

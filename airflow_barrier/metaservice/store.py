@@ -40,6 +40,7 @@ from airflow_barrier.protocol.journal import History
 from airflow_barrier.protocol.leases import Hold, Lease, check_seconds
 from airflow_barrier.protocol.levels import Level, Resolution
 from airflow_barrier.protocol.metadata import MetadataColumn
+from airflow_barrier.protocol.reaching import Standing
 from airflow_barrier.protocol.records import (
     Attempt,
     AuditEntry,
@@ -47,12 +48,11 @@ from airflow_barrier.protocol.records import (
     Cut,
     JobStart,
     Need,
-    Reached,
     StagedTable,
     TableProgress,
     Withdrawal,
 )
-from airflow_barrier.protocol.states import DECIDED_BARRIERS, BarrierState, TableState
+from airflow_barrier.protocol.states import DECIDED_BARRIERS, BarrierState
 from airflow_barrier.protocol.topology import Job, Topology, check_names
 
 
@@ -637,19 +637,16 @@ class MetaService:
         """
         return self._db.read(lambda c: metadata.metadata(c, name, topology))
 
-    def reached(
-        self,
-        topology: str,
-        barrier_id: int,
-        tables: Sequence[str] | None,
-        target: TableState | BarrierState,
-        line: int = 0,
-    ) -> Reached:
-        """Whether ``tables`` (None: all) are PROCESSED or WRITTEN, or the barrier is PRECOMMIT or COMMIT; or beyond.
+    def changes(self, topology: str) -> int:
+        """How many changes there were: as long as it is the same, nothing has become of what somebody waits for.
 
-        ``line``: in revision ``line``. For sensors: two queries. Raises UnknownTableError.
+        0 of a topology that nobody has registered yet. One query, of one row.
         """
-        return self._db.read(lambda c: reading.reached(c, topology, barrier_id, tables, target, line))
+        return self._db.read(lambda c: rows.changes_of(c, topology))
+
+    def stands(self, topology: str, barrier_id: int, line: int = 0) -> Standing:
+        """Where each table of a barrier stands; ``line``: in revision ``line``. For those who wait: two queries."""
+        return self._db.read(lambda c: reading.stands(c, topology, barrier_id, line))
 
     def audit(self, topology: str, barrier_id: int | None = None, limit: int = 100) -> list[AuditEntry]:
         """The newest ``limit`` changes of a topology or of one barrier, in the order they happened."""

@@ -321,7 +321,7 @@ def _insert_version(connection: Connection, topology: Topology, version: int) ->
 
 def _insert_topology(connection: Connection, name: str) -> None:
     incarnation = select(schema.service.c.incarnation).scalar_subquery()
-    values = {"name": name, "version": 1, "created_at": DatabaseNow(), "incarnation": incarnation}
+    values = {"name": name, "version": 1, "changes": 1, "created_at": DatabaseNow(), "incarnation": incarnation}
     connection.execute(insert(schema.topology).values(values))
 
 

@@ -26,6 +26,7 @@ from airflow_barrier.coordinator.staging import (
     find_barrier,
     give_up,
 )
+from airflow_barrier.coordinator.waiting import Condition
 from airflow_barrier.hooks.barrier import BarrierHook
 from airflow_barrier.operators._code import code_of
 from airflow_barrier.operators._commit import commit_in_place
@@ -50,7 +51,7 @@ from airflow_barrier.protocol.errors import (
 from airflow_barrier.protocol.records import Attempt, Barrier
 from airflow_barrier.protocol.states import AttemptState, BarrierState, TableState
 from airflow_barrier.protocol.topology import Job
-from airflow_barrier.triggers.barrier import BarrierTrigger, Condition
+from airflow_barrier.triggers.barrier import BarrierTrigger
 
 if TYPE_CHECKING:
     from airflow.sdk import Context

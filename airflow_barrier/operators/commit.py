@@ -15,6 +15,7 @@ from airflow_barrier.coordinator.committing import Committed, NotYet, commit_bar
 from airflow_barrier.coordinator.deployment import Deployment
 from airflow_barrier.coordinator.staging import find_barrier
 from airflow_barrier.coordinator.swapping import Swapped, publish_revision
+from airflow_barrier.coordinator.waiting import Condition
 from airflow_barrier.coordinator.waking import close_gate_if_near, next_unstaged
 from airflow_barrier.hooks.barrier import DEFAULT_CONN_ID, BarrierHook
 from airflow_barrier.operators._events import swallowed
@@ -43,7 +44,7 @@ from airflow_barrier.protocol.names import event_key
 from airflow_barrier.protocol.records import Barrier, TableProgress
 from airflow_barrier.protocol.revisions import Revision, RevisionState
 from airflow_barrier.protocol.states import BarrierState, TableState
-from airflow_barrier.triggers.barrier import BarrierTrigger, Condition
+from airflow_barrier.triggers.barrier import BarrierTrigger
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -98,7 +99,7 @@ class CommitBarrierOperator(BaseOperator):
         topology: str,
         tables: Sequence[str] = (),
         barrier_conn_id: str = DEFAULT_CONN_ID,
-        poll_interval: float = 5.0,
+        poll_interval: float = 1.0,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)

@@ -12,13 +12,14 @@ from airflow.sdk import BaseOperator
 from airflow_barrier.coordinator.compacting import Compacted, Compactor, compact, let_go, open_compaction
 from airflow_barrier.coordinator.deployment import Deployment
 from airflow_barrier.coordinator.opening import Later
+from airflow_barrier.coordinator.waiting import Condition
 from airflow_barrier.hooks.barrier import DEFAULT_CONN_ID, BarrierHook
 from airflow_barrier.links.barrier import BarrierLink
 from airflow_barrier.operators._session import TaskSession
 from airflow_barrier.operators._steps import REASON
 from airflow_barrier.operators._task import actor, generation, task_key, without_useless_retries
 from airflow_barrier.protocol.records import Barrier
-from airflow_barrier.triggers.barrier import BarrierTrigger, Condition, OpeningTrigger
+from airflow_barrier.triggers.barrier import BarrierTrigger, OpeningTrigger
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -59,7 +60,7 @@ class CompactTablesOperator(BaseOperator):
         options: Mapping[str, str] | None = None,
         barrier_conn_id: str = DEFAULT_CONN_ID,
         spark_conn_id: str = "spark_connect_default",
-        poll_interval: float = 5.0,
+        poll_interval: float = 1.0,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)

@@ -60,7 +60,7 @@ class BarrierGroup(TaskGroup):
         on_failure: str = "block",
         open_manual_runs: bool = False,
         announce_processed: bool = False,
-        poll_interval: float = 5.0,
+        poll_interval: float = 1.0,
         **group_options: Any,
     ) -> None:
         if on_failure not in ("block", "abort"):

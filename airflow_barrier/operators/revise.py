@@ -75,7 +75,7 @@ class ReviseOperator(BaseOperator):
         max_replay_barriers: int | str = MAX_REPLAY_BARRIERS,
         accept_pause: bool | str = False,
         barrier_conn_id: str = DEFAULT_CONN_ID,
-        poll_interval: float = 5.0,
+        poll_interval: float = 1.0,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)

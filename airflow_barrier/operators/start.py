@@ -58,7 +58,7 @@ class StartBarrierOperator(BaseOperator):
         jobs: Sequence[Job],
         barrier_conn_id: str = DEFAULT_CONN_ID,
         open_manual_runs: bool = False,
-        poll_interval: float = 5.0,
+        poll_interval: float = 1.0,
         source_interval: float = 60.0,
         depends_on_past: bool = True,
         **kwargs: Any,

@@ -216,16 +216,6 @@ class Withdrawal:
 
 
 @dataclass(frozen=True)
-class Reached:
-    """Whether tables have got to a state at a barrier; ``missing`` are those that have not. For sensors."""
-
-    done: bool
-    missing: tuple[str, ...]
-    aborted: bool
-    barrier_state: BarrierState
-
-
-@dataclass(frozen=True)
 class AuditEntry:
     """One change: of what (``kind`` and ``subject``), from which state to which, by whom, when (UTC).
 

@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from airflow.sdk import BaseSensorOperator, conf
 from airflow.sdk.exceptions import AirflowFailException
 
+from airflow_barrier.coordinator.waiting import Condition, Found, TopologyView, look
 from airflow_barrier.hooks.barrier import DEFAULT_CONN_ID, BarrierHook
 from airflow_barrier.operators._at import time_of, whole_number
 from airflow_barrier.operators._task import run_timestamp, without_useless_retries
 from airflow_barrier.protocol.errors import ConfigurationError, StoreUnavailableError
-from airflow_barrier.triggers.barrier import BarrierTrigger, Condition, Found, look
+from airflow_barrier.triggers.barrier import BarrierTrigger
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -31,7 +32,7 @@ class BarrierSensor(BaseSensorOperator):
     :param at_least: instead, the newest barrier that is at ``target`` (PRECOMMIT or COMMIT), once its timestamp is not
         before this time (ISO 8601, aware): for a DAG whose runs are not those of the barriers. (templated)
     :param deferrable: wait in the triggerer. Default: Airflow's ``[operators] default_deferrable``.
-    :param poke_interval: seconds between two looks, deferred or not.
+    :param poke_interval: seconds between two looks of a sensor that is not deferred; the triggerer looks each second.
 
     Fails when the barrier is aborted, or when a later one is there and none at this timestamp. Returns (XCom) the
     barrier's id.
@@ -102,7 +103,6 @@ class BarrierSensor(BaseSensorOperator):
                 topology=self.topology,
                 barrier_conn_id=self.barrier_conn_id,
                 conditions=[self._condition(context)],
-                poll_interval=self.poke_interval,
             ),
             method_name=self.resume.__name__,
             timeout=self.timeout,
@@ -111,7 +111,7 @@ class BarrierSensor(BaseSensorOperator):
     def _look(self, context: Context) -> Found:
         with without_useless_retries():
             meta = BarrierHook(self.barrier_conn_id).get_meta_service()
-            found = look(meta, self.topology, self._condition(context))
+            found = look(TopologyView(meta, self.topology), self._condition(context))
         if found.never is not None:
             raise AirflowFailException(
                 f"expected a barrier to reach {self.target}, found that {found.never}; its epoch is part of the next "

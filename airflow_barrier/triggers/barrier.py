@@ -1,186 +1,22 @@
-"""What deferred tasks wait with: the MetaService is polled from the triggerer, for all of them in one process."""
+"""What deferred tasks wait with, in the triggerer."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
-from dataclasses import dataclass
 from datetime import datetime, timezone
-from time import monotonic
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from airflow.sdk import conf
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
+from airflow_barrier.coordinator.waiting import Condition, TopologyView, look
 from airflow_barrier.hooks.barrier import BarrierHook
-from airflow_barrier.protocol.errors import (
-    ConfigurationError,
-    Terminal,
-    UnknownBarrierError,
-    UnknownTableError,
-    UnknownTopologyError,
-)
-from airflow_barrier.protocol.levels import Level
-from airflow_barrier.protocol.records import Barrier
-from airflow_barrier.protocol.states import UNDER_WAY_ATTEMPTS, BarrierState, TableState
+from airflow_barrier.protocol.states import UNDER_WAY_ATTEMPTS
+from airflow_barrier.triggers._watcher import REACHED, Outcome, watcher
 
-if TYPE_CHECKING:
-    from airflow_barrier.metaservice.store import MetaService
-
-_STATES: dict[str, TableState | BarrierState] = {
-    state.value: state for state in (TableState.PROCESSED, BarrierState.PRECOMMIT, BarrierState.COMMIT)
-}
-#: What readers at a level get is what has come as far as this.
-_LEVELS = {BarrierState.PRECOMMIT.value: Level.READ_COMMITTED, BarrierState.COMMIT.value: Level.REPEATABLE_READ}
-
-
-@dataclass(frozen=True)
-class Condition:
-    """``tables`` (None: all) have reached ``target`` (PROCESSED, PRECOMMIT or COMMIT) at one barrier.
-
-    The barrier is given by its id or by its timestamp (UTC); in the latter case it need not be open yet, and
-    ``target`` None waits for no more than that it is. ``or_newer``: the newest barrier that is at ``target``
-    (PRECOMMIT or COMMIT) will do if it is not older than the timestamp. ``line``: in a revision, by its number.
-    """
-
-    target: str | None
-    barrier_id: int | None = None
-    timestamp: datetime | None = None
-    tables: tuple[str, ...] | None = None
-    or_newer: bool = False
-    line: int = 0
-
-    def __post_init__(self) -> None:
-        if self.target is not None and self.target not in _STATES:
-            raise ConfigurationError(f"target: expected one of {', '.join(_STATES)}, found {self.target!r}")
-        if (self.barrier_id is None) == (self.timestamp is None):
-            raise ConfigurationError(
-                f"expected a barrier by its id or by its timestamp, found id {self.barrier_id} and {self.timestamp}"
-            )
-        if self.or_newer and (self.timestamp is None or self.target not in _LEVELS):
-            raise ConfigurationError(
-                f"expected a time, and {' or '.join(_LEVELS)} as the target, to wait for a barrier that is at least as "
-                f"new, found {self.timestamp} and {self.target}"
-            )
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "target": self.target,
-            "barrier_id": self.barrier_id,
-            "timestamp": self.timestamp.isoformat() if self.timestamp else None,
-            "tables": list(self.tables) if self.tables is not None else None,
-            "or_newer": self.or_newer,
-            "line": self.line,
-        }
-
-    @classmethod
-    def from_json(cls, data: dict[str, Any]) -> Condition:
-        return cls(
-            target=data["target"],
-            barrier_id=data["barrier_id"],
-            timestamp=datetime.fromisoformat(data["timestamp"]) if data["timestamp"] else None,
-            tables=tuple(data["tables"]) if data["tables"] is not None else None,
-            or_newer=data["or_newer"],
-            line=data["line"],
-        )
-
-
-@dataclass(frozen=True)
-class Found:
-    """A look at one condition: ``waits_for`` says in words what is missing, None once there is nothing.
-
-    ``never``: why that will not come any more.
-    """
-
-    barrier_id: int | None
-    waits_for: str | None
-    never: str | None = None
-
-
-def look(meta: MetaService, topology: str, condition: Condition) -> Found:
-    """How far a condition is. Raises UnknownTableError, StoreUnavailableError."""
-    if condition.or_newer:
-        return _look_for_newer(meta, topology, condition)
-    if condition.line:
-        return _look_in_revision(meta, topology, condition)
-    try:
-        barrier = _barrier(meta, topology, condition)
-    except (UnknownBarrierError, UnknownTopologyError):  # whoever registers and opens may not have run yet
-        barrier = None
-    if barrier is None:
-        which = condition.barrier_id if condition.timestamp is None else f"at {condition.timestamp.isoformat()}"
-        never = _why_it_never_opens(meta, topology, condition.timestamp, condition.target)
-        if never is not None and condition.target is None:
-            return Found(None, None, never)  # whoever waits has to look what becomes of its job
-        return Found(None, f"barrier {which} of {topology} to be opened", never)
-    if condition.target is None:
-        return Found(barrier.barrier_id, None)
-    reached = meta.reached(topology, barrier.barrier_id, condition.tables, _STATES[condition.target])
-    if reached.done:
-        return Found(barrier.barrier_id, None)
-    missing = f" ({', '.join(reached.missing)})" if reached.missing else ""
-    never = f"{barrier} was aborted ({barrier.reason})" if reached.aborted else None
-    return Found(barrier.barrier_id, f"{condition.target} of {barrier}{missing}", never)
-
-
-def _why_it_never_opens(meta: MetaService, topology: str, timestamp: datetime | None, target: str | None) -> str | None:
-    """A barrier opens after the newest one only. One that was aborted may be opened again; who waits for what comes of
-    its epoch is told all the same.
-    """
-    if timestamp is None:
-        return None
-    aborted = meta.aborted_at(topology, timestamp)
-    if aborted is not None and target is not None:
-        return f"{aborted} was aborted ({aborted.reason})"
-    head = meta.head(topology)
-    if head is None or not head.barrier_id or head.timestamp <= timestamp:
-        return None
-    return f"no barrier of {topology} opens at {timestamp.isoformat()} any more, since {head} is there"
-
-
-def _look_in_revision(meta: MetaService, topology: str, condition: Condition) -> Found:
-    number = condition.barrier_id or 0
-    if not meta.revisions.get(topology, condition.line).is_under_way:
-        return Found(number, None)  # whoever waits has to look at what became of it
-    try:
-        reached = meta.reached(topology, number, condition.tables, _STATES[condition.target or ""], condition.line)
-    except UnknownBarrierError:
-        return Found(None, f"barrier {number} of {topology} to be in revision {condition.line}")
-    if reached.done:
-        return Found(number, None)
-    missing = f" ({', '.join(reached.missing)})" if reached.missing else ""
-    waits_for = f"{condition.target} of barrier {number} of {topology} in revision {condition.line}{missing}"
-    never = f"barrier {number} of {topology} was aborted" if reached.aborted else None
-    return Found(number, waits_for, never)
-
-
-def _look_for_newer(meta: MetaService, topology: str, condition: Condition) -> Found:
-    target, timestamp = condition.target or "", condition.timestamp
-    waits_for = f"a barrier of {topology} at {timestamp} or newer to be {target}"
-    try:
-        newest = meta.resolve(topology, _LEVELS[target], condition.tables or [])
-    except (UnknownBarrierError, UnknownTopologyError):
-        return Found(None, waits_for)
-    except UnknownTableError:
-        if not _coming(meta, topology).issuperset(condition.tables or ()):
-            raise
-        return Found(None, f"{waits_for}, with {', '.join(condition.tables or ())}")
-    if newest.timestamp is None or timestamp is None or newest.timestamp < timestamp:
-        return Found(newest.barrier_id, f"{waits_for}; the newest is {newest.barrier_id} at {newest.timestamp}")
-    return Found(newest.barrier_id, None)
-
-
-def _coming(meta: MetaService, topology: str) -> set[str]:
-    """The tables that barriers have which are still to be committed, or that the next one has."""
-    versions = {barrier.topology_version for barrier in meta.open_barriers(topology)}
-    topologies = [meta.topology(topology, version) for version in (None, *versions)]
-    return {table for each in topologies for table in each.tables}
-
-
-def _barrier(meta: MetaService, topology: str, condition: Condition) -> Barrier | None:
-    if condition.timestamp is not None:
-        return meta.barrier_at(topology, condition.timestamp)
-    return meta.barrier(topology, condition.barrier_id or 0)
+#: Seconds. A tick is one query for all that wait for a topology.
+POLL_INTERVAL = 1.0
 
 
 def settling_time() -> float:
@@ -195,13 +31,14 @@ def settling_time() -> float:
     return heartbeat + 2 * idle
 
 
-class PollingTrigger(BaseTrigger):
-    """Asks again every ``poll_interval`` seconds; survives ``patience`` seconds without an answer, whether the MetaService
-    or Airflow itself is away.
+class WatchingTrigger(BaseTrigger):
+    """Waits for something of a topology, together with all that do so in its process.
 
-    Looks first when :func:`settling_time` has passed.
+    There is a look every ``poll_interval`` seconds, the shortest of those who wait. ``patience``: so many seconds
+    without an answer are survived, whether the MetaService or Airflow itself is away. Begins when
+    :func:`settling_time` has passed.
 
-    Delivery: a trigger that is moved to another triggerer, or restarted, starts over from its arguments and asks
+    Delivery: a trigger that is moved to another triggerer, or restarted, starts over from its arguments and looks
     again; nothing is remembered between two looks, so an event is late at most by one interval and may come twice.
     The resumed task therefore checks for itself and takes the event as a hint.
 
@@ -226,36 +63,19 @@ class PollingTrigger(BaseTrigger):
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
         await asyncio.sleep(settling_time())  # the task has just looked itself
-        answered = monotonic()
-        meta: MetaService | None = None
-        while True:
-            try:
-                # the connection is asked for once, and anew after a failure only: its password may have changed
-                meta = meta or await BarrierHook(self.barrier_conn_id).aget_meta_service()
-                # a driver call in the event loop would hold up every other trigger of this process
-                outcome = await asyncio.to_thread(self._look, meta)
-            except Terminal:
-                raise
-            except Exception as error:  # Airflow says "not defined" of a connection that it cannot reach just now
-                meta = None
-                if monotonic() - answered > self.patience:
-                    message = f"no answer from the MetaService for {self.patience:g} s: {type(error).__name__}: {error}"
-                    yield TriggerEvent({"status": "unavailable", "message": message})
-                    return
-                self.log.warning("No answer from the MetaService, asking again: %s: %s", type(error).__name__, error)
-            else:
-                answered = monotonic()
-                if outcome is not None:
-                    yield TriggerEvent(outcome)
-                    return
-            await asyncio.sleep(self.poll_interval)
+        waiting = watcher(self.barrier_conn_id, self.topology)
+        async for outcome in waiting.follow(self._look, self.poll_interval, self.patience):
+            if outcome.event is not None:
+                yield TriggerEvent(outcome.event)
+                return
+            self.log.info("Waiting for %s", outcome.waits_for)
 
-    def _look(self, meta: MetaService) -> dict[str, Any] | None:
-        """An event's payload, or None to go on waiting. Runs in a thread."""
+    def _look(self, view: TopologyView) -> Outcome:
+        """Whether it has come. Runs in a thread."""
         raise NotImplementedError
 
 
-class BarrierTrigger(PollingTrigger):
+class BarrierTrigger(WatchingTrigger):
     """Fires once every condition holds, or as soon as one of them never will: its barrier was aborted or passed over.
 
     ``any_of``: once one of them holds. ``attempt_ids``: the attempts that wait; they are given up when a person clears
@@ -274,7 +94,7 @@ class BarrierTrigger(PollingTrigger):
         topology: str,
         barrier_conn_id: str,
         conditions: Sequence[Condition | dict[str, Any]],
-        poll_interval: float = 5.0,
+        poll_interval: float = POLL_INTERVAL,
         patience: float = 300.0,
         attempt_ids: Sequence[int] = (),
         any_of: bool = False,
@@ -285,7 +105,6 @@ class BarrierTrigger(PollingTrigger):
         self.any_of = any_of
         self.conditions = tuple(c if isinstance(c, Condition) else Condition.from_json(c) for c in conditions)
         self.attempt_ids = tuple(attempt_ids)
-        self._said = ""
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
         return f"{type(self).__module__}.{type(self).__qualname__}", {
@@ -295,18 +114,14 @@ class BarrierTrigger(PollingTrigger):
             "any_of": self.any_of,
         }
 
-    def _look(self, meta: MetaService) -> dict[str, Any] | None:
-        found = [look(meta, self.topology, condition) for condition in self.conditions]
+    def _look(self, view: TopologyView) -> Outcome:
+        found = [look(view, condition) for condition in self.conditions]
         for one in found:
             if one.never is not None and one.waits_for is not None:
-                return {"status": "never", "message": one.never}
+                return Outcome({"status": "never", "message": one.never})
         if (any if self.any_of else all)(one.waits_for is None for one in found):
-            return {"status": "reached"}
-        waits_for = "; ".join(one.waits_for for one in found if one.waits_for)
-        if waits_for != self._said:  # once per change, not once per look
-            self._said = waits_for
-            self.log.info("Waiting for %s", waits_for)
-        return None
+            return REACHED
+        return Outcome(None, "; ".join(one.waits_for for one in found if one.waits_for))
 
     async def on_kill(self) -> None:
         if not self.attempt_ids:
@@ -318,7 +133,7 @@ class BarrierTrigger(PollingTrigger):
             )
 
 
-class OpeningTrigger(PollingTrigger):
+class OpeningTrigger(WatchingTrigger):
     """Fires when fewer than ``max_open`` barriers are open, but not before ``not_before`` (UTC)."""
 
     def __init__(
@@ -328,7 +143,7 @@ class OpeningTrigger(PollingTrigger):
         barrier_conn_id: str,
         max_open: int,
         not_before: datetime | str,
-        poll_interval: float = 5.0,
+        poll_interval: float = POLL_INTERVAL,
         patience: float = 300.0,
     ) -> None:
         super().__init__(
@@ -344,15 +159,23 @@ class OpeningTrigger(PollingTrigger):
             "not_before": self.not_before.isoformat(),
         }
 
-    def _look(self, meta: MetaService) -> dict[str, Any] | None:
-        if datetime.now(timezone.utc) < self.not_before:
-            return None
-        if len(meta.open_barriers(self.topology)) >= self.max_open:
-            return None
-        return {"status": "reached"}
+    async def run(self) -> AsyncIterator[TriggerEvent]:
+        early = (self.not_before - datetime.now(timezone.utc)).total_seconds()
+        if early > 0:
+            self.log.info("Waiting until %s", self.not_before.isoformat())
+            await asyncio.sleep(early)
+        async for event in super().run():
+            yield event
+
+    def _look(self, view: TopologyView) -> Outcome:
+        there = view.open_barriers()
+        if len(there) < self.max_open:
+            return REACHED
+        numbers = ", ".join(str(barrier.barrier_id) for barrier in there)
+        return Outcome(None, f"one of the open barriers of {self.topology} to end: {numbers}")
 
 
-class LedTrigger(PollingTrigger):
+class LedTrigger(WatchingTrigger):
     """Fires when an attempt that another task leads has ended, or is PROCESSED; after ``look_again`` seconds anyway.
 
     Whether the other task is alive only Airflow knows, which a task can ask and a trigger cannot.
@@ -365,7 +188,7 @@ class LedTrigger(PollingTrigger):
         barrier_conn_id: str,
         attempt_id: int,
         look_again: float = 60.0,
-        poll_interval: float = 5.0,
+        poll_interval: float = POLL_INTERVAL,
         patience: float = 300.0,
     ) -> None:
         super().__init__(
@@ -373,7 +196,6 @@ class LedTrigger(PollingTrigger):
         )
         self.attempt_id = attempt_id
         self.look_again = look_again
-        self._since = monotonic()
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
         return f"{type(self).__module__}.{type(self).__qualname__}", {
@@ -382,6 +204,15 @@ class LedTrigger(PollingTrigger):
             "look_again": self.look_again,
         }
 
-    def _look(self, meta: MetaService) -> dict[str, Any] | None:
-        under_way = meta.attempt(self.attempt_id).state in UNDER_WAY_ATTEMPTS
-        return None if under_way and monotonic() - self._since < self.look_again else {"status": "reached"}
+    async def run(self) -> AsyncIterator[TriggerEvent]:
+        events = super().run()
+        try:
+            yield await asyncio.wait_for(anext(events), self.look_again)
+        except asyncio.TimeoutError:
+            yield TriggerEvent({"status": "reached"})
+
+    def _look(self, view: TopologyView) -> Outcome:
+        attempt = view.attempt(self.attempt_id)
+        if attempt.state not in UNDER_WAY_ATTEMPTS:
+            return REACHED
+        return Outcome(None, f"{attempt}, which another task leads")

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from airflow_barrier.triggers.barrier import PollingTrigger
+from airflow_barrier.coordinator.waiting import TopologyView
+from airflow_barrier.triggers._watcher import REACHED, Outcome
+from airflow_barrier.triggers.barrier import POLL_INTERVAL, WatchingTrigger
 
-if TYPE_CHECKING:
-    from airflow_barrier.metaservice.store import MetaService
 
-
-class RevisionTrigger(PollingTrigger):
+class RevisionTrigger(WatchingTrigger):
     """Fires once a revision is COMMIT or CANCELLED.
 
     >>> RevisionTrigger(topology="shopping", barrier_conn_id="barrier_default", revision=7).revision
@@ -23,23 +22,21 @@ class RevisionTrigger(PollingTrigger):
         topology: str,
         barrier_conn_id: str,
         revision: int,
-        poll_interval: float = 5.0,
+        poll_interval: float = POLL_INTERVAL,
         patience: float = 300.0,
     ) -> None:
         super().__init__(
             topology=topology, barrier_conn_id=barrier_conn_id, poll_interval=poll_interval, patience=patience
         )
         self.revision = revision
-        self._said = ""
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
         return f"{type(self).__module__}.{type(self).__qualname__}", {**self._arguments(), "revision": self.revision}
 
-    def _look(self, meta: MetaService) -> dict[str, Any] | None:
-        if not meta.revisions.get(self.topology, self.revision).is_under_way:
-            return {"status": "reached"}
-        missing = "; ".join(meta.revisions.unstaged(self.topology, self.revision)[:3])
-        if missing != self._said:  # once per change, not once per look
-            self._said = missing
-            self.log.info("Waiting: %s", missing or "all is there, and about to be published")
-        return None
+    def _look(self, view: TopologyView) -> Outcome:
+        if not view.revision(self.revision).is_under_way:
+            return REACHED
+        missing = "; ".join(view.unstaged(self.revision)[:3])
+        return Outcome(
+            None, missing or f"revision {self.revision} of {self.topology}, of which all is there, to be published"
+        )

@@ -23,7 +23,7 @@ with (
         max_active_runs=4,
         default_args={"retries": 3, "retry_delay": timedelta(seconds=5)},
     ) as dag,
-    BarrierGroup("shopping", member=True, announce_processed=True, poll_interval=1) as barrier,
+    BarrierGroup("shopping", member=True, announce_processed=True) as barrier,
 ):
     barrier.job(
         SparkEpochOperator(task_id="avg_price", application=str(JOBS / "avg_price.py")),

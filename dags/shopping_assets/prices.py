@@ -21,7 +21,7 @@ with (
         default_args={"retries": 3, "retry_delay": timedelta(seconds=5)},
         template_searchpath=[str(DAGS)],
     ) as dag,
-    BarrierGroup("shopping", member=True, announce_processed=True, poll_interval=1) as barrier,
+    BarrierGroup("shopping", member=True, announce_processed=True) as barrier,
 ):
     barrier.job(
         SparkEpochOperator(task_id="price", sql="shopping_jobs/price.sql"),

@@ -26,7 +26,7 @@ with (
         max_active_runs=1,
         default_args={"retries": 3, "retry_delay": timedelta(seconds=5)},
     ) as dag,
-    BarrierGroup("shopping", announce_processed=True, poll_interval=1) as barrier,
+    BarrierGroup("shopping", announce_processed=True) as barrier,
 ):
     barrier.job(
         SparkEpochOperator(task_id="load", application=str(JOBS / "load.py")),

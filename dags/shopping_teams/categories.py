@@ -21,7 +21,7 @@ with (
         max_active_runs=4,
         default_args={"retries": 3, "retry_delay": timedelta(seconds=5)},
     ) as dag,
-    BarrierGroup("shopping", member=True, poll_interval=1) as barrier,
+    BarrierGroup("shopping", member=True) as barrier,
 ):
     barrier.job(
         SparkEpochOperator(task_id="category_spend", application=str(JOBS / "category_spend.py")),

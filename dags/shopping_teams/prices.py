@@ -22,7 +22,7 @@ with (
         default_args={"retries": 3, "retry_delay": timedelta(seconds=5)},
         template_searchpath=[str(Path(__file__).parents[1])],
     ) as dag,
-    BarrierGroup("shopping", member=True, poll_interval=1) as barrier,
+    BarrierGroup("shopping", member=True) as barrier,
 ):
     barrier.job(
         SparkEpochOperator(task_id="price", sql="shopping_jobs/price.sql"),

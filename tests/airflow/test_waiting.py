@@ -14,6 +14,7 @@ import pytest
 from airflow.sdk.exceptions import AirflowFailException, AirflowNotFoundException, TaskDeferred
 from airflow.triggers.base import TriggerEvent
 
+from airflow_barrier.coordinator.waiting import Condition, Found, TopologyView, look
 from airflow_barrier.hooks.barrier import BarrierHook
 from airflow_barrier.metaservice.store import MetaService
 from airflow_barrier.operators.compact import CompactTablesOperator
@@ -21,8 +22,8 @@ from airflow_barrier.protocol.errors import ConfigurationError, UnknownTableErro
 from airflow_barrier.protocol.records import Barrier, StagedTable
 from airflow_barrier.protocol.topology import Job
 from airflow_barrier.sensors.barrier import BarrierSensor
-from airflow_barrier.triggers import barrier as polling
-from airflow_barrier.triggers.barrier import BarrierTrigger, Condition, OpeningTrigger, look
+from airflow_barrier.triggers import barrier as triggers
+from airflow_barrier.triggers.barrier import BarrierTrigger, OpeningTrigger
 from tests.metaservice.world import joining
 
 DAY = datetime(2025, 1, 1, tzinfo=timezone.utc)
@@ -94,6 +95,10 @@ def trigger(*conditions: Condition, **options: Any) -> BarrierTrigger:
     return BarrierTrigger(**json.loads(json.dumps(arguments)))
 
 
+def seen(meta: MetaService, condition: Condition, topology: str = "shopping") -> Found:
+    return look(TopologyView(meta, topology), condition)
+
+
 async def first(waiting: BarrierTrigger | OpeningTrigger) -> Any:
     async for event in waiting.run():
         assert isinstance(event, TriggerEvent)
@@ -161,8 +166,8 @@ def test_a_timestamp_waits_for_the_barrier_that_reopens_it(meta: MetaService) ->
 
 
 def test_who_waits_may_come_before_who_registers(meta: MetaService) -> None:
-    assert look(meta, "tomorrow", Condition("COMMIT", barrier_id=1)).waits_for == "barrier 1 of tomorrow to be opened"
-    at = look(meta, "tomorrow", Condition("COMMIT", timestamp=DAY)).waits_for
+    assert seen(meta, Condition("COMMIT", barrier_id=1), "tomorrow").waits_for == "barrier 1 of tomorrow to be opened"
+    at = seen(meta, Condition("COMMIT", timestamp=DAY), "tomorrow").waits_for
     assert at == "barrier at 2025-01-01T00:00:00+00:00 of tomorrow to be opened"
 
 
@@ -207,10 +212,19 @@ def test_the_connection_is_asked_for_once(meta: MetaService, monkeypatch: pytest
         return await given(conn_id)
 
     monkeypatch.setattr(BarrierHook, "aget_connection", staticmethod(counted))
-    looks = iter([None, None, None, {"status": "reached"}])
-    waiting = trigger(Condition(None, barrier_id=1))
-    monkeypatch.setattr(waiting, "_look", lambda meta: next(looks))
-    assert asyncio.run(first(waiting)) == {"status": "reached"}
+
+    async def story() -> Any:
+        conditions = (
+            Condition("PROCESSED", barrier_id=1),
+            Condition("PRECOMMIT", barrier_id=1),
+            Condition(None, timestamp=DAY),
+        )
+        waiting = [asyncio.create_task(first(trigger(condition))) for condition in conditions]
+        await asyncio.to_thread(open_barrier, meta)
+        await asyncio.to_thread(process, meta, meta.barrier("shopping", 1))
+        return await asyncio.wait_for(asyncio.gather(*waiting), 60)
+
+    assert asyncio.run(story()) == [{"status": "reached"}] * 3
     assert asked == [CONN]
 
 
@@ -248,7 +262,7 @@ def test_a_trigger_fires_no_sooner_than_airflow_bears(meta: MetaService, monkeyp
     async def sleep(seconds: float) -> None:
         slept.append(seconds)
 
-    monkeypatch.setattr(polling, "asyncio", SimpleNamespace(sleep=sleep, to_thread=asyncio.to_thread))
+    monkeypatch.setattr(triggers, "asyncio", SimpleNamespace(sleep=sleep))
     assert asyncio.run(first(trigger(Condition(None, barrier_id=1)))) == {"status": "reached"}
     assert slept == [3600]
 
@@ -269,8 +283,8 @@ def test_opening_waits_for_room_and_for_its_time(meta: MetaService) -> None:
 
     assert asyncio.run(story()) == {"status": "reached"}
     tomorrow = datetime.now(timezone.utc) + timedelta(days=1)
-    assert opening(4, DAY)._look(meta) is not None
-    assert opening(4, tomorrow)._look(meta) is None
+    assert opening(4, DAY)._look(TopologyView(meta, "shopping")).event is not None
+    assert opening(4, tomorrow).not_before == tomorrow
 
 
 @pytest.mark.parametrize(
@@ -289,33 +303,31 @@ def test_conditions_that_make_no_sense(arguments: dict[str, Any], message: str) 
 def test_a_barrier_that_is_at_least_as_new(meta: MetaService) -> None:
     wanted = Condition("COMMIT", timestamp=DAY + timedelta(hours=30), tables=(TABLE,), or_newer=True)
     assert Condition.from_json(json.loads(json.dumps(wanted.to_json()))) == wanted
-    assert look(meta, "shopping", wanted).waits_for == (
-        "a barrier of shopping at 2025-01-02 06:00:00+00:00 or newer to be COMMIT"
-    )
+    assert seen(meta, wanted).waits_for == ("a barrier of shopping at 2025-01-02 06:00:00+00:00 or newer to be COMMIT")
     commit(meta, open_barrier(meta))
-    assert (look(meta, "shopping", wanted).waits_for or "").endswith("the newest is 1 at 2025-01-01 00:00:00+00:00")
+    assert (seen(meta, wanted).waits_for or "").endswith("the newest is 1 at 2025-01-01 00:00:00+00:00")
     process(meta, second := open_barrier(meta, 2))
-    assert look(meta, "shopping", wanted).waits_for is not None
+    assert seen(meta, wanted).waits_for is not None
     early = Condition("PRECOMMIT", timestamp=wanted.timestamp, or_newer=True)
-    assert look(meta, "shopping", early).barrier_id == second.barrier_id
-    assert look(meta, "shopping", early).waits_for is None
-    assert look(meta, "nobody's", early).waits_for is not None
+    assert seen(meta, early).barrier_id == second.barrier_id
+    assert seen(meta, early).waits_for is None
+    assert seen(meta, early, "nobody's").waits_for is not None
 
 
 def test_a_table_that_joins_is_waited_for_and_an_unknown_one_is_not(meta: MetaService) -> None:
     commit(meta, open_barrier(meta))
     wanted = Condition("COMMIT", timestamp=DAY, tables=(TABLE, "shop.price"), or_newer=True)
     with pytest.raises(UnknownTableError, match=r"found shop\.price"):
-        look(meta, "shopping", wanted)
+        seen(meta, wanted)
     meta.register("shopping", "other", [Job("price", "other", sinks=("shop.price",))], "test")
     waits_for = "barrier of shopping at 2025-01-01 00:00:00+00:00 or newer to be COMMIT, with shop.shopping, shop.price"
-    assert (look(meta, "shopping", wanted).waits_for or "").endswith(waits_for)
+    assert (seen(meta, wanted).waits_for or "").endswith(waits_for)
     process(meta, second := open_barrier(meta, 1))
     meta.leave("shopping", "other", None, "test", "test")
-    assert (look(meta, "shopping", wanted).waits_for or "").endswith(waits_for), "the open barrier has it"
+    assert (seen(meta, wanted).waits_for or "").endswith(waits_for), "the open barrier has it"
     meta.abort_barrier("shopping", second.barrier_id, "test", "test")
     with pytest.raises(UnknownTableError, match=r"found shop\.price"):
-        look(meta, "shopping", wanted)
+        seen(meta, wanted)
 
 
 def test_at_least_as_new_needs_a_time_and_a_state_of_barriers() -> None:
@@ -353,7 +365,7 @@ def test_a_deferred_sensor_waits_for_a_barrier_that_is_new_enough(meta: MetaServ
     async def story() -> Any:
         waiting = asyncio.create_task(first(again))
         await asyncio.to_thread(commit, meta, open_barrier(meta, 1))
-        assert await asyncio.to_thread(again._look, meta) is None
+        assert again._look(TopologyView(meta, "shopping")).event is None
         assert not waiting.done()
         await asyncio.to_thread(commit, meta, open_barrier(meta, 2))
         return await asyncio.wait_for(waiting, 60)

@@ -12,10 +12,12 @@ from airflow.sdk import DAG
 from airflow.sdk.exceptions import AirflowException, TaskDeferred
 
 from airflow_barrier.coordinator.batching import Batch
+from airflow_barrier.coordinator.waiting import TopologyView
 from airflow_barrier.operators._leading import LeadingSteps
 from airflow_barrier.operators._steps import Binding, SparkWork
 from airflow_barrier.operators.epoch import SparkEpochOperator
 from airflow_barrier.protocol.records import Barrier
+from airflow_barrier.triggers._watcher import Outcome
 from airflow_barrier.triggers.barrier import LedTrigger
 from tests.support.batches import Rows
 from tests.support.shop import FRAGMENT, JOBS, Shop
@@ -114,21 +116,22 @@ def test_a_task_waits_while_its_leader_runs_and_adopts_its_work(shop: Shop, task
         tasks.of(second).execute()
     tasks.running = {"day-1"}
 
+    def looks(trigger: LedTrigger) -> Outcome:
+        return trigger._look(TopologyView(shop.deployment.meta, "shopping"))
+
     def resumed_too_early(barrier_id: int) -> None:
         if barrier_id == 2:
             with pytest.raises(TaskDeferred) as led:
                 tasks.of(second).resume({"status": "reached"}, waits.value.kwargs["attempt_id"])
             trigger = led.value.trigger
             assert isinstance(trigger, LedTrigger)
-            assert trigger._look(shop.deployment.meta) is None
-            looking = LedTrigger(**{**trigger.serialize()[1], "look_again": 0.0})
-            assert looking._look(shop.deployment.meta) == {"status": "reached"}
+            assert looks(trigger).event is None
             self_ended.append(trigger)
 
     self_ended: list[LedTrigger] = []
     tasks.in_epoch = resumed_too_early
     assert tasks.of(first).execute() == 1
-    assert self_ended[0]._look(shop.deployment.meta) == {"status": "reached"}
+    assert looks(self_ended[0]).event == {"status": "reached"}
     assert tasks.of(second).resume({"status": "reached"}, None) == 2
     assert tasks.states(2) == ["FENCED", "PROCESSED"]
 

@@ -127,7 +127,7 @@ def test_what_is_staged_later_stands_on_it(world: World) -> None:
     needs = (Need(AMOUNT, 2, f"compaction of {AMOUNT}"),)
     assert world.meta.start_attempt(waiting.attempt_id) == needs
     assert world.meta.start_attempt(waiting.attempt_id) == needs
-    assert not world.meta.reached("shopping", 2, [AMOUNT], PROCESSED).done
+    assert not world.meta.stands("shopping", 2).reached([AMOUNT], PROCESSED).done
     assert world.start(3, "price").bases == {PRICE: world.snapshots(1)[PRICE]}, "nobody compacts it"
     compact(world, barrier, AMOUNT)
     started = world.meta.start_attempt(waiting.attempt_id)
@@ -146,7 +146,7 @@ def test_a_compaction_that_is_given_up_holds_up_nobody(world: World) -> None:
     attempt = world.meta.current_attempt("shopping", 2, f"compaction of {AMOUNT}")
     assert attempt is not None
     world.meta.abort_attempt(attempt.attempt_id, "Spark went away", "test")
-    assert world.meta.reached("shopping", 2, [AMOUNT], PROCESSED).done, "or a deferred task would wait for ever"
+    assert world.meta.stands("shopping", 2).reached([AMOUNT], PROCESSED).done, "or a deferred task would wait for ever"
     started = world.meta.start_attempt(waiting.attempt_id)
     assert isinstance(started, Attempt)
     assert started.bases == {AMOUNT: world.snapshots(1)[AMOUNT]}
@@ -187,9 +187,11 @@ def test_staging_anew_before_it_voids_what_stands_on_that(world: World) -> None:
     assert world.tables(2) == {AMOUNT: PROCESSED, PRICE: PENDING, SHOPPING: PROCESSED, TOP: PENDING}
     assert world.state(2) is BarrierState.OPEN
     assert world.meta.carry("shopping", 2, "test") == 0
-    assert not world.meta.reached("shopping", 2, None, BarrierState.PRECOMMIT).done
+    assert not world.meta.stands("shopping", 2).reached(None, BarrierState.PRECOMMIT).done
     world.process_all(1, generation="g2")
-    assert world.meta.reached("shopping", 2, None, BarrierState.PRECOMMIT).done, "its commit carries what is left"
+    assert world.meta.stands("shopping", 2).reached(None, BarrierState.PRECOMMIT).done, (
+        "its commit carries what is left"
+    )
     assert world.meta.carry("shopping", 2, "test") == 2
     assert world.state(2) is BarrierState.PRECOMMIT
     assert world.snapshots(2)[TOP] == world.snapshots(1)[TOP]

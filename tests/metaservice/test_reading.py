@@ -6,7 +6,7 @@ import pytest
 
 from airflow_barrier.protocol.errors import ConfigurationError, UnknownBarrierError, UnknownTableError
 from airflow_barrier.protocol.levels import Level
-from airflow_barrier.protocol.records import Reached
+from airflow_barrier.protocol.reaching import Reached
 from airflow_barrier.protocol.states import BarrierState, TableState
 from tests.metaservice.world import AMOUNT, AMOUNT_JOB, JOBS, LOAD_JOB, PRICE, SHOPPING, TOP, World
 
@@ -110,7 +110,7 @@ def test_reached_tables(world: World) -> None:
     world.process(1, "price")
 
     def reached(tables: list[str] | None, target: TableState | BarrierState) -> Reached:
-        return world.meta.reached("shopping", 1, tables, target)
+        return world.meta.stands("shopping", 1).reached(tables, target)
 
     assert reached([SHOPPING, PRICE], TableState.PROCESSED) == Reached(True, (), False, BarrierState.OPEN)
     assert reached(None, TableState.PROCESSED) == Reached(False, (AMOUNT, TOP), False, BarrierState.OPEN)
@@ -131,20 +131,20 @@ def test_who_waits_for_an_aborted_barrier_is_told(world: World) -> None:
     world.process_all(1)
     world.abort(1)
     for target in (TableState.PROCESSED, BarrierState.PRECOMMIT, BarrierState.COMMIT):
-        reached = world.meta.reached("shopping", 1, [PRICE], target)
+        reached = world.meta.stands("shopping", 1).reached([PRICE], target)
         assert (reached.done, reached.aborted) == (False, True)
 
 
 def test_what_cannot_be_waited_for(world: World) -> None:
     world.open(1)
     with pytest.raises(ConfigurationError, match="PRECOMMIT or COMMIT, found ABORTED"):
-        world.meta.reached("shopping", 1, None, BarrierState.ABORTED)
+        world.meta.stands("shopping", 1).reached(None, BarrierState.ABORTED)
     with pytest.raises(ConfigurationError, match="PROCESSED or WRITTEN, found PENDING"):
-        world.meta.reached("shopping", 1, None, TableState.PENDING)
+        world.meta.stands("shopping", 1).reached(None, TableState.PENDING)
     with pytest.raises(UnknownTableError, match=r"shop\.x"):
-        world.meta.reached("shopping", 1, ["shop.x"], TableState.PROCESSED)
+        world.meta.stands("shopping", 1).reached(["shop.x"], TableState.PROCESSED)
     with pytest.raises(UnknownBarrierError):
-        world.meta.reached("shopping", 2, None, TableState.PROCESSED)
+        world.meta.stands("shopping", 2).reached(None, TableState.PROCESSED)
 
 
 # --- audit --------------------------------------------------------------------------------------------

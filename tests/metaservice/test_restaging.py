@@ -119,7 +119,9 @@ def test_the_note_for_open_sessions_names_all(world: World) -> None:
         if attempt.job in ("amount", "price", "top")
     }
     world.request(1, "load", generation="g2")
-    note = next(entry for entry in world.meta.audit("shopping", 1) if entry.kind == "topology")
+    note = next(
+        entry for entry in world.meta.audit("shopping", 1) if entry.kind == "topology" and entry.event == "restaged"
+    )
     assert (note.event, note.detail["job"], set(note.detail["voided"])) == ("restaged", "load", voided)
     demoted = next(entry for entry in world.meta.audit("shopping", 1) if entry.after == "OPEN" and entry.before)
     assert (demoted.kind, demoted.event, demoted.before) == ("barrier", "restaged", "PRECOMMIT")

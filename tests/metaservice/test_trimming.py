@@ -49,7 +49,7 @@ def test_the_details_of_what_expired_go_and_the_barriers_stay(world: World) -> N
     assert trim(world, days=-1) == [], "not before their time"
     assert trim(world) == [1, 2]
     assert trim(world) == [], "again"
-    assert count(world, 1) == (0, 0, {"barrier"})
+    assert count(world, 1) == (0, 0, {"barrier", "topology"})
     assert count(world, 3) == (4, 4, {"barrier", "table", "attempt"})
     assert (world.state(1), world.barrier(3).predecessor) == (BarrierState.COMMIT, 2)
     with pytest.raises(ExpiredBarrierError):
@@ -80,16 +80,16 @@ def test_what_was_aborted_goes_when_nobody_reads_below_it_any_more(world: World)
     world.abort(2)
     world.committed(3)
     assert trim(world) == []
-    reached = world.meta.reached(world.name, 2, [AMOUNT], TableState.PROCESSED)
+    reached = world.meta.stands(world.name, 2).reached([AMOUNT], TableState.PROCESSED)
     assert (reached.done, reached.aborted, reached.missing) == (False, True, (AMOUNT,))
     gone(world, 1)
     assert trim(world) == [1, 2]
     assert count(world, 2) == (0, 0, {"barrier"})
-    assert world.meta.reached(world.name, 2, [AMOUNT], TableState.PROCESSED) == reached
+    assert world.meta.stands(world.name, 2).reached([AMOUNT], TableState.PROCESSED) == reached
     for target in (TableState.WRITTEN, BarrierState.COMMIT):
-        assert world.meta.reached(world.name, 1, [AMOUNT], target).done
+        assert world.meta.stands(world.name, 1).reached([AMOUNT], target).done
     with pytest.raises(UnknownTableError, match="nowhere"):
-        world.meta.reached(world.name, 1, ["shop.nowhere"], TableState.WRITTEN)
+        world.meta.stands(world.name, 1).reached(["shop.nowhere"], TableState.WRITTEN)
 
 
 def test_the_epoch_that_a_compaction_stands_on_stays(world: World) -> None:

@@ -1,4 +1,6 @@
-"""Each topology has an incarnation of its own: one is recovered without the others. Items are found by their cut."""
+"""Each topology has an incarnation of its own: one is recovered without the others. Its changes are counted, for those
+who wait. Items are found by their cut.
+"""
 
 from __future__ import annotations
 
@@ -14,5 +16,6 @@ depends_on = None
 def upgrade() -> None:
     op.add_column("barrier_topology", sa.Column("incarnation", sa.Text, nullable=False, server_default=""))
     op.execute("UPDATE barrier_topology SET incarnation = (SELECT incarnation FROM barrier_service)")
+    op.add_column("barrier_topology", sa.Column("changes", sa.BigInteger, nullable=False, server_default="0"))
     op.drop_index("barrier_cut_item_by_barrier", "barrier_cut_item")
     op.create_index("barrier_cut_item_by_barrier", "barrier_cut_item", ["topology", "revision", "barrier_id", "source"])
