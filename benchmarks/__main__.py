@@ -26,6 +26,7 @@ FIGURES = {
     "latency": "from a barrier's timestamp to readable, and what we add to the tasks, through Airflow",
     "adoption": "lines changed to adopt the example jobs",
     "metaservice": "transitions per second, and reading",
+    "waiting": "many tasks that wait in one triggerer",
     "retained": "a barrier after many barriers",
     "upkeep": "a barrier after many barriers that were compacted and expired",
     "publishing": "many tables at once",
