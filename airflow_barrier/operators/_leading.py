@@ -11,6 +11,7 @@ from airflow_barrier.coordinator.deployment import Deployment
 from airflow_barrier.coordinator.staging import Adopted, Ready, Waiting
 from airflow_barrier.operators._steps import REASON, RESUME_METHOD, EpochSteps, new_try_if_voided
 from airflow_barrier.operators._task import actor, first_generation, generation, run_of, task_key
+from airflow_barrier.operators._waiting import waiting
 from airflow_barrier.protocol.errors import AttemptTakenError, ConfigurationError, FencedAttemptError
 from airflow_barrier.protocol.records import Attempt, Barrier
 from airflow_barrier.triggers.barrier import LedTrigger
@@ -47,10 +48,8 @@ class LeadingSteps(EpochSteps):
         self.log.info("%s is led by %s: waiting for it", attempt, leader)
         self.task.defer(
             trigger=LedTrigger(
-                topology=barrier.topology,
-                barrier_conn_id=self.binding.barrier_conn_id,
+                **waiting(self.binding, barrier.topology, self.context),
                 attempt_id=attempt.attempt_id,
-                poll_interval=self.binding.poll_interval,
             ),
             method_name=RESUME_METHOD,
             kwargs={"attempt_id": None},

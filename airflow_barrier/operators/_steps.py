@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from airflow.sdk import BaseOperator
@@ -40,6 +41,7 @@ from airflow_barrier.operators._task import (
     task_key,
     without_useless_retries,
 )
+from airflow_barrier.operators._waiting import check_event, waiting
 from airflow_barrier.operators.processed import announce_processed, barrier_of_partition, processed_asset
 from airflow_barrier.protocol.errors import (
     AlreadyCommittedError,
@@ -78,6 +80,7 @@ class Binding:
     commit_task_id: str | None
     barrier_conn_id: str
     poll_interval: float
+    wait_timeout: timedelta
     #: whether tables get asset events when they are PROCESSED
     announce_processed: bool = False
     #: how many barriers' epochs the task may process in one Spark job
@@ -142,8 +145,7 @@ class EpochSteps:
 
     def resume(self, event: dict[str, Any], attempt_id: int | None) -> int:
         """The trigger fired, which is only a hint: ask again."""
-        if event["status"] == "unavailable":
-            raise StoreUnavailableError(event["message"])
+        check_event(event)
         if attempt_id is None:
             return self.execute()
         with without_useless_retries():
@@ -349,10 +351,8 @@ class EpochSteps:
     def _defer(self, conditions: list[Condition], attempt_id: int | None) -> NoReturn:
         self.task.defer(
             trigger=BarrierTrigger(
-                topology=self.binding.fragment.topology,
-                barrier_conn_id=self.binding.barrier_conn_id,
+                **waiting(self.binding, self.binding.fragment.topology, self.context),
                 conditions=conditions,
-                poll_interval=self.binding.poll_interval,
                 attempt_ids=() if attempt_id is None else (attempt_id,),
             ),
             method_name=RESUME_METHOD,

@@ -34,10 +34,10 @@ from airflow_barrier.operators._task import (
     run_timestamp,
     without_useless_retries,
 )
+from airflow_barrier.operators._waiting import WAIT_TIMEOUT, check_event, waiting
 from airflow_barrier.protocol.errors import (
     AlreadyCommittedError,
     NotProcessedError,
-    StoreUnavailableError,
     UnknownBarrierError,
 )
 from airflow_barrier.protocol.names import event_key
@@ -86,6 +86,7 @@ class CommitBarrierOperator(BaseOperator):
     :param tables: tables with asset events; :class:`~airflow_barrier.operators.group.BarrierGroup` fills in those
         that its jobs write.
     :param poll_interval: seconds between two looks while waiting.
+    :param wait_timeout: how long a try may wait, from its beginning; then it fails, and says what for.
 
     Returns (XCom) the barrier's id.
     """
@@ -100,12 +101,14 @@ class CommitBarrierOperator(BaseOperator):
         tables: Sequence[str] = (),
         barrier_conn_id: str = DEFAULT_CONN_ID,
         poll_interval: float = 1.0,
+        wait_timeout: timedelta = WAIT_TIMEOUT,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
         self.topology = topology
         self.barrier_conn_id = barrier_conn_id
         self.poll_interval = poll_interval
+        self.wait_timeout = wait_timeout
         self.tables: tuple[str, ...] = ()
         self.publishes(tables)
 
@@ -124,7 +127,7 @@ class CommitBarrierOperator(BaseOperator):
             outcome = commit_barrier(deployment, self.topology, barrier.barrier_id, actor=actor(context))
             if isinstance(outcome, NotYet):
                 self._refuse_unprocessed(deployment, barrier, outcome)
-                self._wait(deployment, barrier, outcome)
+                self._wait(deployment, barrier, outcome, context)
             self._emit(context, deployment, outcome)
             revision = newest_revision_of_run(deployment, self.topology, context)
             if revision is not None and revision.state is RevisionState.COMMIT:
@@ -133,8 +136,7 @@ class CommitBarrierOperator(BaseOperator):
 
     def resume(self, context: Context, event: dict[str, Any]) -> int:
         """Called when every barrier up to this one is PRECOMMIT, or one was aborted: try again."""
-        if event["status"] == "unavailable":
-            raise StoreUnavailableError(event["message"])
+        check_event(event)
         return self.execute(context)
 
     def _refuse_unprocessed(self, deployment: Deployment, barrier: Barrier, not_yet: NotYet) -> None:
@@ -148,7 +150,7 @@ class CommitBarrierOperator(BaseOperator):
                 "clearing a task voids what was built on it: clear these jobs' tasks and what follows them"
             )
 
-    def _wait(self, deployment: Deployment, barrier: Barrier, not_yet: NotYet) -> NoReturn:
+    def _wait(self, deployment: Deployment, barrier: Barrier, not_yet: NotYet, context: Context) -> NoReturn:
         self.log.info("%s waits: %s", barrier, not_yet.reason)
         before = [
             earlier
@@ -157,10 +159,8 @@ class CommitBarrierOperator(BaseOperator):
         ]
         self.defer(
             trigger=BarrierTrigger(
-                topology=self.topology,
-                barrier_conn_id=self.barrier_conn_id,
+                **waiting(self, self.topology, context),
                 conditions=[Condition("PRECOMMIT", barrier_id=earlier.barrier_id) for earlier in before],
-                poll_interval=self.poll_interval,
             ),
             method_name=self.resume.__name__,
         )
@@ -172,7 +172,7 @@ class CommitBarrierOperator(BaseOperator):
         silence(self, [table_asset(self.topology, table) for table in self.tables])
         meta, number = deployment.meta, barrier_of(deployment, revision, context).barrier_id
         if meta.barrier(self.topology, number, revision.revision).state is BarrierState.OPEN:
-            self._wait_for_revised(deployment, revision, number)
+            self._wait_for_revised(deployment, revision, number, context)
         outcome = publish_revision(deployment, self.topology, revision.revision, actor=actor(context))
         if isinstance(outcome, Swapped):
             self.add_outlets([table_asset(self.topology, table) for table in self.tables])
@@ -190,7 +190,7 @@ class CommitBarrierOperator(BaseOperator):
                 self._look_again(context)
         return number
 
-    def _wait_for_revised(self, deployment: Deployment, revision: Revision, number: int) -> NoReturn:
+    def _wait_for_revised(self, deployment: Deployment, revision: Revision, number: int, context: Context) -> NoReturn:
         rows = deployment.meta.revisions.progress(self.topology, revision.revision, number)
         barrier = deployment.meta.barrier(self.topology, number, revision.revision)
         pending = [row for row in rows if row.state is TableState.PENDING]
@@ -204,10 +204,8 @@ class CommitBarrierOperator(BaseOperator):
         self.log.info("%s waits for %s", barrier, ", ".join(f"{row.table} (job {row.job})" for row in pending))
         self.defer(
             trigger=BarrierTrigger(
-                topology=self.topology,
-                barrier_conn_id=self.barrier_conn_id,
+                **waiting(self, self.topology, context),
                 conditions=[Condition("PRECOMMIT", barrier_id=number, line=revision.revision)],
-                poll_interval=self.poll_interval,
             ),
             method_name=self.resume.__name__,
         )

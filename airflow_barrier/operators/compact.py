@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from datetime import datetime, timezone
+from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from airflow.sdk import BaseOperator
@@ -18,6 +18,7 @@ from airflow_barrier.links.barrier import BarrierLink
 from airflow_barrier.operators._session import TaskSession
 from airflow_barrier.operators._steps import REASON
 from airflow_barrier.operators._task import actor, generation, task_key, without_useless_retries
+from airflow_barrier.operators._waiting import WAIT_TIMEOUT, check_event, waiting
 from airflow_barrier.protocol.records import Barrier
 from airflow_barrier.triggers.barrier import BarrierTrigger, OpeningTrigger
 
@@ -41,6 +42,7 @@ class CompactTablesOperator(BaseOperator):
     :param options: of ``rewrite_data_files``, such as ``{"min-input-files": "2"}``; what Iceberg says by default is
         mostly right. (templated)
     :param spark_conn_id: the Spark Connect server that rewrites.
+    :param wait_timeout: how long a try may wait for other barriers, from its beginning.
 
     Returns (XCom) the barrier's id; None if no barrier was opened since the last compaction.
 
@@ -61,6 +63,7 @@ class CompactTablesOperator(BaseOperator):
         barrier_conn_id: str = DEFAULT_CONN_ID,
         spark_conn_id: str = "spark_connect_default",
         poll_interval: float = 1.0,
+        wait_timeout: timedelta = WAIT_TIMEOUT,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
@@ -70,6 +73,7 @@ class CompactTablesOperator(BaseOperator):
         self.barrier_conn_id = barrier_conn_id
         self.spark_conn_id = spark_conn_id
         self.poll_interval = poll_interval
+        self.wait_timeout = wait_timeout
         #: where the barrier can be looked at, once it is known
         self.link_path: str | None = None
         self._spark = TaskSession(self.task_id, spark_conn_id)
@@ -84,11 +88,12 @@ class CompactTablesOperator(BaseOperator):
                 return None
             if isinstance(barrier, Later):
                 self.log.info("The compaction cannot begin yet: %s", barrier.reason)
-                self._wait_for_room(deployment)
+                self._wait_for_room(deployment, context)
             return self._compact(deployment, barrier, context)
 
     def resume(self, context: Context, event: dict[str, Any], barrier_id: int | None = None) -> int | None:
         """What was waited for may be there, and what did not answer may answer again: ask."""
+        check_event(event)
         if barrier_id is None:
             return self.execute(context)
         with without_useless_retries():
@@ -112,11 +117,11 @@ class CompactTablesOperator(BaseOperator):
         with _letting_go(deployment, barrier, compactor), self._spark:
             compacted = compact(deployment, barrier, rewrite, compactor)
         if not compacted.over:
-            self._wait_for(compacted)
+            self._wait_for(compacted, context)
         self.log.info("%s is %s", compacted.barrier, compacted.barrier.state.value)
         return barrier.barrier_id
 
-    def _wait_for(self, compacted: Compacted) -> NoReturn:
+    def _wait_for(self, compacted: Compacted, context: Context) -> NoReturn:
         barrier = compacted.barrier
         conditions = [Condition("PROCESSED", barrier_id=n.barrier_id, tables=(n.table,)) for n in compacted.needs]
         if not conditions:
@@ -124,25 +129,21 @@ class CompactTablesOperator(BaseOperator):
             conditions = [Condition("COMMIT", barrier_id=barrier.predecessor)]
         self.defer(
             trigger=BarrierTrigger(
-                topology=self.topology,
-                barrier_conn_id=self.barrier_conn_id,
+                **waiting(self, self.topology, context),
                 conditions=conditions,
                 any_of=True,
-                poll_interval=self.poll_interval,
                 attempt_ids=compacted.waiting,
             ),
             method_name=self.resume.__name__,
             kwargs={"barrier_id": barrier.barrier_id},
         )
 
-    def _wait_for_room(self, deployment: Deployment) -> NoReturn:
+    def _wait_for_room(self, deployment: Deployment, context: Context) -> NoReturn:
         self.defer(
             trigger=OpeningTrigger(
-                topology=self.topology,
-                barrier_conn_id=self.barrier_conn_id,
+                **waiting(self, self.topology, context),
                 max_open=deployment.max_open_barriers,
                 not_before=datetime.now(timezone.utc),
-                poll_interval=self.poll_interval,
             ),
             method_name=self.resume.__name__,
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Sequence
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseOperator, TaskGroup, TriggerRule
@@ -11,6 +12,7 @@ from airflow_barrier.coordinator.opening import Fragment
 from airflow_barrier.hooks.barrier import DEFAULT_CONN_ID
 from airflow_barrier.operators._leading import check_batch
 from airflow_barrier.operators._steps import Binding
+from airflow_barrier.operators._waiting import WAIT_TIMEOUT
 from airflow_barrier.operators.commit import AbortBarrierOperator, CommitBarrierOperator
 from airflow_barrier.operators.job import as_job, bind, task_of
 from airflow_barrier.operators.processed import processed_asset
@@ -48,6 +50,7 @@ class BarrierGroup(TaskGroup):
         members may run (:func:`~airflow_barrier.operators.processed.processed_asset`). A member's run that was
         started by such events belongs to the barrier that its partition names.
     :param poll_interval: seconds between two looks of deferred tasks.
+    :param wait_timeout: how long a try may wait, from its beginning; then it fails, and says what for.
     :param group_options: whatever else a TaskGroup takes, such as ``default_args`` or ``tooltip``.
     """
 
@@ -61,6 +64,7 @@ class BarrierGroup(TaskGroup):
         open_manual_runs: bool = False,
         announce_processed: bool = False,
         poll_interval: float = 1.0,
+        wait_timeout: timedelta = WAIT_TIMEOUT,
         **group_options: Any,
     ) -> None:
         if on_failure not in ("block", "abort"):
@@ -78,6 +82,7 @@ class BarrierGroup(TaskGroup):
         self.open_manual_runs = open_manual_runs
         self.announce_processed = announce_processed
         self.poll_interval = poll_interval
+        self.wait_timeout = wait_timeout
         self._jobs: list[tuple[BaseOperator, Job]] = []
         self._batches: dict[str, int] = {}
         self.start: StartBarrierOperator | None = None
@@ -149,12 +154,14 @@ class BarrierGroup(TaskGroup):
                 barrier_conn_id=self.barrier_conn_id,
                 open_manual_runs=self.open_manual_runs,
                 poll_interval=self.poll_interval,
+                wait_timeout=self.wait_timeout,
             )
             self.commit = CommitBarrierOperator(
                 task_id="commit",
                 topology=self.topology,
                 barrier_conn_id=self.barrier_conn_id,
                 poll_interval=self.poll_interval,
+                wait_timeout=self.wait_timeout,
             )
         return self
 
@@ -219,6 +226,7 @@ class BarrierGroup(TaskGroup):
             commit_task_id=self.commit.task_id if self.commit is not None else None,
             barrier_conn_id=self.barrier_conn_id,
             poll_interval=self.poll_interval,
+            wait_timeout=self.wait_timeout,
             batch_barriers=self._batches[job.name],
             announce_processed=self.announce_processed,
         )

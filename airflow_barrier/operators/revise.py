@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from airflow.sdk import BaseOperator
@@ -17,7 +18,8 @@ from airflow_barrier.links.barrier import BarrierLink
 from airflow_barrier.operators._at import true_or_false, whole_number
 from airflow_barrier.operators._revising import wake_runs
 from airflow_barrier.operators._task import task_key, without_useless_retries
-from airflow_barrier.protocol.errors import RunActiveError, StoreUnavailableError
+from airflow_barrier.operators._waiting import WAIT_TIMEOUT, check_event, waiting
+from airflow_barrier.protocol.errors import RunActiveError
 from airflow_barrier.protocol.revisions import Revision, RevisionMode, RevisionState, TableCorrection
 from airflow_barrier.triggers.revision import RevisionTrigger
 
@@ -47,6 +49,7 @@ class ReviseOperator(BaseOperator):
     :param accept_pause: barriers may wait until it is published, however long that takes. (templated)
     :param reason: why, for the audit and for people. (templated)
     :param poll_interval: seconds between two looks while waiting.
+    :param wait_timeout: how long a try may wait, from its beginning; then it fails, and says what for.
 
     Returns (XCom) the revision's number.
 
@@ -76,6 +79,7 @@ class ReviseOperator(BaseOperator):
         accept_pause: bool | str = False,
         barrier_conn_id: str = DEFAULT_CONN_ID,
         poll_interval: float = 1.0,
+        wait_timeout: timedelta = WAIT_TIMEOUT,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
@@ -92,6 +96,7 @@ class ReviseOperator(BaseOperator):
         self.accept_pause = accept_pause
         self.barrier_conn_id = barrier_conn_id
         self.poll_interval = poll_interval
+        self.wait_timeout = wait_timeout
         self.link_path: str | None = None
 
     def execute(self, context: Context) -> int:
@@ -111,16 +116,15 @@ class ReviseOperator(BaseOperator):
                     f"{revision}: expected the runs of its days to have ended, found {', '.join(busy)} still at work; "
                     "the next try wakes them"
                 )
-            return self._wait(revision)
+            return self._wait(revision, context)
 
     def resume(self, context: Context, event: dict[str, Any], number: int) -> int:
         """Called when the revision is neither STAGING nor COMMITTING any more."""
-        if event["status"] == "unavailable":
-            raise StoreUnavailableError(event["message"])
+        check_event(event)
         revision = BarrierHook(self.barrier_conn_id).get_meta_service().revisions.get(self.topology, number)
         self._remember(revision)
         if revision.is_under_way:
-            return self._wait(revision)
+            return self._wait(revision, context)
         if revision.state is not RevisionState.COMMIT:
             raise AirflowException(f"{revision} is {revision.state.value}; nothing of it is seen by readers")
         self.log.info("%s is COMMIT, at barriers %s to %s", revision, revision.first_barrier, revision.last)
@@ -172,15 +176,13 @@ class ReviseOperator(BaseOperator):
     def _remember(self, revision: Revision) -> None:
         self.link_path = f"{self.barrier_conn_id}/{self.topology}/revision/{revision.revision}"
 
-    def _wait(self, revision: Revision) -> NoReturn:
+    def _wait(self, revision: Revision, context: Context) -> NoReturn:
         self._remember(revision)
         self.log.info("%s is %s: waiting until readers see it", revision, revision.state.value)
         self.defer(
             trigger=RevisionTrigger(
-                topology=self.topology,
-                barrier_conn_id=self.barrier_conn_id,
+                **waiting(self, self.topology, context),
                 revision=revision.revision,
-                poll_interval=self.poll_interval,
             ),
             method_name=self.resume.__name__,
             kwargs={"number": revision.revision},

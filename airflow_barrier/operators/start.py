@@ -20,7 +20,7 @@ from airflow_barrier.operators._task import (
     run_type,
     without_useless_retries,
 )
-from airflow_barrier.protocol.errors import StoreUnavailableError
+from airflow_barrier.operators._waiting import WAIT_TIMEOUT, check_event, waiting
 from airflow_barrier.protocol.topology import Job
 from airflow_barrier.triggers.barrier import OpeningTrigger
 
@@ -41,6 +41,7 @@ class StartBarrierOperator(BaseOperator):
     :param open_manual_runs: open a barrier for runs of every type.
     :param poll_interval: seconds between two looks whether a barrier may open; sources are asked every
         ``source_interval`` seconds.
+    :param wait_timeout: how long a try may wait, from its beginning; then it fails, and says what for.
 
     Returns (XCom) the barrier's id.
 
@@ -59,6 +60,7 @@ class StartBarrierOperator(BaseOperator):
         barrier_conn_id: str = DEFAULT_CONN_ID,
         open_manual_runs: bool = False,
         poll_interval: float = 1.0,
+        wait_timeout: timedelta = WAIT_TIMEOUT,
         source_interval: float = 60.0,
         depends_on_past: bool = True,
         **kwargs: Any,
@@ -69,6 +71,7 @@ class StartBarrierOperator(BaseOperator):
         self.barrier_conn_id = barrier_conn_id
         self.open_manual_runs = open_manual_runs
         self.poll_interval = poll_interval
+        self.wait_timeout = wait_timeout
         self.source_interval = source_interval
 
     def execute(self, context: Context) -> int:
@@ -84,8 +87,7 @@ class StartBarrierOperator(BaseOperator):
 
     def resume(self, context: Context, event: dict[str, Any]) -> int:
         """Called when a barrier may be opened again."""
-        if event["status"] == "unavailable":
-            raise StoreUnavailableError(event["message"])
+        check_event(event)
         return self.execute(context)
 
     def _open(self, context: Context, timestamp: datetime, origin: str) -> int:
@@ -110,11 +112,9 @@ class StartBarrierOperator(BaseOperator):
             wait = timedelta(seconds=0 if full else self.source_interval)
             self.defer(
                 trigger=OpeningTrigger(
-                    topology=self.topology,
-                    barrier_conn_id=self.barrier_conn_id,
+                    **waiting(self, self.topology, context),
                     max_open=deployment.max_open_barriers,
                     not_before=datetime.now(timezone.utc) + wait,
-                    poll_interval=self.poll_interval,
                 ),
                 method_name=self.resume.__name__,
             )

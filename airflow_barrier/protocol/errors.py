@@ -315,6 +315,10 @@ class StoreUnavailableError(Retryable):
     """The MetaService database does not answer."""
 
 
+class WaitTimeoutError(Retryable):
+    """What a task waited for did not come within its time."""
+
+
 class OutcomeUnknownError(StoreUnavailableError):
     """The MetaService database went away in the middle of a commit, and does not say whether it happened."""
 

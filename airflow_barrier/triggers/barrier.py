@@ -17,6 +17,8 @@ from airflow_barrier.triggers._watcher import REACHED, Outcome, watcher
 
 #: Seconds. A tick is one query for all that wait for a topology.
 POLL_INTERVAL = 1.0
+#: Seconds without an answer that are survived.
+PATIENCE = 300.0
 
 
 def settling_time() -> float:
@@ -42,16 +44,28 @@ class WatchingTrigger(BaseTrigger):
     again; nothing is remembered between two looks, so an event is late at most by one interval and may come twice.
     The resumed task therefore checks for itself and takes the event as a hint.
 
+    ``until``: how long it waits at most (UTC); None: for ever.
+
     Events: ``{"status": "reached"}``, ``{"status": "never", "message": ...}`` when what is waited for will not come any
-    more, and ``{"status": "unavailable", "message": ...}`` when patience has run out.
+    more, ``{"status": "unavailable", "message": ...}`` when patience has run out, and ``{"status": "late", "message":
+    ...}`` when the time is over.
     """
 
-    def __init__(self, *, topology: str, barrier_conn_id: str, poll_interval: float, patience: float) -> None:
+    def __init__(
+        self,
+        *,
+        topology: str,
+        barrier_conn_id: str,
+        poll_interval: float = POLL_INTERVAL,
+        patience: float = PATIENCE,
+        until: datetime | str | None = None,
+    ) -> None:
         super().__init__()
         self.topology = topology
         self.barrier_conn_id = barrier_conn_id
         self.poll_interval = poll_interval
         self.patience = patience
+        self.until = datetime.fromisoformat(until) if isinstance(until, str) else until
 
     def _arguments(self) -> dict[str, Any]:
         return {
@@ -59,16 +73,37 @@ class WatchingTrigger(BaseTrigger):
             "barrier_conn_id": self.barrier_conn_id,
             "poll_interval": self.poll_interval,
             "patience": self.patience,
+            "until": self.until and self.until.isoformat(),
         }
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
         await asyncio.sleep(settling_time())  # the task has just looked itself
-        waiting = watcher(self.barrier_conn_id, self.topology)
-        async for outcome in waiting.follow(self._look, self.poll_interval, self.patience):
+        news = watcher(self.barrier_conn_id, self.topology).follow(self._look, self.poll_interval, self.patience)
+        waits_for = ""
+        while True:
+            try:
+                outcome = await asyncio.wait_for(anext(news), self._left())
+            except asyncio.TimeoutError:
+                yield TriggerEvent({"status": "late", "message": self._late(waits_for)})
+                return
             if outcome.event is not None:
                 yield TriggerEvent(outcome.event)
                 return
-            self.log.info("Waiting for %s", outcome.waits_for)
+            waits_for = outcome.waits_for
+            self.log.info("Waiting for %s", waits_for)
+
+    def _late(self, waits_for: str) -> str:
+        return (
+            f"expected {waits_for or 'an answer of the MetaService'} by {self.until}, found that it has not come; see "
+            f"what holds it up (airflow-barrier status {self.topology}), then clear this task, or give it a longer "
+            "wait_timeout"
+        )
+
+    def _left(self) -> float | None:
+        """Seconds; at the end there is time for one look."""
+        if self.until is None:
+            return None
+        return max((self.until - datetime.now(timezone.utc)).total_seconds(), self.poll_interval)
 
     def _look(self, view: TopologyView) -> Outcome:
         """Whether it has come. Runs in a thread."""
@@ -91,17 +126,12 @@ class BarrierTrigger(WatchingTrigger):
     def __init__(
         self,
         *,
-        topology: str,
-        barrier_conn_id: str,
         conditions: Sequence[Condition | dict[str, Any]],
-        poll_interval: float = POLL_INTERVAL,
-        patience: float = 300.0,
         attempt_ids: Sequence[int] = (),
         any_of: bool = False,
+        **waiting: Any,
     ) -> None:
-        super().__init__(
-            topology=topology, barrier_conn_id=barrier_conn_id, poll_interval=poll_interval, patience=patience
-        )
+        super().__init__(**waiting)
         self.any_of = any_of
         self.conditions = tuple(c if isinstance(c, Condition) else Condition.from_json(c) for c in conditions)
         self.attempt_ids = tuple(attempt_ids)
@@ -139,16 +169,11 @@ class OpeningTrigger(WatchingTrigger):
     def __init__(
         self,
         *,
-        topology: str,
-        barrier_conn_id: str,
         max_open: int,
         not_before: datetime | str,
-        poll_interval: float = POLL_INTERVAL,
-        patience: float = 300.0,
+        **waiting: Any,
     ) -> None:
-        super().__init__(
-            topology=topology, barrier_conn_id=barrier_conn_id, poll_interval=poll_interval, patience=patience
-        )
+        super().__init__(**waiting)
         self.max_open = max_open
         self.not_before = datetime.fromisoformat(not_before) if isinstance(not_before, str) else not_before
 
@@ -184,16 +209,11 @@ class LedTrigger(WatchingTrigger):
     def __init__(
         self,
         *,
-        topology: str,
-        barrier_conn_id: str,
         attempt_id: int,
         look_again: float = 60.0,
-        poll_interval: float = POLL_INTERVAL,
-        patience: float = 300.0,
+        **waiting: Any,
     ) -> None:
-        super().__init__(
-            topology=topology, barrier_conn_id=barrier_conn_id, poll_interval=poll_interval, patience=patience
-        )
+        super().__init__(**waiting)
         self.attempt_id = attempt_id
         self.look_again = look_again
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from airflow_barrier.coordinator.waiting import TopologyView
 from airflow_barrier.triggers._watcher import REACHED, Outcome
-from airflow_barrier.triggers.barrier import POLL_INTERVAL, WatchingTrigger
+from airflow_barrier.triggers.barrier import WatchingTrigger
 
 
 class RevisionTrigger(WatchingTrigger):
@@ -16,18 +16,8 @@ class RevisionTrigger(WatchingTrigger):
     7
     """
 
-    def __init__(
-        self,
-        *,
-        topology: str,
-        barrier_conn_id: str,
-        revision: int,
-        poll_interval: float = POLL_INTERVAL,
-        patience: float = 300.0,
-    ) -> None:
-        super().__init__(
-            topology=topology, barrier_conn_id=barrier_conn_id, poll_interval=poll_interval, patience=patience
-        )
+    def __init__(self, *, revision: int, **waiting: Any) -> None:
+        super().__init__(**waiting)
         self.revision = revision
 
     def serialize(self) -> tuple[str, dict[str, Any]]:

@@ -17,8 +17,9 @@ from airflow.triggers.base import TriggerEvent
 from airflow_barrier.coordinator.waiting import Condition, Found, TopologyView, look
 from airflow_barrier.hooks.barrier import BarrierHook
 from airflow_barrier.metaservice.store import MetaService
+from airflow_barrier.operators._waiting import check_event, waiting
 from airflow_barrier.operators.compact import CompactTablesOperator
-from airflow_barrier.protocol.errors import ConfigurationError, UnknownTableError
+from airflow_barrier.protocol.errors import ConfigurationError, UnknownTableError, WaitTimeoutError
 from airflow_barrier.protocol.records import Barrier, StagedTable
 from airflow_barrier.protocol.topology import Job
 from airflow_barrier.sensors.barrier import BarrierSensor
@@ -240,7 +241,13 @@ def test_a_person_who_ends_a_waiting_compaction_lets_go_of_its_tables(meta: Meta
     open_barrier(meta)
     context: Any = {
         "ti": SimpleNamespace(
-            dag_id="upkeep", run_id="today", task_id="compact", try_number=1, map_index=-1, max_tries=0
+            dag_id="upkeep",
+            run_id="today",
+            task_id="compact",
+            try_number=1,
+            map_index=-1,
+            max_tries=0,
+            start_date=DAY,
         ),
         "task": SimpleNamespace(retries=0),
     }
@@ -262,9 +269,25 @@ def test_a_trigger_fires_no_sooner_than_airflow_bears(meta: MetaService, monkeyp
     async def sleep(seconds: float) -> None:
         slept.append(seconds)
 
-    monkeypatch.setattr(triggers, "asyncio", SimpleNamespace(sleep=sleep))
+    of_asyncio = {"wait_for": asyncio.wait_for, "TimeoutError": asyncio.TimeoutError}
+    monkeypatch.setattr(triggers, "asyncio", SimpleNamespace(sleep=sleep, **of_asyncio))
     assert asyncio.run(first(trigger(Condition(None, barrier_id=1)))) == {"status": "reached"}
     assert slept == [3600]
+
+
+def test_a_wait_has_an_end(meta: MetaService) -> None:
+    """As long as the task's operator says, from the beginning of its try, however often it is deferred."""
+    open_barrier(meta)
+    who = SimpleNamespace(barrier_conn_id=CONN, poll_interval=0.01, wait_timeout=timedelta(hours=1))
+    context: Any = {"ti": SimpleNamespace(start_date=DAY)}
+    how = waiting(who, "shopping", context)
+    assert how["until"] == DAY + timedelta(hours=1)
+    late = BarrierTrigger(**how, conditions=[Condition("COMMIT", barrier_id=1)])
+    event = asyncio.run(first(BarrierTrigger(**json.loads(json.dumps(late.serialize()[1])))))
+    with pytest.raises(WaitTimeoutError, match=r"expected COMMIT of barrier 1 .* by 2025-01-01 01:00:00.* longer wait"):
+        check_event(event)
+    there = BarrierTrigger(**how, conditions=[Condition(None, barrier_id=1)])
+    assert asyncio.run(first(there)) == {"status": "reached"}, "what has come is not late"
 
 
 def test_opening_waits_for_room_and_for_its_time(meta: MetaService) -> None:

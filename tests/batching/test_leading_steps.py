@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from datetime import datetime, timedelta, timezone
 from types import SimpleNamespace
 from typing import Any
 
@@ -41,6 +42,7 @@ class Tasks:
             dag_id="shopping_dag",
             run_id=f"day-{barrier.timestamp.day - 5}",
             task_id="load",
+            start_date=datetime.now(timezone.utc),
             map_index=-1,
             max_tries=1,
             try_number=1,
@@ -52,7 +54,7 @@ class Tasks:
             run_type=SimpleNamespace(value="scheduled"),
             conf={},
         )
-        binding = Binding(JOBS[0], FRAGMENT, False, None, "barrier_here", 0.5, batch_barriers=9)
+        binding = Binding(JOBS[0], FRAGMENT, False, None, "barrier_here", 0.5, timedelta(1), batch_barriers=9)
         work = SparkWork(run=lambda ready: None, stop=lambda: None, run_batch=self._run)
         context: Any = {"ti": ti, "task": operator, "dag_run": run}
         return LeadingSteps(operator, binding, work, context)
