@@ -79,31 +79,23 @@ class WatchingTrigger(BaseTrigger):
     async def run(self) -> AsyncIterator[TriggerEvent]:
         await asyncio.sleep(settling_time())  # the task has just looked itself
         news = watcher(self.barrier_conn_id, self.topology).follow(self._look, self.poll_interval, self.patience)
-        waits_for = ""
-        while True:
+        outcome = await anext(news)  # however late it is, there is one look
+        while outcome.event is None:
+            self.log.info("Waiting for %s", outcome.waits_for)
             try:
-                outcome = await asyncio.wait_for(anext(news), self._left())
+                outcome = await asyncio.wait_for(anext(news), self._seconds_left())
             except asyncio.TimeoutError:
-                yield TriggerEvent({"status": "late", "message": self._late(waits_for)})
-                return
-            if outcome.event is not None:
-                yield TriggerEvent(outcome.event)
-                return
-            waits_for = outcome.waits_for
-            self.log.info("Waiting for %s", waits_for)
+                outcome = Outcome({"status": "late", "message": self._late(outcome.waits_for)})
+        yield TriggerEvent(outcome.event)
+
+    def _seconds_left(self) -> float | None:
+        return None if self.until is None else (self.until - datetime.now(timezone.utc)).total_seconds()
 
     def _late(self, waits_for: str) -> str:
         return (
-            f"expected {waits_for or 'an answer of the MetaService'} by {self.until}, found that it has not come; see "
-            f"what holds it up (airflow-barrier status {self.topology}), then clear this task, or give it a longer "
-            "wait_timeout"
+            f"expected {waits_for} by {self.until}, found that it has not come; see what holds it up (airflow-barrier "
+            f"status {self.topology}), then clear this task, or give it a longer wait_timeout"
         )
-
-    def _left(self) -> float | None:
-        """Seconds; at the end there is time for one look."""
-        if self.until is None:
-            return None
-        return max((self.until - datetime.now(timezone.utc)).total_seconds(), self.poll_interval)
 
     def _look(self, view: TopologyView) -> Outcome:
         """Whether it has come. Runs in a thread."""
