@@ -17,7 +17,6 @@ CONN_TYPE = "iceberg"
 _REST = frozenset(
     {
         "audience",
-        "credential",
         "oauth2-server-uri",
         "prefix",
         "resource",
@@ -50,6 +49,11 @@ def catalog_of(connection: Connection) -> tuple[str | None, tuple[tuple[str, str
             "SQL catalog is the barrier connection's catalog_uri; this connection then holds the storage's properties"
         )
     uri = (connection.host or extras.pop("uri", None) or "").rstrip("/") or None
+    if "credential" in extras:
+        raise ConfigurationError(
+            f"{where}: expected client id and secret in the fields for login and password, which Airflow masks, found "
+            "the extra 'credential', which it shows; move it there, and make a new secret"
+        )
     unknown = sorted(name for name in extras if name not in _REST and not name.startswith(_FAMILIES))
     if unknown:
         raise ConfigurationError(

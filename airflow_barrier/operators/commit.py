@@ -37,10 +37,11 @@ from airflow_barrier.operators._task import (
 from airflow_barrier.operators._waiting import WAIT_TIMEOUT, check_event, waiting
 from airflow_barrier.protocol.errors import (
     AlreadyCommittedError,
+    ConfigurationError,
     NotProcessedError,
     UnknownBarrierError,
 )
-from airflow_barrier.protocol.names import event_key
+from airflow_barrier.protocol.names import event_key, is_topology_name
 from airflow_barrier.protocol.records import Barrier, TableProgress
 from airflow_barrier.protocol.revisions import Revision, RevisionState
 from airflow_barrier.protocol.states import BarrierState, TableState
@@ -82,7 +83,7 @@ class CommitBarrierOperator(BaseOperator):
     (ISO, UTC) and ``snapshot``: ``{"barriers": {"b3.r0": {...}}}``. Consumers are idempotent: a commit that was
     interrupted between publishing and its end emits the same key again.
 
-    :param topology: the topology's name. (templated)
+    :param topology: the topology's name. Not templated: the tables' assets have it in their names.
     :param tables: tables with asset events; :class:`~airflow_barrier.operators.group.BarrierGroup` fills in those
         that its jobs write.
     :param poll_interval: seconds between two looks while waiting.
@@ -91,7 +92,6 @@ class CommitBarrierOperator(BaseOperator):
     Returns (XCom) the barrier's id.
     """
 
-    template_fields: Sequence[str] = ("topology",)
     ui_color = "#dcfce7"
 
     def __init__(
@@ -105,6 +105,11 @@ class CommitBarrierOperator(BaseOperator):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
+        if not is_topology_name(topology):
+            raise ConfigurationError(
+                f"task {self.task_id}: expected the name of a topology, found {topology!r}; it is not templated, since "
+                "the assets of its tables are made of it while the DAG is parsed"
+            )
         self.topology = topology
         self.barrier_conn_id = barrier_conn_id
         self.poll_interval = poll_interval

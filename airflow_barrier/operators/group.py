@@ -85,6 +85,7 @@ class BarrierGroup(TaskGroup):
         self.wait_timeout = wait_timeout
         self._jobs: list[tuple[BaseOperator, Job]] = []
         self._batches: dict[str, int] = {}
+        self._closed = False
         self.start: StartBarrierOperator | None = None
         self.commit: CommitBarrierOperator | None = None
         self.abort: AbortBarrierOperator | None = None
@@ -107,7 +108,7 @@ class BarrierGroup(TaskGroup):
 
         Sources are tables of the topology (``namespace.table``) or external sources. ``name`` is the job's in the
         topology; default: the task id inside this group. Raises :class:`ConfigurationError` for an operator that
-        hands no conf to Spark.
+        hands no conf to Spark, and after the group's block.
 
         ``start_from``: what of its sources is in the sinks already when the job joins (`docs/adopting.md`):
         ``earliest`` (nothing), ``latest`` (all, up to the barrier that it joins with), a datetime with a time zone, or
@@ -119,6 +120,11 @@ class BarrierGroup(TaskGroup):
         that it has started; for a SparkEpochOperator (`docs/catching-up.md`).
         """
         task = task_of(operator)
+        if self._closed:
+            raise ConfigurationError(
+                f"topology {self.topology}, task {task.task_id}: expected barrier.job(...) within the block of its "
+                "group, found it after the block; indent it"
+            )
         check_batch(task, batch_barriers)
         job_name = name or task.task_id.removeprefix(f"{self.group_id}.")
         named = [source if isinstance(source, str) else source.name for source in sources]
@@ -168,6 +174,7 @@ class BarrierGroup(TaskGroup):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
+        self._closed = True
         try:
             if error is None:
                 self._put_together()

@@ -7,10 +7,11 @@ from datetime import datetime, timezone
 import pytest
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
 from airflow.providers.standard.operators.empty import EmptyOperator
+from airflow.providers.standard.operators.trigger_dagrun import TriggerDagRunOperator
 from airflow.sdk import DAG
 
 from airflow_barrier.operators._commit import not_jobs_before
-from airflow_barrier.operators.commit import AbortBarrierOperator
+from airflow_barrier.operators.commit import AbortBarrierOperator, CommitBarrierOperator
 from airflow_barrier.operators.epoch import SparkEpochOperator
 from airflow_barrier.operators.group import BarrierGroup
 from airflow_barrier.protocol.errors import ConfigurationError, CycleError, SecondWriterError, UnknownTableError
@@ -126,6 +127,25 @@ def test_what_is_no_job_is_refused(dag: DAG) -> None:
             declare(EmptyOperator(task_id="empty"))
         with pytest.raises(ConfigurationError, match="a table has one writer"):
             declare(SparkSubmitOperator.partial(task_id="mapped").expand(application=["/a.py", "/b.py"]))
+
+
+def test_a_job_after_the_block_of_its_group_is_refused(dag: DAG) -> None:
+    with dag, BarrierGroup("shopping") as group:
+        group.job(epoch("load"), sinks=["shop.a"])
+    with dag, pytest.raises(ConfigurationError, match=r"task late: expected barrier\.job.* within the block"):
+        group.job(epoch("late"), sinks=["shop.b"])
+
+
+def test_conf_that_is_no_sparks_makes_no_job(dag: DAG) -> None:
+    with dag, BarrierGroup("shopping") as group:
+        group.job(epoch("load"), sinks=["shop.a"])
+        with pytest.raises(ConfigurationError, match="found TriggerDagRunOperator, and nobody knows where"):
+            group.job(TriggerDagRunOperator(task_id="next", trigger_dag_id="b", conf={"a": 1}), sinks=["shop.b"])
+
+
+def test_the_topology_of_a_commit_is_no_template() -> None:
+    with pytest.raises(ConfigurationError, match=r"expected the name of a topology, found '\{\{ params"):
+        CommitBarrierOperator(task_id="commit", topology="{{ params.topology }}")
 
 
 @pytest.mark.parametrize(

@@ -77,6 +77,7 @@ def test_an_sql_catalog_takes_the_storage_only() -> None:
             iceberg(**{"s3.region": "x", "py-io-impl": SECRET}),
             "connection lake: unknown extra 'py-io-impl'; expected",
         ),
+        ({}, iceberg(credential=f"me:{SECRET}"), "found the extra 'credential', which it shows; move it there"),
         ({}, iceberg(**{"header.x": {"a": SECRET}}), "expected texts, found lists or objects in 'header.x'"),
         ({}, iceberg(token=f"{SECRET}\n"), "without line breaks and outer blanks.*found others in 'token'; "),
         ({}, iceberg(**{"header.x": f"{SECRET}\r\nx", "token": f"{SECRET}…"}), "others in 'header.x', 'token'; "),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from importlib import import_module
 from typing import Any, cast
 
@@ -35,6 +36,17 @@ def adapter_of(operator: Any) -> Adapter | None:
             return cast(Adapter, import_module(f"{_HERE}.{name}"))
     if placeholder.is_in(operator):
         return cast(Adapter, placeholder)
-    if isinstance(getattr(operator, "conf", ""), dict | None):
+    if isinstance(getattr(operator, "conf", ""), dict | None) and not _is_others_conf(type(operator)):
         return cast(Adapter, import_module(f"{_HERE}.conf_attribute"))
     return None
+
+
+def _is_others_conf(cls: type) -> bool:
+    """Whether ``conf`` is what an operator of a provider takes, of which none here hands it to Spark: the conf of a DAG
+    run, say.
+    """
+    return any(
+        base.__module__.startswith(f"{_PROVIDERS}.") and "conf" in inspect.signature(base.__init__).parameters
+        for base in cls.__mro__
+        if "__init__" in vars(base)
+    )
