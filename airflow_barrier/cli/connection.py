@@ -21,6 +21,11 @@ if TYPE_CHECKING:
 DEFAULT_CONN_ID = "barrier_default"
 PASSWORD_VARIABLE = "AIRFLOW_BARRIER_PASSWORD"
 
+#: What to do about a connection that is not there.
+_ANOTHER = "or name another with --conn-id"
+#: ... where a command needs the MetaService only.
+_OR_URL = "name another with --conn-id, or give --metaservice-url"
+
 HELP = (
     "The deployment is an Airflow connection (--conn-id; from AIRFLOW_CONN_..., a secrets backend or Airflow's "
     "database), or, where a command needs no tables, just the database (--metaservice-url; its password from the "
@@ -74,7 +79,7 @@ def database_url(options: argparse.Namespace) -> str:
             f"everybody on a machine can read its command lines: use the environment variable {PASSWORD_VARIABLE}",
         )
         return with_password(options.metaservice_url, os.environ.get(PASSWORD_VARIABLE))
-    found = settings(options.conn_id)
+    found = settings(options.conn_id, _OR_URL)
     return with_password(found.metaservice_url, found.metaservice_password)
 
 
@@ -82,12 +87,16 @@ def level(options: argparse.Namespace) -> Level:
     """``--level``, else the connection's; where there is just a database, what a connection has by default."""
     if options.level is not None:
         return Level(options.level)
-    return Level.REPEATABLE_READ if options.metaservice_url else Level.parse(settings(options.conn_id).consistency)
+    return (
+        Level.REPEATABLE_READ
+        if options.metaservice_url
+        else Level.parse(settings(options.conn_id, _OR_URL).consistency)
+    )
 
 
-def settings(conn_id: str) -> Settings:
-    """Those of an Airflow connection. Raises ConfigurationError."""
-    with _looked_up(conn_id, "name another with --conn-id, or give --metaservice-url"):
+def settings(conn_id: str, otherwise: str = _ANOTHER) -> Settings:
+    """Those of an Airflow connection. Raises ConfigurationError, which says what to do ``otherwise``."""
+    with _looked_up(conn_id, otherwise):
         from airflow_barrier.hooks.barrier import BarrierHook
 
         return BarrierHook(conn_id).get_settings()

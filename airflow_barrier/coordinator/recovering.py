@@ -48,7 +48,7 @@ class Recovered:
     revisions: tuple[int, ...] = ()
 
 
-def recover(deployment: Deployment, topology: str, *, actor: str) -> Recovered:
+def recover(deployment: Deployment, topology: str, *, actor: str, reason: str) -> Recovered:
     """Bring MetaService and catalog to where the tables of ``topology`` are, and take the lead with a new incarnation.
 
     Barriers and revisions that were in flight are given up: epochs join the next barrier's. What was decided and not
@@ -83,7 +83,7 @@ def recover(deployment: Deployment, topology: str, *, actor: str) -> Recovered:
         revisions=revisions,
         newest_revision=max((head.revision, *(trace.newest_revision for trace in traces.values()))),
     )
-    incarnation = deployment.meta.recover(history, actor)
+    incarnation = deployment.meta.recover(history, actor, reason)
     _drop_given_up(deployment, topology, tuple(traces))
     standing = _newest_revision(deployment, topology)
     write_head(deployment, topology, JournalHead(incarnation, newest.barrier_id if newest else 0, standing))

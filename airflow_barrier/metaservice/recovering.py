@@ -48,12 +48,12 @@ _LEASES = 1_000_000_000
 _REASON = "the MetaService was recovered: what was in flight is lost, and its epoch joins the next barrier's"
 
 
-def recover(connection: Connection, history: History, actor: str) -> str:
+def recover(connection: Connection, history: History, actor: str, reason: str) -> str:
     """Put ``history`` in, give up what was in flight, and begin a new incarnation, which this returns.
 
     What a suspended process of the lost time still stages bears the old incarnation's stamp, and is refused.
     """
-    event = Event("recovered", actor, {"published": history.published})
+    event = Event("recovered", actor, {"published": history.published, "reason": reason})
     epochs = [entry for entry in history.entries if entry.timestamp_origin != INHERITED]
     if epochs:
         adopt_topology(connection, history.topologies[epochs[-1].topology_digest])
@@ -64,9 +64,9 @@ def recover(connection: Connection, history: History, actor: str) -> str:
     decided = {entry.barrier_id for entry in history.entries}
     for barrier in uncommitted(connection, history.topology):
         if barrier.state in STAGING_BARRIERS and barrier.barrier_id not in decided:
-            abort_one(connection, barrier, _REASON, actor)  # safety: in-flight-is-given-up
-            log.info("%s is ABORTED: %s", barrier, _REASON)
-    _give_up_revision(connection, history, actor)
+            abort_one(connection, barrier, f"{_REASON}: {reason}", actor)  # safety: in-flight-is-given-up
+            log.info("%s is ABORTED: %s: %s", barrier, _REASON, reason)
+    _give_up_revision(connection, history, actor, reason)
     put_back = 0
     for revision in history.revisions:  # each as it was published: on the barriers that were COMMIT then
         while put_back < len(history.entries) and history.entries[put_back].barrier_id <= revision.head.barrier_id:
@@ -83,17 +83,17 @@ def recover(connection: Connection, history: History, actor: str) -> str:
     incarnation = uuid4().hex
     here = schema.topology.c.name == history.topology
     connection.execute(update(schema.topology).where(here).values(incarnation=incarnation))  # safety: new-incarnation
-    detail = {"incarnation": incarnation, "barriers": len(history.entries)}
+    detail = {"incarnation": incarnation, "barriers": len(history.entries), "reason": reason}
     record(connection, Event("recovered", actor, detail), history.topology, None, "topology", [history.topology])
     return incarnation
 
 
-def _give_up_revision(connection: Connection, history: History, actor: str) -> None:
+def _give_up_revision(connection: Connection, history: History, actor: str, why: str) -> None:
     """The one that was being staged, unless the lost time has seen it published."""
     revision = under_way(connection, history.topology)
     published = {each.number for each in history.revisions}
     if revision is not None and revision.state is RevisionState.STAGING and revision.revision not in published:
-        reason = "the MetaService was recovered"
+        reason = f"{_REASON}: {why}"
         cancel(connection, history.topology, revision.revision, reason, actor)  # safety: staging-is-given-up
         log.info("%s is CANCELLED: %s", revision, reason)
 

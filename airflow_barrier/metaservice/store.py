@@ -521,12 +521,12 @@ class MetaService:
 
     # --- after a loss -----------------------------------------------------------------------------
 
-    def recover(self, history: History, actor: str) -> str:
+    def recover(self, history: History, actor: str, reason: str) -> str:
         """Put back what the database has lost of a topology, give up what was in flight; returns its new incarnation.
 
         ``history`` begins after the newest barrier that is COMMIT here. Raises JournalError if it does not.
         """
-        return self._db.write(lambda c: recovering.recover(c, history, actor))
+        return self._db.write(lambda c: recovering.recover(c, history, actor, reason))
 
     # --- leases and expiry ------------------------------------------------------------------------
 

@@ -208,7 +208,7 @@ def test_a_lost_metaservice_is_rebuilt_past_it(shop_apart: Shop, tmp_path: Path)
     assert head is not None
     assert head.barrier_id == 2
     lost = replace(shop.deployment, meta=MetaService(f"sqlite:///{tmp_path}/another.db"))
-    recover(lost, "shopping", actor="test")
+    recover(lost, "shopping", actor="test", reason="test")
     barrier = lost.meta.barrier("shopping", 2)
     assert (barrier.is_maintenance, barrier.state) == (True, BarrierState.COMMIT)
     assert {job.name for job in lost.meta.topology("shopping").jobs} == {job.name for job in JOBS}

@@ -80,10 +80,10 @@ def test_a_decision_survives_the_loss_of_the_metaservice_or_is_asked_for_again(
     (template.live / "meta.db").unlink()
     with template.again() as shop:
         if committed:
-            recover(shop.deployment, "shopping", actor="alice")
+            recover(shop.deployment, "shopping", actor="alice", reason="test")
         else:
             with pytest.raises(BarrierBlockedError, match=AMOUNT):
-                recover(shop.deployment, "shopping", actor="alice")
+                recover(shop.deployment, "shopping", actor="alice", reason="test")
             barrier = shop.deployment.meta.barrier("shopping", UNDER_WAY)
             resolve(shop, barrier, decision)
             shop.commit(barrier)

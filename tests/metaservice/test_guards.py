@@ -111,7 +111,7 @@ def life(world: World) -> Iterator[tuple[str, Callable[[], object]]]:
     anew = Cut("files", None, {"day": 5, "anew": True}, ("found",))
     yield "revise with a new cut", lambda: world.revise(5, "load", recut=["files"], cuts={5: [anew]})
     history = History("shopping", (), {}, published=0, above_attempt=0)
-    yield "recover", lambda: world.meta.recover(history, "test")
+    yield "recover", lambda: world.meta.recover(history, "test", "test")
 
 
 @on_one_database
@@ -300,7 +300,7 @@ def test_a_recovery_puts_nothing_back_that_is_commit(world: World) -> None:
     )
     history = History("shopping", (entry,), {topology.digest: topology}, published=0, above_attempt=0)
     with pytest.raises(JournalError, match="expected a barrier that the MetaService has not committed, found COMMIT"):
-        world.meta.recover(history, "test")
+        world.meta.recover(history, "test", "test")
     assert world.state(1) is BarrierState.COMMIT
 
 

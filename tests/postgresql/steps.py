@@ -254,7 +254,7 @@ STEPS = {
     "a recovery": Step(
         "recover",
         _processed,
-        lambda world, _: world.meta.recover(History("shopping", (), {}, published=0, above_attempt=8), "test"),
+        lambda world, _: world.meta.recover(History("shopping", (), {}, published=0, above_attempt=8), "test", "test"),
     ),
     "a revision": Step("revisions.begin", _two_committed, lambda world, _: world.revise(2, "price")),
     "a revision with a new cut": Step(

@@ -29,7 +29,7 @@ def killed_at(point: int, settings: Settings, topology: str) -> bool:
 def _recover(point: int, settings: Settings, topology: str) -> None:
     _watch(point)
     deployment = Deployment.connect(settings)
-    recover(deployment, topology, actor="child")
+    recover(deployment, topology, actor="child", reason="test")
     deployment.close()
 
 

@@ -100,7 +100,7 @@ def test_a_backup_three_barriers_old_is_noticed_refused_and_caught_up(old: Lande
     put_back(landed, backups)
     with pytest.raises(LostStateError, match=r"knows barrier 6.*barriers up to 3 only.*`airflow-barrier recover shop"):
         landed.open(7)
-    recovered = recover(landed.shop.deployment, "shopping", actor="test")
+    recovered = recover(landed.shop.deployment, "shopping", actor="test", reason="test")
     assert [entry.barrier_id for entry in recovered.entries] == [4, 5, 6]
     assert served(landed.shop.deployment) == 6
     landed.check_oracle(6)
@@ -119,7 +119,7 @@ def test_what_was_in_flight_at_the_backup_is_not_committed_on_top(landed: Landed
     assert deployment.meta.barrier("shopping", 2).state is BarrierState.PRECOMMIT
     with pytest.raises(LostStateError, match="recover"):
         commit_barrier(deployment, "shopping", 2, actor="test")
-    recovered = recover(deployment, "shopping", actor="test")
+    recovered = recover(deployment, "shopping", actor="test", reason="test")
     assert [entry.barrier_id for entry in recovered.entries] == [2, 3]
     landed.committed(4)
     landed.check_oracle(4)
@@ -134,7 +134,7 @@ def test_what_was_open_is_given_up_and_joins_the_next(landed: LandedShop, backup
     landed.shop.commit(second)
     put_back(landed, backups)
     deployment = landed.shop.deployment
-    recover(deployment, "shopping", actor="test")
+    recover(deployment, "shopping", actor="test", reason="test")
     assert deployment.meta.barrier("shopping", 2).state is BarrierState.COMMIT
     assert deployment.meta.barrier("shopping", 3).state is BarrierState.ABORTED
     with pytest.raises(BarrierAbortedError, match="recovered"):
@@ -152,7 +152,7 @@ def test_attempts_of_the_lost_time_get_no_namesake(old: LandedShop, backups: Bac
     with pytest.raises(BarrierError):
         close(landed.shop.deployment, zombie.attempt.attempt_id, record=record, actor="zombie")
     incarnation = landed.shop.deployment.meta.incarnation("shopping")
-    recover(landed.shop.deployment, "shopping", actor="test")
+    recover(landed.shop.deployment, "shopping", actor="test", reason="test")
     again = landed.open(7)
     ready, _ = landed.stage(again, "load")
     assert ready.attempt.attempt_id > zombie.attempt.attempt_id + 500 > fourth[-1].attempt_id
@@ -187,11 +187,13 @@ def test_each_topology_is_recovered_by_itself_and_no_other_is_stopped_by_that(
     landed.committed(2)
     run_other(landed.shop, 2)
     gone(landed, backups)
-    recover(landed.shop.deployment, "shopping", actor="test")
-    recover(landed.shop.deployment, "other", actor="test")
+    recover(landed.shop.deployment, "shopping", actor="test", reason="test")
+    recover(landed.shop.deployment, "other", actor="test", reason="test")
     landed.committed(3)
     run_other(landed.shop, 3)
-    recover(landed.shop.deployment, "shopping", actor="test")  # nothing was lost: also then only its own attempts are
+    recover(
+        landed.shop.deployment, "shopping", actor="test", reason="test"
+    )  # nothing was lost: also then only its own attempts are
     run_other(landed.shop, 4)
     landed.committed(4)
     assert landed.shop.main_totals()["shop.other"] == 2 + 4 + 8 + 16
@@ -209,7 +211,7 @@ def test_a_lost_metaservice_is_noticed_and_rebuilt(landed: LandedShop, backups: 
     lose(landed, backups)
     with pytest.raises(LostStateError, match=r"another deployment's MetaService.*`airflow-barrier recover shopping`"):
         landed.open(4)
-    recovered = recover(landed.shop.deployment, "shopping", actor="test")
+    recovered = recover(landed.shop.deployment, "shopping", actor="test", reason="test")
     assert [entry.barrier_id for entry in recovered.entries] == [1, 2, 3]
     assert set(recovered.reattached) == (set(TABLES) if landed.shop.deployment.shares_database else set())
     meta = landed.shop.deployment.meta
@@ -247,7 +249,7 @@ def test_carried_tables_and_joining_ones_are_rebuilt(landed: LandedShop, backups
     rows = [(r.table, r.snapshot_id, r.carried_from) for r in shop.deployment.meta.progress("shopping", 2)]
     lose(landed, backups)
     shop = landed.shop
-    recover(shop.deployment, "shopping", actor="test")
+    recover(shop.deployment, "shopping", actor="test", reason="test")
     assert [(r.table, r.snapshot_id, r.carried_from) for r in shop.deployment.meta.progress("shopping", 2)] == rows
     assert (
         len(
@@ -268,7 +270,7 @@ def test_a_decision_that_was_not_published_is_rolled_forward(landed: LandedShop,
     meta.begin_commit("shopping", 2, landed.shop.deployment.tables.mains(list(TABLES)), "test")
     write_entry(landed.shop.deployment, meta.barrier("shopping", 2))
     lose(landed, backups)
-    recovered = recover(landed.shop.deployment, "shopping", actor="test")
+    recovered = recover(landed.shop.deployment, "shopping", actor="test", reason="test")
     assert [entry.barrier_id for entry in recovered.entries] == [1, second.barrier_id]
     landed.check_oracle(2)
     landed.committed(3)
@@ -303,7 +305,7 @@ def test_recovering_into_a_strangers_metaservice_is_refused(old: LandedShop, bac
     entry["tables"][SHOPPING]["snapshot_id"] = 4711
     deployment.tables.write_text(uri, json.dumps(entry))
     with pytest.raises(JournalError, match=f"found others of {SHOPPING}: this MetaService is of another deployment"):
-        recover(deployment, "shopping", actor="test")
+        recover(deployment, "shopping", actor="test", reason="test")
     assert deployment.meta.newest_decided("shopping").barrier_id == 3  # type: ignore[union-attr]
 
 
@@ -317,7 +319,7 @@ def test_recovering_into_a_metaservice_that_the_journal_does_not_lead_back_to_is
     tables.write_text(uri, tables.read_text(uri).replace('"predecessor": 3', '"predecessor": 2'))
     put_back(landed, backups)
     with pytest.raises(JournalError, match=r"lead back to barrier 3, .* committed, found that it leads to barrier 2"):
-        recover(landed.shop.deployment, "shopping", actor="test")
+        recover(landed.shop.deployment, "shopping", actor="test", reason="test")
 
 
 # Not where the catalog went back with the MetaService: there no table tells of what came later, only the head does.
@@ -334,7 +336,7 @@ def test_a_head_that_lags_does_not_hide_what_was_published(old: LandedShop, back
     fourth = landed.open(4)
     with pytest.raises(LostStateError, match=r"is at barrier 6.*recover"):
         landed.process(fourth)
-    recovered = recover(deployment, "shopping", actor="test")
+    recovered = recover(deployment, "shopping", actor="test", reason="test")
     assert [entry.barrier_id for entry in recovered.entries] == [4, 5, 6]
     landed.committed(7)
     landed.check_oracle(7)
@@ -350,7 +352,7 @@ def test_without_a_journal_the_tables_still_say_that_something_is_lost(landed: L
     with pytest.raises(expected):
         landed.open(3)
     with pytest.raises(JournalError, match="expected a journal beside its tables, found none"):
-        recover(deployment, "shopping", actor="test")
+        recover(deployment, "shopping", actor="test", reason="test")
 
 
 def test_a_missing_entry_is_named(old: LandedShop, backups: Backups) -> None:
@@ -361,16 +363,16 @@ def test_a_missing_entry_is_named(old: LandedShop, backups: Backups) -> None:
     put_back(landed, backups)
     deployment = landed.shop.deployment
     with pytest.raises(JournalError, match=f"expected a file at {uri}"):
-        recover(deployment, "shopping", actor="test")
+        recover(deployment, "shopping", actor="test", reason="test")
 
 
 def test_recovering_again_changes_nothing_that_anyone_reads(old: LandedShop, backups: Backups) -> None:
     landed = old
     put_back(landed, backups)
     deployment = landed.shop.deployment
-    recover(deployment, "shopping", actor="test")
+    recover(deployment, "shopping", actor="test", reason="test")
     rows = deployment.meta.progress("shopping", 6)
-    again = recover(deployment, "shopping", actor="test")
+    again = recover(deployment, "shopping", actor="test", reason="test")
     assert again.entries == ()
     assert deployment.meta.progress("shopping", 6) == rows
     landed.committed(7)
@@ -395,7 +397,7 @@ def test_readers_of_before_the_loss_are_told_and_find_no_barrier_that_is_gone(
     landed.committed(4)
     lost = lease(landed.shop.deployment)
     put_back(landed, backups)
-    recover(thinned(), "shopping", actor="test")
+    recover(thinned(), "shopping", actor="test", reason="test")
     meta = landed.shop.deployment.meta
     assert [barrier.barrier_id for barrier in meta.readable("shopping")] == [3, 4]
     assert lease(landed.shop.deployment) != lost
@@ -422,15 +424,19 @@ def test_the_command_line_says_what_it_did(
     }
     connection = {"conn_type": "barrier", "password": settings.metaservice_password, "extra": extra}
     monkeypatch.setenv("AIRFLOW_CONN_BARRIER_RECOVERY", json.dumps(connection))
-    assert main(["recover", "shopping", "--conn-id", "barrier_recovery"]) == 0
+    command = ["recover", "--conn-id", "barrier_recovery", "--reason", "restored"]
+    assert main([*command, "shopping"]) == 2, "nobody is there to be asked"
+    assert "expected --yes" in capsys.readouterr().err
+    command.append("--yes")
+    assert main([*command, "shopping"]) == 0
     said = capsys.readouterr().out
     assert "barrier 5 of shopping (2026-01-10 00:00:00+0000) is COMMIT again" in said
     assert "3 barriers put back, the newest is barrier 6 of shopping" in said
-    assert main(["recover", "shopping", "--conn-id", "barrier_recovery", "--json"]) == 0
+    assert main([*command, "shopping", "--json"]) == 0
     told = json.loads(capsys.readouterr().out)
     assert (told["topology"], told["entries"], told["newest"]["barrier_id"]) == ("shopping", [], 6)
     assert told["incarnation"] == landed.shop.deployment.meta.incarnation("shopping")
-    assert main(["recover", "nothing", "--conn-id", "barrier_recovery"]) == 1
+    assert main([*command, "nothing"]) == 1
     assert "expected a journal" in capsys.readouterr().err
     audit = landed.shop.deployment.meta.audit("shopping", limit=500)
     assert {entry.event for entry in audit if entry.actor.endswith("(airflow-barrier)")} == {"recovered"}
@@ -449,7 +455,7 @@ def test_recovery_killed_at_any_step_is_finished_by_running_it_again(old: Landed
             break
         killed += 1
         landed.reconnect()
-        recover(landed.shop.deployment, "shopping", actor="again")
+        recover(landed.shop.deployment, "shopping", actor="again", reason="test")
         assert served(landed.shop.deployment) == 6
         landed.check_oracle(6)
     landed.committed(7)

@@ -143,7 +143,7 @@ def branches(shop: RevisedShop, revision: int) -> list[str]:
 
 
 def recovered(shop: RevisedShop) -> tuple[int, ...]:
-    return recover(shop.deployment, shop.shop.name, actor="test").revisions
+    return recover(shop.deployment, shop.shop.name, actor="test", reason="test").revisions
 
 
 def goes_on(shop: RevisedShop, day: int, number: int) -> None:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from airflow_barrier.cli.arguments import barrier_argument
+from airflow_barrier.cli.asking import refused, yes_option
 from airflow_barrier.cli.connection import actor, connected, database_options, meta_service
-from airflow_barrier.cli.frame import DONE, REFUSED, USAGE, Command, say
+from airflow_barrier.cli.frame import DONE, Command, say
 from airflow_barrier.cli.screen import answer, line
 from airflow_barrier.protocol.errors import BarrierError
 
@@ -33,7 +33,7 @@ def _define(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("topology")
     barrier_argument(parser)
     parser.add_argument("--reason", required=True, help="why, for the audit and for the tasks that meet the barrier")
-    parser.add_argument("--yes", action="store_true", help="do not ask; needed where there is no terminal")
+    yes_option(parser)
     database_options(parser)
 
 
@@ -42,26 +42,17 @@ def _run(options: argparse.Namespace) -> int:
     with meta_service(options) as meta:
         later = [barrier for barrier in meta.open_barriers(topology) if barrier.barrier_id >= barrier_id]
         # what cannot be aborted, or was before, needs no answer: the MetaService says so
-        if later and later[0].barrier_id == barrier_id and not options.yes:
-            if not sys.stdin.isatty():
-                say("expected --yes, found no terminal to ask on; nothing was changed")
-                return USAGE
-            if not _is_sure(later):
-                say("nothing was changed")
-                return REFUSED
+        if later and later[0].barrier_id == barrier_id:
+            lines = [f"{barrier} is {barrier.state.value}" for barrier in later]
+            code = refused(options, lines, "Give up? The epochs join the next barrier's.")
+            if code is not None:
+                return code
         aborted = tuple(meta.abort_barrier(topology, barrier_id, options.reason, actor()))
         cut = [barrier for barrier in aborted if meta.cuts(topology, barrier.barrier_id, items_of=())]
     if cut and not options.metaservice_url:
         _let_go(options.conn_id, cut)
     answer(options, Aborted(topology, barrier_id, aborted), _show)
     return DONE
-
-
-def _is_sure(barriers: Sequence[Barrier]) -> bool:
-    for barrier in barriers:
-        print(f"{barrier} is {barrier.state.value}", file=sys.stderr)
-    print("Give up? The epochs join the next barrier's. [y/N] ", end="", file=sys.stderr, flush=True)
-    return sys.stdin.readline().strip().lower() in ("y", "yes")
 
 
 def _let_go(conn_id: str, barriers: Sequence[Barrier]) -> None:

@@ -5,18 +5,23 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
+from airflow_barrier.cli.asking import refused, yes_option
 from airflow_barrier.cli.connection import actor, connected, connection_option
 from airflow_barrier.cli.frame import DONE, Command
 from airflow_barrier.cli.screen import answer, line
+from airflow_barrier.protocol.errors import UnknownTopologyError
 
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from airflow_barrier.coordinator.deployment import Deployment
     from airflow_barrier.coordinator.recovering import Recovered
 
 
 def _define(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("topology")
+    parser.add_argument("--reason", required=True, help="why, for the audit and for the tasks of what is given up")
+    yes_option(parser)
     connection_option(parser)
 
 
@@ -24,9 +29,23 @@ def _run(options: argparse.Namespace) -> int:
     from airflow_barrier.coordinator.recovering import recover
 
     with connected(options.conn_id) as deployment:
-        recovered = recover(deployment, options.topology, actor=actor())
+        code = refused(options, _given_up(deployment, options.topology), "Recover? Its DAGs have to be stopped.")
+        if code is not None:
+            return code
+        recovered = recover(deployment, options.topology, actor=actor(), reason=options.reason)
     answer(options, recovered, _show)
     return DONE
+
+
+def _given_up(deployment: Deployment, topology: str) -> list[str]:
+    """What the MetaService knows to be in flight; of a lost one, nothing."""
+    try:
+        in_flight = deployment.meta.open_barriers(topology)
+    except UnknownTopologyError:
+        in_flight = []
+    revision = deployment.meta.revisions.under_way(topology)
+    found = [f"{each} is {each.state.value}" for each in in_flight]
+    return [*found, *([f"{revision} is {revision.state.value}"] if revision is not None else [])]
 
 
 def _show(recovered: Recovered, console: Console) -> None:
@@ -47,9 +66,9 @@ def _show(recovered: Recovered, console: Console) -> None:
 RECOVER = Command(
     "recover",
     "Catch a MetaService up that was lost or restored from a backup. It is caught up from the tables and the journal "
-    "beside them. Stop the topology's DAGs before. Barriers that were in flight are given up: their epochs join the "
-    "next barrier's.",
+    "beside them. Stop the topology's DAGs before. Barriers and a revision that were in flight are given up: their "
+    "epochs join the next barrier's.",
     _define,
     _run,
-    examples=("shopping --conn-id barrier_prod",),
+    examples=('shopping --conn-id barrier_prod --reason "restored from last night"',),
 )

@@ -46,7 +46,7 @@ def _is_others_conf(cls: type) -> bool:
     run, say.
     """
     return any(
-        base.__module__.startswith(f"{_PROVIDERS}.") and "conf" in inspect.signature(base.__init__).parameters
+        base.__module__.startswith(f"{_PROVIDERS}.") and "conf" in inspect.signature(vars(base)["__init__"]).parameters
         for base in cls.__mro__
         if "__init__" in vars(base)
     )
