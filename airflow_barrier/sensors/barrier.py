@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
+from time import monotonic
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from airflow.sdk import BaseSensorOperator, conf
@@ -13,8 +14,9 @@ from airflow_barrier.coordinator.waiting import Condition, Found, TopologyView, 
 from airflow_barrier.hooks.barrier import DEFAULT_CONN_ID, BarrierHook
 from airflow_barrier.operators._at import time_of, whole_number
 from airflow_barrier.operators._task import run_timestamp, without_useless_retries
+from airflow_barrier.operators._waiting import check_event
 from airflow_barrier.protocol.errors import ConfigurationError, StoreUnavailableError
-from airflow_barrier.triggers.barrier import BarrierTrigger
+from airflow_barrier.triggers.barrier import PATIENCE, BarrierTrigger
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -33,6 +35,8 @@ class BarrierSensor(BaseSensorOperator):
         before this time (ISO 8601, aware): for a DAG whose runs are not those of the barriers. (templated)
     :param deferrable: wait in the triggerer. Default: Airflow's ``[operators] default_deferrable``.
     :param poke_interval: seconds between two looks of a sensor that is not deferred; the triggerer looks each second.
+    :param patience: so many seconds without an answer of the MetaService are waited out; in mode ``reschedule``, where no
+        two looks are of one process, the sensor's ``timeout``.
 
     Fails when the barrier is aborted, or when a later one is there and none at this timestamp. Returns (XCom) the
     barrier's id.
@@ -55,6 +59,7 @@ class BarrierSensor(BaseSensorOperator):
         barrier_conn_id: str = DEFAULT_CONN_ID,
         deferrable: bool = conf.getboolean("operators", "default_deferrable", fallback=False),
         poke_interval: float = 10.0,
+        patience: float = PATIENCE,
         **kwargs: Any,
     ) -> None:
         super().__init__(poke_interval=poke_interval, **kwargs)
@@ -69,6 +74,8 @@ class BarrierSensor(BaseSensorOperator):
             )
         self.barrier_conn_id = barrier_conn_id
         self.deferrable = deferrable
+        self.patience = patience
+        self._answered = monotonic()
 
     def execute(self, context: Context) -> Any:
         if self.deferrable:
@@ -78,19 +85,29 @@ class BarrierSensor(BaseSensorOperator):
 
     def resume(self, context: Context, event: dict[str, Any]) -> Any:
         """Called when the trigger fired: look again, since an event is only a hint."""
-        if event["status"] == "unavailable":
-            raise StoreUnavailableError(event["message"])
+        check_event(event)
         return self._wait(context)
 
     def poke(self, context: Context) -> bool:
-        found = self._look(context)
+        try:
+            found = self._look(context)
+        except StoreUnavailableError as error:
+            if monotonic() - self._answered > self.patience:
+                raise
+            self.log.warning("No answer from the MetaService, looking again: %s", error)
+            return False
+        self._answered = monotonic()
         if found.waits_for is not None:
             self.log.info("Waiting for %s", found.waits_for)
         return found.waits_for is None
 
     def _wait(self, context: Context) -> int | None:
         """The barrier's id once it is reached; until then the task is deferred."""
-        found = self._look(context)
+        try:
+            found = self._look(context)
+        except StoreUnavailableError as error:
+            self.log.warning("No answer from the MetaService, looking again: %s", error)
+            self._defer(context)
         if found.waits_for is not None:
             self.log.info("Waiting for %s", found.waits_for)
             self._defer(context)
@@ -103,6 +120,7 @@ class BarrierSensor(BaseSensorOperator):
                 topology=self.topology,
                 barrier_conn_id=self.barrier_conn_id,
                 conditions=[self._condition(context)],
+                patience=self.patience,
             ),
             method_name=self.resume.__name__,
             timeout=self.timeout,

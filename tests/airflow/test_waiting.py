@@ -19,7 +19,12 @@ from airflow_barrier.hooks.barrier import BarrierHook
 from airflow_barrier.metaservice.store import MetaService
 from airflow_barrier.operators._waiting import check_event, waiting
 from airflow_barrier.operators.compact import CompactTablesOperator
-from airflow_barrier.protocol.errors import ConfigurationError, UnknownTableError, WaitTimeoutError
+from airflow_barrier.protocol.errors import (
+    ConfigurationError,
+    StoreUnavailableError,
+    UnknownTableError,
+    WaitTimeoutError,
+)
 from airflow_barrier.protocol.records import Barrier, StagedTable
 from airflow_barrier.protocol.topology import Job
 from airflow_barrier.sensors.barrier import BarrierSensor
@@ -395,6 +400,33 @@ def test_a_deferred_sensor_waits_for_a_barrier_that_is_new_enough(meta: MetaServ
 
     event = asyncio.run(story())
     assert getattr(waits, deferred.value.method_name)(context, event) == 3
+
+
+def test_a_sensor_waits_out_a_metaservice_that_is_away(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "barrier.db").mkdir()  # a database that nobody can open
+    extras = {"warehouse": "/w", "metaservice_url": f"sqlite:///{tmp_path}/barrier.db"}
+    monkeypatch.setenv(f"AIRFLOW_CONN_{CONN.upper()}", json.dumps({"conn_type": "barrier", "extra": extras}))
+    context: Any = {}
+    assert not sensor(barrier_id=1).poke(context)
+    with pytest.raises(StoreUnavailableError):
+        sensor(barrier_id=1, patience=-1).poke(context)
+    waits = sensor(barrier_id=1, patience=0.01, deferrable=True)
+    with pytest.raises(TaskDeferred) as deferred:
+        waits.execute(context)
+    again = BarrierTrigger(**json.loads(json.dumps(deferred.value.trigger.serialize()[1])))
+    with pytest.raises(StoreUnavailableError, match=r"no answer from the MetaService for 0\.01 s"):
+        waits.resume(context, asyncio.run(first(again)))
+
+
+def test_a_sensor_ends_when_its_barrier_will_not_come_any_more(meta: MetaService) -> None:
+    meta.abort_barrier("shopping", open_barrier(meta).barrier_id, "bad file", "test")
+    context: Any = {
+        "dag_run": SimpleNamespace(
+            data_interval_start=DAY, data_interval_end=DAY, run_type=SimpleNamespace(value="scheduled")
+        )
+    }
+    with pytest.raises(AirflowFailException, match=r"was aborted \(bad file\); its epoch is part of the next"):
+        sensor().poke(context)
 
 
 @pytest.mark.parametrize(
