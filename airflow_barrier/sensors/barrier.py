@@ -35,8 +35,8 @@ class BarrierSensor(BaseSensorOperator):
         before this time (ISO 8601, aware): for a DAG whose runs are not those of the barriers. (templated)
     :param deferrable: wait in the triggerer. Default: Airflow's ``[operators] default_deferrable``.
     :param poke_interval: seconds between two looks of a sensor that is not deferred; the triggerer looks each second.
-    :param patience: so many seconds without an answer of the MetaService are waited out; in mode ``reschedule``, where no
-        two looks are of one process, the sensor's ``timeout``.
+    :param patience: so many seconds without an answer of the MetaService are waited out; in mode ``reschedule`` the
+        sensor's ``timeout``, since no two looks are of one process.
 
     Fails when the barrier is aborted, or when a later one is there and none at this timestamp. Returns (XCom) the
     barrier's id.
