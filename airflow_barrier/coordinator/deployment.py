@@ -32,9 +32,11 @@ class Deployment:
     level: Level = Level.REPEATABLE_READ
 
     @classmethod
-    def connect(cls, settings: Settings) -> Deployment:
-        """Raises StoreUnavailableError, CatalogUnavailableError (both retryable), SchemaVersionError or
-        ConfigurationError.
+    def connect(cls, settings: Settings, *, new: bool = True) -> Deployment:
+        """``new``: make the embedded database, of MetaService and catalog, where there is none.
+
+        Raises MetaServiceMissingError, StoreUnavailableError, CatalogUnavailableError (all retryable),
+        SchemaVersionError or ConfigurationError.
         """
         if find_spec("pyiceberg") is None:  # said here: what needs it may be a late step of a task
             raise ConfigurationError(
@@ -44,8 +46,11 @@ class Deployment:
         from airflow_barrier.metaservice.store import MetaService
         from airflow_barrier.tables.iceberg import IcebergTables
 
+        meta = MetaService(with_password(settings.metaservice_url, settings.metaservice_password), new=new)
+        if not new:
+            meta.open()  # before the catalog, which makes its own
         return cls(
-            meta=MetaService(with_password(settings.metaservice_url, settings.metaservice_password)),
+            meta=meta,
             tables=IcebergTables.connect(
                 uri=with_password(settings.catalog_uri, settings.catalog_password),
                 warehouse=settings.warehouse,

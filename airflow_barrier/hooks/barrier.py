@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from airflow.sdk import BaseHook
+from airflow.sdk import BaseHook, conf
 
 from airflow_barrier.coordinator.deployment import Deployment, with_password
-from airflow_barrier.coordinator.settings import Settings, require_no_password
+from airflow_barrier.coordinator.settings import Settings, parsed_url, require_no_password
 from airflow_barrier.hooks._iceberg import catalog_of
-from airflow_barrier.protocol.errors import BarrierError, ConfigurationError
+from airflow_barrier.protocol.errors import BarrierError, ConfigurationError, MetaServiceMissingError
 from airflow_barrier.tables.iceberg import is_rest
 
 if TYPE_CHECKING:
@@ -72,12 +73,13 @@ class BarrierHook(BaseHook):
     def get_conn(self) -> Deployment:
         return self.get_deployment()
 
-    def get_deployment(self) -> Deployment:
-        """MetaService and tables, connected once per process.
+    def get_deployment(self, *, new: bool = False) -> Deployment:
+        """MetaService and tables, connected once per process. ``new``: the embedded database is made if there is none.
 
-        Raises :class:`ConfigurationError`, StoreUnavailableError, CatalogUnavailableError, SchemaVersionError.
+        Raises :class:`ConfigurationError`, MetaServiceMissingError, StoreUnavailableError, CatalogUnavailableError,
+        SchemaVersionError.
         """
-        return _deployment(self.get_settings())
+        return _deployment(self.get_settings(), new)
 
     def consistent_session(self, topology: str, **question: Any) -> AbstractContextManager[ConsistentSession]:
         """A session that reads the tables of a topology at one barrier: see
@@ -105,13 +107,30 @@ class BarrierHook(BaseHook):
         """Whether MetaService and catalog answer, as a sentence without secrets."""
         try:
             settings = self.get_settings()
-            deployment = Deployment.connect(settings)
+            warning = warning_of(settings) or ""
             try:
-                return True, f"{deployment.meta.check()} {deployment.tables.check()}"
+                deployment = Deployment.connect(settings, new=False)
+            except MetaServiceMissingError as error:
+                folder = Path(parsed_url(settings.metaservice_url).database or "").parent
+                return folder.is_dir(), f"{error}. {warning}".rstrip()
+            try:
+                return True, f"{deployment.meta.check()} {deployment.tables.check()} {warning}".rstrip()
             finally:
                 deployment.close()
         except BarrierError as error:
             return False, str(error)
+
+
+def warning_of(settings: Settings) -> str | None:
+    """What is wrong with the embedded database where tasks run on other hosts, or None."""
+    executors = str(conf.get("core", "executor")).split(",")
+    if not settings.metaservice_url.startswith("sqlite") or all(one.endswith("LocalExecutor") for one in executors):
+        return None
+    return (
+        f"The MetaService is a file on one host ({settings.metaservice_url}), and the executor ("
+        f"{', '.join(executors)}) runs tasks on others, where each would see a file of its own, or none: name a "
+        "PostgreSQL database by the extra metaservice_url."
+    )
 
 
 def settings_of(connection: Connection, iceberg: Connection | None = None) -> Settings:
@@ -211,12 +230,12 @@ def _whole_number(value: Any) -> int:
 
 
 @cache
-def _deployment(settings: Settings) -> Deployment:
-    return Deployment.connect(settings)
+def _deployment(settings: Settings, new: bool) -> Deployment:
+    return Deployment.connect(settings, new=new)
 
 
 @cache
 def _meta_service(settings: Settings) -> MetaService:
     from airflow_barrier.metaservice.store import MetaService
 
-    return MetaService(with_password(settings.metaservice_url, settings.metaservice_password))
+    return MetaService(with_password(settings.metaservice_url, settings.metaservice_password), new=False)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -30,7 +31,12 @@ from airflow_barrier.metaservice.versions import (
     require_version,
     upgrade,
 )
-from airflow_barrier.protocol.errors import ConfigurationError, OutcomeUnknownError, StoreUnavailableError
+from airflow_barrier.protocol.errors import (
+    ConfigurationError,
+    MetaServiceMissingError,
+    OutcomeUnknownError,
+    StoreUnavailableError,
+)
 
 _R = TypeVar("_R")
 
@@ -53,13 +59,15 @@ class Database:
     """One MetaService database, SQLite or PostgreSQL; usable by many threads.
 
     ``create``: whether :meth:`open` may create and upgrade the schema. None: only the embedded one (SQLite) does,
-    since an upgrade of a shared database is for its operator to time.
+    since an upgrade of a shared database is for its operator to time. ``new``: whether it may make an embedded one
+    where there is none.
     """
 
-    def __init__(self, url: str, create: bool | None = None) -> None:
+    def __init__(self, url: str, create: bool | None = None, new: bool = True) -> None:
         self._url = _parse(url)
         self._sqlite = self._url.get_backend_name() == "sqlite"
         self._create = self._sqlite if create is None else create
+        self._new = new or not self._sqlite
         self._engine = _sqlite_engine(self._url) if self._sqlite else _postgresql_engine(self._url)
         self._opening = threading.Lock()
         self._process = os.getpid()
@@ -190,6 +198,8 @@ class Database:
             self._prepare_file()
         with self._begun(write=False) as connection:
             found = found_version(connection)
+        if found is None and not self._new:  # the catalog may have made the file
+            raise self._missing()
         if found != EXPECTED and self._create:
             with self._begun(write=True) as connection:
                 if not self._sqlite:
@@ -208,6 +218,8 @@ class Database:
 
     def _prepare_file(self) -> None:
         path = Path(self._url.database or "")
+        if not self._new and not path.is_file():
+            raise self._missing()
         if not self._create and not path.is_file():
             raise ConfigurationError(f"MetaService database {self.url}: expected a file at {path}, found none")
         if not path.parent.is_dir():
@@ -215,6 +227,13 @@ class Database:
                 f"MetaService database {self.url}: expected a folder {path.parent} to make the file in, found none; "
                 "make it, or correct the path"
             )
+
+    def _missing(self) -> MetaServiceMissingError:
+        return MetaServiceMissingError(
+            f"MetaService database {self.url}: expected one, found none on {socket.gethostname()}; it is made when a "
+            "DAG opens its first barrier, or by airflow-barrier db migrate. Where that was done, this host does not "
+            "see the folder: give all hosts the same one, or one database for all (metaservice_url)"
+        )
 
     def _retried(self, call: Callable[[], _R]) -> _R:
         retrying = Retrying(

@@ -61,6 +61,7 @@ class MetaService:
 
     ``url`` is an SQLAlchemy URL of an SQLite file (which is created and upgraded on first use) or of a PostgreSQL
     database (which ``airflow-barrier db migrate`` creates and upgrades). ``create`` overrides who may do that.
+    ``new=False``: where there is no SQLite file, none is made, and calls raise MetaServiceMissingError (retryable).
     Nothing connects before the first call.
 
     All times are the database's, in UTC. ``actor`` is free text for the audit. Every method raises
@@ -74,8 +75,8 @@ class MetaService:
     1
     """
 
-    def __init__(self, url: str, *, create: bool | None = None) -> None:
-        self._db = Database(url, create)
+    def __init__(self, url: str, *, create: bool | None = None, new: bool = True) -> None:
+        self._db = Database(url, create, new)
         #: barriers computed again
         self.revisions = Revisions(self._db)
 
@@ -98,6 +99,10 @@ class MetaService:
     def now(self) -> datetime:
         """The database's clock (UTC), by which leases and retention go."""
         return self._db.read(lambda c: c.execute(select(schema.DatabaseNow())).scalar_one())
+
+    def open(self) -> None:
+        """See that the database is there, and of this version."""
+        self._db.open()
 
     def close(self) -> None:
         """Close what connections are kept."""

@@ -10,7 +10,7 @@ from airflow.sdk import BaseOperator
 from airflow.sdk.exceptions import AirflowSkipException
 
 from airflow_barrier.coordinator.opening import Fragment, Later, open_barrier
-from airflow_barrier.hooks.barrier import DEFAULT_CONN_ID, BarrierHook
+from airflow_barrier.hooks.barrier import DEFAULT_CONN_ID, BarrierHook, warning_of
 from airflow_barrier.operators._revising import attach, require_room_for_waiting, stay_out_until_published
 from airflow_barrier.operators._task import (
     SCHEDULED_RUNS,
@@ -91,7 +91,11 @@ class StartBarrierOperator(BaseOperator):
         return self.execute(context)
 
     def _open(self, context: Context, timestamp: datetime, origin: str) -> int:
-        deployment = BarrierHook(self.barrier_conn_id).get_deployment()
+        hook = BarrierHook(self.barrier_conn_id)
+        warning = warning_of(hook.get_settings())
+        if warning is not None:
+            self.log.warning("%s", warning)
+        deployment = hook.get_deployment(new=True)
         revised = attach(deployment, self.topology, context)
         if revised is not None:
             require_room_for_waiting(self)

@@ -315,6 +315,10 @@ class StoreUnavailableError(Retryable):
     """The MetaService database does not answer."""
 
 
+class MetaServiceMissingError(StoreUnavailableError):
+    """There is no MetaService database yet, or none that this host can see."""
+
+
 class WaitTimeoutError(Retryable):
     """What a task waited for did not come within its time."""
 

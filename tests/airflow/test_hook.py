@@ -9,8 +9,10 @@ from typing import Any
 import pytest
 from airflow.sdk import Connection
 
+from airflow_barrier.coordinator.deployment import Deployment
+from airflow_barrier.coordinator.settings import Settings
 from airflow_barrier.hooks.barrier import EXTRAS, BarrierHook, settings_of
-from airflow_barrier.protocol.errors import ConfigurationError
+from airflow_barrier.protocol.errors import ConfigurationError, MetaServiceMissingError
 from airflow_barrier.provider import get_provider_info
 
 
@@ -88,6 +90,7 @@ def test_testing_a_connection(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -
         monkeypatch.setenv("AIRFLOW_CONN_BARRIER_TEST", json.dumps({"conn_type": "barrier", "extra": extras}))
         return BarrierHook("barrier_test").test_connection()
 
+    Deployment.connect(Settings.embedded(str(tmp_path))).meta.open()
     good, said = told(warehouse=str(tmp_path))
     assert good, said
     assert "0 topologies" in said
@@ -102,9 +105,36 @@ def test_testing_a_connection(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -
     assert f"{tmp_path}/file/barrier.db" in said
 
 
+def test_looking_makes_no_database(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """On a host that does not see the folder it would be an empty one, in which nothing ever happens."""
+    extras = {"conn_type": "barrier", "extra": {"warehouse": str(tmp_path)}}
+    monkeypatch.setenv("AIRFLOW_CONN_BARRIER_TEST", json.dumps(extras))
+    hook = BarrierHook("barrier_test")
+    for look in (hook.get_deployment, lambda: hook.get_meta_service().topologies()):
+        with pytest.raises(MetaServiceMissingError, match=r"made when a DAG opens its first barrier.*does not see"):
+            look()
+    there, said = hook.test_connection()
+    assert there
+    assert "made when a DAG opens its first barrier" in said
+    assert list(tmp_path.iterdir()) == []
+    hook.get_deployment(new=True).close()
+    assert hook.get_meta_service().topologies() == []
+
+
+@pytest.mark.parametrize(("executor", "warned"), [("LocalExecutor", False), ("LocalExecutor,CeleryExecutor", True)])
+def test_a_file_beside_workers_on_other_hosts_is_warned_of(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, executor: str, warned: bool
+) -> None:
+    monkeypatch.setenv("AIRFLOW__CORE__EXECUTOR", executor)
+    extras = {"conn_type": "barrier", "extra": {"warehouse": str(tmp_path)}}
+    monkeypatch.setenv("AIRFLOW_CONN_BARRIER_TEST", json.dumps(extras))
+    assert ("runs tasks on others" in BarrierHook("barrier_test").test_connection()[1]) is warned
+
+
 def test_deployments_are_connected_once_per_process(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     extras = {"conn_type": "barrier", "extra": {"warehouse": str(tmp_path)}}
     monkeypatch.setenv("AIRFLOW_CONN_BARRIER_TEST", json.dumps(extras))
     hook = BarrierHook("barrier_test")
+    hook.get_deployment(new=True).close()
     assert hook.get_deployment() is BarrierHook("barrier_test").get_deployment()
     assert hook.get_meta_service() is BarrierHook("barrier_test").get_meta_service()

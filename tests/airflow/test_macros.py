@@ -31,7 +31,7 @@ def shop(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Shop]:
     bring(shop, 1)
     yield shop
     shop.deployment.close()
-    BarrierHook().get_deployment().close()
+    BarrierHook().get_deployment(new=True).close()
 
 
 def bring(shop: Shop, day: int, commit: bool = True) -> None:

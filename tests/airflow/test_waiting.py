@@ -14,6 +14,7 @@ import pytest
 from airflow.sdk.exceptions import AirflowFailException, AirflowNotFoundException, TaskDeferred
 from airflow.triggers.base import TriggerEvent
 
+from airflow_barrier.coordinator.settings import Settings
 from airflow_barrier.coordinator.waiting import Condition, Found, TopologyView, look
 from airflow_barrier.hooks.barrier import BarrierHook
 from airflow_barrier.metaservice.store import MetaService
@@ -48,6 +49,7 @@ def no_settling(monkeypatch: pytest.MonkeyPatch) -> None:
 def meta(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[MetaService]:
     extras = {"conn_type": "barrier", "extra": {"warehouse": str(tmp_path)}}
     monkeypatch.setenv(f"AIRFLOW_CONN_{CONN.upper()}", json.dumps(extras))
+    MetaService(Settings.embedded(str(tmp_path)).metaservice_url).open()
     meta = BarrierHook(CONN).get_meta_service()
     meta.register("shopping", "dag", [Job("load", "dag", sinks=(TABLE,))], "test")
     yield meta

@@ -41,7 +41,7 @@ def shop(spark_server: SparkServer, tmp_path: Path, monkeypatch: pytest.MonkeyPa
         json.dumps({"conn_type": "spark_connect", "host": host, "port": int(port)}),
     )
     assert isinstance(BarrierHook().get_settings(), Settings)
-    deployment = BarrierHook().get_deployment()
+    deployment = BarrierHook().get_deployment(new=True)
     for table in COLUMNS:
         if deployment.tables.catalog.table_exists(table):
             deployment.tables.catalog.drop_table(table)
