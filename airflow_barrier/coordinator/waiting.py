@@ -60,6 +60,17 @@ class Condition:
                 f"new, found {self.timestamp} and {self.target}"
             )
 
+    @classmethod
+    def newer(cls, level: Level, timestamp: datetime, tables: Sequence[str] | None) -> Condition:
+        """That readers at a level get a barrier which is not older than the timestamp (UTC).
+
+        >>> from datetime import timezone
+        >>> Condition.newer(Level.READ_COMMITTED, datetime(2025, 1, 1, tzinfo=timezone.utc), None).target
+        'PRECOMMIT'
+        """
+        target = next(target for target, each in _LEVELS.items() if each is level)
+        return cls(target, timestamp=timestamp, tables=None if tables is None else tuple(tables), or_newer=True)
+
     def to_json(self) -> dict[str, Any]:
         return {
             "target": self.target,

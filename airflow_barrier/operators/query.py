@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Sequence
-from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from datetime import datetime, timedelta, timezone
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from airflow.sdk import BaseOperator
 from airflow.sdk.exceptions import AirflowException
 
+from airflow_barrier.coordinator.waiting import Condition
 from airflow_barrier.hooks.barrier import DEFAULT_CONN_ID, BarrierHook
 from airflow_barrier.links.barrier import BarrierLink
 from airflow_barrier.operators._at import barrier_or_time
 from airflow_barrier.operators._task import actor, without_useless_retries
-from airflow_barrier.protocol.errors import ConfigurationError
+from airflow_barrier.operators._waiting import check_event
+from airflow_barrier.protocol.errors import ConfigurationError, StaleAnswerError
 from airflow_barrier.protocol.levels import Level
+from airflow_barrier.triggers.barrier import BarrierTrigger
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -39,7 +42,7 @@ class ConsistentQueryOperator(BaseOperator):
         the level. The barrier that a sensor waited for is ``at="{{ ti.xcom_pull('wait') }}"``. (templated)
     :param not_older_than: how far the barrier may lie behind the database's clock, else the task fails and is retried;
         not at read uncommitted.
-    :param wait: how long to wait for one that is new enough before that.
+    :param wait: how long to wait for one that is new enough before that, in the triggerer.
     :param tables: those that the query reads, as ``namespace.table``; default: all of the topology. (templated)
     :param catalog: what the Spark server calls the catalog that the tables are in. Default: the connection's
         ``spark_catalog``, and then a table of the same name in another catalog is refused, since it may be the same.
@@ -123,6 +126,35 @@ class ConsistentQueryOperator(BaseOperator):
         self._killed = False
 
     def execute(self, context: Context) -> list[dict[str, Any]] | str:
+        try:
+            return self._answer(context)
+        except StaleAnswerError as error:
+            if context["ti"].start_date + self.wait <= datetime.now(timezone.utc):
+                raise
+            self.log.info("Waiting for a newer barrier: %s", error)
+            self._defer(context)
+
+    def resume(self, context: Context, event: dict[str, Any]) -> list[dict[str, Any]] | str:
+        """Called when there is a newer barrier, or the time is over, which the last look tells."""
+        if event["status"] != "late":
+            check_event(event)
+        return self.execute(context)
+
+    def _defer(self, context: Context) -> NoReturn:
+        hook = BarrierHook(self.barrier_conn_id)
+        level = Level.parse(self.level or hook.get_settings().consistency)
+        newer = hook.get_meta_service().now() - (self.not_older_than or timedelta(0))
+        self.defer(
+            trigger=BarrierTrigger(
+                topology=self.topology,
+                barrier_conn_id=self.barrier_conn_id,
+                conditions=[Condition.newer(level, newer, self.tables)],
+                until=context["ti"].start_date + self.wait,
+            ),
+            method_name=self.resume.__name__,
+        )
+
+    def _answer(self, context: Context) -> list[dict[str, Any]] | str:
         with without_useless_retries():
             deployment = BarrierHook(self.barrier_conn_id).get_deployment()
             target = self._target(deployment)
@@ -132,7 +164,6 @@ class ConsistentQueryOperator(BaseOperator):
                 tables=self.tables,
                 at=barrier_or_time(self.at),
                 not_older_than=self.not_older_than,
-                wait=self.wait,
                 holder=actor(context),
             ) as session:
                 self._tell(context, session)

@@ -12,14 +12,17 @@ from airflow_barrier.spark.identifiers import parts_of, quoted
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
+#: Bytes of a result that XCom takes: Airflow keeps it in its own database, and every page about the run loads it.
+_MOST_BYTES = 1 << 20
+
 Replace = Literal["table", "partitions"]
 
 
 def rows_of(frame: DataFrame, most: int) -> list[dict[str, Any]]:
     """All rows, as :func:`~airflow_barrier.reading.values.json_value` has their values.
 
-    Raises ConfigurationError if there are more than ``most``, of which no more are fetched, or if two columns bear the
-    same name.
+    Raises ConfigurationError if there are more than ``most``, of which no more are fetched, or more than a mebibyte,
+    or if two columns bear the same name.
     """
     check_columns(frame.columns)
     found = frame.limit(most + 1).toArrow()
@@ -27,6 +30,12 @@ def rows_of(frame: DataFrame, most: int) -> list[dict[str, Any]]:
         raise ConfigurationError(
             f"result: expected at most {most} rows (max_rows), found more; let the query aggregate or LIMIT them, "
             "write the result into a table (into='catalog.namespace.table'), or allow for more"
+        )
+    if found.nbytes > _MOST_BYTES:
+        raise ConfigurationError(
+            f"result: expected at most {_MOST_BYTES:,} bytes for XCom, which Airflow's database keeps, found "
+            f"{found.nbytes:,} in {found.num_rows} rows; select less, or write the result into a table "
+            "(into='catalog.namespace.table')"
         )
     return [json_value(row) for row in found.to_pylist(maps_as_pydicts="strict")]
 

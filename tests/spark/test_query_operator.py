@@ -5,16 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from datetime import timedelta
+from datetime import datetime, timedelta, timezone
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from airflow.sdk.exceptions import AirflowFailException
+from airflow.sdk.exceptions import AirflowFailException, TaskDeferred
 from pyspark.sql import SparkSession
 
 from airflow_barrier.operators.query import ConsistentQueryOperator
 from airflow_barrier.protocol.errors import ConfigurationError, LeaseLostError, StaleAnswerError
+from airflow_barrier.triggers.barrier import BarrierTrigger
 from tests.spark.test_connect import LONG, Monitor
 from tests.support.shop import AMOUNT, PRICE, Shop
 from tests.support.spark import APART
@@ -30,11 +31,15 @@ class Task:
     def __init__(self, sql: str, **arguments: Any) -> None:
         self.operator = ConsistentQueryOperator(task_id="report", topology="shopping", sql=sql, **arguments)
         self.said: dict[str, Any] = {}
+        self.began = datetime.now(timezone.utc)
 
     def run(self) -> Any:
-        ti = SimpleNamespace(dag_id="selling", run_id="today", task_id="report", try_number=1, xcom_push=self._push)
-        context: Any = {"ti": ti}
-        return self.operator.execute(context)
+        return self.operator.execute(self.context)
+
+    @property
+    def context(self) -> Any:
+        who = {"dag_id": "selling", "run_id": "today", "task_id": "report", "try_number": 1}
+        return {"ti": SimpleNamespace(**who, start_date=self.began, xcom_push=self._push)}
 
     def _push(self, key: str, value: Any) -> None:
         self.said[key] = value
@@ -148,8 +153,25 @@ def test_what_no_retry_can_mend_ends_the_task(shop: Shop) -> None:
         with pytest.raises(AirflowFailException, match=message):
             run(sql, **arguments)
     with pytest.raises(StaleAnswerError, match="expected an answer not older than 0:05:00"):  # which is retried
-        run(SUM, not_older_than=timedelta(minutes=5), wait=timedelta(seconds=0.1))
+        run(SUM, not_older_than=timedelta(minutes=5))
+    with pytest.raises(AirflowFailException, match=r"expected at most 1,048,576 bytes for XCom.*found"):
+        run("SELECT repeat('x', 2000000) AS much")
     assert shop.deployment.meta.leases("shopping") == []
+
+
+def test_a_newer_barrier_is_waited_for_in_the_triggerer(shop: Shop) -> None:
+    task = Task(SUM, not_older_than=timedelta(minutes=5), wait=timedelta(hours=1))
+    with pytest.raises(TaskDeferred) as deferred:
+        task.run()
+    trigger = deferred.value.trigger
+    assert isinstance(trigger, BarrierTrigger)
+    assert trigger.until == task.began + timedelta(hours=1)
+    (wanted,) = trigger.conditions
+    assert (wanted.target, wanted.or_newer) == ("COMMIT", True)
+    assert shop.deployment.meta.leases("shopping") == [], "nothing is held meanwhile"
+    task.began -= timedelta(hours=1)
+    with pytest.raises(StaleAnswerError, match="expected an answer not older than 0:05:00"):
+        task.operator.resume(task.context, {"status": "late", "message": ""})
 
 
 @pytest.mark.parametrize(
