@@ -130,18 +130,23 @@ class EpochSteps:
             deployment = BarrierHook(self.binding.barrier_conn_id).get_deployment()
             barrier = self._find_barrier(deployment)
             if self._is_no_member(deployment, barrier) or self._is_kept(deployment, barrier):
-                return barrier.barrier_id
+                return self._left_undone(barrier)
             if self._is_left_to_a_person(deployment, barrier):
-                return barrier.barrier_id
+                return self._left_undone(barrier)
             try:
                 step = self._begin(deployment, barrier)
             except AlreadyCommittedError as error:
                 self.log.info("%s: %s", error, nothing_to_do(self.context, barrier))
-                return barrier.barrier_id
+                return self._left_undone(barrier)
             except RevisionEndedError as error:
                 self.log.info("%s", error)
-                return barrier.barrier_id
+                return self._left_undone(barrier)
             return self._go_on(deployment, barrier, step)
+
+    def _left_undone(self, barrier: Barrier) -> int:
+        """The task ends well and has processed nothing, so its tables have no events."""
+        silence(self.task, [processed_asset(barrier.topology, sink) for sink in self.binding.job.sinks])
+        return barrier.barrier_id
 
     def resume(self, event: dict[str, Any], attempt_id: int | None) -> int:
         """The trigger fired, which is only a hint: ask again."""

@@ -17,6 +17,7 @@ from airflow_barrier.coordinator.waiting import TopologyView
 from airflow_barrier.operators._leading import LeadingSteps
 from airflow_barrier.operators._steps import Binding, SparkWork
 from airflow_barrier.operators.epoch import SparkEpochOperator
+from airflow_barrier.operators.processed import processed_asset
 from airflow_barrier.protocol.records import Barrier
 from airflow_barrier.triggers._watcher import Outcome
 from airflow_barrier.triggers.barrier import LedTrigger
@@ -150,3 +151,14 @@ def test_a_task_whose_leader_runs_no_more_does_its_work_itself(shop: Shop, tasks
     assert tasks.states(2) == ["FENCED", "PROCESSED"]
     (table,) = [each for each in shop.deployment.meta.progress("shopping", 2) if each.table == "shop.shopping"]
     assert shop.total("shop.shopping", table.snapshot_id) == 3
+
+
+def test_a_task_that_has_nothing_to_do_emits_no_events(shop: Shop, tasks: Tasks) -> None:
+    """Airflow emits one for each of a task's outlets when it ends well, whatever it did."""
+    first = shop.open(1)
+    shop.process_all(first, ROWS[1])
+    shop.commit(first)
+    steps = tasks.of(first)
+    steps.task.add_outlets([processed_asset("shopping", sink) for sink in JOBS[0].sinks])
+    assert steps.execute() == 1
+    assert steps.task.outlets == []
