@@ -59,11 +59,11 @@ def meta_service(options: argparse.Namespace) -> Iterator[MetaService]:
 
 
 @contextmanager
-def connected(conn_id: str) -> Iterator[Deployment]:
-    """MetaService and tables of an Airflow connection."""
+def connected(conn_id: str, *, new: bool = False) -> Iterator[Deployment]:
+    """MetaService and tables of an Airflow connection; ``new``: an embedded one that is lost is made anew."""
     from airflow_barrier.coordinator.deployment import Deployment
 
-    with closing(Deployment.connect(settings(conn_id))) as deployment:
+    with closing(Deployment.connect(settings(conn_id), new=new)) as deployment:
         yield deployment
 
 

@@ -38,26 +38,13 @@ class Deployment:
         Raises MetaServiceMissingError, StoreUnavailableError, CatalogUnavailableError (all retryable),
         SchemaVersionError or ConfigurationError.
         """
-        if find_spec("pyiceberg") is None:  # said here: what needs it may be a late step of a task
-            raise ConfigurationError(
-                "expected the package pyiceberg beside airflow_barrier, found none; install it, for instance by pip "
-                "install 'airflow-provider-barrier[iceberg]'"
-            )
         from airflow_barrier.metaservice.store import MetaService
-        from airflow_barrier.tables.iceberg import IcebergTables
 
         meta = MetaService(with_password(settings.metaservice_url, settings.metaservice_password), new=new)
-        if not new:
-            meta.open()  # before the catalog, which makes its own
+        meta.open()  # before the catalog, which makes its own
         return cls(
             meta=meta,
-            tables=IcebergTables.connect(
-                uri=with_password(settings.catalog_uri, settings.catalog_password),
-                warehouse=settings.warehouse,
-                catalog_name=settings.catalog_name,
-                properties=dict(settings.catalog_properties),
-                atomic=settings.catalog_publish == "atomic",
-            ),
+            tables=tables_of(settings),
             spark_catalog=settings.spark_catalog,
             tag_policy=TagPolicy.parse(settings.tag_policy),
             max_open_barriers=settings.max_open_barriers,
@@ -77,6 +64,24 @@ class Deployment:
     def close(self) -> None:
         self.meta.close()
         self.tables.close()
+
+
+def tables_of(settings: Settings) -> IcebergTables:
+    """The tables alone. Raises CatalogUnavailableError (retryable), ConfigurationError."""
+    if find_spec("pyiceberg") is None:  # said here: what needs it may be a late step of a task
+        raise ConfigurationError(
+            "expected the package pyiceberg beside airflow_barrier, found none; install it, for instance by pip "
+            "install 'airflow-provider-barrier[iceberg]'"
+        )
+    from airflow_barrier.tables.iceberg import IcebergTables
+
+    return IcebergTables.connect(
+        uri=with_password(settings.catalog_uri, settings.catalog_password),
+        warehouse=settings.warehouse,
+        catalog_name=settings.catalog_name,
+        properties=dict(settings.catalog_properties),
+        atomic=settings.catalog_publish == "atomic",
+    )
 
 
 def with_password(url: str, password: str | None) -> str:

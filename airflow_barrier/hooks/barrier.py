@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, closing
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseHook, conf
 
-from airflow_barrier.coordinator.deployment import Deployment, with_password
+from airflow_barrier.coordinator.deployment import Deployment, tables_of, with_password
 from airflow_barrier.coordinator.settings import Settings, parsed_url, require_no_password
 from airflow_barrier.hooks._iceberg import catalog_of
 from airflow_barrier.protocol.errors import BarrierError, ConfigurationError, MetaServiceMissingError
@@ -107,18 +107,33 @@ class BarrierHook(BaseHook):
         """Whether MetaService and catalog answer, as a sentence without secrets."""
         try:
             settings = self.get_settings()
-            warning = warning_of(settings) or ""
-            try:
-                deployment = Deployment.connect(settings, new=False)
-            except MetaServiceMissingError as error:
-                folder = Path(parsed_url(settings.metaservice_url).database or "").parent
-                return folder.is_dir(), f"{error}. {warning}".rstrip()
-            try:
-                return True, f"{deployment.meta.check()} {deployment.tables.check()} {warning}".rstrip()
-            finally:
-                deployment.close()
+            said = [_meta_checked(settings)]
+            if settings.catalog_uri != settings.metaservice_url or _is_there(settings):
+                with closing(tables_of(settings)) as tables:
+                    said.append(tables.check())
+            return True, " ".join([*said, *filter(None, [warning_of(settings)])])
         except BarrierError as error:
             return False, str(error)
+
+
+def _meta_checked(settings: Settings) -> str:
+    """One sentence about the MetaService. That there is none yet is no fault where one can be made."""
+    meta = _meta_service(settings)
+    try:
+        return meta.check()
+    except MetaServiceMissingError as error:
+        if not _file_of(settings).parent.is_dir():
+            raise
+        return f"{error}."
+
+
+def _is_there(settings: Settings) -> bool:
+    return not settings.metaservice_url.startswith("sqlite") or _file_of(settings).is_file()
+
+
+def _file_of(settings: Settings) -> Path:
+    """The embedded database's."""
+    return Path(parsed_url(settings.metaservice_url).database or "")
 
 
 def warning_of(settings: Settings) -> str | None:

@@ -28,7 +28,7 @@ def _define(parser: argparse.ArgumentParser) -> None:
 def _run(options: argparse.Namespace) -> int:
     from airflow_barrier.coordinator.recovering import recover
 
-    with connected(options.conn_id) as deployment:
+    with connected(options.conn_id, new=True) as deployment:
         code = refused(options, _given_up(deployment, options.topology), "Recover? Its DAGs have to be stopped.")
         if code is not None:
             return code
