@@ -161,6 +161,5 @@ def _check(deployment: Deployment, barrier: Barrier, decided: Publication) -> No
 def _readers(deployment: Deployment, barrier: Barrier, table: str) -> tuple[str, ...]:
     """The tables of this barrier that were computed from ``table``, directly or through others."""
     topology = deployment.meta.topology(barrier.topology, barrier.topology_version)
-    first = [job.name for job in topology.jobs if table in job.sources]
-    jobs = {name for each in first for name in downstream_jobs(topology, each)}
+    jobs = downstream_jobs(topology, *(job.name for job in topology.readers(table)))
     return tuple(sorted(sink for name in jobs for sink in topology.job(name).sinks))

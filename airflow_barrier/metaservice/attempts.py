@@ -14,6 +14,7 @@ from airflow_barrier.metaservice.rows import (
     STANDING,
     barrier_key,
     incarnation_of,
+    is_complete,
     load_barrier,
     load_topology,
     lock_topology,
@@ -254,10 +255,11 @@ def _surroundings(
     """The job's sources and sinks, and how tables stand at the attempt's barrier and just before it."""
     barrier = load_barrier(connection, attempt.topology, attempt.barrier_id, attempt.line)
     job = load_topology(connection, barrier.topology, barrier.topology_version).job(attempt.job)
-    here = progress(connection, barrier.topology, barrier.barrier_id)
+    tables = {*job.sources, *job.sinks}
+    here = progress(connection, barrier.topology, barrier.barrier_id, tables=tables)
     if barrier.line != STANDING:  # what the revision does not compute again it takes as it is
-        here.update(own_progress(connection, barrier))
-    return (job.sources, job.sinks), here, progress_before(connection, barrier)
+        here.update(own_progress(connection, barrier, tables))
+    return (job.sources, job.sinks), here, progress_before(connection, barrier, tables)
 
 
 def _needs(
@@ -373,7 +375,7 @@ def report_processed(connection: Connection, attempt_id: int, actor: str, owner:
         return barrier
     event = Event("processed", actor, {"attempt_id": attempt_id})
     move_attempt(connection, attempt, AttemptState.PROCESSED, event, processed_at=DatabaseNow())
-    before = progress_before(connection, barrier)
+    before = progress_before(connection, barrier, attempt.staged)
     for name, staged in sorted(attempt.staged.items()):
         if staged.unchanged:
             carried, snapshot = before[name].origin, attempt.bases[name]
@@ -400,10 +402,7 @@ def precommit_if_complete(connection: Connection, barrier: Barrier, actor: str) 
     A table that an earlier barrier still lacks is not among them (its job has left), and the commit, which goes in
     order, waits for that one.
     """
-    if all(
-        each.state is not TableState.PENDING  # safety: precommit-needs-all-tables
-        for each in own_progress(connection, barrier).values()
-    ):
+    if is_complete(connection, barrier):  # safety: precommit-needs-all-tables
         return move_barrier(
             connection, barrier, BarrierState.PRECOMMIT, Event("precommit", actor), precommit_at=DatabaseNow()
         )

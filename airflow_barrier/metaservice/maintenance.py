@@ -104,13 +104,12 @@ def carry(
     """
     lock_topology(connection, topology)  # safety: topology-lock
     barrier = load_barrier(connection, topology, barrier_id)
-    here, stands = progress(connection, topology, barrier_id), standing(connection, barrier)
+    here = progress(connection, topology, barrier_id, tables=tables)
+    stands = standing(connection, barrier, tables)
     passed_by = [
         row
         for row in here.values()
-        if (tables is None or row.table in tables)
-        and row.state is TableState.PENDING
-        and stands[row.table].state is not TableState.PENDING
+        if row.state is TableState.PENDING and stands[row.table].state is not TableState.PENDING
     ]
     _carry(connection, barrier, passed_by, stands, actor)
     if passed_by:

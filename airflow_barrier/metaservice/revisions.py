@@ -184,14 +184,13 @@ def corrected_bases(connection: Connection, attempt: Attempt) -> dict[str, int |
     revision = load_revision(connection, attempt.topology, attempt.line)
     if attempt.barrier_id != revision.first_barrier or revision.mode is not RevisionMode.INCREMENTAL:
         return {}
-    rows = progress(connection, attempt.topology, attempt.barrier_id)
-    return {
-        each.table: rows[each.table].snapshot_id
+    corrected = [
+        each.table
         for each in revision.corrections
-        if each.barrier_id == attempt.barrier_id
-        and each.correction.get("kind") == BY_STATEMENT
-        and rows[each.table].job == attempt.job
-    }
+        if each.barrier_id == attempt.barrier_id and each.correction.get("kind") == BY_STATEMENT
+    ]
+    rows = progress(connection, attempt.topology, attempt.barrier_id, tables=corrected)
+    return {table: row.snapshot_id for table, row in rows.items() if row.job == attempt.job}
 
 
 # --- beginning ------------------------------------------------------------------------------------

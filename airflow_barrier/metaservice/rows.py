@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, NoReturn, TypeVar
 
-from sqlalchemy import BindParameter, ColumnElement, Connection, Row, Table, and_, bindparam, select, update
+from sqlalchemy import BindParameter, ColumnElement, Connection, Row, Table, and_, bindparam, literal, select, update
 
 from airflow_barrier.metaservice import schema
 from airflow_barrier.protocol.errors import BarrierAbortedError, UnknownBarrierError, UnknownTopologyError
@@ -21,6 +21,9 @@ _T = TypeVar("_T")
 #: replaced is in line -r from then on. The key column ``revision`` says the line, ``computed_in`` the revision whose
 #: work a row is.
 STANDING = 0
+#: Topologies by their digest: to read the definition of a thousand jobs takes longer than all else of a step.
+_topologies: dict[str, Topology] = {}
+_TOPOLOGIES_KEPT = 16
 #: How many names go into one IN (...): databases bound the parameters of a statement.
 _CHUNK = 5000
 
@@ -61,9 +64,9 @@ _LOCK = (
     .returning(schema.topology.c.version)
 )
 _CHANGES = select(schema.topology.c.changes).where(schema.topology.c.name == _NAME)
-_DEFINITION = select(schema.topology_version.c.definition).where(
-    schema.topology_version.c.topology == _NAME, schema.topology_version.c.version == bindparam("version")
-)
+_OF_VERSION = (schema.topology_version.c.topology == _NAME, schema.topology_version.c.version == bindparam("version"))
+_DIGEST = select(schema.topology_version.c.digest).where(*_OF_VERSION)
+_DEFINITION = select(schema.topology_version.c.definition).where(*_OF_VERSION)
 _BARRIER = select(schema.barrier).where(of_barrier(schema.barrier, _NAME, _ID, _LINE))
 _NEWEST = (
     select(schema.barrier)
@@ -81,6 +84,14 @@ _PROGRESS = (
     .where(of_barrier(schema.table_progress, _NAME, _ID, _LINE))
     .order_by(schema.table_progress.c.table_name)
 )
+_PENDING = (
+    select(literal(1))
+    .where(
+        of_barrier(schema.table_progress, _NAME, _ID, _LINE), schema.table_progress.c.state == TableState.PENDING.value
+    )
+    .limit(1)
+)
+_PROGRESS_OF_SOME = _PROGRESS.where(schema.table_progress.c.table_name.in_(bindparam("tables", expanding=True)))
 _ATTEMPTS = (
     select(schema.attempt).where(of_barrier(schema.attempt, _NAME, _ID, _LINE)).order_by(schema.attempt.c.attempt_id)
 )
@@ -129,13 +140,18 @@ def _unknown(connection: Connection, name: str) -> UnknownTopologyError:
 
 
 def load_topology(connection: Connection, name: str, version: int) -> Topology:
-    definition = connection.execute(_DEFINITION, {"topology": name, "version": version}).scalar_one_or_none()
-    if definition is None:
+    key = {"topology": name, "version": version}
+    digest = connection.execute(_DIGEST, key).scalar_one_or_none()
+    if digest is None:
         raise UnknownTopologyError(
             f"topology {name}: expected version {version}, found versions up to {topology_version(connection, name)}; "
             "ask for one of these"
         )
-    return Topology.from_json(definition)
+    if digest not in _topologies:
+        if len(_topologies) == _TOPOLOGIES_KEPT:
+            _topologies.clear()
+        _topologies[digest] = Topology.from_json(connection.execute(_DEFINITION, key).scalar_one())
+    return _topologies[digest]
 
 
 # --- barriers -------------------------------------------------------------------------------------
@@ -234,30 +250,53 @@ def to_progress(row: Row[Any]) -> TableProgress:
     )
 
 
-def progress(connection: Connection, topology: str, barrier_id: int, line: int = STANDING) -> dict[str, TableProgress]:
-    """Every table of a barrier, in the order of their names; of a revision's, those that it computes again."""
-    rows = connection.execute(_PROGRESS, {"topology": topology, "barrier_id": barrier_id, "line": line})
+def progress(
+    connection: Connection,
+    topology: str,
+    barrier_id: int,
+    line: int = STANDING,
+    tables: Collection[str] | None = None,
+) -> dict[str, TableProgress]:
+    """Every table of a barrier, in the order of their names; of a revision's, those that it computes again.
+
+    A step of one job asks for its own ``tables``, so that what a barrier costs grows with its tables, not their square.
+    """
+    key = {"topology": topology, "barrier_id": barrier_id, "line": line}
+    if tables is None:
+        rows = connection.execute(_PROGRESS, key)
+    else:
+        rows = connection.execute(_PROGRESS_OF_SOME, {**key, "tables": list(tables)})
     return {row.table_name: to_progress(row) for row in rows}
 
 
-def own_progress(connection: Connection, barrier: Barrier) -> dict[str, TableProgress]:
+def own_progress(
+    connection: Connection, barrier: Barrier, tables: Collection[str] | None = None
+) -> dict[str, TableProgress]:
     """The tables that have to be PROCESSED for ``barrier``: of a revision's barrier only what it computes again."""
-    return progress(connection, barrier.topology, barrier.barrier_id, barrier.line)
+    return progress(connection, barrier.topology, barrier.barrier_id, barrier.line, tables)
 
 
-def standing(connection: Connection, barrier: Barrier) -> dict[str, TableProgress]:
+def is_complete(connection: Connection, barrier: Barrier) -> bool:
+    """Whether none of the tables that have to be PROCESSED for ``barrier`` is PENDING."""
+    key = {"topology": barrier.topology, "barrier_id": barrier.barrier_id, "line": barrier.line}
+    return connection.execute(_PENDING, key).first() is None
+
+
+def standing(
+    connection: Connection, barrier: Barrier, tables: Collection[str] | None = None
+) -> dict[str, TableProgress]:
     """Where each table of ``barrier`` stands: of one that a maintenance barrier passes by, where it stood before.
 
-    A revision's barrier takes what it does not compute again from the line that stands.
+    A revision's barrier takes what it does not compute again from the line that stands. ``tables``: only of these.
     """
     if barrier.line != STANDING:
         there = load_barrier(connection, barrier.topology, barrier.barrier_id)
-        return {**standing(connection, there), **own_progress(connection, barrier)}
-    rows = own_progress(connection, barrier)
+        return {**standing(connection, there, tables), **own_progress(connection, barrier, tables)}
+    rows = own_progress(connection, barrier, tables)
     if not barrier.is_maintenance or barrier.state is not BarrierState.OPEN:
         return rows
     taken = {a.job for a in attempts_of(connection, barrier.topology, barrier.barrier_id) if a.state in LIVE_ATTEMPTS}
-    before = progress_before(connection, barrier)
+    before = progress_before(connection, barrier, tables)
     passed_by = {
         name: before[name]
         for name, row in rows.items()
@@ -266,33 +305,44 @@ def standing(connection: Connection, barrier: Barrier) -> dict[str, TableProgres
     return {**rows, **passed_by}
 
 
-def progress_before(connection: Connection, barrier: Barrier) -> dict[str, TableProgress]:
-    """Where each table stands just before ``barrier``: at its predecessor or, if it joins here, in the baseline."""
+def progress_before(
+    connection: Connection, barrier: Barrier, tables: Collection[str] | None = None
+) -> dict[str, TableProgress]:
+    """Where each table stands just before ``barrier``: at its predecessor or, if it joins here, in the baseline.
+
+    ``tables``: only of these.
+    """
     if barrier.line != STANDING:
-        return _progress_before_revised(connection, barrier)
+        return _progress_before_revised(connection, barrier, tables)
     if barrier.predecessor is None:
         return {}
     predecessor = load_barrier(connection, barrier.topology, barrier.predecessor)
-    return {**progress(connection, barrier.topology, 0), **standing(connection, predecessor)}
+    return {
+        **progress(connection, barrier.topology, 0, tables=tables),
+        **standing(connection, predecessor, tables),
+    }
 
 
-def _progress_before_revised(connection: Connection, barrier: Barrier) -> dict[str, TableProgress]:
+def _progress_before_revised(
+    connection: Connection, barrier: Barrier, tables: Collection[str] | None
+) -> dict[str, TableProgress]:
     """As the line that stands has it, and what the revision has computed again at the barrier before instead."""
     there = load_barrier(connection, barrier.topology, barrier.barrier_id)
-    before = progress_before(connection, there)
+    before = progress_before(connection, there, tables)
     table = schema.revision
     row = connection.execute(
         select(table).where(table.c.topology == barrier.topology, table.c.revision == barrier.line)
     ).one()
     if barrier.barrier_id > row.first_barrier:
-        return {**before, **progress(connection, barrier.topology, barrier.predecessor or 0, barrier.line)}
+        revised = progress(connection, barrier.topology, barrier.predecessor or 0, barrier.line, tables)
+        return {**before, **revised}
     if row.mode == RevisionMode.INCREMENTAL.value:
         # barrier 0 says how a table joined last, which may have been later, or at a barrier that was aborted
         joined = _joined_with(connection, there)
         return {name: replace(each, snapshot_id=joined.get(name, each.snapshot_id)) for name, each in before.items()}
     # what is computed from the beginning stands on nothing, and sees all of its sources as new; what joins was in no
     # barrier before
-    own = progress(connection, barrier.topology, barrier.barrier_id, barrier.line)
+    own = own_progress(connection, barrier, tables)
     joining = {name: _baseline(each) for name, each in own.items() if name not in before}
     return {name: replace(each, snapshot_id=None) for name, each in {**before, **joining}.items()}
 

@@ -50,7 +50,7 @@ def _later(barriers: Iterable[Membership], anew: dict[int, frozenset[str]]) -> d
         topology = barrier.topology
         base = anew.get(barrier.predecessor, frozenset()) if barrier.predecessor is not None else frozenset()
         touched = [each.name for each in topology.jobs if base.intersection((*each.sinks, *each.sources))]
-        jobs = tuple(dict.fromkeys(name for first in touched for name in downstream_jobs(topology, first)))
+        jobs = downstream_jobs(topology, *touched)
         found[barrier.barrier_id] = jobs
         anew[barrier.barrier_id] = frozenset(sink for name in jobs for sink in topology.job(name).sinks)
     return found

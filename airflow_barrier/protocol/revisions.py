@@ -135,7 +135,7 @@ def affected_jobs(topology: Topology, changed: Sequence[str]) -> tuple[str, ...]
 
     Raises :class:`~airflow_barrier.protocol.errors.TopologyError` for a job that the topology does not have.
     """
-    downstream = {name for job in changed for name in downstream_jobs(topology, job)}
+    downstream = set(downstream_jobs(topology, *changed))
     return tuple(job.name for job in topology.jobs if job.name in downstream)
 
 

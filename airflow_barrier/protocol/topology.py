@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections import deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -134,13 +135,25 @@ class Topology:
     def _writers(self) -> dict[str, Job]:
         return {sink: job for job in self.jobs for sink in job.sinks}
 
+    @cached_property
+    def _by_name(self) -> dict[str, Job]:
+        return {job.name: job for job in self.jobs}
+
+    @cached_property
+    def _readers(self) -> dict[str, list[Job]]:
+        readers: dict[str, list[Job]] = {}
+        for job in self.jobs:
+            for table in dict.fromkeys(job.sources):
+                readers.setdefault(table, []).append(job)
+        return readers
+
     def job(self, name: str) -> Job:
         """The job of that name. Raises :class:`TopologyError` naming the jobs there are."""
-        for job in self.jobs:
-            if job.name == name:
-                return job
-        names = ", ".join(job.name for job in self.jobs)
-        raise TopologyError(f"topology {self.name} has no job {name!r}; it has: {names}")
+        try:
+            return self._by_name[name]
+        except KeyError:
+            names = ", ".join(self._by_name)
+            raise TopologyError(f"topology {self.name} has no job {name!r}; it has: {names}") from None
 
     def writer(self, table: str) -> Job:
         """The one job that writes ``table``. Raises :class:`UnknownTableError`."""
@@ -156,7 +169,7 @@ class Topology:
 
     def readers(self, table: str) -> tuple[Job, ...]:
         """The jobs that read ``table``."""
-        return tuple(job for job in self.jobs if table in job.sources)
+        return tuple(self._readers.get(table, ()))
 
     # --- durable form -----------------------------------------------------------------------------
 
@@ -267,10 +280,14 @@ def check_names(topology: str, jobs: Iterable[Job]) -> None:
                 )
 
 
-def downstream_jobs(topology: Topology, job: str) -> tuple[str, ...]:
-    """``job`` and every job that depends on its tables, directly or not, writers before readers."""
-    found = [job]
-    for name in found:
-        for table in topology.job(name).sinks:
-            found.extend(reader.name for reader in topology.readers(table) if reader.name not in found)
+def downstream_jobs(topology: Topology, *jobs: str) -> tuple[str, ...]:
+    """``jobs`` and every job that depends on their tables, directly or not, nearest first."""
+    found = dict.fromkeys(jobs)
+    reached = deque(found)
+    while reached:
+        for table in topology.job(reached.popleft()).sinks:
+            for reader in topology.readers(table):
+                if reader.name not in found:
+                    found[reader.name] = None
+                    reached.append(reader.name)
     return tuple(found)
