@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -56,10 +57,12 @@ class SqlTables(Committer):
         url = self._pointers.url
         if url.get_backend_name() == "sqlite":
             url = url.update_query_dict({"timeout": "30"})
-        return SqlCatalog(
+        catalog = SqlCatalog(
             self._pointers.catalog_name,
             **{**self._properties, "uri": url.render_as_string(hide_password=False), "pool_pre_ping": "true"},
         )
+        weakref.finalize(self, catalog.close).atexit = False
+        return catalog
 
     def _row(self, table: str) -> str | None:
         """Where the table's row points to, though no document may be there any more; None: there is no such row."""

@@ -6,6 +6,8 @@ tables and which nobody here writes), so both are served and neither is migrated
 
 from __future__ import annotations
 
+import os
+import weakref
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -50,6 +52,8 @@ class SqlPointers:
     def __init__(self, uri: str, catalog_name: str) -> None:
         self.catalog_name = catalog_name
         self._engine = _engine(uri)
+        # who asks for a connection's deployment anew, after its password changed, drops the old one
+        weakref.finalize(self, _end, self._engine, os.getpid()).atexit = False
 
     @property
     def url(self) -> URL:
@@ -183,6 +187,11 @@ class SqlPointers:
             f"catalog {self.catalog_name!r}: expected {self._shown} to answer, found {error.orig}; check that the "
             "database runs and that nothing holds its write lock, then try again"
         )
+
+
+def _end(engine: Engine, process: int) -> None:
+    """Close the connections that nobody uses just now; a fork's copies of those of ``process`` are not its own."""
+    engine.dispose(close=process == os.getpid())
 
 
 def split(table: str) -> tuple[str, str]:
