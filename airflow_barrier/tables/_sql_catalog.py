@@ -80,7 +80,8 @@ class SqlTables(Committer):
             location, document = self._row(table), None
         if document is not None and (snapshot_id is None or snapshot_id in snapshots_of(document)):
             return False
-        found = newest_with(self._documents, metadata.rpartition("/")[0], snapshot_id, document)
+        has = (location, document) if location is not None and document is not None else None
+        found = newest_with(self._documents, metadata.rpartition("/")[0], snapshot_id, has)
         if found is None or found[0] == location:
             return False
         if location is None:

@@ -12,6 +12,7 @@ import pytest
 from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField
 from sqlalchemy import create_engine, inspect
+from sqlalchemy import text as sql
 
 from airflow_barrier.protocol.errors import (
     CatalogUnavailableError,
@@ -108,6 +109,44 @@ def test_a_table_is_led_back_to_the_newest_document_that_is_left(local: IcebergT
     assert local.reattach(table, first, root.snapshot_id)
     assert local.metadata_locations([table]) == {table: left}
     assert not local.reattach(table, first, root.snapshot_id)
+
+
+@pytest.mark.parametrize("behind", [0, 120_000])
+def test_a_later_document_is_told_by_its_version_and_not_by_its_date(
+    local: IcebergTables, local_url: str, table: str, behind: int
+) -> None:
+    """Its writer's clock may have been minutes behind that of the writer before it."""
+    first = local.load(table).metadata_location
+    local.prepare(table, STAMP, None)
+    (root,) = local.load(table).metadata.snapshots
+    newest = local.load(table).metadata_location
+    point_to(local_url, first)  # a backup of the catalog
+    document = path_of(newest)
+    dated = json.loads(path_of(first).read_text())["last-updated-ms"] - behind
+    document.write_text(json.dumps({**json.loads(document.read_text()), "last-updated-ms": dated}))
+    assert local.reattach(table, first, root.snapshot_id)
+    assert local.metadata_locations([table]) == {table: newest}
+
+
+def test_an_earlier_document_replaces_nothing(local: IcebergTables, local_url: str, table: str) -> None:
+    """Whatever its date."""
+    local.prepare(table, STAMP, None)
+    (root,) = local.load(table).metadata.snapshots
+    staged = local.load(table).metadata_location
+    local.give_back([table], STAMP.topology, [])
+    document = path_of(local.load(table).metadata_location)
+    found = json.loads(document.read_text())
+    document.write_text(json.dumps({**found, "snapshots": [], "last-updated-ms": found["last-updated-ms"] - 120_000}))
+    now = local.metadata_locations([table])
+    assert not local.reattach(table, staged, root.snapshot_id)
+    assert local.metadata_locations([table]) == now
+
+
+def point_to(url: str, location: str) -> None:
+    engine = create_engine(with_driver(url))
+    with engine.begin() as database:
+        database.execute(sql("UPDATE iceberg_tables SET metadata_location = :at"), {"at": location})
+    engine.dispose()
 
 
 def test_storage_that_fails_is_told_from_a_file_that_is_lost(local: IcebergTables, table: str) -> None:
