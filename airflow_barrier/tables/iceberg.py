@@ -342,8 +342,14 @@ class IcebergTables:
         return self._documents.exists(uri)
 
     def delete(self, uris: Iterable[str]) -> None:
-        """Delete files; one that is not there, or cannot be deleted, is left as it is."""
+        """Delete files, and local folders that are empty then; what cannot be deleted is left as it is."""
+        uris = list(uris)
         self._documents.delete(uris)
+        self._documents.delete_if_empty(sorted({uri.rpartition("/")[0] for uri in uris}))
+
+    def clear(self, folder: str) -> None:
+        """Delete the files of a folder, and the folder; what cannot be deleted is left as it is."""
+        self._documents.clear(folder)
 
     def _read(self, table: str) -> Document:
         return self._committer.read([table])[table]

@@ -138,8 +138,8 @@ def test_rights_on_the_views_and_views_on_them_outlast_an_upgrade(version: str, 
 
 _VIEWS = "SELECT viewname FROM pg_views WHERE viewname ILIKE '\\_\\_meta\\_%'"
 _RIGHTS = (
-    "SELECT c.relname, a.grantee::regrole::text, a.privilege_type, a.is_grantable FROM pg_class c, aclexplode(c.relacl) a "
-    "WHERE c.relkind = 'v' AND c.relname ILIKE '\\_\\_meta\\_%'"
+    "SELECT c.relname, a.grantee::regrole::text, a.privilege_type, a.is_grantable "
+    "FROM pg_class c, aclexplode(c.relacl) a WHERE c.relkind = 'v' AND c.relname ILIKE '\\_\\_meta\\_%'"
 )
 
 

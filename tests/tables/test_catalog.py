@@ -165,6 +165,37 @@ def test_storage_that_fails_is_told_from_a_file_that_is_lost(local: IcebergTable
     assert local.mains([table]) == {table: None}
 
 
+def test_files_that_cannot_be_deleted_are_told(
+    local: IcebergTables, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    gone, stuck = tmp_path / "gone", tmp_path / "stuck"
+    stuck.mkdir()
+    (stuck / "file").touch()
+    local.delete([str(gone)])
+    assert caplog.messages == []
+    local.delete([str(gone), str(stuck)])
+    (said,) = caplog.messages
+    assert f"1 could not be deleted, the first is {stuck}: " in said
+    assert "delete the files by hand" in said
+
+
+def test_a_folder_that_another_process_deletes_is_made_again(
+    local: IcebergTables, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was empty just then."""
+    write, folder = Path.write_bytes, tmp_path / "b1"
+
+    def lose_a_race(path: Path, data: bytes) -> int:
+        monkeypatch.setattr(Path, "write_bytes", write)
+        local.delete([f"{folder}/a1.spec.json"])
+        assert not folder.exists()
+        return write(path, data)
+
+    monkeypatch.setattr(Path, "write_bytes", lose_a_race)
+    local.write_text(f"{folder}/a2.spec.json", "spec")
+    assert local.read_text(f"{folder}/a2.spec.json") == "spec"
+
+
 def test_urls_that_cannot_be_used_are_refused_without_their_password(tmp_path: Path) -> None:
     for url in ("no url hunter2", "nosuchdatabase://me:hunter2@host/db"):
         with pytest.raises(ConfigurationError, match="expected an SQLAlchemy URL") as said:

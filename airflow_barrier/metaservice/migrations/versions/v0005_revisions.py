@@ -110,7 +110,7 @@ _VIEWS = {
 
 
 def _make_views() -> None:
-    """On PostgreSQL they are replaced in place: rights that were granted on them stay, and so do views of others on them.
+    """On PostgreSQL they are replaced in place: rights that were granted on them stay, and so do others' views on them.
     Columns may be added behind those that are there.
     """
     postgresql = op.get_bind().dialect.name == "postgresql"
