@@ -21,13 +21,14 @@ from airflow_barrier.tables._metadata import (
     MAIN,
     Changes,
     Document,
+    deletes_old_documents,
     empty_root,
+    given_back,
     is_wap_enabled,
     ref_of,
     refs_of,
     snapshots_of,
-    wap_changes,
-    wap_undone,
+    taken_in,
 )
 from airflow_barrier.tables._pinned import pinned
 from airflow_barrier.tables._rest_catalog import RestTables
@@ -156,8 +157,12 @@ class IcebergTables:
         documents = self._committer.read(tables)
         return {table: is_wap_enabled(documents[table]) for table in tables}
 
-    def enable_wap(self, tables: Sequence[str]) -> None:
-        self._committer.commit({table: lambda document, _: wap_changes(document) for table in tables})
+    def deletes_old_metadata(self, tables: Sequence[str]) -> dict[str, bool | None]:
+        documents = self._committer.read(tables)
+        return {table: deletes_old_documents(documents[table]) for table in tables}
+
+    def take_in(self, tables: Sequence[str]) -> None:
+        self._committer.commit({table: lambda document, _: taken_in(document) for table in tables})
 
     def give_back(
         self,
@@ -168,7 +173,7 @@ class IcebergTables:
     ) -> None:
         def edit(document: Document, _: str) -> Changes:
             attempts = _checks.attempt_branches(document, topology, held, kept_revisions)
-            return Changes(drop=attempts, drop_properties=wap_undone(document))
+            return Changes(drop=attempts, drop_properties=given_back(document))
 
         self._committer.commit(dict.fromkeys(tables, edit))
 

@@ -255,14 +255,14 @@ def test_a_snapshot_is_pinned_and_let_go(lake: Lake) -> None:
     assert set(lake.refs(table)) == {"main"}
 
 
-def test_write_audit_publish_is_enabled_where_it_is_not(local: IcebergTables, table: str) -> None:
+def test_taking_in_sets_what_nobody_has_set(local: IcebergTables, table: str) -> None:
     local.catalog.create_table("shop.other", Schema(NestedField(1, "id", LongType())), properties={"a": "b"})
     tables = [table, "shop.other"]
     assert local.wap_enabled(tables) == {table: False, "shop.other": False}
-    local.enable_wap(["shop.other"])
+    local.take_in(["shop.other"])
     assert local.wap_enabled(tables) == {table: False, "shop.other": True}
     before = local.metadata_locations(tables)
-    local.enable_wap(tables)
+    local.take_in(tables)
     assert local.wap_enabled(tables) == {table: True, "shop.other": True}
     after = local.metadata_locations(tables)
     assert (after[table] != before[table], after["shop.other"] == before["shop.other"]) == (True, True)
