@@ -16,6 +16,7 @@ from airflow_barrier.tables._sql_swap import SqlPointers, split
 
 if TYPE_CHECKING:
     from pyiceberg.catalog.sql import SqlCatalog
+    from sqlalchemy import Connection
 
 
 class SqlTables(Committer):
@@ -32,8 +33,11 @@ class SqlTables(Committer):
         return self._pointers.database_url
 
     @property
-    def joining(self) -> Committer:
+    def joining(self) -> SqlTables:
         return self
+
+    def can_be_joined_by(self, connection: Connection) -> bool:
+        return self._pointers.can_be_moved_by(connection)
 
     def close(self) -> None:
         self._pointers.close()

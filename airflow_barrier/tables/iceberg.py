@@ -113,6 +113,10 @@ class IcebergTables:
     def database_url(self) -> str | None:
         return self._committer.database_url
 
+    def can_be_moved_by(self, connection: Connection) -> bool:
+        joining = self._committer.joining
+        return joining is not None and joining.can_be_joined_by(connection)
+
     @property
     def catalog(self) -> Catalog:
         """pyiceberg's catalog over the same tables: to create, load and read them."""

@@ -115,6 +115,12 @@ class TableFormat(Protocol):
         """URL (without password) of the database that :meth:`publish` can join a transaction of, or None."""
         ...
 
+    def can_be_moved_by(self, connection: Connection) -> bool:
+        """Whether :meth:`publish` can join a transaction of ``connection``, to PostgreSQL: it has come to the very
+        table of pointers that the catalog's own connections come to, and may change it.
+        """
+        ...
+
     def prove(self) -> None:
         """Raise :class:`~airflow_barrier.protocol.errors.ConfigurationError` unless the catalog does what the protocol
         needs of it (it keeps branches and tags) and what was declared of it (:attr:`atomic`). Costs once a deployment.
