@@ -116,7 +116,10 @@ def _look(deployment: Deployment) -> Seen:
 def _create_tables(spark: SparkSession, catalog: str) -> None:
     spark.sql(f"CREATE NAMESPACE IF NOT EXISTS `{catalog}`.`seeds`")
     for table, columns in _COLUMNS.items():
-        spark.sql(f"CREATE TABLE `{catalog}`.{table} ({columns}) USING iceberg TBLPROPERTIES ('format-version'='3')")
+        spark.sql(
+            f"CREATE TABLE `{catalog}`.{table} ({columns}) USING iceberg "
+            "TBLPROPERTIES ('format-version'='3', 'write.metadata.delete-after-commit.enabled'='true')"
+        )
 
 
 def _land(landing: Path, day: str, line: dict[str, float]) -> None:

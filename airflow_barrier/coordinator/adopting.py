@@ -17,8 +17,9 @@ class TableStep:
     """One table that jobs of the DAGs write or read.
 
     ``rows`` and ``format_version`` are None where the table is not there; ``rows`` also where it does not say.
-    ``start``: whether the job that writes it has to say `start_from`, has said it, or need not. ``problem``: what keeps
-    the table from taking part.
+    ``deletes_old_metadata``: whether its commits delete what describes older and older states of it; None: nobody has
+    said, so that all of it stays. ``start``: whether the job that writes it has to say `start_from`, has said it, or
+    need not. ``problem``: what keeps the table from taking part.
     """
 
     table: str
@@ -28,6 +29,7 @@ class TableStep:
     rows: int | None
     format_version: int | None
     wap_enabled: bool
+    deletes_old_metadata: bool | None
     start: str
     writer: Job | None
     readers: tuple[Job, ...]
@@ -37,6 +39,11 @@ class TableStep:
     def enables_wap(self) -> bool:
         """Whether write-audit-publish is to be switched on, which changes nothing for anybody else."""
         return self.exists and not self.wap_enabled
+
+    @property
+    def bounds_metadata(self) -> bool:
+        """Whether old metadata is to go from now on, which changes nothing for who reads or writes the table."""
+        return self.exists and self.deletes_old_metadata is None
 
 
 @dataclass(frozen=True)
@@ -91,10 +98,13 @@ def _waiting(jobs: Sequence[Job], others_write: set[str]) -> dict[str, list[str]
 
 
 def carry_out(deployment: Deployment, plan: AdoptionPlan) -> tuple[str, ...]:
-    """Switch write-audit-publish on where it is off. Returns these tables. Again is fine."""
-    tables = tuple(step.table for step in plan.steps if step.enables_wap)
+    """Switch write-audit-publish on where it is off, and the deletion of old metadata where nobody has said.
+
+    Returns these tables. Again is fine.
+    """
+    tables = tuple(step.table for step in plan.steps if step.enables_wap or step.bounds_metadata)
     if tables:
-        deployment.tables.enable_wap(tables)
+        deployment.tables.take_in(tables)
     return tables
 
 
@@ -122,7 +132,9 @@ def _step(
     try:
         iceberg = deployment.tables.load(table)
     except MissingTableError as error:
-        return TableStep(table, topology, False, None, None, None, False, "-", writer, readers, problem or str(error))
+        return TableStep(
+            table, topology, False, None, None, None, False, None, "-", writer, readers, problem or str(error)
+        )
     main = deployment.tables.mains([table])[table]
     rows = rows_of(iceberg, main)
     start = _start(writer, joined=any(table in job.sinks for job in registered), rows=rows)
@@ -136,6 +148,7 @@ def _step(
         rows=rows,
         format_version=iceberg.metadata.format_version,
         wap_enabled=deployment.tables.wap_enabled([table])[table],
+        deletes_old_metadata=deployment.tables.deletes_old_metadata([table])[table],
         start=start,
         writer=writer,
         readers=readers,

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
+from functools import cached_property
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
@@ -51,11 +53,22 @@ class Deployment:
             level=Level.parse(settings.consistency),
         )
 
-    @property
+    @cached_property
     def shares_database(self) -> bool:
-        """Whether catalog and MetaService are one database, so that publish and COMMIT are one transaction."""
-        catalog = self.tables.database_url
-        return catalog is not None and _same_place(catalog) == _same_place(self.meta.url)
+        """Whether publish and COMMIT are one transaction: catalog and MetaService are one database, where the
+        MetaService's connection may move the tables.
+
+        Raises StoreUnavailableError, CatalogUnavailableError.
+        """
+        if self.tables.database_url is None:
+            return False
+        catalog, ours = parsed_url(self.tables.database_url), parsed_url(self.meta.url)
+        if catalog.get_backend_name() != ours.get_backend_name():
+            return False
+        if ours.get_backend_name() == "sqlite":
+            return _same_file(catalog.database or "", ours.database or "")
+        # hosts have several names, and a URL does not say which schema its user finds a table in: the databases do
+        return catalog.database == ours.database and self.meta.look(self.tables.can_be_moved_by)
 
     def topologies_by_table(self) -> dict[str, str]:
         """Every table that a job is registered for, and its topology."""
@@ -91,7 +104,8 @@ def with_password(url: str, password: str | None) -> str:
     return parsed_url(url).set(password=password).render_as_string(hide_password=False)
 
 
-def _same_place(url: str) -> tuple[str | None, ...]:
-    """What tells databases apart: not the driver, the user or the options that somebody connects with."""
-    parts = parsed_url(url)
-    return parts.get_backend_name(), parts.host, str(parts.port), parts.database
+def _same_file(one: str, other: str) -> bool:
+    try:
+        return os.path.samefile(one, other)
+    except OSError:  # not there yet
+        return os.path.realpath(one) == os.path.realpath(other)

@@ -6,7 +6,7 @@ import logging
 from dataclasses import dataclass
 from datetime import datetime, timezone
 
-from tenacity import Retrying, retry_if_exception_type, stop_after_attempt
+from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
 
 from airflow_barrier.coordinator.cuts import cut_sources
 from airflow_barrier.coordinator.deployment import Deployment
@@ -73,7 +73,14 @@ def open_barrier(
         # a run that observes may have the code of then: it is no news of what the DAG declares
         deployment.meta.register(fragment.topology, fragment.owner, fragment.jobs, actor)
     check_lead(deployment, fragment.topology)  # safety: lead-before-opening
-    for attempt in Retrying(retry=retry_if_exception_type(_MOVED), stop=stop_after_attempt(5), reraise=True):
+    looking = Retrying(
+        retry=retry_if_exception_type(_MOVED),
+        stop=stop_after_attempt(5),
+        # all @daily DAGs register in the same second
+        wait=wait_random_exponential(multiplier=0.1, max=2),
+        reraise=True,
+    )
+    for attempt in looking:
         with attempt:
             return _open_once(
                 deployment, fragment.topology, timestamp, origin, run_key, actor, now or datetime.now(timezone.utc)

@@ -159,16 +159,19 @@ def give_up(deployment: Deployment, attempt_id: int, *, reason: str, actor: str)
     return attempt
 
 
+def barrier_folder(deployment: Deployment, topology: str, barrier_id: int) -> str:
+    """Where the files of a barrier's attempts lie, of whatever line."""
+    return deployment.tables.location("_barrier", topology, f"b{barrier_id}")
+
+
 def spec_uri(deployment: Deployment, attempt: Attempt) -> str:
-    return deployment.tables.location(
-        "_barrier", attempt.topology, f"b{attempt.barrier_id}", f"a{attempt.attempt_id}.spec.json"
-    )
+    folder = barrier_folder(deployment, attempt.topology, attempt.barrier_id)
+    return f"{folder}/a{attempt.attempt_id}.spec.json"
 
 
 def closing_uri(deployment: Deployment, attempt: Attempt) -> str:
-    return deployment.tables.location(
-        "_barrier", attempt.topology, f"b{attempt.barrier_id}", f"a{attempt.attempt_id}.closed.json"
-    )
+    folder = barrier_folder(deployment, attempt.topology, attempt.barrier_id)
+    return f"{folder}/a{attempt.attempt_id}.closed.json"
 
 
 def attempt_files(deployment: Deployment, attempt: Attempt) -> tuple[str, ...]:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import threading
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, closing
-from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from airflow.sdk import BaseHook, conf
 
@@ -79,7 +79,8 @@ class BarrierHook(BaseHook):
         Raises :class:`ConfigurationError`, MetaServiceMissingError, StoreUnavailableError, CatalogUnavailableError,
         SchemaVersionError.
         """
-        return _deployment(self.get_settings(), new)
+        settings = self.get_settings()
+        return _deployments.get(self.barrier_conn_id, settings, lambda: Deployment.connect(settings, new=new))
 
     def consistent_session(self, topology: str, **question: Any) -> AbstractContextManager[ConsistentSession]:
         """A session that reads the tables of a topology at one barrier: see
@@ -94,20 +95,24 @@ class BarrierHook(BaseHook):
 
     def get_meta_service(self) -> MetaService:
         """The MetaService alone, which needs no table format: what sensors and triggers poll."""
-        return _meta_service(settings_of(self.get_connection(self.barrier_conn_id)))
+        return _meta_service(self.barrier_conn_id, settings_of(self.get_connection(self.barrier_conn_id)))
 
     async def aget_meta_service(self) -> MetaService:
         """As :meth:`get_meta_service`, from a trigger: the event loop is not held up."""
         import asyncio
 
         settings = settings_of(await self.aget_connection(self.barrier_conn_id))
-        return await asyncio.to_thread(_meta_service, settings)
+        return await asyncio.to_thread(_meta_service, self.barrier_conn_id, settings)
+
+    def known_meta_service(self) -> MetaService | None:
+        """The one that this process got last, without asking Airflow for the connection; None if it has none."""
+        return _meta_services.newest(self.barrier_conn_id)
 
     def test_connection(self) -> tuple[bool, str]:
         """Whether MetaService and catalog answer, as a sentence without secrets."""
         try:
             settings = self.get_settings()
-            said = [_meta_checked(settings)]
+            said = [self._meta_checked(settings)]
             if settings.catalog_uri != settings.metaservice_url or _is_there(settings):
                 with closing(tables_of(settings)) as tables:
                     said.append(tables.check())
@@ -115,16 +120,14 @@ class BarrierHook(BaseHook):
         except BarrierError as error:
             return False, str(error)
 
-
-def _meta_checked(settings: Settings) -> str:
-    """One sentence about the MetaService. That there is none yet is no fault where one can be made."""
-    meta = _meta_service(settings)
-    try:
-        return meta.check()
-    except MetaServiceMissingError as error:
-        if not _file_of(settings).parent.is_dir():
-            raise
-        return f"{error}."
+    def _meta_checked(self, settings: Settings) -> str:
+        """One sentence about the MetaService. That there is none yet is no fault where one can be made."""
+        try:
+            return _meta_service(self.barrier_conn_id, settings).check()
+        except MetaServiceMissingError as error:
+            if not _file_of(settings).parent.is_dir():
+                raise
+            return f"{error}."
 
 
 def _is_there(settings: Settings) -> bool:
@@ -241,16 +244,44 @@ def _whole_number(value: Any) -> int:
         raise ConfigurationError(f"max_open_barriers: expected a whole number, found {value!r}") from None
 
 
-# Engines pool their connections, so one per process and settings serves all of a process's tasks and triggers.
+_T = TypeVar("_T")
 
 
-@cache
-def _deployment(settings: Settings, new: bool) -> Deployment:
-    return Deployment.connect(settings, new=new)
+class _Kept(Generic[_T]):
+    """One per process and connection id, as engines pool their connections: for all of a process's tasks and triggers.
+
+    When the connection's settings change, a password for instance, the next who asks gets a new one. The old one ends
+    with the last who still uses it.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._kept: dict[str, tuple[Settings, _T]] = {}
+
+    def get(self, conn_id: str, settings: Settings, connect: Callable[[], _T]) -> _T:
+        with self._lock:
+            found, kept = self._kept.get(conn_id, (None, None))
+            if found == settings and kept is not None:
+                return kept
+        new = connect()  # not under the lock: a database that does not answer would hold up those of others
+        with self._lock:
+            found, kept = self._kept.get(conn_id, (None, None))
+            if found == settings and kept is not None:
+                return kept  # another thread was faster
+            self._kept[conn_id] = (settings, new)
+            return new
+
+    def newest(self, conn_id: str) -> _T | None:
+        with self._lock:
+            return self._kept[conn_id][1] if conn_id in self._kept else None
 
 
-@cache
-def _meta_service(settings: Settings) -> MetaService:
+_deployments: _Kept[Deployment] = _Kept()
+_meta_services: _Kept[MetaService] = _Kept()
+
+
+def _meta_service(conn_id: str, settings: Settings) -> MetaService:
     from airflow_barrier.metaservice.store import MetaService
 
-    return MetaService(with_password(settings.metaservice_url, settings.metaservice_password), new=False)
+    url = with_password(settings.metaservice_url, settings.metaservice_password)
+    return _meta_services.get(conn_id, settings, lambda: MetaService(url, new=False))

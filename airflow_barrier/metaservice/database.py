@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import socket
 import threading
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -69,6 +70,8 @@ class Database:
         self._create = self._sqlite if create is None else create
         self._new = new or not self._sqlite
         self._engine = _sqlite_engine(self._url) if self._sqlite else _postgresql_engine(self._url)
+        # who asks for a connection's deployment anew, after its password changed, drops the old one
+        weakref.finalize(self, _end, self._engine, os.getpid()).atexit = False
         self._opening = threading.Lock()
         self._process = os.getpid()
         self._open = False
@@ -91,7 +94,7 @@ class Database:
                 self._open = True
 
     def close(self) -> None:
-        self._engine.dispose()
+        _end(self._engine, self._process)
 
     def read(self, work: Callable[[Connection], _R]) -> _R:
         """``work`` in one read-only transaction: all its queries see one state."""
@@ -243,6 +246,11 @@ class Database:
             reraise=True,
         )
         return retrying(call)
+
+
+def _end(engine: Engine, process: int) -> None:
+    """Close the connections that nobody uses just now; a fork's copies of those of ``process`` are not its own."""
+    engine.dispose(close=process == os.getpid())
 
 
 def _certainly_did_not_happen(error: BaseException) -> bool:

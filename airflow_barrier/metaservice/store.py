@@ -5,10 +5,10 @@ This class is the interface; what each step does stands in the modules beside it
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
-from typing import Any
+from typing import Any, TypeVar
 
 from sqlalchemy import Connection, func, select
 
@@ -55,6 +55,8 @@ from airflow_barrier.protocol.records import (
 from airflow_barrier.protocol.states import DECIDED_BARRIERS, BarrierState
 from airflow_barrier.protocol.topology import Job, Topology, check_names
 
+_R = TypeVar("_R")
+
 
 class MetaService:
     """The store behind a deployment, for any number of processes and threads.
@@ -99,6 +101,10 @@ class MetaService:
     def now(self) -> datetime:
         """The database's clock (UTC), by which leases and retention go."""
         return self._db.read(lambda c: c.execute(select(schema.DatabaseNow())).scalar_one())
+
+    def look(self, work: Callable[[Connection], _R]) -> _R:
+        """What ``work`` finds in the database beside what is ours, in a read-only transaction."""
+        return self._db.read(work)
 
     def open(self) -> None:
         """See that the database is there, and of this version."""

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING
 
+from airflow.sdk import TaskInstanceState, get_current_context
 from airflow.sdk.exceptions import AirflowFailException
 
-from airflow_barrier.protocol.errors import Terminal
+from airflow_barrier.protocol.errors import SchemaVersionError, Terminal
 from airflow_barrier.protocol.origins import interval_origin
 
 if TYPE_CHECKING:
@@ -19,6 +20,9 @@ if TYPE_CHECKING:
 
 #: The key of a run's conf that says which revision the run computes for.
 TOKEN = "barrier_revision"
+
+#: XCom of a try that failed since its worker and the MetaService's database were of different versions.
+_OF_ANOTHER_VERSION = "barrier_of_another_version"
 
 
 def nothing_to_do(context: Context, barrier: Barrier) -> str:
@@ -100,5 +104,21 @@ def without_useless_retries() -> Iterator[None]:
     """Errors that a retry cannot mend end the task; the others use Airflow's retries."""
     try:
         yield
+    except SchemaVersionError:
+        with suppress(RuntimeError):  # while templates are rendered there is no context yet
+            get_current_context()["ti"].xcom_push(_OF_ANOTHER_VERSION, value=True)
+        raise
     except Terminal as error:
         raise AirflowFailException(str(error)) from error
+
+
+def failed_by_a_deploy(context: Context) -> list[str]:
+    """The tasks before this one that failed, if all did so since their workers were of another version than the
+    MetaService; else none.
+    """
+    ti, before = context["ti"], context["task"].get_flat_relative_ids(upstream=True)
+    states = ti.get_task_states(dag_id=ti.dag_id, run_ids=[ti.run_id]).get(ti.run_id, {})
+    failed = sorted(task for task in before if states.get(task) == TaskInstanceState.FAILED)
+    # Airflow clears what a try has pushed when the next one begins
+    said = [ti.xcom_pull(task_ids=task, key=_OF_ANOTHER_VERSION, map_indexes=None) for task in failed]
+    return failed if all(said) else []

@@ -29,6 +29,7 @@ from airflow_barrier.operators._revising import (
 )
 from airflow_barrier.operators._task import (
     actor,
+    failed_by_a_deploy,
     nothing_to_do,
     run_key,
     run_timestamp,
@@ -264,7 +265,8 @@ class CommitBarrierOperator(BaseOperator):
 class AbortBarrierOperator(BaseOperator):
     """Gives the run's barrier up, and every later uncommitted one with it; their epochs join the next barrier's.
 
-    From COMMITTING on nothing can be given up: the task says so and succeeds.
+    From COMMITTING on nothing can be given up: the task says so and succeeds. It keeps the barrier, too, if all tasks
+    before it that failed did so since their workers and the MetaService's database were of different versions.
 
     :param topology: the topology's name. (templated)
     :param reason: why, for the audit and for the tasks that meet the aborted barrier. (templated)
@@ -296,6 +298,17 @@ class AbortBarrierOperator(BaseOperator):
                 barrier = _barrier_of(deployment, self.topology, context)
             except UnknownBarrierError as error:
                 self.log.info("Nothing to abort: %s", error)
+                return []
+            if failed := failed_by_a_deploy(context):
+                self.log.warning(
+                    "%s is kept: %s failed since their workers and the MetaService's database were of different "
+                    "versions, which says nothing about the barrier. Finish the upgrade, then clear these tasks; or "
+                    "give it up: airflow-barrier abort %s %s",
+                    barrier,
+                    ", ".join(failed),
+                    self.topology,
+                    barrier.barrier_id,
+                )
                 return []
             try:
                 aborted = abort_barrier(

@@ -299,8 +299,11 @@ class ConfigurationError(Terminal):
     """A connection or an argument that cannot be used as given."""
 
 
-class SchemaVersionError(Terminal):
-    """The MetaService database has the schema of another version of this package."""
+class SchemaVersionError(Retryable):
+    """The MetaService database has the schema of another version of this package.
+
+    While a deploy goes through, that is so for a while: a retry may find the database migrated, or another worker.
+    """
 
 
 class LostStateError(Terminal):

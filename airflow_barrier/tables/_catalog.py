@@ -36,6 +36,10 @@ Drafts = dict[str, Draft]
 class Joining(Protocol):
     """The capability to publish within a database transaction that somebody else commits."""
 
+    def can_be_joined_by(self, connection: Connection) -> bool:
+        """See :meth:`airflow_barrier.tables.port.TableFormat.can_be_moved_by`."""
+        ...
+
     def draft(self, edits: Mapping[str, Edit]) -> Drafts:
         """Write the documents for :meth:`join` before its transaction begins, so that it holds its locks briefly."""
         ...

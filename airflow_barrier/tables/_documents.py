@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import gzip
+import logging
 import re
 import uuid
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlparse
 
@@ -23,6 +25,10 @@ _GZIP = ".gz.metadata.json"
 _PLAIN = ".metadata.json"
 _LOCAL = LocalFiles()
 _VERSION = re.compile(r"^v?(\d+)")
+#: How often a folder is made anew that goes again before a file is in it.
+_TRIES = 3
+
+log = logging.getLogger(__name__)
 
 
 class Documents:
@@ -85,12 +91,40 @@ class Documents:
                 pass
 
     def delete(self, locations: Iterable[str]) -> None:
-        """Delete files that nothing names any more; one that cannot be deleted stays, which does no harm."""
+        """Delete files that nothing names any more; one that cannot be deleted stays, and the log says so."""
+        failed: list[str] = []
         for location in locations:
             try:
                 self._files(location).delete(location)
-            except OSError:
+            except FileNotFoundError:
                 continue
+            except OSError as error:
+                failed.append(f"{location}: {error}")
+        if failed:
+            log.warning(
+                "storage: expected to delete files that nothing names any more, found that %d could not be deleted, "
+                "the first is %s. They only take up space, but nobody tries again: see whether these credentials may "
+                "delete, then delete the files by hand",
+                len(failed),
+                failed[0],
+            )
+
+    def delete_if_empty(self, folders: Iterable[str]) -> None:
+        """Only a local folder is a thing of its own: in an object store there is none without files."""
+        for folder in folders:
+            if is_local(folder, self.properties):
+                with suppress(OSError):  # it is not empty, or not there
+                    local_path(folder).rmdir()
+
+    def clear(self, folder: str) -> None:
+        """Delete the files of a folder, and the folder. If that cannot be done, the log says so."""
+        try:
+            names = self.names(folder)
+        except (CatalogUnavailableError, ConfigurationError) as error:
+            log.warning("expected to delete what is left in %s, which nobody reads any more; found: %s", folder, error)
+            return
+        self.delete(f"{folder}/{name}" for name in names)
+        self.delete_if_empty([folder])
 
     def read_bytes(self, uri: str) -> bytes:
         with _storage(uri), self._files(uri).new_input(uri).open() as stream:
@@ -108,6 +142,10 @@ class Documents:
 
     def names(self, folder: str) -> list[str]:
         """The names of the files in a folder; none if it is not there. Raises ConfigurationError."""
+        if is_local(folder, self.properties):
+            with _storage(folder), suppress(FileNotFoundError):
+                return [path.name for path in local_path(folder).iterdir() if path.is_file()]
+            return []
         from pyarrow.fs import FileSelector
         from pyiceberg.io.pyarrow import PyArrowFileIO
 
@@ -129,15 +167,24 @@ class Documents:
 
 def _replace_local(uri: str, data: bytes) -> None:
     path = local_path(uri)
-    path.parent.mkdir(parents=True, exist_ok=True)
     # Not named after the file, whose name may have the longest length that there is.
     part = path.with_name(f".{uuid.uuid4()}.part")
     try:
-        part.write_bytes(data)
+        _write_in_folder(part, data)
         part.replace(path)
     except BaseException:
         part.unlink(missing_ok=True)
         raise
+
+
+def _write_in_folder(path: Path, data: bytes) -> None:
+    """Makes the folder; also while another process deletes it, since it was empty."""
+    for _ in range(_TRIES):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with suppress(FileNotFoundError):
+            path.write_bytes(data)
+            return
+    path.write_bytes(data)
 
 
 @contextmanager

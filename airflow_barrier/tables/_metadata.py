@@ -22,11 +22,12 @@ EMPTY_ROOT = "barrier.empty-root"
 
 #: Whether the session conf `spark.wap.branch` counts for the table.
 _WAP_ENABLED = "write.wap.enabled"
-#: Bears the time at which we switched that on, so that we switch off no more than that.
+#: It is there if we switched that on, so that we switch off no more than that.
 _WAP_SWITCHED_ON = "barrier.wap-switched-on"
 _FOREVER = 2**63 - 1
 _PREVIOUS_VERSIONS_MAX = "write.metadata.previous-versions-max"
 _DELETE_AFTER_COMMIT = "write.metadata.delete-after-commit.enabled"
+_DELETE_SWITCHED_ON = "barrier.delete-after-commit-switched-on"
 
 
 @dataclass(frozen=True)
@@ -113,9 +114,15 @@ def is_wap_enabled(document: Document) -> bool:
     return str(document.get("properties", {}).get(_WAP_ENABLED, "false")).lower() == "true"
 
 
+def deletes_old_documents(document: Document) -> bool | None:
+    """Whether those go that the table's log of metadata no longer lists; None: nobody has said, so they stay."""
+    said = (document.get("properties") or {}).get(_DELETE_AFTER_COMMIT)
+    return None if said is None else str(said).lower() == "true"
+
+
 def obsolete_files(before: Document, after: Document) -> tuple[str, ...]:
     """Metadata files that ``after`` no longer lists, where the table asks for such files to be deleted."""
-    if str(before.get("properties", {}).get(_DELETE_AFTER_COMMIT, "false")).lower() != "true":
+    if not deletes_old_documents(before):
         return ()
     kept = {entry["metadata-file"] for entry in after["metadata-log"]}
     return tuple(
@@ -160,17 +167,24 @@ def edited(document: Document, changes: Changes, *, location: str, now_ms: int, 
     return after
 
 
-def wap_changes(document: Document) -> Changes:
-    """What lets the session conf `spark.wap.branch` count for the table; nothing if it does."""
-    if is_wap_enabled(document):
-        return Changes()
-    return Changes(properties={_WAP_ENABLED: "true", _WAP_SWITCHED_ON: "true"})
+def taken_in(document: Document) -> Changes:
+    """What lets the session conf `spark.wap.branch` count for the table, and old documents go; nothing if that is so.
+
+    Who has said that old documents stay is left alone.
+    """
+    properties: dict[str, str] = {}
+    if not is_wap_enabled(document):
+        properties |= {_WAP_ENABLED: "true", _WAP_SWITCHED_ON: "true"}
+    if deletes_old_documents(document) is None:
+        properties |= {_DELETE_AFTER_COMMIT: "true", _DELETE_SWITCHED_ON: "true"}
+    return Changes(properties=properties)
 
 
-def wap_undone(document: Document) -> frozenset[str]:
-    """The properties to remove, so that it is as before we enabled it; none if it was not us."""
-    switched_on = _WAP_SWITCHED_ON in (document.get("properties") or {})
-    return frozenset({_WAP_ENABLED, _WAP_SWITCHED_ON} if switched_on else ())
+def given_back(document: Document) -> frozenset[str]:
+    """The properties to remove, so that it is as before we took it in."""
+    pairs = ((_WAP_ENABLED, _WAP_SWITCHED_ON), (_DELETE_AFTER_COMMIT, _DELETE_SWITCHED_ON))
+    ours = document.get("properties") or {}
+    return frozenset(name for pair in pairs if pair[1] in ours for name in pair)
 
 
 def empty_root(

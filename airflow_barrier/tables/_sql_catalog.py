@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -15,6 +16,7 @@ from airflow_barrier.tables._sql_swap import SqlPointers, split
 
 if TYPE_CHECKING:
     from pyiceberg.catalog.sql import SqlCatalog
+    from sqlalchemy import Connection
 
 
 class SqlTables(Committer):
@@ -31,8 +33,11 @@ class SqlTables(Committer):
         return self._pointers.database_url
 
     @property
-    def joining(self) -> Committer:
+    def joining(self) -> SqlTables:
         return self
+
+    def can_be_joined_by(self, connection: Connection) -> bool:
+        return self._pointers.can_be_moved_by(connection)
 
     def close(self) -> None:
         self._pointers.close()
@@ -56,10 +61,12 @@ class SqlTables(Committer):
         url = self._pointers.url
         if url.get_backend_name() == "sqlite":
             url = url.update_query_dict({"timeout": "30"})
-        return SqlCatalog(
+        catalog = SqlCatalog(
             self._pointers.catalog_name,
             **{**self._properties, "uri": url.render_as_string(hide_password=False), "pool_pre_ping": "true"},
         )
+        weakref.finalize(self, catalog.close).atexit = False
+        return catalog
 
     def _row(self, table: str) -> str | None:
         """Where the table's row points to, though no document may be there any more; None: there is no such row."""
@@ -77,7 +84,8 @@ class SqlTables(Committer):
             location, document = self._row(table), None
         if document is not None and (snapshot_id is None or snapshot_id in snapshots_of(document)):
             return False
-        found = newest_with(self._documents, metadata.rpartition("/")[0], snapshot_id, document)
+        has = (location, document) if location is not None and document is not None else None
+        found = newest_with(self._documents, metadata.rpartition("/")[0], snapshot_id, has)
         if found is None or found[0] == location:
             return False
         if location is None:

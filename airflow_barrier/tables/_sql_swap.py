@@ -6,14 +6,24 @@ tables and which nobody here writes), so both are served and neither is migrated
 
 from __future__ import annotations
 
+import logging
+import os
+import weakref
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from airflow_barrier.protocol.errors import CatalogUnavailableError, ConfigurationError, MissingTableError
+from airflow_barrier.protocol.errors import (
+    CatalogRefusedError,
+    CatalogUnavailableError,
+    ConfigurationError,
+    MissingTableError,
+)
 
 if TYPE_CHECKING:
     from sqlalchemy import URL, Connection, Engine, ExceptionContext
+
+log = logging.getLogger(__name__)
 
 _POSTGRESQL = "postgresql+psycopg"
 
@@ -21,6 +31,16 @@ _POSTGRESQL = "postgresql+psycopg"
 _LOCK_TIMEOUT = 30
 #: PostgreSQL's codes of a write on a server that only reads; the second is the answer to the very BEGIN of one.
 _DEMOTED = ("25006", "0A000")
+
+#: Which database of which server that runs, which table `iceberg_tables` is there, and may the pointers in it be moved.
+_POINTERS_SEEN = """
+    SELECT extract(epoch FROM pg_postmaster_start_time())::text || ' ' || d.oid, t.oid,
+    coalesce(has_table_privilege(t.oid, 'SELECT') AND has_table_privilege(t.oid, 'UPDATE'), false)
+    FROM pg_database d CROSS JOIN (SELECT to_regclass('iceberg_tables')::oid AS oid) t
+    WHERE d.datname = current_database()
+"""
+#: PostgreSQL's code of what the user may not do.
+_NOT_ALLOWED = "42501"
 
 _SQLITE_OPTIONS: dict[str, Any] = {"connect_args": {"timeout": _LOCK_TIMEOUT}}
 _POSTGRESQL_OPTIONS: dict[str, Any] = {
@@ -50,6 +70,8 @@ class SqlPointers:
     def __init__(self, uri: str, catalog_name: str) -> None:
         self.catalog_name = catalog_name
         self._engine = _engine(uri)
+        # who asks for a connection's deployment anew, after its password changed, drops the old one
+        weakref.finalize(self, _end, self._engine, os.getpid()).atexit = False
 
     @property
     def url(self) -> URL:
@@ -65,6 +87,28 @@ class SqlPointers:
 
     def close(self) -> None:
         self._engine.dispose()
+
+    def can_be_moved_by(self, connection: Connection) -> bool:
+        """Whether ``connection``, somebody else's to a PostgreSQL database of this name, has come to these pointers,
+        and may move them.
+        """
+        with self._translated(), self._engine.connect() as own:
+            server, ours, _ = own.exec_driver_sql(_POINTERS_SEEN).one()
+        theirs = connection.exec_driver_sql(_POINTERS_SEEN).one()
+        if theirs[0] != server:
+            return False
+        if (theirs[1], theirs[2]) == (ours, True):
+            return ours is not None
+        log.warning(
+            "catalog %r: expected the MetaService's user to see and change the catalog's table iceberg_tables in %s, "
+            "since both are in one database, found that it %s. So tables are published before COMMIT, and not in one "
+            "transaction with it. GRANT USAGE on the table's schema and SELECT, UPDATE on the table to this user, and "
+            "let both users have the same search_path",
+            self.catalog_name,
+            self._shown,
+            "finds none or another one" if theirs[1] != ours else "may not",
+        )
+        return False
 
     def count(self) -> int:
         """How many tables the catalog has; none before an engine made the first one."""
@@ -167,6 +211,12 @@ class SqlPointers:
         try:
             yield
         except (OperationalError, ProgrammingError) as error:
+            if getattr(error.orig, "sqlstate", None) == _NOT_ALLOWED:
+                raise CatalogRefusedError(
+                    f"catalog {self.catalog_name!r}: expected to read and change the table iceberg_tables in "
+                    f"{self._shown}, found {error.orig}; GRANT SELECT, UPDATE on it to the user that the MetaService "
+                    "and the catalog connect as, or let both connect as one user; then try again"
+                ) from error
             if isinstance(error, ProgrammingError) or "no such table" in str(error.orig):
                 raise MissingTableError(
                     f"catalog {self.catalog_name!r}: expected the table iceberg_tables in {self._shown}, found "
@@ -183,6 +233,11 @@ class SqlPointers:
             f"catalog {self.catalog_name!r}: expected {self._shown} to answer, found {error.orig}; check that the "
             "database runs and that nothing holds its write lock, then try again"
         )
+
+
+def _end(engine: Engine, process: int) -> None:
+    """Close the connections that nobody uses just now; a fork's copies of those of ``process`` are not its own."""
+    engine.dispose(close=process == os.getpid())
 
 
 def split(table: str) -> tuple[str, str]:

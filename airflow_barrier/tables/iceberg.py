@@ -21,13 +21,14 @@ from airflow_barrier.tables._metadata import (
     MAIN,
     Changes,
     Document,
+    deletes_old_documents,
     empty_root,
+    given_back,
     is_wap_enabled,
     ref_of,
     refs_of,
     snapshots_of,
-    wap_changes,
-    wap_undone,
+    taken_in,
 )
 from airflow_barrier.tables._pinned import pinned
 from airflow_barrier.tables._rest_catalog import RestTables
@@ -112,6 +113,10 @@ class IcebergTables:
     def database_url(self) -> str | None:
         return self._committer.database_url
 
+    def can_be_moved_by(self, connection: Connection) -> bool:
+        joining = self._committer.joining
+        return joining is not None and joining.can_be_joined_by(connection)
+
     @property
     def catalog(self) -> Catalog:
         """pyiceberg's catalog over the same tables: to create, load and read them."""
@@ -156,8 +161,12 @@ class IcebergTables:
         documents = self._committer.read(tables)
         return {table: is_wap_enabled(documents[table]) for table in tables}
 
-    def enable_wap(self, tables: Sequence[str]) -> None:
-        self._committer.commit({table: lambda document, _: wap_changes(document) for table in tables})
+    def deletes_old_metadata(self, tables: Sequence[str]) -> dict[str, bool | None]:
+        documents = self._committer.read(tables)
+        return {table: deletes_old_documents(documents[table]) for table in tables}
+
+    def take_in(self, tables: Sequence[str]) -> None:
+        self._committer.commit({table: lambda document, _: taken_in(document) for table in tables})
 
     def give_back(
         self,
@@ -168,7 +177,7 @@ class IcebergTables:
     ) -> None:
         def edit(document: Document, _: str) -> Changes:
             attempts = _checks.attempt_branches(document, topology, held, kept_revisions)
-            return Changes(drop=attempts, drop_properties=wap_undone(document))
+            return Changes(drop=attempts, drop_properties=given_back(document))
 
         self._committer.commit(dict.fromkeys(tables, edit))
 
@@ -342,8 +351,14 @@ class IcebergTables:
         return self._documents.exists(uri)
 
     def delete(self, uris: Iterable[str]) -> None:
-        """Delete files; one that is not there, or cannot be deleted, is left as it is."""
+        """Delete files, and local folders that are empty then; what cannot be deleted is left as it is."""
+        uris = list(uris)
         self._documents.delete(uris)
+        self._documents.delete_if_empty(sorted({uri.rpartition("/")[0] for uri in uris}))
+
+    def clear(self, folder: str) -> None:
+        """Delete the files of a folder, and the folder; what cannot be deleted is left as it is."""
+        self._documents.clear(folder)
 
     def _read(self, table: str) -> Document:
         return self._committer.read([table])[table]

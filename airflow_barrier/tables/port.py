@@ -115,6 +115,12 @@ class TableFormat(Protocol):
         """URL (without password) of the database that :meth:`publish` can join a transaction of, or None."""
         ...
 
+    def can_be_moved_by(self, connection: Connection) -> bool:
+        """Whether :meth:`publish` can join a transaction of ``connection``, to PostgreSQL: it has come to the very
+        table of pointers that the catalog's own connections come to, and may change it.
+        """
+        ...
+
     def prove(self) -> None:
         """Raise :class:`~airflow_barrier.protocol.errors.ConfigurationError` unless the catalog does what the protocol
         needs of it (it keeps branches and tags) and what was declared of it (:attr:`atomic`). Costs once a deployment.
@@ -137,8 +143,16 @@ class TableFormat(Protocol):
         """Whether unchanged jobs can be sent to a branch of each table: its property `write.wap.enabled`."""
         ...
 
-    def enable_wap(self, tables: Sequence[str]) -> None:
-        """Set that property on those that lack it, which changes nothing for anybody else; again is fine."""
+    def deletes_old_metadata(self, tables: Sequence[str]) -> Mapping[str, bool | None]:
+        """Whether commits delete what describes older and older states of each table; None: nobody has said, so that
+        all of it stays.
+        """
+        ...
+
+    def take_in(self, tables: Sequence[str]) -> None:
+        """Let unchanged jobs be sent to a branch of each table, and old metadata go where nobody has said that it
+        stays. Neither changes anything for who reads or writes the table. Again is fine.
+        """
         ...
 
     def give_back(
@@ -149,8 +163,8 @@ class TableFormat(Protocol):
         kept_revisions: Collection[int] = (),
     ) -> None:
         """Leave each table to others: its attempt branches of ``topology`` are dropped, but for those of barriers that
-        readers hold and of revisions that are being staged (both as in :class:`Publication`), and write-audit-publish
-        is off again where :meth:`enable_wap` switched it on. `main` and tags stay; again is fine.
+        readers hold and of revisions that are being staged (both as in :class:`Publication`), and the properties go
+        that :meth:`take_in` set. `main` and tags stay; again is fine.
 
         For a caller that knows that no open barrier needs them.
         """

@@ -71,7 +71,7 @@ class Watcher:
         self._conn_id = barrier_conn_id
         self._topology = topology
         self._waiters: set[_Waiter] = set()
-        self._meta: MetaService | None = None
+        self._connected = False
         self._seen: int | None = None
         self._task: asyncio.Task[None] | None = None
         self._came = asyncio.Event()
@@ -109,20 +109,19 @@ class Watcher:
                 self._end_all(error)
             except Exception as error:  # Airflow says "not defined" of a connection that it cannot reach just now
                 failures += 1
-                self._meta = None  # its password may have changed
+                self._connected = False  # the password may have changed
                 self._seen = None
                 self._lose_patience(error)
             await self._pause(failures)
 
     async def _tick(self) -> None:
-        # the connection is asked for once, and anew after a failure only
-        self._meta = self._meta or await BarrierHook(self._conn_id).aget_meta_service()
+        meta = await self._meta_service()
         # a driver's call in the event loop would hold up every other trigger of this process
-        changes = await asyncio.to_thread(self._meta.changes, self._topology)
+        changes = await asyncio.to_thread(meta.changes, self._topology)
         grown = changes != self._seen
         waiters = [waiter for waiter in self._waiters if grown or not waiter.looked]
         if waiters:
-            view = TopologyView(self._meta, self._topology)
+            view = TopologyView(meta, self._topology)
             found = await asyncio.to_thread(lambda: [_looked(waiter, view) for waiter in waiters])
             for waiter, news in zip(waiters, found, strict=True):
                 waiter.looked = True
@@ -131,6 +130,16 @@ class Watcher:
         now = monotonic()
         for waiter in self._waiters:
             waiter.answered = now
+
+    async def _meta_service(self) -> MetaService:
+        """Airflow is asked for the connection once, and anew after a failure only; if somebody else of this process
+        has asked meanwhile, there may be a newer one.
+        """
+        hook = BarrierHook(self._conn_id)
+        known = hook.known_meta_service() if self._connected else None
+        meta = known or await hook.aget_meta_service()
+        self._connected = True
+        return meta
 
     def _end_all(self, error: Exception) -> None:
         for waiter in self._waiters:

@@ -55,6 +55,7 @@ def test_validate_adopt_and_leave(existing: Existing, tmp_path: Path, capsys: py
         f"{EVENTS} (topology {NAME})",
         f"main at snapshot {existing.main(EVENTS)}, 1 rows, format version 2",
         "write-audit-publish: off -> on",
+        "old metadata documents: kept for ever -> deleted",
         "start_from: needed",
         "written by job load (DAG load_dag)",
         "read by job mirror (DAG load_dag)",

@@ -16,6 +16,7 @@ from airflow_barrier.protocol.errors import StartFromError, StillReadError
 from airflow_barrier.protocol.records import Barrier
 from airflow_barrier.protocol.states import BarrierState
 from airflow_barrier.protocol.topology import Job
+from airflow_barrier.tables._local_files import local_path
 from tests.adopting.existing import COPY, EVENTS, LOAD, MIRROR, NAME, Existing
 from tests.sources.landing import day
 
@@ -55,6 +56,7 @@ def test_taken_in_one_by_one_while_they_run_and_given_back_as_they_are(existing:
     assert plan.can_be_done
     assert (step(plan, EVENTS).rows, step(plan, EVENTS).format_version, step(plan, EVENTS).enables_wap) == (2, 2, True)
     assert tables.wap_enabled([EVENTS]) == {EVENTS: False}
+    assert (step(plan, EVENTS).bounds_metadata, tables.deletes_old_metadata([EVENTS])) == (True, {EVENTS: None})
     assert carry_out(existing.deployment, plan) == (EVENTS,)
     existing.land(3)
     existing.load_plainly(3)  # the plain job goes on until its DAG is switched over
@@ -94,15 +96,32 @@ def test_taken_in_one_by_one_while_they_run_and_given_back_as_they_are(existing:
     assert existing.rows(EVENTS) == existing.rows(MIRROR) == existing.all_landed()
 
 
-def test_a_table_that_was_wap_before_us_stays_it(existing: Existing) -> None:
+@pytest.mark.parametrize("deletes", ["true", "false"])
+def test_what_was_said_of_a_table_before_us_stays(existing: Existing, deletes: str) -> None:
     with existing.deployment.tables.load(EVENTS).transaction() as change:
-        change.set_properties({"write.wap.enabled": "true"})
+        change.set_properties({"write.wap.enabled": "true", "write.metadata.delete-after-commit.enabled": deletes})
     plan = plan_adoption(existing.deployment, [fragment(existing.load_job())])
     assert carry_out(existing.deployment, plan) == ()
     existing.land(1)
     existing.run(1, existing.load_job())
     leave(existing.deployment, NAME, LOAD, None, reason="away", actor="me")
     assert existing.deployment.tables.wap_enabled([EVENTS]) == {EVENTS: True}
+    assert existing.deployment.tables.deletes_old_metadata([EVENTS]) == {EVENTS: deletes == "true"}
+
+
+def test_metadata_documents_of_a_table_that_was_taken_in_grow_to_a_bound(existing: Existing) -> None:
+    tables = existing.deployment.tables
+    carry_out(existing.deployment, plan_adoption(existing.deployment, [fragment(existing.load_job())]))
+    with tables.load(EVENTS).transaction() as change:
+        change.set_properties({"write.metadata.previous-versions-max": "5"})
+    for number in range(1, 6):
+        existing.land(number)
+        existing.run(number, existing.load_job())
+    folder = local_path(tables.load(EVENTS).metadata_location).parent
+    documents = sorted(path.name for path in folder.glob("*.metadata.json"))
+    assert int(documents[-1][:5]) > 12
+    # those before it was taken in, which no log lists, and five; one more until the commit after a publish
+    assert len([name for name in documents if int(name[:5]) > int(documents[-1][:5]) - 12]) <= 7
 
 
 def test_an_open_barrier_goes_on_with_a_job_that_leaves_and_keeps_its_tables_until_then(existing: Existing) -> None:

@@ -13,11 +13,13 @@ from typing import Any
 import pytest
 from airflow.sdk.exceptions import AirflowFailException, AirflowNotFoundException, TaskDeferred
 from airflow.triggers.base import TriggerEvent
+from sqlalchemy import create_engine, text
 
 from airflow_barrier.coordinator.settings import Settings
 from airflow_barrier.coordinator.waiting import Condition, Found, TopologyView, look
 from airflow_barrier.hooks.barrier import BarrierHook
 from airflow_barrier.metaservice.store import MetaService
+from airflow_barrier.metaservice.versions import EXPECTED, VERSION_TABLE
 from airflow_barrier.operators._waiting import check_event, waiting
 from airflow_barrier.operators.compact import CompactTablesOperator
 from airflow_barrier.protocol.errors import (
@@ -30,6 +32,7 @@ from airflow_barrier.protocol.records import Barrier, StagedTable
 from airflow_barrier.protocol.topology import Job
 from airflow_barrier.sensors.barrier import BarrierSensor
 from airflow_barrier.triggers import barrier as triggers
+from airflow_barrier.triggers._watcher import REACHED, Outcome, watcher
 from airflow_barrier.triggers.barrier import BarrierTrigger, OpeningTrigger
 from tests.metaservice.world import joining
 
@@ -126,6 +129,30 @@ def test_fires_when_all_conditions_hold(meta: MetaService) -> None:
         return await asyncio.wait_for(waiting, 60)
 
     assert asyncio.run(story()) == {"status": "reached"}
+
+
+def test_a_triggerer_that_a_deploy_has_not_reached_waits_it_out(meta: MetaService, tmp_path: Path) -> None:
+    process(meta, open_barrier(meta))
+    version(tmp_path, "9999")
+
+    async def story() -> list[Outcome]:
+        told = []
+        async for outcome in watcher(CONN, "shopping").follow(lambda _: REACHED, 0.01, 60):
+            told.append(outcome)
+            await asyncio.to_thread(version, tmp_path, EXPECTED)
+        return told
+
+    missing, reached = asyncio.run(asyncio.wait_for(story(), 60))
+    assert "a newer one has upgraded the database" in missing.waits_for
+    assert reached == REACHED
+
+
+def version(folder: Path, number: str) -> None:
+    """Of the schema, as the database says it."""
+    engine = create_engine(Settings.embedded(str(folder)).metaservice_url)
+    with engine.begin() as connection:
+        connection.execute(text(f"UPDATE {VERSION_TABLE} SET version_num = :number"), {"number": number})
+    engine.dispose()
 
 
 def test_is_told_that_a_barrier_was_aborted(meta: MetaService) -> None:

@@ -180,8 +180,8 @@ def test_attempts_pins_properties_and_what_is_missing(lake: Lake) -> None:
     lake.tables.unpin(table, "held")
     assert "held" not in lake.refs(table)
     assert lake.tables.wap_enabled([table]) == {table: False}
-    lake.tables.enable_wap([table])
-    lake.tables.enable_wap([table])
+    lake.tables.take_in([table])
+    lake.tables.take_in([table])
     assert lake.tables.wap_enabled([table]) == {table: True}
     with pytest.raises(MissingTableError, match=f"{lake.namespace}.gone"):
         lake.tables.mains([table, f"{lake.namespace}.gone"])

@@ -46,7 +46,7 @@ def test_spark_writes_to_the_branch_and_reads_what_was_published(
         return sorted(row.id for row in rows)
 
     with connect(rest_server, str(tmp_path)) as tables:
-        tables.enable_wap(names)
+        tables.take_in(names)
 
         def stage(barrier_id: int, bases: dict[str, int | None]) -> list[Publication]:
             stamp = stamp_of(barrier_id)

@@ -10,6 +10,8 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from airflow_barrier.coordinator import committing
+from airflow_barrier.coordinator.aborting import abort_barrier
 from airflow_barrier.coordinator.expiring import expire, plan_expiry
 from airflow_barrier.coordinator.leaving import leave
 from airflow_barrier.coordinator.opening import Fragment
@@ -20,6 +22,7 @@ from airflow_barrier.protocol.levels import Level, Resolution
 from airflow_barrier.protocol.names import parse_tag
 from airflow_barrier.protocol.retention import Retention
 from airflow_barrier.protocol.tags import TagPolicy
+from airflow_barrier.tables._local_files import local_path
 from tests.expiry.taking import Takes
 from tests.support.deployments import settings_on
 from tests.support.shop import AMOUNT, COLUMNS, JOBS, PRICE, SHOPPING, Shop, make_shop
@@ -125,6 +128,39 @@ def test_a_lease_that_ended_lets_go_at_the_next_expiry(shop: Shop) -> None:
     assert shop.deployment.meta.barrier("shopping", 1).expired_at is not None
     nothing = expire(shop.deployment, "shopping", Retention(1), Takes(shop), actor="test")
     assert (nothing.barriers, nothing.snapshots) == ((), {})
+
+
+def test_what_a_commit_or_an_abort_left_beside_the_warehouse_goes_with_the_details(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Killed(BaseException):
+        """The worker is lost."""
+
+    def die(*_: object) -> None:
+        raise Killed
+
+    seventh = shop.open(7)
+    shop.process_all(seventh, ROWS)
+    with monkeypatch.context() as crash:
+        crash.setattr(committing, "_tidy", die)
+        with pytest.raises(Killed):
+            shop.commit(seventh)
+    shop.begin(shop.open(8), "load")
+    abort_barrier(shop.deployment, "shopping", 8, reason="bad input", actor="test")
+    assert folders(shop) == {"b7", "b8"}
+    for day in (9, 10):
+        barrier = shop.open(day)
+        shop.process_all(barrier, ROWS)
+        shop.commit(barrier)
+    for _ in range(2):  # details go one expiry later
+        expire(shop.deployment, "shopping", Retention(1), Takes(shop), actor="test")
+    assert folders(shop) == set()
+
+
+def folders(shop: Shop) -> set[str]:
+    """Of barriers, for the files of their attempts."""
+    root = local_path(shop.deployment.tables.location("_barrier", "shopping"))
+    return {path.name for path in root.iterdir() if path.name.startswith("b")}
 
 
 def test_what_is_young_stays(shop: Shop) -> None:

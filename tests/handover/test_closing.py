@@ -34,7 +34,7 @@ def shop(tmp_path: Path) -> Iterator[Shop]:
 
 @pytest.fixture
 def ready(shop: Shop) -> Ready:
-    shop.deployment.tables.enable_wap([SHOPPING])
+    shop.deployment.tables.take_in([SHOPPING])
     ready = ask(shop, shop.open(1))
     assert isinstance(ready, Ready)
     return ready
@@ -76,7 +76,7 @@ def test_nothing_is_begun_without_wap(shop: Shop) -> None:
 def test_the_sources_need_wap_as_well(shop: Shop) -> None:
     barrier = shop.open(1)
     shop.process(barrier, "load", [{"amount": 1, "price": 1}])
-    shop.deployment.tables.enable_wap([AMOUNT])
+    shop.deployment.tables.take_in([AMOUNT])
     with pytest.raises(WapDisabledError, match=r"missing on shop\.shopping:"):
         begin(shop.deployment, barrier, "amount", request_key="k", generation="g0", actor="test", by_branch=True)
 

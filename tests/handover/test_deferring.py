@@ -67,7 +67,7 @@ def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Shop]:
     monkeypatch.setenv("AIRFLOW_CONN_BARRIER_DEFAULT", json.dumps(connection))
     monkeypatch.setattr(ExecutorSafeguard, "test_mode", True)  # no task runner calls the operator here
     shop = make_shop(Settings(url, url, warehouse))
-    shop.deployment.tables.enable_wap([SHOPPING])
+    shop.deployment.tables.take_in([SHOPPING])
     yield shop
     shop.deployment.close()
 

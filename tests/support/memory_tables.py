@@ -104,6 +104,12 @@ class MemoryDocuments:
         for location in locations:
             self.files.pop(location, None)
 
+    def delete_if_empty(self, folders: Iterable[str]) -> None:
+        """There are none."""
+
+    def clear(self, folder: str) -> None:
+        self.delete([location for location in self.files if location.startswith(f"{folder}/")])
+
     def read_bytes(self, uri: str) -> bytes:
         self._step(f"read {uri}")
         if uri not in self.files:

@@ -12,6 +12,7 @@ import pytest
 from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField
 from sqlalchemy import create_engine, inspect
+from sqlalchemy import text as sql
 
 from airflow_barrier.protocol.errors import (
     CatalogUnavailableError,
@@ -110,6 +111,44 @@ def test_a_table_is_led_back_to_the_newest_document_that_is_left(local: IcebergT
     assert not local.reattach(table, first, root.snapshot_id)
 
 
+@pytest.mark.parametrize("behind", [0, 120_000])
+def test_a_later_document_is_told_by_its_version_and_not_by_its_date(
+    local: IcebergTables, local_url: str, table: str, behind: int
+) -> None:
+    """Its writer's clock may have been minutes behind that of the writer before it."""
+    first = local.load(table).metadata_location
+    local.prepare(table, STAMP, None)
+    (root,) = local.load(table).metadata.snapshots
+    newest = local.load(table).metadata_location
+    point_to(local_url, first)  # a backup of the catalog
+    document = path_of(newest)
+    dated = json.loads(path_of(first).read_text())["last-updated-ms"] - behind
+    document.write_text(json.dumps({**json.loads(document.read_text()), "last-updated-ms": dated}))
+    assert local.reattach(table, first, root.snapshot_id)
+    assert local.metadata_locations([table]) == {table: newest}
+
+
+def test_an_earlier_document_replaces_nothing(local: IcebergTables, local_url: str, table: str) -> None:
+    """Whatever its date."""
+    local.prepare(table, STAMP, None)
+    (root,) = local.load(table).metadata.snapshots
+    staged = local.load(table).metadata_location
+    local.give_back([table], STAMP.topology, [])
+    document = path_of(local.load(table).metadata_location)
+    found = json.loads(document.read_text())
+    document.write_text(json.dumps({**found, "snapshots": [], "last-updated-ms": found["last-updated-ms"] - 120_000}))
+    now = local.metadata_locations([table])
+    assert not local.reattach(table, staged, root.snapshot_id)
+    assert local.metadata_locations([table]) == now
+
+
+def point_to(url: str, location: str) -> None:
+    engine = create_engine(with_driver(url))
+    with engine.begin() as database:
+        database.execute(sql("UPDATE iceberg_tables SET metadata_location = :at"), {"at": location})
+    engine.dispose()
+
+
 def test_storage_that_fails_is_told_from_a_file_that_is_lost(local: IcebergTables, table: str) -> None:
     document = path_of(local.load(table).metadata_location)
     text = document.read_bytes()
@@ -124,6 +163,37 @@ def test_storage_that_fails_is_told_from_a_file_that_is_lost(local: IcebergTable
     document.rmdir()
     document.write_bytes(text)
     assert local.mains([table]) == {table: None}
+
+
+def test_files_that_cannot_be_deleted_are_told(
+    local: IcebergTables, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    gone, stuck = tmp_path / "gone", tmp_path / "stuck"
+    stuck.mkdir()
+    (stuck / "file").touch()
+    local.delete([str(gone)])
+    assert caplog.messages == []
+    local.delete([str(gone), str(stuck)])
+    (said,) = caplog.messages
+    assert f"1 could not be deleted, the first is {stuck}: " in said
+    assert "delete the files by hand" in said
+
+
+def test_a_folder_that_another_process_deletes_is_made_again(
+    local: IcebergTables, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was empty just then."""
+    write, folder = Path.write_bytes, tmp_path / "b1"
+
+    def lose_a_race(path: Path, data: bytes) -> int:
+        monkeypatch.setattr(Path, "write_bytes", write)
+        local.delete([f"{folder}/a1.spec.json"])
+        assert not folder.exists()
+        return write(path, data)
+
+    monkeypatch.setattr(Path, "write_bytes", lose_a_race)
+    local.write_text(f"{folder}/a2.spec.json", "spec")
+    assert local.read_text(f"{folder}/a2.spec.json") == "spec"
 
 
 def test_urls_that_cannot_be_used_are_refused_without_their_password(tmp_path: Path) -> None:
@@ -185,14 +255,14 @@ def test_a_snapshot_is_pinned_and_let_go(lake: Lake) -> None:
     assert set(lake.refs(table)) == {"main"}
 
 
-def test_write_audit_publish_is_enabled_where_it_is_not(local: IcebergTables, table: str) -> None:
+def test_taking_in_sets_what_nobody_has_set(local: IcebergTables, table: str) -> None:
     local.catalog.create_table("shop.other", Schema(NestedField(1, "id", LongType())), properties={"a": "b"})
     tables = [table, "shop.other"]
     assert local.wap_enabled(tables) == {table: False, "shop.other": False}
-    local.enable_wap(["shop.other"])
+    local.take_in(["shop.other"])
     assert local.wap_enabled(tables) == {table: False, "shop.other": True}
     before = local.metadata_locations(tables)
-    local.enable_wap(tables)
+    local.take_in(tables)
     assert local.wap_enabled(tables) == {table: True, "shop.other": True}
     after = local.metadata_locations(tables)
     assert (after[table] != before[table], after["shop.other"] == before["shop.other"]) == (True, True)

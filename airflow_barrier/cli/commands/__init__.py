@@ -6,6 +6,7 @@ from airflow_barrier.cli.commands.abort import ABORT
 from airflow_barrier.cli.commands.adopt import ADOPT, VALIDATE
 from airflow_barrier.cli.commands.barrier import LIST as BARRIERS
 from airflow_barrier.cli.commands.barrier import SHOW as BARRIER
+from airflow_barrier.cli.commands.commit import COMMIT
 from airflow_barrier.cli.commands.database import CHECK, MIGRATE
 from airflow_barrier.cli.commands.expire import EXPIRE
 from airflow_barrier.cli.commands.leases import LEASES
@@ -22,7 +23,11 @@ from airflow_barrier.cli.frame import Command, Group
 
 COMMANDS: tuple[Command | Group, ...] = (
     STATUS,
-    Group("barrier", "Look at barriers, and lead a BLOCKED one out.", (BARRIERS, BARRIER, RESOLVE)),
+    Group(
+        "barrier",
+        "Look at barriers, commit one without its DAG, and lead a BLOCKED one out.",
+        (BARRIERS, BARRIER, COMMIT, RESOLVE),
+    ),
     QUERY,
     SNAPSHOTS,
     LEASES,

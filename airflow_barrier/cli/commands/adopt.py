@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Adoption:
-    """What taking part changes, and the tables for which this call switched write-audit-publish on."""
+    """What taking part changes, and the tables of which this call set properties."""
 
     plan: AdoptionPlan
     can_be_done: bool
@@ -101,7 +101,7 @@ def _show(found: Adoption, console: Console) -> None:
     elif found.dry_run:
         line(console, "nothing was changed")
     elif found.switched_on:
-        line(console, f"write-audit-publish is on now for {', '.join(found.switched_on)}")
+        line(console, f"this is on now for {', '.join(found.switched_on)}")
     else:
         line(console, "nothing to change")
 
@@ -120,12 +120,21 @@ def show_plan(plan: AdoptionPlan, console: Console) -> None:
         line(console, f"problem: {problem}", "red")
 
 
+#: By whether they are deleted; None: nobody has said.
+_METADATA = {
+    None: "kept for ever -> deleted once a hundred newer ones are there",
+    False: "kept for ever (write.metadata.delete-after-commit.enabled=false): each barrier adds some",
+    True: "deleted",
+}
+
+
 def _lines(step: TableStep) -> Iterator[str]:
     if step.exists:
         where = f"main at snapshot {step.snapshot}" if step.snapshot is not None else "main is empty"
         rows = "an unknown number of" if step.rows is None else step.rows
         yield f"{where}, {rows} rows, format version {step.format_version}"
         yield f"write-audit-publish: {'off -> on' if step.enables_wap else 'on'}"
+        yield f"old metadata documents: {_METADATA[step.deletes_old_metadata]}"
         yield f"start_from: {step.start}"
     if step.writer is not None:
         yield f"written by job {step.writer.name} (DAG {step.writer.owner})"
@@ -144,8 +153,9 @@ VALIDATE = Command(
 ADOPT = Command(
     "adopt",
     "Load DAG files and take their tables in. Checks what their groups declare against each other and against what is "
-    "registered, and switches write-audit-publish on for their tables, which changes nothing for anybody else. A job "
-    "takes part when its DAG runs.",
+    "registered. Switches write-audit-publish on for their tables, and the deletion of old metadata documents unless "
+    "somebody has said that they stay: neither changes anything for who reads or writes the tables. A job takes part "
+    "when its DAG runs.",
     _define_adopt,
     _adopt,
     examples=("dags/sales.py --dry-run", "dags/sales.py"),

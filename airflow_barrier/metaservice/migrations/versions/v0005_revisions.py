@@ -110,11 +110,14 @@ _VIEWS = {
 
 
 def _make_views() -> None:
+    """On PostgreSQL they are replaced in place: rights that were granted on them stay, and so do others' views on them.
+    Columns may be added behind those that are there.
+    """
     postgresql = op.get_bind().dialect.name == "postgresql"
     for name, query in _VIEWS.items():
         if postgresql:
-            op.execute(f"DROP VIEW IF EXISTS {name.lower()}")
-        op.execute(f'DROP VIEW IF EXISTS "{name}"')
-        op.execute(f'CREATE VIEW "{name}" AS {query}')
-        if postgresql:
-            op.execute(f'CREATE VIEW {name.lower()} AS SELECT * FROM "{name}"')
+            op.execute(f'CREATE OR REPLACE VIEW "{name}" AS {query}')
+            op.execute(f'CREATE OR REPLACE VIEW {name.lower()} AS SELECT * FROM "{name}"')
+        else:
+            op.execute(f'DROP VIEW IF EXISTS "{name}"')
+            op.execute(f'CREATE VIEW "{name}" AS {query}')

@@ -1,0 +1,47 @@
+"""A barrier that is given up when a job fails, and a worker that a deploy has not reached yet."""
+
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+from airflow.sdk import DAG
+
+from airflow_barrier.operators.epoch import SparkEpochOperator
+from airflow_barrier.operators.group import BarrierGroup
+
+JOBS = Path(__file__).parents[1] / "jobs"
+
+
+def lag_behind(context: Any) -> None:
+    """Let the task's process be of the version before, if the test says so."""
+    import os
+
+    from airflow_barrier.metaservice import versions
+
+    if (Path(os.environ["BARRIER_TEST_FOLDER"]) / "hold-upgrading-deploy-1").exists():
+        versions.VERSIONS = versions.VERSIONS[:-1]
+        versions.EXPECTED = versions.VERSIONS[-1]
+
+
+with (
+    DAG(
+        "upgrading",
+        schedule="@daily",
+        start_date=datetime(2025, 1, 1, tzinfo=timezone.utc),
+        end_date=datetime(2025, 1, 1, tzinfo=timezone.utc),
+        catchup=True,
+    ),
+    BarrierGroup("upgrading", on_failure="abort", poll_interval=0.5) as barrier,
+):
+    barrier.job(
+        SparkEpochOperator(task_id="load", application=str(JOBS / "upgrading.py"), pre_execute=lag_behind),
+        sinks=["upgrading.events"],
+    )
+    barrier.job(
+        SparkEpochOperator(
+            task_id="copy",
+            sql="INSERT INTO {target:upgrading.mirror} SELECT k, n FROM {appends:upgrading.events}",
+        ),
+        sources=["upgrading.events"],
+        sinks=["upgrading.mirror"],
+    )

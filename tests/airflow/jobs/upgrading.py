@@ -1,0 +1,3 @@
+from counting import load_of
+
+load = load_of("upgrading")
