@@ -75,6 +75,7 @@ PROMISES: Mapping[str, Mapping[str, str]] = {
         "abort-frees-items": "What an aborted barrier used up joins the next one's cut.",
         "used-files-are-left-out": "A file that a cut has used is in no later one.",
         "files-as-they-were-cut": "Files are read only as they were cut.",
+        "no-odd-files": "A link, or a path that Spark would take for another, is neither read nor passed over.",
         "folder-is-there": "A folder that is not there is no empty epoch.",
         "paths-a-database-keeps": "A file whose path the database would garble is not cut.",
         "resumes-after-an-epoch": "A job that comes back goes on after the last epoch that it had.",

@@ -153,7 +153,7 @@ class Files:
         wrong.update(file_cuts.mismatches(folder, rest, self._layout))
         wrong.update(
             {
-                path: f"expected event times in {self.event_time}, found {why}"
+                path: f"its event times in {self.event_time}: {why}"
                 for path, why in cut.end.get("unread", {}).items()
                 if path not in wrong
             }
