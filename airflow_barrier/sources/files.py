@@ -21,6 +21,7 @@ from airflow_barrier.sources.file_formats import Layout
 from airflow_barrier.sources.listing import Folder, LandedFile, literally, url_of
 from airflow_barrier.sources.path_dates import PathDate
 from airflow_barrier.sources.port import CutRequest, Delta, NotReady, SourceCatalog
+from airflow_barrier.sources.roots import location_fault
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -46,11 +47,14 @@ class Files:
     """Files that land in a folder: Parquet, CSV, or JSON lines; text files may be compressed (``.gz``, ``.bz2``, …).
 
     Each file is in one epoch exactly. It is never read before it is in a cut, and must not be changed once it has
-    landed: write it elsewhere and move it in. New content comes as a new file.
+    landed: write it elsewhere and move it in. New content comes as a new file. Links, pipes, and paths with an empty
+    part are refused by name; so are lines, nesting and compressed files beyond the limits of
+    :mod:`~airflow_barrier.sources.bounded`.
 
-    :param path: the folder, with whatever is under it: an absolute path or a URL that fsspec here and Hadoop in Spark
-        both know (``file://``, ``hdfs://``, ``s3://``, which Spark is given as ``s3a://``). Credentials come from the
-        environment of either.
+    :param path: the folder, with whatever is under it: an absolute path, or a URL that fsspec here and Hadoop in Spark
+        both know (``file://``, ``hdfs://``, ``gs://``, ``abfs://``, ``abfss://``, ``s3a://``, or ``s3://``, which Spark
+        is given as ``s3a://``). Credentials come from the environment of either. Where it may lie the connection's
+        ``source_roots`` say.
     :param name: unique in the topology. Default: the last part of the path.
     :param format: ``parquet``, ``csv`` or ``json`` (one object a line).
     :param schema: all columns, as Spark DDL: ``"userId BIGINT, price DECIMAL(10,2)"``. Files with other columns are
@@ -127,7 +131,14 @@ class Files:
             **options,
         )
 
+    @property
+    def location(self) -> str:
+        return self.path
+
     # --- on the worker ----------------------------------------------------------------------------
+
+    def look(self, catalog: SourceCatalog) -> None:
+        self._folder.files()
 
     def cut(self, request: CutRequest) -> Cut | NotReady:
         """The epoch's own files, never those of earlier ones. Raises SourceDataError if the folder is not there, and
@@ -305,8 +316,8 @@ class Files:
 
     def _check_settings(self) -> None:
         where = f"Files({self.path!r})"
-        if not (self.path.startswith("/") or "://" in self.path):
-            raise ConfigurationError(f"{where}: expected an absolute path or a URL, since Spark works elsewhere")
+        if fault := location_fault(self.path):
+            raise ConfigurationError(f"{where}: {fault}")
         if self.format not in ("parquet", "csv", "json"):
             raise ConfigurationError(f"{where}: expected format 'parquet', 'csv' or 'json', found {self.format!r}")
         if not self.schema:

@@ -8,7 +8,12 @@ from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import Any
 
-from airflow_barrier.protocol.errors import SourceDataError, SourceUnavailableError
+from airflow_barrier.protocol.errors import (
+    BarrierError,
+    ConfigurationError,
+    SourceDataError,
+    SourceUnavailableError,
+)
 
 # Stores without folders of their own: there an empty one cannot be told from one that is not there.
 _OBJECT_STORES = frozenset({"s3", "s3a", "gs", "gcs", "abfs", "abfss", "az", "adl", "memory"})
@@ -90,7 +95,15 @@ class Folder:
         import fsspec.core
 
         self.url = url.rstrip("/") or "/"
-        self.fs, root = fsspec.core.url_to_fs(self.url)
+        try:
+            self.fs, root = fsspec.core.url_to_fs(self.url)
+        except (ImportError, ValueError) as error:
+            raise ConfigurationError(
+                f"landing folder {self.url}: expected a storage that the worker can reach, found none for its URL "
+                f"({type(error).__name__}: {error}); install its driver for fsspec beside airflow_barrier"
+            ) from error
+        except Exception as error:
+            raise self._unavailable(error) from error
         self._root: str = root.rstrip("/")
 
     def files(self) -> list[LandedFile]:
@@ -111,7 +124,9 @@ class Folder:
                 for path, info in found.items()
                 if info.get("type") != "directory"
             ]
-        except OSError as error:
+        except (BarrierError, MemoryError):
+            raise
+        except Exception as error:  # each storage's client has errors of its own
             raise self._unavailable(error) from error
         visible = sorted((file for file in files if not _hidden(file.path)), key=lambda file: file.path)
         for file in visible:
@@ -128,7 +143,9 @@ class Folder:
             return self._landed(path, self.fs.info(self.full(path)))
         except FileNotFoundError:
             return None
-        except OSError as error:
+        except MemoryError:
+            raise
+        except Exception as error:
             raise self._unavailable(error) from error
 
     def full(self, path: str) -> str:
@@ -154,7 +171,7 @@ class Folder:
         protocols = {self.fs.protocol} if isinstance(self.fs.protocol, str) else set(self.fs.protocol)
         return bool(protocols & _OBJECT_STORES) or self.fs.exists(self._root)
 
-    def _unavailable(self, error: OSError) -> SourceUnavailableError:
+    def _unavailable(self, error: Exception) -> SourceUnavailableError:
         return SourceUnavailableError(
             f"landing folder {self.url}: expected its files, found {type(error).__name__}: {error}; "
             "it is tried again; if it stays so, see whether the storage is up and may be read from here"
