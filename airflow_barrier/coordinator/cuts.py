@@ -55,9 +55,9 @@ def cut_sources(
         if start is None and head is not None:
             # where its jobs left off, if they left and come back: nothing is read twice, and nothing is skipped
             after, start = meta.last_cut(topology.name, declared.name) or (head, None)
-        if start is not None and start.put_off is not None:
+        if start is not None and start.put_off is not None:  # safety: put-off-follows
             why = f"its cut at {after} is put off, and comes first: {start.put_off}"
-            cuts.append(_put_off(topology, declared, why))  # safety: put-off-follows
+            cuts.append(_put_off(topology, declared, why))
             continue
         request = _request(deployment, topology.name, declared, (head.barrier_id if head else 0) + 1, timestamp, now)
         try:

@@ -201,8 +201,8 @@ def make_cut(connection: Connection, topology: str, barrier_id: int, cut: Cut, a
     lock_topology(connection, topology)  # safety: topology-lock
     barrier = load_barrier(connection, topology, barrier_id)
     there = cuts(connection, topology, barrier_id, items_of=[cut.source])[cut.source]
-    if there.put_off is None:
-        return there  # safety: put-off-is-made-once
+    if there.put_off is None:  # safety: put-off-is-made-once
+        return there
     _check_unread(connection, barrier, cut.source)
     event = Event("made", actor, {"end": dict(cut.end), "put_off": there.put_off})
     _replace(connection, barrier, cut, event)

@@ -78,6 +78,7 @@ PROMISES: Mapping[str, Mapping[str, str]] = {
         "used-files-are-left-out": "A file that a cut has used is in no later one.",
         "files-as-they-were-cut": "Files are read only as they were cut.",
         "source-roots": "No worker opens a source outside of what its connection allows.",
+        "files-of-a-cut": "A cut has no more files than the MetaService and a job's spec can keep.",
         "no-odd-files": "A link, or a path that Spark would take for another, is neither read nor passed over.",
         "folder-is-there": "A folder that is not there is no empty epoch.",
         "paths-a-database-keeps": "A file whose path the database would garble is not cut.",

@@ -189,8 +189,8 @@ def mismatches(folder: Folder, files: Sequence[LandedFile], layout: Layout) -> d
     """What is wrong with which file."""
 
     def look(file: LandedFile) -> str | None:
-        if file.fault is not None:
-            return file.fault  # safety: no-odd-files
+        if file.fault is not None:  # safety: no-odd-files
+            return file.fault
         if file.size == 0:
             return "expected data, found a file of 0 bytes (still being written, or an upload that failed)"
         return _tried(lambda: file_formats.mismatch(folder.fs, folder.full(file.path), layout), layout, lambda why: why)

@@ -13,7 +13,7 @@ from airflow_barrier.protocol.errors import ConfigurationError, SourceDataError
 from airflow_barrier.protocol.names import one_line
 from airflow_barrier.protocol.records import Cut
 from airflow_barrier.protocol.topology import ExternalSource
-from airflow_barrier.sources import file_cuts, file_recuts
+from airflow_barrier.sources import bounded, file_cuts, file_recuts
 from airflow_barrier.sources.ddl import Column, ddl_of, parse_ddl, quoted, timestamp_literal
 from airflow_barrier.sources.decimals import exact, with_room
 from airflow_barrier.sources.file_cuts import EventTime, Reading
@@ -144,6 +144,16 @@ class Files:
         """The epoch's own files, never those of earlier ones. Raises SourceDataError if the folder is not there, and
         SourceUnavailableError.
         """
+        cut = self._cut(request)
+        if isinstance(cut, Cut) and len(cut.end["files"]) > bounded.MOST_FILES:
+            raise SourceDataError(  # safety: files-of-a-cut
+                f"source {self.name}: expected {bounded.MOST_FILES:,} new files in {self.path} for one epoch at most, "
+                f"found {len(cut.end['files']):,}, the first of which is {cut.end['files'][0]['path']}; merge them, or "
+                "move some away and land them after the barrier has opened"
+            )
+        return cut
+
+    def _cut(self, request: CutRequest) -> Cut | NotReady:
         if request.already is not None:
             return self._first_cut(request, request.already)
         if self._by_event_time is not None:
@@ -210,7 +220,7 @@ class Files:
             return request.used(paths) | taken.intersection(paths)
 
         after = datetime.fromisoformat(before.end["time"])
-        cut = self.cut(replace(request, already=None, after=after, start=before.end, used=used))
+        cut = self._cut(replace(request, already=None, after=after, start=before.end, used=used))
         if isinstance(cut, NotReady):
             return cut
         items = (
@@ -221,7 +231,7 @@ class Files:
 
     def _cut_of(self, request: CutRequest, already: datetime | int | Mapping[str, Any]) -> Cut | NotReady:
         if isinstance(already, datetime):
-            return self.cut(replace(request, already=None, after=None, start=None, until=already))
+            return self._cut(replace(request, already=None, after=None, start=None, until=already))
         named = list(already["files"]) if isinstance(already, Mapping) and set(already) == {"files"} else None
         if named is None or not named or self.attribute_by == "event_time":
             raise ConfigurationError(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import bz2
+import dataclasses
 import gzip
 import json
 import os
@@ -19,6 +20,7 @@ import pyarrow as pa
 import pytest
 
 from airflow_barrier.protocol.errors import SourceDataError
+from airflow_barrier.protocol.records import Cut
 from airflow_barrier.sources import bounded
 from airflow_barrier.sources.bounded import DEEPEST_JSON, LONGEST_LINE, UnfitFileError
 from airflow_barrier.sources.file_cuts import mismatches
@@ -223,3 +225,17 @@ def test_two_keys_of_an_object_store_are_two_files(store: Any) -> None:
     wrong = mismatches(folder, files, source_of(Path("/in"), "json")._layout)
     assert set(wrong) == {"/x.json", "a//x.json"}
     assert "expected a path that Hadoop can read, found one with an empty part" in wrong["/x.json"]
+
+
+def test_a_cut_has_no_more_files_than_can_be_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is in the tables already may be more: it is used up and not read."""
+    monkeypatch.setattr(bounded, "MOST_FILES", 3)
+    for number in range(4):
+        land(tmp_path / f"{number}.json", '{"id": 1}\n')
+    source = source_of(tmp_path, "json")
+    with pytest.raises(SourceDataError, match=r"expected 3 new files in .* at most, found 4, the first of which is 0"):
+        Cutter(source).cut(day(1))
+    request = dataclasses.replace(Cutter(source).request(day(1)), already=day(0.5))
+    used_up = source.cut(request)
+    assert isinstance(used_up, Cut)
+    assert (len(used_up.items), used_up.end["files"]) == (4, [])

@@ -163,6 +163,7 @@ _WITHOUT_SPARK: Mapping[str, tuple[str, ...]] = {
     "put-off-follows": (
         "tests/coordinator/test_sources_that_fail.py::test_epochs_that_were_put_off_are_cut_one_after_the_other",
     ),
+    "files-of-a-cut": ("tests/hostile/test_landed_files.py::test_a_cut_has_no_more_files_than_can_be_kept",),
     "no-odd-files": ("tests/hostile/test_landed_files.py::test_a_link_is_no_delivery_and_no_empty_epoch",),
     "folder-is-there": ("tests/sources/test_file_cuts.py::test_a_folder_that_is_not_there_is_not_an_empty_epoch",),
     "paths-a-database-keeps": (
