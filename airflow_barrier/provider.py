@@ -89,6 +89,12 @@ def _connection_type() -> dict[str, Any]:
                 "description": "How many barriers may be open at once before opening another one waits.",
                 "schema": {"type": ["integer", "null"], "minimum": 1},
             },
+            "source_roots": {
+                "label": "Source roots",
+                "description": "Folders and buckets in which external sources may lie, such as s3://in/shop/; empty: "
+                "any storage, and local folders where the warehouse is one.",
+                "schema": {"type": ["array", "null"], "items": {"type": "string"}},
+            },
         },
     }
 

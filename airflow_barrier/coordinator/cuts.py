@@ -3,20 +3,32 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from datetime import datetime
+from datetime import datetime, timezone
 from typing import Any
 
 from airflow_barrier.coordinator.deployment import Deployment
-from airflow_barrier.protocol.errors import SourceDataError
+from airflow_barrier.protocol.errors import (
+    BarrierError,
+    CatalogRefusedError,
+    CatalogUnavailableError,
+    SourceDataError,
+    SourceUnavailableError,
+    StoreUnavailableError,
+)
+from airflow_barrier.protocol.names import one_line
 from airflow_barrier.protocol.records import Attempt, Barrier, Cut
 from airflow_barrier.protocol.revisions import RevisionMode
-from airflow_barrier.protocol.topology import Job, Topology
+from airflow_barrier.protocol.topology import ExternalSource, Job, Topology
 from airflow_barrier.sources import source_of
 from airflow_barrier.sources.port import CutRequest, NotReady, Source
 
 log = logging.getLogger(__name__)
+
+#: What is no fault of a source.
+_OURS = (StoreUnavailableError, CatalogUnavailableError, CatalogRefusedError, MemoryError)
+_LONGEST_REASON = 2_000
 
 
 def cut_sources(
@@ -31,6 +43,9 @@ def cut_sources(
 
     ``already``: by source, what is in the tables of jobs that join, as
     :class:`~airflow_barrier.protocol.records.JobStart` has it.
+
+    A source that cannot be looked into holds up the jobs that read it, and nobody else: its cut is put off until one of
+    them begins. Only the first cut of a source is not: what the jobs join with has to be known. Its error says so.
     """
     meta = deployment.meta
     before = meta.cuts(topology.name, head.barrier_id, items_of=()) if head else {}
@@ -40,27 +55,96 @@ def cut_sources(
         if start is None and head is not None:
             # where its jobs left off, if they left and come back: nothing is read twice, and nothing is skipped
             after, start = meta.last_cut(topology.name, declared.name) or (head, None)
-
-        def used(items: Sequence[str], source: str = declared.name) -> set[str]:
-            return meta.used_items(topology.name, source, items)
-
-        cut = source_of(declared).cut(
-            CutRequest(
-                topology=topology.name,
-                barrier_id=(head.barrier_id if head else 0) + 1,
-                after=after.timestamp if after and after.barrier_id else None,
-                until=timestamp,
-                start=start.end if start else None,
-                used=used,
-                now=now,
-                catalog=deployment.tables,
-                already=_position(already[declared.name]) if declared.name in already else None,
+        if start is not None and start.put_off is not None:  # safety: put-off-follows
+            why = f"its cut at {after} is put off, and comes first: {start.put_off}"
+            cuts.append(_put_off(topology, declared, why))
+            continue
+        request = _request(deployment, topology.name, declared, (head.barrier_id if head else 0) + 1, timestamp, now)
+        try:
+            cut = deployment.source_of(declared).cut(
+                replace(
+                    request,
+                    after=after.timestamp if after and after.barrier_id else None,
+                    start=start.end if start else None,
+                    already=_position(already[declared.name]) if declared.name in already else None,
+                )
             )
-        )
+        except _OURS:
+            raise
+        except Exception as error:
+            if start is None:
+                raise _named(topology, declared, error) from error
+            cut = _put_off(topology, declared, _said(error))
         if isinstance(cut, NotReady):
             return cut
         cuts.append(cut)
     return cuts
+
+
+def check_allowed(deployment: Deployment, jobs: Iterable[Job]) -> None:
+    """Raise ConfigurationError for a source that this deployment may not open: before its job is registered."""
+    for declared in (external for job in jobs for external in job.externals):
+        deployment.source_of(declared)
+
+
+def check_reachable(deployment: Deployment, job: Job) -> None:
+    """Raise, naming ``job``, the error of a source of it that cannot be cut."""
+    for declared in job.externals:
+        try:
+            deployment.source_of(declared).look(deployment.tables)
+        except _OURS:
+            raise
+        except Exception as error:
+            raise _kind(error)(
+                f"job {job.name} (DAG {job.owner}): expected to look into its source {declared.name} before it joins, "
+                f"found: {_said(error)}. Mend the source or its declaration and clear the task; barriers open without "
+                "the job until then"
+            ) from error
+
+
+def _request(
+    deployment: Deployment, topology: str, declared: ExternalSource, barrier_id: int, until: datetime, now: datetime
+) -> CutRequest:
+    """Of a source's cut what does not depend on where it begins."""
+
+    def used(items: Sequence[str]) -> set[str]:
+        return deployment.meta.used_items(topology, declared.name, items)
+
+    return CutRequest(topology, barrier_id, None, until, None, used, now, deployment.tables)
+
+
+def _put_off(topology: Topology, declared: ExternalSource, why: str) -> Cut:
+    log.warning(
+        "source %s of %s is not cut now: %s. Other jobs go on; it is cut when the first of its jobs begins",
+        declared.name,
+        _readers(topology, declared),
+        why,
+    )
+    return Cut.later(declared.name, why)
+
+
+def _named(topology: Topology, declared: ExternalSource, error: Exception) -> BarrierError:
+    """The error of a source's first cut, with whose source it is and what gets the topology going again."""
+    return _kind(error)(
+        f"topology {topology.name}: expected the first cut of source {declared.name}, which "
+        f"{_readers(topology, declared)} reads, found: {_said(error)}. No barrier opens without it: mend the source or "
+        f"its declaration, or take its reader out: airflow-barrier topology leave {topology.name} --dag DAG --job JOB"
+    )
+
+
+def _kind(error: Exception) -> type[BarrierError]:
+    """Whether trying again helps stays as it was."""
+    return type(error) if isinstance(error, BarrierError) else SourceDataError
+
+
+def _readers(topology: Topology, declared: ExternalSource) -> str:
+    readers = [job for job in topology.jobs if any(external.name == declared.name for external in job.externals)]
+    return ", ".join(f"job {job.name} (DAG {job.owner})" for job in readers)
+
+
+def _said(error: Exception) -> str:
+    """What is kept of it: our own errors say nothing of data, and of others' there is no telling."""
+    return one_line(str(error))[:_LONGEST_REASON] if isinstance(error, BarrierError) else type(error).__name__
 
 
 def _position(already: Mapping[str, Any]) -> Any:
@@ -77,7 +161,10 @@ def checked_cuts(deployment: Deployment, attempt: Attempt, job: Job, actor: str)
     cuts = meta.cuts(attempt.topology, attempt.barrier_id, attempt.line, items_of=names) if names else {}
     checked: dict[str, Cut] = {}
     for declared in job.externals:
-        source, cut = source_of(declared), cuts[declared.name]
+        cut = cuts[declared.name]
+        if cut.put_off is not None:
+            cut = _cut_now(deployment, attempt, declared, actor)
+        source = deployment.source_of(declared)
         if attempt.line:  # a revision is for what was corrected since: it reads the same cut as it is now
             if begins_anew(deployment, attempt):
                 whole = whole_cut(deployment, source, attempt.topology, cut, attempt.barrier_id)
@@ -101,6 +188,35 @@ def checked_cuts(deployment: Deployment, attempt: Attempt, job: Job, actor: str)
             log.info("%s takes source %s as it was mended", attempt, declared.name)
         checked[declared.name] = cut
     return checked
+
+
+def _cut_now(deployment: Deployment, attempt: Attempt, declared: ExternalSource, actor: str) -> Cut:
+    """The cut that was put off when the barrier opened, made as it would have been then.
+
+    Raises what the source does, and SourceUnavailableError (retryable) if it is not ready.
+    """
+    meta = deployment.meta
+    barrier = meta.barrier(attempt.topology, attempt.barrier_id)
+    after, before = meta.last_cut(attempt.topology, declared.name, before=attempt.barrier_id) or (None, None)
+    if after is None or before is None or before.put_off is not None:
+        raise SourceUnavailableError(  # safety: put-off-follows
+            f"{attempt}: expected the cut of source {declared.name} before it, which this one begins at, found that it "
+            f"is put off until a job that reads it begins at {after}; try again then"
+        )
+    now = datetime.now(timezone.utc)
+    request = _request(deployment, attempt.topology, declared, attempt.barrier_id, barrier.timestamp, now)
+    found = f"{attempt}: expected to cut source {declared.name}, which was put off when the barrier opened, found"
+    try:
+        cut = deployment.source_of(declared).cut(replace(request, after=after.timestamp, start=before.end))
+    except _OURS:
+        raise
+    except Exception as error:
+        raise _kind(error)(f"{found}: {_said(error)}. Mend the source and clear the task; other jobs go on") from error
+    if isinstance(cut, NotReady):
+        raise SourceUnavailableError(f"{found} that it is not ready: {cut.reason}; it is tried again")
+    made = meta.make_cut(attempt.topology, attempt.barrier_id, cut, actor)
+    log.info("%s has cut source %s, which was put off when the barrier opened", attempt, declared.name)
+    return made
 
 
 def begins_anew(deployment: Deployment, attempt: Attempt) -> bool:
@@ -142,7 +258,7 @@ def release_sources(deployment: Deployment, barrier: Barrier, cut_of: int) -> No
     topology = deployment.meta.topology(barrier.topology, barrier.topology_version)
     declared = {source.name: source for source in topology.externals}
     for name, cut in deployment.meta.cuts(barrier.topology, cut_of, items_of=()).items():
-        if name in declared:
+        if name in declared and cut.put_off is None:
             source_of(declared[name]).release(cut, deployment.tables)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
@@ -12,6 +12,10 @@ from airflow_barrier.coordinator.settings import Settings, parsed_url
 from airflow_barrier.protocol.errors import ConfigurationError
 from airflow_barrier.protocol.levels import Level
 from airflow_barrier.protocol.tags import TagPolicy
+from airflow_barrier.protocol.topology import ExternalSource
+from airflow_barrier.sources import source_of
+from airflow_barrier.sources.port import Source
+from airflow_barrier.sources.roots import SourceRoots
 
 if TYPE_CHECKING:
     from airflow_barrier.metaservice.store import MetaService
@@ -32,6 +36,7 @@ class Deployment:
     max_open_barriers: int
     #: of readers that choose none
     level: Level = Level.REPEATABLE_READ
+    source_roots: SourceRoots = field(default_factory=SourceRoots)
 
     @classmethod
     def connect(cls, settings: Settings, *, new: bool = True) -> Deployment:
@@ -51,7 +56,15 @@ class Deployment:
             tag_policy=TagPolicy.parse(settings.tag_policy),
             max_open_barriers=settings.max_open_barriers,
             level=Level.parse(settings.consistency),
+            source_roots=SourceRoots.of(settings.source_roots, settings.warehouse),
         )
+
+    def source_of(self, declared: ExternalSource) -> Source:
+        """The adapter of a source that this deployment may open. Raises ConfigurationError for another."""
+        source = source_of(declared)
+        if source.location is not None:
+            self.source_roots.check(source.name, source.location)
+        return source
 
     @cached_property
     def shares_database(self) -> bool:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from airflow_barrier.coordinator.bootstrapping import says_that_it_waits
+from airflow_barrier.coordinator.cuts import check_allowed, check_reachable
 from airflow_barrier.coordinator.deployment import Deployment
 from airflow_barrier.coordinator.opening import Fragment, Later
 from airflow_barrier.coordinator.starting import check_start
@@ -119,12 +120,14 @@ def _said(at: datetime | int) -> str:
 def _register(deployment: Deployment, fragment: Fragment, job: Job, at: datetime | int, actor: str) -> tuple[str, ...]:
     """The tables that nobody writes yet: until somebody does, the job is not registered."""
     meta = deployment.meta
+    check_allowed(deployment, [job])
     if (
         not _is_registered(deployment, fragment.topology, job)
         and meta.withdrawal(fragment.topology, fragment.owner, job.name) is None
         and not meta.waits(fragment.topology, job)  # what it joins with is found out when its history is planned
     ):
         # here, so that it fails this job, and not the opening of everybody's next barrier
+        check_reachable(deployment, job)
         barrier = _barrier(deployment, fragment.topology, at)
         timestamp = barrier.timestamp if barrier is not None else at
         if isinstance(timestamp, datetime):

@@ -61,5 +61,5 @@ def _release_sources(deployment: Deployment, gone: Withdrawal) -> None:
     read = {source.name for source in deployment.meta.topology(gone.topology).externals}
     for source in {source.name: source for job in gone.jobs for source in job.externals}.values():
         last = deployment.meta.last_cut(gone.topology, source.name)
-        if source.name not in read and last is not None:
+        if source.name not in read and last is not None and last[1].put_off is None:
             source_of(source).release(last[1], deployment.tables)

@@ -8,7 +8,7 @@ from datetime import datetime, timezone
 
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
 
-from airflow_barrier.coordinator.cuts import cut_sources
+from airflow_barrier.coordinator.cuts import check_allowed, cut_sources
 from airflow_barrier.coordinator.deployment import Deployment
 from airflow_barrier.coordinator.journal import check_lead
 from airflow_barrier.coordinator.starting import already, starts_of
@@ -69,6 +69,7 @@ def open_barrier(
     LostStateError if the MetaService knows less than the tables.
     """
     deployment.tables.prove()  # safety: catalog-is-proved
+    check_allowed(deployment, fragment.jobs)
     if deployment.meta.barrier_at(fragment.topology, timestamp) is None:
         # a run that observes may have the code of then: it is no news of what the DAG declares
         deployment.meta.register(fragment.topology, fragment.owner, fragment.jobs, actor)

@@ -10,7 +10,6 @@ from airflow_barrier.protocol.errors import RevisionRefusedError
 from airflow_barrier.protocol.records import Barrier, Cut
 from airflow_barrier.protocol.revisions import RevisionMode
 from airflow_barrier.protocol.topology import ExternalSource, Job, Topology
-from airflow_barrier.sources import source_of
 
 
 def readers_of(topology: Topology, source: str) -> tuple[Job, ...]:
@@ -58,7 +57,7 @@ def _recuts(
     def used(items: Sequence[str]) -> set[str]:
         return meta.used_items(topology, declared.name, items)
 
-    anew = source_of(declared).recut(list(stored.values()), used) if stored else []
+    anew = deployment.source_of(declared).recut(list(stored.values()), used) if stored else []
     for (barrier_id, was), cut in zip(stored.items(), anew, strict=True):
         before, now = set(was.items), set(cut.items)
         yield PlannedRecut(barrier_id, cut, tuple(sorted(before - now)), tuple(sorted(now - before)))

@@ -13,7 +13,6 @@ from airflow_barrier.protocol.records import Barrier
 from airflow_barrier.protocol.revisions import Revision, RevisionMode, RevisionState
 from airflow_barrier.protocol.states import AttemptState
 from airflow_barrier.protocol.topology import Job, Topology
-from airflow_barrier.sources import source_of
 
 #: How many revisions back a correction is looked for.
 _LOOKED_AT = 1000
@@ -147,7 +146,7 @@ def _check_cuts(
         cuts = deployment.meta.cuts(barrier.topology, barrier.barrier_id, items_of=names)
         cuts.update({each.cut.source: each.cut for each in recuts if each.barrier_id == barrier.barrier_id})
         for declared in job.externals:
-            source, cut = source_of(declared), cuts.get(declared.name)
+            source, cut = deployment.source_of(declared), cuts.get(declared.name)
             if cut is None:
                 continue
             if mode is RevisionMode.FULL and barrier is barriers[0]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from airflow_barrier.protocol.errors import ConfigurationError
 from airflow_barrier.protocol.levels import Level
 from airflow_barrier.protocol.tags import TagPolicy
+from airflow_barrier.sources.roots import SourceRoots
 
 if TYPE_CHECKING:
     from sqlalchemy import URL
@@ -27,6 +28,8 @@ class Settings:
     Spark. ``catalog_properties``: pyiceberg's for the storage and for a REST catalog's credentials.
     ``catalog_publish``: how a REST catalog publishes several tables, ``atomic`` (in one step, which is tested) or
     ``roll-forward`` (one after the other). ``consistency``: the level of readers that choose none, as in FLIP-276.
+    ``source_roots``: the folders in which external sources may lie, see
+    :class:`~airflow_barrier.sources.roots.SourceRoots`.
 
     >>> Settings.embedded("/data/warehouse").metaservice_url
     'sqlite:////data/warehouse/barrier.db'
@@ -45,10 +48,12 @@ class Settings:
     tag_policy: str = "newest=31"
     max_open_barriers: int = 4
     consistency: str = "repeatable_read"
+    source_roots: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         TagPolicy.parse(self.tag_policy)
         Level.parse(self.consistency)
+        SourceRoots.of(self.source_roots, self.warehouse)
         if self.max_open_barriers < 1:
             raise ConfigurationError(f"max_open_barriers: expected 1 or more, found {self.max_open_barriers}")
         if self.catalog_publish not in PUBLISHES:

@@ -196,8 +196,10 @@ def _proceed(
         if by_branch:
             require_wap(deployment, started)  # safety: wap-is-enabled
         return _prepare(deployment, started, actor, sql, by_branch)
-    except BarrierError as error:
-        ended = meta.abort_attempt(started.attempt_id, str(error), actor)
+    except Exception as error:
+        # of errors that are not ours only the kind: there is no telling what they quote
+        reason = str(error) if isinstance(error, BarrierError) else type(error).__name__
+        ended = meta.abort_attempt(started.attempt_id, reason, actor)
         if ended.state in (AttemptState.FENCED, AttemptState.VOIDED):
             # what it met is the work of those who superseded it, and no stranger's
             raise FencedAttemptError(

@@ -38,6 +38,7 @@ EXTRAS = frozenset(
         "spark_catalog",
         "tag_policy",
         "max_open_barriers",
+        "source_roots",
     }
 )
 
@@ -183,6 +184,8 @@ def settings_of(connection: Connection, iceberg: Connection | None = None) -> Se
             _check_publish(extras)
         if "max_open_barriers" in extras:
             extras["max_open_barriers"] = _whole_number(extras["max_open_barriers"])
+        if "source_roots" in extras:
+            extras["source_roots"] = _folders(extras["source_roots"])
         return Settings(
             metaservice_url=url,
             metaservice_password=connection.password or None,
@@ -242,6 +245,16 @@ def _whole_number(value: Any) -> int:
         return int(value)
     except (TypeError, ValueError):
         raise ConfigurationError(f"max_open_barriers: expected a whole number, found {value!r}") from None
+
+
+def _folders(value: Any) -> tuple[str, ...]:
+    """A list, or text with one on each line, as a form gives it."""
+    named = value.split("\n") if isinstance(value, str) else value
+    if not isinstance(named, list) or not all(isinstance(each, str) for each in named):
+        raise ConfigurationError(
+            f'source_roots: expected a list of folders such as ["s3://in/shop/"], found {type(value).__name__}'
+        )
+    return tuple(each.strip() for each in named if each.strip())
 
 
 _T = TypeVar("_T")

@@ -138,7 +138,8 @@ def insert_open(connection: Connection, opening: Opening, topology: Topology) ->
         "run_key": opening.run_key,
         "predecessor": opening.predecessor,
     }
-    event = Event("opened", opening.actor, detail)
+    put_off = {cut.source: cut.put_off for cut in opening.cuts if cut.put_off is not None}
+    event = Event("opened", opening.actor, {**detail, **({"put_off": put_off} if put_off else {})})
     record(connection, event, opening.topology, barrier_id, "barrier", [str(barrier_id)], after=BarrierState.OPEN.value)
     return barrier_id
 

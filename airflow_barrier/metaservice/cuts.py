@@ -78,13 +78,20 @@ def _items(connection: Connection, topology: str, barrier_id: int, line: int, so
     return tuple(sorted(connection.execute(select(table.c.item).where(here, table.c.source == source)).scalars()))
 
 
-def last_cut(connection: Connection, topology: str, source: str) -> tuple[Barrier, Cut] | None:
-    """The newest cut of a source, and its barrier, among those that count; barriers after it need not have one."""
+def last_cut(
+    connection: Connection, topology: str, source: str, before: int | None = None
+) -> tuple[Barrier, Cut] | None:
+    """The newest cut of a source, and its barrier, among those that count; barriers after it need not have one.
+    ``before``: among those of lower numbers.
+    """
     cut, barrier = schema.cut, schema.barrier
+    lower = [cut.c.barrier_id < before] if before is not None else []
     barrier_id = connection.execute(
         select(cut.c.barrier_id)
         .join(barrier, and_(of_topology(barrier, topology), barrier.c.barrier_id == cut.c.barrier_id))
-        .where(of_topology(cut, topology), cut.c.source == source, barrier.c.state != BarrierState.ABORTED.value)
+        .where(
+            of_topology(cut, topology), cut.c.source == source, barrier.c.state != BarrierState.ABORTED.value, *lower
+        )
         .order_by(cut.c.barrier_id.desc())
         .limit(1)
     ).scalar_one_or_none()
@@ -186,10 +193,29 @@ def repin_cut(connection: Connection, topology: str, barrier_id: int, cut: Cut, 
     barrier = load_barrier(connection, topology, barrier_id)
     _check_unread(connection, barrier, cut.source)
     _check_not_built_on(connection, barrier, cut)
+    _replace(connection, barrier, cut, Event("repinned", actor, {"end": dict(cut.end)}))
+
+
+def make_cut(connection: Connection, topology: str, barrier_id: int, cut: Cut, actor: str) -> Cut:
+    """Store a cut that was put off; if another job has made it meanwhile, that one counts, and is returned."""
+    lock_topology(connection, topology)  # safety: topology-lock
+    barrier = load_barrier(connection, topology, barrier_id)
+    there = cuts(connection, topology, barrier_id, items_of=[cut.source])[cut.source]
+    if there.put_off is None:  # safety: put-off-is-made-once
+        return there
+    _check_unread(connection, barrier, cut.source)
+    event = Event("made", actor, {"end": dict(cut.end), "put_off": there.put_off})
+    _replace(connection, barrier, cut, event)
+    return cut
+
+
+def _replace(connection: Connection, barrier: Barrier, cut: Cut, event: Event) -> None:
+    """Another cut of that source at a barrier of which nobody has read the one that stands."""
     for table in (schema.cut_item, schema.cut):
-        connection.execute(delete(table).where(of_barrier(table, topology, barrier_id), table.c.source == cut.source))
+        here = of_barrier(table, barrier.topology, barrier.barrier_id)
+        connection.execute(delete(table).where(here, table.c.source == cut.source))
     insert_cut(connection, barrier, cut)
-    record(connection, Event("repinned", actor, {"end": dict(cut.end)}), topology, barrier_id, "cut", [cut.source])
+    record(connection, event, barrier.topology, barrier.barrier_id, "cut", [cut.source])
 
 
 def recut(connection: Connection, topology: str, number: int, barrier_id: int, cut: Cut, actor: str) -> None:

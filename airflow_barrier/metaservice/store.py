@@ -323,9 +323,11 @@ class MetaService:
         """
         return self._db.read(lambda c: cuts.cuts(c, topology, barrier_id, line, items_of))
 
-    def last_cut(self, topology: str, source: str) -> tuple[Barrier, Cut] | None:
-        """The newest cut of a source among barriers that are not aborted, and its barrier; None: it was never cut."""
-        return self._db.read(lambda c: cuts.last_cut(c, topology, source))
+    def last_cut(self, topology: str, source: str, before: int | None = None) -> tuple[Barrier, Cut] | None:
+        """The newest cut of a source among barriers that are not aborted, and its barrier; None: it was never cut.
+        ``before``: among barriers of lower numbers.
+        """
+        return self._db.read(lambda c: cuts.last_cut(c, topology, source, before))
 
     def cuts_up_to(self, topology: str, source: str, barrier_id: int) -> list[Cut]:
         """The cuts of a source at all barriers that are not aborted, oldest first; without items."""
@@ -343,6 +345,13 @@ class MetaService:
         Raises IllegalTransitionError once an attempt has closed over the old one.
         """
         self._db.write(lambda c: cuts.repin_cut(c, topology, barrier_id, cut, actor))
+
+    def make_cut(self, topology: str, barrier_id: int, cut: Cut, actor: str) -> Cut:
+        """Store a cut that was put off when its barrier opened, and return it, or the one that another job has made.
+
+        Raises IllegalTransitionError if the barrier is not staged any more, SourceDataError for an item that was read.
+        """
+        return self._db.write(lambda c: cuts.make_cut(c, topology, barrier_id, cut, actor))
 
     def abort_barrier(self, topology: str, barrier_id: int, reason: str, actor: str) -> list[Barrier]:
         """Give up a barrier and all later ones, with their attempts; returns them, [] if it was aborted before.

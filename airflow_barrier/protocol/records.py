@@ -62,18 +62,35 @@ class Barrier:
         return tuple(tag_name(self.topology, self.barrier_id, number) for number in range(self.revision + 1))
 
 
+#: Stands in the end of a cut that is not made yet; no adapter's word.
+_PUT_OFF = "put_off"
+
+
 @dataclass(frozen=True)
 class Cut:
     """The positions of one external source for one barrier: from ``start`` (None: the beginning) to ``end``.
 
     Both are JSON values that only the source's adapter understands. ``items`` are names (files) that this
     cut uses up: an item is in the cut of one barrier only.
+
+    A cut that is *put off* says so instead of where it ends: its source could not be looked into when the barrier
+    opened. It is made when the first job that reads it begins.
     """
 
     source: str
     start: Mapping[str, Any] | None
     end: Mapping[str, Any]
     items: tuple[str, ...] = ()
+
+    @classmethod
+    def later(cls, source: str, why: str) -> Cut:
+        """A cut that is put off."""
+        return cls(source, None, {_PUT_OFF: why})
+
+    @property
+    def put_off(self) -> str | None:
+        """Why it is not made yet; None: it is."""
+        return self.end.get(_PUT_OFF)
 
 
 @dataclass(frozen=True)

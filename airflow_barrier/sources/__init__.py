@@ -15,11 +15,19 @@ _ADAPTERS: dict[str, type[Source]] = {
 
 
 def source_of(declared: ExternalSource) -> Source:
-    """The adapter of a declared source. Raises :class:`ConfigurationError` for a kind that is not known here."""
+    """The adapter of a declared source. Raises :class:`ConfigurationError` for a kind, or settings, that are not known
+    here.
+    """
     adapter = _ADAPTERS.get(declared.kind)
     if adapter is None:
         raise ConfigurationError(
             f"source {declared.name}: expected a kind of {sorted(_ADAPTERS)}, found {declared.kind!r}; run the same "
             "version of airflow-provider-barrier everywhere"
         )
-    return adapter.of(declared)
+    try:
+        return adapter.of(declared)
+    except (TypeError, KeyError) as error:
+        raise ConfigurationError(
+            f"source {declared.name}: expected settings of {declared.kind!r} as this version knows them, found others "
+            f"({error}); run the same version of airflow-provider-barrier everywhere"
+        ) from error

@@ -35,8 +35,9 @@ def _checked(what: str, column: Column) -> str:
     name = quoted(column.name)
     as_declared = f"try_cast({name} AS {column.type})"
     message = (
-        f"concat({_text(f'{INEXACT}{what}: expected {column.name} {column.type}, found ')}, "
-        f"TRIM(TRAILING '0' FROM CAST({name} AS STRING)), ' in ', _metadata.file_path)"
+        f"concat({_text(f'{INEXACT}{what}: expected {column.name} {column.type}, found one of ')}, "
+        f"length(substring_index(TRIM(TRAILING '0' FROM CAST({name} AS STRING)), '.', -1)), "
+        "' places after the point in ', _metadata.file_path)"
     )
     fits = f"{name} IS NULL OR {name} = {as_declared}"
     return f"CASE WHEN {fits} THEN {as_declared} ELSE raise_error({message}) END AS {name}"

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import posixpath
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from itertools import islice
 from typing import Any, TypeVar
 
 from airflow_barrier.protocol.records import Cut
-from airflow_barrier.sources import file_formats
-from airflow_barrier.sources.file_formats import DAMAGED, Layout, Span
+from airflow_barrier.sources import bounded, file_formats
+from airflow_barrier.sources.file_formats import Layout, Span
 from airflow_barrier.sources.listing import Folder, LandedFile
 from airflow_barrier.sources.port import CutRequest, NotReady, text_of
 
@@ -19,6 +19,8 @@ _T = TypeVar("_T")
 _R = TypeVar("_R")
 # enough to hide a store's latency; the work itself is small
 _THREADS = 16
+# of unreadable files in one message
+_MOST_NAMED = 5
 
 
 @dataclass(frozen=True)
@@ -68,10 +70,11 @@ class EventTime:
 
 @dataclass(frozen=True)
 class Seen:
-    """A file and the event times in it; ``unread`` says why they are not known."""
+    """A file, the event times in it, and how many of them are late; ``unread`` says why that is not known."""
 
     file: LandedFile
     span: Span
+    late: int = 0
     unread: str | None = None
 
 
@@ -90,14 +93,15 @@ def cut_by_event_time(source: str, folder: Folder, request: CutRequest, by: Even
     watermark = newest - by.allowed_lateness if newest else None
     if (watermark is None or watermark < request.until) and not _idle(listed, request.now, by.idle_timeout):
         return _not_ready(source, folder, request, watermark, seen)
-    taken = [one for one in seen if one.span.oldest is None or one.span.oldest <= request.until]
+    due = [one for one in seen if one.span.oldest is None or one.span.oldest <= request.until]
+    taken = _counted(folder, by, due, request.after)
     held = [entry for entry in start.get("held", ()) if datetime.fromisoformat(entry["newest"]) > request.until]
     cut = _cut(
         source,
         request.after,
         request.until,
         [one.file for one in taken],
-        late=_count_late(folder, by, taken, request.after),
+        late=sum(one.late for one in taken),
         newest=text_of(newest) if newest else None,
         held=held + _held(taken, request.until),
         unread={one.file.path: one.unread for one in taken if one.unread},
@@ -142,7 +146,12 @@ def pinned(cut: Cut) -> list[LandedFile]:
 def moved(folder: Folder, files: Sequence[LandedFile]) -> dict[str, LandedFile | None]:
     """The files that are not what they were when cut: as they are now, None if they are gone."""
     now = _map(lambda file: folder.stat(file.path), files)
-    return {file.path: found for file, found in zip(files, now, strict=True) if found != file}
+    return {
+        file.path: found
+        for file, found in zip(files, now, strict=True)
+        # a link that is still one needs no other reason
+        if found != file and not (file.odd and found and found.odd)
+    }
 
 
 def cut_anew(cut: Cut, folder: Folder, by: EventTime | None) -> Cut:
@@ -155,12 +164,12 @@ def cut_anew(cut: Cut, folder: Folder, by: EventTime | None) -> Cut:
     if by is not None:
         until = datetime.fromisoformat(cut.end["time"])
         after = (cut.start or {}).get("time")
-        seen = look(folder, by, there)
+        seen = _counted(folder, by, look(folder, by, there), datetime.fromisoformat(after) if after else None)
         kept = [entry for entry in (cut.start or {}).get("held", ()) if datetime.fromisoformat(entry["newest"]) > until]
         newest = max(_moments([cut.end["newest"]]) + [one.span.newest for one in seen if one.span.newest], default=None)
         end["newest"] = text_of(newest) if newest else None
         end["held"] = kept + _held(seen, until)
-        end["late"] = _count_late(folder, by, seen, datetime.fromisoformat(after) if after else None)
+        end["late"] = sum(one.late for one in seen)
         end["unread"] = {one.file.path: one.unread for one in seen if one.unread}
     before = set(cut.items) - {file.path for file in own}
     return Cut(cut.source, cut.start, end, (*sorted(before), *(file.path for file in there)))
@@ -180,14 +189,11 @@ def mismatches(folder: Folder, files: Sequence[LandedFile], layout: Layout) -> d
     """What is wrong with which file."""
 
     def look(file: LandedFile) -> str | None:
-        if ":" in posixpath.basename(file.path):
-            return "expected a file name that Hadoop can read, found one with ':'"
+        if file.fault is not None:  # safety: no-odd-files
+            return file.fault
         if file.size == 0:
             return "expected data, found a file of 0 bytes (still being written, or an upload that failed)"
-        try:
-            return file_formats.mismatch(folder.fs, folder.full(file.path), layout)
-        except DAMAGED as error:
-            return f"expected a readable {layout.format} file, found {type(error).__name__}: {error}"
+        return _tried(lambda: file_formats.mismatch(folder.fs, folder.full(file.path), layout), layout, lambda why: why)
 
     return {file.path: wrong for file, wrong in zip(files, _map(look, files), strict=True) if wrong}
 
@@ -218,25 +224,44 @@ def look(folder: Folder, by: EventTime, files: Sequence[LandedFile]) -> list[See
     """The event times in files."""
 
     def look_into(file: LandedFile) -> Seen:
-        try:
-            return Seen(file, file_formats.span(folder.fs, folder.full(file.path), by.layout, by.column))
-        except DAMAGED as error:
+        if file.odd is not None:
+            return Seen(file, Span(None, None), unread=file.fault)
+        return _tried(
+            lambda: Seen(file, file_formats.span(folder.fs, folder.full(file.path), by.layout, by.column)),
+            by.layout,
             # taken all the same: the check names it, and until it is mended no job reads the epoch
-            return Seen(file, Span(None, None), f"{type(error).__name__}: {error}")
+            lambda why: Seen(file, Span(None, None), unread=why),
+        )
 
     return _map(look_into, files)
 
 
-def _count_late(folder: Folder, by: EventTime, taken: Sequence[Seen], after: datetime | None) -> int:
-    if after is None:
-        return 0
-    suspects = [one.file for one in taken if one.span.oldest is not None and one.span.oldest <= after]
-    return sum(
-        _map(
-            lambda file: file_formats.count_late(folder.fs, folder.full(file.path), by.layout, by.column, after),
-            suspects,
+def _counted(folder: Folder, by: EventTime, seen: Sequence[Seen], after: datetime | None) -> list[Seen]:
+    """``seen`` with how many records of each file are late: of times up to ``after``."""
+
+    def count(one: Seen) -> Seen:
+        if after is None or one.span.oldest is None or one.span.oldest > after:
+            return one
+        path = folder.full(one.file.path)
+        return _tried(
+            lambda: replace(one, late=file_formats.count_late(folder.fs, path, by.layout, by.column, after)),
+            by.layout,
+            lambda why: replace(one, unread=why),
         )
-    )
+
+    return _map(count, seen)
+
+
+def _tried(read: Callable[[], _R], layout: Layout, otherwise: Callable[[str], _R]) -> _R:
+    """What ``read`` says of one file, or ``otherwise`` of what is wrong with it: whatever a file does to a library, it
+    is that file's fault, and no other's.
+    """
+    try:
+        return read()
+    except MemoryError:
+        raise
+    except Exception as error:
+        return otherwise(bounded.fault(error, layout.format))
 
 
 def _held(seen: Sequence[Seen], until: datetime) -> list[dict[str, Any]]:
@@ -261,9 +286,9 @@ def _not_ready(
         f"the barrier's timestamp {request.until.isoformat()}"
     )
     if unread:
-        reason += "; these files cannot be read and do not move it: " + ", ".join(
-            f"{url} ({why})" for url, why in unread.items()
-        )
+        named = ", ".join(f"{url} ({why})" for url, why in islice(unread.items(), _MOST_NAMED))
+        more = f" and {len(unread) - _MOST_NAMED} more" if len(unread) > _MOST_NAMED else ""
+        reason += f"; these files cannot be read and do not move it: {named}{more}"
     return NotReady(source, watermark, reason, {"unread": unread})
 
 

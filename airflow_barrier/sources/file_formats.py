@@ -1,27 +1,24 @@
 """Looking into landed files without Spark: is it what was declared, and which event times does it hold.
 
-Nothing here reads more than a footer, a first line, or one column, and that one batch at a time.
+Nothing here reads more than a footer, a first line, or one column, and that one batch at a time. What a damaged file
+raises comes from one library or another, and may quote the file: :func:`.bounded.fault` says what may be said of it.
 """
 
 from __future__ import annotations
 
 import csv
-import io
-import json
-import lzma
-import zlib
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
-from itertools import islice
+from functools import partial
 from typing import Any
 
+from airflow_barrier.sources import bounded
+from airflow_barrier.sources.bounded import UnfitFileError
 from airflow_barrier.sources.ddl import Column, fits
 
-#: What a damaged file raises, from one library or another.
-DAMAGED = (ValueError, KeyError, NotImplementedError, OSError, EOFError, zlib.error, lzma.LZMAError, csv.Error)
-_BATCH = 64 * 1024
+# positions of a first line that are spelled out
+_MOST_VALUES = 50
 
 
 @dataclass(frozen=True)
@@ -53,7 +50,7 @@ class Span:
 
 
 def mismatch(fs: Any, path: str, layout: Layout) -> str | None:
-    """What is wrong with the file's schema, as "expected …, found …", or None. Raises :data:`DAMAGED`."""
+    """What is wrong with the file's schema, as "expected …, found …", or None. Raises what a damaged file raises."""
     if layout.format == "parquet":
         return _parquet_mismatch(fs, path, layout.columns)
     if layout.format == "csv":
@@ -62,11 +59,11 @@ def mismatch(fs: Any, path: str, layout: Layout) -> str | None:
 
 
 def _parquet_mismatch(fs: Any, path: str, columns: Sequence[Column]) -> str | None:
-    with _parquet(fs, path) as file:
+    with bounded.parquet(fs, path) as file:
         schema = file.schema_arrow
     there = {name: schema.field(name).type for name in schema.names}
     wrong = [
-        f"column {column.name}: expected {column.type}, found {there[column.name]}"
+        f"column {column.name}: expected {column.type}, found {bounded.shortened(str(there[column.name]))}"
         for column in columns
         if column.name in there and not fits(column.type, there[column.name])
     ]
@@ -74,28 +71,34 @@ def _parquet_mismatch(fs: Any, path: str, columns: Sequence[Column]) -> str | No
 
 
 def _csv_mismatch(fs: Any, path: str, layout: Layout) -> str | None:
-    with _text(fs, path) as text:
-        first = next(csv.reader(text, strict=True, **_csv_dialect(layout)), [])
+    _, line = next(bounded.lines(fs, path), (1, ""))
+    first = next(csv.reader([line], strict=True, **_csv_dialect(layout)), [])
     if layout.header:
-        return None if first == layout.names else f"expected header {layout.names}, found {first}"
+        return None if first == layout.names else f"expected header {layout.names}, found {_header(first, layout)}"
     if len(first) == len(layout.columns):
         return None
     return f"expected {len(layout.columns)} values a line, found {len(first)} in the first"
 
 
+def _header(first: Sequence[str], layout: Layout) -> str:
+    """A first line in the declared names alone: where the header is missing, the rest of it is data."""
+    said = [name if name in layout.names else "?" for name in first[:_MOST_VALUES]]
+    return f"{said}" + (f" and {len(first) - _MOST_VALUES} more" if len(first) > _MOST_VALUES else "")
+
+
 def _json_mismatch(fs: Any, path: str, layout: Layout) -> str | None:
-    first = next(_json_records(fs, path), None)
+    number, first = next(bounded.json_lines(fs, path), (1, None))
     if not isinstance(first, dict):
         return f"expected an object on every line, found {type(first).__name__ if first is not None else 'no line'}"
-    unknown = [name for name in first if name not in layout.names]
-    return f"expected only {layout.names}, found {unknown} in the first line" if unknown else None
+    others = len(first.keys() - set(layout.names))
+    return f"expected only {layout.names}, found {others} of other names in line {number}" if others else None
 
 
 def _names_differ(declared: Sequence[str], there: Sequence[str]) -> list[str]:
     missing = [name for name in declared if name not in there]
     more = [name for name in there if name not in declared]
     parts = [f"expected column {', '.join(missing)}, found none of that name"] if missing else []
-    return [*parts, f"found column {', '.join(more)}, which is not declared"] if more else parts
+    return [*parts, f"found column {bounded.column_names(more)}, which is not declared"] if more else parts
 
 
 # --- event time -----------------------------------------------------------------------------------
@@ -104,7 +107,7 @@ def _names_differ(declared: Sequence[str], there: Sequence[str]) -> list[str]:
 def span(fs: Any, path: str, layout: Layout, column: str) -> Span:
     """Oldest and newest event time in the file: a Parquet footer knows, of other files the column is read.
 
-    Raises :data:`DAMAGED`.
+    Raises what a damaged file raises.
     """
     import pyarrow.compute as pc
 
@@ -112,17 +115,17 @@ def span(fs: Any, path: str, layout: Layout, column: str) -> Span:
     newest: list[datetime] = []
     for part in _parts(fs, path, layout, column):
         if part.span is not None:
-            known = part.span
+            known = [part.span]
         else:
-            bounds = pc.min_max(part.moments()).as_py()
-            known = Span(bounds["min"], bounds["max"])
-        oldest.extend([known.oldest] if known.oldest is not None else [])
-        newest.extend([known.newest] if known.newest is not None else [])
+            bounds = [pc.min_max(moments).as_py() for moments in part.moments()]
+            known = [Span(each["min"], each["max"]) for each in bounds]
+        oldest.extend(each.oldest for each in known if each.oldest is not None)
+        newest.extend(each.newest for each in known if each.newest is not None)
     return Span(min(oldest, default=None), max(newest, default=None))
 
 
 def count_late(fs: Any, path: str, layout: Layout, column: str, after: datetime) -> int:
-    """How many records of the file have an event time up to ``after``. Raises :data:`DAMAGED`."""
+    """How many records of the file have an event time up to ``after``. Raises what a damaged file raises."""
     return _late(_parts(fs, path, layout, column), after)
 
 
@@ -142,44 +145,53 @@ def _late(parts: Iterator[_Part], after: datetime) -> int:
     for part in parts:
         if part.span is not None and part.span.oldest is not None and part.span.oldest > after:
             continue
-        moments = part.moments()
-        late += pc.sum(pc.less_equal(moments, pa.scalar(after, moments.type))).as_py() or 0
+        for moments in part.moments():
+            late += pc.sum(pc.less_equal(moments, pa.scalar(after, moments.type))).as_py() or 0
     return late
 
 
 @dataclass(frozen=True)
 class _Part:
-    """A stretch of a file: what its statistics say, and how to read the column's values in it."""
+    """A stretch of a file: what its statistics say, and how to read the column's values in it, as arrays in UTC."""
 
     span: Span | None
-    moments: Any  # Callable[[], pa.Array | pa.ChunkedArray]
+    moments: Callable[[], Iterator[Any]]
 
 
 def _parts(fs: Any, path: str, layout: Layout, column: str) -> Iterator[_Part]:
     if layout.format == "parquet":
-        with _parquet(fs, path) as file:
+        with bounded.parquet(fs, path) as file:
             yield from _parquet_parts(file, column)
         return
     texts = _csv_texts(fs, path, layout, column) if layout.format == "csv" else _json_texts(fs, path, column)
-    for batch in texts:
-        yield _Part(None, lambda batch=batch: _moments(batch))
+    yield _Part(None, lambda: _moments(texts, column))
 
 
 def _parquet_parts(file: Any, column: str) -> Iterator[_Part]:
-    import pyarrow as pa
     import pyarrow.types as types
 
     position = file.schema_arrow.get_field_index(column)
-    if position < 0 or not types.is_timestamp(file.schema_arrow.field(position).type):
-        raise ValueError(f"expected event-time column {column} of a timestamp type, found {file.schema_arrow.names}")
-    utc = pa.timestamp("us", "UTC")
+    found = file.schema_arrow.field(position).type if position >= 0 else None
+    if found is None or not types.is_timestamp(found):
+        raise UnfitFileError(
+            f"expected event-time column {column} of a timestamp type, found "
+            f"{'none of that name' if found is None else bounded.shortened(str(found))}"
+        )
     leaf = next(i for i in range(len(file.schema)) if file.schema.column(i).path == column)
     for group in range(file.num_row_groups):
         statistics = file.metadata.row_group(group).column(leaf).statistics
         known = None
         if statistics is not None and statistics.has_min_max and isinstance(statistics.min, datetime):
             known = Span(_aware(statistics.min), _aware(statistics.max))
-        yield _Part(known, lambda group=group: file.read_row_group(group, columns=[column]).column(0).cast(utc))
+        yield _Part(known, partial(_group_moments, file, group, column))
+
+
+def _group_moments(file: Any, group: int, column: str) -> Iterator[Any]:
+    import pyarrow as pa
+
+    utc = pa.timestamp("us", "UTC")
+    for values in bounded.parquet_batches(file, group, column):
+        yield values.cast(utc)
 
 
 def _csv_texts(fs: Any, path: str, layout: Layout, column: str) -> Iterator[Any]:
@@ -188,10 +200,15 @@ def _csv_texts(fs: Any, path: str, layout: Layout, column: str) -> Iterator[Any]
 
     dialect = _csv_dialect(layout)
     null = layout.options.get("nullValue", "")
-    with fs.open(path, "rb", compression="infer") as file:
+    with bounded.unpacked(fs, path) as file:
         reader = arrow_csv.open_csv(
             file,
-            read_options=arrow_csv.ReadOptions(column_names=None if layout.header else layout.names),
+            # a line has to fit into a block; other threads are at other files
+            read_options=arrow_csv.ReadOptions(
+                column_names=None if layout.header else layout.names,
+                block_size=bounded.LONGEST_LINE,
+                use_threads=False,
+            ),
             parse_options=arrow_csv.ParseOptions(
                 delimiter=dialect["delimiter"],
                 quote_char=dialect["quotechar"],
@@ -211,22 +228,34 @@ def _csv_texts(fs: Any, path: str, layout: Layout, column: str) -> Iterator[Any]
 def _json_texts(fs: Any, path: str, column: str) -> Iterator[Any]:
     import pyarrow as pa
 
-    texts = (_json_text(record, column) for record in _json_records(fs, path))
-    while batch := list(islice(texts, _BATCH)):
+    for batch in bounded.batches(_json_text(number, record, column) for number, record in bounded.json_lines(fs, path)):
         yield pa.array(batch, pa.string())
 
 
-def _json_text(record: Any, column: str) -> str | None:
+def _json_text(number: int, record: Any, column: str) -> str | None:
     if not isinstance(record, dict):
-        raise ValueError(f"expected an object on every line, found {type(record).__name__}")
+        raise UnfitFileError(f"expected an object on every line, found {type(record).__name__} in line {number}")
     text = record.get(column)
     if text is not None and not isinstance(text, str):
-        raise ValueError(f"expected {column} as ISO 8601 text, found {text!r}")
+        raise UnfitFileError(f"expected {column} as ISO 8601 text, found {type(text).__name__} in line {number}")
     return text
 
 
-def _moments(texts: Any) -> Any:
+def _moments(batches: Iterator[Any], column: str) -> Iterator[Any]:
     """ISO 8601 texts as UTC: with the zone they name, or UTC where they name none (so is Spark told to read them)."""
+    import pyarrow as pa
+
+    before = 0
+    for texts in batches:
+        try:
+            yield _in_utc(texts)
+        except pa.ArrowInvalid:
+            number = before + _first_wrong(texts) + 1
+            raise UnfitFileError(f"expected {column} as ISO 8601 text, found another in record {number}") from None
+        before += len(texts)
+
+
+def _in_utc(texts: Any) -> Any:
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -239,26 +268,22 @@ def _moments(texts: Any) -> Any:
     return pc.coalesce(with_zone, without)
 
 
-# --- opening --------------------------------------------------------------------------------------
+def _first_wrong(texts: Any) -> int:
+    """The position of the first text that is no time: pyarrow quotes it, and does not say where it stands."""
+    import pyarrow as pa
+
+    start, end = 0, len(texts)
+    while end - start > 1:
+        middle = (start + end) // 2
+        try:
+            _in_utc(texts.slice(start, middle - start))
+            start = middle
+        except pa.ArrowInvalid:
+            end = middle
+    return start
 
 
-@contextmanager
-def _parquet(fs: Any, path: str) -> Iterator[Any]:
-    import pyarrow.parquet as pq
-
-    with fs.open(path, "rb") as raw, pq.ParquetFile(raw, coerce_int96_timestamp_unit="us") as file:
-        yield file
-
-
-@contextmanager
-def _text(fs: Any, path: str) -> Iterator[io.TextIOWrapper]:
-    with fs.open(path, "rb", compression="infer") as raw, io.TextIOWrapper(raw, "utf-8", newline="") as text:
-        yield text
-
-
-def _json_records(fs: Any, path: str) -> Iterator[Any]:
-    with _text(fs, path) as text:
-        yield from (json.loads(line) for line in text if line.strip())
+# --- parts ----------------------------------------------------------------------------------------
 
 
 def _csv_dialect(layout: Layout) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from airflow_barrier.protocol.errors import ConfigurationError, SourceDataError
 from airflow_barrier.protocol.names import one_line
 from airflow_barrier.protocol.records import Cut
 from airflow_barrier.protocol.topology import ExternalSource
-from airflow_barrier.sources import file_cuts, file_recuts
+from airflow_barrier.sources import bounded, file_cuts, file_recuts
 from airflow_barrier.sources.ddl import Column, ddl_of, parse_ddl, quoted, timestamp_literal
 from airflow_barrier.sources.decimals import exact, with_room
 from airflow_barrier.sources.file_cuts import EventTime, Reading
@@ -21,6 +21,7 @@ from airflow_barrier.sources.file_formats import Layout
 from airflow_barrier.sources.listing import Folder, LandedFile, literally, url_of
 from airflow_barrier.sources.path_dates import PathDate
 from airflow_barrier.sources.port import CutRequest, Delta, NotReady, SourceCatalog
+from airflow_barrier.sources.roots import location_fault
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -46,11 +47,14 @@ class Files:
     """Files that land in a folder: Parquet, CSV, or JSON lines; text files may be compressed (``.gz``, ``.bz2``, …).
 
     Each file is in one epoch exactly. It is never read before it is in a cut, and must not be changed once it has
-    landed: write it elsewhere and move it in. New content comes as a new file.
+    landed: write it elsewhere and move it in. New content comes as a new file. Links, pipes, and paths with an empty
+    part are refused by name; so are lines, nesting and compressed files beyond the limits of
+    :mod:`~airflow_barrier.sources.bounded`.
 
-    :param path: the folder, with whatever is under it: an absolute path or a URL that fsspec here and Hadoop in Spark
-        both know (``file://``, ``hdfs://``, ``s3://``, which Spark is given as ``s3a://``). Credentials come from the
-        environment of either.
+    :param path: the folder, with whatever is under it: an absolute path, or a URL that fsspec here and Hadoop in Spark
+        both know (``file://``, ``hdfs://``, ``gs://``, ``abfs://``, ``abfss://``, ``s3a://``, or ``s3://``, which Spark
+        is given as ``s3a://``). Credentials come from the environment of either. Where it may lie the connection's
+        ``source_roots`` say.
     :param name: unique in the topology. Default: the last part of the path.
     :param format: ``parquet``, ``csv`` or ``json`` (one object a line).
     :param schema: all columns, as Spark DDL: ``"userId BIGINT, price DECIMAL(10,2)"``. Files with other columns are
@@ -127,12 +131,29 @@ class Files:
             **options,
         )
 
+    @property
+    def location(self) -> str:
+        return self.path
+
     # --- on the worker ----------------------------------------------------------------------------
+
+    def look(self, catalog: SourceCatalog) -> None:
+        self._folder.files()
 
     def cut(self, request: CutRequest) -> Cut | NotReady:
         """The epoch's own files, never those of earlier ones. Raises SourceDataError if the folder is not there, and
         SourceUnavailableError.
         """
+        cut = self._cut(request)
+        if isinstance(cut, Cut) and len(cut.end["files"]) > bounded.MOST_FILES:
+            raise SourceDataError(  # safety: files-of-a-cut
+                f"source {self.name}: expected {bounded.MOST_FILES:,} new files in {self.path} for one epoch at most, "
+                f"found {len(cut.end['files']):,}, the first of which is {cut.end['files'][0]['path']}; merge them, or "
+                "move some away and land them after the barrier has opened"
+            )
+        return cut
+
+    def _cut(self, request: CutRequest) -> Cut | NotReady:
         if request.already is not None:
             return self._first_cut(request, request.already)
         if self._by_event_time is not None:
@@ -153,7 +174,7 @@ class Files:
         wrong.update(file_cuts.mismatches(folder, rest, self._layout))
         wrong.update(
             {
-                path: f"expected event times in {self.event_time}, found {why}"
+                path: f"its event times in {self.event_time}: {why}"
                 for path, why in cut.end.get("unread", {}).items()
                 if path not in wrong
             }
@@ -199,7 +220,7 @@ class Files:
             return request.used(paths) | taken.intersection(paths)
 
         after = datetime.fromisoformat(before.end["time"])
-        cut = self.cut(replace(request, already=None, after=after, start=before.end, used=used))
+        cut = self._cut(replace(request, already=None, after=after, start=before.end, used=used))
         if isinstance(cut, NotReady):
             return cut
         items = (
@@ -210,7 +231,7 @@ class Files:
 
     def _cut_of(self, request: CutRequest, already: datetime | int | Mapping[str, Any]) -> Cut | NotReady:
         if isinstance(already, datetime):
-            return self.cut(replace(request, already=None, after=None, start=None, until=already))
+            return self._cut(replace(request, already=None, after=None, start=None, until=already))
         named = list(already["files"]) if isinstance(already, Mapping) and set(already) == {"files"} else None
         if named is None or not named or self.attribute_by == "event_time":
             raise ConfigurationError(
@@ -305,8 +326,8 @@ class Files:
 
     def _check_settings(self) -> None:
         where = f"Files({self.path!r})"
-        if not (self.path.startswith("/") or "://" in self.path):
-            raise ConfigurationError(f"{where}: expected an absolute path or a URL, since Spark works elsewhere")
+        if fault := location_fault(self.path):
+            raise ConfigurationError(f"{where}: {fault}")
         if self.format not in ("parquet", "csv", "json"):
             raise ConfigurationError(f"{where}: expected format 'parquet', 'csv' or 'json', found {self.format!r}")
         if not self.schema:

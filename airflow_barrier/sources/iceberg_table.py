@@ -95,7 +95,14 @@ class IcebergTable:
             **options,
         )
 
+    @property
+    def location(self) -> None:
+        """It is the catalog's."""
+
     # --- on the worker ----------------------------------------------------------------------------
+
+    def look(self, catalog: SourceCatalog) -> None:
+        catalog.load(self.table)
 
     def cut(self, request: CutRequest) -> Cut | NotReady:
         """From the predecessor's snapshot to the newest that belongs to the epoch, which is pinned.

@@ -8,7 +8,12 @@ from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import Any
 
-from airflow_barrier.protocol.errors import SourceDataError, SourceUnavailableError
+from airflow_barrier.protocol.errors import (
+    BarrierError,
+    ConfigurationError,
+    SourceDataError,
+    SourceUnavailableError,
+)
 
 # Stores without folders of their own: there an empty one cannot be told from one that is not there.
 _OBJECT_STORES = frozenset({"s3", "s3a", "gs", "gcs", "abfs", "abfss", "az", "adl", "memory"})
@@ -21,23 +26,46 @@ _ETAG_KEYS = ("ETag", "etag", "md5Hash")
 
 @dataclass(frozen=True)
 class LandedFile:
-    """A file as it was found. ``path`` is relative to the folder; ``etag`` is the store's digest where it has one."""
+    """A file as it was found. ``path`` is relative to the folder; ``etag`` is the store's digest where it has one.
+
+    ``odd``: what it is instead of a file. It is cut like one, so that the check names it and it holds up the jobs that
+    read its source, and not the topology.
+    """
 
     path: str
     size: int
     modified: datetime
     etag: str | None = None
+    odd: str | None = None
 
     def to_json(self) -> dict[str, Any]:
         fields: dict[str, Any] = {"path": self.path, "size": self.size, "modified": self.modified.isoformat()}
-        return fields if self.etag is None else {**fields, "etag": self.etag}
+        more = {"etag": self.etag, "odd": self.odd}
+        return {**fields, **{name: value for name, value in more.items() if value is not None}}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> LandedFile:
-        return cls(data["path"], data["size"], datetime.fromisoformat(data["modified"]), data.get("etag"))
+        modified = datetime.fromisoformat(data["modified"])
+        return cls(data["path"], data["size"], modified, data.get("etag"), data.get("odd"))
+
+    @property
+    def fault(self) -> str | None:
+        """What keeps it from being read, as far as its name and kind tell: "expected …, found …"."""
+        if self.odd is not None:
+            return f"expected a file, found {self.odd}; land the file itself, by moving it in"
+        parts = self.path.split("/")
+        if "" in parts[:-1]:
+            return "expected a path that Hadoop can read, found one with an empty part ('//'); land it under another"
+        if ":" in parts[-1]:
+            return "expected a file name that Hadoop can read, found one with ':'"
+        return None
 
     def __str__(self) -> str:
-        return f"{self.size} bytes of {self.modified.isoformat()}" + (f", etag {self.etag}" if self.etag else "")
+        return (
+            f"{self.size} bytes of {self.modified.isoformat()}"
+            + (f", etag {self.etag}" if self.etag else "")
+            + (f", {self.odd}" if self.odd else "")
+        )
 
 
 def url_of(folder: str, path: str) -> str:
@@ -59,14 +87,23 @@ class Folder:
     """A landing folder (or a single file), by its URL.
 
     Left out are hidden and unfinished files: names that begin with ``_`` or ``.``, whatever lies in folders of such
-    names (``_temporary/``), and ``.crc`` files. Spark leaves out the same.
+    names (``_temporary/``), and ``.crc`` files. Spark leaves out the same. Nothing else is: what is no file, such as a
+    link, is listed too, and said to be ``odd``. The folder itself may be a link.
     """
 
     def __init__(self, url: str) -> None:
         import fsspec.core
 
         self.url = url.rstrip("/") or "/"
-        self.fs, root = fsspec.core.url_to_fs(self.url)
+        try:
+            self.fs, root = fsspec.core.url_to_fs(self.url)
+        except (ImportError, ValueError) as error:
+            raise ConfigurationError(
+                f"landing folder {self.url}: expected a storage that the worker can reach, found none for its URL "
+                f"({type(error).__name__}: {error}); install its driver for fsspec beside airflow_barrier"
+            ) from error
+        except Exception as error:
+            raise self._unavailable(error) from error
         self._root: str = root.rstrip("/")
 
     def files(self) -> list[LandedFile]:
@@ -82,8 +119,14 @@ class Folder:
                     f"landing folder {self.url}: expected a folder, found nothing; make the folder (an empty one is "
                     "an empty epoch), mount it, or correct the source's path"
                 )
-            files = [self._landed(self._relative(path), info) for path, info in found.items() if info["type"] == "file"]
-        except OSError as error:
+            files = [
+                self._landed(self._relative(path), info or self.fs.info(path))
+                for path, info in found.items()
+                if info.get("type") != "directory"
+            ]
+        except (BarrierError, MemoryError):
+            raise
+        except Exception as error:  # each storage's client has errors of its own
             raise self._unavailable(error) from error
         visible = sorted((file for file in files if not _hidden(file.path)), key=lambda file: file.path)
         for file in visible:
@@ -100,7 +143,9 @@ class Folder:
             return self._landed(path, self.fs.info(self.full(path)))
         except FileNotFoundError:
             return None
-        except OSError as error:
+        except MemoryError:
+            raise
+        except Exception as error:
             raise self._unavailable(error) from error
 
     def full(self, path: str) -> str:
@@ -112,24 +157,31 @@ class Folder:
         return url_of(self.url, path)
 
     def _relative(self, path: str) -> str:
-        return path[len(self._root) :].lstrip("/")
+        """Without the folder and one slash: what an object store has behind two is the name of another file."""
+        return path[len(self._root) :].removeprefix("/")
 
     def _landed(self, path: str, info: Mapping[str, Any]) -> LandedFile:
         modified = next((info[key] for key in _MODIFIED_KEYS if info.get(key) is not None), None)
         if modified is None:
             modified = self.fs.modified(self.full(path))
         etag = next((str(info[key]).strip('"') for key in _ETAG_KEYS if info.get(key)), None)
-        return LandedFile(path, int(info["size"]), _utc(modified), etag)
+        return LandedFile(path, int(info["size"] or 0), _utc(modified), etag, _odd(info) if path else None)
 
     def _may_be_empty(self) -> bool:
         protocols = {self.fs.protocol} if isinstance(self.fs.protocol, str) else set(self.fs.protocol)
         return bool(protocols & _OBJECT_STORES) or self.fs.exists(self._root)
 
-    def _unavailable(self, error: OSError) -> SourceUnavailableError:
+    def _unavailable(self, error: Exception) -> SourceUnavailableError:
         return SourceUnavailableError(
             f"landing folder {self.url}: expected its files, found {type(error).__name__}: {error}; "
             "it is tried again; if it stays so, see whether the storage is up and may be read from here"
         )
+
+
+def _odd(info: Mapping[str, Any]) -> str | None:
+    if info.get("islink") or info["type"] == "link":  # arrow's file systems follow links, and say nothing of them
+        return "a link, whose target can change without a trace"
+    return None if info["type"] == "file" else "neither a file nor a folder (a pipe, a socket, a device)"
 
 
 def _hidden(path: str) -> bool:

@@ -106,6 +106,17 @@ class Source(Protocol):
         """The adapter again, from its declaration."""
         ...
 
+    @property
+    def location(self) -> str | None:
+        """The folder or address that workers open, which the connection has to allow; None: the catalog's tables."""
+        ...
+
+    def look(self, catalog: SourceCatalog) -> None:
+        """Raise the error of a source that cannot be cut at all: it is not there, or does not let anybody in. Writes
+        nothing. Before a job joins, so that it fails that job and not the opening of everybody's next barrier.
+        """
+        ...
+
     def cut(self, request: CutRequest) -> Cut | NotReady:
         """Which positions belong to the epoch. Reads listings and metadata, writes at most a ref that pins them.
 

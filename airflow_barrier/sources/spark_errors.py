@@ -11,9 +11,10 @@ from urllib.parse import unquote
 from airflow_barrier.protocol.errors import SourceDataError
 from airflow_barrier.sources.decimals import INEXACT
 
-_FILE = re.compile(r"\[FAILED_READ_FILE[.\w]*\] Encountered error while reading file (?P<file>\S+)\. (?P<why>[^\n]*)")
-_NO_REASON = "SQLSTATE"  # stands where the reason would, if Spark gives none
-_CAUSE = re.compile(r"Caused by: [\w.$]+: (?P<why>[^\n]+)")
+_FILE = re.compile(r"\[FAILED_READ_FILE[.\w]*\] Encountered error while reading file (?P<file>\S+)\. ")
+# what Spark says that quotes no record
+_HARMLESS = re.compile(r"Malformed records are detected|Expected Spark type \S+, actual Parquet type \w+")
+_KINDS = re.compile(r"\[(FAILED_READ_FILE[.\w]*)\]|Caused by: (?:[\w$]+\.)*([\w$]+)")
 _INEXACT = re.compile(re.escape(INEXACT) + r"(?P<what>[^\n]+) in (?P<file>\S+)")
 _REMEDY = (
     "Mend the file or move it away, and clear the task; where another job has read it already, abort the barrier, so "
@@ -30,10 +31,14 @@ def source_error(error: BaseException) -> SourceDataError | None:
     unreadable = _FILE.search(text)
     if unreadable is None:
         return None
-    why = unreadable["why"].strip()
-    cause = _CAUSE.search(text)
-    if why.startswith(_NO_REASON) and cause is not None:
-        why = cause["why"].strip()
     return SourceDataError(
-        f"{unquote(unreadable['file'])}: expected records as declared, found: {why[:500]}. {_REMEDY}"
+        f"{unquote(unreadable['file'])}: expected records as declared, found: {_found(text)}. {_REMEDY}"
     )
+
+
+def _found(text: str) -> str:
+    """What was wrong; of messages that may quote the file, what kind of error each is."""
+    harmless = _HARMLESS.search(text)
+    if harmless is not None:
+        return harmless[0]
+    return ", ".join(dict.fromkeys(condition or kind for condition, kind in _KINDS.findall(text)))

@@ -52,6 +52,13 @@ def test_one_database_for_both_unless_the_catalog_has_its_own() -> None:
     assert (apart.catalog_name, apart.spark_catalog) == ("prod", "prod_in_spark")
 
 
+@pytest.mark.parametrize("written", [["s3://in/shop/", "/in"], "s3://in/shop/\n /in \n"])
+def test_where_sources_may_lie(written: object) -> None:
+    settings = settings_of(connection(warehouse="/w", source_roots=written))
+    assert settings.source_roots == ("s3://in/shop/", "/in")
+    assert settings_of(connection(warehouse="/w")).source_roots == ()
+
+
 def test_empty_fields_of_the_form_are_not_there() -> None:
     filled = settings_of(connection(warehouse="/data/warehouse", metaservice_url="", catalog_uri=None))
     assert filled == settings_of(connection(warehouse="/data/warehouse"))
@@ -66,6 +73,8 @@ def test_empty_fields_of_the_form_are_not_there() -> None:
         ({"warehouse": "relative"}, "given by its absolute path"),
         ({"warehouse": "/w", "max_open_barriers": "many"}, "expected a whole number, found 'many'"),
         ({"warehouse": "/w", "max_open_barriers": 0}, "connection barrier_test: max_open_barriers: expected 1 or more"),
+        ({"warehouse": "/w", "source_roots": "http://host/"}, "source_roots: 'http://host/': expected a storage"),
+        ({"warehouse": "/w", "source_roots": {"in": 1}}, "source_roots: expected a list of folders.*found dict"),
         ({"warehouse": "/w", "tag_policy": "some"}, "connection barrier_test: tag policy 'some'"),
     ],
 )

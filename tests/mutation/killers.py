@@ -158,6 +158,13 @@ _WITHOUT_SPARK: Mapping[str, tuple[str, ...]] = {
         "tests/sources/test_file_cuts.py::test_a_late_file_goes_into_the_current_epoch_and_is_counted",
     ),
     "files-as-they-were-cut": ("tests/sources/test_file_cuts.py::test_a_file_changed_or_gone_after_the_cut_is_named",),
+    "source-roots": ("tests/coordinator/test_sources_that_fail.py::test_a_source_outside_of_the_roots_is_not_opened",),
+    "put-off-is-made-once": ("tests/coordinator/test_sources_that_fail.py::test_two_jobs_read_one_cut",),
+    "put-off-follows": (
+        "tests/coordinator/test_sources_that_fail.py::test_epochs_that_were_put_off_are_cut_one_after_the_other",
+    ),
+    "files-of-a-cut": ("tests/hostile/test_landed_files.py::test_a_cut_has_no_more_files_than_can_be_kept",),
+    "no-odd-files": ("tests/hostile/test_landed_files.py::test_a_link_is_no_delivery_and_no_empty_epoch",),
     "folder-is-there": ("tests/sources/test_file_cuts.py::test_a_folder_that_is_not_there_is_not_an_empty_epoch",),
     "paths-a-database-keeps": (
         "tests/hostile/test_end_to_end.py::test_a_file_that_no_database_can_keep_is_named_before_anything_is_written",

@@ -196,8 +196,8 @@ def test_event_times_of_text_files(tmp_path: Path, form: Any, compress: bool) ->
 @pytest.mark.parametrize(
     ("form", "content", "why"),
     [
-        ("csv", "1,yesterday\n", "yesterday"),
-        ("json", '{"id": 1, "at": 1483272000}\n', "expected at as ISO 8601 text, found 1483272000"),
+        ("csv", "1,2017-01-01\n2,yesterday\n", "expected at as ISO 8601 text, found another in record 2"),
+        ("json", '{"id": 1, "at": 1483272000}\n', "expected at as ISO 8601 text, found int in line 1"),
         ("json", "{\n", "JSONDecodeError"),
         ("parquet", b"PAR1", "smaller than the minimum"),
     ],
