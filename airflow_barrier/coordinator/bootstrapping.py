@@ -8,7 +8,6 @@ from airflow_barrier.coordinator.deployment import Deployment
 from airflow_barrier.coordinator.starting import rows_of
 from airflow_barrier.protocol.errors import RevisionRefusedError
 from airflow_barrier.protocol.records import Barrier
-from airflow_barrier.protocol.states import BarrierState
 from airflow_barrier.protocol.topology import Job, Topology
 
 
@@ -50,16 +49,17 @@ def joining_jobs(
     return found
 
 
-def first_with_sources(deployment: Deployment, jobs: Sequence[Job], standing: Sequence[Barrier]) -> Barrier:
-    """The first barrier from which on all that ``jobs`` read is there, and can be read. Raises RevisionRefusedError."""
-    committed = [each for each in standing if each.state is BarrierState.COMMIT]
+def first_with_sources(deployment: Deployment, jobs: Sequence[Job], newest_first: Sequence[Barrier]) -> Barrier:
+    """The first barrier from which on all that ``jobs`` read is there, and can be read, among some that are COMMIT,
+    the newest first. Raises RevisionRefusedError.
+    """
     first = None
-    for barrier in reversed(committed):
+    for barrier in newest_first:
         if barrier.expiring_at is not None or _missing(deployment, jobs, barrier):
             break
         first = barrier
     if first is None:
-        newest = committed[-1]
+        newest = newest_first[0]
         raise RevisionRefusedError(  # safety: history-of-what-is-there
             f"expected a barrier that has all that {', '.join(job.name for job in jobs)} read, found that {newest} "
             f"lacks {', '.join(_missing(deployment, jobs, newest))}; {_WAY}"

@@ -28,12 +28,12 @@ from airflow_barrier.coordinator.revision_inputs import (
     undone_corrections,
 )
 from airflow_barrier.coordinator.revision_plan import PlannedRecut, RevisionPlan, Wanted
-from airflow_barrier.coordinator.revision_window import standing_barriers, window_in
+from airflow_barrier.coordinator.revision_window import replay_of
 from airflow_barrier.metaservice.revisions import NewRevision
 from airflow_barrier.metaservice.store import MetaService
 from airflow_barrier.protocol.errors import RevisionRefusedError
-from airflow_barrier.protocol.records import Barrier, Cut
-from airflow_barrier.protocol.revisions import Revision, RevisionMode, affected_jobs, check_range
+from airflow_barrier.protocol.records import Cut
+from airflow_barrier.protocol.revisions import Revision, RevisionMode, affected_jobs
 from airflow_barrier.protocol.states import BarrierState
 from airflow_barrier.protocol.topology import Job
 
@@ -56,14 +56,12 @@ def plan_revision(deployment: Deployment, wanted: Wanted) -> RevisionPlan:
     changed = changed_jobs(topology, wanted)
     names = affected_jobs(topology, changed)
     jobs = tuple(topology.job(name) for name in names)
-    standing = standing_barriers(deployment, wanted.topology)
     if joining:
-        wanted = _over_history(deployment, wanted, joining, standing)
-    window = window_in(wanted, standing)
-    barriers = tuple(each for each in standing if each.barrier_id >= window[0].barrier_id)
+        wanted = _over_history(deployment, wanted, joining)
+    replay = replay_of(meta, wanted)
+    window, barriers = replay.window, replay.barriers
     committed = [each for each in barriers if each.state is BarrierState.COMMIT]
     what = f"revision of {wanted.topology} from {window[0]}"
-    check_range(what, len(barriers), wanted.max_replay_barriers)
     check_readable(what, wanted, barriers)
     predecessor = predecessor_of(deployment, what, barriers[0], wanted)
     check_bases(deployment, what, wanted.mode, jobs, predecessor, barriers)
@@ -151,11 +149,11 @@ def _joining(meta: MetaService, wanted: Wanted) -> tuple[Job, ...]:
     return joining_jobs(meta.waiting(wanted.topology), wanted.topology, wanted.changed, wanted.tables, others=others)
 
 
-def _over_history(
-    deployment: Deployment, wanted: Wanted, joining: Sequence[Job], standing: Sequence[Barrier]
-) -> Wanted:
+def _over_history(deployment: Deployment, wanted: Wanted, joining: Sequence[Job]) -> Wanted:
     """What is wanted of jobs that join, with its first barrier; all that follow are woken by ourselves."""
     wanted = replace(wanted, mode=RevisionMode.HISTORY)
-    if wanted.first is not None or all(each.state is not BarrierState.COMMIT for each in standing):
+    # one more than may be replayed: who has more of a history is refused, however long it is
+    newest_first = deployment.meta.newest_epochs(wanted.topology, limit=wanted.max_replay_barriers + 1)
+    if wanted.first is not None or not newest_first:
         return wanted
-    return replace(wanted, first=first_with_sources(deployment, joining, standing).barrier_id)
+    return replace(wanted, first=first_with_sources(deployment, joining, newest_first).barrier_id)

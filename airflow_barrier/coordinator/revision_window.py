@@ -3,83 +3,112 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import date, datetime, time, timedelta, timezone
+from itertools import pairwise
 
-from airflow_barrier.coordinator.deployment import Deployment
 from airflow_barrier.coordinator.revision_plan import Wanted
+from airflow_barrier.metaservice.store import MetaService
 from airflow_barrier.protocol.errors import RevisionRefusedError
 from airflow_barrier.protocol.records import Barrier
-from airflow_barrier.protocol.revisions import RevisionMode
+from airflow_barrier.protocol.revisions import RevisionMode, check_range
 from airflow_barrier.protocol.states import BarrierState
 
 _A_DAY = len("2017-01-05")
 
 
-#: As many barriers as a topology may have.
-_ALL = 2**31 - 1
-
-
-def window_of(deployment: Deployment, wanted: Wanted) -> tuple[Barrier, ...]:
-    """The barriers that a person asks for: those whose epochs overlap the days, in order.
-
-    Raises RevisionRefusedError for days that no barrier covers, UnknownTopologyError.
+@dataclass(frozen=True)
+class Replay:
+    """``window``: the barriers that a person asks for, in order. ``barriers``: what is computed again for that, from
+    the first of them to the head, those that are still open included.
     """
-    deployment.meta.topology_version(wanted.topology)
-    return window_in(wanted, standing_barriers(deployment, wanted.topology))
+
+    window: tuple[Barrier, ...]
+    barriers: tuple[Barrier, ...]
 
 
-def standing_barriers(deployment: Deployment, topology: str) -> list[Barrier]:
-    """Every barrier with an epoch that counts, oldest first."""
-    states = [state for state in BarrierState if state is not BarrierState.ABORTED]
-    newest_first = deployment.meta.barriers(topology, states, limit=_ALL)
-    return [each for each in reversed(newest_first) if each.barrier_id and not each.is_maintenance]
+def replay_of(meta: MetaService, wanted: Wanted) -> Replay:
+    """The barriers whose epochs overlap the days that a person names, and those after them.
 
-
-def window_in(wanted: Wanted, standing: Sequence[Barrier]) -> tuple[Barrier, ...]:
-    """The barriers whose epochs overlap the days that a person named."""
+    Reads no more of the history than ``wanted`` allows to replay. Raises RevisionRefusedError for days that no barrier
+    covers, and for a replay that is longer; UnknownTopologyError.
+    """
     name = wanted.topology
-    committed = [each for each in standing if each.state is BarrierState.COMMIT]
-    if not committed:
+    meta.topology_version(name)
+    newest = meta.newest_epochs(name, limit=1)
+    if not newest:
         raise RevisionRefusedError(  # safety: something-to-correct
             f"topology {name}: expected a barrier that is COMMIT, found none; there is nothing to correct yet"
         )
+    if wanted.first is None and wanted.mode is not RevisionMode.FULL:
+        raise RevisionRefusedError(
+            f"topology {name}: expected the first day to correct, found none; say --from"
+        )  # safety: days-are-named
+    first: Barrier | None
     if wanted.first is None:
-        if wanted.mode is not RevisionMode.FULL:
-            raise RevisionRefusedError(
-                f"topology {name}: expected the first day to correct, found none; say --from"
-            )  # safety: days-are-named
-        return (_first_readable(name, committed),)
-    last = wanted.first if wanted.last is None else wanted.last
-    if isinstance(wanted.first, int) or isinstance(last, int):
-        chosen = [each for each in committed if int_of(wanted.first) <= each.barrier_id <= int_of(last)]
+        first, last = _first_readable(meta, newest[0]), None
     else:
-        chosen = _covering(committed, _begin(wanted.first), _end(last))
-    if not chosen:
+        last = wanted.first if wanted.last is None else wanted.last
+        first = _first_of(meta, name, wanted.first, last)
+    if first is None:
+        (oldest,) = meta.epochs(name, committed=True, limit=1)
         raise RevisionRefusedError(  # safety: range-in-history
-            f"topology {name}: expected days within its history, which is committed from {committed[0]} to "
-            f"{committed[-1]}, found {wanted.first} to {last}; choose days that it covers"
+            f"topology {name}: expected days within its history, which is committed from {oldest} to "
+            f"{newest[0]}, found {wanted.first} to {last}; choose days that it covers"
         )
-    return tuple(chosen)
+    barriers = tuple(meta.epochs(name, first=first.barrier_id, limit=wanted.max_replay_barriers + 1))
+    if len(barriers) > wanted.max_replay_barriers:  # counted for the error only
+        count = meta.count_epochs(name, first.barrier_id)
+        check_range(f"revision of {name} from {first}", count, wanted.max_replay_barriers)
+    window = (first,) if last is None else _up_to(last, barriers)
+    return Replay(window, barriers)
 
 
-def _first_readable(name: str, committed: Sequence[Barrier]) -> Barrier:
-    for barrier in committed:
-        if barrier.expiring_at is None:
-            return barrier
-    raise RevisionRefusedError(  # safety: expired-is-not-revised
-        f"topology {name}: expected a barrier with an epoch within retention, found that {committed[-1]}, the newest "
-        "one, has expired, and only maintenance is left of it; begin when another barrier is committed"
-    )
+def _first_readable(meta: MetaService, newest: Barrier) -> Barrier:
+    first = meta.oldest_readable_epoch(newest.topology)
+    if first is None:
+        raise RevisionRefusedError(  # safety: expired-is-not-revised
+            f"topology {newest.topology}: expected a barrier with an epoch within retention, found that {newest}, the "
+            "newest one, has expired, and only maintenance is left of it; begin when another barrier is committed"
+        )
+    return first
 
 
-def _covering(committed: Sequence[Barrier], begin: datetime, end: datetime) -> list[Barrier]:
-    """An epoch ends with its barrier's timestamp and begins with the one before it."""
-    starts = [_start_of_first(committed), *(each.timestamp for each in committed[:-1])]
-    return [
-        each
-        for start, each in zip(starts, committed, strict=True)
-        if each.timestamp > begin and (start is None or start < end)
-    ]
+def _first_of(
+    meta: MetaService, topology: str, first: date | datetime | int, last: date | datetime | int
+) -> Barrier | None:
+    """The first barrier that is COMMIT and whose epoch overlaps these days, or numbers; None: there is none."""
+    if isinstance(first, int) or isinstance(last, int):
+        lowest, highest = int_of(first), int_of(last)
+        found = meta.epochs(topology, first=lowest, committed=True, limit=1)
+        return next((each for each in found if each.barrier_id <= highest), None)
+    begin, end = _begin(first), _end(last)
+    found = meta.epochs(topology, after=begin, committed=True, limit=1)
+    return next((each for each in found if (start := _start(meta, each)) is None or start < end), None)
+
+
+def _up_to(last: date | datetime | int, barriers: Sequence[Barrier]) -> tuple[Barrier, ...]:
+    """Those of ``barriers``, of which the first is in the window, that are COMMIT and in it."""
+    committed = [each for each in barriers if each.state is BarrierState.COMMIT]
+    if isinstance(last, int):
+        return tuple(each for each in committed if each.barrier_id <= last)
+    end = _end(last)
+    later = (each for before, each in pairwise(committed) if before.timestamp < end)
+    return (committed[0], *later)
+
+
+def _start(meta: MetaService, barrier: Barrier) -> datetime | None:
+    """Where an epoch begins: at the timestamp of the barrier before it.
+
+    The first epoch holds all that came before its barrier; days that it is asked for by are as long as the next's, so
+    that a date long before the history is told that it is. None: it is the only one.
+    """
+    oldest = meta.epochs(barrier.topology, committed=True, limit=2)
+    if oldest[0].barrier_id != barrier.barrier_id:
+        return meta.barrier(barrier.topology, barrier.predecessor or 0).timestamp
+    if len(oldest) < 2:
+        return None
+    return oldest[0].timestamp - (oldest[1].timestamp - oldest[0].timestamp)
 
 
 def days_or_barrier(argument: str, value: str | int | date) -> date | datetime | int:
@@ -104,15 +133,6 @@ def days_or_barrier(argument: str, value: str | int | date) -> date | datetime |
             f"{argument}: expected a day such as 2017-01-05, a time with its zone, or a barrier's number, found "
             f"{value!r}"
         ) from None
-
-
-def _start_of_first(committed: Sequence[Barrier]) -> datetime | None:
-    """The first epoch holds all that came before its barrier; days that it is asked for by are as long as the next's,
-    so that a date long before the history is told that it is.
-    """
-    if len(committed) < 2:
-        return None
-    return committed[0].timestamp - (committed[1].timestamp - committed[0].timestamp)
 
 
 def int_of(number: date | datetime | int) -> int:

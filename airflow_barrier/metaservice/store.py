@@ -291,6 +291,29 @@ class MetaService:
         """The newest ``limit`` barriers in one of ``states``, the newest first; the baseline is one of them."""
         return self._db.read(lambda c: listing.barriers(c, topology, states, limit))
 
+    def epochs(
+        self, topology: str, *, first: int = 1, after: datetime | None = None, committed: bool = False, limit: int
+    ) -> list[Barrier]:
+        """The oldest ``limit`` barriers that have an epoch which counts, oldest first: neither aborted nor maintenance.
+
+        From barrier ``first`` on, of a timestamp later than ``after`` (UTC); ``committed``: those that are COMMIT.
+        """
+        return self._db.read(
+            lambda c: listing.epochs(c, topology, first=first, after=after, committed=committed, limit=limit)
+        )
+
+    def newest_epochs(self, topology: str, limit: int) -> list[Barrier]:
+        """The newest ``limit`` barriers that are COMMIT and have an epoch, the newest first."""
+        return self._db.read(lambda c: listing.newest_epochs(c, topology, limit))
+
+    def oldest_readable_epoch(self, topology: str) -> Barrier | None:
+        """The oldest barrier with an epoch that is COMMIT and does not expire."""
+        return self._db.read(lambda c: listing.oldest_readable_epoch(c, topology))
+
+    def count_epochs(self, topology: str, first: int) -> int:
+        """How many barriers from ``first`` on have an epoch that counts. Reads them all, in the database."""
+        return self._db.read(lambda c: listing.count_epochs(c, topology, first))
+
     def unjoined(self, topology: str) -> tuple[str, ...]:
         """The tables that join with the next barrier, which needs their baseline: the head does not have them."""
 

@@ -43,6 +43,16 @@ def test_days_have_to_be_named_and_in_history(history: RevisedShop) -> None:
     assert [each.barrier_id for each in plan.window] == [1]
 
 
+def test_what_is_too_long_is_counted_to_the_head(history: RevisedShop) -> None:
+    history.day(4, ["open"])
+    refused(history, "expected to replay at most 2 barriers .*, found 4 from its first one", 1, max_replay_barriers=2)
+    refused(history, r"from barrier 2 .*, found 3 from", FIRST_DAY + timedelta(hours=25), max_replay_barriers=2)
+    whole = Wanted(history.shop.name, None, mode=RevisionMode.FULL, max_replay_barriers=4)
+    plan = plan_revision(history.deployment, whole)
+    assert [each.barrier_id for each in plan.window] == [1]
+    assert [each.barrier_id for each in plan.barriers] == [1, 2, 3, 4]
+
+
 def test_there_has_to_be_something_to_correct(embedded: RevisedShop) -> None:
     embedded.day(1, ["open"])
     refused(embedded, "expected a barrier that is COMMIT, found none", 1)

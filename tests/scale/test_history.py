@@ -9,10 +9,14 @@ from pathlib import Path
 import pytest
 from sqlalchemy import create_engine, text
 
+from airflow_barrier.coordinator.revision_plan import Wanted
+from airflow_barrier.coordinator.revision_window import replay_of
 from airflow_barrier.coordinator.status import status
 from airflow_barrier.metaservice.store import MetaService
+from airflow_barrier.protocol.errors import RevisionRefusedError
 from airflow_barrier.protocol.leases import Hold
 from airflow_barrier.protocol.levels import Level
+from airflow_barrier.protocol.revisions import RevisionMode
 from airflow_barrier.protocol.states import BarrierState, TableState
 from tests.metaservice.auditing import check_audit
 from tests.metaservice.world import LOAD_JOB, PRICE_JOB, SHOPPING, World, day
@@ -52,6 +56,10 @@ def costs(world: World, meter: Meter, number: int) -> dict[str, Cost]:
         "by time": lambda: meta.barrier_at(name, day(last)),
         "by run": lambda: meta.barrier_of_run(name, f"scheduled__{last}"),
         "cuts": lambda: meta.cuts(name, last),
+        "replay of the last one": lambda: replay_of(meta, Wanted(name, last)),
+        "replay of a day": lambda: replay_of(meta, Wanted(name, day(gone).date(), mode=RevisionMode.FULL)),
+        "refused replay of a day": lambda: refused(lambda: replay_of(meta, Wanted(name, day(number + 9)))),
+        "a history to join with": lambda: meta.newest_epochs(name, limit=3),
         "waiting": lambda: meta.start_attempt(world.request(number, "price").attempt_id),
         "load": lambda: world.process(number, "load"),
         "unchanged": lambda: world.process(number, "price", unchanged=True),
@@ -78,6 +86,11 @@ def costs(world: World, meter: Meter, number: int) -> dict[str, Cost]:
         "abort of the next": lambda: (world.open(number + 1, items=["a"]), world.abort(number + 1)),
     }
     return {what: meter.of(step) for what, step in steps.items()}
+
+
+def refused(work: Callable[[], object]) -> None:
+    with pytest.raises(RevisionRefusedError):
+        work()
 
 
 def after(url: str, length: int, meter: Meter) -> dict[str, Cost]:

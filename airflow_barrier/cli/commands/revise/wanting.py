@@ -109,11 +109,11 @@ def plan_of(deployment: Deployment, options: argparse.Namespace) -> RevisionPlan
     from dataclasses import replace
 
     from airflow_barrier.coordinator.revising import plan_revision
-    from airflow_barrier.coordinator.revision_window import window_of
+    from airflow_barrier.coordinator.revision_window import replay_of
 
     wanted = _wanted(options)
     if options.sql or options.files or options.at is not None:
-        corrections = _corrections(deployment, options, window_of(deployment, wanted))
+        corrections = _corrections(deployment, options, replay_of(deployment.meta, wanted).window)
         wanted = replace(wanted, corrections=tuple(corrections))
     return plan_revision(deployment, wanted)
 
