@@ -5,17 +5,26 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 
+from tenacity import Retrying, retry_if_exception_type, stop_after_attempt
+
 from airflow_barrier.coordinator.bootstrapping import says_that_it_waits
 from airflow_barrier.coordinator.deployment import Deployment
 from airflow_barrier.coordinator.opening import Fragment, Later
 from airflow_barrier.coordinator.starting import check_start
-from airflow_barrier.protocol.errors import UnknownBarrierError, UnknownTopologyError, WithdrawnError
+from airflow_barrier.protocol.errors import (
+    HeadMovedError,
+    UnknownBarrierError,
+    UnknownTopologyError,
+    WithdrawnError,
+)
 from airflow_barrier.protocol.records import Barrier
 from airflow_barrier.protocol.states import BarrierState
 from airflow_barrier.protocol.topology import Job
 
 #: A run that is further ahead of the newest barrier than so many of these periods has others before it.
 _PERIODS_AHEAD = 1.5
+#: How often a job that joins looks again because another one joined, or a barrier opened, meanwhile.
+_LOOKS = 5
 
 
 @dataclass(frozen=True)
@@ -119,18 +128,27 @@ def _said(at: datetime | int) -> str:
 def _register(deployment: Deployment, fragment: Fragment, job: Job, at: datetime | int, actor: str) -> tuple[str, ...]:
     """The tables that nobody writes yet: until somebody does, the job is not registered."""
     meta = deployment.meta
+    for attempt in Retrying(
+        retry=retry_if_exception_type(HeadMovedError), stop=stop_after_attempt(_LOOKS), reraise=True
+    ):
+        with attempt:
+            _check_start(deployment, fragment, job, at)
+    joined = meta.join(fragment.topology, fragment.owner, job.name, fragment.jobs, actor)
+    return joined if isinstance(joined, tuple) else ()
+
+
+def _check_start(deployment: Deployment, fragment: Fragment, job: Job, at: datetime | int) -> None:
+    """Here, so that it fails this job, and not the opening of everybody's next barrier."""
+    meta = deployment.meta
     if (
         not _is_registered(deployment, fragment.topology, job)
         and meta.withdrawal(fragment.topology, fragment.owner, job.name) is None
         and not meta.waits(fragment.topology, job)  # what it joins with is found out when its history is planned
     ):
-        # here, so that it fails this job, and not the opening of everybody's next barrier
         barrier = _barrier(deployment, fragment.topology, at)
         timestamp = barrier.timestamp if barrier is not None else at
         if isinstance(timestamp, datetime):
             check_start(deployment, fragment.topology, job, timestamp)
-    joined = meta.join(fragment.topology, fragment.owner, job.name, fragment.jobs, actor)
-    return joined if isinstance(joined, tuple) else ()
 
 
 def _is_registered(deployment: Deployment, topology: str, job: Job) -> bool:

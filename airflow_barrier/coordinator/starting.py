@@ -7,7 +7,13 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from airflow_barrier.coordinator.deployment import Deployment
-from airflow_barrier.protocol.errors import ConfigurationError, ForeignWriteError, StartFromError
+from airflow_barrier.protocol.errors import (
+    ConfigurationError,
+    ForeignWriteError,
+    HeadMovedError,
+    StartFromError,
+    UnknownTopologyError,
+)
 from airflow_barrier.protocol.records import JobStart, TableProgress
 from airflow_barrier.protocol.starting import CHOICES
 from airflow_barrier.protocol.states import BarrierState
@@ -50,8 +56,37 @@ def start_of(deployment: Deployment, topology: Topology, job: Job, timestamp: da
 
 
 def check_start(deployment: Deployment, topology: str, job: Job, timestamp: datetime) -> None:
-    """See that ``job`` could join ``topology`` by itself. Raises what :func:`starts_of` does."""
-    start_of(deployment, Topology(topology, (job,)), job, timestamp)
+    """See that ``job`` could join ``topology`` by itself. Raises what :func:`starts_of` does; HeadMovedError in place
+    of StartFromError if a barrier opened or a job joined meanwhile, so that it may be wrong.
+    """
+    before = _newest(deployment, topology)
+    try:
+        start_of(deployment, Topology(topology, (job,)), job, timestamp)
+    except StartFromError:
+        check_newest(deployment, topology, before)
+        raise
+
+
+def check_newest(deployment: Deployment, topology: str, expected: tuple[int, int]) -> None:
+    """What was found is right only if no barrier was opened and no job registered meanwhile. ``expected``: the newest
+    barrier and the version of the topology when somebody began to look. Raises HeadMovedError.
+    """
+    found = _newest(deployment, topology)
+    if found != expected:
+        raise HeadMovedError(  # safety: joins-on-the-head
+            f"topology {topology}: expected barrier {expected[0]} to be the newest, and version {expected[1]} of the "
+            f"topology, found barrier {found[0]} and version {found[1]}; a barrier was opened or aborted meanwhile, or "
+            "a job joined or left: look again"
+        )
+
+
+def _newest(deployment: Deployment, topology: str) -> tuple[int, int]:
+    head = deployment.meta.head(topology)
+    try:
+        version = deployment.meta.topology_version(topology)
+    except UnknownTopologyError:
+        version = 0
+    return head.barrier_id if head else 0, version
 
 
 def already(starts: Iterable[JobStart]) -> dict[str, Mapping[str, Any]]:

@@ -12,8 +12,8 @@ from airflow_barrier.coordinator.staging import give_up
 from airflow_barrier.protocol import errors
 from airflow_barrier.protocol.states import BarrierState, Decision
 from tests.model import work
-from tests.model.joining import Joining
 from tests.model.topology import COMING_AND_GOING, JOBS, NAME, SOURCES, TABLES
+from tests.model.waits import Waits
 from tests.model.world import Bench, World
 
 #: How many operations a task does before it stands still; mostly all of them, or nothing would come about.
@@ -23,22 +23,29 @@ _STOPS = st.sampled_from(range(36))
 _INDEX = st.integers(0, 7)
 
 
-class Schedules(Joining, RuleBasedStateMachine):
+class Schedules(Waits, RuleBasedStateMachine):
     """One example is one schedule."""
 
     bench: ClassVar[Bench]
 
-    @initialize(shared=st.booleans(), extra=st.sets(st.sampled_from(COMING_AND_GOING)), foreign=st.booleans())
-    def begin(self, shared: bool, extra: set[str], foreign: bool) -> None:
-        self._start(World(self.bench, shared=shared), [name for name in COMING_AND_GOING if name in extra])
+    @initialize(
+        shared=st.booleans(),
+        extra=st.sets(st.sampled_from(COMING_AND_GOING)),
+        foreign=st.booleans(),
+        settles=st.booleans(),
+    )
+    def begin(self, shared: bool, extra: set[str], foreign: bool, settles: bool = False) -> None:
+        """``settles``: the schedule ends when nothing moves any more, and not anywhere."""
+        self._start(World(self.bench, shared=shared))
+        self.settles = settles
         for table in TABLES:
             self.world.tables.create(table)
         for source in SOURCES:
             self.world.input.arrive(source, 2)
         if foreign:
             self._write_foreign("t.amount")
-        if self.members:
-            self._declare()
+        if extra:
+            self._declare(extra)
         self._open(None)
         self._done("begin")
 
@@ -46,6 +53,9 @@ class Schedules(Joining, RuleBasedStateMachine):
         if not hasattr(self, "world"):
             return
         try:
+            if self.settles and self.kept and not self.foreign:
+                self._settle(wake=True)
+                self._done("settled at the end")
             self.oracle.check_audit()
             self.ran.update(barrier.state for barrier in self.oracle.barriers.values() if barrier.barrier_id)
             self.ran.update(self.oracle.joined())
@@ -208,8 +218,7 @@ class Schedules(Joining, RuleBasedStateMachine):
         while how == "finished and back" and self.oracle.in_flight and not self.foreign:
             self._finish()
         for _ in range(1 + back):
-            self.members = [j for j in COMING_AND_GOING if (j in self.members) != (j == job)]
-            self._declare()
+            self._declare({job} ^ set(self.members))
             if back:
                 self._open(None)
                 self.oracle.check()

@@ -39,6 +39,8 @@ REVISIONS = (
 LINE_STATES = (
     f"SELECT barrier_id, state FROM barrier_barrier WHERE revision = {_UNDER_WAY} AND state <> 'ABORTED' ORDER BY 1"
 )
+_QUERIES = (COUNTING, PROGRESS, ATTEMPTS, ENDS, REVISIONS, LINE, LINE_STATES)
+_ATTEMPTS_AT = 2
 COUNTING_BESIDE = "SELECT count(*) FROM barrier_barrier WHERE revision > 0 AND state <> 'ABORTED'"
 UNCOMMITTED = ("OPEN", "PRECOMMIT", "COMMITTING", "BLOCKED")
 DECIDED = ("COMMITTING", "BLOCKED", "COMMIT")
@@ -155,8 +157,7 @@ class Memory:
 
     def look(self) -> bool:
         """Read what is stored; False if it is as before. What was trimmed is remembered as it was."""
-        queries = (COUNTING, PROGRESS, ATTEMPTS, ENDS, REVISIONS, LINE, LINE_STATES)
-        rows = [self.raw.execute(query).fetchall() for query in queries]
+        rows = [self.raw.execute(query).fetchall() for query in _QUERIES]
         if rows == self._rows:
             return False
         self._rows = rows
@@ -216,6 +217,11 @@ class Memory:
                 opened = self.opened[barrier.barrier_id]
                 opened.tables |= set(revision.tables)
                 opened.version = barrier.version
+
+    def standing(self) -> list[Any]:
+        """All that is stored, but for attempts: a task that fails again and again leaves these and moves nothing."""
+        self.look()
+        return [rows for number, rows in enumerate(self._rows) if number != _ATTEMPTS_AT]
 
     @property
     def under_way(self) -> Revision | None:
