@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from sqlalchemy import event
 
+from airflow_barrier.coordinator import joining, waiting
 from airflow_barrier.tables import _checks
 from tests.model.machine import Schedules
 from tests.model.soak import play
@@ -44,6 +45,7 @@ _KINDS = frozenset(
         *("read on", "expire", "expire, stopped", "compaction", "compaction goes on"),
         *("correct", "revise", "process revised", "haunt revised", "replay", "gate", "publish", "cancel", "swapped"),
         *("waits", "waits no longer", "leaves", "is back", "bootstrap", "bootstrap, begun", "joined"),
+        *("wait", "take part", "settle", "settled at the end", "settled, sensor", "settled, take", "settled, open"),
         *("joined, at barriers of the past", "joined, later than the first", "joined, and an epoch since"),
     }
 )
@@ -101,3 +103,19 @@ def test_a_violation_is_told_with_the_schedule_that_shows_it(bench: Bench, monke
     assert batch.violation is not None
     assert "state.begin(" in batch.violation, "the schedule that shows it"
     assert "test_model" not in batch.violation.rpartition("AssertionError")[2]
+
+
+@pytest.mark.parametrize(
+    ("module", "name", "message"),
+    [
+        (waiting, "_why_it_never_opens", "waits for ever: ['barrier at "),  # nobody is told that it is passed by
+        (joining, "_out_of_reach", "is sent to wait again: Later(reason='no barrier of model is open at "),
+    ],
+)
+def test_a_wait_without_an_end_is_told(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, module: Any, name: str, message: str
+) -> None:
+    monkeypatch.setattr(module, name, lambda *_: None)
+    batch = play(1, 60, shrink=False)
+    assert batch.violation is not None
+    assert message in batch.violation
