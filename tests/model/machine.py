@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import ClassVar
 
 import pytest
@@ -12,9 +14,9 @@ from airflow_barrier.coordinator.staging import give_up
 from airflow_barrier.protocol import errors
 from airflow_barrier.protocol.states import BarrierState, Decision
 from tests.model import work
-from tests.model.topology import COMING_AND_GOING, JOBS, NAME, SOURCES, TABLES
+from tests.model.topology import COMING_AND_GOING, JOBS, NAME, SOURCES, STARTING, STARTS, TABLES
 from tests.model.waits import Waits
-from tests.model.world import Bench, World
+from tests.model.world import Bench, World, table_time_of
 
 #: How many operations a task does before it stands still; mostly all of them, or nothing would come about.
 _STEPS = st.sampled_from((None,) * 24 + tuple(range(40)))
@@ -33,9 +35,21 @@ class Schedules(Waits, RuleBasedStateMachine):
         extra=st.sets(st.sampled_from(COMING_AND_GOING)),
         foreign=st.booleans(),
         settles=st.booleans(),
+        starts=st.fixed_dictionaries(
+            {"sums": st.sampled_from(STARTS[:-1]), **{job: st.sampled_from(STARTS) for job in STARTING}}
+        ),
     )
-    def begin(self, shared: bool, extra: set[str], foreign: bool, settles: bool = False) -> None:
-        """``settles``: the schedule ends when nothing moves any more, and not anywhere."""
+    def begin(
+        self,
+        shared: bool,
+        extra: set[str],
+        foreign: bool,
+        settles: bool = False,
+        starts: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
+        """``settles``: the schedule ends when nothing moves any more, and not anywhere. ``starts``: how jobs that join
+        are declared; "latest" if not at all.
+        """
         self._start(World(self.bench, shared=shared))
         self.settles = settles
         for table in TABLES:
@@ -44,6 +58,8 @@ class Schedules(Waits, RuleBasedStateMachine):
             self.world.input.arrive(source, 2)
         if foreign:
             self._write_foreign("t.amount")
+            self._write_foreign("t.shopping")
+        self.world.starts, self.world.moment = dict(starts), table_time_of(self.bench.ticks.clock)
         if extra:
             self._declare(extra)
         self._open(None)

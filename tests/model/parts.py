@@ -90,10 +90,10 @@ class Parts:
         return [name for name in self.oracle.declared() if name in COMING_AND_GOING]
 
     def _declare(self, members: Collection[str]) -> None:
-        self.world.meta.register(NAME, EXTRA, [JOBS[name] for name in COMING_AND_GOING if name in members], "test")
+        self.world.meta.register(NAME, EXTRA, [self.world.job(name) for name in ORDER if name in members], "test")
 
     def _declare_late(self) -> None:
-        self.world.meta.register(NAME, LATE, [JOBS[name] for name in self.late], "test")
+        self.world.meta.register(NAME, LATE, [self.world.job(name) for name in self.late], "test")
 
     def _open(self, steps: int | None, again: bool = False) -> None:
         self.days += not again
@@ -236,6 +236,7 @@ class Parts:
     def _touch(self, table: str) -> None:
         self.foreign.add(table)
         self.oracle.touched.add(table)
+        self.oracle.meddled.add(table)
 
     def _resolve(self, decision: Decision, which: int) -> None:
         """A person decides about a table that is in the way."""

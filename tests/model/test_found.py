@@ -431,14 +431,14 @@ def test_two_first_runs_of_a_member_both_take_part(fresh: Callable[[], Schedules
     def member(state: Schedules) -> Task:
         state.begin(shared=True, extra=set(), foreign=False)
         state.finish()
-        return work.taking_part(state.world, JOBS["visits"], 2)
+        return work.taking_part(state.world, "visits", 2)
 
     for state, first in _standing_still(fresh, member):
-        second = state.world.run(work.taking_part(state.world, JOBS["visits"], 2), None)
+        second = state.world.run(work.taking_part(state.world, "visits", 2), None)
         assert second.error is None, second.error
         state.open(arrived=None, steps=None, again=False)
         if first.paused:
             state.world.run(first, None)
             if isinstance(first.result, Later):  # it had looked for the barrier before it opened
-                first = state.world.run(work.taking_part(state.world, JOBS["visits"], 2), None)
+                first = state.world.run(work.taking_part(state.world, "visits", 2), None)
             assert isinstance(first.result, Barrier), first.error

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from sqlalchemy import event
 
 from airflow_barrier.coordinator import joining, waiting
+from airflow_barrier.metaservice import barriers
 from airflow_barrier.tables import _checks
 from tests.model.machine import Schedules
 from tests.model.soak import play
@@ -119,3 +121,17 @@ def test_a_wait_without_an_end_is_told(
     batch = play(1, 60, shrink=False)
     assert batch.violation is not None
     assert message in batch.violation
+
+
+def test_a_start_that_is_lost_is_told(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever joins would miss what its sources held, and nothing else would say so."""
+    found = barriers.insert_starts
+
+    def lose(connection: Any, topology: str, barrier_id: int, starts: Any, actor: str) -> None:
+        kept = [replace(start, previous={}) for start in starts]
+        found(connection, topology, barrier_id, kept, actor)
+
+    monkeypatch.setattr(barriers, "insert_starts", lose)
+    batch = play(1, 60, shrink=False)
+    assert batch.violation is not None
+    assert "joins with barrier" in batch.violation.rpartition("AssertionError")[2]

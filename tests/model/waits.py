@@ -16,7 +16,7 @@ from airflow_barrier.protocol.states import BarrierState, TableState
 from tests.model import work
 from tests.model.joining import Joining
 from tests.model.told import Kept, told_later
-from tests.model.topology import COMING_AND_GOING, JOBS, TABLES
+from tests.model.topology import COMING_AND_GOING, TABLES
 
 #: More rounds than there is to do: a barrier needs one, and so does a revision.
 _ROUNDS = 8
@@ -52,7 +52,7 @@ class Waits(Joining):
     @rule(job=st.sampled_from(COMING_AND_GOING), at=st.integers(-2, _AHEAD), steps=_STEPS)
     def take_part(self, job: str, at: int, steps: int | None) -> None:
         """A member's task has started, of a run whose barrier is there, or passed by, or yet to come."""
-        task = work.taking_part(self.world, JOBS[job], max(1, self.days + at))
+        task = work.taking_part(self.world, job, max(1, self.days + at))
         self._settled(self.world.run(task, steps), "take")
         self._done("take part")
 

@@ -22,11 +22,10 @@ from airflow_barrier.coordinator.swapping import cancel_revision, publish_revisi
 from airflow_barrier.protocol.errors import BarrierError
 from airflow_barrier.protocol.records import Barrier, StagedTable
 from airflow_barrier.protocol.retention import Retention
-from airflow_barrier.protocol.topology import Job
 from airflow_barrier.spark.spec import ClosingRecord, EpochSpec
 from tests.model.inputs import records_of
 from tests.model.tasks import Task, stepping
-from tests.model.topology import COMING_AND_GOING, EXTRA, FRAGMENT, JOBS, NAME
+from tests.model.topology import COMING_AND_GOING, EXTRA, JOBS, NAME
 from tests.model.world import World
 from tests.support.memory_tables import Rows
 
@@ -47,7 +46,7 @@ def opening(world: World, day: int) -> Task:
     def work(task: Task) -> Any:
         return open_barrier(
             world.deployment,
-            FRAGMENT,
+            world.fragment,
             moment,
             origin="test",
             run_key=f"run/{day}",
@@ -58,15 +57,15 @@ def opening(world: World, day: int) -> Task:
     return _repeated(Task(f"open day {day} #{next(world.numbers)}", work), partial(opening, world, day))
 
 
-def taking_part(world: World, job: Job, day: int) -> Task:
+def taking_part(world: World, job: str, day: int) -> Task:
     """A member's task looks for the barrier of its run."""
     moment = moment_of(day)
 
     def work(task: Task) -> Any:
-        members = tuple(JOBS[name] for name in COMING_AND_GOING)
-        return take_part(world.deployment, Fragment(NAME, EXTRA, members), job, moment, actor=task.name)
+        members = tuple(world.job(name) for name in COMING_AND_GOING)
+        return take_part(world.deployment, Fragment(NAME, EXTRA, members), world.job(job), moment, actor=task.name)
 
-    task = Task(f"take part {job.name}@day {day} #{next(world.numbers)}", work)
+    task = Task(f"take part {job}@day {day} #{next(world.numbers)}", work)
     task.moment = moment
     return _repeated(task, partial(taking_part, world, job, day))
 
