@@ -14,34 +14,36 @@ from tests.model.topology import JOBS, LATE, NAME
 from tests.model.world import MAX_OPEN, World, table_time_of
 from tests.support.memory_tables import Rows
 
+_OURS = f"topology = '{NAME}'"
 COUNTING = (
     "SELECT barrier_id, state, predecessor, timestamp, topology_version, timestamp_origin, computed_in "
-    "FROM barrier_barrier WHERE revision = 0 ORDER BY 1"
+    f"FROM barrier_barrier WHERE {_OURS} AND revision = 0 ORDER BY 1"
 )
 PROGRESS = (
     "SELECT barrier_id, table_name, state, snapshot_id, attempt_id, carried_from, decision, expected_snapshot "
-    "FROM barrier_table_progress WHERE revision = 0 ORDER BY 1, 2"
+    f"FROM barrier_table_progress WHERE {_OURS} AND revision = 0 ORDER BY 1, 2"
 )
-_UNDER_WAY = "(SELECT revision FROM barrier_revision WHERE state IN ('STAGING', 'COMMITTING'))"
+_UNDER_WAY = f"(SELECT revision FROM barrier_revision WHERE {_OURS} AND state IN ('STAGING', 'COMMITTING'))"
 LINE = PROGRESS.replace("= 0", f"= {_UNDER_WAY}")
 ENDS = (
-    "SELECT barrier_id, thinned_at, expiring_at, expired_at, trimmed_at FROM barrier_barrier WHERE revision = 0 "
-    "ORDER BY 1"
+    "SELECT barrier_id, thinned_at, expiring_at, expired_at, trimmed_at FROM barrier_barrier "
+    f"WHERE {_OURS} AND revision = 0 ORDER BY 1"
 )
 ATTEMPTS = (
     "SELECT attempt_id, barrier_id, job, state, generation, inputs, bases, revision, computed_in FROM barrier_attempt "
-    "ORDER BY attempt_id"
+    f"WHERE {_OURS} ORDER BY attempt_id"
 )
 REVISIONS = (
     "SELECT revision, state, mode, first_barrier, predecessor, tables, jobs, head, last FROM barrier_revision "
-    "ORDER BY 1"
+    f"WHERE {_OURS} ORDER BY 1"
 )
 LINE_STATES = (
-    f"SELECT barrier_id, state FROM barrier_barrier WHERE revision = {_UNDER_WAY} AND state <> 'ABORTED' ORDER BY 1"
+    f"SELECT barrier_id, state FROM barrier_barrier WHERE {_OURS} AND revision = {_UNDER_WAY} AND state <> 'ABORTED' "
+    "ORDER BY 1"
 )
 _QUERIES = (COUNTING, PROGRESS, ATTEMPTS, ENDS, REVISIONS, LINE, LINE_STATES)
 _ATTEMPTS_AT = 2
-COUNTING_BESIDE = "SELECT count(*) FROM barrier_barrier WHERE revision > 0 AND state <> 'ABORTED'"
+COUNTING_BESIDE = f"SELECT count(*) FROM barrier_barrier WHERE {_OURS} AND revision > 0 AND state <> 'ABORTED'"
 UNCOMMITTED = ("OPEN", "PRECOMMIT", "COMMITTING", "BLOCKED")
 DECIDED = ("COMMITTING", "BLOCKED", "COMMIT")
 ENDED = {"FENCED", "VOIDED", "ABORTED"}

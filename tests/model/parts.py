@@ -17,6 +17,7 @@ from airflow_barrier.protocol.records import Barrier
 from airflow_barrier.protocol.states import AttemptState, BarrierState, Decision
 from airflow_barrier.tables._metadata import snapshots_of
 from tests.model import work
+from tests.model.beside import Neighbour
 from tests.model.oracle import Oracle
 from tests.model.tasks import Task
 from tests.model.told import Kept, kept_of
@@ -67,6 +68,7 @@ class Parts:
 
     def _start(self, world: World) -> None:
         self.world, self.oracle = world, Oracle(world)
+        self.neighbour = Neighbour(world)
         #: those of the latecomers that are declared
         self.late: list[str] = []
         self.days = 0
@@ -83,6 +85,7 @@ class Parts:
         self.ran["steps"] += 1
         self.ran[what] += 1
         self.oracle.check()
+        self.neighbour.check()
 
     @property
     def members(self) -> list[str]:

@@ -12,6 +12,7 @@ from sqlalchemy import event
 from airflow_barrier.coordinator import joining, waiting
 from airflow_barrier.metaservice import barriers
 from airflow_barrier.tables import _checks
+from tests.model.beside import STEPS
 from tests.model.machine import Schedules
 from tests.model.soak import play
 from tests.model.tasks import stepping
@@ -48,6 +49,7 @@ _KINDS = frozenset(
         *("correct", "revise", "process revised", "haunt revised", "replay", "gate", "publish", "cancel", "swapped"),
         *("waits", "waits no longer", "leaves", "is back", "bootstrap", "bootstrap, begun", "joined"),
         *("wait", "take part", "settle", "settled at the end", "settled, sensor", "settled, take", "settled, open"),
+        *(f"beside, {what}" for what in STEPS),
         *("joined, at barriers of the past", "joined, later than the first", "joined, and an epoch since"),
     }
 )
@@ -118,9 +120,7 @@ def test_a_wait_without_an_end_is_told(
     bench: Bench, monkeypatch: pytest.MonkeyPatch, module: Any, name: str, message: str
 ) -> None:
     monkeypatch.setattr(module, name, lambda *_: None)
-    batch = play(1, 60, shrink=False)
-    assert batch.violation is not None
-    assert message in batch.violation
+    assert message in _first_violation()
 
 
 def test_a_start_that_is_lost_is_told(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -132,6 +132,9 @@ def test_a_start_that_is_lost_is_told(bench: Bench, monkeypatch: pytest.MonkeyPa
         found(connection, topology, barrier_id, kept, actor)
 
     monkeypatch.setattr(barriers, "insert_starts", lose)
-    batch = play(1, 60, shrink=False)
-    assert batch.violation is not None
-    assert "joins with barrier" in batch.violation.rpartition("AssertionError")[2]
+    assert "joins with barrier" in _first_violation().rpartition("AssertionError")[2]
+
+
+def _first_violation() -> str:
+    batches = (play(number, 60, shrink=False) for number in range(1, 9))
+    return next(batch.violation for batch in batches if batch.violation is not None)

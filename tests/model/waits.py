@@ -14,6 +14,7 @@ from airflow_barrier.coordinator.waiting import Condition
 from airflow_barrier.protocol.levels import Level
 from airflow_barrier.protocol.states import BarrierState, TableState
 from tests.model import work
+from tests.model.beside import STEPS
 from tests.model.joining import Joining
 from tests.model.told import Kept, told_later
 from tests.model.topology import COMING_AND_GOING, TABLES
@@ -62,6 +63,12 @@ class Waits(Joining):
         """Everybody who can run runs until nothing moves, and some days go by. Then nobody waits any more."""
         self._settle(wake)
         self._done("settle")
+
+    @rule(what=st.sampled_from(STEPS))
+    def beside(self, what: str) -> None:
+        """Something happens in the other topology."""
+        self.neighbour.step(what)
+        self._done(f"beside, {what}")
 
     # --- parts ------------------------------------------------------------------------------------
 

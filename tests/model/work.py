@@ -25,7 +25,7 @@ from airflow_barrier.protocol.retention import Retention
 from airflow_barrier.spark.spec import ClosingRecord, EpochSpec
 from tests.model.inputs import records_of
 from tests.model.tasks import Task, stepping
-from tests.model.topology import COMING_AND_GOING, EXTRA, JOBS, NAME
+from tests.model.topology import COMING_AND_GOING, EXTRA, NAME
 from tests.model.world import World
 from tests.support.memory_tables import Rows
 
@@ -225,8 +225,8 @@ def epoch_of(world: World, spec: EpochSpec, generation: str) -> Rows:
     rows: Rows = Counter()
     for name, cut in spec.cuts.items():
         rows.update((record, by) for record in records_of(spec.externals[name].kind, cut))
-    for source in JOBS[spec.job].sources:
-        delta = world.tables.rows(spec.inputs[source]) - world.tables.rows(spec.previous[source])
+    for source, snapshot_id in spec.inputs.items():
+        delta = world.tables.rows(snapshot_id) - world.tables.rows(spec.previous[source])
         rows.update({(row, source, by): times for row, times in delta.items()})
     return rows
 
