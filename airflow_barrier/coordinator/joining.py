@@ -9,8 +9,13 @@ from airflow_barrier.coordinator.bootstrapping import says_that_it_waits
 from airflow_barrier.coordinator.cuts import check_allowed, check_reachable
 from airflow_barrier.coordinator.deployment import Deployment
 from airflow_barrier.coordinator.opening import Fragment, Later
-from airflow_barrier.coordinator.starting import check_start
-from airflow_barrier.protocol.errors import UnknownBarrierError, UnknownTopologyError, WithdrawnError
+from airflow_barrier.coordinator.starting import check_start, looks
+from airflow_barrier.protocol.errors import (
+    HeadMovedError,
+    UnknownBarrierError,
+    UnknownTopologyError,
+    WithdrawnError,
+)
 from airflow_barrier.protocol.records import Barrier
 from airflow_barrier.protocol.states import BarrierState
 from airflow_barrier.protocol.topology import Job
@@ -121,19 +126,26 @@ def _register(deployment: Deployment, fragment: Fragment, job: Job, at: datetime
     """The tables that nobody writes yet: until somebody does, the job is not registered."""
     meta = deployment.meta
     check_allowed(deployment, [job])
+    for attempt in looks(HeadMovedError):
+        with attempt:
+            _check_start(deployment, fragment, job, at)
+    joined = meta.join(fragment.topology, fragment.owner, job.name, fragment.jobs, actor)
+    return joined if isinstance(joined, tuple) else ()
+
+
+def _check_start(deployment: Deployment, fragment: Fragment, job: Job, at: datetime | int) -> None:
+    """Here, so that it fails this job, and not the opening of everybody's next barrier."""
+    meta = deployment.meta
     if (
         not _is_registered(deployment, fragment.topology, job)
         and meta.withdrawal(fragment.topology, fragment.owner, job.name) is None
         and not meta.waits(fragment.topology, job)  # what it joins with is found out when its history is planned
     ):
-        # here, so that it fails this job, and not the opening of everybody's next barrier
         check_reachable(deployment, job)
         barrier = _barrier(deployment, fragment.topology, at)
         timestamp = barrier.timestamp if barrier is not None else at
         if isinstance(timestamp, datetime):
             check_start(deployment, fragment.topology, job, timestamp)
-    joined = meta.join(fragment.topology, fragment.owner, job.name, fragment.jobs, actor)
-    return joined if isinstance(joined, tuple) else ()
 
 
 def _is_registered(deployment: Deployment, topology: str, job: Job) -> bool:

@@ -6,12 +6,10 @@ import logging
 from dataclasses import dataclass
 from datetime import datetime, timezone
 
-from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
-
 from airflow_barrier.coordinator.cuts import check_allowed, cut_sources
 from airflow_barrier.coordinator.deployment import Deployment
 from airflow_barrier.coordinator.journal import check_lead
-from airflow_barrier.coordinator.starting import already, starts_of
+from airflow_barrier.coordinator.starting import already, check_newest, looks, starts_of
 from airflow_barrier.protocol.errors import GatedError, HeadMovedError, StartFromError
 from airflow_barrier.protocol.records import Barrier, Cut
 from airflow_barrier.protocol.revisions import Revision
@@ -74,14 +72,7 @@ def open_barrier(
         # a run that observes may have the code of then: it is no news of what the DAG declares
         deployment.meta.register(fragment.topology, fragment.owner, fragment.jobs, actor)
     check_lead(deployment, fragment.topology)  # safety: lead-before-opening
-    looking = Retrying(
-        retry=retry_if_exception_type(_MOVED),
-        stop=stop_after_attempt(5),
-        # all @daily DAGs register in the same second
-        wait=wait_random_exponential(multiplier=0.1, max=2),
-        reraise=True,
-    )
-    for attempt in looking:
+    for attempt in looks(*_MOVED):
         with attempt:
             return _open_once(
                 deployment, fragment.topology, timestamp, origin, run_key, actor, now or datetime.now(timezone.utc)
@@ -118,7 +109,7 @@ def _open_once(
     try:
         starts = starts_of(deployment, topology, timestamp)
     except StartFromError:
-        _check_newest(deployment, name, head, version)
+        check_newest(deployment, name, (head.barrier_id if head else 0, version))
         raise
     cuts = cut_sources(deployment, topology, head, timestamp, now, already(starts))
     if isinstance(cuts, NotReady):
@@ -138,19 +129,6 @@ def _open_once(
     )
     log.info("opened %s: %s", barrier, "; ".join(f"{cut.source} up to {_brief(cut)}" for cut in cuts) or "no sources")
     return Opened(barrier, created=True, cuts=tuple(cuts))
-
-
-def _check_newest(deployment: Deployment, topology: str, head: Barrier | None, version: int) -> None:
-    """What was found is right only if no barrier was opened and no job registered meanwhile."""
-    now = deployment.meta.head(topology)
-    found = (now.barrier_id if now else 0, deployment.meta.topology_version(topology))
-    expected = (head.barrier_id if head else 0, version)
-    if found != expected:
-        raise HeadMovedError(  # safety: joins-on-the-head
-            f"topology {topology}: expected barrier {expected[0]} to be the newest, and version {expected[1]} of the "
-            f"topology, found barrier {found[0]} and version {found[1]}; a barrier was opened or aborted meanwhile, or "
-            "a job joined or left: look again"
-        )
 
 
 def _brief(cut: Cut) -> str:

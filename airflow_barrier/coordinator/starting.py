@@ -6,8 +6,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
+from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
+
 from airflow_barrier.coordinator.deployment import Deployment
-from airflow_barrier.protocol.errors import ConfigurationError, ForeignWriteError, StartFromError
+from airflow_barrier.protocol.errors import (
+    ConfigurationError,
+    ForeignWriteError,
+    HeadMovedError,
+    StartFromError,
+    UnknownTopologyError,
+)
 from airflow_barrier.protocol.records import JobStart, TableProgress
 from airflow_barrier.protocol.starting import CHOICES
 from airflow_barrier.protocol.states import BarrierState
@@ -49,9 +57,49 @@ def start_of(deployment: Deployment, topology: Topology, job: Job, timestamp: da
     )
 
 
+def looks(*moved: type[Exception]) -> Retrying:
+    """Look again if what was found is of no use any more, as one of ``moved`` says, a few times."""
+    return Retrying(
+        retry=retry_if_exception_type(moved),
+        stop=stop_after_attempt(5),
+        # all @daily DAGs register in the same second
+        wait=wait_random_exponential(multiplier=0.1, max=2),
+        reraise=True,
+    )
+
+
 def check_start(deployment: Deployment, topology: str, job: Job, timestamp: datetime) -> None:
-    """See that ``job`` could join ``topology`` by itself. Raises what :func:`starts_of` does."""
-    start_of(deployment, Topology(topology, (job,)), job, timestamp)
+    """See that ``job`` could join ``topology`` by itself. Raises what :func:`starts_of` does; HeadMovedError in place
+    of StartFromError if a barrier opened or a job joined meanwhile, so that it may be wrong.
+    """
+    before = _newest(deployment, topology)
+    try:
+        start_of(deployment, Topology(topology, (job,)), job, timestamp)
+    except StartFromError:
+        check_newest(deployment, topology, before)
+        raise
+
+
+def check_newest(deployment: Deployment, topology: str, expected: tuple[int, int]) -> None:
+    """What was found is right only if no barrier was opened and no job registered meanwhile. ``expected``: the newest
+    barrier and the version of the topology when somebody began to look. Raises HeadMovedError.
+    """
+    found = _newest(deployment, topology)
+    if found != expected:
+        raise HeadMovedError(  # safety: joins-on-the-head
+            f"topology {topology}: expected barrier {expected[0]} to be the newest, and version {expected[1]} of the "
+            f"topology, found barrier {found[0]} and version {found[1]}; a barrier was opened or aborted meanwhile, or "
+            "a job joined or left: look again"
+        )
+
+
+def _newest(deployment: Deployment, topology: str) -> tuple[int, int]:
+    head = deployment.meta.head(topology)
+    try:
+        version = deployment.meta.topology_version(topology)
+    except UnknownTopologyError:
+        version = 0
+    return head.barrier_id if head else 0, version
 
 
 def already(starts: Iterable[JobStart]) -> dict[str, Mapping[str, Any]]:

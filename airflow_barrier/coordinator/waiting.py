@@ -59,6 +59,11 @@ class Condition:
                 f"expected a time, and {' or '.join(_LEVELS)} as the target, to wait for a barrier that is at least as "
                 f"new, found {self.timestamp} and {self.target}"
             )
+        if self.line and (self.barrier_id is None or self.target is None):
+            raise ConfigurationError(
+                f"in a revision: expected a barrier by its id, and a target, found id {self.barrier_id} and target "
+                f"{self.target}"
+            )
 
     @classmethod
     def newer(cls, level: Level, timestamp: datetime, tables: Sequence[str] | None) -> Condition:

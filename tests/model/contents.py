@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from airflow_barrier.protocol.topology import Job
 from tests.model.memory import ADOPT, Memory, Opened, Progress
-from tests.model.topology import JOBS, LATE, NAME, WRITER
+from tests.model.topology import JOBS, WRITER
 from tests.support.memory_tables import Rows
 
 
@@ -96,24 +96,10 @@ class Contents(Memory):
         return found
 
     def _news(self, opened: Opened, attempt_id: int, source: str, line: int) -> Rows:
-        """What came into a source of an attempt: with the epoch or, if its job comes back, since it left."""
-        job = self.attempts[attempt_id].job
-        query = "SELECT previous FROM barrier_job_start WHERE topology = ? AND barrier_id = ? AND job = ?"
-        start = self.raw.execute(query, (NAME, opened.barrier_id, job)).fetchone()
-        previous = json.loads(start[0]) if start is not None else {}
-        if source not in previous:
-            return self._as_read(opened, attempt_id, source, line) - self.before(opened, source, line)
-        if opened.before is None:
-            # it joined with the first barrier of all, where there is no history to wait for
-            assert JOBS[job].owner == LATE, f"{job} takes all that is in {source}"
-            return self._as_read(opened, attempt_id, source, line)
-        with_job = opened.before
-        while with_job is not None and job not in self.members(with_job.version):
-            with_job = with_job.before
-        assert with_job is not None, f"{job} goes on where it left off, and it was never there"
-        left_off = self.progress[with_job.barrier_id][source].snapshot_id
-        assert previous[source] == left_off, f"{job} comes back to {source} where it left off"
-        return self._as_read(opened, attempt_id, source, line) - self.world.tables.rows(left_off)
+        """What came into a source of an attempt: with the epoch or, if its job joins, since where that begins."""
+        begins = opened.starts.get(self.attempts[attempt_id].job, {})
+        before = self.world.tables.rows(begins[source]) if source in begins else self.before(opened, source, line)
+        return self._as_read(opened, attempt_id, source, line) - before
 
     def _as_read(self, opened: Opened, attempt_id: int, source: str, line: int) -> Rows:
         """A source at the barrier as it was staged: a person may have decided against it since, which is too late for

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import ClassVar
 
 import pytest
@@ -12,9 +14,9 @@ from airflow_barrier.coordinator.staging import give_up
 from airflow_barrier.protocol import errors
 from airflow_barrier.protocol.states import BarrierState, Decision
 from tests.model import work
-from tests.model.joining import Joining
-from tests.model.topology import COMING_AND_GOING, JOBS, NAME, SOURCES, TABLES
-from tests.model.world import Bench, World
+from tests.model.topology import COMING_AND_GOING, JOBS, NAME, SOURCES, STARTING, STARTS, TABLES
+from tests.model.waits import Waits
+from tests.model.world import Bench, World, table_time_of
 
 #: How many operations a task does before it stands still; mostly all of them, or nothing would come about.
 _STEPS = st.sampled_from((None,) * 24 + tuple(range(40)))
@@ -23,22 +25,43 @@ _STOPS = st.sampled_from(range(36))
 _INDEX = st.integers(0, 7)
 
 
-class Schedules(Joining, RuleBasedStateMachine):
+class Schedules(Waits, RuleBasedStateMachine):
     """One example is one schedule."""
 
     bench: ClassVar[Bench]
 
-    @initialize(shared=st.booleans(), extra=st.sets(st.sampled_from(COMING_AND_GOING)), foreign=st.booleans())
-    def begin(self, shared: bool, extra: set[str], foreign: bool) -> None:
-        self._start(World(self.bench, shared=shared), [name for name in COMING_AND_GOING if name in extra])
+    @initialize(
+        shared=st.booleans(),
+        extra=st.sets(st.sampled_from(COMING_AND_GOING)),
+        foreign=st.booleans(),
+        settles=st.booleans(),
+        starts=st.fixed_dictionaries(
+            {"sums": st.sampled_from(STARTS[:-1]), **{job: st.sampled_from(STARTS) for job in STARTING}}
+        ),
+    )
+    def begin(
+        self,
+        shared: bool,
+        extra: set[str],
+        foreign: bool,
+        settles: bool = False,
+        starts: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
+        """``settles``: the schedule ends when nothing moves any more, and not anywhere. ``starts``: how jobs that join
+        are declared; "latest" if not at all.
+        """
+        self._start(World(self.bench, shared=shared))
+        self.settles = settles
         for table in TABLES:
             self.world.tables.create(table)
         for source in SOURCES:
             self.world.input.arrive(source, 2)
         if foreign:
             self._write_foreign("t.amount")
-        if self.members:
-            self._declare()
+            self._write_foreign("t.shopping")
+        self.world.starts, self.world.moment = dict(starts), table_time_of(self.bench.ticks.clock)
+        if extra:
+            self._declare(extra)
         self._open(None)
         self._done("begin")
 
@@ -46,6 +69,9 @@ class Schedules(Joining, RuleBasedStateMachine):
         if not hasattr(self, "world"):
             return
         try:
+            if self.settles and self.kept and not self.foreign:
+                self._settle(wake=True)
+                self._done("settled at the end")
             self.oracle.check_audit()
             self.ran.update(barrier.state for barrier in self.oracle.barriers.values() if barrier.barrier_id)
             self.ran.update(self.oracle.joined())
@@ -208,8 +234,7 @@ class Schedules(Joining, RuleBasedStateMachine):
         while how == "finished and back" and self.oracle.in_flight and not self.foreign:
             self._finish()
         for _ in range(1 + back):
-            self.members = [j for j in COMING_AND_GOING if (j in self.members) != (j == job)]
-            self._declare()
+            self._declare({job} ^ set(self.members))
             if back:
                 self._open(None)
                 self.oracle.check()

@@ -11,35 +11,39 @@ from airflow_barrier.protocol.records import INHERITED
 from airflow_barrier.protocol.states import Decision
 from tests.model.inputs import Landing
 from tests.model.topology import JOBS, LATE, NAME
-from tests.model.world import MAX_OPEN, World
+from tests.model.world import MAX_OPEN, World, table_time_of
 from tests.support.memory_tables import Rows
 
+_OURS = f"topology = '{NAME}'"
 COUNTING = (
     "SELECT barrier_id, state, predecessor, timestamp, topology_version, timestamp_origin, computed_in "
-    "FROM barrier_barrier WHERE revision = 0 ORDER BY 1"
+    f"FROM barrier_barrier WHERE {_OURS} AND revision = 0 ORDER BY 1"
 )
 PROGRESS = (
     "SELECT barrier_id, table_name, state, snapshot_id, attempt_id, carried_from, decision, expected_snapshot "
-    "FROM barrier_table_progress WHERE revision = 0 ORDER BY 1, 2"
+    f"FROM barrier_table_progress WHERE {_OURS} AND revision = 0 ORDER BY 1, 2"
 )
-_UNDER_WAY = "(SELECT revision FROM barrier_revision WHERE state IN ('STAGING', 'COMMITTING'))"
+_UNDER_WAY = f"(SELECT revision FROM barrier_revision WHERE {_OURS} AND state IN ('STAGING', 'COMMITTING'))"
 LINE = PROGRESS.replace("= 0", f"= {_UNDER_WAY}")
 ENDS = (
-    "SELECT barrier_id, thinned_at, expiring_at, expired_at, trimmed_at FROM barrier_barrier WHERE revision = 0 "
-    "ORDER BY 1"
+    "SELECT barrier_id, thinned_at, expiring_at, expired_at, trimmed_at FROM barrier_barrier "
+    f"WHERE {_OURS} AND revision = 0 ORDER BY 1"
 )
 ATTEMPTS = (
     "SELECT attempt_id, barrier_id, job, state, generation, inputs, bases, revision, computed_in FROM barrier_attempt "
-    "ORDER BY attempt_id"
+    f"WHERE {_OURS} ORDER BY attempt_id"
 )
 REVISIONS = (
     "SELECT revision, state, mode, first_barrier, predecessor, tables, jobs, head, last FROM barrier_revision "
-    "ORDER BY 1"
+    f"WHERE {_OURS} ORDER BY 1"
 )
 LINE_STATES = (
-    f"SELECT barrier_id, state FROM barrier_barrier WHERE revision = {_UNDER_WAY} AND state <> 'ABORTED' ORDER BY 1"
+    f"SELECT barrier_id, state FROM barrier_barrier WHERE {_OURS} AND revision = {_UNDER_WAY} AND state <> 'ABORTED' "
+    "ORDER BY 1"
 )
-COUNTING_BESIDE = "SELECT count(*) FROM barrier_barrier WHERE revision > 0 AND state <> 'ABORTED'"
+_QUERIES = (COUNTING, PROGRESS, ATTEMPTS, ENDS, REVISIONS, LINE, LINE_STATES)
+_ATTEMPTS_AT = 2
+COUNTING_BESIDE = f"SELECT count(*) FROM barrier_barrier WHERE {_OURS} AND revision > 0 AND state <> 'ABORTED'"
 UNCOMMITTED = ("OPEN", "PRECOMMIT", "COMMITTING", "BLOCKED")
 DECIDED = ("COMMITTING", "BLOCKED", "COMMIT")
 ENDED = {"FENCED", "VOIDED", "ABORTED"}
@@ -123,7 +127,10 @@ class Opened:
     #: the records of each source that are in the epoch
     epoch: dict[str, list[str]]
     #: how often input had been corrected then
-    edition: int
+    edition: int = 0
+    #: job that joins here -> table that it reads -> the snapshot up to where that is in its tables; where a table is
+    #: not named: as far as the barrier before has it
+    starts: dict[str, dict[str, int | None]] = field(default_factory=dict)
     #: the records of each source that are in this epoch or one before
     read: dict[str, frozenset[str]] = field(default_factory=dict)
 
@@ -151,12 +158,13 @@ class Memory:
         self.cleared: set[tuple[int, str]] = set()
         #: (barrier, table) -> the table's history begins there, on no rows, whoever computes it
         self.begun: set[tuple[int, str]] = set()
+        #: tables whose rows a stranger changed, ever
+        self.meddled: set[str] = set()
         self._rows: list[Any] = []
 
     def look(self) -> bool:
         """Read what is stored; False if it is as before. What was trimmed is remembered as it was."""
-        queries = (COUNTING, PROGRESS, ATTEMPTS, ENDS, REVISIONS, LINE, LINE_STATES)
-        rows = [self.raw.execute(query).fetchall() for query in queries]
+        rows = [self.raw.execute(query).fetchall() for query in _QUERIES]
         if rows == self._rows:
             return False
         self._rows = rows
@@ -217,6 +225,11 @@ class Memory:
                 opened.tables |= set(revision.tables)
                 opened.version = barrier.version
 
+    def standing(self) -> list[Any]:
+        """All that is stored, but for attempts: a task that fails again and again leaves these and moves nothing."""
+        self.look()
+        return [rows for number, rows in enumerate(self._rows) if number != _ATTEMPTS_AT]
+
     @property
     def under_way(self) -> Revision | None:
         return next((r for r in self.revisions.values() if r.state in ("STAGING", "COMMITTING")), None)
@@ -270,8 +283,46 @@ class Memory:
         for source, kind in kinds.items():
             epoch[source] = self._epoch(number, source, kind, read.get(source, frozenset()))
             read[source] = read.get(source, frozenset()) | set(epoch[source])
-        edition = self.world.input.edition
-        return Opened(number, before, barrier.timestamp, barrier.version, tables, False, baseline, epoch, edition, read)
+        opened = Opened(number, before, barrier.timestamp, barrier.version, tables, False, baseline, epoch)
+        opened.edition, opened.read = self.world.input.edition, read
+        opened.starts = {job: self._start(number, job) for job in jobs if joining.issuperset(JOBS[job].sinks)}
+        return opened
+
+    def _start(self, number: int, job: str) -> dict[str, int | None]:
+        """Where the epoch of a job that joins begins: where it left off, if its tables are as it left them, or else as
+        it is declared.
+        """
+        query = "SELECT previous FROM barrier_job_start WHERE topology = ? AND barrier_id = ? AND job = ?"
+        row = self.raw.execute(query, (NAME, number, job)).fetchone()
+        assert row is not None, f"{job} joins with barrier {number}, and nobody found out where it begins"
+        found: dict[str, int | None] = json.loads(row[0])
+        possible = [self._declared_start(job)]
+        if (left_off := self._left_off(number, job)) is not None:
+            # what a stranger wrote to its tables may have been taken back
+            possible = [left_off, *(possible if self.meddled.intersection(JOBS[job].sinks) else [])]
+        assert found in possible, f"{job} joins with barrier {number} from {found}, not from {possible}"
+        return found
+
+    def _left_off(self, number: int, job: str) -> dict[str, int | None] | None:
+        sinks = set(JOBS[job].sinks)
+        had = [b for b in self.chain if b.barrier_id < number and not b.is_maintenance]
+        last = next((b for b in reversed(had) if sinks <= self.opened[b.barrier_id].tables), None)
+        if last is None:
+            return None
+        there = self.progress[last.barrier_id]
+        return {table: there[table].snapshot_id if table in there else None for table in JOBS[job].sources}
+
+    def _declared_start(self, job: str) -> dict[str, int | None]:
+        start = "undeclared" if JOBS[job].owner == LATE else self.world.starts.get(job, "latest")
+        if start == "latest":
+            return {}
+        return {table: self._main_then(table) if start == "moment" else None for table in JOBS[job].sources}
+
+    def _main_then(self, table: str) -> int | None:
+        """Where `main` was at the moment of the declarations."""
+        log = self.world.tables.document(table)["snapshot-log"]
+        past = [entry["snapshot-id"] for entry in log if table_time_of(entry["timestamp-ms"]) <= self.world.moment]
+        return past[-1] if past else None
 
     def _maintain(self, barrier: Barrier, before: Opened | None) -> Opened:
         """The same rows in other files."""
@@ -280,7 +331,7 @@ class Memory:
         tables = frozenset(self.progress[barrier.barrier_id])
         assert tables <= before.tables
         return Opened(
-            barrier.barrier_id, before, barrier.timestamp, barrier.version, tables, True, {}, {}, 0, dict(before.read)
+            barrier.barrier_id, before, barrier.timestamp, barrier.version, tables, True, {}, {}, read=dict(before.read)
         )
 
     def _check_members(self, jobs: Sequence[str]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Collection
 from typing import Any, ClassVar
 
 from airflow_barrier.coordinator.committing import Committed, publications_of
@@ -16,9 +17,11 @@ from airflow_barrier.protocol.records import Barrier
 from airflow_barrier.protocol.states import AttemptState, BarrierState, Decision
 from airflow_barrier.tables._metadata import snapshots_of
 from tests.model import work
+from tests.model.beside import Neighbour
 from tests.model.oracle import Oracle
 from tests.model.tasks import Task
-from tests.model.topology import EXTRA, FRAGMENT, JOBS, LATE, NAME, ORDER, TABLES
+from tests.model.told import Kept, kept_of
+from tests.model.topology import COMING_AND_GOING, EXTRA, FRAGMENT, JOBS, LATE, NAME, ORDER, TABLES
 from tests.model.world import World
 from tests.support.memory_tables import StillNamedError
 
@@ -26,6 +29,7 @@ from tests.support.memory_tables import StillNamedError
 COMPACTION = "compaction"
 _ALLOWED: dict[str, tuple[type[errors.BarrierError], ...]] = {
     "open": (errors.BarrierOrderError, errors.HeadMovedError, errors.TooManyOpenBarriersError, errors.GatedError),
+    "take": (),
     # another one may have carried out, meanwhile, what this one began
     "revise": (errors.RevisionRefusedError, errors.RevisionEndedError),
     "publish": (errors.RevisionRefusedError, errors.HeadMovedError),
@@ -62,13 +66,16 @@ class Parts:
     world: World
     oracle: Oracle
 
-    def _start(self, world: World, members: list[str]) -> None:
-        self.world, self.oracle, self.members = world, Oracle(world), members
+    def _start(self, world: World) -> None:
+        self.world, self.oracle = world, Oracle(world)
+        self.neighbour = Neighbour(world)
         #: those of the latecomers that are declared
         self.late: list[str] = []
         self.days = 0
         #: line, barrier and job -> how often its task was cleared
         self.generations: dict[tuple[int, int, str], int] = {}
+        #: who was told to come back later
+        self.kept: list[Kept] = []
         #: attempts whose tasks are deferred
         self.sleeping: list[int] = []
         #: tables whose rows somebody else changed, ever
@@ -78,12 +85,18 @@ class Parts:
         self.ran["steps"] += 1
         self.ran[what] += 1
         self.oracle.check()
+        self.neighbour.check()
 
-    def _declare(self) -> None:
-        self.world.meta.register(NAME, EXTRA, [JOBS[name] for name in self.members], "test")
+    @property
+    def members(self) -> list[str]:
+        """Those that come and go, and are there now."""
+        return [name for name in self.oracle.declared() if name in COMING_AND_GOING]
+
+    def _declare(self, members: Collection[str]) -> None:
+        self.world.meta.register(NAME, EXTRA, [self.world.job(name) for name in ORDER if name in members], "test")
 
     def _declare_late(self) -> None:
-        self.world.meta.register(NAME, LATE, [JOBS[name] for name in self.late], "test")
+        self.world.meta.register(NAME, LATE, [self.world.job(name) for name in self.late], "test")
 
     def _open(self, steps: int | None, again: bool = False) -> None:
         self.days += not again
@@ -151,6 +164,8 @@ class Parts:
 
     def _settled(self, task: Task, kind: str) -> None:
         """A task has ended or stands still: was that what may happen?"""
+        if (kept := kept_of(task)) is not None:
+            self.kept.append(kept)
         if task.error is not None:
             if kind not in _ALLOWED:
                 kind = "job"
@@ -224,6 +239,7 @@ class Parts:
     def _touch(self, table: str) -> None:
         self.foreign.add(table)
         self.oracle.touched.add(table)
+        self.oracle.meddled.add(table)
 
     def _resolve(self, decision: Decision, which: int) -> None:
         """A person decides about a table that is in the way."""

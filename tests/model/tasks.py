@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import datetime
 from typing import Any
 
 from greenlet import GreenletExit, getcurrent, greenlet
@@ -66,6 +67,10 @@ class Task:
         self.orphan = False
         #: its driver says something else than it does
         self.lies = False
+        #: makes the task that goes on, if this one is told to come back later
+        self.again: Callable[[], Task] | None = None
+        #: the barrier that a member looks for
+        self.moment: datetime | None = None
         self._left: int | None = 0
         self._before: tuple[str, ...] = ()
         self._buried = False

@@ -17,6 +17,7 @@ from airflow_barrier.protocol.errors import (
     TooManyOpenBarriersError,
 )
 from airflow_barrier.protocol.levels import Level
+from airflow_barrier.protocol.records import Barrier
 from airflow_barrier.protocol.revisions import RevisionMode, RevisionState
 from tests.model import work
 from tests.model.machine import Schedules
@@ -422,3 +423,22 @@ def test_an_opener_that_was_overtaken_observes(fresh: Callable[[], Schedules]) -
         assert first.result.barrier == second.result.barrier
         assert first.result.created != second.result.created
     assert overtaken[-1] == "write", "the last one stood still before it opened the barrier itself"
+
+
+def test_two_first_runs_of_a_member_both_take_part(fresh: Callable[[], Schedules]) -> None:
+    """Whatever the first has seen of the topology when the second registers the job and its barrier opens."""
+
+    def member(state: Schedules) -> Task:
+        state.begin(shared=True, extra=set(), foreign=False)
+        state.finish()
+        return work.taking_part(state.world, "visits", 2)
+
+    for state, first in _standing_still(fresh, member):
+        second = state.world.run(work.taking_part(state.world, "visits", 2), None)
+        assert second.error is None, second.error
+        state.open(arrived=None, steps=None, again=False)
+        if first.paused:
+            state.world.run(first, None)
+            if isinstance(first.result, Later):  # it had looked for the barrier before it opened
+                first = state.world.run(work.taking_part(state.world, "visits", 2), None)
+            assert isinstance(first.result, Barrier), first.error

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from sqlalchemy import event
 
+from airflow_barrier.coordinator import joining, waiting
+from airflow_barrier.metaservice import barriers
 from airflow_barrier.tables import _checks
+from tests.model.beside import STEPS
 from tests.model.machine import Schedules
 from tests.model.soak import play
 from tests.model.tasks import stepping
@@ -44,6 +48,8 @@ _KINDS = frozenset(
         *("read on", "expire", "expire, stopped", "compaction", "compaction goes on"),
         *("correct", "revise", "process revised", "haunt revised", "replay", "gate", "publish", "cancel", "swapped"),
         *("waits", "waits no longer", "leaves", "is back", "bootstrap", "bootstrap, begun", "joined"),
+        *("wait", "take part", "settle", "settled at the end", "settled, sensor", "settled, take", "settled, open"),
+        *(f"beside, {what}" for what in STEPS),
         *("joined, at barriers of the past", "joined, later than the first", "joined, and an epoch since"),
     }
 )
@@ -101,3 +107,34 @@ def test_a_violation_is_told_with_the_schedule_that_shows_it(bench: Bench, monke
     assert batch.violation is not None
     assert "state.begin(" in batch.violation, "the schedule that shows it"
     assert "test_model" not in batch.violation.rpartition("AssertionError")[2]
+
+
+@pytest.mark.parametrize(
+    ("module", "name", "message"),
+    [
+        (waiting, "_why_it_never_opens", "waits for ever: ['barrier at "),  # nobody is told that it is passed by
+        (joining, "_out_of_reach", "is sent to wait again: Later(reason='no barrier of model is open at "),
+    ],
+)
+def test_a_wait_without_an_end_is_told(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, module: Any, name: str, message: str
+) -> None:
+    monkeypatch.setattr(module, name, lambda *_: None)
+    assert message in _first_violation()
+
+
+def test_a_start_that_is_lost_is_told(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever joins would miss what its sources held, and nothing else would say so."""
+    found = barriers.insert_starts
+
+    def lose(connection: Any, topology: str, barrier_id: int, starts: Any, actor: str) -> None:
+        kept = [replace(start, previous={}) for start in starts]
+        found(connection, topology, barrier_id, kept, actor)
+
+    monkeypatch.setattr(barriers, "insert_starts", lose)
+    assert "joins with barrier" in _first_violation().rpartition("AssertionError")[2]
+
+
+def _first_violation() -> str:
+    batches = (play(number, 60, shrink=False) for number in range(1, 9))
+    return next(batch.violation for batch in batches if batch.violation is not None)

@@ -5,6 +5,7 @@ join with a history.
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import datetime, timezone
 from typing import Any
 
 from airflow_barrier.coordinator.opening import Fragment
@@ -13,20 +14,35 @@ from tests.model.inputs import Landing, Log
 
 NAME = "model"
 CORE, EXTRA, LATE = "core", "extra", "late"
+_ANY = datetime(2026, 1, 1, tzinfo=timezone.utc)
+
+
+#: What of its source tables is in those of a job that joins: all that the barrier before has, nothing, or what was
+#: there at some moment. Undeclared, nothing is, and a job whose tables hold rows is refused.
+STARTS = ("latest", "earliest", "moment", "undeclared")
+
+
+def started(job: Job, start: str, moment: datetime) -> Job:
+    """A job as it is declared. Strangers write to all tables, also before the first barrier; what of that is in the
+    epoch of a job that joins is up to ``start``.
+    """
+    if job.owner == LATE:
+        return replace(job, start_from=dict.fromkeys((*job.sources, *_externals(job)), "history"))
+    if start == "undeclared":
+        return replace(job, start_from=None)
+    begins = {"time": moment.isoformat()} if start == "moment" else start
+    return replace(job, start_from={**dict.fromkeys(job.sources, begins), **dict.fromkeys(_externals(job), "earliest")})
+
+
+def _externals(job: Job) -> list[str]:
+    return [source.name for source in job.externals]
 
 
 def _job(name: str, owner: str, **of: Any) -> Job:
-    """Strangers write to all tables, also before the first barrier: what they wrote counts for nothing of the input."""
-    job = Job(name, owner, **of)
-    start = {**dict.fromkeys(job.sources, "latest"), **{source.name: "earliest" for source in job.externals}}
-    return replace(job, start_from=start)
+    return started(Job(name, owner, **of), "latest", _ANY)
 
 
-def _late(name: str, **of: Any) -> Job:
-    job = Job(name, LATE, **of)
-    return replace(job, start_from=dict.fromkeys((*job.sources, *(source.name for source in job.externals)), "history"))
-
-
+#: As they are if nothing else is drawn.
 JOBS = {
     job.name: job
     for job in (
@@ -37,8 +53,8 @@ JOBS = {
         _job("returns", EXTRA, sources=("t.shopping",), sinks=("t.returned",), externals=(
             ExternalSource("landing", Landing.kind),
         )),
-        _late("baskets", sources=("t.shopping", "t.amount"), sinks=("t.baskets",)),
-        _late("paths", sinks=("t.paths",), externals=(ExternalSource("clicks", Log.kind),)),
+        _job("baskets", LATE, sources=("t.shopping", "t.amount"), sinks=("t.baskets",)),
+        _job("paths", LATE, sinks=("t.paths",), externals=(ExternalSource("clicks", Log.kind),)),
     )
 }  # fmt: skip
 #: Writers before readers.
@@ -49,3 +65,5 @@ COMING_AND_GOING = tuple(job.name for job in JOBS.values() if job.owner == EXTRA
 LATECOMERS = tuple(job.name for job in JOBS.values() if job.owner == LATE)
 FRAGMENT = Fragment(NAME, CORE, tuple(job for job in JOBS.values() if job.owner == CORE))
 WRITER = {sink: job.name for job in JOBS.values() for sink in job.sinks}
+#: Jobs that read tables, and may have their tables empty when they join.
+STARTING = ("top", "returns")

@@ -13,7 +13,8 @@ from airflow_barrier.coordinator.aborting import abort_barrier
 from airflow_barrier.coordinator.committing import commit_barrier
 from airflow_barrier.coordinator.compacting import Compactor, compact, let_go, open_compaction
 from airflow_barrier.coordinator.expiring import expire
-from airflow_barrier.coordinator.opening import open_barrier
+from airflow_barrier.coordinator.joining import take_part
+from airflow_barrier.coordinator.opening import Fragment, open_barrier
 from airflow_barrier.coordinator.revising import begin_revision, plan_revision
 from airflow_barrier.coordinator.revision_plan import Wanted
 from airflow_barrier.coordinator.staging import Adopted, Ready, Waiting, begin, begin_again, close
@@ -24,7 +25,7 @@ from airflow_barrier.protocol.retention import Retention
 from airflow_barrier.spark.spec import ClosingRecord, EpochSpec
 from tests.model.inputs import records_of
 from tests.model.tasks import Task, stepping
-from tests.model.topology import FRAGMENT, JOBS, NAME
+from tests.model.topology import COMING_AND_GOING, EXTRA, NAME
 from tests.model.world import World
 from tests.support.memory_tables import Rows
 
@@ -33,14 +34,19 @@ WRITES = ("write t.", "rewrite t.")
 _MONDAY = datetime(2026, 1, 5, tzinfo=timezone.utc)
 
 
+def moment_of(day: int) -> datetime:
+    """The timestamp of a day's barrier (UTC)."""
+    return _MONDAY + timedelta(days=day)
+
+
 def opening(world: World, day: int) -> Task:
     """The start task of a day's run."""
-    moment = _MONDAY + timedelta(days=day)
+    moment = moment_of(day)
 
     def work(task: Task) -> Any:
         return open_barrier(
             world.deployment,
-            FRAGMENT,
+            world.fragment,
             moment,
             origin="test",
             run_key=f"run/{day}",
@@ -48,14 +54,32 @@ def opening(world: World, day: int) -> Task:
             now=moment,
         )
 
-    return Task(f"open day {day} #{next(world.numbers)}", work)
+    return _repeated(Task(f"open day {day} #{next(world.numbers)}", work), partial(opening, world, day))
+
+
+def taking_part(world: World, job: str, day: int) -> Task:
+    """A member's task looks for the barrier of its run."""
+    moment = moment_of(day)
+
+    def work(task: Task) -> Any:
+        members = tuple(world.job(name) for name in COMING_AND_GOING)
+        return take_part(world.deployment, Fragment(NAME, EXTRA, members), world.job(job), moment, actor=task.name)
+
+    task = Task(f"take part {job}@day {day} #{next(world.numbers)}", work)
+    task.moment = moment
+    return _repeated(task, partial(taking_part, world, job, day))
+
+
+def _repeated(task: Task, again: Callable[[], Task]) -> Task:
+    task.again = again
+    return task
 
 
 def committing(world: World, barrier_id: int) -> Task:
     def work(task: Task) -> Any:
         return commit_barrier(world.deployment, NAME, barrier_id, actor=task.name)
 
-    return Task(f"commit {barrier_id} #{next(world.numbers)}", work)
+    return _repeated(Task(f"commit {barrier_id} #{next(world.numbers)}", work), partial(committing, world, barrier_id))
 
 
 def aborting(world: World, barrier_id: int) -> Task:
@@ -86,7 +110,7 @@ def compacting(world: World, barrier: Barrier | None) -> Task:
             let_go(world.deployment, here, type(error).__name__, compactor)
             raise
 
-    return Task(f"compaction #{number}", work)
+    return _repeated(Task(f"compaction #{number}", work), partial(compacting, world, barrier))
 
 
 def expiring(world: World, keep: int) -> Task:
@@ -146,10 +170,12 @@ def resuming(world: World, attempt_id: int) -> Task:
         task.attempt_id = attempt_id
         return _go_on(world, task, begin_again(world.deployment, attempt_id, actor=task.name))
 
-    return Task(f"resume a{attempt_id} #{next(world.numbers)}", work)
+    return _repeated(Task(f"resume a{attempt_id} #{next(world.numbers)}", work), partial(resuming, world, attempt_id))
 
 
 def _go_on(world: World, task: Task, step: Ready | Adopted | Waiting) -> Any:
+    if isinstance(step, Waiting):
+        task.again = partial(resuming, world, step.attempt.attempt_id)
     if not isinstance(step, Ready):
         return step
     task.attempt_id = step.attempt.attempt_id
@@ -199,8 +225,8 @@ def epoch_of(world: World, spec: EpochSpec, generation: str) -> Rows:
     rows: Rows = Counter()
     for name, cut in spec.cuts.items():
         rows.update((record, by) for record in records_of(spec.externals[name].kind, cut))
-    for source in JOBS[spec.job].sources:
-        delta = world.tables.rows(spec.inputs[source]) - world.tables.rows(spec.previous[source])
+    for source, snapshot_id in spec.inputs.items():
+        delta = world.tables.rows(snapshot_id) - world.tables.rows(spec.previous[source])
         rows.update({(row, source, by): times for row, times in delta.items()})
     return rows
 

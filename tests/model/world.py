@@ -24,13 +24,15 @@ from sqlalchemy import Connection, event
 
 from airflow_barrier import sources
 from airflow_barrier.coordinator.deployment import Deployment
+from airflow_barrier.coordinator.opening import Fragment
 from airflow_barrier.metaservice.database import Database
 from airflow_barrier.metaservice.store import MetaService
 from airflow_barrier.protocol.tags import TagPolicy
+from airflow_barrier.protocol.topology import Job
 from airflow_barrier.reading import session
 from tests.model import inputs
 from tests.model.tasks import Task, stepping
-from tests.model.topology import FRAGMENT
+from tests.model.topology import CORE, FRAGMENT, JOBS, NAME, started
 from tests.support.memory_tables import MemoryTables, Ticks
 
 MAX_OPEN = 3
@@ -40,6 +42,11 @@ _SHM = Path("/dev/shm")
 def time_of(clock: int) -> datetime:
     """What the database calls that moment (UTC)."""
     return datetime(2026, 1, 1, tzinfo=timezone.utc) + timedelta(milliseconds=clock - 1_700_000_000_000)
+
+
+def table_time_of(clock: int) -> datetime:
+    """What a table's log calls that moment (UTC)."""
+    return datetime.fromtimestamp(clock / 1000, timezone.utc)
 
 
 class _NoThread:
@@ -179,6 +186,18 @@ class World:
         #: attempt -> the edition of each source that its driver read
         self.read: dict[int, dict[str, int]] = {}
         self.numbers = count(1)
+        #: job -> how it is declared to start, and at what moment of the tables
+        self.starts: dict[str, str] = {}
+        self.moment = table_time_of(bench.ticks.clock)
+
+    def job(self, name: str) -> Job:
+        """As its DAG declares it."""
+        return started(JOBS[name], self.starts.get(name, "latest"), self.moment)
+
+    @property
+    def fragment(self) -> Fragment:
+        """The core's."""
+        return Fragment(NAME, CORE, tuple(self.job(job.name) for job in FRAGMENT.jobs))
 
     def run(self, task: Task, steps: int | None, before: tuple[str, ...] = ()) -> Task:
         """Let a task take so many steps (None: all), up to one that begins like one of ``before``; what is left of it

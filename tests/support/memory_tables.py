@@ -227,13 +227,15 @@ class MemoryTables(IcebergTables):
         return ref_of(self.document(table), MAIN)
 
     def load(self, table: str) -> Any:
-        """As much of pyiceberg's table as says what its snapshots are."""
-        there = snapshots_of(self.document(table))
+        """As much of pyiceberg's table as says what its snapshots are, and when `main` was at which."""
+        document = self.document(table)
+        there, entries = snapshots_of(document), document["snapshot-log"]
 
         def snapshot_by_id(snapshot_id: int) -> snapshots.Snapshot | None:
             return snapshots.Snapshot(**there[snapshot_id]) if snapshot_id in there else None
 
-        return SimpleNamespace(snapshot_by_id=snapshot_by_id)
+        log = [SimpleNamespace(timestamp_ms=e["timestamp-ms"], snapshot_id=e["snapshot-id"]) for e in entries]
+        return SimpleNamespace(snapshot_by_id=snapshot_by_id, history=lambda: log)
 
     def rows(self, snapshot_id: int | None) -> Rows:
         return self.documents.rows[snapshot_id]
@@ -293,6 +295,7 @@ class MemoryTables(IcebergTables):
             "summary": {
                 "operation": operation,
                 "total-records": str(self.documents.rows[snapshot_id].total()),
+                "added-records": str((self.documents.rows[snapshot_id] - self.rows(head)).total()),
                 **(properties or {}),
             },
             "manifest-list": f"{document['location']}/snap-{snapshot_id}.avro",

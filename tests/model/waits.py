@@ -1,0 +1,119 @@
+"""The rules of the machine about those who wait: every wait has an end.
+
+Whoever is told "later" is deferred with a condition. Once everybody who can run has run, each of them has been reached,
+or is over, or is refused with a reason: nobody waits for ever, and nobody is sent to wait again.
+"""
+
+from __future__ import annotations
+
+from hypothesis import strategies as st
+from hypothesis.stateful import precondition, rule
+
+from airflow_barrier.coordinator.swapping import Swapped
+from airflow_barrier.coordinator.waiting import Condition
+from airflow_barrier.protocol.levels import Level
+from airflow_barrier.protocol.states import BarrierState, TableState
+from tests.model import work
+from tests.model.beside import STEPS
+from tests.model.joining import Joining
+from tests.model.told import Kept, told_later
+from tests.model.topology import COMING_AND_GOING, TABLES
+
+#: More rounds than there is to do: a barrier needs one, and so does a revision.
+_ROUNDS = 8
+#: How many days ahead somebody may wait for.
+_AHEAD = 2
+_STEPS = st.sampled_from((None,) * 12 + tuple(range(12)))
+_STATES = st.sampled_from((None, TableState.PROCESSED, BarrierState.PRECOMMIT, BarrierState.COMMIT))
+
+
+class Waits(Joining):
+    """Sensors, members whose barrier is not there, and what becomes of all who wait."""
+
+    @rule(
+        how=st.sampled_from(("number", "time", "at least")),
+        at=st.integers(-4, _AHEAD),
+        state=_STATES,
+        table=st.one_of(st.none(), st.sampled_from(TABLES)),
+    )
+    def wait(self, how: str, at: int, state: TableState | BarrierState | None, table: str | None) -> None:
+        """A sensor begins to wait for a barrier: one of the past, one in flight, or one that is to come."""
+        number, moment = max(1, max(self.oracle.opened, default=0) + at), work.moment_of(max(1, self.days + at))
+        target, tables = None if state is None else state.value, None if table is None else (table,)
+        if how == "number":
+            condition = Condition(target, barrier_id=number, tables=tables)
+        elif how == "time":
+            condition = Condition(target, timestamp=moment, tables=tables)
+        else:
+            level = Level.REPEATABLE_READ if state is BarrierState.COMMIT else Level.READ_COMMITTED
+            condition = Condition.newer(level, moment, tables)
+        self.kept.append(Kept("sensor", (condition,)))
+        self._done("wait")
+
+    @rule(job=st.sampled_from(COMING_AND_GOING), at=st.integers(-2, _AHEAD), steps=_STEPS)
+    def take_part(self, job: str, at: int, steps: int | None) -> None:
+        """A member's task has started, of a run whose barrier is there, or passed by, or yet to come."""
+        task = work.taking_part(self.world, job, max(1, self.days + at))
+        self._settled(self.world.run(task, steps), "take")
+        self._done("take part")
+
+    @precondition(lambda self: self.kept and not self.foreign)
+    @rule(wake=st.booleans())
+    def settle(self, wake: bool) -> None:
+        """Everybody who can run runs until nothing moves, and some days go by. Then nobody waits any more."""
+        self._settle(wake)
+        self._done("settle")
+
+    @rule(what=st.sampled_from(STEPS))
+    def beside(self, what: str) -> None:
+        """Something happens in the other topology."""
+        self.neighbour.step(what)
+        self._done(f"beside, {what}")
+
+    # --- parts ------------------------------------------------------------------------------------
+
+    def _settle(self, wake: bool) -> None:
+        kept, self.kept = self.kept, []
+        if wake:
+            for task in tuple(self.world.tasks):
+                self._went_on(self.world.run(task, None))
+                self.oracle.check()
+        self._until_nothing_moves()
+        for _ in range(_AHEAD + 1):
+            self._open(None)
+            self.oracle.check()
+            self._until_nothing_moves()
+        for each in kept:
+            waits = each.waits_for(self.world.meta)
+            assert not waits, f"{each.who} waits for ever: {waits}"
+            self.ran[f"settled, {each.who.partition(' ')[0]}"] += 1
+        for each in kept:
+            if each.again is not None:
+                task = self.world.run(each.again(), None)
+                self._went_on(task)
+                self.oracle.check()
+                assert not told_later(task), f"{each.who} is sent to wait again: {task.result or task.error}"
+        self.kept = []
+
+    def _until_nothing_moves(self) -> None:
+        for _ in range(_ROUNDS):
+            before = self.oracle.standing()
+            self._everybody_runs()
+            if self.oracle.standing() == before:
+                return
+        raise AssertionError(f"after {_ROUNDS} rounds there is still something to do")
+
+    def _everybody_runs(self) -> None:
+        """A revision is staged and published, or a person gives it up; each barrier is completed."""
+        revision = self.oracle.under_way
+        if revision is not None:
+            self._replay()
+            publisher = self.world.run(work.publishing(self.world, revision.number), None)
+            self._settled(publisher, "publish")
+            self.oracle.check()
+            if not isinstance(publisher.result, Swapped):
+                assert self.oracle.revisions[revision.number].state != "COMMITTING", publisher.error
+                self._cancel(None)
+                self.oracle.check()
+        while self.oracle.in_flight:
+            self._finish()
