@@ -21,6 +21,7 @@ from airflow_barrier.hooks.barrier import BarrierHook, settings_of
 from airflow_barrier.metaservice.migrate import check, migrate
 from airflow_barrier.metaservice.store import MetaService
 from airflow_barrier.protocol.errors import (
+    BarrierError,
     CatalogUnavailableError,
     ConfigurationError,
     SchemaVersionError,
@@ -48,10 +49,10 @@ def url(postgresql: PostgreSQL) -> Iterator[str]:
     postgresql.run(sql.SQL("DROP ROLE {}").format(role))
 
 
-def refusal(settings: Settings) -> ConfigurationError | None:
+def refusal(settings: Settings) -> BarrierError | None:
     try:
         Deployment.connect(settings).close()
-    except ConfigurationError as error:
+    except BarrierError as error:
         return error
     return None
 

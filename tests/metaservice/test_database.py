@@ -22,6 +22,7 @@ from airflow_barrier.metaservice.store import MetaService
 from airflow_barrier.metaservice.versions import EXPECTED, VERSION_TABLE, VERSIONS
 from airflow_barrier.protocol.errors import (
     ConfigurationError,
+    MetaServiceMissingError,
     SchemaVersionError,
     StoreUnavailableError,
     UnknownTopologyError,
@@ -233,3 +234,14 @@ def test_wal_and_foreign_keys_are_on(impatient: MetaService, tmp_path: Path) -> 
     database = Database(f"sqlite:///{tmp_path}/barrier.db")
     assert database.read(lambda c: c.exec_driver_sql("PRAGMA foreign_keys").scalar_one()) == 1
     database.close()
+
+
+def test_looking_makes_no_database(tmp_path: Path) -> None:
+    file = tmp_path / "barrier.db"
+    for _ in ("there is nothing", "the catalog has made its own in the same file"):
+        with pytest.raises(MetaServiceMissingError, match=r"made when a DAG opens its first barrier"):
+            MetaService(f"sqlite:///{file}", new=False).topologies()
+        if not file.exists():
+            run(f"sqlite:///{file}", "CREATE TABLE iceberg_tables (table_name TEXT)")
+        with closing(sqlite3.connect(file)) as there:
+            assert there.execute("SELECT name FROM sqlite_master").fetchall() == [("iceberg_tables",)]

@@ -84,32 +84,38 @@ def life(world: World) -> Iterator[tuple[str, Callable[[], object]]]:
     world.open(3)
     yield "repin", lambda: world.meta.repin_cut("shopping", 3, Cut("files", None, {"day": 3}), "test")
     yield "abort", lambda: world.abort(3)
+    world.open(3, cuts=[Cut.later("files", "no answer")])
+    yield (
+        "make a cut that was put off",
+        lambda: world.meta.make_cut("shopping", 4, Cut("files", None, {"day": 3}), "test"),
+    )
+    world.abort(4)
     yield (
         "maintain",
         lambda: world.meta.open_maintenance(
             "shopping", [AMOUNT], owner="upkeep", run_key="run", generation="g1", max_open=4, actor="test"
         ),
     )
-    yield "carry", lambda: world.meta.carry("shopping", 4, "test")
+    yield "carry", lambda: world.meta.carry("shopping", 5, "test")
     revisions = world.meta.revisions
-    world.abort(4)
-    world.committed(5)
-    yield "revise", lambda: world.revise(5, "price")
-    world.open(6)
-    world.process_all(6)
+    world.abort(5)
+    world.committed(6)
+    yield "revise", lambda: world.revise(6, "price")
+    world.open(7)
+    world.process_all(7)
     yield "extend a revision", lambda: revisions.extend("shopping", 1, "test")
-    yield "cut anew", lambda: revisions.recut("shopping", 1, 5, Cut("files", None, {"day": 5}), "test")
-    yield "bind a run", lambda: revisions.bind_run("shopping", 1, 5, "dag", "run", 1)
+    yield "cut anew", lambda: revisions.recut("shopping", 1, 6, Cut("files", None, {"day": 5}), "test")
+    yield "bind a run", lambda: revisions.bind_run("shopping", 1, 6, "dag", "run", 1)
     yield "unbind a run", lambda: revisions.unbind_run("shopping", 1, "dag", "run")
     yield "close the gate", lambda: revisions.gate("shopping", 1, closed=True, actor="test")
     revision = revisions.get("shopping", 1)
     world.replay(revision)
     yield "decide a revision", lambda: world.begin_swap(revision)
     yield "publish a revision", lambda: world.swap(revision)
-    world.revise(5, "price")
+    world.revise(6, "price")
     yield "cancel a revision", lambda: revisions.cancel("shopping", 2, "because", "test")
     anew = Cut("files", None, {"day": 5, "anew": True}, ("found",))
-    yield "revise with a new cut", lambda: world.revise(5, "load", recut=["files"], cuts={5: [anew]})
+    yield "revise with a new cut", lambda: world.revise(6, "load", recut=["files"], cuts={6: [anew]})
     history = History("shopping", (), {}, published=0, above_attempt=0)
     yield "recover", lambda: world.meta.recover(history, "test", "test")
 

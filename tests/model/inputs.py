@@ -53,6 +53,10 @@ current = Input()
 class _Source:
     name: str
     kind: ClassVar[str]
+    location: ClassVar[None] = None
+
+    def look(self, catalog: Any) -> None:
+        """It is always there."""
 
     def declare(self) -> ExternalSource:
         return ExternalSource(self.name, self.kind)

@@ -95,6 +95,7 @@ _WITHOUT_SPARK: Mapping[str, tuple[str, ...]] = {
     ),
     "audited": (f"{_META}test_attempts.py::test_the_last_table_makes_the_barrier_precommit",),
     "foreign-keys": (f"{_META}test_guards.py::test_the_database_itself_has_nothing_of_a_barrier_that_is_not_there",),
+    "no-empty-metaservice": ("tests/metaservice/test_database.py::test_looking_makes_no_database",),
     "older-schema": (f"{_META}test_database.py::test_checking_creates_nothing",),
     "newer-schema": (f"{_META}test_database.py::test_a_newer_database_is_refused_and_left_alone",),
     # topologies

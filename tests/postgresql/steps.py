@@ -194,6 +194,11 @@ STEPS = {
         _opened,
         lambda world, _: world.meta.repin_cut("shopping", 1, Cut("files", None, {"day": 1}, ("mended",)), "test"),
     ),
+    "a cut that was put off": Step(
+        "make_cut",
+        lambda world: world.open(1, cuts=[Cut.later("files", "no answer")]),
+        lambda world, _: world.meta.make_cut("shopping", 1, Cut("files", None, {"day": 1}, ("made",)), "test"),
+    ),
     "barriers given up": Step("abort_barrier", _processed, lambda world, _: world.abort(1)),
     "a first attempt": Step("request_attempt", _opened, lambda world, _: world.request(1, "load")),
     "an attempt in place of a running one": Step(

@@ -105,7 +105,9 @@ def _rehearsal(
                 each.put_back()
             shutil.rmtree(warehouse)
             shutil.copytree(kept, warehouse)
-            tested.deployment.meta.topologies(), tested.deployment.tables.mains(list(COLUMNS))  # connect again
+            # connect again, and ask once what is asked once
+            tested.deployment.meta.topologies(), tested.deployment.tables.mains(list(COLUMNS))
+            assert tested.deployment.shares_database is (kind == "postgresql")
             with proxy.watching(cut) as seen:
                 answer = _until_done(step, tested)
             database.read(check_audit_in)

@@ -179,7 +179,7 @@ def test_what_revisions_published_is_read_as_before_the_loss(world: Lossy) -> No
     assert were == {1: 0, 2: 1, 3: 3, 4: 3, 5: 0}
     shop = world.lose()
     with pytest.raises(LostStateError, match="recover shop"):
-        check_lead(shop.deployment, "shop")
+        shop.day(6, ["open"])
     assert recovered(shop) == (1, 3)
     assert (seen(shop), numbers(shop)) == (before, were)
     assert states(shop) == {1: RevisionState.COMMIT, 3: RevisionState.COMMIT, 4: RevisionState.CANCELLED}

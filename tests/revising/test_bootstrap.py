@@ -6,6 +6,7 @@ import json
 import logging
 from collections import Counter
 from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -305,7 +306,9 @@ def test_the_task_of_the_opening_dag_does_nothing_while_it_waits(
     embedded.day(3, ["open", "load", "amount"])
     operator = SparkEpochOperator(task_id="price", sql="INSERT INTO {target:shop.prices} SELECT 1")
     timestamp = embedded.barrier(3).timestamp
-    ti = SimpleNamespace(dag_id="shopping_dag", run_id="scheduled__3", task_id="price", map_index=-1)
+    ti = SimpleNamespace(
+        dag_id="shopping_dag", run_id="scheduled__3", task_id="price", map_index=-1, start_date=timestamp
+    )
     run = SimpleNamespace(
         data_interval_start=timestamp,
         data_interval_end=timestamp,
@@ -314,7 +317,7 @@ def test_the_task_of_the_opening_dag_does_nothing_while_it_waits(
     )
     context: Any = {"ti": ti, "task": operator, "dag_run": run}
     fragment = embedded.shop.fragment
-    binding = Binding(fragment.jobs[-1], fragment, False, None, "barrier_here", 0.5)
+    binding = Binding(fragment.jobs[-1], fragment, False, None, "barrier_here", 0.5, timedelta(hours=1))
 
     def never(ready: Ready) -> None:
         pytest.fail("there is nothing to run")

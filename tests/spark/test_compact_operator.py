@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+from datetime import datetime, timezone
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -35,7 +36,13 @@ def operator(**arguments: Any) -> CompactTablesOperator:
 
 def context(run_id: str = "today", max_tries: int = 0) -> Any:
     task = SimpleNamespace(
-        dag_id="upkeep", run_id=run_id, task_id="compact", try_number=1, map_index=-1, max_tries=max_tries
+        dag_id="upkeep",
+        run_id=run_id,
+        task_id="compact",
+        try_number=1,
+        map_index=-1,
+        max_tries=max_tries,
+        start_date=datetime.now(timezone.utc),
     )
     return {"ti": task, "task": SimpleNamespace(retries=0)}
 
