@@ -27,7 +27,7 @@ PROMISES: Mapping[str, Mapping[str, str]] = {
         "lost-race-is-noticed": "An update that changed fewer rows than it should is an error, and undone.",
         "audited": "Each change of a state leaves a row in the audit, in the same transaction.",
         "foreign-keys": "Nothing belongs to a barrier that is not there.",
-        "no-empty-metaservice": "Who only looks makes no MetaService: on a host that does not see it, it would be empty.",
+        "no-empty-metaservice": "Looking makes no MetaService, which would be an empty one.",
         "older-schema": "A database that is older than the code is not used.",
         "newer-schema": "A database that is newer than the code is not used.",
         "schema-at-each-transaction": "Nor is one that was upgraded while the code was running.",
