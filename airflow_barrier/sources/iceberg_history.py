@@ -35,7 +35,7 @@ def main_as_of(name: str, table: Table, moment: datetime) -> int | None:
         return snapshot.snapshot_id
     log = table.history()
     oldest = table.snapshot_by_id(log[0].snapshot_id) if log else None
-    if log and (oldest is None or not _is_first(oldest)):
+    if log and (oldest is None or not _is_first(table, oldest)):
         raise SourceDataError(  # safety: log-reaches-back
             f"table {name}: expected its log to tell where main was at {moment.isoformat()}, found that it begins "
             "later: snapshots have been expired; say a later moment, or the position itself, in start_from"
@@ -43,11 +43,21 @@ def main_as_of(name: str, table: Table, moment: datetime) -> int | None:
     return None
 
 
-def _is_first(snapshot: Snapshot) -> bool:
-    """Whether nothing was before it: no parent (which pyiceberg forgets when it expires that), and no rows of one."""
-    counts = snapshot.summary.additional_properties if snapshot.summary is not None else {}
-    own = counts.get("added-records", "0") == counts.get("total-records")
-    return snapshot.parent_snapshot_id is None and own
+def _is_first(table: Table, snapshot: Snapshot) -> bool:
+    """Whether nothing was before it: no rows of a parent, and no parent (which pyiceberg forgets when it expires that)
+    but the empty one that the branches of a table's first barrier begin at, where `main` never was.
+    """
+    counts = _counts(snapshot)
+    if counts.get("added-records", "0") != counts.get("total-records"):
+        return False
+    if snapshot.parent_snapshot_id is None:
+        return True
+    parent = table.snapshot_by_id(snapshot.parent_snapshot_id)
+    return parent is not None and parent.parent_snapshot_id is None and _counts(parent).get("total-records") == "0"
+
+
+def _counts(snapshot: Snapshot) -> dict[str, str]:
+    return snapshot.summary.additional_properties if snapshot.summary is not None else {}
 
 
 def chain(table: Table, end: Snapshot | None, start: int | None) -> list[Snapshot]:

@@ -102,6 +102,13 @@ def test_a_table_whose_log_does_not_reach_back_is_not_guessed_at(existing: Exist
         existing.try_to_open(1, *jobs)
 
 
+def test_a_moment_before_a_tables_first_barrier_is_before_all_of_it(existing: Existing) -> None:
+    """Its branches began at an empty snapshot, which `main` was never at."""
+    existing.land(1)
+    existing.run(1, existing.load_job())
+    adopted(existing, 2, existing.load_job(), existing.mirror_job(day(0)))
+
+
 def test_an_aborted_first_barrier_is_joined_again_at_the_same_place(existing: Existing) -> None:
     """`latest` was said of the tables as they are: what lands after the first try is not in them."""
     existing.land(1)

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from airflow_barrier.coordinator.aborting import abort_barrier
+from airflow_barrier.coordinator.cuts import checked_cuts
 from airflow_barrier.coordinator.joining import take_part
 from airflow_barrier.coordinator.opening import Fragment
 from airflow_barrier.coordinator.staging import begin
@@ -20,6 +21,7 @@ from airflow_barrier.protocol.errors import (
     BarrierError,
     ConfigurationError,
     SourceDataError,
+    SourceUnavailableError,
 )
 from airflow_barrier.protocol.records import Barrier, Cut
 from airflow_barrier.protocol.states import AttemptState, BarrierState
@@ -82,6 +84,11 @@ def test_epochs_that_were_put_off_are_cut_one_after_the_other(shop: Shop, tmp_pa
     (tmp_path / GONE).rename(folder)
     third = shop.open(3, declared)
     assert files_of(shop, 2) == files_of(shop, 3) == []
+    early = shop.deployment.meta.request_attempt(
+        "shopping", 3, "load", request_key="early", generation="g1", actor="test"
+    )
+    with pytest.raises(SourceUnavailableError, match="put off until a job that reads it begins at barrier 2"):
+        checked_cuts(shop.deployment, early, declared.jobs[0], "test")
     for barrier in (first, second, third):
         shop.process(barrier, "load", ROWS)
         assert files_of(shop, barrier.barrier_id) == [f"{barrier.barrier_id}.parquet"]
