@@ -25,6 +25,7 @@ from sqlalchemy import Connection, event
 from airflow_barrier import sources
 from airflow_barrier.coordinator.deployment import Deployment
 from airflow_barrier.coordinator.opening import Fragment
+from airflow_barrier.metaservice import rows
 from airflow_barrier.metaservice.database import Database
 from airflow_barrier.metaservice.store import MetaService
 from airflow_barrier.protocol.tags import TagPolicy
@@ -188,6 +189,7 @@ class World:
         self.numbers = count(1)
         #: job -> how it is declared to start, and at what moment of the tables
         self.starts: dict[str, str] = {}
+        rows._topologies.clear()  # a world has processes of its own
         self.moment = table_time_of(bench.ticks.clock)
 
     def job(self, name: str) -> Job:
