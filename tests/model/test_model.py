@@ -109,18 +109,30 @@ def test_a_violation_is_told_with_the_schedule_that_shows_it(bench: Bench, monke
     assert "test_model" not in batch.violation.rpartition("AssertionError")[2]
 
 
-@pytest.mark.parametrize(
-    ("module", "name", "message"),
-    [
-        (waiting, "_why_it_never_opens", "waits for ever: ['barrier at "),  # nobody is told that it is passed by
-        (joining, "_out_of_reach", "is sent to wait again: Later(reason='no barrier of model is open at "),
-    ],
-)
-def test_a_wait_without_an_end_is_told(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch, module: Any, name: str, message: str
-) -> None:
-    monkeypatch.setattr(module, name, lambda *_: None)
-    assert message in _first_violation()
+def test_a_sensor_that_waits_without_an_end_is_told(passed_by: Schedules, monkeypatch: pytest.MonkeyPatch) -> None:
+    passed_by.wait(how="time", at=-1, state=None, table=None)
+    monkeypatch.setattr(waiting, "_why_it_never_opens", lambda *_: None)
+    with pytest.raises(AssertionError, match=r"waits for ever: \['barrier at "):
+        passed_by.settle(wake=True)
+
+
+def test_a_member_that_waits_without_an_end_is_told(passed_by: Schedules, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(joining, "_out_of_reach", lambda *_: None)
+    passed_by.take_part(job="top", at=-1, steps=None)
+    with pytest.raises(AssertionError, match="is sent to wait again: .*no barrier of model is open at"):
+        passed_by.settle(wake=True)
+
+
+@pytest.fixture
+def passed_by(bench: Bench) -> Iterator[Schedules]:
+    """The first barrier was aborted, and there is one of the next day."""
+    state = Schedules()
+    starts = dict.fromkeys(("sums", "top", "returns"), "latest")
+    state.begin(shared=False, extra=set(), foreign=False, settles=False, starts=starts)
+    state.abort(which=0, steps=None)
+    state.open(again=False, arrived=None, steps=None)
+    yield state
+    state.world.close()
 
 
 def test_a_start_that_is_lost_is_told(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
