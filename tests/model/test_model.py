@@ -119,7 +119,7 @@ def test_a_sensor_that_waits_without_an_end_is_told(passed_by: Schedules, monkey
 def test_a_member_that_waits_without_an_end_is_told(passed_by: Schedules, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(joining, "_out_of_reach", lambda *_: None)
     passed_by.take_part(job="top", at=-1, steps=None)
-    with pytest.raises(AssertionError, match="is sent to wait again: .*no barrier of model is open at"):
+    with pytest.raises(AssertionError, match=r"is sent to wait again: .*no barrier of model is open at"):
         passed_by.settle(wake=True)
 
 
