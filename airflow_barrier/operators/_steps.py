@@ -10,7 +10,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from airflow.sdk import BaseOperator
-from airflow.sdk.exceptions import AirflowException, AirflowSkipException, TaskDeferred
+from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException, TaskDeferred
 
 from airflow_barrier.coordinator.bootstrapping import says_that_it_waits
 from airflow_barrier.coordinator.deployment import Deployment
@@ -38,6 +38,7 @@ from airflow_barrier.operators._task import (
     nothing_to_do,
     run_key,
     run_timestamp,
+    run_type,
     task_key,
     without_useless_retries,
 )
@@ -214,6 +215,10 @@ class EpochSteps:
             opened = Condition(None, timestamp=timestamp) if number is None else Condition(None, barrier_id=number)
             self._defer([opened], attempt_id=None)
         if isinstance(found, StaysOut):
+            if run_type(self.context) == "manual":  # who asked for it is to see that nothing was done
+                raise AirflowFailException(
+                    f"{found.reason}; trigger the DAG with the logical date of a barrier, or let its schedule run it"
+                )
             raise AirflowSkipException(found.reason)
         self._remember(found)
         return found

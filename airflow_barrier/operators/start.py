@@ -7,7 +7,7 @@ from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseOperator
-from airflow.sdk.exceptions import AirflowSkipException
+from airflow.sdk.exceptions import AirflowFailException
 
 from airflow_barrier.coordinator.opening import Fragment, Later, open_barrier
 from airflow_barrier.hooks.barrier import DEFAULT_CONN_ID, BarrierHook, warning_of
@@ -34,11 +34,12 @@ class StartBarrierOperator(BaseOperator):
     The timestamp is the run's data interval end, or ``run_after`` where a run has no interval. Barriers open in
     timestamp order: the task depends on its own past, because under catch-up Airflow starts runs in any order.
     It defers while ``max_open_barriers`` of the connection are open, and while a source's watermark has not reached
-    the timestamp. Runs that a person, another DAG or an asset event started open nothing and skip what follows.
+    the timestamp. A run that a person, another DAG or an asset event started opens a barrier as well, if the DAG does
+    not catch up; else it fails, since days that are yet to be caught up could not open after it.
 
     :param topology: the topology's name. (templated)
     :param jobs: this DAG's jobs; :class:`~airflow_barrier.operators.group.BarrierGroup` fills them in.
-    :param open_manual_runs: open a barrier for runs of every type.
+    :param open_manual_runs: open a barrier for runs of every type, although the DAG catches up.
     :param poll_interval: seconds between two looks whether a barrier may open; sources are asked every
         ``source_interval`` seconds.
     :param wait_timeout: how long a try may wait, from its beginning; then it fails, and says what for.
@@ -76,11 +77,11 @@ class StartBarrierOperator(BaseOperator):
 
     def execute(self, context: Context) -> int:
         timestamp, origin = run_timestamp(context)
-        if run_type(context) not in SCHEDULED_RUNS and not self.open_manual_runs:
-            raise AirflowSkipException(
-                f"this is a {run_type(context)} run: it opens no barrier of {self.topology}, because its timestamp "
-                f"({timestamp.isoformat()}, {origin}) was nobody's choice; to open one all the same, set "
-                "open_manual_runs=True"
+        if run_type(context) not in SCHEDULED_RUNS and self.dag.catchup and not self.open_manual_runs:
+            raise AirflowFailException(
+                f"expected a scheduled run, found a {run_type(context)} one: it opens no barrier of {self.topology} at "
+                f"{timestamp.isoformat()}, since the DAG catches up, and no barrier of a day before could open after "
+                "it; let the schedule run the DAG, or set open_manual_runs=True if no day is missing"
             )
         with without_useless_retries():
             return self._open(context, timestamp, origin)

@@ -43,6 +43,6 @@ with (
 
 with (
     DAG("submitted", schedule=None, start_date=datetime(2025, 1, 1, tzinfo=timezone.utc), **OPTIONS),
-    BarrierGroup("shopping", barrier_conn_id="submitted", open_manual_runs=True, poll_interval=1) as barrier,
+    BarrierGroup("shopping", barrier_conn_id="submitted", poll_interval=1) as barrier,
 ):
     fill(barrier, "submit", landing("submitted"))

@@ -40,13 +40,16 @@ def test_twelve_runs_are_twelve_barriers_in_order(counting: Counting) -> None:
 
 
 @pytest.mark.timeout(LONG)
-def test_a_manual_run_opens_nothing_and_says_why(counting: Counting) -> None:
+def test_a_manual_run_of_a_dag_that_catches_up_fails_and_says_why(counting: Counting) -> None:
     airflow = counting.airflow
     before = counting.states()
     run = airflow.trigger("catchup")
     airflow.wait_for_run("catchup", run)
-    assert {task["state"] for task in airflow.tasks("catchup", run).values()} == {"skipped"}
-    assert "opens no barrier of catchup" in airflow.log("catchup", run, counting.task("start"))
+    tasks = airflow.tasks("catchup", run)
+    assert tasks[counting.task("start")]["state"] == "failed"
+    assert {task["state"] for task in tasks.values()} <= {"failed", "upstream_failed", "skipped"}
+    said = "expected a scheduled run, found a manual one: it opens no barrier of catchup"
+    assert said in airflow.log("catchup", run, counting.task("start"))
     assert counting.states() == before
 
 

@@ -38,7 +38,7 @@ with DAG("killing", **DAY), BarrierGroup("killing", poll_interval=0.5) as barrie
     )
     barrier.job(submit("by_submit", "endless_by_submit.py"), sinks=["killing.submitted"])
 
-with DAG("submitted", schedule=None), BarrierGroup("submitted", open_manual_runs=True, poll_interval=0.5) as barrier:
+with DAG("submitted", schedule=None), BarrierGroup("submitted", poll_interval=0.5) as barrier:
     barrier.job(submit("load", "submitted.py"), sinks=["submitted.events"])
     barrier.job(
         SparkEpochOperator(task_id="total", via="submit", sql=total_sql("submitted"), conf=SUBMIT_CONF),

@@ -71,7 +71,7 @@ with (
 
 with (
     DAG("refused", schedule=None, start_date=datetime(2025, 1, 1, tzinfo=timezone.utc)),
-    BarrierGroup("refused", poll_interval=0.5, open_manual_runs=True) as refused,
+    BarrierGroup("refused", poll_interval=0.5) as refused,
 ):
     refused.job(
         spark_sql("peeks", "INSERT INTO in_airflow.refused.peeked SELECT * FROM in_airflow.refused.secret"),
