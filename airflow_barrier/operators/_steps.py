@@ -49,8 +49,10 @@ from airflow_barrier.protocol.errors import (
     FencedAttemptError,
     NotProcessedError,
     RevisionEndedError,
+    SparkUnavailableError,
     StoreUnavailableError,
 )
+from airflow_barrier.protocol.names import Stamp
 from airflow_barrier.protocol.records import Attempt, Barrier
 from airflow_barrier.protocol.states import AttemptState, BarrierState, TableState
 from airflow_barrier.protocol.topology import Job
@@ -94,7 +96,8 @@ class SparkWork:
 
     ``run`` returns the closing record, or None if the driver wrote it to its file. ``stop`` ends the work; it is
     called in a thread of its own, maybe before the work has started. ``sql`` goes into the epoch spec. ``by_branch``:
-    the job's code may know nothing of its epoch. ``run_batch`` runs several epochs in one Spark job.
+    the job's code may know nothing of its epoch. ``run_batch`` runs several epochs in one Spark job. ``end`` stops the
+    work of an earlier attempt, whose worker is lost.
     """
 
     run: Callable[[Ready], ClosingRecord | None]
@@ -102,6 +105,7 @@ class SparkWork:
     sql: str | None = None
     by_branch: bool = False
     run_batch: Callable[[Batch], None] | None = None
+    end: Callable[[Stamp], None] | None = None
 
 
 class EpochSteps:
@@ -273,10 +277,12 @@ class EpochSteps:
         return bool(tables)
 
     def _begin(self, deployment: Deployment, barrier: Barrier) -> Ready | Adopted | Waiting:
-        return begin(
+        name = self.binding.job.name
+        earlier = deployment.meta.current_attempt(barrier.topology, barrier.barrier_id, name, barrier.line)
+        step = begin(
             deployment,
             barrier,
-            self.binding.job.name,
+            name,
             request_key=task_key(self.context),
             generation=generation(self.context),
             actor=actor(self.context),
@@ -285,6 +291,19 @@ class EpochSteps:
             by_branch=self.work.by_branch,
             code=code_of(self.task, self.context),
         )
+        self._end(earlier, step.attempt)
+        return step
+
+    def _end(self, earlier: Attempt | None, attempt: Attempt) -> None:
+        """What a lost worker left running is fenced by ``attempt``, and would still use up the cluster."""
+        if earlier is None or earlier.attempt_id == attempt.attempt_id or earlier.state is not AttemptState.RUNNING:
+            return
+        if self.work.end is None:
+            return
+        try:
+            self.work.end(earlier.stamp)
+        except SparkUnavailableError as error:
+            self.log.warning("What %s left running could not be stopped: %s", earlier, error)
 
     def _go_on(self, deployment: Deployment, barrier: Barrier, step: Ready | Adopted | Waiting) -> int:
         if isinstance(step, Adopted):

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
     from airflow_barrier.coordinator.batching import Batch
+    from airflow_barrier.protocol.names import Stamp
     from airflow_barrier.spark.connect import ConnectRun
     from airflow_barrier.spark.job import Job
     from airflow_barrier.spark.spec import ClosingRecord, EpochSpec
@@ -92,7 +93,9 @@ class SparkEpochOperator(BaseOperator):
     def epoch_work(self, context: Context) -> SparkWork:
         """How a job of this operator does its work: asked for by the group's steps."""
         if self.via == "connect":
-            return SparkWork(run=self._connect, stop=self._stop, sql=self.sql, run_batch=self._connect_batch)
+            return SparkWork(
+                run=self._connect, stop=self._stop, sql=self.sql, run_batch=self._connect_batch, end=self._end
+            )
         return SparkWork(run=self._submit, stop=self._stop, sql=self.sql, run_batch=self._submit_batch)
 
     def _stop(self) -> None:
@@ -100,6 +103,17 @@ class SparkEpochOperator(BaseOperator):
             self._connect_run.interrupt()
         if self._submit_hook is not None:
             self._submit_hook.on_kill()
+
+    def _end(self, stamp: Stamp) -> None:
+        from airflow_barrier.spark.connect import interrupt
+
+        interrupt(self._connect_url, stamp)
+
+    @property
+    def _connect_url(self) -> str:
+        from airflow.providers.apache.spark.hooks.spark_connect import SparkConnectHook
+
+        return str(SparkConnectHook(self.spark_conn_id).get_connection_url())
 
     def _connect(self, ready: Ready) -> ClosingRecord:
         job, run = self._on_connect(ready)
@@ -115,14 +129,12 @@ class SparkEpochOperator(BaseOperator):
         run.run_all(job, go_on)
 
     def _on_connect(self, ready: Ready) -> tuple[Job, ConnectRun]:
-        from airflow.providers.apache.spark.hooks.spark_connect import SparkConnectHook
-
         from airflow_barrier.spark.connect import ConnectRun
         from airflow_barrier.spark.job import load_job
         from airflow_barrier.spark.sql import SqlJob
 
         job = load_job(self.application, self.job) if self.application else SqlJob(self.sql or "")
-        self._connect_run = ConnectRun(SparkConnectHook(self.spark_conn_id).get_connection_url(), ready.spec)
+        self._connect_run = ConnectRun(self._connect_url, ready.spec)
         return job, self._connect_run
 
     def _submit_batch(self, batch: Batch) -> None:

@@ -1,0 +1,66 @@
+"""A try whose worker is lost leaves its work on the Spark Connect server: the next try ends it."""
+
+from __future__ import annotations
+
+import logging
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from airflow.sdk import DAG
+
+from airflow_barrier.coordinator.staging import Ready
+from airflow_barrier.operators._steps import Binding, EpochSteps
+from airflow_barrier.operators.epoch import SparkEpochOperator
+from airflow_barrier.protocol.states import AttemptState
+from airflow_barrier.spark.connect import connect_session, interrupt, session_id_of
+from tests.support.shop import JOBS, Shop
+from tests.support.spark import SparkServer
+from tests.support.waiting import patience
+
+_LONG = "SELECT count(*) FROM range(0, 10000000000000, 1, 2) WHERE sin(id) > 2"
+
+
+def test_the_next_try_ends_what_a_lost_worker_left_running(
+    shop: Shop, spark_server: SparkServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    barrier = shop.open(5)
+    lost = shop.begin(barrier, "load")
+    session = connect_session(spark_server.url, session_id_of(lost.attempt.stamp))
+    assert session.range(1).count() == 1
+    with ThreadPoolExecutor() as pool:
+        work = pool.submit(session.sql(_LONG).collect)
+        try:
+            assert isinstance(_next_try(spark_server, monkeypatch)._begin(shop.deployment, barrier), Ready)
+            assert work.exception(patience()) is not None
+        finally:
+            interrupt(spark_server.url, lost.attempt.stamp)
+    assert shop.deployment.meta.attempt(lost.attempt.attempt_id).state is AttemptState.FENCED
+
+
+def test_a_server_that_is_away_holds_up_no_try(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    barrier = shop.open(5)
+    shop.begin(barrier, "load")
+    monkeypatch.setattr(connect_session, "__defaults__", (None, 0.5))  # seconds, in place of half a minute
+    with caplog.at_level("WARNING"):
+        assert isinstance(_next_try(None, monkeypatch)._begin(shop.deployment, barrier), Ready)
+    assert "left running could not be stopped" in caplog.text
+
+
+def _next_try(server: SparkServer | None, monkeypatch: pytest.MonkeyPatch) -> EpochSteps:
+    address = "127.0.0.1:1" if server is None else server.url.removeprefix("sc://")
+    monkeypatch.setenv("AIRFLOW_CONN_SPARK_CONNECT_DEFAULT", f"spark-connect://{address}")
+    operator = SparkEpochOperator(task_id="load", sql="SELECT 1", dag=DAG("shopping_dag", schedule=None))
+    ti = SimpleNamespace(
+        dag_id="shopping_dag", run_id="scheduled__5", task_id="load", map_index=-1, try_number=2, max_tries=3
+    )
+    run = SimpleNamespace(run_type=SimpleNamespace(value="scheduled"), conf={}, clear_number=0)
+    context: Any = {"ti": ti, "task": operator, "dag_run": run}
+    binding = Binding(JOBS[0], None, False, None, "barrier_here", 0.5, timedelta(hours=1))  # type: ignore[arg-type]
+    steps = EpochSteps(operator, binding, operator.epoch_work(context), context)
+    steps.log = logging.getLogger("load")
+    return steps
