@@ -14,7 +14,7 @@ dag = DAG(
     schedule="@daily",
     start_date=datetime(2025, 1, 1, tzinfo=timezone.utc),
     catchup=False,
-    max_active_runs=1,
+    max_active_runs=4,
 )
 
 with dag:
