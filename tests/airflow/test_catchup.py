@@ -44,7 +44,7 @@ def test_a_manual_run_of_a_dag_that_catches_up_fails_and_says_why(counting: Coun
     airflow = counting.airflow
     before = counting.states()
     run = airflow.trigger("catchup")
-    airflow.wait_for_run("catchup", run)
+    airflow.wait_for_run("catchup", run, "failed")
     tasks = airflow.tasks("catchup", run)
     assert tasks[counting.task("start")]["state"] == "failed"
     assert {task["state"] for task in tasks.values()} <= {"failed", "upstream_failed", "skipped"}
