@@ -386,7 +386,9 @@ def test_where_only_maintenance_can_be_read_there_is_nothing_to_compute_anew(sta
     state.compact(others="none", steps=None)
     state.expire(keep=1, steps=None)
     assert all(barrier.is_maintenance for barrier in state.oracle.readable)
-    assert isinstance(_revised(state, first=None, mode=_FULL).error, RevisionRefusedError)
+    error = _revised(state, first=None, mode=_FULL).error
+    assert isinstance(error, RevisionRefusedError)
+    assert "only maintenance is left of it" in str(error)
 
 
 def test_a_revision_stands_on_a_barrier_that_main_does_not_lead_to_any_more(state: Schedules) -> None:
