@@ -15,6 +15,9 @@ if TYPE_CHECKING:
 _FILES = ("application", "_application", "py_files", "_py_files", "java_class", "_java_class")
 _TEXTS = ("sql", "_sql", "job")
 
+#: Bytes of a file that are in memory at once: an application may be a jar of hundreds of megabytes.
+_PIECE = 2**20
+
 
 def code_of(task: BaseOperator, context: Context) -> dict[str, str]:
     """The run specification of an attempt: which operator, what it runs and, of files at hand, a fingerprint.
@@ -44,7 +47,10 @@ def _parts(task: BaseOperator) -> Iterator[bytes]:
     for name in _FILES:
         for each in str(attributes.get(name) or "").split(","):
             file = Path(each)
-            yield file.read_bytes() if each and file.is_file() else each.encode()
+            if each and file.is_file():
+                yield from _pieces(file)
+            else:
+                yield each.encode()
     for name in _TEXTS:
         yield str(attributes.get(name) or "").encode()
     function = attributes.get("python_callable")
@@ -53,3 +59,9 @@ def _parts(task: BaseOperator) -> Iterator[bytes]:
             yield inspect.getsource(function).encode()
         except (OSError, TypeError):  # its source is not at hand
             yield getattr(function, "__qualname__", "").encode()
+
+
+def _pieces(file: Path) -> Iterator[bytes]:
+    with file.open("rb") as content:
+        while piece := content.read(_PIECE):
+            yield piece
