@@ -10,15 +10,18 @@ from airflow_barrier.coordinator.deployment import Deployment
 from airflow_barrier.protocol.errors import RevisionRefusedError, UnknownBarrierError
 from airflow_barrier.protocol.records import Barrier
 from airflow_barrier.protocol.revisions import Revision
-from airflow_barrier.protocol.states import BarrierState
+from airflow_barrier.protocol.states import BarrierState, TableState
 
 
 @dataclass(frozen=True)
 class Runs:
-    """The runs to be woken for a barrier: DAG -> run. ``unknown``: DAGs of which no run of that barrier is known."""
+    """The runs of a barrier: DAG -> run. ``unknown``: DAGs of which no run of that barrier is known. ``staged``: DAGs
+    whose jobs have staged all that the revision lacked of it.
+    """
 
     of: Mapping[str, str]
     unknown: tuple[str, ...]
+    staged: frozenset[str]
 
 
 def barrier_of_run(deployment: Deployment, revision: Revision, at: datetime | int, dag_id: str) -> Barrier:
@@ -56,7 +59,10 @@ def runs_at(deployment: Deployment, revision: Revision, barrier: Barrier) -> Run
     # as the revision has it: with the jobs that join by it, and that have no run of this barrier yet
     revised = meta.barrier(barrier.topology, barrier.barrier_id, revision.revision)
     topology = meta.topology(barrier.topology, revised.topology_version)
-    owners = {job.owner for job in topology.jobs if job.name in revision.jobs}
+    writers = {table: job.owner for job in topology.jobs if job.name in revision.jobs for table in job.sinks}
+    owners = set(writers.values())
+    rows = meta.revisions.progress(barrier.topology, revision.revision, barrier.barrier_id)
+    pending = {writers[row.table] for row in rows if row.table in writers and row.state is TableState.PENDING}
     opener, _, opened = barrier.run_key.partition("/")
     runs = {opener: opened}
     for attempt in meta.attempts(barrier.topology, barrier.barrier_id):
@@ -64,7 +70,7 @@ def runs_at(deployment: Deployment, revision: Revision, barrier: Barrier) -> Run
         run = _run_of(attempt.request_key, owner)
         if owner in owners and owner != opener and run is not None:
             runs[owner] = run  # of several attempts the newest
-    return Runs(runs, tuple(sorted(owners - runs.keys())))
+    return Runs(runs, tuple(sorted(owners - runs.keys())), frozenset(owners - pending))
 
 
 def next_unstaged(deployment: Deployment, revision: Revision, after: int) -> Barrier | None:

@@ -109,8 +109,8 @@ def wake_runs(deployment: Deployment, revision: Revision, barrier: Barrier, cont
         if (dag_id, run_id) == (ti.dag_id, ti.run_id):
             continue
         state = run_state(ti, dag_id, run_id)
-        if state not in ENDED and (dag_id, run_id) in known:
-            continue  # it is on its way, or at work for the revision
+        if (dag_id, run_id) in known and (state not in ENDED or dag_id in runs.staged):
+            continue  # it is on its way or at work for the revision, or has done its part
         if state is not None and state not in ENDED:
             busy.append(f"{dag_id}/{run_id}")
             continue

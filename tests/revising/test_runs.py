@@ -52,7 +52,9 @@ def test_the_runs_that_computed_a_barrier_are_those_to_be_woken(embedded: Revise
     embedded.days(1, 3)
     revision = embedded.begin(2)
     runs = runs_at(embedded.deployment, revision, embedded.barrier(2))
-    assert (dict(runs.of), runs.unknown) == ({DAG: "scheduled__2"}, ())
+    assert (dict(runs.of), runs.unknown, runs.staged) == ({DAG: "scheduled__2"}, (), frozenset())
+    embedded.replay(revision, 2)
+    assert runs_at(embedded.deployment, revision, embedded.barrier(2)).staged == {DAG}
     following = next_unstaged(embedded.deployment, revision, 2)
     assert following is not None
     assert (following.barrier_id, following.line) == (3, 0)
