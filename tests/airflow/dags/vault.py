@@ -41,6 +41,8 @@ with (
     )
 
 with DAG("vault_errors", schedule=None, start_date=START):
-    BarrierSensor(task_id="wrong_password", topology="vault", barrier_conn_id="vault_wrong_password", barrier_id=1)
-    BarrierSensor(task_id="wrong_host", topology="vault", barrier_conn_id="vault_wrong_host", barrier_id=1)
+    BarrierSensor(
+        task_id="wrong_password", topology="vault", barrier_conn_id="vault_wrong_password", barrier_id=1, patience=0
+    )
+    BarrierSensor(task_id="wrong_host", topology="vault", barrier_conn_id="vault_wrong_host", barrier_id=1, patience=0)
     AbortBarrierOperator(task_id="wrong_database", topology="vault", barrier_conn_id="vault_wrong_database")
