@@ -23,7 +23,7 @@ with (
         start_date=datetime(2017, 1, 2, tzinfo=timezone.utc),
         end_date=datetime.fromisoformat(os.environ.get("SHOPPING_UNTIL", "2018-01-02T00:00:00+00:00")),
         catchup=True,
-        max_active_runs=4,
+        max_active_runs=1,
         default_args={"retries": 3, "retry_delay": timedelta(seconds=5)},
     ) as dag,
     BarrierGroup("shopping", announce_processed=True) as barrier,
