@@ -21,11 +21,12 @@ from airflow_barrier.protocol.errors import (
     NotClosedError,
     StagedTableError,
     UnknownBarrierError,
+    UnprovenFileError,
 )
 from airflow_barrier.protocol.records import Attempt, Barrier, Need
 from airflow_barrier.protocol.revisions import RevisionState
 from airflow_barrier.protocol.states import AttemptState, BarrierState
-from airflow_barrier.spark.spec import ClosingRecord, EpochSpec, digest_of
+from airflow_barrier.spark.spec import ClosingRecord, EpochSpec, damaged, digest_of
 
 log = logging.getLogger(__name__)
 
@@ -131,13 +132,13 @@ def close(
 
     Without ``record`` the file that the driver left is read. A driver that reads its epoch spec opens that file first:
     where there is no sign of it, and ``by_branch`` says that the job's code may know nothing of its epoch, the tables
-    themselves tell what was staged. Raises NotClosedError, StagedTableError (both retryable: a new attempt mends
-    them), FencedAttemptError, SilentSinkError, UnguardedError.
+    themselves tell what was staged. Raises NotClosedError, StagedTableError, UnprovenFileError (all retryable: the
+    attempt has ended, a new one mends them), FencedAttemptError, SilentSinkError, UnguardedError.
     """
     meta = deployment.meta
     attempt = meta.attempt(attempt_id)
     if record is None:
-        record = _read_closing_record(deployment, attempt)
+        record = _read_closing_record(deployment, attempt, actor)
         if record is None and by_branch and not _was_opened(deployment, attempt):
             record = _staged_by_unchanged_job(deployment, attempt, actor)
         if record is None:
@@ -270,6 +271,7 @@ def _write_spec(deployment: Deployment, attempt: Attempt, actor: str, sql: str |
         cuts={} if corrections else checked_cuts(deployment, attempt, job, actor),
         closing_uri=closing_uri(deployment, attempt),
         seed=_seed(barrier, attempt.job),
+        nonce=attempt.nonce,
         sql=sql,
         corrections=corrections,
     )
@@ -293,7 +295,11 @@ def _seed(barrier: Barrier, job: str) -> int:
 
 def _close_what_the_driver_closed(deployment: Deployment, attempt: Attempt, actor: str) -> None:
     """A driver may have closed after its worker died: then its work counts and a retry need not repeat it."""
-    record = _read_closing_record(deployment, attempt)
+    try:
+        record = _read_closing_record(deployment, attempt, actor)
+    except UnprovenFileError as error:  # the attempt has ended, and its retry is here
+        log.warning("%s", error)
+        return
     if record is not None:
         deployment.meta.close_attempt(attempt.attempt_id, record.staged, actor)
 
@@ -311,11 +317,19 @@ def _staged_by_unchanged_job(deployment: Deployment, attempt: Attempt, actor: st
         raise
 
 
-def _read_closing_record(deployment: Deployment, attempt: Attempt) -> ClosingRecord | None:
+def _read_closing_record(deployment: Deployment, attempt: Attempt, actor: str) -> ClosingRecord | None:
+    """What the attempt's own driver left; a record of anybody else ends the attempt. Raises UnprovenFileError."""
+    uri = closing_uri(deployment, attempt)
+    where = f"{attempt}, closing record {uri}"
     try:
-        return ClosingRecord.loads(deployment.tables.read_text(closing_uri(deployment, attempt)))
+        return ClosingRecord.loads(deployment.tables.read_text(uri), attempt.attempt_id, attempt.nonce, where)
     except FileNotFoundError:  # nobody wrote one, or the barrier is over and it went with the others
         return None
+    except (UnprovenFileError, UnicodeDecodeError) as error:
+        unproven = error if isinstance(error, UnprovenFileError) else damaged(where, "text")
+        # left RUNNING, every retry would read the same file
+        deployment.meta.abort_attempt(attempt.attempt_id, str(unproven), actor)  # safety: unproven-is-given-up
+        raise unproven from error
 
 
 def check_and_report(deployment: Deployment, attempt: Attempt, actor: str, owner: str | None = None) -> Barrier:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 
@@ -186,6 +187,7 @@ def _insert(connection: Connection, barrier: Barrier, request: Request) -> Attem
             bases={},
             staged={},
             code=dict(request.code),
+            nonce=secrets.token_hex(16),
         )
         .returning(schema.attempt)
     ).one()

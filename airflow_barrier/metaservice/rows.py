@@ -388,6 +388,7 @@ def to_attempt(row: Row[Any]) -> Attempt:
         staged={name: StagedTable(**staged) for name, staged in row.staged.items()},
         reason=row.reason,
         code=row.code or {},
+        nonce=row.nonce,
     )
 
 

@@ -380,6 +380,8 @@ attempt = Table(
     Column("computed_in", Integer, nullable=False, server_default="0"),
     # what its task ran; nothing of older ones
     _json("code", nullable=True),
+    # known to its worker and its driver; of none no file is believed. Not for views, audit or logs
+    Column("nonce", Line, nullable=False, server_default=""),
     _of_barrier(),
     Index("barrier_attempt_by_job", "topology", "revision", "barrier_id", "job", "attempt_id"),
     Index(

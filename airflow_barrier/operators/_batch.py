@@ -25,6 +25,11 @@ def submit_batch(batch: Batch, submit: Callable[[Ready], None]) -> None:
     watcher.start()
     try:
         submit(batch.first)
+    except Exception as error:
+        watcher.stop()
+        if watcher.error is not None:  # it came first: a driver whose record is not taken may well fail of that
+            raise watcher.error from error
+        raise
     finally:
         watcher.stop()
     if watcher.error is not None:
@@ -65,6 +70,6 @@ class _Watcher(threading.Thread):
         deployment = self._batch.deployment
         uri = following_uri(closing_uri(deployment, ready.attempt))
         try:
-            deployment.tables.write_text(uri, following.dumps())
+            deployment.tables.write_text(uri, following.dumps(ready.spec.nonce))
         except Exception as error:
             log.warning("the driver could not be told at %s what to do next, and will end by itself: %s", uri, error)

@@ -149,6 +149,10 @@ class NotClosedError(Retryable):
     """The Spark work ended without a closing record: what it staged may be a half. A new attempt mends it."""
 
 
+class UnprovenFileError(Retryable):
+    """A file between worker and Spark driver is damaged, or lacks their attempt's nonce. A new attempt mends it."""
+
+
 # --- revisions ------------------------------------------------------------------------------------
 
 

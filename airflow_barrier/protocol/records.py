@@ -158,6 +158,7 @@ class Attempt:
     ``generation`` tells a retry (same) from a clear (another). ``inputs``: source table -> snapshot at this
     barrier; ``previous``: source table -> snapshot at the predecessor; ``bases``: sink -> snapshot of the
     predecessor that the attempt builds on. ``code``: what the task ran, with a ``fingerprint``; of some nothing.
+    ``nonce``: proves that a file is from its worker or its driver; never to be shown.
     """
 
     attempt_id: int
@@ -182,6 +183,7 @@ class Attempt:
     reason: str | None = None
     line: int = 0
     code: Mapping[str, str] = field(default_factory=dict)
+    nonce: str = field(default="", repr=False)
 
     def __str__(self) -> str:
         revised = f", revision {self.line}" if self.line > 0 else ""

@@ -121,6 +121,9 @@ PROMISES: Mapping[str, Mapping[str, str]] = {
         "silent-sink": "An attempt speaks of every sink: absence of output is never taken as unchanged.",
         "precommit-needs-all-tables": "A barrier is PRECOMMIT when every one of its tables is PROCESSED.",
         "closing-record": "Without a closing record nothing counts: the driver may have died half-way.",
+        "file-bears-the-nonce": "A file counts if its writer knew the attempt's nonce: its name alone can be guessed.",
+        "record-of-this-attempt": "A closing record speaks of the attempt that it is read for.",
+        "unproven-is-given-up": "An attempt whose closing record is not its driver's is not adopted by a retry.",
         "opened-is-not-closed": "A driver that began to leave a record and died is not taken for an unchanged job.",
         "wap-is-enabled": "Unchanged code is only started where its tables follow it to a branch.",
         "unchanged-job-wrote": "No output of unchanged code is not taken as 'nothing changed'.",
@@ -146,6 +149,7 @@ PROMISES: Mapping[str, Mapping[str, str]] = {
     "The driver does what it was told, and says what it did.": {
         "spec-digest": "The driver works by the very spec that the task wrote.",
         "spec-version": "The driver and the task understand the same by it.",
+        "next-has-a-digest": "A driver is told its next spec with a digest, or no spec.",
         "spec-is-named": "A driver without a spec does nothing.",
         "spec-is-there": "A driver that cannot find its spec does nothing.",
         "spec-has-sql": "The SQL application does nothing without a statement.",

@@ -6,7 +6,6 @@ its own is told by a file beside the closing record, for which it waits: :class:
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
@@ -14,7 +13,7 @@ from typing import TYPE_CHECKING
 from airflow_barrier.spark.driver import run_epoch
 from airflow_barrier.spark.identifiers import table_name
 from airflow_barrier.spark.job import Job
-from airflow_barrier.spark.spec import ClosingRecord, EpochSpec
+from airflow_barrier.spark.spec import ClosingRecord, EpochSpec, damaged, proven, signed
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -35,12 +34,18 @@ class Following:
     spec_uri: str | None = None
     digest: str | None = None
 
-    def dumps(self) -> str:
-        return json.dumps(asdict(self))
+    def dumps(self, nonce: str) -> str:
+        """The file's text; ``nonce`` is that of the attempt which the driver has just closed."""
+        return signed(asdict(self), nonce)
 
     @classmethod
-    def loads(cls, text: str) -> Following:
-        return cls(**json.loads(text))
+    def loads(cls, text: str, nonce: str, where: str) -> Following:
+        """What the driver is told; ``where`` names attempt and file in errors. Raises UnprovenFileError."""
+        data = proven(text, nonce, where)
+        told = data.get("spec_uri"), data.get("digest")
+        if told != (None, None) and not all(isinstance(each, str) and each for each in told):
+            raise damaged(where, "a spec and its digest, or neither")  # safety: next-has-a-digest
+        return cls(*told)
 
 
 def following_uri(closing_uri: str) -> str:

@@ -2,18 +2,22 @@
 
 Spark's conf carries only the file's URI and digest (:data:`SPEC_URI`, :data:`SPEC_DIGEST`), so nothing secret shows
 in Spark's UI. When the job has written everything, the driver leaves a :class:`ClosingRecord` at ``closing_uri``.
+
+Whatever worker and driver tell each other by files after that bears the attempt's nonce, which the spec tells the
+driver (:func:`signed`, :func:`proven`): the files' names can be guessed.
 """
 
 from __future__ import annotations
 
 import hashlib
+import hmac
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
-from airflow_barrier.protocol.errors import SpecError
+from airflow_barrier.protocol.errors import SpecError, UnprovenFileError
 from airflow_barrier.protocol.names import Stamp
 from airflow_barrier.protocol.records import Cut, StagedTable
 from airflow_barrier.protocol.topology import ExternalSource
@@ -31,7 +35,8 @@ class EpochSpec:
     ``timestamp`` and ``previous_timestamp`` (None at barrier 1) are UTC. ``inputs`` and ``previous``: source table ->
     snapshot at this barrier and at its predecessor; ``bases``: sink -> snapshot it builds on. ``catalog`` is the name
     of the catalog in Spark. ``seed`` makes random functions repeatable. ``sql`` is the statement of an SQL job.
-    ``corrections``: what a revision runs instead of the job, whichever that is; none: the job runs.
+    ``corrections``: what a revision runs instead of the job, whichever that is; none: the job runs. ``nonce`` is the
+    attempt's: it is known to its worker and its driver, and is never to be shown.
     """
 
     job: str
@@ -50,6 +55,7 @@ class EpochSpec:
     cuts: Mapping[str, Cut]
     closing_uri: str
     seed: int
+    nonce: str = field(repr=False)
     sql: str | None = None
     corrections: tuple[Correction, ...] = ()
 
@@ -81,7 +87,7 @@ class EpochSpec:
                 f"epoch spec: expected digest {digest}, found {digest_of(text)}; the file was changed after the task "
                 "wrote it: clear the task, which writes a new one"
             )
-        data = json.loads(text)
+        data: dict[str, Any] = json.loads(text)
         found = data.pop("version", None)
         if found != _VERSION:
             raise SpecError(  # safety: spec-version
@@ -107,13 +113,67 @@ class ClosingRecord:
     attempt_id: int
     staged: Mapping[str, StagedTable]
 
-    def dumps(self) -> str:
-        return json.dumps(asdict(self), indent=1, sort_keys=True)
+    def dumps(self, nonce: str) -> str:
+        """The file's text, which bears the attempt's ``nonce``."""
+        return signed(asdict(self), nonce)
 
     @classmethod
-    def loads(cls, text: str) -> ClosingRecord:
-        data = json.loads(text)
-        return cls(data["attempt_id"], {name: StagedTable(**table) for name, table in data["staged"].items()})
+    def loads(cls, text: str, attempt_id: int, nonce: str, where: str) -> ClosingRecord:
+        """The record of attempt ``attempt_id`` again; ``where`` names attempt and file in errors.
+
+        Raises UnprovenFileError.
+        """
+        data = proven(text, nonce, where)
+        found = data.get("attempt_id")
+        if found != attempt_id:
+            raise UnprovenFileError(  # safety: record-of-this-attempt
+                f"{where}: expected the record of attempt {attempt_id}, found that of another one; the next try begins "
+                "a new attempt"
+            )
+        try:
+            return cls(attempt_id, {name: _staged_table(name, table) for name, table in data["staged"].items()})
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            raise damaged(where, "for each table its staged snapshot, or that it is unchanged") from error
+
+
+def _staged_table(name: str, data: Mapping[str, Any]) -> StagedTable:
+    """Raises TypeError or ValueError for anything that a driver would not have said."""
+    said = data["table"], type(data["unchanged"]), type(data["snapshot_id"])
+    if said not in ((name, bool, int), (name, bool, type(None))):
+        raise ValueError(name)
+    return StagedTable(**data)
+
+
+def signed(data: Mapping[str, Any], nonce: str) -> str:
+    """A file's text that :func:`proven` believes."""
+    return json.dumps({**data, "nonce": nonce}, indent=1, sort_keys=True)
+
+
+def proven(text: str, nonce: str, where: str) -> dict[str, Any]:
+    """What a file says whose writer knew the attempt's ``nonce``; ``where`` names attempt and file in errors.
+
+    Raises UnprovenFileError, which shows nothing of the file, nor the nonce.
+    """
+    try:
+        data: dict[str, Any] = json.loads(text)
+        found = str(data.pop("nonce", ""))
+    except (AttributeError, RecursionError, TypeError, ValueError) as error:
+        raise damaged(where, "a JSON object") from error
+    # an attempt of before the upgrade that brought nonces has none, and no file is believed of it
+    if not nonce or not hmac.compare_digest(found.encode(errors="replace"), nonce.encode()):
+        raise UnprovenFileError(  # safety: file-bears-the-nonce
+            f"{where}: expected the attempt's nonce, which only its worker and its driver know, found "
+            f"{'another one' if found else 'none'}: somebody else wrote the file. Find out who may write to that "
+            "folder; the next try begins a new attempt"
+        )
+    return data
+
+
+def damaged(where: str, expected: str) -> UnprovenFileError:
+    return UnprovenFileError(
+        f"{where}: expected {expected}, found something else: the file is damaged, or somebody else wrote it; the next "
+        "try begins a new attempt"
+    )
 
 
 def digest_of(text: str) -> str:

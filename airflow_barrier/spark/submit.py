@@ -80,7 +80,7 @@ def read_spec(spark: SparkSession) -> EpochSpec:
     return _read_spec(spark, uri, digest)
 
 
-def _read_spec(spark: SparkSession, uri: str, digest: str | None) -> EpochSpec:
+def _read_spec(spark: SparkSession, uri: str, digest: str) -> EpochSpec:
     text = _read(spark, uri)
     if text is None:
         raise SpecError(  # safety: spec-is-there
@@ -91,26 +91,27 @@ def _read_spec(spark: SparkSession, uri: str, digest: str | None) -> EpochSpec:
 
 def _hand_over(spark: SparkSession, spec: EpochSpec, record: ClosingRecord) -> EpochSpec | None:
     """Leave the record; in a batch wait for what the task that leads says next."""
-    _write_new(spark, spec.closing_uri, record.dumps())
+    _write_new(spark, spec.closing_uri, record.dumps(spec.nonce))
     patience = spark.conf.get(BATCH_PATIENCE, None)
     if patience is None:
         return None
-    following = _wait_for(spark, following_uri(spec.closing_uri), float(patience))
-    if following.spec_uri is None:
+    following = _wait_for(spark, spec, float(patience))
+    if following.spec_uri is None or following.digest is None:
         return None
     found = _read_spec(spark, following.spec_uri, following.digest)
     _open_record(spark, found.closing_uri)
     return found
 
 
-def _wait_for(spark: SparkSession, uri: str, patience: float) -> Following:
+def _wait_for(spark: SparkSession, spec: EpochSpec, patience: float) -> Following:
+    uri = following_uri(spec.closing_uri)
     deadline = time.monotonic() + patience
     while time.monotonic() < deadline:
         text = _read(spark, uri)
         if text is not None:
             path, files = _hadoop(spark, uri)
             files.delete(path, False)  # the commit of this barrier, which tidies up, may come before we look
-            return Following.loads(text)
+            return Following.loads(text, spec.nonce, f"attempt {spec.attempt_id} of job {spec.job}, file {uri}")
         time.sleep(_POLL)
     log.warning("Waited %.0f s in vain for %s: the task that leads this driver has gone", patience, uri)
     return Following()

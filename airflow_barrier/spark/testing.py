@@ -72,6 +72,7 @@ def epoch_of(
         cuts={name: Cut(name, None, {}) for name in sources or {}},
         closing_uri="",
         seed=seed,
+        nonce="",
     )
     return _EpochOfFrames(spark, spec, names, changes or {}, read or {}, previous or {}, sources or {})
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -10,7 +11,8 @@ import pytest
 from airflow_barrier.coordinator.batching import Batch
 from airflow_barrier.coordinator.staging import Ready, closing_uri
 from airflow_barrier.operators._batch import submit_batch
-from airflow_barrier.protocol.errors import FencedAttemptError, NotClosedError
+from airflow_barrier.protocol.errors import FencedAttemptError, NotClosedError, UnprovenFileError
+from airflow_barrier.protocol.states import AttemptState
 from airflow_barrier.spark.batch import Following, following_uri
 from airflow_barrier.spark.spec import EpochSpec
 from tests.support.batches import Rows, batch_of
@@ -44,16 +46,17 @@ class Driver:
             record = self.shop.write(current, ROWS[spec.barrier_id])
             if spec.barrier_id == self.dies_at:
                 raise DriverError
-            tables.write_text(closing_uri(self.shop.deployment, current.attempt), record.dumps())
+            tables.write_text(closing_uri(self.shop.deployment, current.attempt), record.dumps(spec.nonce))
             self.processed.append(spec.barrier_id)
-            following = self.told(following_uri(spec.closing_uri))
+            following = self.told(spec)
             spec = None
             if following.spec_uri is not None:
                 spec = EpochSpec.loads(tables.read_text(following.spec_uri), following.digest)
 
-    def told(self, uri: str) -> Following:
+    def told(self, spec: EpochSpec) -> Following:
+        uri = following_uri(spec.closing_uri)
         wait_for(uri, lambda: self.shop.deployment.tables.exists(uri))
-        return Following.loads(self.shop.deployment.tables.read_text(uri))
+        return Following.loads(self.shop.deployment.tables.read_text(uri), spec.nonce, uri)
 
 
 def drive(shop: Shop, count: int, limit: int) -> tuple[Batch, Driver]:
@@ -84,6 +87,39 @@ def test_what_was_closed_before_the_driver_died_counts(shop: Shop) -> None:
     assert [total(shop, n) for n in (1, 2, 3)] == [1, 3, 0]
     assert batch.under_way is not None
     assert batch.under_way.attempt.barrier_id == 3
+
+
+FORGED = json.dumps(
+    {"attempt_id": 0, "staged": {SHOPPING: {"table": SHOPPING, "snapshot_id": None, "unchanged": True}}}
+)
+
+
+def test_a_forged_record_does_not_close_an_epoch_while_its_driver_still_reads(shop: Shop) -> None:
+    batch, driver = drive(shop, count=2, limit=9)
+    attempt_id = batch.first.attempt.attempt_id
+
+    def forge(spec: EpochSpec) -> None:
+        """Before the driver writes, when the branch is as unchanged as the record says."""
+        shop.deployment.tables.write_text(spec.closing_uri, FORGED)
+        wait_for("a look", lambda: shop.deployment.meta.attempt(attempt_id).state is not AttemptState.RUNNING)
+        raise DriverError
+
+    driver.before = forge
+    with pytest.raises(UnprovenFileError, match="somebody else wrote the file"):
+        submit_batch(batch, driver.submit)
+    assert shop.deployment.meta.attempt(attempt_id).state is AttemptState.ABORTED
+    assert batch.done == []
+    assert shop.deployment.meta.attempts("shopping", 2) == []
+
+
+def test_what_a_driver_is_told_next_is_from_its_own_task_and_names_a_digest() -> None:
+    told = Following("file:///b2/a8.spec.json", "abc")
+    assert Following.loads(told.dumps("n"), "n", "next") == told
+    assert Following.loads(Following().dumps("n"), "n", "next") == Following()
+    forged = '{"spec_uri": "s3://mine/x.json", "digest": "abc"}', told.dumps("another"), "[]", "{", "[" * 100_000
+    for text in (*forged, *(Following(*each).dumps("n") for each in ((told.spec_uri, None), (None, "abc"), ("", "")))):
+        with pytest.raises(UnprovenFileError, match=r"^next: expected"):
+            Following.loads(text, "n", "next")
 
 
 def test_a_driver_that_ends_without_a_word_has_not_closed(shop: Shop) -> None:

@@ -123,7 +123,7 @@ def test_a_retry_adopts_what_the_driver_closed(shop: Shop) -> None:
     barrier = shop.open(1)
     ready = shop.begin(barrier, "load")
     record = shop.write(ready, ROWS)
-    shop.deployment.tables.write_text(closing_uri(shop.deployment, ready.attempt), record.dumps())
+    shop.deployment.tables.write_text(closing_uri(shop.deployment, ready.attempt), record.dumps(ready.spec.nonce))
     # here the worker dies; the next try of the same task finds the driver's closing record
     adopted = begin(shop.deployment, barrier, "load", request_key="k", generation="g0", actor="test")
     assert isinstance(adopted, Adopted)

@@ -227,7 +227,7 @@ def _written(iceberg: Table, rows: Sequence[Row], spec: EpochSpec, table: str) -
 def _close(deployment: Deployment, spec: EpochSpec, record: ClosingRecord) -> None:
     """Whole or not at all, as the driver of spark-submit does it."""
     partial = f"{spec.closing_uri}.partial"
-    deployment.tables.write_text(partial, record.dumps())
+    deployment.tables.write_text(partial, record.dumps(spec.nonce))
     if not os.path.exists(spec.closing_uri):
         with suppress(FileNotFoundError):  # tidied away after the commit
             os.rename(partial, spec.closing_uri)

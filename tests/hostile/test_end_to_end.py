@@ -79,7 +79,8 @@ def stage(deployment: Deployment, ready: Ready) -> ClosingRecord:
         head = iceberg.refresh().snapshot_by_name(spec.branch)
         assert head is not None
         staged[table] = StagedTable(table, head.snapshot_id)
-    return ClosingRecord.loads(ClosingRecord(spec.attempt_id, staged).dumps())
+    text = ClosingRecord(spec.attempt_id, staged).dumps(spec.nonce)
+    return ClosingRecord.loads(text, spec.attempt_id, spec.nonce, "the record")
 
 
 def run_barrier(deployment: Deployment, jobs: tuple[Job, ...], day: int) -> Barrier:

@@ -30,7 +30,7 @@ def test_a_metaservice_that_is_gone_for_a_while(own_postgresql: PostgreSQL, tmp_
         submitted = shop.begin(barrier, "load")
         own_postgresql.kill()
         record = shop.write(submitted, ROWS)
-        deployment.tables.write_text(closing_uri(deployment, submitted.attempt), record.dumps())
+        deployment.tables.write_text(closing_uri(deployment, submitted.attempt), record.dumps(submitted.spec.nonce))
         with pytest.raises(StoreUnavailableError):
             close(deployment, submitted.attempt.attempt_id, actor="test")
         own_postgresql.start()

@@ -213,7 +213,7 @@ def drive(world: World, ready: Ready, *, lies: bool) -> None:
             staged[table] = (
                 StagedTable(table, None, unchanged=True) if odd or base is None else StagedTable(table, base)
             )
-    tables.write_text(spec.closing_uri, ClosingRecord(spec.attempt_id, staged).dumps())
+    tables.write_text(spec.closing_uri, ClosingRecord(spec.attempt_id, staged).dumps(spec.nonce))
 
 
 def epoch_of(world: World, spec: EpochSpec, generation: str) -> Rows:

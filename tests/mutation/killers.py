@@ -12,6 +12,7 @@ _META, _TABLES, _SHOP, _SPARK = "tests/metaservice/", "tests/tables/", "tests/co
 _CATALOGS = "tests/catalogs/"
 _READING, _LEASES, _EXPIRING = (f"{_META}test_{name}.py::" for name in ("resolving", "leases", "expiring"))
 _EXCLUDED = (f"{_LEASES}test_who_leases_and_who_takes_away_ask_for_locks_that_exclude_each_other",)
+_FORGED = f"{_SHOP}test_forged_records.py::"
 _HANDED = "tests/handover/test_closing.py::"
 _TOLD = f"{_HANDED}test_the_tables_tell_what_an_unchanged_job_staged"
 _LOST, _FOREIGN = "tests/recovery/test_recovery.py", "tests/foreign/test_resolve.py"
@@ -212,6 +213,9 @@ _WITHOUT_SPARK: Mapping[str, tuple[str, ...]] = {
     "silent-sink": _CLOSING,
     "precommit-needs-all-tables": (f"{_META}test_attempts.py::test_the_last_table_makes_the_barrier_precommit",),
     "closing-record": (f"{_SHOP}test_barrier.py::test_a_driver_that_died_before_its_last_write_is_not_processed",),
+    "file-bears-the-nonce": (f"{_FORGED}test_a_forged_record_publishes_nothing",),
+    "record-of-this-attempt": (f"{_FORGED}test_garbage_ends_the_attempt_with_a_sentence",),
+    "unproven-is-given-up": (f"{_FORGED}test_a_forged_record_publishes_nothing",),
     "opened-is-not-closed": (f"{_HANDED}test_a_driver_that_reads_its_spec_and_died_is_not_an_unchanged_job", _TOLD),
     "wap-is-enabled": (f"{_HANDED}test_nothing_is_begun_without_wap",),
     "unchanged-job-wrote": (f"{_HANDED}test_a_sink_without_output_is_not_taken_as_unchanged",),
@@ -241,6 +245,9 @@ _WITHOUT_SPARK: Mapping[str, tuple[str, ...]] = {
     # the driver
     "spec-digest": (f"{_SPARK}test_driver_checks.py::test_a_spec_that_was_changed_on_the_way_is_refused",),
     "spec-version": (f"{_SPARK}test_driver_checks.py::test_a_spec_of_another_version_is_refused",),
+    "next-has-a-digest": (
+        "tests/batching/test_submitting.py::test_what_a_driver_is_told_next_is_from_its_own_task_and_names_a_digest",
+    ),
     "spec-is-named": _SPEC,
     "spec-is-there": _SPEC,
     "spec-has-sql": (f"{_SPARK}test_driver_checks.py::test_the_sql_application_does_nothing_without_a_statement",),

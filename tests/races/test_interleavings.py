@@ -136,7 +136,7 @@ def load_written(shop: Shop) -> None:
     second_open(shop)
     ready = shop.begin(shop.deployment.meta.barrier("shopping", 2), "load")
     record = shop.write(ready, ROWS[2])
-    shop.deployment.tables.write_text(closing_uri(shop.deployment, ready.attempt), record.dumps())
+    shop.deployment.tables.write_text(closing_uri(shop.deployment, ready.attempt), record.dumps(ready.spec.nonce))
 
 
 # --- what may come out --------------------------------------------------------------------------------

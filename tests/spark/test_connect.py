@@ -116,7 +116,8 @@ def test_the_job_of_a_file_runs_in_a_session_of_its_own(server: LocalConnectServ
     shop_for_a_day(barriers, 1)
     spec = barriers.begin(1, sources=[SHOPPING], sinks=[AMOUNT])
     record = ConnectRun(server.url, spec).run(load_job(JOB_FILE))
-    barriers.publish(spec, ClosingRecord.loads(record.dumps()))
+    text = record.dumps(spec.nonce)
+    barriers.publish(spec, ClosingRecord.loads(text, spec.attempt_id, spec.nonce, "the record"))
     assert barriers.rows(AMOUNT) == recomputed_amount(barriers)
     assert barriers.spark.conf.get("spark.sql.iceberg.snapshot-property.barrier.attempt", "none") == "none"
 

@@ -48,6 +48,7 @@ SPEC = EpochSpec(
     cuts={},
     closing_uri="file:///a7.closed.json",
     seed=1,
+    nonce="nonce of 7",
 )
 PREPARED = {SINK: 20, EMPTY: 30}
 

@@ -86,6 +86,10 @@ def closing_record(spec: EpochSpec) -> Path:
     return Path(spec.closing_uri.removeprefix("file://"))
 
 
+def left_by(spec: EpochSpec) -> ClosingRecord:
+    return ClosingRecord.loads(closing_record(spec).read_text(), spec.attempt_id, spec.nonce, spec.closing_uri)
+
+
 @pytest.mark.drawn("drivers of their own")
 def test_the_same_file_runs_by_spark_submit_and_leaves_a_closing_record(
     hook_for: Callable[..., SparkSubmitHook], barriers: Barriers
@@ -93,7 +97,7 @@ def test_the_same_file_runs_by_spark_submit_and_leaves_a_closing_record(
     shop_for_a_day(barriers, 1)
     spec = barriers.begin(1, sources=[SHOPPING], sinks=[AMOUNT])
     hook_for(spec).submit(str(JOBS / "amount.py"))
-    record = ClosingRecord.loads(closing_record(spec).read_text())
+    record = left_by(spec)
     assert record.attempt_id == spec.attempt_id
     barriers.publish(spec, record)
     assert barriers.rows(AMOUNT) == recomputed_amount(barriers)
@@ -104,7 +108,7 @@ def test_an_sql_job_travels_in_the_spec(hook_for: Callable[..., SparkSubmitHook]
     shop_for_a_day(barriers, 1)
     spec = barriers.begin(1, sources=[SHOPPING], sinks=[AMOUNT], sql=SQL)
     hook_for(spec).submit(SQL_APPLICATION)
-    record = ClosingRecord.loads(closing_record(spec).read_text())
+    record = left_by(spec)
     assert record.staged == {AMOUNT: StagedTable(AMOUNT, record.staged[AMOUNT].snapshot_id)}
     barriers.publish(spec, record)
     assert barriers.rows(AMOUNT) == recomputed_amount(barriers)
@@ -119,7 +123,7 @@ def test_a_correction_runs_instead_of_the_job_that_is_submitted(
     deletion = CorrectBySql(SHOPPING, "DELETE FROM {target:shop.shopping} WHERE userId = 1")
     spec = replace(barriers.begin(2, sinks=[SHOPPING]), corrections=(deletion,))
     hook_for(spec).submit(str(JOBS / "amount.py"))
-    barriers.publish(spec, ClosingRecord.loads(closing_record(spec).read_text()))
+    barriers.publish(spec, left_by(spec))
     assert [row[0] for row in barriers.rows(SHOPPING)] == [3, 4]
 
 

@@ -80,6 +80,7 @@ class Barriers:
             cuts={name: pair[1] for name, pair in (externals or {}).items()},
             closing_uri=(self.folder / f"a{attempt}.closed.json").as_uri(),
             seed=7,
+            nonce=f"nonce of {attempt}",
             sql=sql,
         )
         for sink, base in spec.bases.items():
