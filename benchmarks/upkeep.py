@@ -98,7 +98,8 @@ class Maintained:
             "snapshot log, entries": len(document["snapshot-log"]),
             "metadata log, entries": len(document["metadata-log"]),
         }
-        return {**sizes, **rows_of(self.deployment)}
+        journal = self.deployment.tables.location("_barrier", TOPOLOGY, "journal")
+        return {**sizes, "files of the journal": len(self.deployment.tables._documents.names(journal)), **rows_of(self.deployment)}
 
 
 def rows_of(deployment: Deployment) -> dict[str, int]:

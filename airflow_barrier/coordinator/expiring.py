@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 
 from airflow_barrier.coordinator.deployment import Deployment
 from airflow_barrier.coordinator.staging import barrier_folder
+from airflow_barrier.coordinator.trimmed_journal import fold
 from airflow_barrier.protocol.errors import ConfigurationError, ExpiryError, MissingTableError, UnknownBarrierError
 from airflow_barrier.protocol.records import Barrier
 from airflow_barrier.protocol.retention import BarrierVerdict, Retention, barrier_verdicts, window_start
@@ -106,9 +107,12 @@ def expire(deployment: Deployment, topology: str, retention: Retention, take_out
         else:
             log.info("table %s: %d snapshots expired: %s", table, len(going), said)
             snapshots[table] = tuple(going)
-    while trimmed := deployment.meta.trim(topology, began, actor):
-        for barrier_id in trimmed:  # a commit may have died before it tidied up, and an abort leaves files
+    trimmed: list[int] = []
+    while some := deployment.meta.trim(topology, began, actor):
+        for barrier_id in some:  # a commit may have died before it tidied up, and an abort leaves files
             deployment.tables.clear(barrier_folder(deployment, topology, barrier_id))
+        trimmed += some
+    fold(deployment, topology, trimmed)
     done = Expired(tuple(barrier.barrier_id for barrier in expired), snapshots)
     log.info("topology %s: %s", topology, done)
     if failed:

@@ -10,13 +10,13 @@ from airflow_barrier.coordinator.committing import commit_barrier
 from airflow_barrier.coordinator.deployment import Deployment
 from airflow_barrier.coordinator.journal import (
     entry_uri,
-    read_entry,
     read_head,
     read_revision,
     read_topology,
     write_head,
 )
 from airflow_barrier.coordinator.swapping import publications_of
+from airflow_barrier.coordinator.trimmed_journal import JournalReader
 from airflow_barrier.metaservice.revision_store import SwapRows
 from airflow_barrier.protocol.errors import JournalError, UnknownTopologyError
 from airflow_barrier.protocol.journal import History, JournalEntry, JournalHead, RevisionEntry
@@ -29,6 +29,8 @@ log = logging.getLogger(__name__)
 
 #: As many revisions as a topology may have.
 _ALL = 2**31 - 1
+#: After so many entries the log says how far the journal is read.
+_PROGRESS = 10_000
 
 
 @dataclass(frozen=True)
@@ -68,10 +70,11 @@ def recover(deployment: Deployment, topology: str, *, actor: str, reason: str) -
             "one, and the name of the topology? Without a journal the MetaService cannot be rebuilt"
         )
     committed = _newest_committed(deployment, topology)
-    newest, reattached = _newest_entry(deployment, topology, head)
+    journal = JournalReader(deployment, topology)
+    newest, reattached = _newest_entry(deployment, journal, head)
     traces = {table: deployment.tables.traces(table, topology) for table in _tables(deployment, topology, newest)}
     revisions = _published_revisions(deployment, topology, head, newest, traces)
-    entries = _entries_after(deployment, topology, newest, committed, revisions)
+    entries = _entries_after(deployment, journal, newest, committed, revisions)
     digests = {entry.topology_digest for entry in (*entries, *(each for one in revisions for each in one.entries))}
     history = History(
         topology=topology,
@@ -82,6 +85,7 @@ def recover(deployment: Deployment, topology: str, *, actor: str, reason: str) -
         above_attempt=max((trace.newest_attempt for trace in traces.values()), default=0),
         revisions=revisions,
         newest_revision=max((head.revision, *(trace.newest_revision for trace in traces.values()))),
+        baseline=journal.baseline,
     )
     incarnation = deployment.meta.recover(history, actor, reason)
     _drop_given_up(deployment, topology, tuple(traces))
@@ -90,8 +94,12 @@ def recover(deployment: Deployment, topology: str, *, actor: str, reason: str) -
     log.info("topology %s: MetaService incarnation %s leads it now", topology, incarnation)
     if newest is not None:
         commit_barrier(deployment, topology, newest.barrier_id, actor=actor)
+    trimmed = sum(entry.trimmed for entry in entries)
+    if trimmed:
+        log.info("topology %s: %d barriers that had expired are known again", topology, trimmed)
     for entry in entries:
-        log.info("%s is COMMIT again", entry)
+        if not entry.trimmed:
+            log.info("%s is COMMIT again", entry)
     for revision in revisions:
         log.info("%s is COMMIT again", revision)
     _expire_untagged(deployment, topology, traces, actor)  # safety: recovered-without-tags-is-expired
@@ -198,7 +206,7 @@ def _newest_committed(deployment: Deployment, topology: str) -> Barrier | None:
 
 
 def _newest_entry(
-    deployment: Deployment, topology: str, head: JournalHead
+    deployment: Deployment, journal: JournalReader, head: JournalHead
 ) -> tuple[JournalEntry | None, tuple[str, ...]]:
     """The newest barrier that has an entry, and the tables that the catalog had to be told of.
 
@@ -206,18 +214,18 @@ def _newest_entry(
     """
     if head.barrier_id == 0:
         return None, ()
-    entry = read_entry(deployment, topology, head.barrier_id)
+    entry = journal.entry(head.barrier_id)
     reattached = _reattach(deployment, entry)
-    tagged = max(deployment.tables.traces(table, topology).published for table in entry.tables)
+    tagged = max(deployment.tables.traces(table, entry.topology).published for table in entry.tables)
     if tagged <= entry.barrier_id:
         return entry, reattached
-    entry = read_entry(deployment, topology, tagged)
+    entry = journal.entry(tagged)
     return entry, (*reattached, *_reattach(deployment, entry))
 
 
 def _entries_after(
     deployment: Deployment,
-    topology: str,
+    journal: JournalReader,
     newest: JournalEntry | None,
     committed: Barrier | None,
     revisions: Sequence[RevisionEntry],
@@ -229,41 +237,55 @@ def _entries_after(
     found: list[JournalEntry] = []
     barrier_id = newest.barrier_id if newest is not None else 0
     while barrier_id > known:
-        found.append(_entry_before(deployment, topology, barrier_id, revisions))
+        found.append(_entry_before(journal, barrier_id, revisions))
         barrier_id = found[-1].predecessor
+        if len(found) % _PROGRESS == 0:
+            log.info("the journal of %d barriers is read, back to %s", len(found), found[-1])
     if barrier_id != known:
         raise JournalError(  # safety: journal-leads-back
-            f"topology {topology}: expected the journal to lead back to barrier {known}, which the MetaService at "
-            f"{deployment.meta.url} has committed, found that it leads to barrier {barrier_id}: this MetaService is "
+            f"topology {journal.topology}: expected the journal to lead back to barrier {known}, which the MetaService "
+            f"at {deployment.meta.url} has committed, found that it leads to barrier {barrier_id}: this MetaService is "
             "of another deployment; correct the connection"
         )
     if committed is not None and known:
-        _check_agreement(deployment, committed, revisions)
+        _check_agreement(deployment, journal, committed, revisions)
     return tuple(reversed(found))
 
 
-def _entry_before(
-    deployment: Deployment, topology: str, barrier_id: int, revisions: Sequence[RevisionEntry]
-) -> JournalEntry:
+def _entry_before(journal: JournalReader, barrier_id: int, revisions: Sequence[RevisionEntry]) -> JournalEntry:
     """A barrier as it stood before the first of ``revisions``; its own file may tell of any of them, or of none."""
     before = (revision.before(barrier_id) for revision in revisions)
-    return next((entry for entry in before if entry is not None), None) or read_entry(deployment, topology, barrier_id)
+    return next((entry for entry in before if entry is not None), None) or journal.entry(barrier_id)
 
 
-def _check_agreement(deployment: Deployment, known: Barrier, revisions: Sequence[RevisionEntry]) -> None:
+def _check_agreement(
+    deployment: Deployment, journal: JournalReader, known: Barrier, revisions: Sequence[RevisionEntry]
+) -> None:
     """The newest barrier that both have must be the same one."""
     topology, barrier_id = known.topology, known.barrier_id
-    entry = _entry_before(deployment, topology, barrier_id, revisions)
+    entry = _entry_before(journal, barrier_id, revisions)
     if entry.revision < known.revision:  # whoever published that revision died before it came to this barrier's file
         entry = read_revision(deployment, topology, known.revision).at(barrier_id) or entry
-    journal = {name: table.snapshot_id for name, table in entry.tables.items()}
-    service = {row.table: row.snapshot_id for row in deployment.meta.progress(topology, barrier_id)}
-    if journal != service:
-        different = sorted(name for name in journal.keys() | service.keys() if journal.get(name) != service.get(name))
+    told, kept = _told(entry), _told_by(deployment, known, trimmed=entry.trimmed)
+    if told != kept:
+        different = sorted(name for name in told.keys() | kept.keys() if told.get(name) != kept.get(name))
         raise JournalError(  # safety: journal-agrees
             f"{entry}: expected the same snapshots in the journal and in the MetaService at {deployment.meta.url}, "
             f"found others of {', '.join(different)}: this MetaService is of another deployment; correct the connection"
         )
+
+
+def _told(entry: JournalEntry) -> dict[str, object]:
+    """What must be the same in the MetaService: the snapshots, or of a barrier without them its time and its run."""
+    if entry.trimmed:
+        return {"timestamp": entry.timestamp, "run": entry.run_key, "predecessor": entry.predecessor}
+    return {name: table.snapshot_id for name, table in entry.tables.items()}
+
+
+def _told_by(deployment: Deployment, known: Barrier, *, trimmed: bool) -> dict[str, object]:
+    if trimmed:
+        return {"timestamp": known.timestamp, "run": known.run_key, "predecessor": known.predecessor or 0}
+    return {row.table: row.snapshot_id for row in deployment.meta.progress(known.topology, known.barrier_id)}
 
 
 def _reattach(deployment: Deployment, newest: JournalEntry) -> tuple[str, ...]:

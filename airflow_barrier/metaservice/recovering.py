@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from uuid import uuid4
 
 from sqlalchemy import Connection, Table, delete, func, insert, select, text, update
@@ -45,6 +46,8 @@ log = logging.getLogger(__name__)
 _MARGIN = 1000
 #: Nobody can tell how many leases the lost time has granted: fewer than that.
 _LEASES = 1_000_000_000
+#: What is written of a barrier that nobody can read any more, from its tag policy's word to its trimming.
+_ENDED = ("thinned_at", "expiring_at", "expired_at", "trimmed_at")
 _REASON = "the MetaService was recovered: what was in flight is lost, and its epoch joins the next barrier's"
 
 
@@ -61,6 +64,7 @@ def recover(connection: Connection, history: History, actor: str, reason: str) -
     if history.entries and newest(connection, history.topology, BarrierState) is None:
         oldest = history.topologies[history.entries[0].topology_digest]
         insert_baseline(connection, history.topology, version_of(connection, oldest), actor)
+        _complete_baseline(connection, history.topology, history.baseline, event)
     decided = {entry.barrier_id for entry in history.entries}
     for barrier in uncommitted(connection, history.topology):
         if barrier.state in STAGING_BARRIERS and barrier.barrier_id not in decided:
@@ -122,6 +126,7 @@ def _put_back(connection: Connection, history: History, entry: JournalEntry, eve
         "computed_in": entry.revision,
         "committing_at": DatabaseNow(),
         "commit_at": DatabaseNow() if written else None,
+        **{name: DatabaseNow() if entry.trimmed else None for name in _ENDED},
         "aborted_at": None,
         "reason": None,
     }
@@ -143,6 +148,8 @@ def _put_tables_back(connection: Connection, entry: JournalEntry, state: TableSt
     table = schema.table_progress
     known = progress(connection, topology, barrier_id)
     connection.execute(delete(table).where(of_barrier(table, topology, barrier_id)))
+    if not entry.tables:
+        return
     connection.execute(
         insert(table).values(
             processed_at=DatabaseNow(), written_at=DatabaseNow() if state is TableState.WRITTEN else None
@@ -163,24 +170,25 @@ def _put_tables_back(connection: Connection, entry: JournalEntry, state: TableSt
     for name in sorted(entry.tables):
         before = known[name].state.value if name in known else TableState.PENDING.value
         record(connection, event, topology, barrier_id, "table", [name], before, state.value)
-    _complete_baseline(connection, entry, event)
+    # of the tables that joined at this barrier the baseline is what `main` was at before it
+    found = {name: table.expected_snapshot for name, table in entry.tables.items()}
+    _complete_baseline(connection, topology, found, event)
 
 
-def _complete_baseline(connection: Connection, entry: JournalEntry, event: Event) -> None:
-    """The tables that joined at this barrier: their baseline is what `main` was at before it."""
-    baseline = progress(connection, entry.topology, 0)
-    joined = {name: table.expected_snapshot for name, table in entry.tables.items() if name not in baseline}
-    for name, snapshot in sorted(joined.items()):
+def _complete_baseline(connection: Connection, topology: str, before: Mapping[str, int | None], event: Event) -> None:
+    """What tables were at ``before`` their first barrier, of those that have no baseline yet."""
+    baseline = progress(connection, topology, 0)
+    for name, snapshot in sorted((name, snapshot) for name, snapshot in before.items() if name not in baseline):
         connection.execute(
             insert(schema.table_progress).values(
-                **barrier_key(entry.topology, 0),
+                **barrier_key(topology, 0),
                 table_name=name,
                 state=TableState.WRITTEN.value,
                 snapshot_id=snapshot,
                 written_at=DatabaseNow(),
             )
         )
-        record(connection, event, entry.topology, 0, "table", [name], None, TableState.WRITTEN.value)
+        record(connection, event, topology, 0, "table", [name], None, TableState.WRITTEN.value)
 
 
 def _state(connection: Connection, topology: str, barrier_id: int) -> BarrierState | None:

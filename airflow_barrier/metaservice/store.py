@@ -630,6 +630,12 @@ class MetaService:
         """
         return self._db.write(lambda c: trimming.trim(c, topology, before, actor))
 
+    def trimmed(self, topology: str, first: int, last: int) -> list[Barrier]:
+        """The barriers from ``first`` to ``last`` that were committed, oldest first, once all that are between are
+        trimmed; until then none.
+        """
+        return self._db.read(lambda c: trimming.trimmed(c, topology, first, last))
+
     # --- reading ----------------------------------------------------------------------------------
 
     def progress(self, topology: str, barrier_id: int) -> list[TableProgress]:

@@ -59,6 +59,22 @@ def trim(connection: Connection, topology: str, before: datetime, actor: str) ->
     return ids
 
 
+def trimmed(connection: Connection, topology: str, first: int, last: int) -> list[Barrier]:
+    """The barriers from ``first`` to ``last`` that were committed, if all that there are and will be are trimmed; or
+    none.
+    """
+    barrier = schema.barrier.c
+    here = and_(of_topology(schema.barrier, topology), barrier.barrier_id.between(max(first, 1), last))
+    newer = select(barrier.barrier_id).where(of_topology(schema.barrier, topology), barrier.barrier_id > last).limit(1)
+    left = select(barrier.barrier_id).where(here, barrier.trimmed_at.is_(None)).limit(1)
+    if connection.scalar(newer) is None or connection.scalar(left) is not None:
+        return []
+    rows = connection.execute(
+        select(schema.barrier).where(here, barrier.state == BarrierState.COMMIT.value).order_by(barrier.barrier_id)
+    )
+    return [to_barrier(row) for row in rows]
+
+
 def _candidates(connection: Connection, topology: str, before: datetime, last: int) -> list[Barrier]:
     barrier = schema.barrier.c
     (oldest,) = readable(connection, topology, limit=1)  # the newest COMMIT does not expire

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
@@ -36,7 +36,8 @@ class JournalEntry:
     """One barrier that is COMMITTING or COMMIT, written before its tables are published.
 
     ``topology_digest`` names the file with the topology that it was opened with; ``incarnation`` is the MetaService
-    that decided.
+    that decided. ``trimmed``: nobody can read the barrier any more, and of its ``tables`` there is what the MetaService
+    keeps too.
     """
 
     topology: str
@@ -50,6 +51,7 @@ class JournalEntry:
     topology_digest: str
     cuts: Mapping[str, Cut]
     tables: Mapping[str, DecidedTable]
+    trimmed: bool = False
 
     def __str__(self) -> str:
         return f"barrier {self.barrier_id} of {self.topology} ({self.timestamp:%Y-%m-%d %H:%M:%S%z})"
@@ -67,7 +69,11 @@ class JournalEntry:
     @classmethod
     def loads(cls, text: str) -> JournalEntry:
         """Raises :class:`JournalError` if this is no entry of this version."""
-        data = _parsed(text)
+        return cls.from_json(_parsed(text))
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> JournalEntry:
+        """An entry from what :meth:`to_json` made, but for the version."""
         cuts = {
             name: Cut(cut["source"], cut["start"], cut["end"], tuple(cut["items"]))
             for name, cut in data.pop("cuts").items()
@@ -75,6 +81,27 @@ class JournalEntry:
         tables = {name: DecidedTable(**table) for name, table in data.pop("tables").items()}
         timestamp = datetime.fromisoformat(data.pop("timestamp"))
         return cls(**data, timestamp=timestamp, cuts=cuts, tables=tables)
+
+
+@dataclass(frozen=True)
+class TrimmedEntries:
+    """The entries of neighbouring barriers that are all trimmed, oldest first, in one file.
+
+    ``baseline``: what tables were at before their first barrier, which no entry tells any more.
+    """
+
+    entries: tuple[JournalEntry, ...]
+    baseline: Mapping[str, int | None]
+
+    def dumps(self) -> str:
+        data = {"entries": [entry.to_json() for entry in self.entries], "baseline": dict(self.baseline)}
+        return json.dumps({"version": _VERSION, **data}, sort_keys=True)
+
+    @classmethod
+    def loads(cls, text: str) -> TrimmedEntries:
+        """Raises :class:`JournalError`."""
+        data = _parsed(text)
+        return cls(tuple(JournalEntry.from_json(_checked(entry)) for entry in data["entries"]), data["baseline"])
 
 
 @dataclass(frozen=True)
@@ -154,7 +181,7 @@ class RevisionEntry:
         """Raises :class:`JournalError` if this is no entry of this version."""
         data = _parsed(text)
         entries, replaced = (
-            tuple(JournalEntry.loads(json.dumps(entry)) for entry in data[name]) for name in ("entries", "replaced")
+            tuple(JournalEntry.from_json(_checked(entry)) for entry in data[name]) for name in ("entries", "replaced")
         )
         revision = _revision(data["revision"])
         return cls(revision, data["incarnation"], data["predecessor"], data["bases"], entries, replaced)
@@ -177,7 +204,8 @@ class History:
     All up to and including ``published`` (0: none) have their tables published. ``above_attempt``: the highest number
     of an attempt that has left a trace in a table. ``revisions``: those that the MetaService lacks, oldest first, each
     published; ``entries`` are as they stood before these. ``newest_revision``: the highest number of one that has left
-    a trace, whatever became of it (0: none).
+    a trace, whatever became of it (0: none). ``baseline``: what tables were at before their first barrier, if that is
+    trimmed.
     """
 
     topology: str
@@ -187,14 +215,19 @@ class History:
     above_attempt: int
     revisions: tuple[RevisionEntry, ...] = ()
     newest_revision: int = 0
+    baseline: Mapping[str, int | None] = field(default_factory=dict)
 
 
 def _parsed(text: str) -> dict[str, Any]:
     try:
-        data: dict[str, Any] = json.loads(text)
-        found = data.pop("version", None)
+        return _checked(json.loads(text))
     except (ValueError, AttributeError, TypeError) as error:
         raise JournalError(f"journal: expected a JSON object, found text that is none ({error})") from None
+
+
+def _checked(data: dict[str, Any]) -> dict[str, Any]:
+    """``data`` without its version, which is ours."""
+    found = data.pop("version", None)
     if found != _VERSION:
         raise JournalError(  # safety: journal-version
             f"journal: expected version {_VERSION}, found {found}; another version of airflow-provider-barrier wrote "

@@ -7,6 +7,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
+from airflow_barrier.coordinator import trimmed_journal
 from airflow_barrier.coordinator.deployment import Deployment
 from airflow_barrier.coordinator.settings import Settings
 from benchmarks.upkeep import Maintained
@@ -17,7 +20,12 @@ BY_DESIGN = {"rows of barrier_barrier", "rows of barrier_audit"}
 AUDITED = 7.5
 
 
-def test_what_upkeep_leaves_does_not_grow(tmp_path: Path) -> None:
+#: Barriers of which the journal is one file.
+SPAN = 20
+
+
+def test_what_upkeep_leaves_does_not_grow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(trimmed_journal, "SPAN", SPAN)
     deployment = Deployment.connect(Settings.embedded(str(tmp_path)))
     maintained = Maintained(deployment, every=10, keep=5)
     maintained.run(50)
@@ -28,6 +36,8 @@ def test_what_upkeep_leaves_does_not_grow(tmp_path: Path) -> None:
     grown = {what: count - steady[what] for what, count in later.items() if count > steady[what]}
     # numbers get longer, and with them their texts
     assert grown.pop("metadata document, KiB", 0) <= 1
+    journal = grown.pop("files of the journal", 0)
+    assert journal <= 44 / SPAN + SPAN, "a file a span, and those of the span that is not over"
     assert set(grown) == BY_DESIGN
     barriers = grown["rows of barrier_barrier"]
     assert barriers == 44, "one in ten compacts"
