@@ -26,6 +26,7 @@ FIGURES = {
     "latency": "from a barrier's timestamp to readable, and what we add to the tasks, through Airflow",
     "adoption": "lines changed to adopt the example jobs",
     "metaservice": "transitions per second, and reading",
+    "wide": "a barrier of many jobs",
     "waiting": "many tasks that wait in one triggerer",
     "retained": "a barrier after many barriers",
     "upkeep": "a barrier after many barriers that were compacted and expired",
@@ -33,6 +34,7 @@ FIGURES = {
     "reading": "a query at one barrier against the plain one",
     "revising": "correcting history, and the swap",
     "expiry": "letting go of many barriers",
+    "past": "a recovery after many barriers, and a cut beside many used files",
 }
 _DOCUMENT = Path(__file__).resolve().parents[1] / "docs" / "benchmarks.md"
 

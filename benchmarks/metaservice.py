@@ -44,12 +44,12 @@ def measure(folder: Path, *, quick: bool) -> list[Measured]:
         for kind in ("SQLite", "PostgreSQL"):
             rates = []
             for writers in (1, several):
-                with _database(kind, folder, server) as url:
+                with database(kind, folder, server) as url:
                     rates.append(_rate(url, writers, seconds))
             transitions.append([kind, *(f"{rate:,.0f}" for rate in rates)])
-            with _database(kind, folder, server) as url:
+            with database(kind, folder, server) as url:
                 wide, leased = _wide(url, tables)
-            with _database(kind, folder, server) as url:
+            with database(kind, folder, server) as url:
                 long, rows = _long(url, history)
             reads.append([kind, *(f"{each * 1000:.1f}" for each in (wide, leased, long)), f"{rows:,}"])
     return [
@@ -79,7 +79,7 @@ def measure(folder: Path, *, quick: bool) -> list[Measured]:
 
 
 @contextmanager
-def _database(kind: str, folder: Path, server: PostgreSQL) -> Iterator[str]:
+def database(kind: str, folder: Path, server: PostgreSQL) -> Iterator[str]:
     """A new one of these."""
     if kind == "PostgreSQL":
         with server.database() as url:

@@ -99,7 +99,11 @@ class Maintained:
             "metadata log, entries": len(document["metadata-log"]),
         }
         journal = self.deployment.tables.location("_barrier", TOPOLOGY, "journal")
-        return {**sizes, "files of the journal": len(self.deployment.tables._documents.names(journal)), **rows_of(self.deployment)}
+        return {
+            **sizes,
+            "files of the journal": len(self.deployment.tables._documents.names(journal)),
+            **rows_of(self.deployment),
+        }
 
 
 def rows_of(deployment: Deployment) -> dict[str, int]:
