@@ -14,8 +14,11 @@ if TYPE_CHECKING:
     from airflow_barrier.protocol.leases import Lease
 
 
-def render(status: BarrierStatus, leases: Sequence[Lease] = ()) -> str:
-    """The page; all that comes from outside is escaped. ``leases``: who reads the barrier. Times are UTC."""
+def render(status: BarrierStatus, leases: Sequence[Lease] = (), *, hidden: int = 0) -> str:
+    """The page; all that comes from outside is escaped. ``leases``: who reads the barrier. Times are UTC.
+
+    ``hidden``: of how many DAGs nothing is shown, since the user may not read them.
+    """
     barrier = status.barrier
     reason = f"<p>{escape(barrier.reason)}</p>" if barrier.reason else ""
     tables = _rows(
@@ -30,21 +33,26 @@ def render(status: BarrierStatus, leases: Sequence[Lease] = ()) -> str:
     )
     jobs = _rows((job.job, job.summary) for job in status.jobs)
     readers = _rows((lease.holder, _moment(lease.granted_at), _moment(lease.expires_at)) for lease in leases)
+    head = "<tr><th>holder</th><th>since</th><th>until, unless renewed</th></tr>"
+    held = "" if hidden else f"<h2>Readers</h2><table>{head}{readers}</table>"
     expired = (
         f"<p>Expired {_moment(barrier.expiring_at)}: it cannot be read any more.</p>" if barrier.expiring_at else ""
     )
     revised = f"<p>As revision {barrier.revision} computed it.</p>" if barrier.revision else ""
     return f"""{_head(str(barrier))}
 <body><h1>{escape(str(barrier))}: {barrier.state.value}</h1>{reason}{expired}{revised}
-<p>Timestamp from the {escape(barrier.timestamp_origin)}; opened by {escape(barrier.run_key)}.</p>
+<p>Timestamp from the {escape(barrier.timestamp_origin)}; opened by {escape(barrier.run_key)}.</p>{_hidden(hidden)}
 <table><tr><th>table</th><th>job</th><th>state</th><th>snapshot</th><th></th></tr>{tables}</table>
 <h2>Jobs</h2><table><tr><th>job</th><th>newest attempt</th></tr>{jobs}</table>
-<h2>Readers</h2><table><tr><th>holder</th><th>since</th><th>until, unless renewed</th></tr>{readers}</table>
+{held}
 </body></html>"""
 
 
-def render_revision(status: RevisionStatus) -> str:
-    """The page of a revision: why it is, how far its barriers are, which runs compute them. Times are UTC."""
+def render_revision(status: RevisionStatus, *, hidden: int = 0) -> str:
+    """The page of a revision: why it is, how far its barriers are, which runs compute them. Times are UTC.
+
+    ``hidden``: as in :func:`render`.
+    """
     revision = status.revision
     barriers = _rows(
         (
@@ -60,16 +68,22 @@ def render_revision(status: RevisionStatus) -> str:
         for run in status.runs
     )
     missing = "".join(f"<li>{escape(each)}</li>" for each in status.missing)
+    actor = "somebody" if hidden else revision.actor
+    lacking = "" if hidden else f"<h2>Missing</h2><ul>{missing}</ul>"
     gate = "<p>No barrier opens until it is published.</p>" if revision.gated and revision.is_under_way else ""
     return f"""{_head(str(revision))}
 <body><h1>{escape(str(revision))}: {revision.state.value}</h1>
-<p>{escape(revision.reason or "")} (begun {_moment(revision.created_at)} by {escape(revision.actor)})</p>
+<p>{escape(revision.reason or "")} (begun {_moment(revision.created_at)} by {escape(actor)})</p>
 <p>{revision.mode.value}, from barrier {revision.first_barrier} on, asked for up to {revision.window_end};
-tables {escape(", ".join(revision.tables))}.</p>{gate}
+tables {escape(", ".join(revision.tables))}.</p>{gate}{_hidden(hidden)}
 <h2>Barriers</h2><table><tr><th>barrier</th><th>timestamp</th><th>state</th><th>jobs</th></tr>{barriers}</table>
-<h2>Missing</h2><ul>{missing}</ul>
+{lacking}
 <h2>Runs</h2><table><tr><th>barrier</th><th>DAG</th><th>run</th><th>came</th></tr>{runs}</table>
 </body></html>"""
+
+
+def _hidden(dags: int) -> str:
+    return f"<p>Of {dags} more DAGs, which you may not read, nothing is shown.</p>" if dags else ""
 
 
 def _head(title: str) -> str:

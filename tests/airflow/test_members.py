@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import httpx
 import pytest
 
 from tests.support.airflow import LONG
@@ -34,3 +35,34 @@ def test_a_member_takes_part_from_the_next_barrier_on(counting: Counting) -> Non
     assert counting.table_states(2) == {"joined.events": "WRITTEN", "joined.mirror": "WRITTEN"}
     # its table was empty, so it began with all that its source held
     assert counting.published("events") == counting.published("mirror") == 11
+
+
+@pytest.mark.timeout(LONG)
+def test_a_page_shows_what_the_user_may_read(counting: Counting) -> None:
+    page = counting.airflow.page
+    shown = {user: page(user, "barrier_default/joined/2") for user in ("admin", "viewer", "only_joined")}
+    assert {user: answer.status_code for user, answer in shown.items()} == dict.fromkeys(shown, 200)
+    assert shown["viewer"].text == shown["admin"].text
+    for text in ("joined.events", "joined.mirror", "opened by joined/scheduled__", "Readers"):
+        assert text in shown["admin"].text
+    assert "joined.events" in shown["only_joined"].text
+    assert "Of 1 more DAGs, which you may not read, nothing is shown." in shown["only_joined"].text
+    for text in ("mirror", "joined/scheduled__", "Readers"):
+        assert text not in shown["only_joined"].text
+    # of a barrier without that other DAG there is nothing to hide
+    assert page("only_joined", "barrier_default/joined/1").text == page("admin", "barrier_default/joined/1").text
+
+
+@pytest.mark.timeout(LONG)
+def test_who_may_read_none_of_its_dags_learns_nothing(counting: Counting) -> None:
+    page = counting.airflow.page
+    paths = (
+        "barrier_default/joined/2", "barrier_default/joined/99", "barrier_default/joined/revision/1",
+        "barrier_default/nothing/1", "spark_default/joined/2", "nothing/joined/2",
+    )  # fmt: skip
+    told = {path: page("only_catchup", path) for path in paths}
+    assert {path: answer.status_code for path, answer in told.items()} == dict.fromkeys(paths, 404)
+    assert len({answer.text for answer in told.values()}) == 1
+    assert {page("admin", path).text for path in paths[1:]} == {told[paths[0]].text}
+    assert page("admin", f"barrier_default/joined/{2**64}").status_code == 422
+    assert httpx.get(f"{counting.airflow.url}/barrier/{paths[0]}", timeout=30).status_code == 401

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -37,6 +38,8 @@ LONG = 600.0
 _PATIENCE = LONG / 2
 #: Seconds for an answer of the API server, which is also asked once a wait is over.
 _ANSWER = 180.0
+#: Users that may read: everything, and one DAG (:mod:`tests.support.reading_rights`).
+READERS = ("viewer", "only_joined", "only_catchup")
 _ENDED = frozenset({"success", "failed"})
 _STARTED = pytest.StashKey["AirflowUnderTest"]()
 
@@ -96,7 +99,7 @@ class AirflowUnderTest(LocalAirflow):
 
     @property
     def api(self) -> httpx.Client:
-        """A client that is logged in."""
+        """A client that is logged in as admin."""
         if self._client is None:
             login = {"username": "admin", "password": self.password}
             answer = httpx.post(f"{self.url}/auth/token", json=login, timeout=_ANSWER).raise_for_status()
@@ -106,6 +109,13 @@ class AirflowUnderTest(LocalAirflow):
                 timeout=_ANSWER,
             )
         return self._client
+
+    def page(self, user: str, path: str) -> httpx.Response:
+        """A page of ours as one of :data:`READERS` gets it."""
+        login = {"username": user, "password": json.loads((self.home / "passwords.json").read_text())[user]}
+        token = httpx.post(f"{self.url}/auth/token", json=login, timeout=_ANSWER).raise_for_status().json()
+        headers = {"Authorization": f"Bearer {token['access_token']}"}
+        return httpx.get(f"{self.url}/barrier/{path}", headers=headers, timeout=_ANSWER)
 
     def get(self, path: str, **params: Any) -> Any:
         return self.api.get(path, params=params).raise_for_status().json()
@@ -240,6 +250,9 @@ def airflow(
     home = tmp_path_factory.mktemp("airflow")
     folder = home / "folder"
     folder.mkdir()
+    config = home / "config"
+    config.mkdir()
+    shutil.copy(Path(__file__).with_name("reading_rights.py"), config)
     host, _, port = spark_server.url.removeprefix("sc://").partition(":")
     # Airflow's own database as in production: SQLite has one lock for all who write.
     database = with_driver(postgresql.create("airflow", migrated=False))
@@ -260,6 +273,10 @@ def airflow(
             ),
             "AIRFLOW__CORE__DAGS_ARE_PAUSED_AT_CREATION": "True",
             "AIRFLOW__CORE__PARALLELISM": "4",
+            "AIRFLOW__CORE__AUTH_MANAGER": "reading_rights.ReadingRights",
+            "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_USERS": ",".join(
+                ["admin:admin", *(f"{one}:viewer" for one in READERS)]
+            ),
             # DAG files stay as they are, and parsing all of them anew twice a minute takes a quarter of a core
             "AIRFLOW__DAG_PROCESSOR__MIN_FILE_PROCESS_INTERVAL": "3600",
             # a worker that is lost is noticed in seconds
