@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from sqlalchemy import Connection, select, text
 
 from airflow_barrier.metaservice import schema
-from airflow_barrier.metaservice.rows import load_barrier, of_topology
+from airflow_barrier.metaservice.rows import load_barrier, lock_topology, of_topology
 from airflow_barrier.metaservice.transitions import Event, record
 
 _ANNOUNCED, _COMMIT = "announced", "commit"
@@ -17,6 +17,7 @@ _LOOK_BACK = 100
 
 def announce(connection: Connection, topology: str, barrier_ids: Sequence[int], actor: str) -> None:
     """Write down that these barriers were announced. Again adds another line to the audit, no more."""
+    lock_topology(connection, topology)  # safety: topology-lock
     for barrier_id in barrier_ids:
         state = load_barrier(connection, topology, barrier_id).state.value
         record(connection, Event(_ANNOUNCED, actor), topology, barrier_id, "barrier", [str(barrier_id)], state, state)

@@ -56,6 +56,8 @@ def register(connection: Connection, name: str, owner: str, jobs: Sequence[Job],
 
 
 def _register(connection: Connection, name: str, owner: str, jobs: Sequence[Job], event: Event) -> int:
+    if (version := registered_version(connection, name, owner, jobs)) is not None:
+        return version  # by another one, since the caller looked
     declared = Topology.of(name, [*jobs_of_others(connection, name, owner), *jobs])
     version = _next_version(connection, declared)
     _claim(connection, declared)

@@ -66,11 +66,11 @@ def comparable(value: Any, ids: Mapping[int, int], key: str = "") -> Any:
     if isinstance(value, Mapping):
         of_attempt = value.get("kind") == "attempt"
         told = {name: comparable(each, ids, name) for name, each in value.items() if name not in _COUNTED}
-        return {**told, "subject": ids[int(told["subject"])]} if of_attempt else told
+        return {**told, "subject": ids.get(int(told["subject"]), "forgotten")} if of_attempt else told
     if isinstance(value, Sequence) and not isinstance(value, str):
         return [comparable(each, ids, key) for each in value]
     if key in ("attempt_id", "voided") and value is not None:
-        return ids[value]
+        return ids.get(value, "forgotten")
     if isinstance(value, datetime) and key != "timestamp":
         return "a time"
     if isinstance(value, Enum):

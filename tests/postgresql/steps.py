@@ -312,6 +312,13 @@ STEPS = {
 }
 
 
+#: Steps that somebody may take whatever there is.
+VISITORS = {
+    name: Step(STEPS[name].method, _nothing, STEPS[name].call)
+    for name in ("barriers given up", "a recovery", "a leave", "an answer with a lease", "an expiry")
+}
+
+
 def writing_methods() -> set[str]:
     """The methods of the MetaService that begin a write transaction."""
     methods = inspect.getmembers(MetaService, inspect.isfunction)

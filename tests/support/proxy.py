@@ -1,4 +1,6 @@
-"""A TCP proxy in front of PostgreSQL that cuts a connection at one statement, before or after the server ran it."""
+"""A TCP proxy in front of PostgreSQL that cuts a connection at one statement, before or after the server ran it, or
+holds the statement.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +12,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from sqlalchemy import make_url
+
+from tests.support.waiting import patience
 
 #: Requests for encryption, which come before the first real message.
 _ENCRYPTION = {80877103, 80877104}
@@ -27,11 +31,20 @@ class Cut:
     answered: bool
 
 
+@dataclass(frozen=True)
+class Hold:
+    """Before the statement of that number: it has ``come``, and waits until it may ``go_on``."""
+
+    number: int
+    come: threading.Event = field(default_factory=threading.Event)
+    go_on: threading.Event = field(default_factory=threading.Event)
+
+
 @dataclass
 class Seen:
     """What went through since :meth:`Proxy.watching` began: the text of each statement, and whether the cut came."""
 
-    cut: Cut | None
+    cut: Cut | Hold | None
     statements: list[str] = field(default_factory=list)
     happened: bool = False
 
@@ -93,8 +106,8 @@ class Proxy:
             assert not thread.is_alive()
 
     @contextlib.contextmanager
-    def watching(self, cut: Cut | None = None) -> Iterator[Seen]:
-        """Count statements from here on, and cut once."""
+    def watching(self, cut: Cut | Hold | None = None) -> Iterator[Seen]:
+        """Count statements from here on, and cut or hold once."""
         with self._lock:
             self._seen = seen = Seen(cut)
         try:
@@ -150,9 +163,12 @@ class Proxy:
                 statement = _statement(kind, message)
                 if statement is not None:
                     cut = self._count(statement)
-                    if cut is not None and not cut.answered:
+                    if isinstance(cut, Hold):
+                        cut.come.set()
+                        cut.go_on.wait(patience())
+                    elif cut is not None and not cut.answered:
                         return
-                    if cut is not None:
+                    elif cut is not None:
                         connection.silenced.set()
                 connection.server.sendall(message)
 
@@ -165,7 +181,7 @@ class Proxy:
                 elif kind == b"Z":
                     return
 
-    def _count(self, statement: str) -> Cut | None:
+    def _count(self, statement: str) -> Cut | Hold | None:
         with self._lock:
             seen = self._seen
             seen.statements.append(statement)
