@@ -312,7 +312,9 @@ class MemoryTables(IcebergTables):
         return snapshot_id
 
     def set_main(self, table: str, snapshot_id: int) -> None:
-        """`rollback_to_snapshot`, `set_current_snapshot`."""
+        """`rollback_to_snapshot`, `set_current_snapshot`; where `main` is there already, nothing is committed."""
+        if snapshot_id == self.main(table):
+            return
         self._commit(table, _pointed(self.document(table), MAIN, snapshot_id, self.ticks.now_ms()))
 
     def drop_ref(self, table: str, name: str) -> None:

@@ -1,0 +1,240 @@
+"""What the model's tables in memory do is what Iceberg's do: the same random steps, of the protocol and of engines, on
+both, with the same answers, errors and metadata. Only then do the model's schedules say something of real tables.
+"""
+
+from __future__ import annotations
+
+import json
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import fields, is_dataclass
+from random import Random
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyiceberg.schema import Schema
+from pyiceberg.types import LongType, NestedField
+
+from airflow_barrier.protocol.errors import BarrierError
+from airflow_barrier.protocol.names import Stamp, tag_name
+from airflow_barrier.tables._metadata import MAIN, Document, refs_of
+from airflow_barrier.tables.iceberg import IcebergTables
+from airflow_barrier.tables.port import Publication
+from tests.support.memory_tables import MemoryTables, Ticks
+from tests.support.reporting import report
+from tests.tables.lake import path_of, stamp_of
+
+_TABLE, _TOPOLOGY = "shop.shopping", "shop"
+_SEEDS, _STEPS = range(1, 25), 40
+#: Of a summary, what the protocol goes by; engines say more.
+_STAMP = "barrier."
+
+
+class Side(ABC):
+    """A table whose snapshots are called by numbers, in the order in which they came."""
+
+    def __init__(self, tables: IcebergTables) -> None:
+        self.tables = tables
+        self._numbers: dict[int, int] = {}
+
+    @abstractmethod
+    def document(self) -> Document: ...
+
+    @abstractmethod
+    def append(self, branch: str, stamp: Stamp | None) -> None: ...
+
+    @abstractmethod
+    def set_main(self, snapshot_id: int) -> None: ...
+
+    @abstractmethod
+    def drop_ref(self, name: str) -> None: ...
+
+    @abstractmethod
+    def take_out(self, snapshot_ids: Sequence[int]) -> None: ...
+
+    def id_of(self, number: int | None) -> int | None:
+        """What is not there is there on neither side."""
+        return None if number is None else {there: each for each, there in self._numbers.items()}.get(number, 4711)
+
+    def refs(self) -> dict[str, int]:
+        return {name: self._numbers[ref["snapshot-id"]] for name, ref in refs_of(self.document()).items()}
+
+    def state(self) -> Mapping[str, Any]:
+        """The metadata document in numbers."""
+        document = self.document()
+        for snapshot in sorted(document["snapshots"], key=lambda each: each["sequence-number"]):
+            self._numbers.setdefault(snapshot["snapshot-id"], len(self._numbers) + 1)
+        # an expiry by pyiceberg also takes out that a snapshot had a parent, one by Java leaves it
+        known = {each["snapshot-id"]: self._numbers[each["snapshot-id"]] for each in document["snapshots"]}
+        return {
+            "refs": {name: (ref["type"], known[ref["snapshot-id"]]) for name, ref in refs_of(document).items()},
+            "current": known.get(document.get("current-snapshot-id") or 0),
+            "log": [known[entry["snapshot-id"]] for entry in document["snapshot-log"]],
+            "snapshots": {
+                known[each["snapshot-id"]]: (
+                    known.get(each.get("parent-snapshot-id", 0)),
+                    each["summary"]["operation"],
+                    {name: told for name, told in each["summary"].items() if name.startswith(_STAMP)},
+                )
+                for each in document["snapshots"]
+            },
+        }
+
+    def answer(self, ask: Callable[[Side], object]) -> object:
+        """What a step answers, in numbers, or the name of its error."""
+        try:
+            found = ask(self)
+        except BarrierError as error:
+            return type(error).__name__
+        self.state()  # what the step has made has a number now
+        return self._in_numbers(found)
+
+    def _in_numbers(self, found: Any) -> Any:
+        if is_dataclass(found):
+            return {each.name: self._in_numbers(getattr(found, each.name)) for each in fields(found)}
+        if isinstance(found, Mapping):
+            return {key: self._in_numbers(each) for key, each in found.items()}
+        if isinstance(found, (list, tuple)):
+            return [self._in_numbers(each) for each in found]
+        return self._numbers.get(found, found) if isinstance(found, int) else found
+
+
+class InMemory(Side):
+    tables: MemoryTables
+
+    def __init__(self) -> None:
+        super().__init__(MemoryTables("memory://catalog/tables", Ticks()))
+        self.tables.create(_TABLE)
+
+    def document(self) -> Document:
+        return self.tables.document(_TABLE)
+
+    def append(self, branch: str, stamp: Stamp | None) -> None:
+        properties = stamp.properties() if stamp else {}
+        self.tables.write(_TABLE, branch, lambda rows: rows + Counter([1]), properties=properties)
+
+    def set_main(self, snapshot_id: int) -> None:
+        self.tables.set_main(_TABLE, snapshot_id)
+
+    def drop_ref(self, name: str) -> None:
+        self.tables.drop_ref(_TABLE, name)
+
+    def take_out(self, snapshot_ids: Sequence[int]) -> None:
+        self.tables.take_out(_TABLE, snapshot_ids)
+
+
+class InIceberg(Side):
+    """Written by pyiceberg."""
+
+    def __init__(self, tables: IcebergTables) -> None:
+        super().__init__(tables)
+        tables.catalog.create_table(_TABLE, Schema(NestedField(1, "id", LongType(), required=False)))
+
+    def document(self) -> Document:
+        return self.tables._read(_TABLE)
+
+    def append(self, branch: str, stamp: Stamp | None) -> None:
+        rows = pa.table({"id": [1]})
+        self.tables.load(_TABLE).append(rows, snapshot_properties=stamp.properties() if stamp else {}, branch=branch)
+
+    def set_main(self, snapshot_id: int) -> None:
+        self.tables.load(_TABLE).manage_snapshots().set_current_snapshot(snapshot_id).commit()
+
+    def drop_ref(self, name: str) -> None:
+        changes = self.tables.load(_TABLE).manage_snapshots()
+        drop = changes.remove_tag if refs_of(self.document())[name]["type"] == "tag" else changes.remove_branch
+        drop(name).commit()
+
+    def take_out(self, snapshot_ids: Sequence[int]) -> None:
+        """As Spark leaves it, which runs expiries: its history begins after what is gone; pyiceberg's goes across."""
+        before = self.document()["snapshot-log"]
+        self.tables.load(_TABLE).maintenance.expire_snapshots().by_ids(list(snapshot_ids)).commit()
+        gaps = [place for place, entry in enumerate(before, start=1) if entry["snapshot-id"] in snapshot_ids]
+        document = {**self.document(), "snapshot-log": before[max(gaps, default=0) :]}
+        path_of(self.tables.load(_TABLE).metadata_location).write_text(json.dumps(document))
+
+
+# --- steps ----------------------------------------------------------------------------------------
+
+
+def _step(chance: Random, side: Side) -> tuple[str, Callable[[Side], object]]:
+    """A step that both sides take, chosen by what one of them, and so both, have."""
+    state = side.state()
+    refs, numbers = side.refs(), sorted(state["snapshots"])
+    branches = [name for name, (kind, _) in state["refs"].items() if kind == "branch"] or [MAIN]
+    stamp = stamp_of(chance.randint(1, 4), chance.randint(1, 6), revision=chance.choice([0, 0, 0, 1]))
+    base = chance.choice([*numbers, None])
+    main = refs.get(MAIN)
+    new = chance.choice([*[at for name, at in refs.items() if name != MAIN], *numbers[-3:], None])
+    tag = tag_name(_TOPOLOGY, stamp.barrier_id, 0)
+
+    def publication(of: Side) -> list[Publication]:
+        expected, going = of.id_of(chance_expected), of.id_of(new)
+        return [Publication(_TABLE, _TOPOLOGY, stamp.barrier_id, expected, going, tag, dropped)]
+
+    chance_expected = chance.choice([main, main, main, base])
+    dropped = tuple(name for name, at in refs.items() if name.startswith("barrier_") and chance.random() < 0.2)
+    branch = chance.choice(branches)
+    steps: dict[str, Callable[[Side], object]] = {
+        "prepare": lambda of: of.tables.prepare(_TABLE, stamp, of.id_of(base)),
+        "an attempt's append": lambda of: of.append(branch, stamp),
+        "an attempt": lambda of: (of.tables.prepare(_TABLE, stamp, of.id_of(main)), of.append(stamp.branch, stamp))[1],
+        "staged": lambda of: of.tables.staged(_TABLE, stamp, of.id_of(base)),
+        "staged summaries": lambda of: len(of.tables.staged_summaries(_TABLE, stamp, of.id_of(base))),
+        "check": lambda of: of.tables.check_snapshot(_TABLE, of.id_of(new) or 4711, stamp, of.id_of(base)),
+        "publish": lambda of: of.tables.publish(publication(of)) and None,
+        "look": lambda of: of.tables.look(publication(of)),
+        "findings": lambda of: {name: type(e).__name__ for name, e in of.tables.findings(publication(of)).items()},
+        "current": lambda of: of.tables.current(_TABLE, of.id_of(base)),
+        "mains": lambda of: of.tables.mains([_TABLE]),
+        "origin": lambda of: str(of.tables.origin(_TABLE)),
+        "traces": lambda of: str(sorted(of.tables.traces(_TABLE, _TOPOLOGY).tags)),
+        "verdicts": lambda of: of.tables.snapshot_verdicts(_TABLE, tag, dropped),
+        "steps since": lambda of: of.tables.has_steps_since(_TABLE, of.id_of(base) or 4711),
+        "drop tags": lambda of: of.tables.drop_tags([_TABLE], [tag]),
+        "drop a revision": lambda of: of.tables.drop_revision([_TABLE], _TOPOLOGY, 1),
+        "give back": lambda of: of.tables.give_back([_TABLE], _TOPOLOGY, [(2, 3)]),
+        "take in": lambda of: of.tables.take_in([_TABLE]),
+        "a stranger's append": lambda of: of.append(MAIN, None),
+    }
+    if numbers:
+        at = chance.choice(numbers)
+        steps["a stranger's rollback"] = lambda of: of.set_main(of.id_of(at) or 0)
+        steps["an expiry"] = lambda of: of.take_out(_unneeded(of))
+    if others := [name for name in refs if name != MAIN]:
+        gone = chance.choice(others)
+        steps["a stranger's drop"] = lambda of: of.drop_ref(gone)
+    name = chance.choice([*steps, "an attempt", "an attempt", "publish", "publish", "publish"])
+    return name, steps[name]
+
+
+def _unneeded(side: Side) -> list[int]:
+    return [each.snapshot_id for each in side.tables.snapshot_verdicts(_TABLE, None) if not each.keep]
+
+
+# --- tests ----------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def taken() -> Iterator[Counter[str]]:
+    """How often each step was taken."""
+    taken: Counter[str] = Counter()
+    yield taken
+    report(f"tables in memory beside Iceberg's: {taken.total()} steps of {len(taken)} kinds, no difference")
+
+
+@pytest.mark.parametrize("seed", _SEEDS)
+@pytest.mark.drawn
+def test_the_same_steps_come_to_the_same(seed: int, local: IcebergTables, taken: Counter[str]) -> None:
+    chance = Random(seed)
+    memory, iceberg = InMemory(), InIceberg(local)
+    told = []
+    for _ in range(_STEPS):
+        name, step = _step(chance, memory)
+        answers = memory.answer(step), iceberg.answer(step)
+        told.append(f"{name}: {answers[0]}")
+        assert answers[0] == answers[1], told
+        assert memory.state() == iceberg.state(), told
+        taken[name] += 1
