@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 #: The key of a run's conf that says which revision the run computes for.
 TOKEN = "barrier_revision"
 
+#: Where the task SDK keeps what a task talks to its supervisor by; it is declared in every process.
+_SUPERVISOR = "SUPERVISOR_COMMS"
+
 #: XCom of a try that failed since its worker and the MetaService's database were of different versions.
 _OF_ANOTHER_VERSION = "barrier_of_another_version"
 
@@ -42,6 +45,17 @@ SCHEDULED_RUNS = frozenset({"scheduled", "backfill"})
 def run_type(context: Context) -> str:
     """The run's type, as Airflow spells it: ``scheduled``, ``backfill``, ``manual``, ``asset_triggered``..."""
     return str(context["dag_run"].run_type.value)
+
+
+def is_running() -> bool:
+    """Whether a task runs in this process: then there is its supervisor to talk to.
+
+    Templates are rendered without one, too, by ``airflow tasks render`` for instance, whose context has a task instance
+    although none runs. With a task SDK that has put the supervisor elsewhere a task may always run.
+    """
+    from airflow.sdk.execution_time import task_runner
+
+    return hasattr(task_runner, _SUPERVISOR) or _SUPERVISOR not in task_runner.__annotations__
 
 
 def run_key(context: Context) -> str:

@@ -10,6 +10,8 @@ at most. The hold is named after the task instance (``airflow-barrier leases``) 
 All macros of one try that ask for the same (topology, level, ``at``) speak of one barrier, whatever is committed while
 its fields are rendered. The next try asks anew, and so does a task that resumes from deferral: name the barrier by
 ``at`` if that matters.
+
+Where no task runs, as in ``airflow tasks render``, the fields say what one would read now, and nothing is held.
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 from jinja2 import pass_context
 
 from airflow_barrier.operators._at import barrier_or_time
-from airflow_barrier.operators._task import actor, without_useless_retries
+from airflow_barrier.operators._task import actor, is_running, without_useless_retries
 from airflow_barrier.protocol.errors import NotReadableYetError
 from airflow_barrier.protocol.leases import Hold
 from airflow_barrier.protocol.levels import Level
@@ -29,6 +31,7 @@ from airflow_barrier.protocol.levels import Level
 if TYPE_CHECKING:
     from jinja2.runtime import Context
 
+    from airflow_barrier.reading.answer import Answer
     from airflow_barrier.reading.handing_out import HandedOut
 
 _At = int | str | datetime | None
@@ -112,18 +115,21 @@ def sql(
 
 def _hand_out(
     context: Any, topology: str, hold: float, level: str | None, at: _At, barrier_conn_id: str | None
-) -> HandedOut:
+) -> Answer:
     # every process of Airflow loads the plugin, and most never get here
     from airflow_barrier.hooks.barrier import DEFAULT_CONN_ID, BarrierHook
-    from airflow_barrier.reading.handing_out import hand_out
+    from airflow_barrier.reading.handing_out import LookedUp, hand_out
 
     conn_id = barrier_conn_id or DEFAULT_CONN_ID
     deployment = BarrierHook(conn_id).get_deployment()
     wanted = deployment.level if level is None else Level.parse(level)
     reader, asked = actor(context), barrier_or_time(at)
+    holding = Hold(reader, hold)
+    if not is_running():
+        return LookedUp(deployment, topology, wanted, asked)
     key = (reader, conn_id, topology, wanted, asked)
     if key not in _given:
-        _given[key] = hand_out(deployment, topology, Hold(reader, hold), level=wanted, at=asked)
+        _given[key] = hand_out(deployment, topology, holding, level=wanted, at=asked)
     else:
         _given[key].hold_for(hold)
     return _given[key]

@@ -44,6 +44,18 @@ class HandedOut(Answer):
         return self._resolution
 
 
+class LookedUp(Answer):
+    """What would be handed out, for people to look at: nobody holds it, so it may be gone when it is read."""
+
+    def __init__(self, deployment: Deployment, topology: str, level: Level, at: int | datetime | None) -> None:
+        super().__init__(deployment, at)
+        self._resolution = deployment.meta.resolve(topology, level, at=at)
+
+    @property
+    def resolution(self) -> Resolution:
+        return self._resolution
+
+
 def hand_out(
     deployment: Deployment,
     topology: str,

@@ -12,7 +12,9 @@ from typing import Any
 import pytest
 from airflow.sdk import DAG, BaseOperator
 from airflow.sdk.exceptions import AirflowFailException
+from airflow.sdk.execution_time.comms import MaskSecret
 from airflow.sdk.execution_time.context import MacrosAccessor
+from airflow.sdk.execution_time.supervisor import set_supervisor_comms
 from airflow.sdk.plugins_manager import integrate_macros_plugins
 
 from airflow_barrier.hooks.barrier import BarrierHook
@@ -52,7 +54,21 @@ class Dashboard(BaseOperator):
         self.arguments = arguments
 
 
+class Supervisor:
+    """What a task that runs can talk to; connections and masks are the only things that are talked about here."""
+
+    def send(self, msg: Any) -> None:
+        assert isinstance(msg, MaskSecret), msg
+
+
 def rendered(statement: str, arguments: Any = None, try_number: int = 1, run_id: str = "today") -> tuple[str, Any]:
+    """The fields of a task that is about to run."""
+    with set_supervisor_comms(Supervisor()):
+        return looked_at(statement, arguments, try_number, run_id)
+
+
+def looked_at(statement: str, arguments: Any = None, try_number: int = 1, run_id: str = "today") -> tuple[str, Any]:
+    """The fields as `airflow tasks render` shows them: the context is that of a task, and none runs."""
     integrate_macros_plugins()
     with DAG("selling"):
         task = Dashboard(task_id="show", statement=statement, arguments=arguments)
@@ -131,3 +147,20 @@ def test_what_cannot_be_is_not_retried_and_what_comes_is(shop: Shop) -> None:
     with pytest.raises(NotReadableYetError, match="expected COMMIT"):
         rendered("{{ macros.barrier.tag('shopping', hold=60, at=2) }}", run_id="wrong")
     assert shop.deployment.meta.leases("shopping") == []
+
+
+def test_nothing_is_held_for_a_template_that_is_only_looked_at(shop: Shop) -> None:
+    every = {
+        "sql": "{{ macros.barrier.sql('shopping', '" + QUERY + "', dialect='trino', hold=3600) }}",
+        "tag": "{{ macros.barrier.tag('shopping', hold=60) }}",
+        "id": "{{ macros.barrier.snapshots('shopping', hold=60)['shop.user_item_price'] }}",
+        "barrier": "{{ macros.barrier.barrier_id('shopping', hold=60, at='1') }}",
+    }
+    before = len(shop.deployment.meta.audit("shopping"))
+    _, seen = looked_at("", every, run_id="looked at")
+    assert shop.deployment.meta.leases("shopping") == []
+    assert len(shop.deployment.meta.audit("shopping")) == before
+    with pytest.raises(AirflowFailException, match="at most 604800 seconds"):
+        looked_at("{{ macros.barrier.tag('shopping', hold=604801) }}")
+    assert rendered("", every, run_id="looked at")[1] == seen
+    assert {lease.holder for lease in shop.deployment.meta.leases("shopping")} == {"selling/looked at/show#1"}

@@ -41,6 +41,8 @@ def test_what_reads_a_barrier(counting: Counting) -> None:
     # what was handed out is held, whatever retention says; what goes is the empty snapshot that the table began with
     assert said("expire", "return_value") == {"barriers": [], "snapshots": {"reporting.events": 1}}
 
+    seen = airflow.command("tasks", "render", "reporting", "show", run)  # by a person, who takes no hold
+    assert "tag=barrier_reporting_b2_r0 id=" in seen
     (held,) = counting.deployment.meta.leases("reporting")  # both macros of the task spoke of one answer
     assert held.holder == f"reporting/{run}/show#1"
     assert held.holder in airflow.api.get(link).text

@@ -63,13 +63,14 @@ class AirflowUnderTest(LocalAirflow):
         """Variables of the environment with the connections that all components have."""
         return {name: value for name, value in self._environment.items() if name.startswith("AIRFLOW_CONN_")}
 
-    def command(self, *arguments: str) -> None:
-        """`airflow`, with arguments."""
+    def command(self, *arguments: str) -> str:
+        """`airflow`, with arguments; what it prints."""
         command = [sys.executable, "-m", "airflow", *arguments]
         done = subprocess.run(
             command, env=self._environment, capture_output=True, text=True, timeout=patience(_PATIENCE)
         )
         assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
 
     # --- components -------------------------------------------------------------------------------
 
