@@ -12,12 +12,11 @@ from airflow.sdk.exceptions import AirflowSkipException
 from airflow_barrier.coordinator.deployment import Deployment
 from airflow_barrier.coordinator.waking import barrier_of_run, next_unstaged, runs_at
 from airflow_barrier.operators._task import TOKEN, run_timestamp
-from airflow_barrier.operators._waking import ENDED, run_state, wake
+from airflow_barrier.operators._waking import AT_REST, ENDED, run_state, wake
 from airflow_barrier.operators.processed import barrier_of_partition
 from airflow_barrier.protocol.errors import (
     AirflowRefusedError,
     ConfigurationError,
-    RevisionRefusedError,
     RunActiveError,
     UnknownRunError,
 )
@@ -97,7 +96,7 @@ def wake_others(deployment: Deployment, revision: Revision, barrier: Barrier, co
 
 
 def wake_runs(deployment: Deployment, revision: Revision, barrier: Barrier, context: Context) -> tuple[str, ...]:
-    """Wake the runs of ``barrier`` that have not come yet; returns those that are still doing something else.
+    """Wake the runs of ``barrier`` that have not come yet; returns those that are still at work for something else.
 
     A run that is woken is bound to the revision: from then on its tasks know what they are for.
     """
@@ -111,7 +110,7 @@ def wake_runs(deployment: Deployment, revision: Revision, barrier: Barrier, cont
         state = run_state(ti, dag_id, run_id)
         if (dag_id, run_id) in known and (state not in ENDED or dag_id in runs.staged):
             continue  # it is on its way or at work for the revision, or has done its part
-        if state is not None and state not in ENDED:
+        if state is not None and state not in AT_REST:
             busy.append(f"{dag_id}/{run_id}")
             continue
         # before it is woken: its first task asks at once what it is for
@@ -180,16 +179,6 @@ def _wake_at_its_end(dag_id: str, run_id: str) -> None:
             return wake(dag_id, run_id)
         time.sleep(_BETWEEN_LOOKS)
     return wake(dag_id, run_id)
-
-
-def require_room_for_waiting(task: BaseOperator) -> None:
-    """The last run of a revision waits for runs of its own DAG that are still at work, so there has to be room."""
-    dag = task.get_dag()
-    if dag is not None and dag.max_active_runs == 1:
-        raise RevisionRefusedError(
-            f"DAG {dag.dag_id}: expected max_active_runs of 2 or more, found 1: a run that computes for a revision "
-            "would wait for runs that cannot start beside it; raise it, and clear this task"
-        )
 
 
 def _token(context: Context) -> int:

@@ -28,17 +28,23 @@ if TYPE_CHECKING:
 
 #: States of a run that does nothing any more.
 ENDED = frozenset({"success", "failed"})
+#: And of one that has not begun, since a person has cleared tasks of it for instance. It waits for a slot of its DAG,
+#: which may be the very one of the run that would wait for its end.
+AT_REST = ENDED | {"queued"}
 
 
 def wake(dag_id: str, run_id: str) -> None:
-    """Have all tasks of a run that has ended run again. To be called in a running task; any DAG, any number of runs.
+    """Have all tasks of a run run again that has ended, or not begun. To be called in a running task, for any DAG.
 
     The run keeps its id, type, conf and data interval; its ``clear_number`` rises by one, or by two if an answer was
     lost. It starts once its DAG has a free slot (``max_active_runs``) and is not paused. The DAG's other runs are left
     alone: wake the oldest first.
 
-    Raises UnknownRunError, RunActiveError (it has not ended: clearing would kill its tasks), AirflowRefusedError (the
+    Raises UnknownRunError, RunActiveError (it is at work: clearing would kill its tasks), AirflowRefusedError (the
     DAG has import errors, or its ``allowed_run_types`` lack ``operator_triggered``), AirflowUnavailableError.
+
+    Airflow has no call that looks and clears in one. If a run begins in between, since a person has just cleared it,
+    its first tasks are killed and run again: a try is lost, and nothing that readers see.
 
     >>> wake("shopping", "scheduled__2017-01-07T00:00:00+00:00")  # doctest: +SKIP
     """
@@ -49,7 +55,7 @@ def wake(dag_id: str, run_id: str) -> None:
             f"expected the run {run_id} of DAG {dag_id}, found none; it was deleted, and its days can only be done "
             "again by a backfill of them"
         )
-    if state not in ENDED:
+    if state not in AT_REST:
         raise RunActiveError(
             f"expected the run {run_id} of DAG {dag_id} to have ended before it is woken, found it {state}; wait for "
             "its end, or mark it failed, then try again"

@@ -11,7 +11,7 @@ from airflow.sdk.exceptions import AirflowFailException
 
 from airflow_barrier.coordinator.opening import Fragment, Later, open_barrier
 from airflow_barrier.hooks.barrier import DEFAULT_CONN_ID, BarrierHook, warning_of
-from airflow_barrier.operators._revising import attach, require_room_for_waiting, stay_out_until_published
+from airflow_barrier.operators._revising import attach, stay_out_until_published
 from airflow_barrier.operators._task import (
     SCHEDULED_RUNS,
     actor,
@@ -99,7 +99,6 @@ class StartBarrierOperator(BaseOperator):
         deployment = hook.get_deployment(new=True)
         revised = attach(deployment, self.topology, context)
         if revised is not None:
-            require_room_for_waiting(self)
             return revised.barrier_id
         outcome = open_barrier(
             deployment,

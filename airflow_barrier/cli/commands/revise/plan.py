@@ -91,7 +91,7 @@ def _show(found: Planned, console: Console) -> None:
         _show_recuts(plan.recuts, console)
     for job in plan.code_changed:
         line(console, f"code changed since: job {job}", "yellow")
-    for note in (*plan.notes, *_unscheduled(plan.window), *_room(found.backfills)):
+    for note in (*plan.notes, *_unscheduled(plan.window)):
         line(console, f"note: {note}", "yellow")
     line(console, "readers see")
     for text in found.readers:
@@ -136,14 +136,6 @@ def _unscheduled(window: Sequence[Barrier]) -> Sequence[str]:
         f"it: trigger the DAG for that time with the same conf"
         for barrier in window
         if " of manual run" in barrier.timestamp_origin or " of asset_triggered run" in barrier.timestamp_origin
-    ]
-
-
-def _room(backfills: Sequence[Backfill]) -> Sequence[str]:
-    """A run that waits has a slot of its DAG, and Airflow does not tell us how many there are."""
-    return [
-        f"DAG {dag_id} needs max_active_runs of 2 or more: its last run waits for its runs of earlier days"
-        for dag_id in sorted({backfill.dag_id for backfill in backfills})
     ]
 
 

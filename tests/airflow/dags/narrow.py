@@ -1,0 +1,28 @@
+"""A DAG of one run at a time, and one by which a person corrects its history."""
+
+from datetime import datetime, timezone
+
+from airflow.sdk import DAG
+
+from airflow_barrier.operators.epoch import SparkEpochOperator
+from airflow_barrier.operators.group import BarrierGroup
+from airflow_barrier.operators.revise import ReviseOperator
+
+with (
+    DAG(
+        "narrow",
+        schedule="@daily",
+        start_date=datetime(2025, 1, 1, tzinfo=timezone.utc),
+        end_date=datetime(2025, 1, 3, tzinfo=timezone.utc),
+        catchup=True,
+        max_active_runs=1,
+    ),
+    BarrierGroup("narrow", poll_interval=0.5) as barrier,
+):
+    barrier.job(
+        SparkEpochOperator(task_id="load", sql="INSERT INTO {target:narrow.events} VALUES (1, 1)"),
+        sinks=["narrow.events"],
+    )
+
+with DAG("narrow_mend", schedule=None):
+    ReviseOperator(task_id="mend", topology="narrow", first=2, last=2, reason="again", poll_interval=0.5)
