@@ -46,7 +46,7 @@ from airflow_barrier.protocol.names import event_key, is_topology_name
 from airflow_barrier.protocol.records import Barrier, TableProgress
 from airflow_barrier.protocol.revisions import Revision, RevisionState
 from airflow_barrier.protocol.states import BarrierState, TableState
-from airflow_barrier.triggers.barrier import BarrierTrigger
+from airflow_barrier.triggers.barrier import BarrierTrigger, settling_time
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -219,7 +219,7 @@ class CommitBarrierOperator(BaseOperator):
     def _look_again(self, context: Context) -> NoReturn:
         """Of the end of a run nobody is told, and only a task can ask for it."""
         self.defer(
-            trigger=TimeDeltaTrigger(timedelta(seconds=max(self.poll_interval, _RUN_POLL))),
+            trigger=TimeDeltaTrigger(timedelta(seconds=max(self.poll_interval, _RUN_POLL, settling_time()))),
             method_name=self.look_again.__name__,
         )
 

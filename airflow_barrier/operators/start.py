@@ -7,7 +7,7 @@ from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseOperator
-from airflow.sdk.exceptions import AirflowFailException
+from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
 from airflow_barrier.coordinator.opening import Fragment, Later, open_barrier
 from airflow_barrier.hooks.barrier import DEFAULT_CONN_ID, BarrierHook, warning_of
@@ -32,7 +32,8 @@ class StartBarrierOperator(BaseOperator):
     """Registers this DAG's jobs and opens the barrier at the run's timestamp, with the cut of every source.
 
     The timestamp is the run's data interval end, or ``run_after`` where a run has no interval. Barriers open in
-    timestamp order: the task depends on its own past, because under catch-up Airflow starts runs in any order.
+    timestamp order: the task depends on its own past, because under catch-up Airflow starts runs in any order. So one
+    that failed holds up those of all later runs, until it is cleared and succeeds, or is marked success.
     It defers while ``max_open_barriers`` of the connection are open, and while a source's watermark has not reached
     the timestamp. A run that a person, another DAG or an asset event started opens a barrier as well, if the DAG does
     not catch up; else it fails, since days that are yet to be caught up could not open after it.
@@ -83,8 +84,19 @@ class StartBarrierOperator(BaseOperator):
                 f"{timestamp.isoformat()}, since the DAG catches up, and no barrier of a day before could open after "
                 "it; let the schedule run the DAG, or set open_manual_runs=True if no day is missing"
             )
-        with without_useless_retries():
-            return self._open(context, timestamp, origin)
+        try:
+            with without_useless_retries():
+                return self._open(context, timestamp, origin)
+        except AirflowSkipException:
+            raise
+        except Exception:
+            if self.depends_on_past:  # Airflow writes no log for tasks that wait for it
+                self.log.error(
+                    "The start tasks of later runs of DAG %s do not begin, and say nothing, until this one has "
+                    "succeeded, or is marked success, which leaves its day out",
+                    self.dag_id,
+                )
+            raise
 
     def resume(self, context: Context, event: dict[str, Any]) -> int:
         """Called when a barrier may be opened again."""

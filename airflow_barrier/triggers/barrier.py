@@ -22,11 +22,11 @@ PATIENCE = 300.0
 
 
 def settling_time() -> float:
-    """Seconds that a task has to be deferred at least, before it may run again.
+    """Seconds that a task of this process has to be deferred at least, before it may run again.
 
     The executor learns up to one heartbeat interval late that a deferring task's process has ended, and the scheduler
     one or two of its rounds after that. If the task runs again by then, Airflow 3.3 takes the old process's end for
-    the new one's and fails the task (apache/airflow#72716).
+    the new one's and fails the task (apache/airflow#72716). Its worker's configuration tells, not the triggerer's.
     """
     heartbeat: float = conf.getfloat("workers", "min_heartbeat_interval", fallback=5.0)
     idle: float = conf.getfloat("scheduler", "scheduler_idle_sleep_time", fallback=1.0)
@@ -37,8 +37,8 @@ class WatchingTrigger(BaseTrigger):
     """Waits for something of a topology, together with all that do so in its process.
 
     There is a look every ``poll_interval`` seconds, the shortest of those who wait. ``patience``: so many seconds
-    without an answer are survived, whether the MetaService or Airflow itself is away. Begins when
-    :func:`settling_time` has passed.
+    without an answer are survived, whether the MetaService or Airflow itself is away. Begins after ``settling``
+    seconds; None, as in a task that defers: its :func:`settling_time`.
 
     Delivery: a trigger that is moved to another triggerer, or restarted, starts over from its arguments and looks
     again; nothing is remembered between two looks, so an event is late at most by one interval and may come twice.
@@ -59,6 +59,7 @@ class WatchingTrigger(BaseTrigger):
         poll_interval: float = POLL_INTERVAL,
         patience: float = PATIENCE,
         until: datetime | str | None = None,
+        settling: float | None = None,
     ) -> None:
         super().__init__()
         self.topology = topology
@@ -66,6 +67,7 @@ class WatchingTrigger(BaseTrigger):
         self.poll_interval = poll_interval
         self.patience = patience
         self.until = datetime.fromisoformat(until) if isinstance(until, str) else until
+        self.settling = settling_time() if settling is None else settling
 
     def _arguments(self) -> dict[str, Any]:
         return {
@@ -74,10 +76,11 @@ class WatchingTrigger(BaseTrigger):
             "poll_interval": self.poll_interval,
             "patience": self.patience,
             "until": self.until and self.until.isoformat(),
+            "settling": self.settling,
         }
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
-        await asyncio.sleep(settling_time())  # the task has just looked itself
+        await asyncio.sleep(self.settling)  # the task has just looked itself
         news = watcher(self.barrier_conn_id, self.topology).follow(self._look, self.poll_interval, self.patience)
         outcome = await anext(news)  # however late it is, there is one look
         while outcome.event is None:

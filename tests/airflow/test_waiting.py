@@ -11,6 +11,8 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from airflow.sdk import DAG
+from airflow.sdk.api.datamodels._generated import DagRunType
 from airflow.sdk.exceptions import AirflowFailException, AirflowNotFoundException, TaskDeferred
 from airflow.triggers.base import TriggerEvent
 from sqlalchemy import create_engine, text
@@ -22,6 +24,7 @@ from airflow_barrier.metaservice.store import MetaService
 from airflow_barrier.metaservice.versions import EXPECTED, VERSION_TABLE
 from airflow_barrier.operators._waiting import check_event, waiting
 from airflow_barrier.operators.compact import CompactTablesOperator
+from airflow_barrier.operators.start import StartBarrierOperator
 from airflow_barrier.protocol.errors import (
     ConfigurationError,
     StoreUnavailableError,
@@ -295,9 +298,11 @@ def test_a_person_who_ends_a_waiting_compaction_lets_go_of_its_tables(meta: Meta
 
 
 def test_a_trigger_fires_no_sooner_than_airflow_bears(meta: MetaService, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What it waits for is there at its first look, so what it slept it slept before."""
+    """What it waits for is there at its first look, so what it slept it slept before: as long as its worker says."""
     open_barrier(meta)
     monkeypatch.setenv("AIRFLOW__WORKERS__MIN_HEARTBEAT_INTERVAL", "3600")
+    deferred = trigger(Condition(None, barrier_id=1))
+    monkeypatch.setenv("AIRFLOW__WORKERS__MIN_HEARTBEAT_INTERVAL", "7")  # the triggerer's, which no task runs by
     slept: list[float] = []
 
     async def sleep(seconds: float) -> None:
@@ -305,8 +310,32 @@ def test_a_trigger_fires_no_sooner_than_airflow_bears(meta: MetaService, monkeyp
 
     of_asyncio = {"wait_for": asyncio.wait_for, "TimeoutError": asyncio.TimeoutError}
     monkeypatch.setattr(triggers, "asyncio", SimpleNamespace(sleep=sleep, **of_asyncio))
-    assert asyncio.run(first(trigger(Condition(None, barrier_id=1)))) == {"status": "reached"}
+    assert asyncio.run(first(deferred)) == {"status": "reached"}
     assert slept == [3600]
+
+
+@pytest.mark.parametrize("in_order", [True, False])
+def test_a_start_that_failed_says_that_it_holds_up_later_ones(
+    meta: MetaService, capsys: pytest.CaptureFixture[str], in_order: bool
+) -> None:
+    """Airflow starts them not, and so they cannot."""
+    open_barrier(meta, day=1)
+    run = SimpleNamespace(
+        run_type=DagRunType.SCHEDULED, data_interval_start=DAY, data_interval_end=DAY, conf=None, clear_number=0
+    )
+    ti = SimpleNamespace(dag_id="dag", run_id="late", task_id="start", try_number=1, map_index=-1)
+    with DAG("dag"):
+        start = StartBarrierOperator(
+            task_id="start",
+            topology="shopping",
+            jobs=[Job("load", "dag", sinks=(TABLE,))],
+            barrier_conn_id=CONN,
+            depends_on_past=in_order,
+        )
+    context: Any = {"ti": ti, "dag_run": run}
+    with pytest.raises(AirflowFailException):
+        start.execute(context)
+    assert ("later runs of DAG dag do not begin" in capsys.readouterr().out) is in_order
 
 
 def test_a_wait_has_an_end(meta: MetaService) -> None:
