@@ -25,8 +25,8 @@ from airflow_barrier.protocol.revisions import Revision, RevisionState
 
 #: The barrier of runs that are not the revision's, but wait until it is published.
 AFTERWARDS = 0
-#: How often, and every how many seconds, the end of a run is looked for that is being skipped.
-_LOOKS, _BETWEEN_LOOKS = 30, 2.0
+#: For how many seconds, and every how many, the ends of runs are looked for that are being skipped.
+_FOR_ENDS, _BETWEEN_LOOKS = 60.0, 2.0
 
 if TYPE_CHECKING:
     from airflow.sdk import Asset, BaseOperator, Context
@@ -155,14 +155,16 @@ def stay_out_until_published(deployment: Deployment, revision: Revision, context
 def wake_those_left_out(deployment: Deployment, revision: Revision, context: Context) -> None:
     """Wake the runs that were skipped until the revision was published, the oldest first.
 
-    Again is fine, for a task that died on its way: who was woken is not bound any more.
+    One that has just been skipped is about to end, which nobody is told of; all of them together are waited for at most
+    a minute. Again is fine, for a task that died on its way: who was woken is not bound any more.
     """
     ti, revisions = context["ti"], deployment.meta.revisions
+    until = time.monotonic() + _FOR_ENDS
     for run in revisions.runs(revision.topology, revision.revision):
         if run.barrier_id != AFTERWARDS:
             continue
         try:
-            _wake_at_its_end(run.dag_id, run.run_id)
+            _wake_at_its_end(run.dag_id, run.run_id, until)
             ti.task.log.info("Woke run %s of DAG %s: its barrier may open", run.run_id, run.dag_id)
         except UnknownRunError as error:
             ti.task.log.warning("Run %s of DAG %s was left out: %s", run.run_id, run.dag_id, error)
@@ -172,9 +174,9 @@ def wake_those_left_out(deployment: Deployment, revision: Revision, context: Con
         revisions.unbind_run(revision.topology, revision.revision, run.dag_id, run.run_id)
 
 
-def _wake_at_its_end(dag_id: str, run_id: str) -> None:
-    """A run that has just been skipped is about to end, which nobody is told of. Raises as :func:`wake` does."""
-    for _ in range(_LOOKS):
+def _wake_at_its_end(dag_id: str, run_id: str, until: float) -> None:
+    """``until``: by `time.monotonic`; after it there is one look more. Raises as :func:`wake` does."""
+    while time.monotonic() < until:
         with suppress(RunActiveError):
             return wake(dag_id, run_id)
         time.sleep(_BETWEEN_LOOKS)

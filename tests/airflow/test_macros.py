@@ -12,14 +12,13 @@ from typing import Any
 import pytest
 from airflow.sdk import DAG, BaseOperator
 from airflow.sdk.exceptions import AirflowFailException
-from airflow.sdk.execution_time.comms import MaskSecret
 from airflow.sdk.execution_time.context import MacrosAccessor
-from airflow.sdk.execution_time.supervisor import set_supervisor_comms
 from airflow.sdk.plugins_manager import integrate_macros_plugins
 
 from airflow_barrier.hooks.barrier import BarrierHook
 from airflow_barrier.protocol.errors import LeaseLostError, NotReadableYetError
 from tests.support.shop import AMOUNT, PRICE, Shop, make_shop
+from tests.support.supervising import supervised
 
 QUERY = f"SELECT * FROM {AMOUNT} JOIN {PRICE} ON true"
 
@@ -54,16 +53,9 @@ class Dashboard(BaseOperator):
         self.arguments = arguments
 
 
-class Supervisor:
-    """What a task that runs can talk to; connections and masks are the only things that are talked about here."""
-
-    def send(self, msg: Any) -> None:
-        assert isinstance(msg, MaskSecret), msg
-
-
 def rendered(statement: str, arguments: Any = None, try_number: int = 1, run_id: str = "today") -> tuple[str, Any]:
     """The fields of a task that is about to run."""
-    with set_supervisor_comms(Supervisor()):
+    with supervised(lambda _: None):
         return looked_at(statement, arguments, try_number, run_id)
 
 

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import logging
 from datetime import timedelta
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from airflow.sdk.execution_time.comms import DagRunStateResult, GetDagRunState, TriggerDagRun
+from airflow.sdk.execution_time.context import set_current_context
+from airflow.sdk.execution_time.task_runner import RuntimeTaskInstance
 from sqlalchemy import text
 
 from airflow_barrier.coordinator.by_hand import stage_by_hand
@@ -14,6 +19,7 @@ from airflow_barrier.coordinator.revising import begin_revision, plan_revision
 from airflow_barrier.coordinator.revision_plan import Wanted
 from airflow_barrier.coordinator.swapping import Swapped
 from airflow_barrier.coordinator.waking import barrier_of_run, next_unstaged, runs_at
+from airflow_barrier.operators import _revising
 from airflow_barrier.protocol.errors import NotProcessedError, RevisionRefusedError
 from airflow_barrier.protocol.records import StagedTable
 from airflow_barrier.protocol.revisions import RevisionMode, TableCorrection
@@ -22,6 +28,7 @@ from airflow_barrier.spark.corrections import CorrectBySql, ReuseRows, to_json
 from airflow_barrier.spark.spec import ClosingRecord, EpochSpec
 from tests.crash.shopping import FIRST_DAY
 from tests.revising.world import RevisedShop
+from tests.support.supervising import supervised
 
 DAG = "shopping_dag"
 
@@ -138,3 +145,33 @@ def test_a_correction_of_half_a_job_is_refused(embedded: RevisedShop) -> None:
     wanted = Wanted(embedded.shop.name, 2, corrections=[correction(embedded, 2, "shopping")])
     with pytest.raises(RevisionRefusedError, match=r"none of shop.receipts at barrier 2.*--reuse shop.receipts"):
         plan_revision(embedded.deployment, wanted)
+
+
+def test_the_ends_of_all_who_were_left_out_are_waited_for_a_minute(
+    embedded: RevisedShop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    embedded.days(1, 3)
+    revision, revisions = embedded.begin(2), embedded.deployment.meta.revisions
+    runs = [f"scheduled__{day}" for day in (4, 5, 6)]
+    for run in runs:
+        revisions.bind_run("shop", revision.revision, _revising.AFTERWARDS, DAG, run, None)
+    slept: list[float] = []
+    clock = SimpleNamespace(sleep=slept.append, monotonic=lambda: sum(slept))
+    monkeypatch.setattr(_revising, "time", clock)
+    said = logging.getLogger("task")
+    ti = SimpleNamespace(task=SimpleNamespace(log=said), get_dagrun_state=RuntimeTaskInstance.get_dagrun_state)
+    context: Any = {"ti": ti}
+
+    def woken(state: str) -> list[str]:
+        def answer(message: Any) -> Any:
+            return DagRunStateResult(state=state) if isinstance(message, GetDagRunState) else None
+
+        with set_current_context(context), supervised(answer) as supervisor:
+            _revising.wake_those_left_out(embedded.deployment, revision, context)
+        return [message.run_id for message in supervisor.asked if isinstance(message, TriggerDagRun)]
+
+    assert woken("running") == []
+    assert 58 <= sum(slept) <= 62
+    assert len(revisions.runs("shop", revision.revision)) == len(runs)
+    assert woken("success") == runs
+    assert revisions.runs("shop", revision.revision) == []

@@ -1,0 +1,43 @@
+"""The supervisor that a task talks to, as a test wants it: the task SDK's own calls, with answers of ours."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from airflow.sdk.exceptions import AirflowRuntimeError
+from airflow.sdk.execution_time.comms import ErrorResponse, MaskSecret
+from airflow.sdk.execution_time.supervisor import set_supervisor_comms
+
+#: What the supervisor makes of a message: an answer, or the error that it answers with.
+Answering = Callable[[Any], Any]
+
+
+class Supervisor:
+    """``asked``: the messages so far, but for those that say what is secret."""
+
+    def __init__(self, answering: Answering) -> None:
+        self.asked: list[Any] = []
+        self._answering = answering
+
+    def send(self, msg: Any) -> Any:
+        if isinstance(msg, MaskSecret):
+            return None
+        self.asked.append(msg)
+        answer = self._answering(msg)
+        if isinstance(answer, ErrorResponse):
+            raise AirflowRuntimeError(answer)
+        return answer
+
+    async def asend(self, msg: Any) -> Any:
+        return await asyncio.to_thread(self.send, msg)
+
+
+@contextmanager
+def supervised(answering: Answering) -> Iterator[Supervisor]:
+    """As in a process in which a task runs."""
+    supervisor = Supervisor(answering)
+    with set_supervisor_comms(supervisor):
+        yield supervisor
