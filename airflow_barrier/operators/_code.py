@@ -5,8 +5,11 @@ from __future__ import annotations
 import hashlib
 import inspect
 from collections.abc import Iterator
+from errno import ENAMETOOLONG
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from airflow_barrier.protocol.errors import UnreadableCodeError
 
 if TYPE_CHECKING:
     from airflow.sdk import BaseOperator, Context
@@ -23,7 +26,7 @@ def code_of(task: BaseOperator, context: Context) -> dict[str, str]:
     """The run specification of an attempt: which operator, what it runs and, of files at hand, a fingerprint.
 
     ``fingerprint`` differs where code differs: the content of local files, statements, the source of functions. Of
-    what cannot be read here its name counts. Statements themselves are not kept.
+    what is not at hand its name counts. Statements themselves are not kept. Raises UnreadableCodeError.
 
     >>> code_of(task, context)["operator"]  # doctest: +SKIP
     'SparkEpochOperator'
@@ -46,11 +49,7 @@ def _parts(task: BaseOperator) -> Iterator[bytes]:
     attributes: dict[str, Any] = vars(task)
     for name in _FILES:
         for each in str(attributes.get(name) or "").split(","):
-            file = Path(each)
-            if each and file.is_file():
-                yield from _pieces(file)
-            else:
-                yield each.encode()
+            yield from _content(each)
     for name in _TEXTS:
         yield str(attributes.get(name) or "").encode()
     function = attributes.get("python_callable")
@@ -61,7 +60,20 @@ def _parts(task: BaseOperator) -> Iterator[bytes]:
             yield getattr(function, "__qualname__", "").encode()
 
 
-def _pieces(file: Path) -> Iterator[bytes]:
-    with file.open("rb") as content:
-        while piece := content.read(_PIECE):
-            yield piece
+def _content(name: str) -> Iterator[bytes]:
+    """Of the file in pieces; the name, if it is that of no file here."""
+    try:
+        if not name or not Path(name).is_file():
+            yield name.encode()
+            return
+        with Path(name).open("rb") as content:
+            while piece := content.read(_PIECE):
+                yield piece
+    except OSError as error:
+        if error.errno == ENAMETOOLONG:
+            yield name.encode()
+            return
+        raise UnreadableCodeError(
+            f"expected to read {name}, which the job runs, found {error.strerror}; see that the worker's user may read "
+            "it, and that the disk or share it lies on works"
+        ) from error

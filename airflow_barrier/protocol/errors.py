@@ -273,6 +273,10 @@ class SpecError(Terminal):
     """An epoch spec that is missing, damaged, or of another version."""
 
 
+class UnreadableCodeError(Retryable):
+    """A file that a job runs is there, but cannot be read: once it can be, trying again succeeds."""
+
+
 # --- Airflow --------------------------------------------------------------------------------------
 
 
