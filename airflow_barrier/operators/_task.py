@@ -8,7 +8,7 @@ from datetime import datetime, timezone
 from typing import TYPE_CHECKING
 
 from airflow.sdk import TaskInstanceState, get_current_context
-from airflow.sdk.exceptions import AirflowFailException
+from airflow.sdk.exceptions import AirflowFailException, AirflowRuntimeError
 
 from airflow_barrier.protocol.errors import SchemaVersionError, Terminal
 from airflow_barrier.protocol.origins import interval_origin
@@ -119,7 +119,8 @@ def without_useless_retries() -> Iterator[None]:
     try:
         yield
     except SchemaVersionError:
-        with suppress(RuntimeError):  # while templates are rendered there is no context yet
+        # no context while templates are rendered; and a note that Airflow does not take must not hide the error
+        with suppress(RuntimeError, AirflowRuntimeError):
             get_current_context()["ti"].xcom_push(_OF_ANOTHER_VERSION, value=True)
         raise
     except Terminal as error:

@@ -8,7 +8,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from airflow.sdk import BaseSensorOperator, conf
-from airflow.sdk.exceptions import AirflowFailException
+from airflow.sdk.exceptions import AirflowFailException, AirflowNotFoundException
 
 from airflow_barrier.coordinator.waiting import Condition, Found, TopologyView, look
 from airflow_barrier.hooks.barrier import DEFAULT_CONN_ID, BarrierHook
@@ -20,6 +20,10 @@ from airflow_barrier.triggers.barrier import PATIENCE, BarrierTrigger
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
+
+
+#: What may be otherwise a moment later: Airflow says of a connection that it cannot reach that it is not defined.
+_AWAY = (StoreUnavailableError, AirflowNotFoundException)
 
 
 class BarrierSensor(BaseSensorOperator):
@@ -35,8 +39,9 @@ class BarrierSensor(BaseSensorOperator):
         before this time (ISO 8601, aware): for a DAG whose runs are not those of the barriers. (templated)
     :param deferrable: wait in the triggerer. Default: Airflow's ``[operators] default_deferrable``.
     :param poke_interval: seconds between two looks of a sensor that is not deferred; the triggerer looks each second.
-    :param patience: so many seconds without an answer of the MetaService are waited out; in mode ``reschedule`` the
-        sensor's ``timeout``, since no two looks are of one process.
+    :param patience: so many seconds without an answer of the MetaService, or of Airflow about the connection, are
+        waited out. In mode ``reschedule``, where no two looks are of one process, the first is waited out until
+        ``timeout``, and the second not at all.
 
     Fails when the barrier is aborted, or when a later one is there and none at this timestamp. Returns (XCom) the
     barrier's id.
@@ -91,10 +96,11 @@ class BarrierSensor(BaseSensorOperator):
     def poke(self, context: Context) -> bool:
         try:
             found = self._look(context)
-        except StoreUnavailableError as error:
-            if monotonic() - self._answered > self.patience:
+        except _AWAY as error:
+            undefined = isinstance(error, AirflowNotFoundException)
+            if monotonic() - self._answered > self.patience or (undefined and self.reschedule):
                 raise
-            self.log.warning("No answer from the MetaService, looking again: %s", error)
+            self.log.warning("No answer from the MetaService or Airflow, looking again: %s", error)
             return False
         self._answered = monotonic()
         if found.waits_for is not None:
@@ -105,8 +111,8 @@ class BarrierSensor(BaseSensorOperator):
         """The barrier's id once it is reached; until then the task is deferred."""
         try:
             found = self._look(context)
-        except StoreUnavailableError as error:
-            self.log.warning("No answer from the MetaService, looking again: %s", error)
+        except _AWAY as error:
+            self.log.warning("No answer from the MetaService or Airflow, looking again: %s", error)
             self._defer(context)
         if found.waits_for is not None:
             self.log.info("Waiting for %s", found.waits_for)

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 _JITTER = 0.2
 #: After a failure pauses double, up to this many of them.
 _MOST_PAUSES = 8
+#: Seconds that an answer may take; after that it is a failure, as long as it is not there.
+_UNANSWERED = 5.0
 
 
 @dataclass(frozen=True)
@@ -103,7 +105,7 @@ class Watcher:
         while self._waiters:
             self._came.clear()
             try:
-                await self._tick()
+                await self._answered()
                 failures = 0
             except Terminal as error:
                 self._end_all(error)
@@ -113,6 +115,14 @@ class Watcher:
                 self._seen = None
                 self._lose_patience(error)
             await self._pause(failures)
+
+    async def _answered(self) -> None:
+        """A tick. One that hangs is not cut off, as its thread would go on; who waits loses patience all the same."""
+        tick = asyncio.ensure_future(self._tick())
+        while not (await asyncio.wait({tick}, timeout=_UNANSWERED))[0]:
+            self._seen = None  # so that it is said anew what is waited for
+            self._lose_patience(TimeoutError("neither it nor Airflow has said anything yet"))
+        tick.result()
 
     async def _tick(self) -> None:
         meta = await self._meta_service()

@@ -7,11 +7,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from airflow.sdk.exceptions import AirflowRuntimeError
-from airflow.sdk.execution_time.comms import ErrorResponse, MaskSecret
+from airflow.sdk.execution_time.comms import MaskSecret
 from airflow.sdk.execution_time.supervisor import set_supervisor_comms
 
-#: What the supervisor makes of a message: an answer, or the error that it answers with.
+#: What the supervisor makes of a message: it answers, or raises as the task SDK does where the answer is an error.
 Answering = Callable[[Any], Any]
 
 
@@ -26,10 +25,7 @@ class Supervisor:
         if isinstance(msg, MaskSecret):
             return None
         self.asked.append(msg)
-        answer = self._answering(msg)
-        if isinstance(answer, ErrorResponse):
-            raise AirflowRuntimeError(answer)
-        return answer
+        return self._answering(msg)
 
     async def asend(self, msg: Any) -> Any:
         return await asyncio.to_thread(self.send, msg)
