@@ -269,12 +269,16 @@ def _newest_of_each(connection: Connection, asked: Asked) -> _Found:
     statements: whoever wants a lease learns from it if they do not belong together.
     """
     topology = {"topology": asked.topology}
-    latest = connection.execute(_HEADS[asked.by], {**topology, "at": asked.at}).one_or_none()
-    if latest is None:
-        _raise_no_barrier(connection, asked)
-    number = latest.barrier_id
-    _check_readable(connection, asked, to_barrier(latest))
-    between = _since_commit(connection, asked.topology, number)
+    while True:
+        latest = connection.execute(_HEADS[asked.by], {**topology, "at": asked.at}).one_or_none()
+        if latest is None:
+            _raise_no_barrier(connection, asked)
+        number = latest.barrier_id
+        _check_readable(connection, asked, to_barrier(latest))
+        between = _since_commit(connection, asked.topology, number)
+        # Aborted since that look: this rollback is in `between`, so that the lease would not learn of it.
+        if BarrierState(between[-1].state) is not BarrierState.ABORTED:
+            break
     last = between[0].barrier_id
     computed_in = {row.barrier_id: row.computed_in for row in between}
     in_flight = [row.barrier_id for row in between if BarrierState(row.state) in UNCOMMITTED_BARRIERS]

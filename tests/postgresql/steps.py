@@ -316,6 +316,12 @@ STEPS = {
 VISITORS = {
     name: Step(STEPS[name].method, _nothing, STEPS[name].call)
     for name in ("barriers given up", "a recovery", "a leave", "an answer with a lease", "an expiry")
+} | {
+    "an answer at the first barrier with a lease": Step(
+        "resolve",
+        _nothing,
+        lambda world, _: world.meta.resolve("shopping", Level.READ_UNCOMMITTED, at=1, hold=Hold("reader", 3600)).lease,
+    ),
 }
 
 

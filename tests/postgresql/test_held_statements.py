@@ -17,7 +17,6 @@ import pytest
 from airflow_barrier.metaservice.database import Database
 from airflow_barrier.metaservice.store import MetaService
 from airflow_barrier.protocol.errors import BarrierError
-from airflow_barrier.protocol.leases import Lease
 from tests.metaservice.auditing import check_audit_in
 from tests.metaservice.world import World
 from tests.postgresql.states import Kept, everything
@@ -108,11 +107,6 @@ def _differences(found: Outcome, legal: Outcome) -> list[str]:
     return told + ([f"answers {answers} for {legal_answers}"] if answers != legal_answers else [])
 
 
-def _held_by(lease: Lease) -> tuple[str, int, bool]:
-    """What counts of a lease: it may reach over aborted barriers, if it was granted after the abort."""
-    return lease.holder, lease.barrier_id, lease.rolled_back
-
-
 class Start:
     """Two processes at a state of the database that can be put back, of which the first one comes through a proxy."""
 
@@ -190,14 +184,12 @@ class Start:
     def _taken(self, step: Step, process: int) -> object:
         """What a step answered, or the name of its error."""
         try:
-            answer = step.call(self._worlds[process], self._given)
-            return _held_by(answer) if isinstance(answer, Lease) else answer
+            return step.call(self._worlds[process], self._given)
         except BarrierError as error:
             return type(error).__name__
 
     def _outcome(self, first: object, second: object) -> Outcome:
         self._database.read(check_audit_in)
         rows, answers = self._database.read(lambda connection: everything(connection, [first, second]))
-        rows["barrier_lease"] = [_held_by(lease) for lease in self._worlds[1].meta.leases("shopping")]
         rows["barrier_audit"].sort(key=itemgetter("topology"))  # each has an order of its own
         return rows, answers
