@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from airflow_barrier.protocol.topology import Job
+from tests.model.epochs import Epoch, difference
 from tests.model.memory import ADOPT, Memory, Opened, Progress
 from tests.model.topology import JOBS, WRITER
 from tests.support.memory_tables import Rows
@@ -49,7 +50,7 @@ class Contents(Memory):
         row = None if revised else self.progress[opened.barrier_id][table]
         if row is not None and row.decision == ADOPT:
             return self.world.tables.rows(row.snapshot_id)
-        return self.before(opened, table, line) + self.epoch(opened, table, line)
+        return self.epoch(opened, table, line).onto(self.before(opened, table, line))
 
     def before(self, opened: Opened, table: str, line: int = 0) -> Rows:
         """The rows of a table just before a barrier."""
@@ -60,10 +61,10 @@ class Contents(Memory):
         assert opened.before is not None
         return self.expected(opened.before, table, line)
 
-    def epoch(self, opened: Opened, table: str, line: int = 0) -> Rows:
-        """The rows that a barrier adds to a table, in words of the attempts that count."""
+    def epoch(self, opened: Opened, table: str, line: int = 0) -> Epoch:
+        """What a barrier does to a table, in words of the attempts that count."""
         if opened.is_maintenance:
-            return Counter()
+            return Epoch("nobody")
         job, number = JOBS[WRITER[table]], opened.barrier_id
         row = self.row(number, table, line)
         assert row is not None
@@ -71,15 +72,16 @@ class Contents(Memory):
         assert attempt_id is not None, f"{table} counts at barrier {number}, and nobody made it"
         by = f"{job.name} {self.attempts[attempt_id].generation}"
         anew = self._is_anew(number, table, line)
-        rows: Rows = Counter()
+        texts: list[str] = []
+        weights: Rows = Counter()
         for source in job.externals:
             records = self._all_of(opened, source.name) if anew else opened.epoch[source.name]
-            rows.update((text, by) for text in self.input_of(attempt_id, opened, source.name, records))
+            texts += self.input_of(attempt_id, opened, source.name, records)
         for name in job.sources:
             # what is computed anew sees all that is in its sources as new
             came = self.expected(opened, name, line) if anew else self._news(opened, attempt_id, name, line)
-            rows.update({(row, name, by): times for row, times in came.items()})
-        return rows
+            weights.update({(row, name): times for row, times in came.items()})
+        return Epoch(by, tuple(texts), weights)
 
     def _all_of(self, opened: Opened, source: str) -> list[str]:
         """The records of a source that are in a barrier's epoch or one before."""
@@ -96,10 +98,10 @@ class Contents(Memory):
         return found
 
     def _news(self, opened: Opened, attempt_id: int, source: str, line: int) -> Rows:
-        """What came into a source of an attempt: with the epoch or, if its job joins, since where that begins."""
+        """What came into an attempt's source, and went: with the epoch or, if its job joins, since its start."""
         begins = opened.starts.get(self.attempts[attempt_id].job, {})
         before = self.world.tables.rows(begins[source]) if source in begins else self.before(opened, source, line)
-        return self._as_read(opened, attempt_id, source, line) - before
+        return difference(self._as_read(opened, attempt_id, source, line), before)
 
     def _as_read(self, opened: Opened, attempt_id: int, source: str, line: int) -> Rows:
         """A source at the barrier as it was staged: a person may have decided against it since, which is too late for
@@ -109,7 +111,7 @@ class Contents(Memory):
         assert row is not None
         if attempt.computed_in and row.decision == ADOPT and json.loads(attempt.inputs)[source] == row.snapshot_id:
             return self.world.tables.rows(row.snapshot_id)
-        return self.before(opened, source, line) + self.epoch(opened, source, line)
+        return self.epoch(opened, source, line).onto(self.before(opened, source, line))
 
     def needs(self, barrier_id: int, job: str, line: int = 0) -> set[tuple[str, int]]:
         """What a job has to wait for: its sources here and, with its sinks, just before."""

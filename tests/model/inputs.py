@@ -11,6 +11,8 @@ from airflow_barrier.protocol.records import Cut
 from airflow_barrier.protocol.topology import ExternalSource
 from airflow_barrier.sources.port import CutRequest
 
+_REPLACES, _DELETES = "replaces", "deletes"
+
 
 class Input:
     """What has arrived: records by source, in the order of their arrival; and what people corrected since."""
@@ -25,6 +27,12 @@ class Input:
     def arrive(self, source: str, how_many: int) -> None:
         there = self.records.setdefault(source, [])
         there += [f"{source}-{len(there) + i}" for i in range(how_many)]
+
+    def change(self, source: str, which: int, *, delete: bool) -> None:
+        """The source delivers that one of its records stands no more, or that the new one stands in its place."""
+        there = self.of(source)
+        old = key_of(there[which % len(there)])
+        there.append(f"{source}-{len(there)} {_DELETES if delete else _REPLACES} {old}")
 
     def of(self, source: str) -> list[str]:
         return self.records.get(source, [])
@@ -43,6 +51,22 @@ class Input:
             if text is not None:
                 said.append(text)
         return said
+
+
+def key_of(text: str) -> str:
+    """What a record is about, whatever it said at which edition."""
+    return text.partition(" ")[0].partition(".")[0]
+
+
+def taken_back_by(text: str) -> str | None:
+    """The key of the record that stands no more once this one has come."""
+    words = text.split()
+    return key_of(words[2]) if len(words) > 1 else None
+
+
+def adds_nothing(text: str) -> bool:
+    """Whether all it says is that another one stands no more."""
+    return f" {_DELETES} " in text
 
 
 #: The running world's.

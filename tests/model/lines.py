@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Mapping
+from itertools import pairwise
 from typing import Any
 
 from airflow_barrier.metaservice import resolving
@@ -129,6 +130,14 @@ class Lines(Holding):
                         row.table: (row.snapshot_id, rows(row.snapshot_id))
                         for row in self.progress[barrier.barrier_id].values()
                     }
+
+    def shrunk(self) -> Counter[str]:
+        """How often readers of what is committed saw less of a table than before, for who counts it."""
+        ran: Counter[str] = Counter()
+        for before, after in pairwise(self.chain):
+            was, now = (self.committed.get(each.barrier_id, {}).get(after.revision, {}) for each in (before, after))
+            ran["shrank"] += sum(now[table][1].total() < was[table][1].total() for table in now.keys() & was.keys())
+        return ran
 
     def check_old_revisions(self) -> None:
         """Each barrier can be read, by its number, as it was in every revision in which it stood."""

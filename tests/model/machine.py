@@ -20,9 +20,10 @@ from tests.model.world import Bench, World, table_time_of
 
 #: How many operations a task does before it stands still; mostly all of them, or nothing would come about.
 _STEPS = st.sampled_from((None,) * 24 + tuple(range(40)))
-_MEDDLING = ("arrive", "compact", "compact", "write", "roll back", "scribble")
+_MEDDLING = ("arrive", "compact", "compact", "write", "delete", "roll back", "scribble")
 _STOPS = st.sampled_from(range(36))
 _INDEX = st.integers(0, 7)
+_ARRIVES = st.sampled_from(("new", "new", "changed", "deleted"))
 
 
 class Schedules(Waits, RuleBasedStateMachine):
@@ -75,17 +76,30 @@ class Schedules(Waits, RuleBasedStateMachine):
             self.oracle.check_audit()
             self.ran.update(barrier.state for barrier in self.oracle.barriers.values() if barrier.barrier_id)
             self.ran.update(self.oracle.joined())
+            self.ran.update(self.oracle.shrunk())
         finally:
             self.world.close()
         self.ran["schedules"] += 1
 
     # --- steps: what the deployment does ----------------------------------------------------------
 
-    @rule(arrived=st.sampled_from((None, *SOURCES)), steps=_STEPS, again=st.sampled_from((False, False, False, True)))
-    def open(self, arrived: str | None, steps: int | None, again: bool) -> None:
-        """The next run's start task; or the newest one's is tried again: it observes, or opens what was aborted."""
-        if arrived is not None:
+    @rule(
+        arrived=st.sampled_from((None, *SOURCES)),
+        steps=_STEPS,
+        again=st.sampled_from((False, False, False, True)),
+        what=_ARRIVES,
+        which=_INDEX,
+    )
+    def open(self, arrived: str | None, steps: int | None, again: bool, what: str = "new", which: int = 0) -> None:
+        """The next run's start task; or the newest one's is tried again: it observes, or opens what was aborted.
+
+        New records have arrived, or a source says that an earlier one was changed, or deleted.
+        """
+        if arrived is not None and what == "new":
             self.world.input.arrive(arrived, 2)
+        elif arrived is not None:
+            self.world.input.change(arrived, which, delete=what == "deleted")
+            self.ran[what] += 1
         self._open(steps, again)
         self._done("open")
 
@@ -258,6 +272,8 @@ class Schedules(Waits, RuleBasedStateMachine):
                 self.world.input.arrive(source, 1)
         elif what == "write":
             self._write_foreign(table)
+        elif what == "delete" and tables.rows(main):
+            self._delete_foreign(table)
         elif what == "compact" and main is not None:
             tables.write(table, "main", lambda rows: rows, operation="replace")
         elif what == "roll back" and main is not None:

@@ -219,6 +219,12 @@ class Parts:
         self.world.tables.write(table, "main", lambda rows: rows + Counter([f"foreign {next(self.world.numbers)}"]))
         self._touch(table)
 
+    def _delete_foreign(self, table: str) -> None:
+        """Some row goes."""
+        gone = Counter([min(self.world.tables.rows(self.world.tables.main(table)), key=repr)])
+        self.world.tables.write(table, "main", lambda rows: rows - gone, operation="delete")
+        self._touch(table)
+
     def _roll_back(self, table: str) -> None:
         """To undo a foreign write, or one of ours."""
         tables = self.world.tables

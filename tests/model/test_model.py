@@ -11,8 +11,11 @@ import pytest
 from sqlalchemy import event
 
 from airflow_barrier.coordinator import joining, waiting
-from airflow_barrier.metaservice import barriers
+from airflow_barrier.metaservice import attempts, barriers
+from airflow_barrier.protocol.records import StagedTable
 from airflow_barrier.tables import _checks
+from airflow_barrier.tables._metadata import snapshots_of
+from tests.model import work
 from tests.model.beside import STEPS
 from tests.model.machine import Schedules
 from tests.model.soak import play
@@ -51,6 +54,7 @@ _KINDS = frozenset(
         *("waits", "waits no longer", "leaves", "is back", "bootstrap", "bootstrap, begun", "joined"),
         *("wait", "take part", "settle", "settled at the end", "settled, sensor", "settled, take", "settled, open"),
         *(f"beside, {what}" for what in STEPS),
+        *("changed", "deleted", "delete", "shrank"),
         *("joined, at barriers of the past", "joined, later than the first", "joined, and an epoch since"),
     }
 )
@@ -147,6 +151,29 @@ def test_a_start_that_is_lost_is_told(bench: Bench, monkeypatch: pytest.MonkeyPa
 
     monkeypatch.setattr(barriers, "insert_starts", lose)
     assert "joins with barrier" in _first_violation().rpartition("AssertionError")[2]
+
+
+def test_a_retraction_that_a_job_loses_is_told(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its drivers read what came into a source, as an incremental append scan does, and not what went."""
+    monkeypatch.setattr(work, "difference", lambda after, before: after - before)
+    assert "too much Counter({(" in _first_violation().rpartition("AssertionError")[2]
+
+
+def test_a_deletion_that_is_taken_for_no_change_is_told(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A table whose epoch adds nothing would count as it was before."""
+    found = attempts._reporting
+
+    def report(connection: Any, attempt_id: int) -> Any:
+        attempt, barrier = found(connection, attempt_id)
+        assert bench.tables is not None
+        for table, said in attempt.staged.items():
+            there = snapshots_of(bench.tables.document(table))
+            if said.snapshot_id in there and there[said.snapshot_id]["summary"]["operation"] == "delete":
+                attempt = replace(attempt, staged={**attempt.staged, table: StagedTable(table, None, unchanged=True)})
+        return attempt, barrier
+
+    monkeypatch.setattr(attempts, "_reporting", report)
+    assert "too much Counter({(" in _first_violation().rpartition("AssertionError")[2]
 
 
 def _first_violation() -> str:

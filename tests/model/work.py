@@ -23,6 +23,7 @@ from airflow_barrier.protocol.errors import BarrierError
 from airflow_barrier.protocol.records import Barrier, StagedTable
 from airflow_barrier.protocol.retention import Retention
 from airflow_barrier.spark.spec import ClosingRecord, EpochSpec
+from tests.model.epochs import Epoch, difference
 from tests.model.inputs import records_of
 from tests.model.tasks import Task, stepping
 from tests.model.topology import COMING_AND_GOING, EXTRA, NAME
@@ -201,13 +202,11 @@ def drive(world: World, ready: Ready, *, lies: bool) -> None:
         _check_there(world, ready.attempt.line, source, spec.previous[source], snapshot_id)
     staged: dict[str, StagedTable] = {}
     for table in sorted(spec.bases):
-        rows = epoch_of(world, spec, ready.attempt.generation)
-        if not rows and spec.attempt_id % 2:
+        epoch = epoch_of(world, spec, ready.attempt.generation)
+        if not epoch and spec.attempt_id % 2:
             staged[table] = StagedTable(table, None, unchanged=True)
             continue
-        stepping.step(f"write {table}")
-        snapshot_id = tables.write(table, spec.branch, partial(_with, rows), properties=spec.stamp.properties())
-        staged[table] = StagedTable(table, snapshot_id)
+        staged[table] = StagedTable(table, _write(world, table, spec, epoch))
         if lies:
             base, odd = spec.bases[table], spec.attempt_id % 2 == 1
             staged[table] = (
@@ -216,19 +215,40 @@ def drive(world: World, ready: Ready, *, lies: bool) -> None:
     tables.write_text(spec.closing_uri, ClosingRecord(spec.attempt_id, staged).dumps(spec.nonce))
 
 
-def epoch_of(world: World, spec: EpochSpec, generation: str) -> Rows:
-    """The rows that the job adds: what came into its sources, marked with who made it of what.
+def epoch_of(world: World, spec: EpochSpec, generation: str) -> Epoch:
+    """What the job does: what came into its sources, and went, marked with who made it of what.
 
     The generation stands for the code, which may have been corrected before a clear.
     """
-    by = f"{spec.job} {generation}"
-    rows: Rows = Counter()
+    texts: list[str] = []
+    weights: Rows = Counter()
     for name, cut in spec.cuts.items():
-        rows.update((record, by) for record in records_of(spec.externals[name].kind, cut))
+        texts += records_of(spec.externals[name].kind, cut)
     for source, snapshot_id in spec.inputs.items():
-        delta = world.tables.rows(snapshot_id) - world.tables.rows(spec.previous[source])
-        rows.update({(row, source, by): times for row, times in delta.items()})
-    return rows
+        delta = difference(world.tables.rows(snapshot_id), world.tables.rows(spec.previous[source]))
+        weights.update({(row, source): times for row, times in delta.items()})
+    return Epoch(f"{spec.job} {generation}", tuple(texts), weights)
+
+
+def _write(world: World, table: str, spec: EpochSpec, epoch: Epoch) -> int:
+    """As an INSERT, a DELETE or a MERGE; or what goes and what comes by a statement each.
+
+    Spark puts no stamp on a DELETE that drops whole files, which this one does or does not.
+    """
+    stamp, before = spec.stamp.properties(), world.tables.rows(spec.bases[table])
+    after = epoch.onto(before)
+    gone, came = before - after, after - before
+    write = partial(world.tables.write, table, spec.branch)
+    stepping.step(f"write {table}")
+    if not gone:
+        return write(lambda rows: rows + came, properties=stamp)
+    if came and spec.attempt_id % 2:
+        return write(lambda rows: rows - gone + came, operation="overwrite", properties=stamp)
+    snapshot_id = write(lambda rows: rows - gone, operation="delete", properties=stamp if spec.attempt_id % 3 else None)
+    if came:
+        stepping.step(f"write {table}")
+        snapshot_id = write(lambda rows: rows + came, properties=stamp)
+    return snapshot_id
 
 
 def _check_there(world: World, line: int, source: str, previous: int | None, snapshot_id: int | None) -> None:
@@ -243,10 +263,6 @@ def _check_there(world: World, line: int, source: str, previous: int | None, sna
             raise FileNotFoundError(f"{source}: snapshot {snapshot_id} is gone with revision {line}")
     assert snapshot_id is None or steps, f"{source}: snapshot {snapshot_id} is gone"
     assert previous is None or previous in steps, f"{source}: of the steps from {previous} on only {steps} are there"
-
-
-def _with(added: Rows, rows: Rows) -> Rows:
-    return rows + added
 
 
 Change = Callable[[Rows], Rows]
