@@ -14,8 +14,8 @@ from airflow_barrier.coordinator.staging import give_up
 from airflow_barrier.protocol import errors
 from airflow_barrier.protocol.states import BarrierState, Decision
 from tests.model import work
+from tests.model.batches import Batches
 from tests.model.topology import COMING_AND_GOING, JOBS, NAME, SOURCES, STARTING, STARTS, TABLES
-from tests.model.waits import Waits
 from tests.model.world import Bench, World, table_time_of
 
 #: How many operations a task does before it stands still; mostly all of them, or nothing would come about.
@@ -26,7 +26,7 @@ _INDEX = st.integers(0, 7)
 _ARRIVES = st.sampled_from(("new", "new", "changed", "deleted"))
 
 
-class Schedules(Waits, RuleBasedStateMachine):
+class Schedules(Batches, RuleBasedStateMachine):
     """One example is one schedule."""
 
     bench: ClassVar[Bench]

@@ -16,6 +16,7 @@ from airflow_barrier.protocol.records import StagedTable
 from airflow_barrier.tables import _checks
 from airflow_barrier.tables._metadata import snapshots_of
 from tests.model import work
+from tests.model.batches import MEANWHILE
 from tests.model.beside import STEPS
 from tests.model.machine import Schedules
 from tests.model.soak import play
@@ -54,6 +55,7 @@ _KINDS = frozenset(
         *("waits", "waits no longer", "leaves", "is back", "bootstrap", "bootstrap, begun", "joined"),
         *("wait", "take part", "settle", "settled at the end", "settled, sensor", "settled, take", "settled, open"),
         *(f"beside, {what}" for what in STEPS),
+        *("batch", "batch, went on", *(f"batch beside {what}" for what in MEANWHILE)),
         *("changed", "deleted", "delete", "shrank"),
         *("joined, at barriers of the past", "joined, later than the first", "joined, and an epoch since"),
     }

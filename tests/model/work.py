@@ -10,6 +10,7 @@ from functools import partial
 from typing import Any
 
 from airflow_barrier.coordinator.aborting import abort_barrier
+from airflow_barrier.coordinator.batching import Batch, Leader
 from airflow_barrier.coordinator.committing import commit_barrier
 from airflow_barrier.coordinator.compacting import Compactor, compact, let_go, open_compaction
 from airflow_barrier.coordinator.expiring import expire
@@ -17,7 +18,7 @@ from airflow_barrier.coordinator.joining import take_part
 from airflow_barrier.coordinator.opening import Fragment, open_barrier
 from airflow_barrier.coordinator.revising import begin_revision, plan_revision
 from airflow_barrier.coordinator.revision_plan import Wanted
-from airflow_barrier.coordinator.staging import Adopted, Ready, Waiting, begin, begin_again, close
+from airflow_barrier.coordinator.staging import Adopted, Ready, Waiting, begin, begin_again, close, give_up
 from airflow_barrier.coordinator.swapping import cancel_revision, publish_revision
 from airflow_barrier.protocol.errors import BarrierError
 from airflow_barrier.protocol.records import Barrier, StagedTable
@@ -32,6 +33,8 @@ from tests.support.memory_tables import Rows
 
 #: How the operations begin with which a driver writes to a table.
 WRITES = ("write t.", "rewrite t.")
+#: What tasks ask with on their first try.
+FIRST = "g0"
 _MONDAY = datetime(2026, 1, 5, tzinfo=timezone.utc)
 
 
@@ -136,6 +139,35 @@ def processing(world: World, barrier: Barrier, job: str, generation: str) -> Tas
 
     where = f"{barrier.barrier_id}r{barrier.line}" if barrier.line else barrier.barrier_id
     return Task(f"{job}@{where} {generation} #{next(world.numbers)}", work)
+
+
+def leading(world: World, barrier: Barrier, job: str, generation: str, limit: int) -> Task:
+    """A job's task that goes on past its own barrier, in the same Spark job."""
+
+    def work(task: Task) -> Any:
+        step = begin(world.deployment, barrier, job, request_key=task.name, generation=generation, actor=task.name)
+        if not isinstance(step, Ready):
+            return _go_on(world, task, step)
+        task.attempt_id = step.attempt.attempt_id
+        batch = Batch(world.deployment, Leader(task.name, FIRST, task.name), step, limit)
+        try:
+            _run_batch(world, task, batch)
+        except BarrierError as error:
+            if batch.under_way is not None:
+                give_up(world.deployment, task.attempt_id, reason=type(error).__name__, actor=task.name)
+            raise
+        return batch
+
+    return Task(f"lead {job}@{barrier.barrier_id} {generation} #{next(world.numbers)}", work)
+
+
+def _run_batch(world: World, task: Task, batch: Batch) -> None:
+    while batch.under_way is not None:
+        task.attempt_id = batch.under_way.attempt.attempt_id
+        with contextlib.suppress(FileNotFoundError):  # as in `_go_on`
+            drive(world, batch.under_way, lies=False)
+        batch.close()
+        batch.following()
 
 
 def revising(world: World, wanted: Wanted) -> Task:
