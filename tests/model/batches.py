@@ -48,8 +48,7 @@ class Batches(Waits):
         name = jobs[job % len(jobs)]
         if ready:
             self._process_before(name, led)
-        number = self.generations.get((0, barrier.barrier_id, name), 0)
-        leader = work.leading(self.world, barrier, name, f"g{number}", limit=1 + MAX_OPEN)
+        leader = work.leading(self.world, barrier, name, self._generation(barrier, name), limit=1 + MAX_OPEN)
         self._settled(self.world.run(leader, steps), "job")
         self.oracle.check()
         if leader.paused:

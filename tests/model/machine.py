@@ -39,6 +39,7 @@ class Schedules(Batches, RuleBasedStateMachine):
         starts=st.fixed_dictionaries(
             {"sums": st.sampled_from(STARTS[:-1]), **{job: st.sampled_from(STARTS) for job in STARTING}}
         ),
+        cadences=st.fixed_dictionaries(dict.fromkeys(COMING_AND_GOING, st.sampled_from((1, 1, 1, 2, 3)))),
     )
     def begin(
         self,
@@ -47,9 +48,10 @@ class Schedules(Batches, RuleBasedStateMachine):
         foreign: bool,
         settles: bool = False,
         starts: Mapping[str, str] = MappingProxyType({}),
+        cadences: Mapping[str, int] = MappingProxyType({}),
     ) -> None:
         """``settles``: the schedule ends when nothing moves any more, and not anywhere. ``starts``: how jobs that join
-        are declared; "latest" if not at all.
+        are declared; "latest" if not at all. ``cadences``: of how many days a member has one run.
         """
         self._start(World(self.bench, shared=shared))
         self.settles = settles
@@ -61,6 +63,7 @@ class Schedules(Batches, RuleBasedStateMachine):
             self._write_foreign("t.amount")
             self._write_foreign("t.shopping")
         self.world.starts, self.world.moment = dict(starts), table_time_of(self.bench.ticks.clock)
+        self.cadences = dict(cadences)
         if extra:
             self._declare(extra)
         self._open(None)

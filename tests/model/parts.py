@@ -76,6 +76,8 @@ class Parts:
         self.generations: dict[tuple[int, int, str], int] = {}
         #: who was told to come back later
         self.kept: list[Kept] = []
+        #: job -> of how many days one has a run; of each, if not said
+        self.cadences: dict[str, int] = {}
         #: attempts whose tasks are deferred
         self.sleeping: list[int] = []
         #: tables whose rows somebody else changed, ever
@@ -127,6 +129,9 @@ class Parts:
 
     def _process_all(self, barrier: Barrier) -> None:
         for job in self._jobs(barrier):
+            if not self._runs_at(job, barrier):
+                self.ran["no run of its own"] += 1
+                continue
             counts = self.world.meta.current_attempt(NAME, barrier.barrier_id, job)
             task = self._processing(barrier, job)
             self._settled(self.world.run(task, None), "job")
@@ -158,16 +163,25 @@ class Parts:
         if job == COMPACTION:
             return work.compacting(self.world, barrier)
         key = (barrier.line, barrier.barrier_id, job)
-        number = self.generations[key] = self.generations.get(key, 0) + cleared
-        code = f"r{barrier.line}g" if barrier.line else "g"
-        return work.processing(self.world, barrier, job, f"{code}{number}")
+        self.generations[key] = self.generations.get(key, 0) + cleared
+        return work.processing(self.world, barrier, job, self._generation(barrier, job))
+
+    def _generation(self, barrier: Barrier, job: str) -> str:
+        number = self.generations.get((barrier.line, barrier.barrier_id, job), 0)
+        return f"r{barrier.line}g{number}" if barrier.line else f"g{number}"
+
+    def _runs_at(self, job: str, barrier: Barrier) -> bool:
+        """Whether the job's DAG has a run of the barrier's day. Where it has none, a batch does the work, or a person
+        triggers a run.
+        """
+        return work.day_of(barrier.timestamp) % self.cadences.get(job, 1) == 0
 
     def _settled(self, task: Task, kind: str) -> None:
         """A task has ended or stands still: was that what may happen?"""
         if (kept := kept_of(task)) is not None:
             self.kept.append(kept)
         if task.error is not None:
-            if kind not in _ALLOWED:
+            if kind not in _ALLOWED or task.found is not None:
                 kind = "job"
             allowed: tuple[Any, ...] = _ALLOWED[kind]
             if kind == "publish" and task.name.split()[1][1:] in self._cancelled():

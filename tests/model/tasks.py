@@ -15,6 +15,7 @@ from typing import Any
 from greenlet import GreenletExit, getcurrent, greenlet
 
 from airflow_barrier.protocol.errors import BarrierError
+from airflow_barrier.protocol.records import Barrier
 
 
 class Stepping:
@@ -71,6 +72,8 @@ class Task:
         self.again: Callable[[], Task] | None = None
         #: the barrier that a member looks for
         self.moment: datetime | None = None
+        #: the one that it found
+        self.found: Barrier | None = None
         self._left: int | None = 0
         self._before: tuple[str, ...] = ()
         self._buried = False

@@ -53,8 +53,12 @@ class Waits(Joining):
     @rule(job=st.sampled_from(COMING_AND_GOING), at=st.integers(-2, _AHEAD), steps=_STEPS)
     def take_part(self, job: str, at: int, steps: int | None) -> None:
         """A member's task has started, of a run whose barrier is there, or passed by, or yet to come."""
-        task = work.taking_part(self.world, job, max(1, self.days + at))
+        every = self.cadences.get(job, 1)
+        day = max(every, (self.days + at) // every * every)
+        task = work.taking_part(self.world, job, day, lambda barrier: self._generation(barrier, job))
         self._settled(self.world.run(task, steps), "take")
+        self.ran["take part, and process"] += task.found is not None and task.error is None and not task.paused
+        self.ran["take part, of another schedule"] += every > 1 and task.found is not None
         self._done("take part")
 
     @precondition(lambda self: self.kept and not self.foreign)

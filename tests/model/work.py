@@ -43,6 +43,10 @@ def moment_of(day: int) -> datetime:
     return _MONDAY + timedelta(days=day)
 
 
+def day_of(moment: datetime) -> int:
+    return (moment - _MONDAY).days
+
+
 def opening(world: World, day: int) -> Task:
     """The start task of a day's run."""
     moment = moment_of(day)
@@ -61,17 +65,25 @@ def opening(world: World, day: int) -> Task:
     return _repeated(Task(f"open day {day} #{next(world.numbers)}", work), partial(opening, world, day))
 
 
-def taking_part(world: World, job: str, day: int) -> Task:
-    """A member's task looks for the barrier of its run."""
+def taking_part(
+    world: World, job: str, day: int, generation_at: Callable[[Barrier], str] = lambda barrier: FIRST
+) -> Task:
+    """A member's task looks for the barrier of its run and, where it finds one, does its job there."""
     moment = moment_of(day)
 
     def work(task: Task) -> Any:
         members = tuple(world.job(name) for name in COMING_AND_GOING)
-        return take_part(world.deployment, Fragment(NAME, EXTRA, members), world.job(job), moment, actor=task.name)
+        found = take_part(world.deployment, Fragment(NAME, EXTRA, members), world.job(job), moment, actor=task.name)
+        if not isinstance(found, Barrier):
+            return found
+        task.found = found
+        generation = generation_at(found)
+        step = begin(world.deployment, found, job, request_key=task.name, generation=generation, actor=task.name)
+        return _go_on(world, task, step)
 
     task = Task(f"take part {job}@day {day} #{next(world.numbers)}", work)
     task.moment = moment
-    return _repeated(task, partial(taking_part, world, job, day))
+    return _repeated(task, partial(taking_part, world, job, day, generation_at))
 
 
 def _repeated(task: Task, again: Callable[[], Task]) -> Task:
