@@ -30,6 +30,10 @@ class Joining(Revising):
         self._declare_late()
         waits = job not in self._had()
         self._done(("waits no longer" if left else "waits") if waits else ("leaves" if left else "is back"))
+        if left and not waits and not JOBS[job].externals and self.days % 2:
+            self._open(None)
+            self.oracle.check()
+            self.wait_or_leave(job)
 
     @precondition(lambda self: self._waiting() and self.oracle.readable)
     @rule(jobs=_JOBS, first=st.one_of(st.none(), st.none(), _INDEX), steps=_STEPS, gated=st.booleans())
