@@ -1,23 +1,37 @@
-"""Every kind of catalog that keeps branches: an SQL one, and a REST one that publishes in either way."""
+"""Tables in every kind of catalog that keeps branches, and in the model's memory."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from airflow_barrier.tables.iceberg import IcebergTables
+from tests.catalogs.engines import REAL, Engine, Pyiceberg, Spark, in_memory
 from tests.catalogs.lake import Lake, connect
 
 
-@pytest.fixture(params=["sqlite", "roll-forward", "transactions"])
+@pytest.fixture(params=["in memory", *REAL])
 def lake(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Lake]:
-    """`transactions`: a REST catalog whose `transactions/commit` is used, whatever becomes of a crash within it."""
-    if request.param == "sqlite":
-        tables = IcebergTables.connect(f"sqlite:///{tmp_path}/catalog.db", str(tmp_path / "warehouse"))
-    else:
-        server = request.getfixturevalue("rest_server")
-        tables = connect(server, str(tmp_path), atomic=request.param == "transactions")
-    with tables:
-        yield Lake(tables)
+    with ExitStack() as stack:
+        yield Lake(_engine(request.param, request.getfixturevalue, tmp_path, stack))
+
+
+def _engine(kind: str, fixture: Any, folder: Path, stack: ExitStack) -> Engine:
+    if kind == "in memory":
+        return in_memory()
+    if kind.startswith("spark"):
+        server = fixture("spark_server")
+        uri = f"sqlite:///{server.catalog_db}"
+        tables = stack.enter_context(IcebergTables.connect(uri, server.warehouse.as_uri()))
+        return Spark(tables, fixture("spark"), int(kind[-1]))
+    if kind.startswith("rest"):
+        tables = connect(fixture("rest_server"), str(folder), atomic=kind == "rest transactions")
+        return Pyiceberg(stack.enter_context(tables))
+    uri = f"sqlite:///{folder}/catalog.db"
+    if kind == "in postgresql":
+        uri = stack.enter_context(fixture("postgresql").database(migrated=False))
+    return Pyiceberg(stack.enter_context(IcebergTables.connect(uri, str(folder / "warehouse"))))

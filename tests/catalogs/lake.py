@@ -1,4 +1,4 @@
-"""Tables in any catalog, and hands that stage in them like a Spark driver would, through pyiceberg."""
+"""Tables in any catalog, and an engine that stages in them like a driver would."""
 
 from __future__ import annotations
 
@@ -6,13 +6,11 @@ import uuid
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-import pyarrow as pa
-from pyiceberg.schema import Schema
-from pyiceberg.types import LongType, NestedField
-
 from airflow_barrier.protocol.names import Stamp, tag_name
+from airflow_barrier.tables._metadata import MAIN
 from airflow_barrier.tables.iceberg import IcebergTables
 from airflow_barrier.tables.port import Publication
+from tests.catalogs.engines import Engine
 from tests.support.rest_catalog import RestServer
 
 TOPOLOGY = "shop"
@@ -20,14 +18,18 @@ TOPOLOGY = "shop"
 
 @dataclass
 class Lake:
-    tables: IcebergTables
+    engine: Engine
     namespace: str = field(default_factory=lambda: f"n{uuid.uuid4().hex[:8]}")
 
+    @property
+    def tables(self) -> IcebergTables:
+        return self.engine.tables
+
     def create(self, *names: str) -> list[str]:
-        catalog = self.tables.catalog
-        catalog.create_namespace_if_not_exists(self.namespace)
-        schema = Schema(NestedField(1, "id", LongType()))
-        return [".".join(catalog.create_table(f"{self.namespace}.{name}", schema).name()) for name in sorted(names)]
+        tables = [f"{self.namespace}.{name}" for name in sorted(names)]
+        for table in tables:
+            self.engine.create(table)
+        return tables
 
     def stage(
         self, table: str, barrier_id: int, base: int | None, ids: Iterable[int], revision: int = 0
@@ -42,17 +44,18 @@ class Lake:
 
     def append(self, table: str, ids: Iterable[int], stamp: Stamp | None = None) -> None:
         """With a stamp to its branch, without one (a stranger) to `main`."""
-        rows = pa.table({"id": list(ids)})
-        if stamp is None:
-            self.tables.load(table).append(rows)
-        else:
-            self.tables.load(table).append(rows, snapshot_properties=stamp.properties(), branch=stamp.branch)
+        self.engine.append(table, ids, stamp.branch if stamp else MAIN, stamp)
 
     def rows(self, table: str, snapshot_id: int | None = None) -> list[int]:
-        return sorted(self.tables.load(table).scan(snapshot_id=snapshot_id).to_arrow().column("id").to_pylist())
+        """At a snapshot, or on `main`."""
+        return self.engine.rows(table, snapshot_id or self.tables.mains([table])[table])
 
     def refs(self, table: str) -> dict[str, int]:
-        return {name: ref.snapshot_id for name, ref in self.tables.load(table).refs().items()}
+        return self.engine.refs(table)
+
+    def seen(self, table: str) -> str | None:
+        """The property that tests of commits set."""
+        return self.engine.document(table)["properties"].get("seen")
 
 
 def stamp_of(barrier_id: int, revision: int = 0) -> Stamp:

@@ -22,6 +22,7 @@ from airflow_barrier.tables import _rest_catalog, _rest_server
 from airflow_barrier.tables._metadata import Changes
 from airflow_barrier.tables.iceberg import IcebergTables
 from tests.catalogs.between import Answer, Between, between, refusing
+from tests.catalogs.engines import Pyiceberg
 from tests.catalogs.lake import Lake, connect, stamp_of
 from tests.support.rest_catalog import RestServer
 from tests.support.shop import COLUMNS, Shop, make_shop
@@ -40,7 +41,7 @@ def proxy(rest_server: RestServer) -> Iterator[Between]:
 @pytest.fixture
 def lake(proxy: Between, tmp_path: Path) -> Iterator[Lake]:
     with connect(proxy, str(tmp_path)) as tables:
-        yield Lake(tables)
+        yield Lake(Pyiceberg(tables))
 
 
 @pytest.fixture
@@ -69,7 +70,7 @@ def test_a_change_that_is_redirected_is_not_taken_for_done(lake: Lake, proxy: Be
     with pytest.raises(ConfigurationError, match="found 302"):
         lake.create("b")  # by pyiceberg's own methods
     proxy.misbehave = lambda *_: None
-    assert "seen" not in lake.tables.load(table).properties
+    assert lake.seen(table) is None
 
 
 def test_a_page_in_place_of_an_answer_is_no_answer(lake: Lake, proxy: Between) -> None:

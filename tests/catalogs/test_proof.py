@@ -13,6 +13,7 @@ from airflow_barrier.tables._metadata import Changes, Document
 from airflow_barrier.tables._proof import NAMESPACE
 from airflow_barrier.tables._sql_catalog import SqlTables
 from airflow_barrier.tables.iceberg import IcebergTables
+from tests.catalogs.engines import Pyiceberg
 from tests.catalogs.lake import Lake, connect
 from tests.support.rest_catalog import RestServer
 from tests.support.shop import make_shop
@@ -74,11 +75,11 @@ def test_a_barrier_opens_on_a_catalog_that_was_proved_only(tmp_path: Path, monke
 
 @pytest.fixture
 def together(nessie: RestServer, tmp_path: Path) -> Lake:
-    return Lake(connect(nessie, str(tmp_path), atomic=True))
+    return Lake(Pyiceberg(connect(nessie, str(tmp_path), atomic=True)))
 
 
 def seen(lake: Lake, tables: list[str]) -> list[str | None]:
-    return [lake.tables.load(table).properties.get("seen") for table in tables]
+    return [lake.seen(table) for table in tables]
 
 
 def test_nothing_moves_when_one_table_fails(together: Lake) -> None:

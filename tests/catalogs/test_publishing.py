@@ -1,4 +1,5 @@
-"""One behaviour on every catalog: staging, publishing, refusing, losing races, doing it again."""
+"""One behaviour in every catalog, by every engine, and in the model's memory: staging, publishing, refusing, losing
+races, doing it again."""
 
 from __future__ import annotations
 
@@ -22,11 +23,13 @@ from airflow_barrier.tables._metadata import Changes
 from airflow_barrier.tables._rest_server import RestServer
 from airflow_barrier.tables.iceberg import IcebergTables
 from airflow_barrier.tables.port import Publication, Revised
+from tests.catalogs.engines import REAL
 from tests.catalogs.lake import TOPOLOGY, Lake, stamp_of
 from tests.support.ports import free_port
 from tests.support.waiting import patience
 
 
+@pytest.mark.drawn
 def test_tables_are_staged_unseen_and_published_together(lake: Lake) -> None:
     tables = lake.create("a", "b", "c")
     first = [lake.stage(table, 1, None, [1, 2]) for table in tables]
@@ -42,6 +45,7 @@ def test_tables_are_staged_unseen_and_published_together(lake: Lake) -> None:
     assert lake.refs(tables[0]) == {"main": second[0].new, second[0].tag: second[0].new}
 
 
+@pytest.mark.drawn
 def test_publishing_again_changes_nothing(lake: Lake) -> None:
     publications = [lake.stage(table, 1, None, [1]) for table in lake.create("a", "b")]
     lake.tables.publish(publications)
@@ -51,6 +55,7 @@ def test_publishing_again_changes_nothing(lake: Lake) -> None:
     assert lake.tables.metadata_locations(names) == before
 
 
+@pytest.mark.drawn
 def test_what_is_refused_of_one_table_publishes_none(lake: Lake) -> None:
     good, bad = [lake.stage(table, 1, None, [1]) for table in lake.create("a", "b")]
     lake.append(bad.table, [9])
@@ -61,6 +66,7 @@ def test_what_is_refused_of_one_table_publishes_none(lake: Lake) -> None:
     assert lake.rows(bad.table) == [9]
 
 
+@pytest.mark.drawn
 def test_a_decision_leaves_what_somebody_else_wrote(lake: Lake) -> None:
     """And publishes what `main` was at before as a snapshot of its own."""
     (table,) = lake.create("a")
@@ -79,6 +85,7 @@ def test_a_decision_leaves_what_somebody_else_wrote(lake: Lake) -> None:
     assert lake.tables.mains([table])[table] not in (ours.new, theirs), "main never returns to what it left"
 
 
+@pytest.mark.drawn
 def test_a_revision_moves_main_to_another_line_and_leaves_the_old_one(lake: Lake) -> None:
     """Built on an older snapshot, on an empty root, on nothing new, and on nothing at all; one table is as it was."""
     tables = lake.create("anew", "changed", "emptied", "restored", "untouched")
@@ -116,6 +123,8 @@ def test_a_revision_moves_main_to_another_line_and_leaves_the_old_one(lake: Lake
     assert {table: lake.rows(table) for table in tables} == {table: sorted([*held, 3]) for table, held in rows.items()}
 
 
+@pytest.mark.parametrize("lake", REAL, indirect=True)
+@pytest.mark.drawn
 def test_an_edit_that_loses_a_race_is_asked_again(lake: Lake) -> None:
     tables = lake.create("a", "b")
     raced: list[str] = []
@@ -127,10 +136,12 @@ def test_an_edit_that_loses_a_race_is_asked_again(lake: Lake) -> None:
         return Changes(properties={"seen": "yes"})
 
     lake.tables._committer.commit(dict.fromkeys(tables, edit))
-    assert [lake.tables.load(table).properties.get("seen") for table in tables] == ["yes", "yes"]
+    assert [lake.seen(table) for table in tables] == ["yes", "yes"]
     assert lake.rows(tables[1]) == [9], "neither of the two commits is lost"
 
 
+@pytest.mark.parametrize("lake", REAL, indirect=True)
+@pytest.mark.drawn
 def test_pinners_and_a_publisher_in_many_threads_lose_nothing(lake: Lake) -> None:
     publications = [lake.stage(table, 1, None, [1]) for table in lake.create("a", "b", "c")]
 
@@ -149,7 +160,7 @@ def test_pinners_and_a_publisher_in_many_threads_lose_nothing(lake: Lake) -> Non
         assert set(lake.refs(each.table)) == {"main", each.tag, "pin_0", "pin_1", "pin_2"}
 
 
-@pytest.mark.parametrize("lake", ["transactions"], indirect=True)
+@pytest.mark.parametrize("lake", ["rest transactions"], indirect=True)
 def test_a_change_that_the_server_dropped_is_sent_again(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     """The reference server drops one where another commit meets it, and says that all is well."""
     publications = [lake.stage(table, 1, None, [1]) for table in lake.create("a", "b")]
@@ -165,6 +176,7 @@ def test_a_change_that_the_server_dropped_is_sent_again(lake: Lake, monkeypatch:
     assert sent == [2, 1]
 
 
+@pytest.mark.drawn
 def test_attempts_pins_properties_and_what_is_missing(lake: Lake) -> None:
     (table,) = lake.create("a")
     lake.tables.prepare(table, stamp_of(1), None)
@@ -199,9 +211,8 @@ def test_a_rest_catalog_that_does_not_answer_is_retryable(tmp_path: Path) -> Non
     assert "geheim" not in str(refused.value)
 
 
+@pytest.mark.parametrize("lake", ["rest roll-forward", "rest transactions"], indirect=True)
 def test_a_rest_catalog_joins_no_transaction_and_is_not_reattached(lake: Lake) -> None:
-    if lake.tables.database_url is not None:
-        return
     (table,) = lake.create("a")
     assert not lake.tables.reattach(table, lake.tables.metadata_locations([table])[table], None)
     with pytest.raises(ConfigurationError, match="let its operator restore it"):

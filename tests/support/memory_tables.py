@@ -147,7 +147,7 @@ class MemoryPointers:
 
     def read(self, tables: Iterable[str]) -> dict[str, str]:
         self._step("read pointers")
-        return self._select(tables)
+        return self.where(tables)
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
@@ -160,7 +160,7 @@ class MemoryPointers:
         self.committed()
 
     def lock(self, connection: Connection | None, tables: Iterable[str]) -> dict[str, str]:
-        return self._select(tables)
+        return self.where(tables)
 
     def move(self, connection: Connection | None, table: str, old: str, new: str) -> None:
         assert self.at[table] == old, "under the lock nobody can have moved it"
@@ -170,7 +170,7 @@ class MemoryPointers:
     def close(self) -> None:
         """Nothing to close."""
 
-    def _select(self, tables: Iterable[str]) -> dict[str, str]:
+    def where(self, tables: Iterable[str]) -> dict[str, str]:
         wanted = sorted(set(tables))
         if missing := [table for table in wanted if table not in self.at]:
             raise MissingTableError(f"expected table {', '.join(missing)}, found none; create it")
@@ -221,7 +221,7 @@ class MemoryTables(IcebergTables):
     # --- looking ----------------------------------------------------------------------------------
 
     def document(self, table: str) -> Document:
-        return self.documents.read(self.pointers.at[table])
+        return self.documents.read(self.pointers.where([table])[table])
 
     def main(self, table: str) -> int | None:
         return ref_of(self.document(table), MAIN)
