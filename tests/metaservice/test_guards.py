@@ -78,6 +78,7 @@ def life(world: World) -> Iterator[tuple[str, Callable[[], object]]]:
     yield "settle", lambda: world.meta.settle("shopping", 1, settled)
     yield "publish", lambda: world.publish(1)
     world.committed(2)
+    yield "announce", lambda: world.meta.announce("shopping", [2], "test")
     yield "expire", lambda: world.meta.expiring("shopping", [1], "test")
     yield "end of expiry", lambda: world.meta.expired("shopping", [1], "test")
     yield "trim", lambda: world.meta.trim("shopping", day(100_000), "test")

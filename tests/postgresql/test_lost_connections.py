@@ -81,6 +81,7 @@ def _rehearsal(
         return database.read(lambda connection: everything(connection, answer)), seen
 
     try:
+        taken(None)  # definitions that were read once are remembered, so that each later time says the same
         yield taken
     finally:
         meta.close()
