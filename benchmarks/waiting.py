@@ -7,6 +7,7 @@ import json
 import os
 import time
 from collections.abc import Awaitable, Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -96,10 +97,11 @@ async def _run(url: str, waiting: Waiting, waiters: int, quiet: float) -> _Run:
         took = time.monotonic() - began
         statements, cpu = count[0] / took, (time.process_time() - used) / took
     moved = wanted[: _BARRIERS if quiet < _QUIET else _MOVED]
-    for number, table in moved:
-        await asyncio.to_thread(world.process, number, f"job{table}")
-        processed[number, table] = time.monotonic()
-        await asyncio.sleep(_APART)
+    with ThreadPoolExecutor(1) as client:  # one of its own: the waiting tasks' looks fill the loop's threads
+        for number, table in moved:
+            await asyncio.get_running_loop().run_in_executor(client, world.process, number, f"job{table}")
+            processed[number, table] = time.monotonic()
+            await asyncio.sleep(_APART)
     await asyncio.wait_for(asyncio.gather(*(task for n, task in enumerate(tasks) if n % len(wanted) < len(moved))), 300)
     for task in tasks:
         task.cancel()
