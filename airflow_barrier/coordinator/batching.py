@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from airflow_barrier.coordinator.deployment import Deployment
 from airflow_barrier.coordinator.staging import Ready, begin_again, close, give_up
-from airflow_barrier.protocol.errors import AttemptTakenError, BarrierError, FencedAttemptError
+from airflow_barrier.protocol.errors import AttemptTakenError, BarrierError, FencedAttemptError, VoidedAttemptError
 from airflow_barrier.protocol.records import Attempt, Barrier
 from airflow_barrier.protocol.states import UNDER_WAY_ATTEMPTS, TableState
 from airflow_barrier.spark.spec import ClosingRecord
@@ -100,7 +100,8 @@ def lead(deployment: Deployment, done: Attempt, leader: Leader) -> Ready | None:
         return None
     try:
         step = begin_again(deployment, attempt.attempt_id, actor=leader.actor, sql=leader.sql)
-    except (AttemptTakenError, FencedAttemptError):  # its own task was faster, or somebody cleared it
+    except (AttemptTakenError, FencedAttemptError, VoidedAttemptError):
+        # its own task was faster, or somebody cleared that task, or a task whose output it reads
         return None
     except BarrierError as error:  # its own task will meet the same, and say so
         log.warning("%s is left to its own task: %s", attempt, error)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from airflow_barrier.coordinator.blocking import IN_THE_WAY, block
 from airflow_barrier.coordinator.cuts import release_sources
 from airflow_barrier.coordinator.deployment import Deployment
-from airflow_barrier.coordinator.journal import check_lead, current_main, write_entry
+from airflow_barrier.coordinator.journal import check_lead, current_mains, write_entry
 from airflow_barrier.coordinator.staging import attempt_files
 from airflow_barrier.coordinator.swapping import finish_decided
 from airflow_barrier.protocol.errors import (
@@ -132,10 +132,7 @@ def _decide(deployment: Deployment, barrier: Barrier, actor: str) -> None:
     meta = deployment.meta
     try:
         # the last look before the decision: from here on a foreign write can only block, not refuse
-        expected = {
-            table: current_main(deployment, barrier.topology, table, snapshot_id)
-            for table, snapshot_id in _published_before(deployment, barrier).items()
-        }
+        expected = current_mains(deployment, barrier.topology, _published_before(deployment, barrier))
         deployment.tables.look(publications_of(deployment, barrier, expected))  # safety: last-look
     except ForeignWriteError:
         # while nobody has decided, no committer moves a table; afterwards it was one of us who did

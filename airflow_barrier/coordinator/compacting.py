@@ -19,12 +19,12 @@ from airflow_barrier.coordinator.staging import absorb_compactions, check_and_re
 from airflow_barrier.protocol.errors import (
     BarrierError,
     CompactionError,
-    FencedAttemptError,
     GatedError,
     StagedTableError,
     TooManyOpenBarriersError,
 )
 from airflow_barrier.protocol.records import Attempt, Barrier, Need, StagedTable
+from airflow_barrier.protocol.restaging import refuse_ended
 from airflow_barrier.protocol.states import UNCOMMITTED_BARRIERS, UNDER_WAY_ATTEMPTS, AttemptState, BarrierState
 
 log = logging.getLogger(__name__)
@@ -89,8 +89,9 @@ def compact(deployment: Deployment, barrier: Barrier, rewrite: Rewrite, compacto
 
     Call it again when what it ``needs`` is there, until it is ``over``. A barrier before it that is not COMMIT yet is
     left to its own commit task, which takes this one along or leaves it to the next call. Raises CompactionError, once
-    all other tables are done, if ``rewrite`` did; FencedAttemptError if somebody else went on with it, and
-    BarrierAbortedError. After any other error call :func:`let_go`.
+    all other tables are done, if ``rewrite`` did; FencedAttemptError if somebody else went on with it,
+    VoidedAttemptError if a revision was published meanwhile, and BarrierAbortedError. After any other error call
+    :func:`let_go`.
     """
     meta = deployment.meta
     failed: list[str] = []
@@ -164,14 +165,11 @@ def _compact_table(
             return started
         try:
             attempt = _rewrite(deployment, absorb_compactions(deployment, started), table, rewrite, actor)
-        except BarrierError as error:
+        except BarrierError:
             now = meta.attempt(attempt.attempt_id)
             if now.state in (AttemptState.FENCED, AttemptState.VOIDED):
                 # what it met is the work of those who superseded it, or a revision's since, and no stranger's
-                raise FencedAttemptError(
-                    f"{now}: expected the current attempt, found one that is {now.state.value} ({now.reason}); another "
-                    "compaction has gone on with it"
-                ) from error
+                refuse_ended(now)
             raise
     if attempt.state is AttemptState.CLOSED:
         check_and_report(deployment, attempt, actor)

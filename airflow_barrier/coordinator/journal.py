@@ -56,16 +56,17 @@ def check_lead(deployment: Deployment, topology: str) -> None:
         )
 
 
-def current_main(deployment: Deployment, topology: str, table: str, expected: int | None) -> int | None:
-    """What `main` is at, if that keeps the rows of ``expected``.
+def current_mains(deployment: Deployment, topology: str, expected: Mapping[str, int | None]) -> dict[str, int | None]:
+    """What `main` of each table is at, if that keeps the rows of what is ``expected`` of it.
 
     Raises ForeignWriteError; LostStateError if it was no stranger who moved it, but ourselves, in a time that this
     MetaService has lost.
     """
     try:
-        return deployment.tables.current(table, expected)
+        return deployment.tables.currents(expected)
     except ForeignWriteError:
-        _check_origin(deployment, topology, table)  # safety: own-write-is-no-foreign-one
+        for table in expected:
+            _check_origin(deployment, topology, table)  # safety: own-write-is-no-foreign-one
         raise
 
 

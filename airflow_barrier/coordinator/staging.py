@@ -10,12 +10,11 @@ from datetime import datetime
 
 from airflow_barrier.coordinator.cuts import begins_anew, checked_cuts
 from airflow_barrier.coordinator.deployment import Deployment
-from airflow_barrier.coordinator.journal import current_main
+from airflow_barrier.coordinator.journal import current_mains
 from airflow_barrier.coordinator.replaying import corrections_of
 from airflow_barrier.coordinator.unchanged import require_wap, staged_without_record
 from airflow_barrier.protocol.errors import (
     BarrierError,
-    FencedAttemptError,
     ForeignWriteError,
     GatedError,
     NotClosedError,
@@ -24,6 +23,7 @@ from airflow_barrier.protocol.errors import (
     UnprovenFileError,
 )
 from airflow_barrier.protocol.records import Attempt, Barrier, Need
+from airflow_barrier.protocol.restaging import refuse_ended
 from airflow_barrier.protocol.revisions import RevisionState
 from airflow_barrier.protocol.states import AttemptState, BarrierState
 from airflow_barrier.spark.spec import ClosingRecord, EpochSpec, damaged, digest_of
@@ -115,7 +115,10 @@ def begin(
 def begin_again(
     deployment: Deployment, attempt_id: int, *, actor: str, sql: str | None = None, by_branch: bool = False
 ) -> Ready | Adopted | Waiting:
-    """Go on with an attempt that was waiting. Raises FencedAttemptError if it was superseded meanwhile."""
+    """Go on with an attempt that was waiting.
+
+    Raises FencedAttemptError if another one took its place meanwhile, VoidedAttemptError if its input was staged anew.
+    """
     return _proceed(deployment, deployment.meta.attempt(attempt_id), actor, sql, by_branch)
 
 
@@ -133,7 +136,7 @@ def close(
     Without ``record`` the file that the driver left is read. A driver that reads its epoch spec opens that file first:
     where there is no sign of it, and ``by_branch`` says that the job's code may know nothing of its epoch, the tables
     themselves tell what was staged. Raises NotClosedError, StagedTableError, UnprovenFileError (all retryable: the
-    attempt has ended, a new one mends them), FencedAttemptError, SilentSinkError, UnguardedError.
+    attempt has ended, a new one mends them), FencedAttemptError, VoidedAttemptError, SilentSinkError, UnguardedError.
     """
     meta = deployment.meta
     attempt = meta.attempt(attempt_id)
@@ -203,10 +206,7 @@ def _proceed(
         ended = meta.abort_attempt(started.attempt_id, reason, actor)
         if ended.state in (AttemptState.FENCED, AttemptState.VOIDED):
             # what it met is the work of those who superseded it, and no stranger's
-            raise FencedAttemptError(
-                f"{ended}: expected the current attempt, found one that is {ended.state.value} ({ended.reason}); "
-                "request a new attempt if the job still has to be done"
-            ) from error
+            refuse_ended(ended)
         raise
 
 
@@ -229,7 +229,7 @@ def absorb_compactions(deployment: Deployment, attempt: Attempt) -> Attempt:
     if predecessor.state is not BarrierState.COMMIT:
         return attempt
     try:
-        bases = {table: current_main(deployment, attempt.topology, table, at) for table, at in attempt.bases.items()}
+        bases = current_mains(deployment, attempt.topology, attempt.bases)
     except ForeignWriteError as error:
         revision = deployment.meta.revisions.under_way(attempt.topology)
         if revision is None or revision.state is not RevisionState.COMMITTING:

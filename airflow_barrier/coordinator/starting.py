@@ -123,11 +123,10 @@ def _as_they_were_left(deployment: Deployment, rows: Sequence[TableProgress]) ->
     barrier = deployment.meta.barrier(rows[0].topology, rows[0].barrier_id)
     if barrier.state is not BarrierState.COMMIT:
         return True  # it is yet to be published, and until then nobody comes back: opening says so
-    for row in rows:
-        try:
-            deployment.tables.current(row.table, row.snapshot_id)
-        except ForeignWriteError:
-            return False  # safety: resumes-on-own-rows
+    try:
+        deployment.tables.currents({row.table: row.snapshot_id for row in rows})
+    except ForeignWriteError:
+        return False  # safety: resumes-on-own-rows
     return True
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from airflow_barrier.coordinator.deployment import Deployment
-from airflow_barrier.coordinator.journal import check_lead, current_main, write_entry, write_revision
+from airflow_barrier.coordinator.journal import check_lead, current_mains, write_entry, write_revision
 from airflow_barrier.coordinator.staging import attempt_files
 from airflow_barrier.metaservice.revision_store import SwapRows
 from airflow_barrier.metaservice.rows import STANDING
@@ -189,10 +189,7 @@ def _decide(deployment: Deployment, revision: Revision, actor: str) -> Revision:
     head = _newest_commit(deployment, topology)
     try:
         stood = {row.table: row.snapshot_id for row in meta.progress(topology, head.barrier_id)}
-        expected = {
-            table: current_main(deployment, topology, table, snapshot_id)
-            for table, snapshot_id in {**stood, **revision.expected}.items()
-        }
+        expected = current_mains(deployment, topology, {**stood, **revision.expected})
         rows = meta.revisions.swap_rows(topology, revision.revision)
         deployment.tables.look(  # safety: last-look
             publications_of(deployment, revision, head.barrier_id, rows, expected)

@@ -39,7 +39,6 @@ from airflow_barrier.metaservice.transitions import (
 from airflow_barrier.protocol.errors import (
     AlreadyCommittedError,
     AttemptTakenError,
-    FencedAttemptError,
     IllegalTransitionError,
     NotOwnerError,
     SilentSinkError,
@@ -47,6 +46,7 @@ from airflow_barrier.protocol.errors import (
     UnknownBarrierError,
 )
 from airflow_barrier.protocol.records import Attempt, Barrier, Need, StagedTable, TableProgress
+from airflow_barrier.protocol.restaging import refuse_ended
 from airflow_barrier.protocol.states import (
     DECIDED_BARRIERS,
     LIVE_ATTEMPTS,
@@ -302,10 +302,7 @@ def _reporting(connection: Connection, attempt_id: int) -> tuple[Attempt, Barrie
     if barrier.state is BarrierState.ABORTED and barrier.line >= STANDING:  # below it a revision has replaced the work
         raise_aborted(barrier)  # safety: aborted-takes-nothing
     if attempt.state not in LIVE_ATTEMPTS:
-        raise FencedAttemptError(  # safety: fenced-reports-nothing
-            f"{attempt}: expected the current attempt, found one that is {attempt.state.value} ({attempt.reason}); "
-            "what it staged does not count: request a new attempt if the job still has to be done"
-        )
+        refuse_ended(attempt)  # safety: fenced-reports-nothing
     return attempt, barrier
 
 

@@ -437,7 +437,7 @@ class MetaService:
         """RUNNING, with inputs, previous and bases pinned; or what it waits for (which is kept in ``waited_for``).
 
         Of several callers one starts it; the others get AttemptTakenError (request again, which fences). Raises
-        FencedAttemptError, BarrierAbortedError.
+        FencedAttemptError, VoidedAttemptError, BarrierAbortedError.
         """
 
         def start(c: Connection) -> Attempt | tuple[Need, ...]:
@@ -447,7 +447,10 @@ class MetaService:
         return self._db.read(lambda c: attempts.still_waiting(c, attempt_id)) or self._db.write(start)
 
     def rebase_attempt(self, attempt_id: int, bases: Mapping[str, int | None]) -> Attempt:
-        """Other bases for sinks of a RUNNING attempt, after a compaction. Raises FencedAttemptError."""
+        """Other bases for sinks of a RUNNING attempt, after a compaction.
+
+        Raises FencedAttemptError, VoidedAttemptError.
+        """
         return self._db.write(lambda c: attempts.rebase_attempt(c, attempt_id, bases))
 
     def close_attempt(
@@ -455,15 +458,16 @@ class MetaService:
     ) -> Attempt:
         """RUNNING -> CLOSED with what was staged in each of its sinks; the same again changes nothing.
 
-        Raises SilentSinkError, UndeclaredTableError, FencedAttemptError, BarrierAbortedError, NotOwnerError.
+        Raises SilentSinkError, UndeclaredTableError, FencedAttemptError, VoidedAttemptError, BarrierAbortedError,
+        NotOwnerError.
         """
         return self._db.write(lambda c: attempts.close_attempt(c, attempt_id, staged, actor, owner))
 
     def report_processed(self, attempt_id: int, actor: str, owner: str | None = None) -> Barrier:
         """CLOSED -> PROCESSED, its tables too; the barrier is PRECOMMIT if these were the last. Again changes nothing.
 
-        For callers that have checked the tables themselves. Raises FencedAttemptError, BarrierAbortedError,
-        NotOwnerError.
+        For callers that have checked the tables themselves. Raises FencedAttemptError, VoidedAttemptError,
+        BarrierAbortedError, NotOwnerError.
         """
         return self._db.write(lambda c: attempts.report_processed(c, attempt_id, actor, owner))
 

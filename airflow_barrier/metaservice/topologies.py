@@ -50,7 +50,7 @@ def register(connection: Connection, name: str, owner: str, jobs: Sequence[Job],
                 "registers only jobs of its own: correct the owner"
             )
     # Claims reach across topologies, so registrations are one after another; they are rare.
-    connection.execute(select(schema.service.c.service_id).with_for_update())  # safety: registrations-queue
+    _wait_for_turn(connection)  # safety: registrations-queue
     jobs = _staying(connection, name, owner, jobs)
     return _register(connection, name, owner, jobs, Event("registered", actor, {"owner": owner}))
 
@@ -159,7 +159,7 @@ def join(
 
     Returns the version, or the tables that it reads and nobody writes yet: then nothing was registered.
     """
-    connection.execute(select(schema.service.c.service_id).with_for_update())  # safety: registrations-queue
+    _wait_for_turn(connection)  # safety: registrations-queue
     gone = _withdrawal_of(withdrawals(connection, name, owner), job)
     if gone is not None:
         raise WithdrawnError(  # safety: withdrawn-stays-away
@@ -190,7 +190,7 @@ def _started(before: Sequence[Job], job: str, declared: Sequence[Job]) -> list[J
 
 def leave(connection: Connection, name: str, owner: str, job: str | None, reason: str, actor: str) -> Withdrawal:
     """Take a job of ``owner``, or all of them (None), out of the topology. Again changes nothing."""
-    connection.execute(select(schema.service.c.service_id).with_for_update())  # safety: registrations-queue
+    _wait_for_turn(connection)  # safety: registrations-queue
     topology_version(connection, name)
     registered = jobs_of(connection, name, owner)
     going = [each for each in registered if job in (None, each.name)]
@@ -223,6 +223,11 @@ def leave(connection: Connection, name: str, owner: str, job: str | None, reason
     return gone
 
 
+def _wait_for_turn(connection: Connection) -> None:
+    """Who registers, joins, leaves or comes back does so after the one before, whatever their topologies."""
+    connection.execute(select(schema.service.c.service_id).with_for_update())
+
+
 def _check_unread(connection: Connection, name: str, going: Sequence[Job], staying: Sequence[Job]) -> None:
     tables = {sink for job in going for sink in job.sinks}
     readers = [
@@ -240,6 +245,7 @@ def _check_unread(connection: Connection, name: str, going: Sequence[Job], stayi
 
 def readmit(connection: Connection, name: str, owner: str, job: str | None, actor: str) -> bool:
     """Let what left be registered again by its DAG's next run. False: nothing of the kind has left."""
+    _wait_for_turn(connection)  # safety: registrations-queue
     topology_version(connection, name)
     table = schema.withdrawn
     gone = withdrawals(connection, name, owner)

@@ -9,10 +9,15 @@ from airflow.sdk import BaseOperator
 from airflow_barrier.coordinator.batching import Batch, Leader, led_by
 from airflow_barrier.coordinator.deployment import Deployment
 from airflow_barrier.coordinator.staging import Adopted, Ready, Waiting
-from airflow_barrier.operators._steps import REASON, RESUME_METHOD, EpochSteps, new_try_if_voided
+from airflow_barrier.operators._steps import REASON, RESUME_METHOD, EpochSteps
 from airflow_barrier.operators._task import actor, first_generation, generation, run_of, task_key
 from airflow_barrier.operators._waiting import waiting
-from airflow_barrier.protocol.errors import AttemptTakenError, ConfigurationError, FencedAttemptError
+from airflow_barrier.protocol.errors import (
+    AttemptTakenError,
+    ConfigurationError,
+    FencedAttemptError,
+    VoidedAttemptError,
+)
 from airflow_barrier.protocol.records import Attempt, Barrier
 from airflow_barrier.triggers.barrier import LedTrigger
 
@@ -33,7 +38,8 @@ class LeadingSteps(EpochSteps):
         self._wait_while_led(deployment, barrier)
         try:
             return super()._begin(deployment, barrier)
-        except (AttemptTakenError, FencedAttemptError):  # a leader began it since we looked
+        except (AttemptTakenError, FencedAttemptError, VoidedAttemptError):
+            # a leader began it since we looked, or what the leader's attempt stood on was staged anew
             self._wait_while_led(deployment, barrier)
             return super()._begin(deployment, barrier)
 
@@ -93,8 +99,7 @@ class LeadingSteps(EpochSteps):
             raise ConfigurationError(f"task {self.task.task_id}: cannot process several epochs in one Spark job")
         try:
             self._stop_if_killed()
-            with new_try_if_voided(deployment, batch.first.attempt.attempt_id):
-                self.work.run_batch(batch)
+            self.work.run_batch(batch)
             self._stop_if_killed()
         except BaseException as error:
             if batch.under_way is not None:

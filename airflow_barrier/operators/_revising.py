@@ -7,11 +7,9 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from airflow.sdk.exceptions import AirflowSkipException
-
 from airflow_barrier.coordinator.deployment import Deployment
 from airflow_barrier.coordinator.waking import barrier_of_run, next_unstaged, runs_at
-from airflow_barrier.operators._task import TOKEN, run_timestamp
+from airflow_barrier.operators._task import TOKEN, run_timestamp, skip
 from airflow_barrier.operators._waking import AT_REST, ENDED, run_state, wake
 from airflow_barrier.operators.processed import barrier_of_partition
 from airflow_barrier.protocol.errors import (
@@ -146,9 +144,10 @@ def stay_out_until_published(deployment: Deployment, revision: Revision, context
     if not revisions.get(revision.topology, revision.revision).is_under_way:
         revisions.unbind_run(revision.topology, revision.revision, ti.dag_id, ti.run_id)
         return
-    raise AirflowSkipException(
+    skip(
+        ti.task,
         f"no barrier of {revision.topology} opens before {revision} is published ({revision.reason}); this run is "
-        f"woken then. If {revision} is cancelled instead, clear the run; left out, its epoch joins the next barrier's"
+        f"woken then. If {revision} is cancelled instead, clear the run; left out, its epoch joins the next barrier's",
     )
 
 

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from airflow.sdk import BaseOperator
-from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException, TaskDeferred
+from airflow.sdk.exceptions import AirflowException, AirflowFailException, TaskDeferred
 
 from airflow_barrier.coordinator.bootstrapping import says_that_it_waits
 from airflow_barrier.coordinator.deployment import Deployment
@@ -39,6 +38,7 @@ from airflow_barrier.operators._task import (
     run_key,
     run_timestamp,
     run_type,
+    skip,
     task_key,
     without_useless_retries,
 )
@@ -46,7 +46,6 @@ from airflow_barrier.operators._waiting import check_event, waiting
 from airflow_barrier.operators.processed import announce_processed, barrier_of_partition, processed_asset
 from airflow_barrier.protocol.errors import (
     AlreadyCommittedError,
-    FencedAttemptError,
     NotProcessedError,
     RevisionEndedError,
     SparkUnavailableError,
@@ -163,14 +162,13 @@ class EpochSteps:
             attempt = deployment.meta.attempt(attempt_id)
             barrier = deployment.meta.barrier(attempt.topology, attempt.barrier_id, attempt.line)
             self._remember(barrier)
-            with new_try_if_voided(deployment, attempt_id):
-                step = begin_again(
-                    deployment,
-                    attempt_id,
-                    actor=actor(self.context),
-                    sql=self.work.sql,
-                    by_branch=self.work.by_branch,
-                )
+            step = begin_again(
+                deployment,
+                attempt_id,
+                actor=actor(self.context),
+                sql=self.work.sql,
+                by_branch=self.work.by_branch,
+            )
             return self._go_on(deployment, barrier, step)
 
     def finish(self, attempt_id: int, work: Callable[[], None]) -> int:
@@ -223,7 +221,7 @@ class EpochSteps:
                 raise AirflowFailException(
                     f"{found.reason}; trigger the DAG with the logical date of a barrier, or let its schedule run it"
                 )
-            raise AirflowSkipException(found.reason)
+            skip(self.task, found.reason)
         self._remember(found)
         return found
 
@@ -334,7 +332,6 @@ class EpochSteps:
                 f"{waiting.attempt} cannot run: not PROCESSED although the task before it has ended: "
                 f"{', '.join(map(str, dead))}. Marking a task success stages nothing: clear it and what follows it"
             )
-        self.log.info("%s waits for %s", waiting.attempt, ", ".join(map(str, waiting.needs)))
         self._defer(
             [Condition("PROCESSED", barrier_id=n.barrier_id, tables=(n.table,), line=n.line) for n in waiting.needs],
             attempt_id=waiting.attempt.attempt_id,
@@ -353,15 +350,14 @@ class EpochSteps:
             said = str(error).partition("\n")[0][:REASON]
             self._give_up(deployment, attempt.attempt_id, f"{type(error).__name__}: {said}", actor(self.context))
             raise
-        with new_try_if_voided(deployment, attempt.attempt_id):
-            barrier = close(
-                deployment,
-                attempt.attempt_id,
-                actor=actor(self.context),
-                record=record,
-                owner=self.task.dag_id,
-                by_branch=self.work.by_branch,
-            )
+        barrier = close(
+            deployment,
+            attempt.attempt_id,
+            actor=actor(self.context),
+            record=record,
+            owner=self.task.dag_id,
+            by_branch=self.work.by_branch,
+        )
         self.log.info("%s is PROCESSED; %s is %s", attempt, barrier, barrier.state.value)
         self._after_processed(deployment, barrier)
 
@@ -411,14 +407,3 @@ class EpochSteps:
         if self._under_way is not None:
             deployment, attempt_id = self._under_way
             give_up(deployment, attempt_id, reason="the task was killed", actor=actor(self.context))
-
-
-@contextmanager
-def new_try_if_voided(deployment: Deployment, attempt_id: int) -> Iterator[None]:
-    """An attempt whose input was staged anew is nobody's fault, and a new one mends it; a fenced one stays fenced."""
-    try:
-        yield
-    except FencedAttemptError as error:
-        if deployment.meta.attempt(attempt_id).state is AttemptState.VOIDED:
-            raise AirflowException(f"{error}; its input was staged anew: the next try starts afresh") from error
-        raise

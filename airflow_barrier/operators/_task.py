@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from datetime import datetime, timezone
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 from airflow.sdk import TaskInstanceState, get_current_context
-from airflow.sdk.exceptions import AirflowFailException, AirflowRuntimeError
+from airflow.sdk.exceptions import AirflowFailException, AirflowRuntimeError, AirflowSkipException
 
 from airflow_barrier.protocol.errors import SchemaVersionError, Terminal
 from airflow_barrier.protocol.origins import interval_origin
 
 if TYPE_CHECKING:
-    from airflow.sdk import Context
+    from airflow.sdk import BaseOperator, Context
 
     from airflow_barrier.protocol.records import Barrier
 
@@ -111,6 +111,12 @@ def run_timestamp(context: Context) -> tuple[datetime, str]:
     if end is not None:
         return end.astimezone(timezone.utc), interval_origin(run_type(context), run.data_interval_start, end)
     return run.run_after.astimezone(timezone.utc), f"run_after of {run_type(context)} run"
+
+
+def skip(task: BaseOperator, reason: str) -> NoReturn:
+    """End the task as skipped. Its log says why: what Airflow itself writes of that is folded away in the UI."""
+    task.log.info("Skipped: %s", reason)
+    raise AirflowSkipException(reason)
 
 
 @contextmanager

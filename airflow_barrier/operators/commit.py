@@ -46,7 +46,7 @@ from airflow_barrier.protocol.names import event_key, is_topology_name
 from airflow_barrier.protocol.records import Barrier, TableProgress
 from airflow_barrier.protocol.revisions import Revision, RevisionState
 from airflow_barrier.protocol.states import BarrierState, TableState
-from airflow_barrier.triggers.barrier import BarrierTrigger, settling_time
+from airflow_barrier.triggers.barrier import POLL_INTERVAL, BarrierTrigger, settling_time
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -101,7 +101,7 @@ class CommitBarrierOperator(BaseOperator):
         topology: str,
         tables: Sequence[str] = (),
         barrier_conn_id: str = DEFAULT_CONN_ID,
-        poll_interval: float = 1.0,
+        poll_interval: float = POLL_INTERVAL,
         wait_timeout: timedelta = WAIT_TIMEOUT,
         **kwargs: Any,
     ) -> None:

@@ -20,7 +20,7 @@ from airflow_barrier.operators._steps import REASON
 from airflow_barrier.operators._task import actor, generation, task_key, without_useless_retries
 from airflow_barrier.operators._waiting import WAIT_TIMEOUT, check_event, waiting
 from airflow_barrier.protocol.records import Barrier
-from airflow_barrier.triggers.barrier import BarrierTrigger, OpeningTrigger
+from airflow_barrier.triggers.barrier import POLL_INTERVAL, BarrierTrigger, OpeningTrigger
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -62,7 +62,7 @@ class CompactTablesOperator(BaseOperator):
         options: Mapping[str, str] | None = None,
         barrier_conn_id: str = DEFAULT_CONN_ID,
         spark_conn_id: str = "spark_connect_default",
-        poll_interval: float = 1.0,
+        poll_interval: float = POLL_INTERVAL,
         wait_timeout: timedelta = WAIT_TIMEOUT,
         **kwargs: Any,
     ) -> None:

@@ -21,6 +21,7 @@ from airflow_barrier.protocol.errors import ConfigurationError
 from airflow_barrier.protocol.starting import StartFrom, declared_start
 from airflow_barrier.protocol.topology import Job, Topology, check_names
 from airflow_barrier.sources.port import Source
+from airflow_barrier.triggers.barrier import POLL_INTERVAL
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -63,7 +64,7 @@ class BarrierGroup(TaskGroup):
         on_failure: str = "block",
         open_manual_runs: bool = False,
         announce_processed: bool = False,
-        poll_interval: float = 1.0,
+        poll_interval: float = POLL_INTERVAL,
         wait_timeout: timedelta = WAIT_TIMEOUT,
         **group_options: Any,
     ) -> None:

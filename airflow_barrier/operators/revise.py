@@ -21,6 +21,7 @@ from airflow_barrier.operators._task import task_key, without_useless_retries
 from airflow_barrier.operators._waiting import WAIT_TIMEOUT, check_event, waiting
 from airflow_barrier.protocol.errors import RunActiveError
 from airflow_barrier.protocol.revisions import Revision, RevisionMode, RevisionState, TableCorrection
+from airflow_barrier.triggers.barrier import POLL_INTERVAL
 from airflow_barrier.triggers.revision import RevisionTrigger
 
 if TYPE_CHECKING:
@@ -78,7 +79,7 @@ class ReviseOperator(BaseOperator):
         max_replay_barriers: int | str = MAX_REPLAY_BARRIERS,
         accept_pause: bool | str = False,
         barrier_conn_id: str = DEFAULT_CONN_ID,
-        poll_interval: float = 1.0,
+        poll_interval: float = POLL_INTERVAL,
         wait_timeout: timedelta = WAIT_TIMEOUT,
         **kwargs: Any,
     ) -> None:

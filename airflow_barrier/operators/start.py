@@ -22,7 +22,7 @@ from airflow_barrier.operators._task import (
 )
 from airflow_barrier.operators._waiting import WAIT_TIMEOUT, check_event, waiting
 from airflow_barrier.protocol.topology import Job
-from airflow_barrier.triggers.barrier import OpeningTrigger
+from airflow_barrier.triggers.barrier import POLL_INTERVAL, OpeningTrigger
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -61,7 +61,7 @@ class StartBarrierOperator(BaseOperator):
         jobs: Sequence[Job],
         barrier_conn_id: str = DEFAULT_CONN_ID,
         open_manual_runs: bool = False,
-        poll_interval: float = 1.0,
+        poll_interval: float = POLL_INTERVAL,
         wait_timeout: timedelta = WAIT_TIMEOUT,
         source_interval: float = 60.0,
         depends_on_past: bool = True,

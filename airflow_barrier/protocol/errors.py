@@ -134,7 +134,11 @@ class WentBackError(Terminal):
 
 
 class FencedAttemptError(Terminal):
-    """The attempt was superseded or voided; nothing it does counts any more."""
+    """Another attempt took this one's place, or it was given up; nothing it does counts any more."""
+
+
+class VoidedAttemptError(Retryable):
+    """What the attempt read or built on was staged anew; what it staged does not count. A new attempt mends it."""
 
 
 class NotOwnerError(Terminal):

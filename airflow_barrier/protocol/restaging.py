@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NoReturn
 
+from airflow_barrier.protocol.errors import FencedAttemptError, VoidedAttemptError
 from airflow_barrier.protocol.records import Attempt
 from airflow_barrier.protocol.states import AttemptState
 from airflow_barrier.protocol.topology import Topology, downstream_jobs
@@ -62,4 +64,17 @@ def voided(attempts: Iterable[Attempt], stands_on: Mapping[int, tuple[str, ...]]
         attempt
         for attempt in attempts
         if attempt.state in CONSUMING and attempt.job in stands_on.get(attempt.barrier_id, ())
+    )
+
+
+def refuse_ended(attempt: Attempt) -> NoReturn:
+    """Refuse work for an attempt that has ended.
+
+    Raises VoidedAttemptError if its task's next try begins a new attempt, else FencedAttemptError.
+    """
+    found = f"{attempt}: expected the current attempt, found one that is {attempt.state.value} ({attempt.reason})"
+    if attempt.state is AttemptState.VOIDED:
+        raise VoidedAttemptError(f"{found}; what it staged does not count: the next try begins a new attempt")
+    raise FencedAttemptError(
+        f"{found}; what it staged does not count: request a new attempt if the job still has to be done"
     )

@@ -20,6 +20,7 @@ from datetime import datetime, timedelta
 from airflow_barrier.coordinator.deployment import Deployment
 from airflow_barrier.protocol.errors import (
     LeaseLostError,
+    SchemaVersionError,
     StoreUnavailableError,
     WentBackError,
 )
@@ -238,7 +239,7 @@ class _Heartbeat:
         self._thread.join()
         try:
             self._meta.release(self.lease.lease_id)
-        except StoreUnavailableError as error:
+        except (StoreUnavailableError, SchemaVersionError) as error:
             log.warning("%s was not released and ends by itself: %s", self.lease, error)
 
     def _beat(self) -> None:
@@ -252,7 +253,7 @@ class _Heartbeat:
         except LeaseLostError as error:
             log.error("%s", error)
             self._lost = error
-        except StoreUnavailableError as error:
+        except (StoreUnavailableError, SchemaVersionError) as error:  # a deploy may be under way
             log.warning("%s was not renewed, which is tried again: %s", self.lease, error)
         else:
             if renewed.rolled_back and not self.lease.rolled_back:

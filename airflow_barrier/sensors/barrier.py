@@ -38,7 +38,7 @@ class BarrierSensor(BaseSensorOperator):
     :param at_least: instead, the newest barrier that is at ``target`` (PRECOMMIT or COMMIT), once its timestamp is not
         before this time (ISO 8601, aware): for a DAG whose runs are not those of the barriers. (templated)
     :param deferrable: wait in the triggerer. Default: Airflow's ``[operators] default_deferrable``.
-    :param poke_interval: seconds between two looks of a sensor that is not deferred; the triggerer looks each second.
+    :param poke_interval: seconds between two looks of a sensor that is not deferred; the triggerer looks twice in one.
     :param patience: so many seconds without an answer of the MetaService, or of Airflow about the connection, are
         waited out. In mode ``reschedule``, where no two looks are of one process, the first is waited out until
         ``timeout``, and the second not at all.

@@ -147,6 +147,7 @@ def interrupt(url: str, stamp: Stamp) -> None:
 def end_session(url: str, session_id: str) -> None:
     """End a session with all its work, whoever made it; it takes no other statement. Nothing running is fine.
 
+    A stage that Spark submits in this very moment is not cancelled and runs to its end: Spark 4.1, see docs/facts.md.
     Uses a connection of its own, so that a signal handler may call it while the task waits for the same session.
     Raises :class:`~airflow_barrier.protocol.errors.SparkUnavailableError` if the server cannot be reached.
     """

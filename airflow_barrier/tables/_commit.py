@@ -91,7 +91,7 @@ class Committer:
             self._documents.delete(draft.files)
 
     def _read(self, tables: tuple[str, ...]) -> dict[str, Document]:
-        return {table: self._current(table, at)[1] for table, at in self._pointers.read(tables).items()}
+        return self._documents.of_each(lambda table, at: self._current(table, at)[1], self._pointers.read(tables))
 
     def _commit_once(self, edits: Mapping[str, Edit]) -> dict[str, str]:
         drafts: Drafts = {}
@@ -115,8 +115,10 @@ class Committer:
         return locations
 
     def _draft_optimistically(self, edits: Mapping[str, Edit], drafts: Drafts, *, trim: bool) -> None:
-        for table, location in self._pointers.read(edits).items():
+        def draft(table: str, location: str) -> None:
             drafts[table] = self._draft(table, location, edits[table], trim=trim)
+
+        self._documents.of_each(draft, self._pointers.read(edits))
 
     def _settle(self, connection: Connection, edits: Mapping[str, Edit], drafts: Drafts, *, trim: bool) -> None:
         """Lock the pointers, and make those drafts anew that another commit has overtaken.

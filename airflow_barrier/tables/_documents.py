@@ -6,10 +6,11 @@ import gzip
 import logging
 import re
 import uuid
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 from urllib.parse import urlparse
 
 import msgspec
@@ -28,7 +29,24 @@ _VERSION = re.compile(r"^v?(\d+)")
 #: How often a folder is made anew that goes again before a file is in it.
 _TRIES = 3
 
+#: Requests at once to what is far: no more than `requests` and pyarrow keep connections for.
+_AT_ONCE = 8
+
+_Item = TypeVar("_Item")
+_Found = TypeVar("_Found")
+
 log = logging.getLogger(__name__)
+
+
+def at_once(work: Callable[[_Item], _Found], items: Sequence[_Item]) -> list[_Found]:
+    """What ``work`` makes of each item, in their order. Several are worked on at a time, since each mostly waits.
+
+    Raises the first error, after all work that had begun has ended.
+    """
+    if len(items) < 2:
+        return [work(item) for item in items]
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        return list(pool.map(work, items))
 
 
 class Documents:
@@ -52,6 +70,12 @@ class Documents:
 
     def _files(self, uri: str) -> LocalFiles | FileIO:
         return _LOCAL if is_local(uri, self.properties) else self.io(uri)
+
+    def of_each(self, work: Callable[[str, str], _Found], locations: Mapping[str, str]) -> dict[str, _Found]:
+        """What ``work`` makes of each table and the location of its document; :func:`at_once`, unless all are local."""
+        if all(is_local(location, self.properties) for location in locations.values()):
+            return {table: work(table, location) for table, location in locations.items()}
+        return dict(zip(locations, at_once(lambda each: work(*each), list(locations.items())), strict=True))
 
     def read(self, location: str) -> Document:
         data = self.read_bytes(location)
@@ -93,13 +117,16 @@ class Documents:
     def delete(self, locations: Iterable[str]) -> None:
         """Delete files that nothing names any more; one that cannot be deleted stays, and the log says so."""
         failed: list[str] = []
-        for location in locations:
+
+        def delete(location: str, _: str) -> None:
             try:
                 self._files(location).delete(location)
             except FileNotFoundError:
-                continue
+                pass
             except OSError as error:
                 failed.append(f"{location}: {error}")
+
+        self.of_each(delete, {location: location for location in locations})
         if failed:
             log.warning(
                 "storage: expected to delete files that nothing names any more, found that %d could not be deleted, "

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from airflow_barrier.protocol.errors import CatalogUnavailableError, ConfigurationError, MissingTableError
 from airflow_barrier.tables._catalog import Edit
 from airflow_barrier.tables._commit import TRIES, patiently
-from airflow_barrier.tables._documents import Documents
+from airflow_barrier.tables._documents import Documents, at_once
 from airflow_barrier.tables._metadata import Document, Snapshot, require_editable, snapshots_of
 from airflow_barrier.tables._proof import prove
 from airflow_barrier.tables._rest_changes import table_change
@@ -100,7 +100,8 @@ class RestTables:
         )
 
     def _load_all(self, tables: Iterable[str]) -> dict[str, tuple[str, Document]]:
-        return {table: patiently()(self._load, table) for table in sorted(set(tables))}
+        names = sorted(set(tables))
+        return dict(zip(names, at_once(lambda table: patiently()(self._load, table), names), strict=True))
 
     def _load(self, table: str) -> tuple[str, Document]:
         answer = self._server.load(table)

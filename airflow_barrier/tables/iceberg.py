@@ -135,8 +135,9 @@ class IcebergTables:
         documents = self._committer.read(tables)
         return {table: ref_of(documents[table], MAIN) for table in tables}
 
-    def current(self, table: str, expected: int | None) -> int | None:
-        return _checks.require_main(table, self._read(table), expected)
+    def currents(self, expected: Mapping[str, int | None]) -> dict[str, int | None]:
+        documents = self._committer.read(expected)
+        return {table: _checks.require_main(table, documents[table], at) for table, at in expected.items()}
 
     def staged(self, table: str, stamp: Stamp, base: int | None) -> int | None:
         return _attempts.staged_head(table, self._read(table), stamp, base)

@@ -201,8 +201,8 @@ class TableFormat(Protocol):
         """The checks of :meth:`staged` for one snapshot that a closing record names, which must be the branch head."""
         ...
 
-    def current(self, table: str, expected: int | None) -> int | None:
-        """What `main` is at, if that is ``expected`` or only `replace` snapshots (compactions) on top of it.
+    def currents(self, expected: Mapping[str, int | None]) -> dict[str, int | None]:
+        """What `main` of each table is at, if that is as expected or only has `replace` snapshots (compactions) on top.
 
         Raises :class:`~airflow_barrier.protocol.errors.ForeignWriteError` naming the table, what was expected and
         what was found.

@@ -16,7 +16,7 @@ from airflow_barrier.protocol.states import UNDER_WAY_ATTEMPTS
 from airflow_barrier.triggers._watcher import REACHED, Outcome, watcher
 
 #: Seconds. A tick is one query for all that wait for a topology.
-POLL_INTERVAL = 1.0
+POLL_INTERVAL = 0.5
 #: Seconds without an answer that are survived.
 PATIENCE = 300.0
 
