@@ -1,4 +1,4 @@
-"""What the past costs: a recovery after many barriers, and a cut of a folder with many files that were used."""
+"""What the past costs: a recovery, and the plan of a revision, after many barriers; a cut of a folder of used files."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from datetime import timedelta
 from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
+from statistics import median
 from typing import TypeVar
 
 from sqlalchemy import create_engine, delete, insert, select, update
@@ -17,6 +18,8 @@ from sqlalchemy import create_engine, delete, insert, select, update
 from airflow_barrier.coordinator.deployment import Deployment
 from airflow_barrier.coordinator.journal import entry_uri, read_entry
 from airflow_barrier.coordinator.recovering import recover
+from airflow_barrier.coordinator.revising import plan_revision
+from airflow_barrier.coordinator.revision_plan import Wanted
 from airflow_barrier.coordinator.settings import Settings
 from airflow_barrier.coordinator.trimmed_journal import fold
 from airflow_barrier.metaservice import schema
@@ -31,6 +34,8 @@ _LENGTHS = (1_000, 100_000)
 _FILES = (1_000, 100_000, 1_000_000)
 #: Barriers that are still readable; the rest has expired.
 _READABLE = 31
+#: Barriers that a revision would compute again.
+_CORRECTED = 7
 _NEW, _A_FOLDER = 10, 10_000
 _SOURCE = "landing"
 _T = TypeVar("_T")
@@ -38,24 +43,27 @@ _T = TypeVar("_T")
 
 def measure(folder: Path, *, quick: bool) -> list[Measured]:
     lengths, files = ((150, 300), (20, 100)) if quick else (_LENGTHS, _FILES)
-    return [_recoveries(folder, lengths), _cuts(folder, files)]
+    return [*_many_barriers(folder, lengths), _cuts(folder, files)]
 
 
-# --- a recovery -----------------------------------------------------------------------------------
+# --- a recovery, and a plan -----------------------------------------------------------------------
 
 
-def _recoveries(folder: Path, lengths: tuple[int, ...]) -> Measured:
-    rows = []
+def _many_barriers(folder: Path, lengths: tuple[int, ...]) -> list[Measured]:
+    rows, plans = [], []
     for length in lengths:
         home = folder / str(length)
         settings = _settings(home, "metaservice.db")
         deployment = Deployment.connect(settings)
         _make_past(deployment, length)
+        wanted = Wanted(TOPOLOGY, length - _CORRECTED + 1)
+        seconds = median(_timed(partial(plan_revision, deployment, wanted))[1] for _ in range(5))
+        plans.append([f"{length:,}", f"{seconds:,.3f}"])
         rows.append(_row(home, length, "a file each"))
         fold(deployment, TOPOLOGY, range(1, length - _READABLE + 1))
         deployment.close()
         rows.append(_row(home, length, "folded"))
-    return Measured(
+    recoveries = Measured(
         "A recovery from nothing",
         "The MetaService is lost: `recover` reads the journal of all barriers into a new one (SQLite, local files), "
         f"with two tables a barrier. All but the newest {_READABLE} have expired and are trimmed: their entries are "
@@ -64,6 +72,16 @@ def _recoveries(folder: Path, lengths: tuple[int, ...]) -> Measured:
         ["barriers, journal", "files", "MiB", "seconds", "memory, MiB"],
         rows,
     )
+    return [
+        recoveries,
+        Measured(
+            "A revision's plan",
+            f"In the same MetaServices, before that: what a correction of the newest {_CORRECTED} barriers would do. "
+            "Median of five.",
+            ["barriers", "seconds"],
+            plans,
+        ),
+    ]
 
 
 def _row(home: Path, length: int, how: str) -> list[str]:

@@ -10,7 +10,12 @@ import pytest
 from airflow_barrier.coordinator.batching import led_by
 from airflow_barrier.coordinator.opening import Fragment
 from airflow_barrier.coordinator.staging import Adopted, Ready, Waiting, begin
-from airflow_barrier.protocol.errors import BarrierAbortedError, FencedAttemptError, StagedTableError
+from airflow_barrier.protocol.errors import (
+    BarrierAbortedError,
+    FencedAttemptError,
+    StagedTableError,
+    VoidedAttemptError,
+)
 from airflow_barrier.protocol.records import Barrier
 from airflow_barrier.protocol.states import AttemptState, BarrierState
 from airflow_barrier.protocol.topology import Job
@@ -174,7 +179,7 @@ def test_staging_the_first_epoch_anew_voids_what_the_batch_builds_on_it(shop: Sh
     led = batch.following()
     assert led is not None
     anew = shop.begin(first, "load", "cleared")
-    with pytest.raises(FencedAttemptError, match="stands on its output"):
+    with pytest.raises(VoidedAttemptError, match="stands on its output"):
         batch.close(shop.write(led, ROWS[2]))
     shop.close(anew, shop.write(anew, ROWS[4]))
     assert states(shop, second, "load") == ["VOIDED"]

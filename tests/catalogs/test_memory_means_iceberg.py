@@ -123,7 +123,7 @@ def _step(chance: Random, side: Side) -> tuple[str, Callable[[Side], object]]:
         "publish": lambda of: of.tables.publish(publication(of)) and None,
         "look": lambda of: of.tables.look(publication(of)),
         "findings": lambda of: {name: type(e).__name__ for name, e in of.tables.findings(publication(of)).items()},
-        "current": lambda of: of.tables.current(of.table, of.id_of(base)),
+        "current": lambda of: of.tables.currents({of.table: of.id_of(base)})[of.table],
         "mains": lambda of: of.tables.mains([of.table]),
         "origin": lambda of: str(of.tables.origin(of.table)),
         "traces": lambda of: str(sorted(of.tables.traces(of.table, _TOPOLOGY).tags)),

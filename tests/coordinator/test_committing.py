@@ -93,16 +93,16 @@ def test_what_another_committer_published_meanwhile_is_no_foreign_write(
     shop: Shop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shop.process_all(barrier := shop.open(1), ROWS)
-    look = committing.current_main
+    look = committing.current_mains
 
-    def overtaken(*arguments: Any) -> int | None:
-        monkeypatch.setattr(committing, "current_main", look)
+    def overtaken(*arguments: Any) -> dict[str, int | None]:
+        monkeypatch.setattr(committing, "current_mains", look)
         shop.commit(barrier)
         return look(*arguments)
 
-    monkeypatch.setattr(committing, "current_main", overtaken)
+    monkeypatch.setattr(committing, "current_mains", overtaken)
     assert commit(shop, barrier).barrier.state is BarrierState.COMMIT
-    assert committing.current_main is look, "it was overtaken where it looked"
+    assert committing.current_mains is look, "it was overtaken where it looked"
 
 
 def test_a_commit_does_not_chase_tables_that_keep_moving(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,12 +8,12 @@ in an epoch without prices. An Iceberg table outside the topology is read too, s
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -62,6 +62,11 @@ def rows_of(table: str, landed: Iterable[dict[str, int]]) -> list[Row]:
 class Shop:
     """One topology in one deployment. ``name`` is that of the topology and of the tables' namespace."""
 
+    #: jobs whose code knows nothing of barriers
+    unchanged: ClassVar[tuple[str, ...]] = ()
+    #: of tables, besides those that :meth:`create` gives to all
+    properties: ClassVar[Mapping[str, str]] = {}
+
     folder: str
     settings: Settings
     name: str = "shop"
@@ -86,14 +91,18 @@ class Shop:
         return Path(self.folder) / "landing" / self.name
 
     @property
-    def fragment(self) -> Fragment:
-        purchases = Files(
+    def purchases(self) -> Files:
+        return Files(
             str(self.landing),
             name="purchases",
             schema="id BIGINT, amount BIGINT, price BIGINT",
             attribute_by="path",
             path_date="date=%Y-%m-%d",
-        ).declare()
+        )
+
+    @property
+    def fragment(self) -> Fragment:
+        purchases = self.purchases.declare()
         rates = IcebergTable(self.outside, name="rates").declare()
         shopping, receipts, amounts, prices = self.tables()
         return Fragment(
@@ -118,16 +127,22 @@ class Shop:
                 properties={
                     "write.metadata.delete-after-commit.enabled": "true",
                     "write.metadata.previous-versions-max": "3",
+                    **self.properties,
                 },
             )
         deployment.tables.load(self.outside).append(pa.table({"rate": [1]}))
         deployment.close()
 
-    def land(self, day: int, priced: bool) -> None:
-        """Before the run of ``day`` starts."""
-        path = self.landing / f"date={FIRST_DAY + timedelta(days=day - 1):%Y-%m-%d}" / "part.parquet"
+    def land(self, day: int, priced: bool) -> list[dict[str, int]]:
+        """Before the run of ``day`` starts; what is the day's."""
+        path = self.file(day)
         path.parent.mkdir(parents=True, exist_ok=True)
-        pq.write_table(pa.Table.from_pylist(purchases(day, priced)), path)
+        landed = purchases(day, priced)
+        pq.write_table(pa.Table.from_pylist(landed), path)
+        return landed
+
+    def file(self, day: int, name: str = "part.parquet") -> Path:
+        return self.landing / f"date={FIRST_DAY + timedelta(days=day - 1):%Y-%m-%d}" / name
 
     # --- the tasks --------------------------------------------------------------------------------
 
@@ -147,7 +162,7 @@ class Shop:
         else:
             self._work(deployment, self._found(deployment, day), task, generation)
 
-    def _open(self, deployment: Deployment, day: int) -> None:
+    def _open(self, deployment: Deployment, day: int) -> Opened:
         opened = open_barrier(
             deployment,
             self.fragment,
@@ -157,14 +172,23 @@ class Shop:
             actor="open",
         )
         assert isinstance(opened, Opened), opened
+        return opened
 
     def _found(self, deployment: Deployment, day: int) -> Barrier:
         return find_barrier(deployment, self.name, run_key=_run_key(day), timestamp=FIRST_DAY + timedelta(days=day))
 
     def _work(self, deployment: Deployment, barrier: Barrier, job: str, generation: str) -> None:
-        request_key = f"{barrier.run_key}/{job}/-1"
+        request_key, by_branch = f"{barrier.run_key}/{job}/-1", job in self.unchanged
         try:
-            step = begin(deployment, barrier, job, request_key=request_key, generation=generation, actor=job)
+            step = begin(
+                deployment,
+                barrier,
+                job,
+                request_key=request_key,
+                generation=generation,
+                actor=job,
+                by_branch=by_branch,
+            )
         except AlreadyCommittedError:
             return  # what a task cleared too late does: nothing, and it says so
         if not isinstance(step, Ready):
@@ -175,7 +199,7 @@ class Shop:
         except BaseException as error:
             give_up(deployment, step.attempt.attempt_id, reason=type(error).__name__, actor=job)
             raise
-        close(deployment, step.attempt.attempt_id, actor=job)
+        close(deployment, step.attempt.attempt_id, actor=job, by_branch=by_branch)
 
     # --- the driver's part ------------------------------------------------------------------------
 
@@ -191,12 +215,19 @@ class Shop:
             staged[table] = _written(iceberg, rows, spec, table)
         _close(deployment, spec, ClosingRecord(spec.attempt_id, staged))
 
+    def summary(self, spec: EpochSpec) -> dict[str, str]:
+        """Of the snapshots that the driver of this epoch writes."""
+        return spec.stamp.properties()
+
     def _input(self, deployment: Deployment, spec: EpochSpec) -> list[dict[str, int]]:
         if spec.job == "load":
-            files = [str(self.landing / file["path"]) for file in spec.cuts["purchases"].end["files"]]
-            return _read(deployment.tables.load(self.table("receipts")), files)
+            return self._landed(deployment, spec)
         source = self.table("shopping")
         return _delta(deployment.tables.load(source), spec.previous[source], spec.inputs[source])
+
+    def _landed(self, deployment: Deployment, spec: EpochSpec) -> list[dict[str, int]]:
+        files = [str(self.landing / file["path"]) for file in spec.cuts["purchases"].end["files"]]
+        return _read(deployment.tables.load(self.table("receipts")), files)
 
 
 def _run_key(day: int) -> str:

@@ -7,11 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from airflow_barrier.coordinator.committing import commit_barrier
-from airflow_barrier.protocol.errors import (
-    BarrierBlockedError,
-    FencedAttemptError,
-    ForeignWriteError,
-)
+from airflow_barrier.protocol.errors import BarrierBlockedError, ForeignWriteError, VoidedAttemptError
 from airflow_barrier.protocol.levels import Level
 from airflow_barrier.protocol.names import set_aside_tag
 from airflow_barrier.protocol.records import StagedTable
@@ -145,7 +141,7 @@ def test_a_running_attempt_on_ours_is_voided_too(attacked: Attacked) -> None:
     block(attacked)
     decide(attacked, ADOPT)
     assert attacked.meta.attempt(zombie.attempt.attempt_id).state is AttemptState.VOIDED
-    with pytest.raises(FencedAttemptError, match="adopt-theirs"):
+    with pytest.raises(VoidedAttemptError, match="adopt-theirs"):
         attacked.meta.close_attempt(zombie.attempt.attempt_id, record.staged, "zombie")
 
 

@@ -158,17 +158,18 @@ def test_registrations_queue_whatever_topology_they_are_for(world: World) -> Non
 @on_one_database
 def test_who_joins_or_leaves_queues_too(world: World) -> None:
     yours = Job("yours", "other", sinks=("shop.yours",))
-    changes: dict[str, Callable[[], object]] = {
-        "join": lambda: world.meta.join("shopping", "other", "yours", [yours], "test"),
-        "leave": lambda: world.meta.leave("shopping", "other", None, "because", "test"),
+    changes: dict[str, tuple[str, Callable[[], object]]] = {
+        "join": ("fragment", lambda: world.meta.join("shopping", "other", "yours", [yours], "test")),
+        "leave": ("fragment", lambda: world.meta.leave("shopping", "other", None, "because", "test")),
+        "come back": ("withdrawn", lambda: world.meta.readmit("shopping", "other", None, "test")),
     }
-    for name, change in changes.items():
+    for name, (looks_at, change) in changes.items():
         with statements() as said:
             change()
         locked = [i for i, each in enumerate(said) if locks(each, "barrier_service")]
         written = next(i for i, each in enumerate(said) if not each.startswith("SELECT"))
         assert locked, f"{name} does not queue"
-        assert any("FROM barrier_fragment" in each for each in said[locked[0] + 1 : written]), (
+        assert any(f"FROM barrier_{looks_at}" in each for each in said[locked[0] + 1 : written]), (
             f"{name} decides on what it saw before it was its turn"
         )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from airflow_barrier.protocol.errors import FencedAttemptError
+from airflow_barrier.protocol.errors import VoidedAttemptError
 from airflow_barrier.protocol.levels import Level
 from airflow_barrier.protocol.records import Need
 from airflow_barrier.protocol.states import AttemptState, BarrierState, TableState
@@ -34,7 +34,7 @@ def test_what_is_downstream_is_voided_and_read_committed_falls_back(world: World
     assert (world.state(2), world.barrier(2).precommit_at) == (BarrierState.OPEN, None)
     assert world.meta.resolve("shopping", Level.READ_COMMITTED).barrier_id == 1
     assert world.served(Level.READ_UNCOMMITTED) == {AMOUNT: 1, PRICE: 2, SHOPPING: 2, TOP: 1}
-    with pytest.raises(FencedAttemptError, match="VOIDED"):
+    with pytest.raises(VoidedAttemptError, match=r"VOIDED .* the next try begins a new attempt"):
         world.meta.report_processed(top.attempt_id, "zombie")
 
     world.process(2, "amount", generation="g2")

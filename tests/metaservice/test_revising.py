@@ -12,7 +12,6 @@ from airflow_barrier.metaservice.database import Database
 from airflow_barrier.metaservice.transitions import Event
 from airflow_barrier.protocol.errors import (
     ConfigurationError,
-    FencedAttemptError,
     GatedError,
     HeadMovedError,
     IllegalTransitionError,
@@ -22,6 +21,7 @@ from airflow_barrier.protocol.errors import (
     RevisionRefusedError,
     SourceDataError,
     UnknownRevisionError,
+    VoidedAttemptError,
 )
 from airflow_barrier.protocol.levels import Level
 from airflow_barrier.protocol.records import Cut
@@ -517,7 +517,7 @@ def test_open_barriers_are_pointed_to_what_was_revised(history: World) -> None:
         assert (voided.state, voided.line) == (AttemptState.VOIDED, -1)
         assert "revision 1 of shopping has computed this barrier again" in str(voided.reason)
         for says in (lambda a=attempt: history.close(a), lambda a=attempt: history.meta.start_attempt(a.attempt_id)):
-            with pytest.raises(FencedAttemptError, match="VOIDED"):
+            with pytest.raises(VoidedAttemptError, match="VOIDED"):
                 says()
     history.commit(4)
     history.request(5, "price", generation="g2")

@@ -39,6 +39,7 @@ _ALLOWED: dict[str, tuple[type[errors.BarrierError], ...]] = {
     "expire": (),
     "compaction": (
         errors.FencedAttemptError,
+        errors.VoidedAttemptError,
         errors.BarrierAbortedError,
         errors.AlreadyCommittedError,
         errors.AttemptTakenError,
@@ -47,6 +48,7 @@ _ALLOWED: dict[str, tuple[type[errors.BarrierError], ...]] = {
     ),
     "job": (
         errors.FencedAttemptError,
+        errors.VoidedAttemptError,
         errors.BarrierAbortedError,
         errors.AlreadyCommittedError,
         errors.AttemptTakenError,
@@ -195,7 +197,7 @@ class Parts:
                 allowed += (errors.SourceDataError, errors.IllegalTransitionError)
             if self.foreign:
                 allowed += (errors.ForeignWriteError, errors.HeadMovedError, StillNamedError)
-            if kind == "open" and any(
+            if kind in ("open", "take") and any(
                 self.foreign.intersection(JOBS[name].sinks) for name in (*self.members, *self.late)
             ):
                 # a table that is not where its job left it joins anew when the job comes back
@@ -203,7 +205,11 @@ class Parts:
             if any(end.expiring_at for end in self.oracle.ends.values()):
                 # some of what came into the sources of a job that comes back is gone; or, since a person began to
                 # plan, what a revision was to begin with
-                allowed += {"open": (errors.StartFromError,), "revise": (errors.SnapshotMissingError,)}.get(kind, ())
+                allowed += {
+                    "open": (errors.StartFromError,),
+                    "take": (errors.StartFromError,),
+                    "revise": (errors.SnapshotMissingError,),
+                }.get(kind, ())
             attempt = self.oracle.attempts.get(task.attempt_id)
             # a revision that is published forgets its attempts at barriers that were given up
             forgotten = attempt is None and task.attempt_id is not None and self.oracle.revisions

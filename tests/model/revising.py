@@ -14,7 +14,7 @@ from airflow_barrier.protocol.revisions import Revision, RevisionMode
 from airflow_barrier.protocol.states import BarrierState
 from tests.model import work
 from tests.model.reading import Reading
-from tests.model.topology import NAME, ORDER, TABLES
+from tests.model.topology import COMING_AND_GOING, NAME, ORDER, TABLES
 
 _INDEX = st.integers(0, 7)
 #: After how many operations a task stands still: mostly it does not.
@@ -155,6 +155,7 @@ class Revising(Reading):
         self._settled(task, "revise")
         if not isinstance(task.result, Revision):
             return None
+        self.ran["revision with members"] += any(name in task.result.jobs for name in COMING_AND_GOING)
         if not gated:
             self.world.meta.revisions.gate(NAME, task.result.revision, closed=False, actor="a person")
         return task.result

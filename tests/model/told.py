@@ -11,7 +11,7 @@ from airflow_barrier.coordinator.opening import Later
 from airflow_barrier.coordinator.staging import Waiting
 from airflow_barrier.coordinator.waiting import Condition, TopologyView, look
 from airflow_barrier.metaservice.store import MetaService
-from airflow_barrier.protocol.errors import Retryable, UnknownTableError
+from airflow_barrier.protocol.errors import Retryable, UnknownTableError, VoidedAttemptError
 from airflow_barrier.protocol.records import Need
 from tests.model.tasks import Task
 from tests.model.topology import NAME
@@ -40,7 +40,12 @@ class Kept:
 
 
 def told_later(task: Task) -> bool:
-    """Whether the task is to be repeated, by Airflow or when it is woken."""
+    """Whether the task is to be repeated as it is, by Airflow or when it is woken.
+
+    The next try of one whose attempt was voided begins anew, which tasks of their own do here.
+    """
+    if isinstance(task.error, VoidedAttemptError):
+        return False
     return isinstance(task.result, (Later, Waiting, NotYet)) or isinstance(task.error, Retryable)
 
 

@@ -381,7 +381,7 @@ _WITHOUT_SPARK: Mapping[str, tuple[str, ...]] = {
     "table-is-the-same": (f"{_TABLES}test_rest_changes.py::test_what_has_to_be_there_is_said_along",),
     "refs-are-where-they-were": (f"{_TABLES}test_rest_changes.py::test_what_has_to_be_there_is_said_along",),
     "all-are-looked-at-before-the-first": (
-        f"{_CATALOGS}test_publishing.py::test_what_is_refused_of_one_table_publishes_none[roll-forward]",
+        f"{_CATALOGS}test_publishing.py::test_what_is_refused_of_one_table_publishes_none[rest roll-forward]",
     ),
     "commits-are-looked-at": (f"{_CATALOGS}test_publishing.py::test_a_change_that_the_server_dropped_is_sent_again",),
     "catalog-is-proved": (f"{_CATALOGS}test_proof.py::test_a_barrier_opens_on_a_catalog_that_was_proved_only",),

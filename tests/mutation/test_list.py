@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import subprocess
+import sys
 
 import pytest
 
@@ -11,6 +13,7 @@ from tests.mutation.killers import KILLERS
 from tests.mutation.marks import Mark, marks, unmarked_raises
 from tests.mutation.operators import mutants
 from tests.support.cases import cases
+from tests.support.waiting import patience
 
 
 def test_every_error_that_says_not_safe_is_marked_where_it_is_raised() -> None:
@@ -25,6 +28,15 @@ def test_marks_list_and_killers_speak_of_the_same_checks() -> None:
     assert marked == set(CHECKS), "airflow_barrier/protocol/safety.py says a sentence for each mark, and for no other"
     assert set(KILLERS) == set(CHECKS), "tests/mutation/killers.py names the tests that notice the loss of each check"
     assert [name for name, tests in KILLERS.items() if not tests] == [], "nothing notices the loss of these"
+
+
+def test_every_killer_is_there() -> None:
+    """Also those of mutants that a landing leaves out: one that is gone fails all that run with it."""
+    killers = sorted({test for tests in KILLERS.values() for test in tests})
+    command = [sys.executable, "-m", "pytest", "-q", "-n0", "--collect-only", *killers]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=patience(), check=False)
+    lost = [line for line in done.stdout.splitlines() + done.stderr.splitlines() if line.startswith("ERROR")]
+    assert (done.returncode, lost) == (0, [])
 
 
 def test_a_check_has_one_sentence_under_one_promise() -> None:

@@ -228,9 +228,8 @@ PAIRS = {
 }
 
 
-#: Pairs in which it matters that the tables are published in a transaction of their own.
-APART = ("commit, commit", "commit, abort", "commit, clear", "commit, begin at the next")
-CASES = [(name, True) for name in PAIRS] + [(name, False) for name in APART]
+#: On one database, and on two, where the tables are published in a transaction of their own.
+CASES = [(name, shared) for shared in (True, False) for name in PAIRS]
 
 
 @pytest.fixture(scope="module")

@@ -81,7 +81,7 @@ PAIRS = {
     "clear": Pair(ask(3, "load", "cleared"), names((Swapped, Ready), (NotStaged, Ready))),
     "cancel": Pair(cancel, names((Swapped, RevisionEndedError), (RevisionEndedError, Revision))),
 }
-CASES = [(name, True) for name in PAIRS] + [("publish", False), ("commit", False)]
+CASES = [(name, shared) for shared in (True, False) for name in PAIRS]
 
 
 @pytest.mark.timeout(600)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import threading
@@ -310,17 +311,19 @@ def test_a_metaservice_that_is_silent_ends_the_reading(
     """Nobody knows then whether the lease still lives."""
     bring(shop, 1)
     database = Path(settings.metaservice_url.removeprefix("sqlite:///"))
+    aside, nowhere = database.with_name("aside.db"), database.with_name("nowhere.db")
+    nowhere.symlink_to(database.with_name("no such folder") / "barrier.db")
     with ExitStack() as stack:
         session = stack.enter_context(consistent_session(shop.deployment, "shopping", lease_seconds=1))
-        aside = database.rename(database.with_name("aside.db"))
-        database.mkdir()  # so that nobody makes a new one there
+        # each in one step, so that nobody who connects meanwhile makes a new database there
+        os.link(database, aside)
+        nowhere.replace(database)
         shop.deployment.meta.close()
         over = time.monotonic() + 1
         wait_for("its time to be over", lambda: time.monotonic() > over)
         with pytest.raises(LeaseLostError, match="the MetaService did not answer for as long as it lives"):
             assert session.snapshots
-        database.rmdir()
-        aside.rename(database)
+        aside.replace(database)
         with pytest.raises(LeaseLostError, match="found that it has ended"):
             stack.close()
 

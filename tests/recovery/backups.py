@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 import sqlite3
 import subprocess
+from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
 from sqlalchemy import make_url
 
-from airflow_barrier.coordinator.deployment import with_password
+from airflow_barrier.coordinator.deployment import Deployment, with_password
 from airflow_barrier.coordinator.settings import Settings
 from airflow_barrier.metaservice.migrate import migrate
 from tests.support.postgresql import PostgreSQL, binary
@@ -64,6 +65,17 @@ class Backups:
         command = [binary(program), *where, *arguments]
         done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60)
         assert done.returncode == 0, f"{program} failed: {done.stderr}"
+
+
+def put_back_outside(deployment: Deployment, locations: Mapping[str, str]) -> None:
+    """What is outside the topology its owner leads back to where it was, if the catalog was lost, too."""
+    catalog = deployment.tables.catalog
+    for table, location in locations.items() if deployment.shares_database else ():
+        namespace, _, name = table.partition(".")
+        catalog.create_namespace_if_not_exists(namespace)
+        if (namespace, name) in catalog.list_tables(namespace):
+            catalog.drop_table(table)
+        catalog.register_table(table, location)
 
 
 def _copy(source: Path, target: Path) -> None:

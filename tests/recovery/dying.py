@@ -1,5 +1,5 @@
-"""A recovery, or the folding of a journal, that dies: in a process of its own, since the test runner has threads, and
-cannot fork.
+"""A commit, the publish of a revision, an expiry, a recovery, or the folding of a journal, that dies in a process of
+its own: the test runner cannot fork.
 """
 
 from __future__ import annotations
@@ -11,19 +11,53 @@ from itertools import count
 from typing import Any
 
 from airflow_barrier.coordinator import trimmed_journal
+from airflow_barrier.coordinator.committing import commit_barrier
 from airflow_barrier.coordinator.deployment import Deployment
+from airflow_barrier.coordinator.expiring import expire
 from airflow_barrier.coordinator.recovering import recover
 from airflow_barrier.coordinator.settings import Settings
+from airflow_barrier.coordinator.swapping import publish_revision
+from airflow_barrier.metaservice.revision_store import Revisions
 from airflow_barrier.metaservice.store import MetaService
+from airflow_barrier.protocol.retention import Retention
 from airflow_barrier.tables._local_files import LocalFiles
+from airflow_barrier.tables._rest_server import RestServer
 from airflow_barrier.tables.iceberg import IcebergTables
 from tests.races.racers import PROCESSES
 from tests.support.waiting import patience
+
+#: A REST catalog that does not publish in one step is asked table by table.
+_PUBLISHING = (IcebergTables, "publish"), (IcebergTables, "write_text"), (RestServer, "commit")
 
 
 def killed_at(point: int, settings: Settings, topology: str) -> bool:
     """Recover in a child that gets a real SIGKILL before or after a step; False: it had no such step, and ended."""
     return _killed(_recover, point, settings, topology)
+
+
+def killed_committing_at(point: int, settings: Settings, topology: str, barrier_id: int) -> bool:
+    """The same for a committer."""
+    return _killed(_commit, point, settings, topology, barrier_id)
+
+
+def killed_swapping_at(point: int, settings: Settings, topology: str, revision: int) -> bool:
+    """The same for the publisher of a revision."""
+    return _killed(_swap, point, settings, topology, revision)
+
+
+def killed_expiring_at(point: int, settings: Settings, topology: str) -> bool:
+    """The same for an expiry of all but the newest two barriers."""
+    return _killed(_expire, point, settings, topology)
+
+
+def keep_two(deployment: Deployment, topology: str) -> None:
+    """Such an expiry. Snapshots are taken out by pyiceberg, which leaves their files."""
+
+    def take_out(table: str, snapshot_ids: Sequence[int]) -> str:
+        deployment.tables.load(table).maintenance.expire_snapshots().by_ids(list(snapshot_ids)).commit()
+        return "no files"
+
+    expire(deployment, topology, Retention(2), take_out, actor="story")
 
 
 def killed_folding_at(point: int, settings: Settings, topology: str, span: int, trimmed: Sequence[int]) -> bool:
@@ -44,6 +78,27 @@ def _recover(point: int, settings: Settings, topology: str) -> None:
     _watch(point, reattach, write, publish, (MetaService, "recover"))
     deployment = Deployment.connect(settings)
     recover(deployment, topology, actor="child", reason="test")
+    deployment.close()
+
+
+def _commit(point: int, settings: Settings, topology: str, barrier_id: int) -> None:
+    _watch(point, (MetaService, "begin_commit"), *_PUBLISHING)
+    deployment = Deployment.connect(settings)
+    commit_barrier(deployment, topology, barrier_id, actor="child")
+    deployment.close()
+
+
+def _swap(point: int, settings: Settings, topology: str, revision: int) -> None:
+    _watch(point, (Revisions, "begin_swap"), *_PUBLISHING)
+    deployment = Deployment.connect(settings)
+    publish_revision(deployment, topology, revision, actor="child")
+    deployment.close()
+
+
+def _expire(point: int, settings: Settings, topology: str) -> None:
+    _watch(point, *((MetaService, name) for name in ("expiring", "expired", "trim")), (IcebergTables, "drop_tags"))
+    deployment = Deployment.connect(settings)
+    keep_two(deployment, topology)
     deployment.close()
 
 

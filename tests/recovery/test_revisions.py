@@ -26,7 +26,7 @@ from airflow_barrier.protocol.revisions import Revision, RevisionState
 from airflow_barrier.protocol.states import BarrierState
 from airflow_barrier.tables.port import Publication
 from tests.crash.shopping import purchases
-from tests.recovery.backups import Backups
+from tests.recovery.backups import Backups, put_back_outside
 from tests.recovery.dying import killed_at
 from tests.revising.world import RevisedShop
 from tests.support.deployments import settings_on
@@ -58,18 +58,11 @@ class Lossy:
         return self._go_back(self.backups.put_back)
 
     def _go_back(self, how: Callable[[], None]) -> RevisedShop:
-        """What is outside the topology its owner leads back to where it was."""
         outside = self.shop.deployment.tables.metadata_locations([self.shop.shop.outside])
         self.shop.deployment.close()
         how()
         shop = self.connect()
-        catalog = shop.deployment.tables.catalog
-        for table, location in outside.items() if shop.deployment.shares_database else ():
-            namespace, _, name = table.partition(".")
-            catalog.create_namespace_if_not_exists(namespace)
-            if (namespace, name) in catalog.list_tables(namespace):
-                catalog.drop_table(table)
-            catalog.register_table(table, location)
+        put_back_outside(shop.deployment, outside)
         return shop
 
 

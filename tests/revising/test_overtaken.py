@@ -30,22 +30,22 @@ def staged(shop: RevisedShop, committed: int = 2, uncommitted: int = 0) -> Revis
 
 @contextmanager
 def overtaken(module: Any, *hands: Callable[[], object]) -> Iterator[None]:
-    """Each of the next looks at a table by what publishes is preceded by one of these; all of them must have come."""
-    look, left = module.current_main, list(hands)
+    """Each of the next looks at tables by what publishes is preceded by one of these; all of them must have come."""
+    look, left = module.current_mains, list(hands)
 
-    def after_a_hand(*arguments: Any) -> int | None:
+    def after_a_hand(*arguments: Any) -> dict[str, int | None]:
         if left:
             hand = left.pop(0)
             with pytest.MonkeyPatch.context() as undisturbed:
-                undisturbed.setattr(module, "current_main", look)
+                undisturbed.setattr(module, "current_mains", look)
                 hand()
-        found: int | None = look(*arguments)
+        found: dict[str, int | None] = look(*arguments)
         return found
 
     with pytest.MonkeyPatch.context() as disturbed:
-        disturbed.setattr(module, "current_main", after_a_hand)
+        disturbed.setattr(module, "current_mains", after_a_hand)
         yield
-    assert not left, f"{module.__name__} did not look at a table where it is to be overtaken"
+    assert not left, f"{module.__name__} did not look at its tables where it is to be overtaken"
 
 
 def check(shop: RevisedShop, day: int) -> None:

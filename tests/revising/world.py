@@ -19,7 +19,7 @@ from airflow_barrier.coordinator.swapping import NotStaged, Swapped, publish_rev
 from airflow_barrier.protocol.levels import Level
 from airflow_barrier.protocol.records import Barrier
 from airflow_barrier.protocol.revisions import Revision
-from tests.crash.shopping import COLUMNS, FIRST_DAY, TASKS, Shop, purchases, rows_of
+from tests.crash.shopping import COLUMNS, TASKS, Shop, rows_of
 
 JOBS = ("load", "amount", "price")
 
@@ -35,9 +35,14 @@ class RevisedShop:
     @classmethod
     @contextmanager
     def on(cls, folder: str, settings: Settings) -> Iterator[RevisedShop]:
-        shop = Shop(folder, settings)
+        with cls.of(Shop(folder, settings)) as shop:
+            yield shop
+
+    @classmethod
+    @contextmanager
+    def of(cls, shop: Shop) -> Iterator[RevisedShop]:
         shop.create()
-        deployment = Deployment.connect(settings)
+        deployment = Deployment.connect(shop.settings)
         yield cls(shop, deployment, {})
         deployment.close()
 
@@ -46,8 +51,7 @@ class RevisedShop:
     def day(self, day: int, tasks: Sequence[str] = TASKS, *, priced: bool = True) -> None:
         """The run of a day, or some of its tasks."""
         if day not in self.landed:
-            self.shop.land(day, priced)
-            self.landed[day] = purchases(day, priced)
+            self.landed[day] = self.shop.land(day, priced)
         for task in tasks:
             self.shop.run_on(self.deployment, task, day)
 
@@ -73,7 +77,7 @@ class RevisedShop:
         pq.write_table(pa.Table.from_pylist(rows), self.file(day, name))
 
     def file(self, day: int, name: str = "part.parquet") -> Path:
-        return self.shop.landing / f"date={FIRST_DAY.date().replace(day=FIRST_DAY.day + day - 1)}" / name
+        return self.shop.file(day, name)
 
     def begin(self, first: int, last: int | None = None, **wanted: Any) -> Revision:
         plan = plan_revision(self.deployment, Wanted(self.shop.name, first, last, **wanted))

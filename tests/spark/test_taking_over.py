@@ -16,27 +16,29 @@ from airflow_barrier.operators._steps import Binding, EpochSteps
 from airflow_barrier.operators.epoch import SparkEpochOperator
 from airflow_barrier.protocol.states import AttemptState
 from airflow_barrier.spark.connect import connect_session, interrupt, session_id_of
+from tests.spark.test_connect import LONG, Monitor
 from tests.support.shop import JOBS, Shop
 from tests.support.spark import SparkServer
-from tests.support.waiting import patience
-
-_LONG = "SELECT count(*) FROM range(0, 10000000000000, 1, 2) WHERE sin(id) > 2"
+from tests.support.waiting import patience, wait_for
 
 
 def test_the_next_try_ends_what_a_lost_worker_left_running(
     shop: Shop, spark_server: SparkServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monitor = Monitor(int(spark_server.ui.rpartition(":")[2]))
     barrier = shop.open(5)
     lost = shop.begin(barrier, "load")
     session = connect_session(spark_server.url, session_id_of(lost.attempt.stamp))
-    assert session.range(1).count() == 1
     with ThreadPoolExecutor() as pool:
-        work = pool.submit(session.sql(_LONG).collect)
+        work = pool.submit(session.sql(LONG).collect)
         try:
+            # Not earlier: Spark cancels no stage that it submits just then (docs/facts.md), and this one takes hours.
+            wait_for("the long query to run", lambda: monitor.active_tasks(session.session_id))
             assert isinstance(_next_try(spark_server, monkeypatch)._begin(shop.deployment, barrier), Ready)
             assert work.exception(patience()) is not None
         finally:
             interrupt(spark_server.url, lost.attempt.stamp)
+    wait_for("no task to be running", lambda: not monitor.active_tasks(session.session_id))
     assert shop.deployment.meta.attempt(lost.attempt.attempt_id).state is AttemptState.FENCED
 
 

@@ -78,6 +78,9 @@ class MemoryDocuments:
         self.files: dict[str, Any] = {}
         self.rows: dict[int | None, Rows] = {None: Counter()}
 
+    def of_each(self, work: Callable[[str, str], Any], locations: Mapping[str, str]) -> dict[str, Any]:
+        return {table: work(table, location) for table, location in locations.items()}
+
     def read(self, location: str) -> Document:
         if location not in self.files:
             raise FileNotFoundError(location)

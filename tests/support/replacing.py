@@ -4,31 +4,33 @@ from __future__ import annotations
 
 import uuid
 
-from airflow_barrier.tables._commit import now_ms
-from airflow_barrier.tables._metadata import Changes, edited, ref_of, snapshots_of
+from pyiceberg.table.snapshots import Operation, Summary
+from pyiceberg.table.update import AddSnapshotUpdate, AssertRefSnapshotId, SetSnapshotRefUpdate
+
 from airflow_barrier.tables.iceberg import IcebergTables
 
 
 def replace_files(tables: IcebergTables, table: str, branch: str) -> int:
-    """Put such a snapshot on ``branch`` of a table in an SQL catalog; its id."""
-    with tables._committer._pointers.transaction() as connection:
-        at = tables._committer._pointers.lock(connection, [table])[table]
-        document = tables._documents.read(at)
-        at_head = ref_of(document, branch)
-        assert at_head is not None
-        head = snapshots_of(document)[at_head]
-        snapshot = {
-            **head,
-            "snapshot-id": uuid.uuid4().int >> 65,
-            "parent-snapshot-id": head["snapshot-id"],
-            "sequence-number": document["last-sequence-number"] + 1,
-            "summary": {
-                "operation": "replace",
-                **{key: value for key, value in head["summary"].items() if key.startswith("total-")},
-            },
+    """Put such a snapshot on ``branch`` of a table in any catalog; its id."""
+    iceberg = tables.load(table)
+    head = iceberg.snapshot_by_name(branch)
+    assert head is not None
+    assert head.summary is not None
+    totals = {key: value for key, value in head.summary.additional_properties.items() if key.startswith("total-")}
+    snapshot = head.model_copy(
+        update={
+            "snapshot_id": uuid.uuid4().int >> 65,
+            "parent_snapshot_id": head.snapshot_id,
+            "sequence_number": iceberg.metadata.last_sequence_number + 1,
+            "summary": Summary(Operation.REPLACE, **totals),
         }
-        changes = Changes(branches={branch: snapshot["snapshot-id"]}, snapshot=snapshot)
-        after = edited(document, changes, location=at, now_ms=now_ms(), trim=False)
-        assert after is not None
-        tables._committer._pointers.move(connection, table, at, tables._documents.write(after, at))
-        return int(snapshot["snapshot-id"])
+    )
+    iceberg.catalog.commit_table(
+        iceberg,
+        (AssertRefSnapshotId(ref=branch, snapshot_id=head.snapshot_id),),
+        (
+            AddSnapshotUpdate(snapshot=snapshot),
+            SetSnapshotRefUpdate(ref_name=branch, type="branch", snapshot_id=snapshot.snapshot_id),
+        ),
+    )
+    return snapshot.snapshot_id

@@ -1,4 +1,4 @@
-"""A test that hangs costs minutes: it is said what all processes were doing, and the test fails.
+"""A test that hangs costs minutes: it is said what all processes of the run were doing, and the test fails.
 
 It hangs if neither the process that runs it nor any below computes. A test that waits for Airflow is not noticed, since
 Airflow computes all the time: such waits have bounds of their own (`waiting.py`).
@@ -75,8 +75,10 @@ def _ours() -> list[psutil.Process]:
 
 
 def _everything() -> str:
+    """Of the whole run: a test may wait for a server that another of its processes has started."""
+    first = psutil.Process(os.getppid() if "PYTEST_XDIST_WORKER" in os.environ else os.getpid())
     said = []
-    for process in _ours():
+    for process in [first, *first.children(recursive=True)]:
         with suppress(psutil.Error, OSError):  # it has ended since
             said.append(_doing(process))
     return "\n".join(said)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import itertools
 import json
+import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -71,6 +72,13 @@ class Lake:
             yield session
         finally:
             stop_session(session)
+
+    @contextmanager
+    def catalog(self) -> Iterator[sqlite3.Connection]:
+        """The catalog's database, and a change of it by hand."""
+        with closing(sqlite3.connect(str(self.tables.database_url).removeprefix("sqlite:///"), timeout=30)) as database:
+            yield database
+            database.commit()
 
     def main(self, table: str) -> int | None:
         return self.tables.mains([table])[table]

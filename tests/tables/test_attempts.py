@@ -45,7 +45,7 @@ def test_an_empty_table_is_read_and_merged_into_on_its_branch(lake: Lake) -> Non
     lake.tables.prepare(table, STAMP, None)
     assert lake.location(table) == location
     assert lake.main(table) is None
-    assert lake.tables.current(table, None) is None
+    assert lake.tables.currents({table: None}) == {table: None}
     assert lake.tables.staged(table, STAMP, None) is None
     assert lake.rows(table, B) == []
     for rows in ([(1, "a"), (2, "b")], [(2, "b"), (3, "c")]):

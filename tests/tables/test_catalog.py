@@ -6,6 +6,7 @@ import json
 import pickle
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -24,6 +25,7 @@ from airflow_barrier.protocol.errors import (
 from airflow_barrier.tables.iceberg import IcebergTables
 from tests.support.postgresql import with_driver
 from tests.support.waiting import patience
+from tests.tables.far import Far
 from tests.tables.lake import Lake, path_of, publication, stamp_of
 
 TABLE = "shop.shopping"
@@ -49,11 +51,27 @@ def test_importing_the_adapter_loads_neither_libraries_nor_airflow() -> None:
     assert said == "[]\n"
 
 
+def test_what_is_far_is_asked_for_several_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    far = {"py-io-impl": f"{Far.__module__}.{Far.__name__}"}
+    with IcebergTables.connect(f"sqlite:///{tmp_path}/catalog.db", str(tmp_path / "lake"), properties=far) as tables:
+        tables.catalog.create_namespace("shop")
+        names = ["shop.one", "shop.other"]
+        for name in names:
+            tables.catalog.create_table(name, Schema(NestedField(1, "id", LongType())))
+        monkeypatch.setattr(Far, "meeting", threading.Barrier(2, timeout=patience()))
+        tables.take_in(names)
+        assert tables.wap_enabled(names) == dict.fromkeys(names, True)
+        tables.delete(tables.metadata_locations(names).values())
+        monkeypatch.undo()
+        with pytest.raises(MissingTableError, match="expected its metadata document at"):
+            tables.mains(names)
+
+
 def test_every_call_names_a_table_that_is_missing(local: IcebergTables, table: str) -> None:
     gone = "shop.gone"
     calls = [
         lambda: local.mains([table, gone]),
-        lambda: local.current(gone, None),
+        lambda: local.currents({gone: None}),
         lambda: local.prepare(gone, STAMP, None),
         lambda: local.staged(gone, STAMP, None),
         lambda: local.publish([publication(table, None, None), publication(gone, None, 1)]),

@@ -39,7 +39,7 @@ def test_a_foreign_write_is_never_overwritten(table: Written) -> None:
     staged = table.stage(STAMP, base)
     foreign = table.append()
     with pytest.raises(ForeignWriteError, match=f"expected main at snapshot {base}, found snapshot {foreign}"):
-        table.tables.current(TABLE, base)
+        table.tables.currents({TABLE: base})
     with pytest.raises(ForeignWriteError, match=f"expected main at snapshot {base}, found snapshot {foreign}"):
         table.tables.publish([publication(TABLE, base, staged)])
     assert table.at("main") == foreign
@@ -51,10 +51,10 @@ def test_only_a_compaction_keeps_the_rows_of_what_it_stands_on(table: Written) -
     table.append()
     document = table.document()
     with pytest.raises(ForeignWriteError):
-        table.tables.current(TABLE, base)
+        table.tables.currents({TABLE: base})
     document["snapshots"][-1]["summary"]["operation"] = "replace"
     table.rewrite(document)
-    table.tables.publish([publication(TABLE, table.tables.current(TABLE, base), staged)])
+    table.tables.publish([publication(TABLE, table.tables.currents({TABLE: base})[TABLE], staged)])
     assert table.at("main") == staged
 
 

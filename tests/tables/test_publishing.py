@@ -47,6 +47,27 @@ def test_an_empty_table_is_published_for_the_first_time(lake: Lake) -> None:
         lake.tables.publish([publication(still_empty, None, None, barrier_id=2)])
 
 
+def test_what_an_older_catalog_does_not_know_is_found_again(lake: Lake) -> None:
+    """The catalog comes back without the publish, and once more without the table."""
+    table = lake.create(rows=[(1, "a")])
+    base, before = lake.main(table), lake.location(table)
+    staged = lake.stage(table, stamp_of(1), base, [(2, "b")])
+    lake.tables.publish([publication(table, base, staged)])
+    published, refs = lake.location(table), lake.refs(table)
+    with lake.catalog() as rows:
+        rows.execute("UPDATE iceberg_tables SET metadata_location = ? WHERE metadata_location = ?", (before, published))
+    assert lake.main(table) == base
+    assert lake.tables.reattach(table, published, staged)
+    assert lake.location(table) == published
+    with lake.catalog() as rows:
+        rows.execute("DELETE FROM iceberg_tables WHERE metadata_location = ?", (published,))
+    assert lake.tables.reattach(table, published, staged)
+    assert lake.refs(table) == refs
+    lake.append(table, [(3, "c")])
+    assert lake.rows(table) == [(1, "a"), (2, "b"), (3, "c")]
+    assert lake.rows(table, TAG) == [(1, "a"), (2, "b")]
+
+
 def test_row_lineage_goes_on_across_a_publish(lake: Lake) -> None:
     if lake.version == 2:
         assert "next-row-id" not in lake.document(lake.create())
@@ -133,7 +154,7 @@ def test_a_foreign_write_is_noticed_and_kept(lake: Lake, statement: str, operati
     foreign, rows = lake.main(table), lake.rows(table)
     said = rf"table {table}: expected main at snapshot {base}, found snapshot {foreign} \({operation} by .* UTC\)"
     with pytest.raises(ForeignWriteError, match=said):
-        lake.tables.current(table, base)
+        lake.tables.currents({other: other_base, table: base})
     with pytest.raises(ForeignWriteError, match=said):
         lake.tables.publish([publication(other, other_base, other_base), publication(table, base, staged)])
     assert lake.rows(table) == rows
@@ -149,7 +170,7 @@ def test_a_foreign_compaction_is_absorbed(lake: Lake) -> None:
     for each in (table, carried):
         compact(lake, each)
         lake.spark.sql(f"CALL lake.system.rewrite_manifests('{each}')")
-    compacted = {each: lake.tables.current(each, bases[each]) for each in bases}
+    compacted = lake.tables.currents(bases)
     assert compacted == lake.tables.mains([table, carried])
     assert not compacted.items() & bases.items()
 

@@ -244,7 +244,7 @@ def test_a_revision_that_leaves_no_rows_publishes_an_empty_snapshot_that_is_as_g
     table.tables.publish([publication(TABLE, None, None, 5)])
     assert revision.location == location
     # the next barrier may be told what main is at, or that it has no rows
-    found = table.tables.current(TABLE, None)
+    found = table.tables.currents({TABLE: None})[TABLE]
     assert found == table.at("main")
     staged = table.stage(stamp_of(6), None, 6)
     table.tables.look([publication(TABLE, None, staged, 6)])
