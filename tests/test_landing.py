@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.drawing import PARTS, part_of
+from tests.support.drawing import PARTS, drawn, left_out, part_of
 from tests.support.listing import COLLECTED
 
 pytest_plugins = ["pytester"]
@@ -28,6 +28,10 @@ def test_deployed(case, kind): pass
 @pytest.mark.every_deployment
 @pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
 def test_everywhere(kind): pass
+
+@pytest.mark.drawn
+@pytest.mark.parametrize("case", [pytest.param(n, marks=pytest.mark.touches(f"{n}.py")) for n in range(9)])
+def test_attacking(case): pass
 
 @pytest.mark.drawn("list")
 def test_one(): pass
@@ -54,19 +58,45 @@ def test_all_parts_are_the_whole(length: int) -> None:
     assert sorted(case for part in parts for case in part) == list(range(length))
 
 
-def test_landings_of_all_parts_play_everything(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def suite(pytester: pytest.Pytester) -> list[pytest.Item]:
+    items, _ = pytester.inline_genitems(pytester.makepyfile(test_it=SUITE), "-p", "tests.support.drawing")
+    return items
+
+
+def played(suite: list[pytest.Item], part: int) -> set[str]:
+    left = list(left_out(suite, part))
+    return {item.name for item in suite if item not in left}
+
+
+def test_landings_of_all_parts_play_everything(suite: list[pytest.Item]) -> None:
+    landings = [played(suite, part) for part in range(PARTS)]
+    assert set.union(*landings) == {item.name for item in suite}
+    for at_once in landings:
+        assert {"test_plain", "test_everywhere[sqlite]", "test_everywhere[postgresql]"} <= at_once
+        assert len([name for name in at_once if name.startswith("test_deployed")]) == 2
+        assert len(at_once & {"test_one", "test_another"}) < 2
+
+
+def test_a_landing_plays_what_attacks_a_file_that_it_changes(
+    suite: list[pytest.Item], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("BARRIER_TEST_CHANGED", "3.py 7.py other.py")
+    for part in range(PARTS):
+        attacking = {name for name in played(suite, part) if name.startswith("test_attacking")}
+        assert {"test_attacking[3]", "test_attacking[7]"} <= attacking
+        assert len(attacking) <= 3
+        monkeypatch.setenv("BARRIER_TEST_PART", str(part))
+        assert drawn(range(9), touches=lambda case: [f"{case}.py"]) == sorted({*part_of(range(9), part), 3, 7})
+
+
+def test_a_run_says_what_it_plays(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
     pytester.makepyfile(test_it=SUITE)
-    played: dict[int | None, set[str]] = {}
-    for part in (None, *range(PARTS)):
-        if part is not None:
-            monkeypatch.setenv("BARRIER_TEST_PART", str(part))
-        landing = [] if part is None else ["--landing"]
-        done = pytester.runpytest_inprocess("-v", "-p", "tests.support.drawing", *landing)
-        assert set(done.parseoutcomes()) <= {"passed", "deselected"}
-        played[part] = {line.split()[0] for line in done.outlines if "PASSED" in line}
-    everything = played.pop(None)
-    assert set.union(*played.values()) == everything
-    for at_once in played.values():
-        assert {"test_it.py::test_plain", "test_it.py::test_everywhere[sqlite]"} <= at_once
-        assert len([name for name in at_once if "test_deployed" in name]) == 2
-        assert len(at_once & {"test_it.py::test_one", "test_it.py::test_another"}) < 2
+    monkeypatch.setenv("BARRIER_TEST_PART", "1")
+    whole, landing = (
+        pytester.runpytest_inprocess("-p", "tests.support.drawing", *options).parseoutcomes()
+        for options in ([], ["--landing"])
+    )
+    assert set(whole) == {"passed"}
+    assert set(landing) == {"passed", "deselected"}
+    assert sum(landing.values()) == sum(whole.values())

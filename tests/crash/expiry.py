@@ -33,7 +33,7 @@ from tests.crash.processes import Child, Tell, fork, run
 from tests.crash.scenarios import CLEAR_ENDS
 from tests.crash.shopping import COLUMNS, TASKS, Shop
 from tests.support.computing import a_core
-from tests.support.drawing import drawn
+from tests.support.drawing import OPERATIONS, drawn
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table
@@ -272,7 +272,7 @@ def main() -> None:
     print(json.dumps({"operations": len(operations)}), flush=True)
     points = points_of_task("expiry", [f"expiry {operation}" for operation in operations])
     scenarios = [*((DEATH, point) for point in points), *((ZOMBIE, point) for point in points[::_ASLEEP])]
-    for mode, point in drawn(scenarios)[said["lane"] :: said["lanes"]]:
+    for mode, point in drawn(scenarios, touches=lambda _: OPERATIONS["expiry"])[said["lane"] :: said["lanes"]]:
         with a_core():
             result = {"point": str(point), "undisturbed": undisturbed, **play(kept, point, mode)}
         print(json.dumps(result), flush=True)

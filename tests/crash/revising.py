@@ -42,7 +42,7 @@ from tests.crash.revised_answers import ends, looks
 from tests.crash.scenarios import CLEAR_ENDS
 from tests.crash.shopping import COLUMNS
 from tests.support.computing import a_core
-from tests.support.drawing import drawn
+from tests.support.drawing import OPERATIONS, drawn
 
 DEATH, ZOMBIE = "death", "zombie"
 #: What differs in the name of the same file of another table, barrier or attempt.
@@ -207,7 +207,8 @@ def main() -> None:
     deployed = Deployed(orders.shop(folder / "revised"), folder / "kept", PURPOSES[purpose])
     for step in steps:
         # by mode, so that of each a part is drawn
-        for scenario in drawn(sorted(scenarios(deployed, step), key=lambda each: each.mode)):
+        played = sorted(scenarios(deployed, step), key=lambda each: each.mode)
+        for scenario in drawn(played, step, touches=lambda _: OPERATIONS["revision"]):
             result: dict[str, Any] = {"scenario": str(scenario), "step": step, "mode": scenario.mode, "failure": None}
             with _failures(result), a_core():
                 result["ended"] = (dies if scenario.mode == DEATH else sleeps)(deployed, scenario)

@@ -20,13 +20,15 @@ from tests.crash.lane import Orders
 from tests.crash.playing import in_memory, play
 from tests.crash.points import APART, COUNTS, END, EVERY, Point, counted, points, points_apart, points_of_commits
 from tests.crash.scenarios import LATE_ZOMBIE, RERUN, RETRY, ZOMBIE, Scenario
-from tests.support.drawing import drawn
+from tests.support.drawing import OPERATIONS, drawn
 from tests.support.postgresql import PASSWORD, PostgreSQL, without_password
 from tests.support.reporting import report
 
 _LANES = 2
 #: Every so many zombies one sleeps into the next barrier.
 _LATE = 4
+#: Files of the package that a task runs. All jobs run the same ones, so `load` stands for them.
+_ATTACKED = {"open": OPERATIONS["open"], "load": OPERATIONS["job"], "commit": OPERATIONS["commit"]}
 
 
 @pytest.fixture(scope="module")
@@ -84,14 +86,14 @@ def test_death_and_waking_before_and_after_every_commit_on_postgresql(folder: st
 def _scenarios(at: Sequence[Point], asleep_at: Sequence[Point] | None = None) -> tuple[Scenario, ...]:
     """At each point a death and (unless ``asleep_at`` says where) a zombie; what follows them takes turns.
 
-    A landing plays a part of them.
+    A landing plays a part of them, and those of a task whose code it changes.
     """
     deaths = [Scenario(point, (RETRY, RERUN)[number % 2]) for number, point in enumerate(at)]
     zombies = [
         Scenario(point, LATE_ZOMBIE if number % _LATE == 0 or point.when == END else ZOMBIE)
         for number, point in enumerate(at if asleep_at is None else asleep_at)
     ]
-    return tuple(drawn((*deaths, *zombies)))
+    return tuple(drawn((*deaths, *zombies), touches=lambda scenario: _ATTACKED.get(scenario.point.task, ())))
 
 
 def _play(orders: Sequence[Orders]) -> list[dict[str, Any]]:

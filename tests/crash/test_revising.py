@@ -8,7 +8,7 @@ from collections import Counter
 import pytest
 
 from tests.crash.playing import play
-from tests.support.drawing import drawn
+from tests.support.drawing import is_whole
 from tests.support.reporting import report
 
 SHARED, APART = "sqlite", "sqlite apart"
@@ -37,8 +37,8 @@ def test_death_and_waking_in_a_revision(folder: str, purpose: str, lanes: list[t
         failures[:3]
     )
     modes = Counter((result["step"], result["mode"]) for result in results)
-    assert all(modes[step, "death"] >= len(drawn(range(2))) for _, steps in lanes for step in steps.split()), modes
-    assert modes["publish", "zombie"] >= len(drawn(range(8))), modes
+    deaths = [modes[step, "death"] for _, steps in lanes for step in steps.split()]
+    assert not is_whole() or (min(deaths) >= 2 and modes["publish", "zombie"] >= 8), modes
     ended = Counter(result["ended"] for result in results if result["mode"] == "zombie")
     said = ", ".join(f"{count} {mode}s in {step}" for (step, mode), count in modes.items())
     databases = " and ".join(sorted({database for database, _ in lanes}))

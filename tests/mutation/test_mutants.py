@@ -54,6 +54,10 @@ _HERE = [name for name, mutant in MUTANTS.items() if mutant["server"] != _SPARK]
 _THERE = [name for name, mutant in MUTANTS.items() if mutant["server"] == _SPARK]
 
 
+def _items(names: Sequence[str]) -> list[Any]:
+    return [pytest.param(name, marks=pytest.mark.touches(MUTANTS[name]["mutant"]["path"])) for name in names]
+
+
 @pytest.fixture(scope="module")
 def results(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     """How the mutants that this run asks for ended; without a name: how their killers did on the code as it is."""
@@ -141,14 +145,14 @@ def test_the_killers_on_spark_pass_on_the_code_as_it_is(results_on_spark: list[d
 
 @pytest.mark.timeout(_LONGEST)
 @pytest.mark.drawn
-@pytest.mark.parametrize("name", _HERE)
+@pytest.mark.parametrize("name", _items(_HERE))
 def test_a_check_that_is_taken_out_is_missed(results: list[dict[str, Any]], name: str) -> None:
     check_killed(results, name)
 
 
 @pytest.mark.timeout(_LONGEST)
 @pytest.mark.drawn
-@pytest.mark.parametrize("name", _THERE)
+@pytest.mark.parametrize("name", _items(_THERE))
 def test_a_check_on_spark_that_is_taken_out_is_missed(results_on_spark: list[dict[str, Any]], name: str) -> None:
     check_killed(results_on_spark, name)
 

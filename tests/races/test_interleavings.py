@@ -6,6 +6,7 @@ again, and all tables equal those of a day on which nothing raced.
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
@@ -37,6 +38,7 @@ from tests.races.interleaving import all_orders, explore, few_suspensions, stepp
 from tests.races.racers import PROCESSES
 from tests.races.worlds import worlds
 from tests.support.computing import a_core
+from tests.support.drawing import OPERATIONS
 from tests.support.replacing import replace_files
 from tests.support.reporting import report
 from tests.support.shop import COLUMNS, FRAGMENT, MONDAY, SHOPPING, Shop
@@ -230,6 +232,17 @@ PAIRS = {
 
 #: On one database, and on two, where the tables are published in a transaction of their own.
 CASES = [(name, shared) for shared in (True, False) for name in PAIRS]
+#: Operations by the words of a pair's name.
+_OPERATIONS = {
+    **{word: OPERATIONS[word] for word in ("open", "commit", "abort", "compaction")},
+    **dict.fromkeys(("begin", "close", "clear", "retry", "kill"), OPERATIONS["job"]),
+}
+
+
+def _item(case: tuple[str, bool]) -> Any:
+    attacked = [file for word in re.findall(r"\w+", case[0]) for file in _OPERATIONS.get(word, ())]
+    where = "shared" if case[1] else "apart"
+    return pytest.param(case, id=f"{case[0]}-{where}", marks=pytest.mark.touches(*attacked))
 
 
 @pytest.fixture(scope="module")
@@ -240,7 +253,7 @@ def explorations(request: pytest.FixtureRequest) -> Iterator[dict[tuple[str, boo
         yield {case: pool.submit(run, *case) for case in CASES if case in chosen}
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case[0]}-{'shared' if case[1] else 'apart'}")
+@pytest.mark.parametrize("case", map(_item, CASES))
 @pytest.mark.timeout(600)
 @pytest.mark.drawn
 def test_in_every_order_both_end_legally_and_nothing_is_lost(

@@ -21,6 +21,7 @@ from tests.metaservice.world import World
 from tests.races.interleaving import all_orders, explore, few_suspensions, stepping
 from tests.races.racers import Racers
 from tests.races.worlds import worlds
+from tests.support.drawing import OPERATIONS
 from tests.support.reporting import report
 from tests.support.shop import COLUMNS, Shop
 
@@ -94,6 +95,7 @@ def expires(shop: Shop) -> Callable[[], Any]:
     ids=["commit, read", "expiry, read and leave", "commit, expiry"],
 )
 @pytest.mark.drawn
+@pytest.mark.touches(*OPERATIONS["expiry"])
 def test_in_every_order_what_is_held_stays(
     first: Any, second: Any, orders: Any, shared: bool, request: pytest.FixtureRequest
 ) -> None:

@@ -30,6 +30,7 @@ from tests.metaservice.auditing import check_audit
 from tests.races.interleaving import explore, few_suspensions, stepping
 from tests.races.test_interleavings import JOBS, ROWS, Operation, ask, commit, fingerprint, kind, names, start
 from tests.races.worlds import worlds
+from tests.support.drawing import OPERATIONS
 from tests.support.reporting import report
 from tests.support.shop import COLUMNS, MONDAY, Shop
 
@@ -87,6 +88,7 @@ CASES = [(name, shared) for shared in (True, False) for name in PAIRS]
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case[0]}-{'shared' if case[1] else 'apart'}")
 @pytest.mark.drawn
+@pytest.mark.touches(*OPERATIONS["revision"])
 def test_whatever_races_with_a_publish_ends_legally(case: tuple[str, bool]) -> None:
     (name, shared), pair = case, PAIRS[case[0]]
     seen: Counter[tuple[str, ...]] = Counter()

@@ -1,9 +1,10 @@
-"""What a landing plays of what it does not need whole each time: a part, drawn by the commit's hash.
+"""The part of the tests that a landing plays: what its change touches, and of long lists a tenth.
 
-So all of it comes up within some landings. `make test` calls pytest with ``--landing``; without that option, as in
-`make test-all`, everything is played. Three things are drawn: tests that are marked ``drawn``; of a test that runs on
-several deployments, the one it runs on, unless it is marked ``every_deployment``; and what a test, or a process that it
-starts, hands to :func:`drawn`.
+`make test` calls pytest with ``--landing``; without that option, as in `make test-all`, everything is played. Three
+things are drawn: tests that are marked ``drawn``; of a test that runs on several deployments, the one it runs on,
+unless it is marked ``every_deployment``; and what a test, or a process that it starts, hands to :func:`drawn`. The
+commit's hash says which tenth, so that all of it comes up in the course of landings. What attacks a file of the package
+says so (``touches``), and is played whenever the landing changes that file.
 """
 
 from __future__ import annotations
@@ -11,7 +12,8 @@ from __future__ import annotations
 import os
 import subprocess
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from datetime import timedelta
 from pathlib import Path
 from typing import TypeVar
 from zlib import crc32
@@ -22,14 +24,41 @@ from tests.support.deployments import APART, SHARED
 from tests.support.reporting import report
 
 #: Into how many parts a list is cut. No test runs on more deployments, so that each of them comes up, too.
-PARTS = 4
-_PART = "BARRIER_TEST_PART"
+PARTS = 10
+#: The files of the package that each operation of the protocol is made of, for what attacks operations.
+OPERATIONS = {
+    "open": (
+        *("coordinator/opening.py", "coordinator/starting.py", "coordinator/cuts.py", "coordinator/joining.py"),
+        *("metaservice/barriers.py", "metaservice/cuts.py", "metaservice/topologies.py"),
+    ),
+    "job": ("coordinator/staging.py", "metaservice/attempts.py", "metaservice/restage.py", "tables/_attempts.py"),
+    "commit": (
+        *("coordinator/committing.py", "coordinator/blocking.py", "metaservice/commits.py", "metaservice/swapping.py"),
+        *("tables/_checks.py", "tables/_commit.py", "tables/_sql_swap.py"),
+    ),
+    "abort": ("coordinator/aborting.py",),
+    "compaction": ("coordinator/compacting.py", "metaservice/maintenance.py"),
+    "expiry": ("coordinator/expiring.py", "metaservice/expiring.py", "metaservice/leases.py", "tables/_expiry.py"),
+    "revision": ("coordinator/swapping.py", "coordinator/revising.py", "metaservice/revisions.py"),
+}
+_PART, _CHANGED = "BARRIER_TEST_PART", "BARRIER_TEST_CHANGED"
+#: Commits of this time before the newest one are the landing: nobody works on one for longer.
+_A_LANDING = timedelta(hours=4)
+_PACKAGE = "airflow_barrier/"
 _Case = TypeVar("_Case")
 
 
-def drawn(cases: Sequence[_Case]) -> list[_Case]:
-    """The part that this run plays, also in its child processes; all, if the run is no landing."""
-    return list(cases) if is_whole() else part_of(cases, int(os.environ[_PART]))
+def drawn(
+    cases: Sequence[_Case], name: str = "", touches: Callable[[_Case], Sequence[str]] = lambda _: ()
+) -> list[_Case]:
+    """The part of the list ``name`` that this run plays, also in its child processes; all, if the run is no landing.
+
+    ``touches``: the files of the package that a case attacks.
+    """
+    if is_whole():
+        return list(cases)
+    played = part_of(range(len(cases)), int(os.environ[_PART]), name)
+    return [case for number, case in enumerate(cases) if number in played or is_changed(touches(case))]
 
 
 def is_whole() -> bool:
@@ -37,29 +66,56 @@ def is_whole() -> bool:
     return _PART not in os.environ
 
 
-def part_of(cases: Sequence[_Case], part: int) -> list[_Case]:
-    return list(cases[part::PARTS])
+def is_changed(files: Sequence[str]) -> bool:
+    """Whether the landing changes one of these files of the package."""
+    return not set(files).isdisjoint(os.environ.get(_CHANGED, "").split())
+
+
+def part_of(cases: Sequence[_Case], part: int, name: str = "") -> Sequence[_Case]:
+    """Lists of other names begin elsewhere, so that short ones do not all come up in the same landings."""
+    return cases[(part + crc32(name.encode())) % PARTS :: PARTS]
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
-        "--landing", action="store_true", help=f"of what is drawn, play the part of {PARTS} that the commit names"
+        "--landing",
+        action="store_true",
+        help=f"play what the change touches, and of long lists the part of {PARTS} that the commit names",
     )
 
 
 def pytest_configure(config: pytest.Config) -> None:
     for marker in (
         "drawn(list): a landing plays a part, drawn by the commit, of the tests of this list, or of this test's items",
+        "touches(*files): a landing that changes one of these files of the package plays the drawn test in any case",
         "every_deployment: also a landing runs this test on each of its deployments, not on one of them",
     ):
         config.addinivalue_line("markers", marker)
     if not config.getoption("landing") or _PART in os.environ:
         return
-    asked = ["git", "rev-parse", "HEAD"]
-    commit = subprocess.run(asked, cwd=Path(__file__).parent, capture_output=True, text=True, check=True).stdout.strip()
-    os.environ[_PART] = str(int(commit, 16) % PARTS)
-    config.add_cleanup(lambda: os.environ.pop(_PART))
-    report(f"landing: part {os.environ[_PART]} of {PARTS}, drawn by commit {commit[:12]}")
+    commit = _git("rev-parse", "HEAD")
+    changed = _changed_files()
+    os.environ[_PART], os.environ[_CHANGED] = str(int(commit, 16) % PARTS), " ".join(changed)
+    config.add_cleanup(lambda: (os.environ.pop(_PART), os.environ.pop(_CHANGED)))
+    report(
+        f"landing: part {os.environ[_PART]} of {PARTS}, drawn by commit {commit[:12]}; "
+        f"changed files of the package: {len(changed)}"
+    )
+
+
+def _changed_files() -> list[str]:
+    """Files of the package that the landing, or what is not committed yet, changes."""
+    before = int(_git("show", "--no-patch", "--format=%ct", "HEAD")) - int(_A_LANDING.total_seconds())
+    base = _git("rev-list", "-1", f"--before={before}", "HEAD")
+    if not base:  # a clone without history
+        return []
+    changed = _git("diff", "--name-only", base, "--", f":/{_PACKAGE}").splitlines()
+    return [path.removeprefix(_PACKAGE) for path in changed]
+
+
+def _git(*arguments: str) -> str:
+    asked = ["git", *arguments]
+    return subprocess.run(asked, cwd=Path(__file__).parent, capture_output=True, text=True, check=True).stdout.strip()
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -81,12 +137,16 @@ def left_out(items: Sequence[pytest.Item], part: int) -> Iterator[pytest.Item]:
             lists[marker.args[0] if marker.args else function].append(item)
         elif (kind := deployment_of(item)) and not item.get_closest_marker("every_deployment"):
             choices[f"{function}[{parameters.replace(kind, '*', 1)}"].append(item)
-    for each in lists.values():
-        played = part_of(each, part)
-        yield from (item for item in each if item not in played)
+    for name, each in lists.items():
+        played = set(part_of(each, part, name))
+        yield from (item for item in each if item not in played and not is_changed(_attacked_by(item)))
     for name, each in choices.items():
-        played = each[(crc32(name.encode()) + part) % len(each)]
-        yield from (item for item in each if item is not played)
+        chosen = each[(crc32(name.encode()) + part) % len(each)]
+        yield from (item for item in each if item is not chosen)
+
+
+def _attacked_by(item: pytest.Item) -> list[str]:
+    return [file for marker in item.iter_markers("touches") for file in marker.args]
 
 
 def deployment_of(item: pytest.Item) -> str | None:
