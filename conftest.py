@@ -15,12 +15,13 @@ sys.path.append(str(Path(__file__).parent))
 
 # Fixtures that several folders of tests share.
 pytest_plugins = [
+    "tests.support.reporting",
+    "tests.support.slowness",
     "tests.support.waiting",
     "tests.support.spark",
     "tests.support.postgresql",
     "tests.support.vault",
     "tests.support.airflow",
-    "tests.support.reporting",
     "tests.support.rest_catalog",
     "tests.support.object_store",
     "tests.support.nessie",

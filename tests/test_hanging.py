@@ -9,6 +9,13 @@ import pytest
 
 pytest_plugins = ["pytester"]
 
+
+@pytest.fixture(autouse=True)
+def reference_host(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The bounds of the suites below are short, and said as they are."""
+    monkeypatch.setenv("BARRIER_TEST_SLOWNESS", "1")
+
+
 CONFTEST = f"""
 import sys
 sys.path.append({str(Path(__file__).parents[1])!r})

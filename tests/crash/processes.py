@@ -13,7 +13,7 @@ from select import select
 from typing import Any
 
 from tests.support.stacks import stacks
-from tests.support.waiting import PATIENCE
+from tests.support.waiting import patience
 
 Tell = Callable[[dict[str, Any]], None]
 
@@ -29,12 +29,13 @@ class Child:
     def told(self) -> dict[str, Any] | None:
         """The next thing it says; None once it has ended."""
         while b"\n" not in self._buffer:
-            ready, _, _ = select([self.reader], [], [], PATIENCE)
+            seconds = patience()
+            ready, _, _ = select([self.reader], [], [], seconds)
             if not ready:
                 doing = stacks(self.pid)
                 os.kill(self.pid, signal.SIGKILL)
                 # no failed assertion, after which further scenarios are played: they might all wait as long
-                raise TimeoutError(f"process {self.pid} was silent for {PATIENCE:.0f} s:\n{doing}")
+                raise TimeoutError(f"process {self.pid} was silent for {seconds:.0f} s:\n{doing}")
             data = os.read(self.reader, 65536)
             if not data:
                 return None

@@ -12,10 +12,12 @@ from collections.abc import Callable
 from threading import Event
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from tests.support.slowness import slowness
+
 if TYPE_CHECKING:
     import pytest
 
-#: Seconds that anything may take to happen; only reached when it does not happen at all.
+#: Seconds that anything may take to happen on the reference host; only reached when it does not happen at all.
 PATIENCE = 240.0
 #: Seconds that a wait ends before its test's time-out does, which says where a test was, but not what it waited for.
 _MARGIN = 20.0
@@ -26,8 +28,8 @@ _settings: Any = None
 
 
 def patience(most: float = PATIENCE) -> float:
-    """Seconds that a wait may last: ``most``, or what is left to the running test."""
-    return max(1.0, min(most, _ends - _MARGIN - time.monotonic()))
+    """Seconds that a wait may last on this host: ``most`` of the reference host, or what is left of the test."""
+    return max(1.0, min(most * slowness(), _ends - _MARGIN - time.monotonic()))
 
 
 def wait_for(what: str, condition: Callable[[], _Found]) -> _Found:

@@ -20,6 +20,7 @@ import psutil
 import pytest
 
 from tests.support.costs import Meter
+from tests.support.slowness import slowness
 from tests.support.stacks import FILE, stacks, tell
 
 #: Of a core, all processes together: servers that have nothing to do take less.
@@ -119,7 +120,7 @@ def pytest_configure(config: pytest.Config) -> None:
         os.close(descriptor)
         config.add_cleanup(lambda: Path(os.environ.pop(FILE)).unlink(missing_ok=True))
         tell()
-    _dog = _Watchdog(float(config.getini("hangs_after")))
+    _dog = _Watchdog(float(config.getini("hangs_after")) * slowness())
 
 
 @pytest.hookimpl(wrapper=True)
