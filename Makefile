@@ -3,14 +3,20 @@
 SHELL := /bin/sh
 BIN := .venv/bin
 
-.PHONY: demo test test-all soak benchmarks install lint lock clean
+.PHONY: demo check test test-all soak benchmarks install lint lock clean
 
 demo:
 	@sh scripts/find_java.sh >/dev/null
 	@$(MAKE) --no-print-directory install
 	@JAVA_HOME="$$(sh scripts/find_java.sh)" KEEP="$(KEEP)" $(BIN)/python -m demo
 
-# What a landing plays: of long lists a part, drawn by the commit (tests/support/drawing.py).
+# While writing: lint, and all tests that need no server and take no minutes (tests/support/checking.py).
+check: lint
+	@sh scripts/find_java.sh >/dev/null
+	@$(MAKE) --no-print-directory install
+	@JAVA_HOME="$$(sh scripts/find_java.sh)" $(BIN)/pytest -n 2 --check $(ARGS)
+
+# A landing: what attacks the changed files, and of long lists a tenth, drawn by the commit (tests/support/drawing.py).
 test: LANDING := --landing
 # Everything, once.
 test test-all:

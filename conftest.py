@@ -28,6 +28,7 @@ pytest_plugins = [
     "tests.support.sharing",
     "tests.support.computing",
     "tests.support.drawing",
+    "tests.support.checking",
     "tests.support.listing",
     "tests.support.costs",
     "tests.support.watchdog",

@@ -59,10 +59,6 @@ def _warm_up(tests: list[str], folder: Path) -> None:
     code, output = _pytest(["--collect-only", *tests], folder / "warm", [])
     if code != 0:
         sys.exit(f"the killers cannot be collected:\n{output}")
-    from tests.support.postgresql import PostgreSQL
-
-    # Fixtures ask for the server although the tests that use it are left out.
-    PostgreSQL.__enter__ = lambda self: self  # type: ignore[method-assign]
     # pytest collects garbage twice when it ends: each child would look at, and so copy, all that was imported here
     gc.collect()
     gc.freeze()

@@ -253,7 +253,7 @@ def explorations(request: pytest.FixtureRequest) -> Iterator[dict[tuple[str, boo
         yield {case: pool.submit(run, *case) for case in CASES if case in chosen}
 
 
-@pytest.mark.parametrize("case", map(_item, CASES))
+@pytest.mark.parametrize("case", [_item(case) for case in CASES])
 @pytest.mark.timeout(600)
 @pytest.mark.drawn
 def test_in_every_order_both_end_legally_and_nothing_is_lost(

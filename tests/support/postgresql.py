@@ -67,13 +67,6 @@ class PostgreSQL:
         self._process: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> PostgreSQL:
-        try:
-            self._initialise()
-            self.start()
-            self.run(sql.SQL("CREATE ROLE {} LOGIN PASSWORD {}").format(sql.Identifier(USER), sql.Literal(PASSWORD)))
-        except BaseException:
-            self.__exit__()
-            raise
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -84,13 +77,18 @@ class PostgreSQL:
     # --- databases --------------------------------------------------------------------------------
 
     def url(self, database: str) -> str:
-        """As a person writes it, without the driver; with the password."""
+        """As a person writes it, without the driver; with the password. The first one starts the server."""
+        if not self._data.exists():
+            self._initialise()
+            self.start()
+            self.run(sql.SQL("CREATE ROLE {} LOGIN PASSWORD {}").format(sql.Identifier(USER), sql.Literal(PASSWORD)))
         return URL.create("postgresql", USER, PASSWORD, "127.0.0.1", self.port, database).render_as_string(False)
 
     def create(self, name: str, *, migrated: bool = True) -> str:
         """The URL of a new database, to be dropped with the server; ``migrated``: with the MetaService's schema."""
+        url = self.url(name)
         self._create(name, self._template() if migrated else "template0")
-        return self.url(name)
+        return url
 
     @contextmanager
     def database(self, *, migrated: bool = True, like: str | None = None) -> Iterator[str]:
