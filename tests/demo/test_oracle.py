@@ -21,7 +21,7 @@ from demo.steps import commit, open_at, process, run_barrier
 from demo.verify import committed_barriers, verify
 from tests.demo.conftest import SAMPLE, Shopping
 
-pytestmark = pytest.mark.timeout(600)
+pytestmark = [pytest.mark.timeout(600), pytest.mark.drawn("demo")]
 
 
 @pytest.fixture(scope="module")

@@ -18,7 +18,7 @@ _JOBS = ("load.py", "products.py", "amount.py", "price.sql", "category_spend.py"
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.drawn("large ones")
+@pytest.mark.drawn("demo")
 def test_uncoordinated_tables_are_right_when_nothing_runs(
     demo_deployment: Deployment, spark_server: SparkServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -36,7 +36,7 @@ from tests.support.spark import REVISED, SparkServer
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = pytest.mark.timeout(600)
+pytestmark = [pytest.mark.timeout(600), pytest.mark.drawn("demo")]
 
 #: Of whom the sample is: see tests/data/README.md.
 HOUSEHOLDS = 170

@@ -12,14 +12,14 @@ from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
 from tests.mutation.marks import PACKAGE
-from tests.mutation.operators import mutants
+from tests.mutation.operators import mutant
 
 
 def apply(path: str, line: int, label: str) -> None:
     """Take out the check at ``line`` of ``path`` (in the package) as ``label`` says."""
     file = PACKAGE / path
     source = file.read_text()
-    tree = dict(mutants(source, line))[label]
+    tree = mutant(source, line, label)
     module = sys.modules.get(".".join(("airflow_barrier", *Path(path).with_suffix("").parts)))
     if module is None:
         _when_loaded(file, compile(tree, str(file), "exec"))

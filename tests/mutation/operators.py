@@ -21,27 +21,33 @@ begins with. (Where the formatter has put a mark behind a closing bracket, the l
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TypeVar
 
 _N = TypeVar("_N", bound=ast.AST)
 
 
-def mutants(source: str, line: int) -> list[tuple[str, ast.Module]]:
-    """What was done, and the tree of the whole file after it. Raises ValueError for a line that holds no check."""
-    found: list[tuple[str, ast.Module]] = []
-    number = 0
-    while True:
-        tree = ast.parse(source)
-        changes = _changes(tree, source, line)
+def labels(source: str, lines: Iterable[int]) -> Iterator[tuple[int, str]]:
+    """Each mutant of a file, by its line and what is done there. Raises ValueError for a line that holds no check."""
+    tree = ast.parse(source)
+    parents = _parents(tree)
+    for line in lines:
+        changes = _changes(tree, parents, source, line)
         if not changes:
             raise ValueError(f"line {line} does not begin with a check that can be taken out: see {__name__}")
-        if number == len(changes):
-            return found
-        label, old, new = changes[number]
-        _Replace(old, new).visit(tree)
-        found.append((label, ast.fix_missing_locations(tree)))
-        number += 1
+        yield from ((line, label) for label, _, _ in changes)
+
+
+def mutant(source: str, line: int, label: str) -> ast.Module:
+    """The tree of the whole file after that."""
+    tree = ast.parse(source)
+    old, new = next((old, new) for found, old, new in _changes(tree, _parents(tree), source, line) if found == label)
+    _Replace(old, new).visit(tree)
+    return ast.fix_missing_locations(tree)
+
+
+def _parents(tree: ast.Module) -> dict[ast.AST, ast.AST]:
+    return {child: node for node in ast.walk(tree) for child in ast.iter_child_nodes(node)}
 
 
 _Change = tuple[str, ast.AST, "ast.AST | None"]
@@ -57,13 +63,12 @@ class _Replace(ast.NodeTransformer):
         return self._new if self._new is None else ast.copy_location(self._new, node)
 
 
-def _changes(tree: ast.Module, source: str, line: int) -> list[_Change]:
+def _changes(tree: ast.Module, parents: dict[ast.AST, ast.AST], source: str, line: int) -> list[_Change]:
     lines = source.splitlines()
     if lines[line - 1].lstrip().startswith(")"):
         line = _opening(tree, line, lines[line - 1].index(")") + 1)
     text = lines[line - 1]
     start = len(text) - len(text.lstrip())
-    parents = {child: node for node in ast.walk(tree) for child in ast.iter_child_nodes(node)}
     statement = next((node for node in _at(tree, ast.stmt, line, start)), None)
     if statement is not None:
         return _of_statement(statement, parents)

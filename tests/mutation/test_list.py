@@ -11,7 +11,7 @@ import pytest
 from airflow_barrier.protocol.safety import CHECKS, PROMISES
 from tests.mutation.killers import KILLERS
 from tests.mutation.marks import Mark, marks, unmarked_raises
-from tests.mutation.operators import mutants
+from tests.mutation.operators import labels, mutant
 from tests.support.cases import cases
 from tests.support.waiting import patience
 
@@ -68,12 +68,13 @@ def test_what_a_check_is_taken_out_by() -> None:
     with cases() as case:
         for source, line, expected in TAKEN_OUT:
             with case(source):
-                assert [ast.unparse(tree) for _, tree in mutants(source, line)] == expected
+                found = [mutant(source, line, label) for _, label in labels(source, [line])]
+                assert [ast.unparse(tree) for tree in found] == expected
 
 
 def test_a_mark_on_something_else_is_refused() -> None:
     with pytest.raises(ValueError, match="does not begin with a check that can be taken out"):
-        mutants("x = 1\ny = x", 2)
+        list(labels("x = 1\ny = x", [2]))
 
 
 def test_marks_sort_by_place() -> None:

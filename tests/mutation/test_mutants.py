@@ -16,7 +16,7 @@ import pytest
 from tests.mutation import runner
 from tests.mutation.killers import KILLERS, ON_SPARK
 from tests.mutation.marks import PACKAGE, marks
-from tests.mutation.operators import mutants
+from tests.mutation.operators import labels
 from tests.support import rest_catalog, spark
 from tests.support.reporting import report
 
@@ -31,15 +31,16 @@ _SPARK, _REST = "spark", "rest"
 
 def _all() -> dict[str, dict[str, Any]]:
     """What the runner is told of each mutant, by a name that says where it is."""
-    sources = {mark.path: (PACKAGE / mark.path).read_text() for mark in marks()}
     return {
-        f"{mark.name} ({mark.path}:{mark.line} {label})": {
-            "mutant": {"path": mark.path, "line": mark.line, "label": label},
-            "killers": list(KILLERS.get(mark.name, ())),
-            "server": _server_of(mark.name),
+        f"{name} ({path}:{line} {label})": {
+            "mutant": {"path": path, "line": line, "label": label},
+            "killers": list(KILLERS.get(name, ())),
+            "server": _server_of(name),
         }
-        for mark in marks()
-        for label, _ in mutants(sources[mark.path], mark.line)
+        for path, found in groupby(marks(), key=lambda mark: mark.path)
+        for names in [{mark.line: mark.name for mark in found}]
+        for line, label in labels((PACKAGE / path).read_text(), names)
+        for name in [names[line]]
     }
 
 

@@ -7,14 +7,16 @@ from itertools import pairwise
 import pytest
 from pyspark.sql import SparkSession
 
+from tests.support.drawing import OPERATIONS
 from tests.support.history import COLUMNS, COW, MERGE, MOR, REWRITE_ALL, History, insert, modes, names, read_files
+
+pytestmark = [pytest.mark.drawn("histories"), pytest.mark.touches(*OPERATIONS["changes"])]
 
 
 @pytest.mark.parametrize(
     ("version", "mode", "clause"),
     [("2", COW, ""), ("2", MOR, "PARTITIONED BY (s)"), ("3", MOR, ""), ("3", COW, "PARTITIONED BY (bucket(2, id))")],
 )
-@pytest.mark.drawn
 def test_every_kind_of_write(spark: SparkSession, version: str, mode: str, clause: str) -> None:
     table = History(spark, "changes", COLUMNS, clause, format_version=version, **modes(mode))
     heads = [table.do(insert(0, 10))]
@@ -55,7 +57,6 @@ def test_copy_on_write_reads_the_rewritten_file_and_its_rewrite(spark: SparkSess
 @pytest.mark.parametrize(
     ("version", "granularity"), [("2", "file"), ("2", "partition"), ("3", "file")], ids=["v2", "v2-partition", "v3"]
 )
-@pytest.mark.drawn
 def test_merge_on_read_reads_the_files_under_new_deletes(spark: SparkSession, version: str, granularity: str) -> None:
     settings = {"write.delete.granularity": granularity, **modes(MOR)}
     table = History(spark, "changes", COLUMNS, format_version=version, **settings)

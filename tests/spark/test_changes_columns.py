@@ -11,7 +11,10 @@ from pyspark.sql import SparkSession
 
 from airflow_barrier.protocol.errors import InexactChangesError
 from airflow_barrier.spark._rows import _names_tell
+from tests.support.drawing import OPERATIONS
 from tests.support.history import MOR, REWRITE_ALL, History, modes, names, read_files
+
+pytestmark = [pytest.mark.drawn("histories"), pytest.mark.touches(*OPERATIONS["changes"])]
 
 
 def test_columns_added_renamed_widened_and_dropped(spark: SparkSession) -> None:
@@ -125,7 +128,6 @@ def test_names_tell_files_apart_unless_two_are_equal_or_spark_would_encode_one()
 
 
 @pytest.mark.parametrize("by", ["names", "paths"])
-@pytest.mark.drawn
 def test_odd_partition_values_and_partition_evolution(
     spark: SparkSession, monkeypatch: pytest.MonkeyPatch, by: str
 ) -> None:

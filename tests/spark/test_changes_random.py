@@ -7,6 +7,7 @@ import random
 import pytest
 from pyspark.sql import SparkSession
 
+from tests.support.drawing import OPERATIONS
 from tests.support.history import COLUMNS, COW, MERGE, MOR, REWRITE_ALL, History, insert, modes
 
 STEPS = 7
@@ -64,6 +65,7 @@ def step(table: History, dice: random.Random, upgrade: bool) -> None:
     ],
 )
 @pytest.mark.drawn
+@pytest.mark.touches(*OPERATIONS["changes"])
 def test_any_history(
     spark: SparkSession, seed: int, version: str, settings: dict[str, str], clause: str, upgrade: bool
 ) -> None:

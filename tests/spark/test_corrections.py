@@ -26,9 +26,11 @@ from airflow_barrier.spark.corrections import (
 from airflow_barrier.spark.driver import run_corrections
 from airflow_barrier.spark.epoch import Epoch
 from airflow_barrier.spark.spec import ClosingRecord, EpochSpec
+from tests.support.drawing import OPERATIONS
 from tests.support.epochs import CATALOG, Barriers
 from tests.support.spark import SparkServer
 
+pytestmark = [pytest.mark.drawn("corrections"), pytest.mark.touches(*OPERATIONS["correction"])]
 T, USERS = "shop.corrected", "shop.corrected_users"
 COLUMNS = "id BIGINT, price DECIMAL(10, 2), bought DATE, labels MAP<STRING, INT>"
 DAY_1 = (

@@ -11,6 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from airflow_barrier.protocol.errors import ConfigurationError
 from airflow_barrier.spark.delta_join import delta_join
+from tests.support.drawing import OPERATIONS
 from tests.support.history import History, modes
 
 LEFT = "k STRING, `l.v` INT"
@@ -61,6 +62,7 @@ def random_side(dice: random.Random) -> tuple[Rows, Rows]:
 @pytest.mark.parametrize("how", ["inner", "left"])
 @pytest.mark.parametrize("seed", range(6))
 @pytest.mark.drawn
+@pytest.mark.touches(*OPERATIONS["changes"])
 def test_any_two_sides(spark: SparkSession, seed: int, how: str) -> None:
     dice = random.Random(seed)
     (left, left_delta), (right, right_delta) = random_side(dice), random_side(dice)

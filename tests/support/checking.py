@@ -5,10 +5,12 @@ from __future__ import annotations
 import pytest
 
 from tests.support.deployments import APART, SHARED
-from tests.support.drawing import deployment_of
+from tests.support.drawing import variant_of
 
 #: Fixtures that start a server. PostgreSQL's, which starts with its first database, is told by the deployment.
 _SERVERS = frozenset({"airflow", "spark_server", "own_postgresql", "rest_server", "s3", "nessie", "cluster"})
+#: Deployments without a server.
+_ON_FILES = frozenset({SHARED[0], APART[0]})
 #: Folders that attack the protocol, or measure it.
 _LONG = frozenset({"benchmarks", "crash", "model", "mutation", "postgresql", "races", "recovery", "scale", "stories"})
 
@@ -28,6 +30,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 def _is_quick(item: pytest.Item) -> bool:
     asked = set(getattr(item, "fixturenames", ()))
-    on_server = "postgresql" in asked and deployment_of(item) not in (SHARED[0], APART[0])
+    on_server = "postgresql" in asked and _ON_FILES.isdisjoint(variant_of(item))
     is_long = item.get_closest_marker("drawn") is not None or not _LONG.isdisjoint(item.path.parts)
     return not (on_server or is_long or asked & _SERVERS)

@@ -1,10 +1,10 @@
 """The part of the tests that a landing plays: what its change touches, and of long lists a tenth.
 
 `make test` calls pytest with ``--landing``; without that option, as in `make test-all`, everything is played. Three
-things are drawn: tests that are marked ``drawn``; of a test that runs on several deployments, the one it runs on,
-unless it is marked ``every_deployment``; and what a test, or a process that it starts, hands to :func:`drawn`. The
-commit's hash says which tenth, so that all of it comes up in the course of landings. What attacks a file of the package
-says so (``touches``), and is played whenever the landing changes that file.
+things are drawn: tests that are marked ``drawn``; of a test that runs on several deployments, or on tables of several
+formats, one, unless it is marked ``every_deployment``; and what a test, or a process that it starts, hands to
+:func:`drawn`. The commit's hash says which tenth, so that all of it comes up in the course of landings. What attacks a
+file of the package says so (``touches``), and is played whenever the landing changes that file.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from tests.support.reporting import report
 
 #: Into how many parts a list is cut. No test runs on more deployments, so that each of them comes up, too.
 PARTS = 10
-#: The files of the package that each operation of the protocol is made of, for what attacks operations.
+#: The files of the package that an operation is made of, for what attacks operations.
 OPERATIONS = {
     "open": (
         *("coordinator/opening.py", "coordinator/starting.py", "coordinator/cuts.py", "coordinator/joining.py"),
@@ -40,11 +40,17 @@ OPERATIONS = {
     "compaction": ("coordinator/compacting.py", "metaservice/maintenance.py"),
     "expiry": ("coordinator/expiring.py", "metaservice/expiring.py", "metaservice/leases.py", "tables/_expiry.py"),
     "revision": ("coordinator/swapping.py", "coordinator/revising.py", "metaservice/revisions.py"),
+    "changes": (
+        *("spark/changes.py", "spark/delta_join.py", "spark/views.py"),
+        *("spark/_fields.py", "spark/_rows.py", "spark/_touched.py", "spark/_weights.py"),
+    ),
+    "correction": ("spark/corrections.py", "spark/correcting.py", "spark/_reusing.py", "coordinator/replaying.py"),
 }
 _PART, _CHANGED = "BARRIER_TEST_PART", "BARRIER_TEST_CHANGED"
 #: Commits of this time before the newest one are the landing: nobody works on one for longer.
 _A_LANDING = timedelta(hours=4)
 _PACKAGE = "airflow_barrier/"
+_VARIANTS = frozenset((*SHARED, *APART, "v2", "v3"))
 _Case = TypeVar("_Case")
 
 
@@ -135,8 +141,9 @@ def left_out(items: Sequence[pytest.Item], part: int) -> Iterator[pytest.Item]:
         function, _, parameters = item.nodeid.partition("[")
         if marker := item.get_closest_marker("drawn"):
             lists[marker.args[0] if marker.args else function].append(item)
-        elif (kind := deployment_of(item)) and not item.get_closest_marker("every_deployment"):
-            choices[f"{function}[{parameters.replace(kind, '*', 1)}"].append(item)
+        elif (variant := variant_of(item)) and not item.get_closest_marker("every_deployment"):
+            others = [word for word in parameters.rstrip("]").split("-") if word not in variant]
+            choices[f"{function}[{'-'.join(others)}]"].append(item)
     for name, each in lists.items():
         played = set(part_of(each, part, name))
         yield from (item for item in each if item not in played and not is_changed(_attacked_by(item)))
@@ -149,7 +156,7 @@ def _attacked_by(item: pytest.Item) -> list[str]:
     return [file for marker in item.iter_markers("touches") for file in marker.args]
 
 
-def deployment_of(item: pytest.Item) -> str | None:
-    """Which of the ways to deploy MetaService and catalog the item runs on."""
-    parameters = item.callspec.params.values() if hasattr(item, "callspec") else ()
-    return next((each for each in parameters if isinstance(each, str) and each in (*SHARED, *APART)), None)
+def variant_of(item: pytest.Item) -> tuple[str, ...]:
+    """Which way to deploy MetaService and catalog, and which format of tables, the item runs on, as its id says."""
+    words = item.callspec.id.split("-") if hasattr(item, "callspec") else ()
+    return tuple(word for word in words if word in _VARIANTS)

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from tests.support.drawing import deployment_of
+from tests.support.drawing import variant_of
 
 #: The files that this process has collected, and the lines about them, before anything was left out.
 COLLECTED = pytest.StashKey[tuple[set[str], list[str]]]()
@@ -22,13 +22,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def lines_of(items: Sequence[pytest.Item]) -> list[str]:
-    """Drawn tests with their list and number of items, files with their number of items on each deployment."""
+    """Drawn tests with their list and number of items, files with that of each deployment and format."""
     found: Counter[str] = Counter()
     for item in items:
         function = item.nodeid.partition("[")[0]
         if marker := item.get_closest_marker("drawn"):
             found[f"{function} drawn of {marker.args[0] if marker.args else 'its items'}"] += 1
-        elif kind := deployment_of(item):
+        elif variant := variant_of(item):
             every = ", every_deployment" if item.get_closest_marker("every_deployment") else ""
-            found[f"{function.partition('::')[0]} on {kind}{every}"] += 1
+            found[f"{function.partition('::')[0]} on {' '.join(variant)}{every}"] += 1
     return sorted(f"{what}: {count}" for what, count in found.items())
