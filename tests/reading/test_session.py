@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
+import sqlite3
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from dataclasses import replace
 from datetime import date, timedelta
 from pathlib import Path
@@ -19,6 +20,7 @@ import pytest
 from airflow_barrier.coordinator.deployment import Deployment
 from airflow_barrier.coordinator.opening import Fragment
 from airflow_barrier.coordinator.settings import Settings
+from airflow_barrier.metaservice.versions import EXPECTED
 from airflow_barrier.protocol.errors import (
     ConfigurationError,
     LeaseLostError,
@@ -172,9 +174,6 @@ def test_going_back_for_no_reason_is_refused(shop: Shop, settings: Settings) -> 
 
 
 def _forget_the_newest_commit(settings: Settings) -> None:
-    import sqlite3
-    from contextlib import closing
-
     with closing(sqlite3.connect(settings.metaservice_url.removeprefix("sqlite:///"))) as database:
         database.execute("UPDATE barrier_barrier SET state = 'PRECOMMIT' WHERE barrier_id = 2")
         database.commit()
@@ -326,6 +325,27 @@ def test_a_metaservice_that_is_silent_ends_the_reading(
         aside.replace(database)
         with pytest.raises(LeaseLostError, match="found that it has ended"):
             stack.close()
+
+
+def test_a_deploy_under_way_ends_no_reading(shop: Shop, settings: Settings, caplog: pytest.LogCaptureFixture) -> None:
+    """Its lease is renewed once the database is of the reader's version again, if that is soon enough."""
+    bring(shop, 1)
+    with consistent_session(shop.deployment, "shopping", lease_seconds=3600) as session:
+        _set_version(settings, "newer")
+        session._heartbeat._renew()
+        assert "was not renewed, which is tried again: MetaService database" in caplog.text
+        _set_version(settings, EXPECTED)
+        session.check()
+        assert session.snapshots
+        _set_version(settings, "newer")
+    assert "was not released and ends by itself: MetaService database" in caplog.text
+    _set_version(settings, EXPECTED)
+
+
+def _set_version(settings: Settings, version: str) -> None:
+    with closing(sqlite3.connect(settings.metaservice_url.removeprefix("sqlite:///"))) as database:
+        database.execute("UPDATE barrier_schema_version SET version_num = ?", [version])
+        database.commit()
 
 
 READER = """
