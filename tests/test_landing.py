@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
 import pytest
 
-from tests.support.drawing import PARTS, drawn, left_out, part_of
+from tests.support.drawing import PARTS, drawn, is_changed, left_out, part_of
 from tests.support.listing import COLLECTED
 
 pytest_plugins = ["pytester"]
@@ -79,9 +80,15 @@ def test_landings_of_all_parts_play_everything(suite: list[pytest.Item]) -> None
 
 
 def test_a_landing_plays_what_attacks_a_file_that_it_changes(
-    suite: list[pytest.Item], monkeypatch: pytest.MonkeyPatch
+    suite: list[pytest.Item], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setenv("BARRIER_TEST_CHANGED", "3.py 7.py other.py")
+    changes = tmp_path / "changes.json"
+    changes.write_text(json.dumps({"3.py": [[1, 1]], "7.py": [[100, 110], [300, 300]], "other.py": [[1, 9]]}))
+    monkeypatch.setenv("BARRIER_TEST_CHANGED", str(changes))
+    assert [line for line in range(0, 400, 10) if is_changed([f"7.py:{line}"])] == [
+        *range(80, 131, 10),
+        *range(280, 321, 10),
+    ]
     for part in range(PARTS):
         attacking = {name for name in played(suite, part) if name.startswith("test_attacking")}
         assert {"test_attacking[3]", "test_attacking[7]"} <= attacking

@@ -56,7 +56,8 @@ _THERE = [name for name, mutant in MUTANTS.items() if mutant["server"] == _SPARK
 
 
 def _items(names: Sequence[str]) -> list[Any]:
-    return [pytest.param(name, marks=pytest.mark.touches(MUTANTS[name]["mutant"]["path"])) for name in names]
+    mutants = {name: MUTANTS[name]["mutant"] for name in names}
+    return [pytest.param(name, marks=pytest.mark.touches("{path}:{line}".format(**mutants[name]))) for name in mutants]
 
 
 @pytest.fixture(scope="module")

@@ -9,11 +9,15 @@ file of the package says so (``touches``), and is played whenever the landing ch
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import subprocess
+import tempfile
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from datetime import timedelta
+from functools import cache
 from pathlib import Path
 from typing import TypeVar
 from zlib import crc32
@@ -46,10 +50,14 @@ OPERATIONS = {
     ),
     "correction": ("spark/corrections.py", "spark/correcting.py", "spark/_reusing.py", "coordinator/replaying.py"),
 }
+#: The second names a file with what the landing changes: file of the package -> first and last lines of the changes.
 _PART, _CHANGED = "BARRIER_TEST_PART", "BARRIER_TEST_CHANGED"
+#: A line of a file is attacked anew if the landing changes one that is no farther away: those of its function, about.
+_NEAR = 20
 #: Commits of this time before the newest one are the landing: nobody works on one for longer.
 _A_LANDING = timedelta(hours=4)
 _PACKAGE = "airflow_barrier/"
+_HUNK = re.compile(r"@@ -\S+ \+(?P<first>\d+)(,(?P<length>\d+))? @@")
 _VARIANTS = frozenset((*SHARED, *APART, "v2", "v3"))
 _Case = TypeVar("_Case")
 
@@ -59,7 +67,7 @@ def drawn(
 ) -> list[_Case]:
     """The part of the list ``name`` that this run plays, also in its child processes; all, if the run is no landing.
 
-    ``touches``: the files of the package that a case attacks.
+    ``touches``: the files of the package that a case attacks, or lines of them (``file:line``).
     """
     if is_whole():
         return list(cases)
@@ -72,9 +80,20 @@ def is_whole() -> bool:
     return _PART not in os.environ
 
 
-def is_changed(files: Sequence[str]) -> bool:
-    """Whether the landing changes one of these files of the package."""
-    return not set(files).isdisjoint(os.environ.get(_CHANGED, "").split())
+def is_changed(places: Sequence[str]) -> bool:
+    """Whether the landing changes one of these files of the package, or is near one of these lines (``file:line``)."""
+    changed = _read_changes(os.environ[_CHANGED]) if _CHANGED in os.environ else {}
+    for place in places:
+        file, _, line = place.partition(":")
+        if any(not line or first - _NEAR <= int(line) <= last + _NEAR for first, last in changed.get(file, ())):
+            return True
+    return False
+
+
+@cache
+def _read_changes(file: str) -> dict[str, list[tuple[int, int]]]:
+    changes: dict[str, list[tuple[int, int]]] = json.loads(Path(file).read_text())
+    return changes
 
 
 def part_of(cases: Sequence[_Case], part: int, name: str = "") -> Sequence[_Case]:
@@ -93,15 +112,20 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     for marker in (
         "drawn(list): a landing plays a part, drawn by the commit, of the tests of this list, or of this test's items",
-        "touches(*files): a landing that changes one of these files of the package plays the drawn test in any case",
+        "touches(*places): a landing that changes one of these files of the package (or a line near file:line) plays "
+        "the drawn test in any case",
         "every_deployment: also a landing runs this test on each of its deployments, not on one of them",
     ):
         config.addinivalue_line("markers", marker)
     if not config.getoption("landing") or _PART in os.environ:
         return
     commit = _git("rev-parse", "HEAD")
-    changed = _changed_files()
-    os.environ[_PART], os.environ[_CHANGED] = str(int(commit, 16) % PARTS), " ".join(changed)
+    changed = _changes()
+    folder = tempfile.TemporaryDirectory(prefix="airflow-barrier-landing-")
+    file = Path(folder.name) / "changes.json"
+    file.write_text(json.dumps(changed))
+    os.environ[_PART], os.environ[_CHANGED] = str(int(commit, 16) % PARTS), str(file)
+    config.add_cleanup(folder.cleanup)
     config.add_cleanup(lambda: (os.environ.pop(_PART), os.environ.pop(_CHANGED)))
     report(
         f"landing: part {os.environ[_PART]} of {PARTS}, drawn by commit {commit[:12]}; "
@@ -109,14 +133,21 @@ def pytest_configure(config: pytest.Config) -> None:
     )
 
 
-def _changed_files() -> list[str]:
-    """Files of the package that the landing, or what is not committed yet, changes."""
+def _changes() -> dict[str, list[tuple[int, int]]]:
+    """What the landing, and what is not committed yet, changes in the package, as lines of the new files."""
     before = int(_git("show", "--no-patch", "--format=%ct", "HEAD")) - int(_A_LANDING.total_seconds())
     base = _git("rev-list", "-1", f"--before={before}", "HEAD")
     if not base:  # a clone without history
-        return []
-    changed = _git("diff", "--name-only", base, "--", f":/{_PACKAGE}").splitlines()
-    return [path.removeprefix(_PACKAGE) for path in changed]
+        return {}
+    changes: dict[str, list[tuple[int, int]]] = defaultdict(list)
+    file = ""
+    for line in _git("diff", "--unified=0", "--no-prefix", base, "--", f":/{_PACKAGE}").splitlines():
+        if line.startswith("+++ "):
+            file = line.removeprefix("+++ ").removeprefix(_PACKAGE)
+        elif hunk := _HUNK.match(line):
+            first, length = int(hunk["first"]), int(hunk["length"] or 1)
+            changes[file].append((first, first + max(length, 1) - 1))
+    return changes
 
 
 def _git(*arguments: str) -> str:
