@@ -9,11 +9,11 @@ from tests.support.airflow import LONG
 from tests.support.counting import Counting, sum_of_barriers
 
 NAMESPACE = "catchup"
-DAYS = 12
+DAYS = 4
 
 
 @pytest.mark.timeout(LONG)
-def test_twelve_runs_are_twelve_barriers_in_order(counting: Counting) -> None:
+def test_runs_that_start_in_any_order_are_barriers_in_order(counting: Counting) -> None:
     counting.create("events")
     airflow = counting.airflow
     airflow.unpause("catchup")
