@@ -69,6 +69,7 @@ def processes_that_say(text: str) -> list[int]:
     return found
 
 
+@pytest.mark.drawn("stories of Airflow")
 @pytest.mark.timeout(LONG)
 def test_jobs_that_are_submitted_take_part(counting: Counting) -> None:
     submitted = Counting("submitted", counting.airflow, counting.deployment, counting.spark)

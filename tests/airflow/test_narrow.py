@@ -12,6 +12,7 @@ NAMESPACE = "narrow"
 DAYS = 3
 
 
+@pytest.mark.drawn("stories of Airflow")
 @pytest.mark.timeout(LONG)
 def test_a_dag_of_one_run_at_a_time_is_revised(counting: Counting) -> None:
     counting.create("events")

@@ -12,6 +12,7 @@ NAMESPACE = "outage"
 DAYS = 6
 
 
+@pytest.mark.drawn("stories of Airflow")
 @pytest.mark.timeout(LONG)
 def test_six_barriers_need_fewer_drivers(counting: Counting) -> None:
     counting.create("events", "totals")

@@ -11,6 +11,7 @@ from tests.support.counting import Counting
 NAMESPACE = "reporting"
 
 
+@pytest.mark.drawn("stories of Airflow")
 @pytest.mark.timeout(LONG)
 def test_what_reads_a_barrier(counting: Counting) -> None:
     counting.create("events")

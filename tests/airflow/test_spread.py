@@ -48,6 +48,7 @@ def members(deployment: Deployment) -> set[str]:
         return set()
 
 
+@pytest.mark.drawn("stories of Airflow")
 @pytest.mark.timeout(LONG)
 def test_teams_meet_through_the_barrier_and_then_through_assets(
     airflow: AirflowUnderTest, deployment: Deployment, spark: SparkSession
