@@ -21,8 +21,8 @@ TABLES = ("events", "totals", "mirror", "copy")
 
 @pytest.mark.drawn("stories of Airflow")
 @pytest.mark.timeout(LONG)
-def test_unchanged_code_goes_through_barriers(counting: Counting) -> None:
-    counting.create(*TABLES)
+def test_unchanged_code_goes_through_barriers(counting: Counting, spark: SparkSession) -> None:
+    counting.create_by(spark, *TABLES)
     counting.airflow.unpause("unchanged")
     runs = counting.airflow.wait_for_runs("unchanged", 2)
     assert counting.states() == {1: "COMMIT", 2: "COMMIT"}

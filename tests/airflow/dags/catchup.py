@@ -1,14 +1,16 @@
 """Four days to catch up with, three runs at a time."""
 
+import sys
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 from airflow.sdk import DAG
 
-from airflow_barrier.operators.epoch import SparkEpochOperator
 from airflow_barrier.operators.group import BarrierGroup
 
-JOBS = Path(__file__).parents[1] / "jobs"
+sys.path.append(str(Path(__file__).parents[1] / "jobs"))
+
+from rows import RowsOperator
 
 with (
     DAG(
@@ -23,4 +25,4 @@ with (
     ),
     BarrierGroup("catchup", poll_interval=0.5) as barrier,
 ):
-    barrier.job(SparkEpochOperator(task_id="load", application=str(JOBS / "catchup.py")), sinks=["catchup.events"])
+    barrier.job(RowsOperator(task_id="load"), sinks=["catchup.events"])
