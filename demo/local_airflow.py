@@ -18,18 +18,22 @@ from contextlib import closing
 from pathlib import Path
 
 _SECONDS_TO_START = 180
-#: Airflow's local settings. Tasks run in forks, and DAG files are parsed in forks: what the parent has imported, none
-#: of them imports again.
+#: Airflow's local settings. Tasks run in forks of the scheduler, and DAG files are parsed in forks of their processor:
+#: what the parent has imported, none of them imports again. Only tasks use engines.
 _PRELOADED = """
+import sys
+
 import airflow.providers.apache.spark.hooks.spark_connect
 import airflow.providers.apache.spark.operators.spark_submit
 import airflow.sdk.execution_time.task_runner
-import pyiceberg.catalog.sql
-import pyspark.sql.connect.session
 
 import airflow_barrier.hooks.barrier
 import airflow_barrier.operators.epoch
 import airflow_barrier.operators.group
+
+if "scheduler" in sys.argv:
+    import pyiceberg.catalog.sql
+    import pyspark.sql.connect.session
 """
 
 

@@ -12,18 +12,16 @@ from tests.support.counting import Counting
 from tests.support.spark import IN_AIRFLOW
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
     from airflow_barrier.coordinator.deployment import Deployment
     from tests.support.spark import SparkServer
 
 
 @pytest.fixture(scope="session")
-def deployment(spark_server: SparkServer) -> Iterator[Deployment]:
+def deployment(spark_place: SparkServer) -> Iterator[Deployment]:
     from airflow_barrier.coordinator.deployment import Deployment
     from airflow_barrier.coordinator.settings import Settings
 
-    folder = spark_server.warehouse.parent / IN_AIRFLOW
+    folder = spark_place.warehouse.parent / IN_AIRFLOW
     url = f"sqlite:///{folder}/catalog.db"
     settings = Settings(url, url, folder.as_uri(), catalog_name=IN_AIRFLOW, spark_catalog=IN_AIRFLOW)
     found = Deployment.connect(settings)
@@ -32,8 +30,6 @@ def deployment(spark_server: SparkServer) -> Iterator[Deployment]:
 
 
 @pytest.fixture
-def counting(
-    request: pytest.FixtureRequest, airflow: AirflowUnderTest, deployment: Deployment, spark: SparkSession
-) -> Counting:
+def counting(request: pytest.FixtureRequest, airflow: AirflowUnderTest, deployment: Deployment) -> Counting:
     """The tables of `tests/airflow/jobs/counting.py` in the namespace that the test's module names ``NAMESPACE``."""
-    return Counting(request.module.NAMESPACE, airflow, deployment, spark)
+    return Counting(request.module.NAMESPACE, airflow, deployment)

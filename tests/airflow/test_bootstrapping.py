@@ -21,6 +21,7 @@ COMMITTED = range(1, DAYS)
 ASKED = ["--topology", NAMESPACE, "--job", "total", "--accept-pause", "--reason", "sums of last week"]
 
 
+@pytest.mark.drawn("stories of Airflow")
 @pytest.mark.timeout(LONG)
 def test_a_job_of_another_team_joins_with_its_history(
     counting: Counting, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

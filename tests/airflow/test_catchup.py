@@ -9,17 +9,22 @@ from tests.support.airflow import LONG
 from tests.support.counting import Counting, sum_of_barriers
 
 NAMESPACE = "catchup"
-DAYS = 12
+DAYS = 4
 
 
+@pytest.mark.drawn("stories of Airflow")
 @pytest.mark.timeout(LONG)
-def test_twelve_runs_are_twelve_barriers_in_order(counting: Counting) -> None:
+def test_runs_that_start_in_any_order_are_barriers_in_order(counting: Counting) -> None:
+    """One story, since a manual run and the link to a page are looked at when the barriers are there."""
     counting.create("events")
-    airflow = counting.airflow
-    airflow.unpause("catchup")
+    counting.airflow.unpause("catchup")
+    run_ids = counting.airflow.wait_for_runs("catchup", DAYS)
+    each_run_is_one_barrier(counting, run_ids)
+    a_job_links_to_the_page_of_its_barrier(counting, run_ids[0])
+    a_manual_run_fails_and_says_why(counting)
 
-    run_ids = airflow.wait_for_runs("catchup", DAYS)
 
+def each_run_is_one_barrier(counting: Counting, run_ids: list[str]) -> None:
     meta = counting.deployment.meta
     barriers = [meta.barrier("catchup", number) for number in range(1, DAYS + 1)]
     assert [b.state.value for b in barriers] == ["COMMIT"] * DAYS
@@ -39,8 +44,7 @@ def test_twelve_runs_are_twelve_barriers_in_order(counting: Counting) -> None:
     assert counting.event_keys("events") == {f"b{n}.r0" for n in range(1, DAYS + 1)}
 
 
-@pytest.mark.timeout(LONG)
-def test_a_manual_run_of_a_dag_that_catches_up_fails_and_says_why(counting: Counting) -> None:
+def a_manual_run_fails_and_says_why(counting: Counting) -> None:
     airflow = counting.airflow
     before = counting.states()
     run = airflow.trigger("catchup")
@@ -53,10 +57,9 @@ def test_a_manual_run_of_a_dag_that_catches_up_fails_and_says_why(counting: Coun
     assert counting.states() == before
 
 
-@pytest.mark.timeout(LONG)
-def test_a_job_links_to_the_page_of_its_barrier(counting: Counting) -> None:
+def a_job_links_to_the_page_of_its_barrier(counting: Counting, run_id: str) -> None:
     airflow = counting.airflow
-    path = f"/dags/catchup/dagRuns/{airflow.run_ids('catchup')[0]}/taskInstances/{counting.task('load')}/links"
+    path = f"/dags/catchup/dagRuns/{run_id}/taskInstances/{counting.task('load')}/links"
     url = airflow.get(path)["extra_links"]["Barrier"]
     assert url == f"{airflow.url}/barrier/barrier_default/catchup/1"
     assert httpx.get(url, timeout=30).status_code == 401

@@ -44,10 +44,10 @@ def test_workers_that_are_killed(
     airflow: AirflowUnderTest, apart: Deployment, spark: SparkSession, spark_server: SparkServer
 ) -> None:
     """Two topologies at once, since Airflow takes half a minute to miss a worker."""
-    submitting = Counting("crashes", airflow, apart, spark)
-    committing = Counting("crashing_commit", airflow, apart, spark)
+    submitting = Counting("crashes", airflow, apart)
+    committing = Counting("crashing_commit", airflow, apart)
     for counting in (submitting, committing):
-        counting.create(*TABLES)
+        counting.create_by(spark, *TABLES)
         airflow.unpause(counting.name)
 
     # one dies while its driver has written half of its sinks

@@ -303,6 +303,7 @@ def test_a_trigger_waits_for_its_connection_as_long_as_it_has_patience(
     assert patient == {"status": "reached"}
 
 
+@pytest.mark.drawn("stories of Airflow")
 @pytest.mark.timeout(LONG)
 def test_sensors_of_a_real_airflow_wait_for_their_connection(counting: Counting) -> None:
     """Nobody tells them apart from Airflow's own failures: it answers that the connection is not defined."""

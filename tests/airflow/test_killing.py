@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import httpx
 import pytest
@@ -11,12 +12,15 @@ import pytest
 from tests.support.airflow import LONG
 from tests.support.counting import Counting, sum_of_barriers
 
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
 NAMESPACE = "killing"
 
 
 @pytest.mark.timeout(LONG)
-def test_marked_failed_leaves_no_spark_work(counting: Counting, spark_ui: str) -> None:
-    counting.create("connected", "submitted")
+def test_marked_failed_leaves_no_spark_work(counting: Counting, spark: SparkSession, spark_ui: str) -> None:
+    counting.create_by(spark, "connected", "submitted")
     airflow = counting.airflow
     airflow.unpause("killing")
     run = airflow.until(lambda: airflow.run_ids("killing"), "a run of killing")[0]
@@ -69,10 +73,11 @@ def processes_that_say(text: str) -> list[int]:
     return found
 
 
+@pytest.mark.drawn("stories of Airflow")
 @pytest.mark.timeout(LONG)
-def test_jobs_that_are_submitted_take_part(counting: Counting) -> None:
-    submitted = Counting("submitted", counting.airflow, counting.deployment, counting.spark)
-    submitted.create("events", "totals")
+def test_jobs_that_are_submitted_take_part(counting: Counting, spark: SparkSession) -> None:
+    submitted = Counting("submitted", counting.airflow, counting.deployment)
+    submitted.create_by(spark, "events", "totals")
     submitted.airflow.unpause("submitted")
     run = submitted.airflow.trigger("submitted")
     submitted.airflow.wait_for_run("submitted", run)

@@ -11,8 +11,16 @@ from tests.support.counting import Counting
 NAMESPACE = "joined"
 
 
+@pytest.mark.drawn("stories of Airflow")
 @pytest.mark.timeout(LONG)
-def test_a_member_takes_part_from_the_next_barrier_on(counting: Counting) -> None:
+def test_a_member_takes_part_and_a_page_shows_it_to_who_may_read_it(counting: Counting) -> None:
+    """One story, since the pages are those of the barriers that the member was missing from and took part in."""
+    a_member_takes_part_from_the_next_barrier_on(counting)
+    a_page_shows_what_the_user_may_read(counting)
+    who_may_read_none_of_its_dags_learns_nothing(counting)
+
+
+def a_member_takes_part_from_the_next_barrier_on(counting: Counting) -> None:
     counting.create("events", "mirror")
     airflow = counting.airflow
     hold = counting.tell("hold", "load", 1)
@@ -39,8 +47,7 @@ def test_a_member_takes_part_from_the_next_barrier_on(counting: Counting) -> Non
     assert counting.published("events") == counting.published("mirror") == 11
 
 
-@pytest.mark.timeout(LONG)
-def test_a_page_shows_what_the_user_may_read(counting: Counting) -> None:
+def a_page_shows_what_the_user_may_read(counting: Counting) -> None:
     page = counting.airflow.page
     shown = {user: page(user, "barrier_default/joined/2") for user in ("admin", "viewer", "only_joined")}
     assert {user: answer.status_code for user, answer in shown.items()} == dict.fromkeys(shown, 200)
@@ -55,8 +62,7 @@ def test_a_page_shows_what_the_user_may_read(counting: Counting) -> None:
     assert page("only_joined", "barrier_default/joined/1").text == page("admin", "barrier_default/joined/1").text
 
 
-@pytest.mark.timeout(LONG)
-def test_who_may_read_none_of_its_dags_learns_nothing(counting: Counting) -> None:
+def who_may_read_none_of_its_dags_learns_nothing(counting: Counting) -> None:
     page = counting.airflow.page
     paths = (
         "barrier_default/joined/2", "barrier_default/joined/99", "barrier_default/joined/revision/1",

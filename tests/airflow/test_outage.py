@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pytest
 
 from tests.support.airflow import LONG
 from tests.support.counting import Counting, sum_of_barriers
 from tests.support.reporting import report
 
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
 NAMESPACE = "outage"
 DAYS = 6
 
 
+@pytest.mark.drawn("stories of Airflow")
 @pytest.mark.timeout(LONG)
-def test_six_barriers_need_fewer_drivers(counting: Counting) -> None:
-    counting.create("events", "totals")
+def test_six_barriers_need_fewer_drivers(counting: Counting, spark: SparkSession) -> None:
+    counting.create_by(spark, "events", "totals")
     airflow = counting.airflow
     airflow.unpause("outage")
 

@@ -13,6 +13,7 @@ DAYS = 4
 FAILS_AT = 2
 
 
+@pytest.mark.drawn("stories of Airflow")
 @pytest.mark.timeout(LONG)
 def test_a_failed_job_is_cleared_after_scheduler_and_triggerer_died(counting: Counting) -> None:
     counting.create("events", "mirror", "totals")

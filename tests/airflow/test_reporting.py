@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pytest
 
 from airflow_barrier.protocol.states import BarrierState
 from tests.support.airflow import LONG
 from tests.support.counting import Counting
 
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
 NAMESPACE = "reporting"
 
 
+@pytest.mark.drawn("stories of Airflow")
 @pytest.mark.timeout(LONG)
-def test_what_reads_a_barrier(counting: Counting) -> None:
-    counting.create("events")
-    counting.spark.sql("CREATE NAMESPACE in_airflow.reporting_results")
+def test_what_reads_a_barrier(counting: Counting, spark: SparkSession) -> None:
+    counting.create_by(spark, "events")
+    spark.sql("CREATE NAMESPACE in_airflow.reporting_results")
     airflow = counting.airflow
     airflow.unpause("reporting")
     (run,) = airflow.wait_for_runs("reporting", 1)
@@ -26,7 +32,7 @@ def test_what_reads_a_barrier(counting: Counting) -> None:
     assert said("ask", "return_value") == [{"k": 1, "n": 25, "price": "25.00"}, {"k": 2, "n": 50, "price": "50.00"}]
     assert (said("ask", "barrier_id"), said("ask", "level")) == (1, "repeatable_read")
     assert said("keep", "return_value") == "in_airflow.reporting_results.daily"
-    assert [tuple(row) for row in counting.spark.table("in_airflow.reporting_results.daily").collect()] == [(1, 75)]
+    assert [tuple(row) for row in spark.table("in_airflow.reporting_results.daily").collect()] == [(1, 75)]
     link = airflow.get(f"{instances}/ask/links")["extra_links"]["Barrier"]
     assert link.endswith("/barrier/barrier_default/reporting/1")
 

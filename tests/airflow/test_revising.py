@@ -39,6 +39,7 @@ def backfill(counting: Counting, days: tuple[int, ...], conf: dict[str, Any] | N
     airflow.api.post("/backfills", json=body).raise_for_status()
 
 
+@pytest.mark.drawn("stories of Airflow")
 @pytest.mark.timeout(LONG)
 def test_two_days_are_corrected_while_the_schedule_goes_on(counting: Counting) -> None:
     counting.create("events", "mirror", "totals")

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 ERRORS = ("wrong_password", "wrong_host", "wrong_database")
 
 
+@pytest.mark.drawn("stories of Airflow")
 @pytest.mark.timeout(LONG)
 def test_planted_passwords_are_nowhere(
     airflow: AirflowUnderTest,

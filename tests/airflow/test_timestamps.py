@@ -48,6 +48,7 @@ def minute(text: str) -> str:
     return f"{datetime.fromisoformat(text):%Y-%m-%dT%H:%M}"
 
 
+@pytest.mark.drawn("stories of Airflow")
 @pytest.mark.timeout(LONG)
 def test_every_timetable(airflow: AirflowUnderTest) -> None:
     for name, (scheduled, typed) in TABLE.items():
@@ -70,6 +71,7 @@ def test_every_timetable(airflow: AirflowUnderTest) -> None:
             airflow.pause(dag_id)
 
 
+@pytest.mark.drawn("stories of Airflow")
 @pytest.mark.timeout(LONG)
 def test_an_asset_triggered_run_has_no_interval(airflow: AirflowUnderTest) -> None:
     airflow.unpause("timetable_asset")

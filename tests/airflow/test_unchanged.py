@@ -19,9 +19,10 @@ NAMESPACE = "unchanged"
 TABLES = ("events", "totals", "mirror", "copy")
 
 
+@pytest.mark.drawn("stories of Airflow")
 @pytest.mark.timeout(LONG)
-def test_unchanged_code_goes_through_barriers(counting: Counting) -> None:
-    counting.create(*TABLES)
+def test_unchanged_code_goes_through_barriers(counting: Counting, spark: SparkSession) -> None:
+    counting.create_by(spark, *TABLES)
     counting.airflow.unpause("unchanged")
     runs = counting.airflow.wait_for_runs("unchanged", 2)
     assert counting.states() == {1: "COMMIT", 2: "COMMIT"}
@@ -35,6 +36,7 @@ def test_unchanged_code_goes_through_barriers(counting: Counting) -> None:
         assert found == types.get(job, "_PySparkDecoratedOperator")
 
 
+@pytest.mark.drawn("stories of Airflow")
 @pytest.mark.timeout(LONG)
 def test_what_is_not_declared_not_enabled_or_not_written_is_refused(
     airflow: AirflowUnderTest, deployment: Deployment, spark: SparkSession

@@ -10,6 +10,7 @@ from tests.support.counting import Counting
 NAMESPACE = "upgrading"
 
 
+@pytest.mark.drawn("stories of Airflow")
 @pytest.mark.timeout(LONG)
 def test_a_worker_that_the_deploy_has_not_reached_gives_up_no_barrier(counting: Counting) -> None:
     counting.create("events", "mirror")

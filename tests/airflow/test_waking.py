@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable
 from datetime import datetime, timezone
+from functools import partial
 from typing import Any
 
 import pytest
@@ -30,14 +31,14 @@ SECRET = "planted5c1f"
 
 
 @pytest.fixture
-def connect(airflow: AirflowUnderTest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+def connect(airflow: AirflowUnderTest, monkeypatch: pytest.MonkeyPatch) -> Callable[..., AirflowApi]:
     """Airflow's API by a connection, with fields that differ from those that are right."""
+    return partial(connected, monkeypatch, airflow.api_connection)
 
-    def connected(**fields: Any) -> AirflowApi:
-        monkeypatch.setenv("AIRFLOW_CONN_AIRFLOW_API", json.dumps({**airflow.api_connection, **fields}))
-        return airflow_api("airflow_api")
 
-    return connected
+def connected(monkeypatch: pytest.MonkeyPatch, right: dict[str, Any], **fields: Any) -> AirflowApi:
+    monkeypatch.setenv("AIRFLOW_CONN_AIRFLOW_API", json.dumps({**right, **fields}))
+    return airflow_api("airflow_api")
 
 
 def notes(airflow: AirflowUnderTest) -> list[dict[str, Any]]:
@@ -45,6 +46,7 @@ def notes(airflow: AirflowUnderTest) -> list[dict[str, Any]]:
     return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
 
 
+@pytest.mark.drawn("stories of Airflow")
 @pytest.mark.timeout(LONG)
 def test_a_backfilled_day_wakes_what_has_ended_and_nothing_else(airflow: AirflowUnderTest, connect: Any) -> None:
     for dag_id, days in (("waking", 2), ("woken", 1), ("waking_forbidden", 1)):
@@ -111,6 +113,7 @@ def test_a_backfilled_day_wakes_what_has_ended_and_nothing_else(airflow: Airflow
     airflow.wait_for_run("waking", FIRST)
 
 
+@pytest.mark.drawn("stories of Airflow")
 @pytest.mark.timeout(LONG)
 def test_what_cannot_be_backfilled(airflow: AirflowUnderTest, connect: Any) -> None:
     for dag_id in ("woken", "waking_forbidden", "timetable_none"):
@@ -145,7 +148,9 @@ def test_what_cannot_be_backfilled(airflow: AirflowUnderTest, connect: Any) -> N
     assert airflow.get("/backfills", dag_id="woken")["backfills"] == []
 
 
-def test_connections_are_read_by_allow_list(connect: Any) -> None:
+def test_connections_are_read_by_allow_list(monkeypatch: pytest.MonkeyPatch) -> None:
+    right = {"conn_type": "http", "host": "http://localhost:8080", "login": "admin", "password": SECRET}
+    connect = partial(connected, monkeypatch, right)
     assert connect(host="airflow.example.com", schema="https", port=8443).url == "https://airflow.example.com:8443"
     assert connect(host="https://example.com/airflow/").url == "https://example.com/airflow"
     for fields, says in (

@@ -242,22 +242,25 @@ def _asks_for_airflow(item: pytest.Item) -> bool:
 @pytest.fixture(scope="session")
 def airflow(
     request: pytest.FixtureRequest,
-    spark_server: SparkServer,
+    spark_place: SparkServer,
     postgresql: PostgreSQL,
     vault: Vault,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[AirflowUnderTest]:
-    """Airflow with connections ``barrier_default``, ``spark_connect_default``, ``spark_default``, and the vault's."""
+    """Airflow with connections ``barrier_default``, ``spark_connect_default``, ``spark_default``, and the vault's.
+
+    A story whose tasks use the Spark Connect server asks for `spark_server` or `spark`, which start it.
+    """
     home = tmp_path_factory.mktemp("airflow")
     folder = home / "folder"
     folder.mkdir()
     config = home / "config"
     config.mkdir()
     shutil.copy(Path(__file__).with_name("reading_rights.py"), config)
-    host, _, port = spark_server.url.removeprefix("sc://").partition(":")
+    host, _, port = spark_place.url.removeprefix("sc://").partition(":")
     # Airflow's own database as in production: SQLite has one lock for all who write.
     database = with_driver(postgresql.create("airflow", migrated=False))
-    lake = spark_server.warehouse.parent / IN_AIRFLOW
+    lake = spark_place.warehouse.parent / IN_AIRFLOW
     barrier = {
         "warehouse": lake.as_uri(),
         "metaservice_url": f"sqlite:///{lake}/catalog.db",
@@ -297,7 +300,7 @@ def airflow(
                 }
             ),
             "BARRIER_TEST_FOLDER": str(folder),
-            "BARRIER_TEST_SUBMIT_CONF": json.dumps(_submit_conf(spark_server)),
+            "BARRIER_TEST_SUBMIT_CONF": json.dumps(_submit_conf(spark_place)),
             "PYSPARK_PYTHON": sys.executable,
             "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]),
         },

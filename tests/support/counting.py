@@ -30,15 +30,33 @@ class Counting:
     name: str
     airflow: AirflowUnderTest
     deployment: Deployment
-    spark: SparkSession
 
     def create(self, *tables: str) -> None:
-        self.spark.sql(f"CREATE NAMESPACE IF NOT EXISTS {IN_AIRFLOW}.{self.name}")
+        """Empty tables for jobs without Spark: of version 2, since pyiceberg writes no later one."""
+        from pyiceberg.schema import Schema
+        from pyiceberg.types import IntegerType, LongType, NestedField
+
+        catalog = self.deployment.tables.catalog
+        catalog.create_namespace_if_not_exists(self.name)
+        schema = Schema(NestedField(1, "k", IntegerType()), NestedField(2, "n", LongType()))
         for table in tables:
-            self.spark.sql(
+            catalog.create_table(f"{self.name}.{table}", schema, properties={"format-version": "2"})
+
+    def create_by(self, spark: SparkSession, *tables: str) -> None:
+        """Empty tables for jobs of Spark, changed or not."""
+        spark.sql(f"CREATE NAMESPACE IF NOT EXISTS {IN_AIRFLOW}.{self.name}")
+        for table in tables:
+            spark.sql(
                 f"CREATE TABLE {IN_AIRFLOW}.{self.name}.{table} (k INT, n BIGINT) USING iceberg "
                 "TBLPROPERTIES ('format-version' = '3', 'write.wap.enabled' = 'true')"
             )
+
+    def write(self, table: str, worth: int) -> None:
+        """Somebody else adds a row to what every reader sees."""
+        import pyarrow as pa
+
+        iceberg = self.deployment.tables.load(f"{self.name}.{table}")
+        iceberg.append(pa.Table.from_pylist([{"k": 7, "n": worth}], iceberg.schema().as_arrow()))
 
     def task(self, task: str) -> str:
         """A task id inside the group."""
@@ -81,9 +99,7 @@ class Counting:
 
     def total_at(self, table: str, barrier_id: int) -> int:
         """What the table's column `n` adds up to at a barrier."""
-        iceberg = self.deployment.tables.load(f"{self.name}.{table}")
-        rows = iceberg.scan(snapshot_id=self.snapshot(table, barrier_id)).to_arrow()
-        return int(sum(rows.column("n").to_pylist()))
+        return self._total(table, self.snapshot(table, barrier_id))
 
     def read_at(self, table: str, barrier_id: int, revision: int | None = None) -> int:
         """The same as a reader gets it who asks for a barrier, and maybe for a revision of it; 0: nothing is there."""
@@ -91,8 +107,7 @@ class Counting:
         one = found.tables.get(f"{self.name}.{table}")
         if one is None or one.snapshot_id is None:
             return 0
-        rows = self.deployment.tables.load(one.table).scan(snapshot_id=one.snapshot_id).to_arrow()
-        return int(sum(rows.column("n").to_pylist()))
+        return self._total(table, one.snapshot_id)
 
     def totals(self, table: str) -> list[int]:
         """What readers get at each barrier that is COMMIT."""
@@ -101,8 +116,13 @@ class Counting:
 
     def published(self, table: str) -> int:
         """The same of what every reader sees."""
-        rows = self.spark.sql(f"SELECT coalesce(sum(n), 0) FROM {IN_AIRFLOW}.{self.name}.{table}").collect()
-        return int(rows[0][0])
+        name = f"{self.name}.{table}"
+        main = self.deployment.tables.mains([name])[name]
+        return 0 if main is None else self._total(table, main)
+
+    def _total(self, table: str, snapshot_id: int | None) -> int:
+        rows = self.deployment.tables.load(f"{self.name}.{table}").scan(snapshot_id=snapshot_id).to_arrow()
+        return int(sum(rows.column("n").to_pylist()))
 
     def event_keys(self, table: str) -> set[str]:
         """The barriers for which the table had an asset event, at least once."""

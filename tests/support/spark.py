@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from fcntl import LOCK_EX, LOCK_SH, flock
 from pathlib import Path
@@ -60,39 +61,59 @@ def _loaded(text: str) -> SparkServer:
 
 
 @pytest.fixture(scope="session")
-def spark_server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> SparkServer:
+def spark_place(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> SparkServer:
+    """Where the server is as soon as a test asks for `spark_server`; its folders are there."""
     if SHARED_SERVER in os.environ:
         return _loaded(os.environ[SHARED_SERVER])
     # Each process of several has a folder of its own in the folder of the run.
     own = tmp_path_factory.getbasetemp()
-    folder = (own.parent if hasattr(request.config, "workerinput") else own) / "spark"
+    folder = (own.parent if hasattr(request.config, "workerinput") else own).resolve() / "spark"
     folder.mkdir(exist_ok=True)
-    said, users = folder / "server.json", (folder / "users").open("w")
+    said = folder / "server.json"
+    with _alone(folder):
+        if not said.exists():
+            for name in (APART, REVISED, IN_AIRFLOW):
+                (folder / name).mkdir()
+            urls = f"sc://127.0.0.1:{free_port()}", f"http://127.0.0.1:{free_port()}"
+            said.write_text(shared(SparkServer(*urls, folder / "warehouse", folder / "catalog.db")))
+    return _loaded(said.read_text())
+
+
+@pytest.fixture(scope="session")
+def spark_server(request: pytest.FixtureRequest, spark_place: SparkServer) -> SparkServer:
+    if SHARED_SERVER in os.environ:
+        return spark_place
+    folder = spark_place.warehouse.parent
+    users, started = (folder / "users").open("w"), folder / "started"
     # Whoever uses the server says so by a lock, until its process ends.
     request.config.add_cleanup(users.close)
-    with (folder / "lock").open("w") as lock:
-        flock(lock, LOCK_EX)
+    with _alone(folder):
         flock(users, LOCK_SH)
-        if not said.exists():
-            ui_port = free_port()
-            server = _start(folder, ui_port)
+        if not started.exists():
+            server = _start(spark_place)
 
             def stop() -> None:
                 flock(users, LOCK_EX)
                 server.stop()
 
             request.config.add_cleanup(stop)
-            ui = f"http://127.0.0.1:{ui_port}"
-            said.write_text(shared(SparkServer(server.url, ui, server.warehouse, server.catalog_db)))
-    return _loaded(said.read_text())
+            started.touch()
+    return spark_place
 
 
-def _start(folder: Path, ui_port: int) -> LocalConnectServer:
+@contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """While no other process of this test run is in such a block."""
+    with (folder / "lock").open("w") as lock:
+        flock(lock, LOCK_EX)
+        yield
+
+
+def _start(place: SparkServer) -> LocalConnectServer:
     from airflow_barrier.spark.guard import guard_jar
     from demo.local_spark import QUICK_JAVA, LocalConnectServer
 
-    for name in (APART, REVISED, IN_AIRFLOW):
-        (folder / name).mkdir()
+    folder = place.warehouse.parent
     conf = {
         **conf_of(folder, APART),
         **conf_of(folder, REVISED),
@@ -103,11 +124,15 @@ def _start(folder: Path, ui_port: int) -> LocalConnectServer:
         "spark.driver.memory": "2g",
         "spark.driver.extraJavaOptions": QUICK_JAVA,
         "spark.ui.enabled": "true",
-        "spark.ui.port": str(ui_port),
+        "spark.ui.port": str(_port_of(place.ui)),
     }
     return LocalConnectServer(
-        folder / "warehouse", folder / "catalog.db", IVY, free_port(), conf=conf, timeout=patience()
+        place.warehouse, place.catalog_db, place.ivy, _port_of(place.url), conf=conf, timeout=patience()
     ).start()
+
+
+def _port_of(url: str) -> int:
+    return int(url.rpartition(":")[2])
 
 
 def conf_of(folder: Path, name: str) -> dict[str, str]:

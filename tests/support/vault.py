@@ -43,9 +43,9 @@ class Vault:
 
 
 @pytest.fixture(scope="session")
-def vault(spark_server: SparkServer, postgresql: PostgreSQL) -> Iterator[Vault]:
+def vault(spark_place: SparkServer, postgresql: PostgreSQL) -> Iterator[Vault]:
     """Connections by name: the MetaService on PostgreSQL, the tables in the Spark server's catalog."""
-    port = spark_server.url.rpartition(":")[2]
+    port = spark_place.url.rpartition(":")[2]
     with postgresql.database() as owned:
         postgresql.run(
             sql.SQL("CREATE ROLE vault LOGIN PASSWORD {} IN ROLE {}").format(sql.Literal(META), sql.Identifier(USER))
@@ -56,9 +56,9 @@ def vault(spark_server: SparkServer, postgresql: PostgreSQL) -> Iterator[Vault]:
         def barrier(metaservice_url: str, password: str) -> dict[str, Any]:
             extra = {
                 "metaservice_url": metaservice_url,
-                "catalog_uri": f"sqlite:///{spark_server.catalog_db}",
+                "catalog_uri": f"sqlite:///{spark_place.catalog_db}",
                 "catalog_password": CATALOG,
-                "warehouse": spark_server.warehouse.as_uri(),
+                "warehouse": spark_place.warehouse.as_uri(),
             }
             return {"conn_type": "barrier", "password": password, "extra": extra}
 

@@ -1,12 +1,16 @@
 """A barrier that nobody waits for once a job has failed."""
 
+import sys
 from datetime import datetime, timezone
 from pathlib import Path
 
 from airflow.sdk import DAG
 
-from airflow_barrier.operators.epoch import SparkEpochOperator
 from airflow_barrier.operators.group import BarrierGroup
+
+sys.path.append(str(Path(__file__).parents[1] / "jobs"))
+
+from rows import RowsOperator
 
 with (
     DAG(
@@ -19,7 +23,4 @@ with (
     ),
     BarrierGroup("aborting", on_failure="abort", poll_interval=0.5) as barrier,
 ):
-    barrier.job(
-        SparkEpochOperator(task_id="load", application=str(Path(__file__).parents[1] / "jobs" / "aborting.py")),
-        sinks=["aborting.events"],
-    )
+    barrier.job(RowsOperator(task_id="load"), sinks=["aborting.events"])

@@ -8,13 +8,11 @@ from pathlib import Path
 from airflow.providers.standard.sensors.python import PythonSensor
 from airflow.sdk import DAG
 
-from airflow_barrier.operators.epoch import SparkEpochOperator
 from airflow_barrier.operators.group import BarrierGroup
 
-JOBS = Path(__file__).parents[1] / "jobs"
-sys.path.append(str(JOBS))
+sys.path.append(str(Path(__file__).parents[1] / "jobs"))
 
-from counting import total_sql  # noqa: E402
+from rows import RowsOperator
 
 FIRST, DEPLOYED, LAST = (datetime(2025, 1, day, tzinfo=timezone.utc) for day in (1, 3, 4))
 DAYS = {"schedule": "@daily", "end_date": LAST, "catchup": True, "max_active_runs": 3}
@@ -27,10 +25,7 @@ def has_come(day: str) -> bool:
 with DAG("bootstrapping", start_date=FIRST, **DAYS):
     come = PythonSensor(task_id="come", python_callable=has_come, op_args=["{{ ds }}"], poke_interval=0.5)
     with BarrierGroup("bootstrapping", poll_interval=0.5) as barrier:
-        barrier.job(
-            SparkEpochOperator(task_id="load", application=str(JOBS / "bootstrapping.py"), job="load"),
-            sinks=["bootstrapping.events"],
-        )
+        barrier.job(RowsOperator(task_id="load"), sinks=["bootstrapping.events"])
     come >> barrier
 
 with (
@@ -38,7 +33,7 @@ with (
     BarrierGroup("bootstrapping", member=True, poll_interval=0.5) as barrier,
 ):
     barrier.job(
-        SparkEpochOperator(task_id="total", sql=total_sql("bootstrapping")),
+        RowsOperator(task_id="total"),
         sources=["bootstrapping.events"],
         sinks=["bootstrapping.totals"],
         start_from="history",

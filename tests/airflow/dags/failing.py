@@ -1,12 +1,17 @@
 """Sensors whose connection is not there yet, and the barrier that they wait for."""
 
+import sys
 from datetime import datetime, timezone
+from pathlib import Path
 
 from airflow.sdk import DAG
 
-from airflow_barrier.operators.epoch import SparkEpochOperator
 from airflow_barrier.operators.group import BarrierGroup
 from airflow_barrier.sensors.barrier import BarrierSensor
+
+sys.path.append(str(Path(__file__).parents[1] / "jobs"))
+
+from rows import RowsOperator
 
 DAY = datetime(2025, 1, 1, tzinfo=timezone.utc)
 
@@ -14,10 +19,7 @@ with (
     DAG("failing", schedule="@daily", start_date=DAY, end_date=DAY, catchup=True),
     BarrierGroup("failing", poll_interval=0.5) as barrier,
 ):
-    barrier.job(
-        SparkEpochOperator(task_id="load", sql="INSERT INTO {target:failing.events} VALUES (1, 1)"),
-        sinks=["failing.events"],
-    )
+    barrier.job(RowsOperator(task_id="load"), sinks=["failing.events"])
 
 with DAG("failing_reader", schedule=None):
     for name, deferrable in (("pokes", False), ("deferred", True)):

@@ -6,13 +6,11 @@ from pathlib import Path
 
 from airflow.sdk import DAG
 
-from airflow_barrier.operators.epoch import SparkEpochOperator
 from airflow_barrier.operators.group import BarrierGroup
 
-JOBS = Path(__file__).parents[1] / "jobs"
-sys.path.append(str(JOBS))
+sys.path.append(str(Path(__file__).parents[1] / "jobs"))
 
-from counting import total_sql  # noqa: E402
+from rows import RowsOperator
 
 with (
     DAG(
@@ -25,9 +23,5 @@ with (
     ),
     BarrierGroup("in_place", poll_interval=0.5) as barrier,
 ):
-    barrier.job(SparkEpochOperator(task_id="load", application=str(JOBS / "in_place.py")), sinks=["in_place.events"])
-    barrier.job(
-        SparkEpochOperator(task_id="total", sql=total_sql("in_place")),
-        sources=["in_place.events"],
-        sinks=["in_place.totals"],
-    )
+    barrier.job(RowsOperator(task_id="load"), sinks=["in_place.events"])
+    barrier.job(RowsOperator(task_id="total"), sources=["in_place.events"], sinks=["in_place.totals"])

@@ -1,14 +1,17 @@
 """A topology of two DAGs: one opens and commits, the other joins its barriers."""
 
+import sys
 from datetime import datetime, timezone
 from pathlib import Path
 
 from airflow.sdk import DAG
 
-from airflow_barrier.operators.epoch import SparkEpochOperator
 from airflow_barrier.operators.group import BarrierGroup
 
-JOBS = str(Path(__file__).parents[1] / "jobs" / "joined.py")
+sys.path.append(str(Path(__file__).parents[1] / "jobs"))
+
+from rows import RowsOperator
+
 DAYS = {
     "schedule": "@daily",
     "start_date": datetime(2025, 1, 1, tzinfo=timezone.utc),
@@ -17,11 +20,7 @@ DAYS = {
 }
 
 with DAG("joined", **DAYS, max_active_runs=1), BarrierGroup("joined", poll_interval=0.5) as barrier:
-    barrier.job(SparkEpochOperator(task_id="load", application=JOBS, job="load"), sinks=["joined.events"])
+    barrier.job(RowsOperator(task_id="load"), sinks=["joined.events"])
 
 with DAG("joined_later", **DAYS), BarrierGroup("joined", member=True, poll_interval=0.5) as barrier:
-    barrier.job(
-        SparkEpochOperator(task_id="mirror", application=JOBS, job="mirror"),
-        sources=["joined.events"],
-        sinks=["joined.mirror"],
-    )
+    barrier.job(RowsOperator(task_id="mirror"), sources=["joined.events"], sinks=["joined.mirror"])

@@ -8,13 +8,11 @@ from pathlib import Path
 from airflow.providers.standard.sensors.python import PythonSensor
 from airflow.sdk import DAG
 
-from airflow_barrier.operators.epoch import SparkEpochOperator
 from airflow_barrier.operators.group import BarrierGroup
 
-JOBS = Path(__file__).parents[1] / "jobs"
-sys.path.append(str(JOBS))
+sys.path.append(str(Path(__file__).parents[1] / "jobs"))
 
-from counting import total_sql  # noqa: E402
+from rows import RowsOperator
 
 
 def is_open(day: str) -> bool:
@@ -31,10 +29,6 @@ with DAG(
 ):
     gate = PythonSensor(task_id="gate", python_callable=is_open, op_args=["{{ ds }}"], poke_interval=0.5)
     with BarrierGroup("mending", poll_interval=0.5) as barrier:
-        barrier.job(SparkEpochOperator(task_id="load", application=str(JOBS / "mending.py")), sinks=["mending.events"])
-        total = barrier.job(
-            SparkEpochOperator(task_id="total", sql=total_sql("mending")),
-            sources=["mending.events"],
-            sinks=["mending.totals"],
-        )
+        barrier.job(RowsOperator(task_id="load"), sinks=["mending.events"])
+        total = barrier.job(RowsOperator(task_id="total"), sources=["mending.events"], sinks=["mending.totals"])
     total >> gate >> barrier.commit

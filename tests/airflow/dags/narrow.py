@@ -1,12 +1,17 @@
 """A DAG of one run at a time, and one by which a person corrects its history."""
 
+import sys
 from datetime import datetime, timezone
+from pathlib import Path
 
 from airflow.sdk import DAG
 
-from airflow_barrier.operators.epoch import SparkEpochOperator
 from airflow_barrier.operators.group import BarrierGroup
 from airflow_barrier.operators.revise import ReviseOperator
+
+sys.path.append(str(Path(__file__).parents[1] / "jobs"))
+
+from rows import RowsOperator
 
 with (
     DAG(
@@ -19,10 +24,7 @@ with (
     ),
     BarrierGroup("narrow", poll_interval=0.5) as barrier,
 ):
-    barrier.job(
-        SparkEpochOperator(task_id="load", sql="INSERT INTO {target:narrow.events} VALUES (1, 1)"),
-        sinks=["narrow.events"],
-    )
+    barrier.job(RowsOperator(task_id="load"), sinks=["narrow.events"])
 
 with DAG("narrow_mend", schedule=None):
     ReviseOperator(task_id="mend", topology="narrow", first=2, last=2, reason="again", poll_interval=0.5)

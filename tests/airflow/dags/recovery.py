@@ -6,14 +6,12 @@ from pathlib import Path
 
 from airflow.sdk import DAG
 
-from airflow_barrier.operators.epoch import SparkEpochOperator
 from airflow_barrier.operators.group import BarrierGroup
 from airflow_barrier.sensors.barrier import BarrierSensor
 
-JOBS = Path(__file__).parents[1] / "jobs"
-sys.path.append(str(JOBS))
+sys.path.append(str(Path(__file__).parents[1] / "jobs"))
 
-from counting import total_sql  # noqa: E402
+from rows import RowsOperator
 
 DAYS = {
     "schedule": "@daily",
@@ -24,18 +22,10 @@ DAYS = {
 }
 
 
-def job(name: str) -> SparkEpochOperator:
-    return SparkEpochOperator(task_id=name, application=str(JOBS / "recovery.py"), job=name)
-
-
 with DAG("recovery", **DAYS), BarrierGroup("recovery", poll_interval=0.5) as barrier:
-    barrier.job(job("load"), sinks=["recovery.events"])
-    barrier.job(job("mirror"), sources=["recovery.events"], sinks=["recovery.mirror"])
-    barrier.job(
-        SparkEpochOperator(task_id="total", sql=total_sql("recovery")),
-        sources=["recovery.events"],
-        sinks=["recovery.totals"],
-    )
+    barrier.job(RowsOperator(task_id="load"), sinks=["recovery.events"])
+    barrier.job(RowsOperator(task_id="mirror"), sources=["recovery.events"], sinks=["recovery.mirror"])
+    barrier.job(RowsOperator(task_id="total"), sources=["recovery.events"], sinks=["recovery.totals"])
 
 with DAG("recovery_reader", **{**DAYS, "start_date": DAYS["end_date"]}):
     BarrierSensor(

@@ -6,13 +6,11 @@ from pathlib import Path
 
 from airflow.sdk import DAG
 
-from airflow_barrier.operators.epoch import SparkEpochOperator
 from airflow_barrier.operators.group import BarrierGroup
 
-JOBS = Path(__file__).parents[1] / "jobs"
-sys.path.append(str(JOBS))
+sys.path.append(str(Path(__file__).parents[1] / "jobs"))
 
-from counting import total_sql  # noqa: E402
+from rows import RowsOperator
 
 DAYS = {
     "schedule": "@daily",
@@ -23,18 +21,8 @@ DAYS = {
 }
 
 with DAG("revising", **DAYS), BarrierGroup("revising", poll_interval=0.5) as barrier:
-    barrier.job(
-        SparkEpochOperator(task_id="load", application=str(JOBS / "revising.py"), job="load"), sinks=["revising.events"]
-    )
-    barrier.job(
-        SparkEpochOperator(task_id="total", sql=total_sql("revising")),
-        sources=["revising.events"],
-        sinks=["revising.totals"],
-    )
+    barrier.job(RowsOperator(task_id="load"), sinks=["revising.events"])
+    barrier.job(RowsOperator(task_id="total"), sources=["revising.events"], sinks=["revising.totals"])
 
 with DAG("revising_member", **DAYS), BarrierGroup("revising", member=True, poll_interval=0.5) as barrier:
-    barrier.job(
-        SparkEpochOperator(task_id="mirror", application=str(JOBS / "revising.py"), job="mirror"),
-        sources=["revising.events"],
-        sinks=["revising.mirror"],
-    )
+    barrier.job(RowsOperator(task_id="mirror"), sources=["revising.events"], sinks=["revising.mirror"])

@@ -1,15 +1,17 @@
 """A barrier that is given up when a job fails, and a worker that a deploy has not reached yet."""
 
+import sys
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
 from airflow.sdk import DAG
 
-from airflow_barrier.operators.epoch import SparkEpochOperator
 from airflow_barrier.operators.group import BarrierGroup
 
-JOBS = Path(__file__).parents[1] / "jobs"
+sys.path.append(str(Path(__file__).parents[1] / "jobs"))
+
+from rows import RowsOperator
 
 
 def lag_behind(context: Any) -> None:
@@ -33,15 +35,5 @@ with (
     ),
     BarrierGroup("upgrading", on_failure="abort", poll_interval=0.5) as barrier,
 ):
-    barrier.job(
-        SparkEpochOperator(task_id="load", application=str(JOBS / "upgrading.py"), pre_execute=lag_behind),
-        sinks=["upgrading.events"],
-    )
-    barrier.job(
-        SparkEpochOperator(
-            task_id="copy",
-            sql="INSERT INTO {target:upgrading.mirror} SELECT k, n FROM {appends:upgrading.events}",
-        ),
-        sources=["upgrading.events"],
-        sinks=["upgrading.mirror"],
-    )
+    barrier.job(RowsOperator(task_id="load", pre_execute=lag_behind), sinks=["upgrading.events"])
+    barrier.job(RowsOperator(task_id="copy"), sources=["upgrading.events"], sinks=["upgrading.mirror"])

@@ -1,4 +1,4 @@
-"""Jobs for the DAGs of tests: tiny data, and files by which a test holds a job up or makes it fail.
+"""Spark jobs for the DAGs of tests: tiny data, and files by which a test holds a job up or makes it fail.
 
 In namespace ``n``, `load` adds one row per barrier to `n.events`, worth 10 to the power of the barrier's id less one,
 so that a total of 111 says: barriers 1, 2 and 3, each once.
@@ -22,22 +22,11 @@ def load_of(namespace: str) -> EpochJob:
 
     @epoch_job
     def load(epoch: Epoch) -> None:
-        obey(namespace, "load", epoch)
+        obey(namespace, "load", epoch.barrier_id)
         rows = epoch.spark.range(1).selectExpr("1 AS k", f"CAST({10 ** (epoch.barrier_id - 1)} AS BIGINT) AS n")
         rows.writeTo(epoch.target(f"{namespace}.events")).append()
 
     return load
-
-
-def mirror_of(namespace: str) -> EpochJob:
-    """A job that copies what came."""
-
-    @epoch_job
-    def mirror(epoch: Epoch) -> None:
-        obey(namespace, "mirror", epoch)
-        epoch.appends(f"{namespace}.events").writeTo(epoch.target(f"{namespace}.mirror")).append()
-
-    return mirror
 
 
 def total_sql(namespace: str) -> str:
@@ -56,12 +45,12 @@ def marker(kind: str, namespace: str, job: str, barrier_id: int) -> Path:
     return Path(os.environ["BARRIER_TEST_FOLDER"]) / f"{kind}-{namespace}-{job}-{barrier_id}"
 
 
-def obey(namespace: str, job: str, epoch: Epoch) -> None:
+def obey(namespace: str, job: str, barrier_id: int) -> None:
     """Do what the test's markers say."""
-    if marker("fail", namespace, job, epoch.barrier_id).exists():
-        raise RuntimeError(f"{job} fails at barrier {epoch.barrier_id}, as the test wants")
+    if marker("fail", namespace, job, barrier_id).exists():
+        raise RuntimeError(f"{job} fails at barrier {barrier_id}, as the test wants")
     until = time.monotonic() + _LONGEST_HOLD
-    while marker("hold", namespace, job, epoch.barrier_id).exists():
+    while marker("hold", namespace, job, barrier_id).exists():
         if time.monotonic() > until:
-            raise TimeoutError(f"{job} was held at barrier {epoch.barrier_id} for {_LONGEST_HOLD:.0f} s")
+            raise TimeoutError(f"{job} was held at barrier {barrier_id} for {_LONGEST_HOLD:.0f} s")
         time.sleep(0.2)

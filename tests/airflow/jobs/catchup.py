@@ -1,3 +1,0 @@
-from counting import load_of
-
-load = load_of("catchup")
