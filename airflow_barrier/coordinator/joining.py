@@ -36,8 +36,9 @@ def take_part(
 ) -> Barrier | Later | StaysOut:
     """Register ``job``, whose task has started, and find the barrier of that timestamp (UTC) or id.
 
-    A barrier that is open already keeps the members that it was opened with. Raises TopologyError naming both DAGs if
-    their fragments contradict each other, and StartFromError if it is not known how the job joins.
+    A barrier that is open already keeps the members that it was opened with. A run of before the newest barrier may
+    have the code of then: it adds a job that has never been a member, and changes nothing else. Raises TopologyError
+    naming both DAGs if their fragments contradict each other, and StartFromError if it is not known how the job joins.
     """
     topology = fragment.topology
     if isinstance(at, datetime) and (instead := _out_of_reach(deployment, topology, job, at)) is not None:
@@ -63,6 +64,11 @@ def take_part(
     if not takes_part(deployment, barrier, job.name):
         if waits_for_history(deployment, topology, job.name):
             return StaysOut(says_that_it_waits(topology, job.name))
+        if not missing and not _is_registered(deployment, topology, job):
+            return StaysOut(
+                f"job {job.name} is no member of {topology} any more, nor was it one at {barrier}; a run of before the "
+                "newest barrier does not bring it back, since its DAG may have the code of then: the next run does"
+            )
         return StaysOut(
             f"{barrier} was opened before job {job.name} joined {topology}; "
             + (missing or "the job takes part from the next barrier on")
@@ -126,14 +132,16 @@ def _register(deployment: Deployment, fragment: Fragment, job: Job, at: datetime
     """The tables that nobody writes yet: until somebody does, the job is not registered."""
     meta = deployment.meta
     check_allowed(deployment, [job])
+    barrier = _barrier(deployment, fragment.topology, at)
+    timestamp = barrier.timestamp if barrier is not None else at if isinstance(at, datetime) else None
     for attempt in looks(HeadMovedError):
         with attempt:
-            _check_start(deployment, fragment, job, at)
-    joined = meta.join(fragment.topology, fragment.owner, job.name, fragment.jobs, actor)
+            _check_start(deployment, fragment, job, timestamp)
+    joined = meta.join(fragment.topology, fragment.owner, job.name, fragment.jobs, actor, at=timestamp)
     return joined if isinstance(joined, tuple) else ()
 
 
-def _check_start(deployment: Deployment, fragment: Fragment, job: Job, at: datetime | int) -> None:
+def _check_start(deployment: Deployment, fragment: Fragment, job: Job, timestamp: datetime | None) -> None:
     """Here, so that it fails this job, and not the opening of everybody's next barrier."""
     meta = deployment.meta
     if (
@@ -141,10 +149,10 @@ def _check_start(deployment: Deployment, fragment: Fragment, job: Job, at: datet
         and meta.withdrawal(fragment.topology, fragment.owner, job.name) is None
         and not meta.waits(fragment.topology, job)  # what it joins with is found out when its history is planned
     ):
+        if timestamp is not None and meta.is_settled(fragment.topology, fragment.owner, job.name, timestamp):
+            return  # it does not join now
         check_reachable(deployment, job)
-        barrier = _barrier(deployment, fragment.topology, at)
-        timestamp = barrier.timestamp if barrier is not None else at
-        if isinstance(timestamp, datetime):
+        if timestamp is not None:
             check_start(deployment, fragment.topology, job, timestamp)
 
 

@@ -10,10 +10,11 @@ from airflow_barrier.coordinator.cuts import check_allowed, cut_sources
 from airflow_barrier.coordinator.deployment import Deployment
 from airflow_barrier.coordinator.journal import check_lead
 from airflow_barrier.coordinator.starting import already, check_newest, looks, starts_of
-from airflow_barrier.protocol.errors import GatedError, HeadMovedError, StartFromError
+from airflow_barrier.protocol.errors import GatedError, HeadMovedError, StartFromError, TriggeredRunError
 from airflow_barrier.protocol.records import Barrier, Cut
 from airflow_barrier.protocol.revisions import Revision
-from airflow_barrier.protocol.topology import Job
+from airflow_barrier.protocol.states import BarrierState
+from airflow_barrier.protocol.topology import Job, Topology
 from airflow_barrier.sources.port import NotReady
 
 log = logging.getLogger(__name__)
@@ -57,27 +58,66 @@ def open_barrier(
     run_key: str,
     actor: str,
     now: datetime | None = None,
+    triggered: bool = False,
+    for_others: bool = True,
 ) -> Opened | Later:
     """Open the barrier at ``timestamp`` (UTC), or observe the one that is there.
 
     ``origin`` says where the timestamp came from, ``run_key`` which run opens. ``now`` (UTC; default: the clock) is
-    what sources compare idle time with. Raises BarrierOrderError if a later barrier is open already,
-    MissingTableError, TopologyError, SourceDataError, ForeignWriteError, StartFromError if a job joins with tables that
-    hold nobody knows what, ConfigurationError if the catalog does not do what is needed or declared of it, and
-    LostStateError if the MetaService knows less than the tables.
+    what sources compare idle time with. ``triggered``: somebody asked for this run, and wants to be told if it does
+    nothing. ``for_others``: it may open a barrier that other DAGs have jobs in, too.
+
+    Raises BarrierOrderError if a later barrier is open already, TriggeredRunError, MissingTableError, TopologyError,
+    SourceDataError, ForeignWriteError, StartFromError if a job joins with tables that hold nobody knows what,
+    ConfigurationError if the catalog does not do what is needed or declared of it, and LostStateError if the
+    MetaService knows less than the tables.
     """
+    if triggered:
+        _check_not_done(deployment, fragment.topology, timestamp, run_key)
     deployment.tables.prove()  # safety: catalog-is-proved
     check_allowed(deployment, fragment.jobs)
     if deployment.meta.barrier_at(fragment.topology, timestamp) is None:
         # a run that observes may have the code of then: it is no news of what the DAG declares
-        deployment.meta.register(fragment.topology, fragment.owner, fragment.jobs, actor)
+        deployment.meta.register(fragment.topology, fragment.owner, fragment.jobs, actor, at=timestamp)
     check_lead(deployment, fragment.topology)  # safety: lead-before-opening
     for attempt in looks(*_MOVED):
         with attempt:
             return _open_once(
-                deployment, fragment.topology, timestamp, origin, run_key, actor, now or datetime.now(timezone.utc)
+                deployment,
+                fragment.topology,
+                timestamp,
+                origin,
+                run_key,
+                actor,
+                now or datetime.now(timezone.utc),
+                None if for_others else fragment.owner,
             )
     raise AssertionError("unreachable: tenacity returns or raises")
+
+
+def _check_not_done(deployment: Deployment, topology: str, timestamp: datetime, run_key: str) -> None:
+    """Whoever triggered a run is to see that it does nothing: its tasks would all succeed at once."""
+    there = deployment.meta.barrier_at(topology, timestamp)
+    if there is not None and there.state is BarrierState.COMMIT and there.run_key != run_key:
+        raise TriggeredRunError(  # safety: triggered-run-of-a-done-barrier
+            f"run {run_key}, which somebody triggered: expected no barrier of {topology} at {timestamp.isoformat()} "
+            f"yet, found {there}, which is {there.state.value} and was opened by run {there.run_key}: nothing is left "
+            "to do for it, so delete this run, and correct what is published by a revision: airflow-barrier revise "
+            f"plan --topology {topology} --from {there.barrier_id}"
+        )
+
+
+def _check_no_others(topology: Topology, owner: str, run_key: str, timestamp: datetime) -> None:
+    """No other DAG has a run at the timestamp of a run that somebody triggered, and the barrier needs one of each."""
+    others = sorted({job.owner for job in topology.jobs} - {owner})
+    if others:
+        raise TriggeredRunError(  # safety: triggered-run-beside-others
+            f"run {run_key}, which somebody triggered: expected that all jobs of topology {topology.name} are DAG "
+            f"{owner}'s, found jobs of {', '.join(f'DAG {other}' for other in others)} too, which would have to run at "
+            f"{timestamp.isoformat()} as well, or the barrier would stay open: delete this run, and let the schedule "
+            "or a backfill run the DAGs, or set open_manual_runs=True in the group if all of them are triggered with "
+            "the same logical date"
+        )
 
 
 def _open_once(
@@ -88,7 +128,9 @@ def _open_once(
     run_key: str,
     actor: str,
     now: datetime,
+    alone: str | None,
 ) -> Opened | Later:
+    """``alone``: the only DAG whose jobs the barrier may have; None: any."""
     meta = deployment.meta
     # Before the other looks: if a barrier opens or a job joins from here on, ours are stale, and we look again.
     head, version = meta.head(name), meta.topology_version(name)
@@ -97,6 +139,8 @@ def _open_once(
     if there is not None:
         log.info("%s is %s already, opened by %s; observing it", there, there.state.value, there.run_key)
         return Opened(there, created=False)
+    if alone is not None:
+        _check_no_others(topology, alone, run_key, timestamp)
     gatekeeper = meta.revisions.gatekeeper(name)
     if gatekeeper is not None:
         return Later(f"{gatekeeper}, {gatekeeper.state.value}, is published first", gatekeeper)

@@ -116,10 +116,14 @@ class MetaService:
 
     # --- topology ---------------------------------------------------------------------------------
 
-    def register(self, topology: str, owner_dag: str, jobs: Sequence[Job], actor: str) -> int:
+    def register(
+        self, topology: str, owner_dag: str, jobs: Sequence[Job], actor: str, *, at: datetime | None = None
+    ) -> int:
         """Replace what ``owner_dag`` declares; returns the topology's version, a new one if the union changed.
 
-        No jobs: the DAG leaves. Barriers that are open keep the version they were opened with. Raises a
+        No jobs: the DAG leaves. Barriers that are open keep the version they were opened with. ``at`` (UTC): the
+        timestamp of the run that declares it. If a later barrier has been opened, aborted or not, the run may have the
+        code of then, and changes nothing. Raises a
         :class:`~airflow_barrier.protocol.errors.TopologyError` of its own for each thing that is wrong with the
         union of all DAGs' jobs, TableClaimedError for a table of another topology.
         """
@@ -127,23 +131,37 @@ class MetaService:
         version = self._db.read(lambda c: topologies.registered_version(c, topology, owner_dag, jobs))
         if version is not None:
             return version
-        return self._db.write(lambda c: topologies.register(c, topology, owner_dag, jobs, actor))
+        return self._db.write(lambda c: topologies.register(c, topology, owner_dag, jobs, actor, at))
+
+    def is_settled(self, topology: str, owner_dag: str, job: str, at: datetime) -> bool:
+        """Whether a run at ``at`` (UTC) leaves a job as it is: a later barrier has been opened, aborted or not, and the
+        job is or was a member.
+        """
+        return self._db.read(lambda c: topologies.is_settled(c, topology, owner_dag, job, at))
 
     def join(
-        self, topology: str, owner_dag: str, job: str, declared: Sequence[Job], actor: str
+        self,
+        topology: str,
+        owner_dag: str,
+        job: str,
+        declared: Sequence[Job],
+        actor: str,
+        *,
+        at: datetime | None = None,
     ) -> int | tuple[str, ...]:
         """Register one job of ``owner_dag``, whose task has started, beside those that have before.
 
         Of ``declared``, all that the DAG declares, the others are not registered: a job that never runs would hold up
-        every barrier. Jobs that are no longer declared leave. Returns the topology's version, or the tables that the
-        job reads and nobody writes yet, with nothing registered. Raises WithdrawnError for a job that was taken out,
-        and what :meth:`register` does.
+        every barrier. Jobs that are no longer declared leave. ``at`` (UTC): the timestamp of the run. If a
+        later barrier has been opened, the run adds a job that has never been a member, and changes nothing else.
+        Returns the topology's version, or the tables that the job reads and nobody writes yet, with nothing
+        registered. Raises WithdrawnError for a job that was taken out, and what :meth:`register` does.
         """
         check_names(topology, declared)
         version = self._db.read(lambda c: topologies.joined_version(c, topology, owner_dag, job, declared))
         if version is not None:
             return version
-        return self._db.write(lambda c: topologies.join(c, topology, owner_dag, job, declared, actor))
+        return self._db.write(lambda c: topologies.join(c, topology, owner_dag, job, declared, actor, at))
 
     def leave(self, topology: str, owner_dag: str, job: str | None, reason: str, actor: str) -> Withdrawal:
         """Take a job of ``owner_dag``, or all of them (None), out: from the next barrier on, and until :meth:`readmit`.

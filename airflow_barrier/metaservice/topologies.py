@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Sequence
+from datetime import datetime
 from typing import Any
 
 from sqlalchemy import Connection, delete, insert, select, update
@@ -19,11 +21,13 @@ from airflow_barrier.metaservice.rows import (
     uncommitted,
 )
 from airflow_barrier.metaservice.schema import DatabaseNow
-from airflow_barrier.metaservice.starts import last_progress
+from airflow_barrier.metaservice.starts import last_progress, last_start
 from airflow_barrier.metaservice.transitions import Event, record
 from airflow_barrier.protocol.errors import StillReadError, TableClaimedError, TopologyError, WithdrawnError
 from airflow_barrier.protocol.records import Withdrawal
 from airflow_barrier.protocol.topology import Job, Topology
+
+log = logging.getLogger(__name__)
 
 
 def registered_version(connection: Connection, name: str, owner: str, jobs: Sequence[Job]) -> int | None:
@@ -38,10 +42,12 @@ def registered_version(connection: Connection, name: str, owner: str, jobs: Sequ
     return int(row.version) if row is not None and _text(row.jobs) == _text(_to_json(jobs)) else None
 
 
-def register(connection: Connection, name: str, owner: str, jobs: Sequence[Job], actor: str) -> int:
+def register(
+    connection: Connection, name: str, owner: str, jobs: Sequence[Job], actor: str, at: datetime | None = None
+) -> int:
     """Replace ``owner``'s fragment and make the union a new version, if that is a valid topology.
 
-    Jobs that were withdrawn stay away.
+    Jobs that were withdrawn stay away. A run at ``at`` that was :func:`overtaken` changes nothing.
     """
     for job in jobs:
         if job.owner != owner:
@@ -51,8 +57,28 @@ def register(connection: Connection, name: str, owner: str, jobs: Sequence[Job],
             )
     # Claims reach across topologies, so registrations are one after another; they are rare.
     _wait_for_turn(connection)  # safety: registrations-queue
+    if at is not None and overtaken(connection, name, at):  # safety: old-runs-register-nothing
+        return _left_as_it_is(connection, name, owner, at)
     jobs = _staying(connection, name, owner, jobs)
     return _register(connection, name, owner, jobs, Event("registered", actor, {"owner": owner}))
+
+
+def overtaken(connection: Connection, name: str, at: datetime) -> bool:
+    """Whether a barrier later than ``at`` has been opened, aborted or not: a run at ``at`` may have old code."""
+    barrier = schema.barrier
+    later = select(barrier.c.barrier_id).where(of_topology(barrier, name), barrier.c.timestamp > at).limit(1)
+    return connection.execute(later).one_or_none() is not None
+
+
+def _left_as_it_is(connection: Connection, name: str, owner: str, at: datetime) -> int:
+    log.warning(
+        "topology %s: what DAG %s declares in its run at %s differs from what is registered, and is not taken: a "
+        "barrier of a later timestamp has been opened, so the run may have the code of then",
+        name,
+        owner,
+        at.isoformat(),
+    )
+    return topology_version(connection, name)
 
 
 def _register(connection: Connection, name: str, owner: str, jobs: Sequence[Job], event: Event) -> int:
@@ -153,10 +179,17 @@ def joined_version(connection: Connection, name: str, owner: str, job: str, decl
 
 
 def join(
-    connection: Connection, name: str, owner: str, job: str, declared: Sequence[Job], actor: str
+    connection: Connection,
+    name: str,
+    owner: str,
+    job: str,
+    declared: Sequence[Job],
+    actor: str,
+    at: datetime | None = None,
 ) -> int | tuple[str, ...]:
     """Register ``job``, whose task has started, beside those of its DAG that have before and are still ``declared``.
 
+    A run at ``at`` that was :func:`overtaken` adds a job that has never been a member, and changes nothing else.
     Returns the version, or the tables that it reads and nobody writes yet: then nothing was registered.
     """
     _wait_for_turn(connection)  # safety: registrations-queue
@@ -166,9 +199,15 @@ def join(
             f"{gone}: its tables stay as they are; take the job out of the DAG's group, or let it take part again: "
             f"airflow-barrier topology join {name} --dag {owner}{f' --job {job}' if gone.job else ''}"
         )
-    started = _started(jobs_of(connection, name, owner), job, declared)
+    if at is not None and is_settled(connection, name, owner, job, at):  # safety: old-runs-register-nothing
+        return _left_as_it_is(connection, name, owner, at)
+    before = jobs_of(connection, name, owner)
+    (joining,) = (each for each in declared if each.name == job)
+    if at is not None and overtaken(connection, name, at):  # safety: old-runs-register-nothing
+        started = [*before, joining]
+    else:
+        started = _started(before, job, declared)
     others = jobs_of_others(connection, name, owner)
-    (joining,) = (each for each in started if each.name == job)
     together = waits(connection, name, joining)
     written = {
         sink for each in (*others, *started) for sink in each.sinks if together or not waits(connection, name, each)
@@ -177,6 +216,17 @@ def join(
     if missing:
         return missing
     return _register(connection, name, owner, started, Event("joined", actor, {"owner": owner, "job": job}))
+
+
+def is_settled(connection: Connection, name: str, owner: str, job: str, at: datetime) -> bool:
+    """Whether a run at ``at`` leaves a job as it is: it was :func:`overtaken`, and the job is or was a member.
+
+    A job that has never been one joins late: members that catch up may run behind the newest barrier all the time.
+    """
+    if not overtaken(connection, name, at):
+        return False
+    registered = any(each.name == job for each in jobs_of(connection, name, owner))
+    return registered or last_start(connection, name, job) is not None
 
 
 def _started(before: Sequence[Job], job: str, declared: Sequence[Job]) -> list[Job]:

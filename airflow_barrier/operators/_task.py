@@ -40,6 +40,8 @@ def nothing_to_do(context: Context, barrier: Barrier) -> str:
 
 #: Runs whose timestamp nobody typed: only these open barriers without being asked to.
 SCHEDULED_RUNS = frozenset({"scheduled", "backfill"})
+#: Runs that nobody asked for one by one: members of the topology have runs that go with them.
+RUNS_OF_A_SCHEDULE = SCHEDULED_RUNS | {"asset_triggered"}
 
 
 def run_type(context: Context) -> str:

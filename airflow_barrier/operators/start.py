@@ -13,6 +13,7 @@ from airflow_barrier.coordinator.opening import Fragment, Later, open_barrier
 from airflow_barrier.hooks.barrier import DEFAULT_CONN_ID, BarrierHook, warning_of
 from airflow_barrier.operators._revising import attach, stay_out_until_published
 from airflow_barrier.operators._task import (
+    RUNS_OF_A_SCHEDULE,
     SCHEDULED_RUNS,
     actor,
     run_key,
@@ -36,11 +37,14 @@ class StartBarrierOperator(BaseOperator):
     that failed holds up those of all later runs, until it is cleared and succeeds, or is marked success.
     It defers while ``max_open_barriers`` of the connection are open, and while a source's watermark has not reached
     the timestamp. A run that a person, another DAG or an asset event started opens a barrier as well, if the DAG does
-    not catch up; else it fails, since days that are yet to be caught up could not open after it.
+    not catch up; else it fails, since days that are yet to be caught up could not open after it. One that a person or
+    another DAG started fails, too, where other DAGs have jobs in the topology, which have no run at its timestamp; and
+    where another run's barrier at its timestamp is committed.
 
     :param topology: the topology's name. (templated)
     :param jobs: this DAG's jobs; :class:`~airflow_barrier.operators.group.BarrierGroup` fills them in.
-    :param open_manual_runs: open a barrier for runs of every type, although the DAG catches up.
+    :param open_manual_runs: open a barrier for runs of every type, although the DAG catches up, or other DAGs have jobs
+        in the topology: they have to be triggered with the same logical date.
     :param poll_interval: seconds between two looks whether a barrier may open; sources are asked every
         ``source_interval`` seconds.
     :param wait_timeout: how long a try may wait, from its beginning; then it fails, and says what for.
@@ -112,6 +116,7 @@ class StartBarrierOperator(BaseOperator):
         revised = attach(deployment, self.topology, context)
         if revised is not None:
             return revised.barrier_id
+        triggered = run_type(context) not in RUNS_OF_A_SCHEDULE
         outcome = open_barrier(
             deployment,
             Fragment(self.topology, self.dag_id, self.jobs),
@@ -119,6 +124,8 @@ class StartBarrierOperator(BaseOperator):
             origin=origin,
             run_key=run_key(context),
             actor=actor(context),
+            triggered=triggered,
+            for_others=self.open_manual_runs or not triggered,
         )
         if isinstance(outcome, Later):
             self.log.info("The barrier at %s cannot open yet: %s", timestamp.isoformat(), outcome.reason)

@@ -89,6 +89,10 @@ class BarrierOrderError(Terminal):
     """A barrier's timestamp is not after the newest one: a clock went back, or runs start out of order."""
 
 
+class TriggeredRunError(Terminal):
+    """A run that somebody triggered has nothing to do, or would open a barrier that nobody can complete."""
+
+
 class HeadMovedError(Retryable):
     """Another process opened or aborted a barrier between our look and our write: look again."""
 

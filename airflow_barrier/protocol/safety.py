@@ -39,6 +39,7 @@ PROMISES: Mapping[str, Mapping[str, str]] = {
         "claimed-while-in-flight": "A topology keeps a table until its last barrier with it is published.",
         "only-started-jobs": "A job that has never run is not registered by another one's start, and holds nobody up.",
         "withdrawn-stays-away": "A job that a person took out is not registered by its DAG's next run.",
+        "old-runs-register-nothing": "A run of before the newest barrier, whose code may be old, takes nothing back.",
         "claimed-while-waiting": "A topology keeps the tables of a job that waits for its history.",
         "waits-for-its-history": "A job that waits for its history is in no barrier.",
         "reads-what-has-its-history": "Nor does a member read its tables before.",
@@ -55,6 +56,8 @@ PROMISES: Mapping[str, Mapping[str, str]] = {
         "timestamps-rise": "Its timestamp is after that of the newest one.",
         "one-barrier-a-timestamp": "The database itself has one barrier a timestamp, aborted ones aside.",
         "max-open-barriers": "No more barriers are in flight than was asked for.",
+        "triggered-run-beside-others": "A run that somebody triggered opens no barrier that other DAGs have jobs in.",
+        "triggered-run-of-a-done-barrier": "A run that somebody triggered says so if its barrier is committed.",
         "comes-back-after-publish": "A table gets no new baseline while a barrier in flight will still publish it.",
     },
     "Each input record is in exactly one epoch.": {

@@ -28,3 +28,12 @@ def shop_apart(request: pytest.FixtureRequest, tmp_path: Path, postgresql: Postg
         shop = make_shop(settings)
         yield shop
         shop.deployment.close()
+
+
+@pytest.fixture
+def embedded(tmp_path: Path, postgresql: PostgreSQL) -> Iterator[Shop]:
+    """On SQLite, for what is the same on every database."""
+    with settings_on("sqlite", tmp_path, postgresql) as settings:
+        shop = make_shop(settings)
+        yield shop
+        shop.deployment.close()

@@ -19,6 +19,7 @@ _LOST, _FOREIGN = "tests/recovery/test_recovery.py", "tests/foreign/test_resolve
 _LOST_REVISION = "tests/recovery/test_revisions.py::test_"
 _READERS_AFTER = (f"{_LOST}::test_readers_of_before_the_loss_are_told_and_find_no_barrier_that_is_gone",)
 _REFUSED = "tests/foreign/test_refused_decisions.py"
+_CLICKED = f"{_SHOP}test_triggered_runs.py::test_"
 _START = "tests/adopting/test_start_from.py::test_"
 _SESSION = "tests/reading/test_session.py::test_"
 _SQL = "tests/reading/test_rewriting.py::test_"
@@ -109,6 +110,12 @@ _WITHOUT_SPARK: Mapping[str, tuple[str, ...]] = {
         f"{_META}test_registering.py::test_a_table_can_be_taken_once_its_topology_has_let_it_go",
     ),
     "only-started-jobs": (f"{_META}test_registering.py::test_a_job_is_registered_when_its_own_task_has_started",),
+    "old-runs-register-nothing": (
+        f"{_SHOP}test_old_runs.py::test_an_aborted_barrier_is_opened_again_with_what_is_registered",
+        f"{_SHOP}test_old_runs.py::test_an_old_run_of_a_member_takes_nothing_back",
+        f"{_SHOP}test_old_runs.py::test_a_job_that_has_never_been_a_member_joins_from_behind_and_changes_nothing_else",
+        f"{_META}test_registering.py::test_a_job_is_registered_when_its_own_task_has_started",
+    ),
     "withdrawn-stays-away": (f"{_META}test_registering.py::test_what_left_does_not_come_back_until_it_is_let",),
     "leaves-no-readers-behind": (f"{_META}test_registering.py::test_a_job_whose_tables_are_read_cannot_leave",),
     "registrations-queue": (
@@ -124,6 +131,8 @@ _WITHOUT_SPARK: Mapping[str, tuple[str, ...]] = {
     "timestamps-rise": (f"{_META}test_opening.py::test_a_timestamp_not_after_the_head_names_both_and_the_run",),
     "one-barrier-a-timestamp": (f"{_META}test_guards.py::test_the_database_itself_has_one_barrier_a_timestamp",),
     "max-open-barriers": (f"{_META}test_opening.py::test_no_more_than_max_open",),
+    "triggered-run-beside-others": (f"{_CLICKED}a_click_opens_no_barrier_that_would_wait_for_other_dags",),
+    "triggered-run-of-a-done-barrier": (f"{_CLICKED}a_click_at_a_timestamp_that_is_done_says_so",),
     "comes-back-after-publish": (
         f"{_META}test_opening.py::test_a_table_cannot_come_back_while_it_is_still_to_be_published",
     ),

@@ -1,0 +1,112 @@
+"""Runs that somebody triggered: each opens a barrier that can be completed, or fails and says why."""
+
+from __future__ import annotations
+
+import json
+from datetime import timedelta
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from airflow.sdk import DAG
+from airflow.sdk.exceptions import AirflowFailException
+from airflow.utils.types import DagRunType
+
+from airflow_barrier.coordinator.joining import take_part
+from airflow_barrier.coordinator.opening import Fragment
+from airflow_barrier.operators.start import StartBarrierOperator
+from airflow_barrier.protocol.records import Barrier
+from airflow_barrier.protocol.states import BarrierState
+from airflow_barrier.protocol.topology import Job
+from tests.support.shop import JOBS, MONDAY, PRICE, SHOPPING, Shop
+
+OWN = Fragment("shopping", "shopping_dag", JOBS[:2])
+PRICES = Fragment("shopping", "price_dag", (Job("price", "price_dag", sources=(SHOPPING,), sinks=(PRICE,)),))
+ROWS = [{"amount": 10, "price": 20}]
+
+
+@pytest.fixture
+def shop(embedded: Shop, monkeypatch: pytest.MonkeyPatch) -> Shop:
+    settings = {
+        "warehouse": embedded.deployment.tables.location().removesuffix("/"),
+        "metaservice_url": str(embedded.deployment.meta.url),
+    }
+    monkeypatch.setenv("AIRFLOW_CONN_BARRIER_HERE", json.dumps({"conn_type": "barrier", "extra": settings}))
+    return embedded
+
+
+def start(day: int, run_type: DagRunType = DagRunType.MANUAL, run_id: str | None = None, **given: Any) -> int:
+    """What the start task of a run of the opening DAG returns."""
+    with DAG("shopping_dag", schedule="@daily", start_date=MONDAY, catchup=given.pop("catchup", False)):
+        task = StartBarrierOperator(
+            task_id="start", topology="shopping", jobs=OWN.jobs, barrier_conn_id="barrier_here", **given
+        )
+    timestamp = MONDAY + timedelta(days=day)
+    ti = SimpleNamespace(dag_id="shopping_dag", run_id=run_id or f"{run_type.value}__{day}", task_id="start")
+    ti.task, ti.try_number = task, 1
+    run = SimpleNamespace(
+        data_interval_start=timestamp, data_interval_end=timestamp, run_after=timestamp, run_type=run_type, conf={}
+    )
+    context: Any = {"ti": ti, "task": task, "dag_run": run}
+    return task.execute(context)
+
+
+def member_joins(shop: Shop, day: int) -> None:
+    take_part(shop.deployment, PRICES, PRICES.jobs[0], MONDAY + timedelta(days=day), "member")
+
+
+def commit(shop: Shop, barrier: Barrier, *jobs: str) -> None:
+    for job in jobs:
+        shop.process(barrier, job, ROWS)
+    shop.commit(barrier)
+
+
+def test_a_click_opens_no_barrier_that_would_wait_for_other_dags(shop: Shop, caplog: pytest.LogCaptureFixture) -> None:
+    commit(shop, shop.open(1, OWN), "load", "amount")
+    member_joins(shop, 2)
+    for run_type in (DagRunType.MANUAL, DagRunType.OPERATOR_TRIGGERED):
+        with pytest.raises(AirflowFailException) as failed:
+            start(2, run_type)
+        for part in (f"shopping_dag/{run_type.value}__2", "DAG price_dag", "delete this run", "open_manual_runs=True"):
+            assert part in str(failed.value)
+    assert "later runs of DAG shopping_dag do not begin" in caplog.text
+    assert shop.deployment.meta.open_barriers("shopping") == [], "no member waits, and no later run"
+    assert start(2, DagRunType.SCHEDULED) == 2
+    # a run that is cleared observes its barrier, whoever has joined since
+    assert start(2, DagRunType.SCHEDULED) == 2
+
+
+def test_a_click_opens_where_all_jobs_are_of_its_own_dag_or_the_author_says_so(shop: Shop) -> None:
+    assert start(1) == 1
+    member_joins(shop, 2)
+    assert start(1) == 1, "cleared, it observes the barrier that it opened"
+    commit(shop, shop.deployment.meta.barrier("shopping", 1), "load", "amount")
+    assert start(1) == 1, "and has nothing to do at one that is committed"
+    assert start(2, open_manual_runs=True) == 2
+    assert start(3, open_manual_runs=True, catchup=True) == 3
+
+
+def test_runs_that_follow_from_the_schedule_open_whoever_has_jobs(shop: Shop) -> None:
+    """Members that are scheduled by assets follow the runs of an opening DAG that is."""
+    shop.open(1, OWN)
+    member_joins(shop, 2)
+    kinds = (DagRunType.SCHEDULED, DagRunType.BACKFILL_JOB, DagRunType.ASSET_TRIGGERED)
+    assert [start(day, kind) for day, kind in enumerate(kinds, start=2)] == [2, 3, 4]
+
+
+@pytest.mark.parametrize("open_manual_runs", [False, True])
+def test_a_click_at_a_timestamp_that_is_done_says_so(shop: Shop, open_manual_runs: bool) -> None:
+    """A timetable with intervals gives a triggered run the last scheduled interval."""
+    assert start(1, DagRunType.SCHEDULED) == 1
+    barrier = shop.deployment.meta.barrier("shopping", 1)
+    assert start(1, open_manual_runs=open_manual_runs) == 1, "what is unfinished, it may finish"
+    commit(shop, barrier, "load", "amount")
+    with pytest.raises(AirflowFailException) as failed:
+        start(1, open_manual_runs=open_manual_runs)
+    for part in (
+        "shopping_dag/manual__1", "barrier 1", "COMMIT", "opened by run shopping_dag/scheduled__1",
+        "delete this run", "airflow-barrier revise plan --topology shopping --from 1",
+    ):  # fmt: skip
+        assert part in str(failed.value)
+    assert start(1, DagRunType.BACKFILL_JOB) == 1, "a backfill clears and says so elsewhere"
+    assert shop.deployment.meta.barrier("shopping", 1).state is BarrierState.COMMIT
