@@ -84,17 +84,20 @@ def _connection_type() -> dict[str, Any]:
                 },
             },
             "tag_policy": _text("Tag policy", "Which barriers keep a tag on their tables: all, every=N or newest=K."),
-            "max_open_barriers": {
-                "label": "Open barriers",
-                "description": "How many barriers may be open at once before opening another one waits.",
-                "schema": {"type": ["integer", "null"], "minimum": 1},
-            },
+            "max_open_barriers": _number(
+                "Open barriers", "How many barriers may be open at once before opening another one waits."
+            ),
             "source_roots": {
                 "label": "Source roots",
                 "description": "Folders and buckets in which external sources may lie, such as s3://in/shop/; empty: "
                 "any storage, and local folders where the warehouse is one.",
                 "schema": {"type": ["array", "null"], "items": {"type": "string"}},
             },
+            "max_epoch_files": _number("Files an epoch", "New files of one source in one epoch; empty: 100,000."),
+            "max_unpacked_bytes": _number(
+                "Unpacked bytes a file", "Of a compressed file whose event times are read; empty: 4 GiB."
+            ),
+            "max_line_characters": _number("Characters a line", "Of CSV and JSON files; empty: 4,194,304."),
         },
     }
 
@@ -102,3 +105,7 @@ def _connection_type() -> dict[str, Any]:
 def _text(label: str, description: str, form: str | None = None) -> dict[str, Any]:
     schema: dict[str, Any] = {"type": ["string", "null"]}
     return {"label": label, "description": description, "schema": {**schema, "format": form} if form else schema}
+
+
+def _number(label: str, description: str) -> dict[str, Any]:
+    return {"label": label, "description": description, "schema": {"type": ["integer", "null"], "minimum": 1}}

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import ast
 import dataclasses
 import json
 import os
+import re
 import subprocess
 import sys
 from importlib import import_module
@@ -169,6 +171,16 @@ def test_the_package_itself_and_its_provider_info_import_only_the_standard_libra
 def test_commands_are_defined_without_loading_what_they_use(tmp_path: Path) -> None:
     loaded = loaded_by(["airflow_barrier.cli.main"], tmp_path)
     assert loaded - loaded_by([], tmp_path) - sys.stdlib_module_names == {"airflow_barrier"}
+
+
+def test_commands_take_nothing_from_what_airflows_rooms_keep_to_themselves() -> None:
+    """Such a module may load all of Airflow, which a command does only where it asks Airflow for something."""
+    private = re.compile(r"airflow_barrier\.(operators|sensors|triggers|hooks|links|plugins)(\.\w+)*\._\w+")
+    files = sorted((PACKAGE / "cli").rglob("*.py"))
+    nodes = [(file.name, node) for file in files for node in ast.walk(ast.parse(file.read_text()))]
+    taken = [(file, node.module) for file, node in nodes if isinstance(node, ast.ImportFrom) and node.module]
+    assert taken
+    assert [each for each in taken if private.match(each[1])] == []
 
 
 def test_parsing_a_dag_loads_no_engine_and_no_table_format(tmp_path: Path) -> None:

@@ -43,7 +43,7 @@ def stage_by_hand(
     key = f"by hand/{uuid4().hex}"
     step = begin(deployment, barrier, job.name, request_key=key, generation=key, actor=actor)
     if not isinstance(step, Ready):
-        needs = ", ".join(map(str, step.needs)) if isinstance(step, Waiting) else "nothing"
+        needs = step.reason if isinstance(step, Waiting) else "nothing"
         give_up(deployment, step.attempt.attempt_id, reason="its input was not there", actor=actor)
         raise NotProcessedError(  # safety: by-hand-on-its-input
             f"{step.attempt}: expected its input, found that it waits for {needs}; try again then"

@@ -28,7 +28,7 @@ from airflow_barrier.tables.port import Publication
 
 log = logging.getLogger(__name__)
 
-#: How often a commit looks again because a person decided, or a table moved back, under its hands.
+#: How often a commit looks because a person decided, a revision was published, or a table moved back, under its hands.
 _LOOKS = 3
 
 
@@ -97,21 +97,34 @@ def _check_not_aborted(barrier: Barrier) -> None:
 
 
 def _commit_one(deployment: Deployment, barrier: Barrier, actor: str) -> Barrier:
-    meta = deployment.meta
-    if barrier.state is BarrierState.BLOCKED:
-        raise BarrierBlockedError(f"{barrier} is BLOCKED: {barrier.reason}")  # safety: blocked-is-told
-    if barrier.state is BarrierState.OPEN:
-        raise NotPrecommitError(f"{barrier} is OPEN")  # safety: open-is-told
-    if barrier.state is BarrierState.PRECOMMIT:
+    decided = _decided(deployment, barrier, actor)
+    _roll_forward(deployment, decided, actor)
+    _tidy(deployment, decided)
+    return deployment.meta.barrier(barrier.topology, barrier.barrier_id)
+
+
+def _decided(deployment: Deployment, barrier: Barrier, actor: str) -> Barrier:
+    """The barrier as it was when its commit was decided, by this committer or by another one."""
+    met: HeadMovedError | None = None
+    for _ in range(_LOOKS):
+        if barrier.state is BarrierState.BLOCKED:
+            raise BarrierBlockedError(f"{barrier} is BLOCKED: {barrier.reason}")  # safety: blocked-is-told
+        if barrier.state is BarrierState.OPEN:
+            raise NotPrecommitError(f"{barrier} is OPEN")  # safety: open-is-told
+        if barrier.state is not BarrierState.PRECOMMIT:
+            return barrier
         check_lead(deployment, barrier.topology)  # safety: lead-before-deciding
         try:
             _decide(deployment, barrier, actor)
+            return barrier
         except HeadMovedError as error:
+            met = error
             log.info("%s", error)
-            return _commit_one(deployment, meta.barrier(barrier.topology, barrier.barrier_id), actor)
-    _roll_forward(deployment, barrier, actor)
-    _tidy(deployment, barrier)
-    return meta.barrier(barrier.topology, barrier.barrier_id)
+            barrier = deployment.meta.barrier(barrier.topology, barrier.barrier_id)
+    raise HeadMovedError(  # safety: looks-run-out
+        f"{barrier}: expected its snapshots to stay as they are until its commit is decided, found that they changed "
+        f"at each of {_LOOKS} looks ({met}); try again"
+    ) from met
 
 
 def _tidy(deployment: Deployment, barrier: Barrier) -> None:

@@ -13,6 +13,7 @@ from airflow_barrier.protocol.errors import (
     BarrierError,
     CatalogRefusedError,
     CatalogUnavailableError,
+    Retryable,
     SourceDataError,
     SourceUnavailableError,
     StoreUnavailableError,
@@ -190,6 +191,34 @@ def checked_cuts(deployment: Deployment, attempt: Attempt, job: Job, actor: str)
     return checked
 
 
+def cut_put_off(deployment: Deployment, attempt: Attempt, actor: str) -> str | None:
+    """Make the cuts of the attempt's job that were put off. Returns which source cannot be cut yet, and why; None: all
+    are made, or the attempt lacks tables and it is not its turn yet.
+
+    Before the attempt starts, since one that has started cannot wait. Raises the error of a source that no trying again
+    mends.
+    """
+    if attempt.line:  # a revision's barriers stand on cuts that were made
+        return None
+    meta = deployment.meta
+    barrier = meta.barrier(attempt.topology, attempt.barrier_id)
+    job = meta.topology(attempt.topology, barrier.topology_version).job(attempt.job)
+    if not job.externals:
+        return None
+    cuts = meta.cuts(attempt.topology, attempt.barrier_id, items_of=())
+    put_off = {external: why for external in job.externals if (why := cuts[external.name].put_off) is not None}
+    if not put_off or meta.needs(attempt):
+        return None
+    for declared, why in put_off.items():
+        try:
+            _cut_now(deployment, attempt, declared, actor)
+        except _OURS:
+            raise
+        except Retryable as error:
+            return f"{error}. It was put off at {barrier.opened_at} already, since {why}"
+    return None
+
+
 def _cut_now(deployment: Deployment, attempt: Attempt, declared: ExternalSource, actor: str) -> Cut:
     """The cut that was put off when the barrier opened, made as it would have been then.
 
@@ -211,7 +240,9 @@ def _cut_now(deployment: Deployment, attempt: Attempt, declared: ExternalSource,
     except _OURS:
         raise
     except Exception as error:
-        raise _kind(error)(f"{found}: {_said(error)}. Mend the source and clear the task; other jobs go on") from error
+        kind = _kind(error)
+        remedy = "it is tried again" if issubclass(kind, Retryable) else "mend the source and clear the task"
+        raise kind(f"{found}: {_said(error)}; {remedy}, other jobs go on") from error
     if isinstance(cut, NotReady):
         raise SourceUnavailableError(f"{found} that it is not ready: {cut.reason}; it is tried again")
     made = meta.make_cut(attempt.topology, attempt.barrier_id, cut, actor)

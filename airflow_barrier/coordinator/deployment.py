@@ -14,6 +14,7 @@ from airflow_barrier.protocol.levels import Level
 from airflow_barrier.protocol.tags import TagPolicy
 from airflow_barrier.protocol.topology import ExternalSource
 from airflow_barrier.sources import source_of
+from airflow_barrier.sources.bounded import Limits
 from airflow_barrier.sources.port import Source
 from airflow_barrier.sources.roots import SourceRoots
 
@@ -37,6 +38,8 @@ class Deployment:
     #: of readers that choose none
     level: Level = Level.REPEATABLE_READ
     source_roots: SourceRoots = field(default_factory=SourceRoots)
+    #: up to which its sources are read
+    limits: Limits = field(default_factory=Limits)
 
     @classmethod
     def connect(cls, settings: Settings, *, new: bool = True) -> Deployment:
@@ -57,6 +60,7 @@ class Deployment:
             max_open_barriers=settings.max_open_barriers,
             level=Level.parse(settings.consistency),
             source_roots=SourceRoots.of(settings.source_roots, settings.warehouse),
+            limits=settings.limits,
         )
 
     def source_of(self, declared: ExternalSource) -> Source:
@@ -64,7 +68,7 @@ class Deployment:
         source = source_of(declared)
         if source.location is not None:
             self.source_roots.check(source.name, source.location)
-        return source
+        return source.within(self.limits)
 
     @cached_property
     def shares_database(self) -> bool:

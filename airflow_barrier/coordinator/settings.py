@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from airflow_barrier.protocol.errors import ConfigurationError
 from airflow_barrier.protocol.levels import Level
 from airflow_barrier.protocol.tags import TagPolicy
+from airflow_barrier.sources.bounded import Limits
 from airflow_barrier.sources.roots import SourceRoots
 
 if TYPE_CHECKING:
@@ -29,7 +30,8 @@ class Settings:
     ``catalog_publish``: how a REST catalog publishes several tables, ``atomic`` (in one step, which is tested) or
     ``roll-forward`` (one after the other). ``consistency``: the level of readers that choose none, as in FLIP-276.
     ``source_roots``: the folders in which external sources may lie, see
-    :class:`~airflow_barrier.sources.roots.SourceRoots`.
+    :class:`~airflow_barrier.sources.roots.SourceRoots`; ``max_epoch_files`` and the two after it: how much of them is
+    read, see :class:`~airflow_barrier.sources.bounded.Limits`.
 
     >>> Settings.embedded("/data/warehouse").metaservice_url
     'sqlite:////data/warehouse/barrier.db'
@@ -49,17 +51,26 @@ class Settings:
     max_open_barriers: int = 4
     consistency: str = "repeatable_read"
     source_roots: tuple[str, ...] = ()
+    max_epoch_files: int = Limits.max_epoch_files
+    max_unpacked_bytes: int = Limits.max_unpacked_bytes
+    max_line_characters: int = Limits.max_line_characters
 
     def __post_init__(self) -> None:
         TagPolicy.parse(self.tag_policy)
         Level.parse(self.consistency)
         SourceRoots.of(self.source_roots, self.warehouse)
+        _ = self.limits
         if self.max_open_barriers < 1:
             raise ConfigurationError(f"max_open_barriers: expected 1 or more, found {self.max_open_barriers}")
         if self.catalog_publish not in PUBLISHES:
             raise ConfigurationError(
                 f"catalog_publish: expected one of {', '.join(PUBLISHES)}, found {self.catalog_publish!r}"
             )
+
+    @property
+    def limits(self) -> Limits:
+        """Raises :class:`ConfigurationError`."""
+        return Limits(self.max_epoch_files, self.max_unpacked_bytes, self.max_line_characters)
 
     @classmethod
     def embedded(cls, warehouse: str, **others: object) -> Settings:

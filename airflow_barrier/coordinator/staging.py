@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 
-from airflow_barrier.coordinator.cuts import begins_anew, checked_cuts
+from airflow_barrier.coordinator.cuts import begins_anew, checked_cuts, cut_put_off
 from airflow_barrier.coordinator.deployment import Deployment
 from airflow_barrier.coordinator.journal import current_mains
 from airflow_barrier.coordinator.replaying import corrections_of
@@ -51,10 +52,18 @@ class Adopted:
 
 @dataclass(frozen=True)
 class Waiting:
-    """Inputs are missing; ``needs`` names tables and the jobs that have to deliver them. Ask again later."""
+    """Inputs are missing; ``needs`` names tables and the jobs that have to deliver them. Ask again later.
+
+    ``away``: which external source cannot be cut yet, and why. Nobody is told when it can: it has to be tried.
+    """
 
     attempt: Attempt
     needs: tuple[Need, ...]
+    away: str | None = None
+
+    @property
+    def reason(self) -> str:
+        return self.away or ", ".join(map(str, self.needs))
 
 
 def find_barrier(
@@ -192,18 +201,31 @@ def _proceed(
         barrier = check_and_report(deployment, attempt, actor)
         log.info("%s was closed by an earlier try; adopted, nothing to run", attempt)
         return Adopted(meta.attempt(attempt.attempt_id), barrier)
+    if attempt.state is AttemptState.REQUESTED:
+        with _ending(deployment, attempt, actor):
+            away = cut_put_off(deployment, attempt, actor)
+        if away is not None:
+            log.warning("%s waits: %s", attempt, away)
+            return Waiting(attempt, (), away)
     started = meta.start_attempt(attempt.attempt_id)
     if isinstance(started, tuple):
         log.info("%s waits for %s", attempt, ", ".join(map(str, started)))
         return Waiting(attempt, started)
-    try:
+    with _ending(deployment, started, actor):
         if by_branch:
             require_wap(deployment, started)  # safety: wap-is-enabled
         return _prepare(deployment, started, actor, sql, by_branch)
+
+
+@contextmanager
+def _ending(deployment: Deployment, attempt: Attempt, actor: str) -> Iterator[None]:
+    """An error ends the attempt."""
+    try:
+        yield
     except Exception as error:
         # of errors that are not ours only the kind: there is no telling what they quote
         reason = str(error) if isinstance(error, BarrierError) else type(error).__name__
-        ended = meta.abort_attempt(started.attempt_id, reason, actor)
+        ended = deployment.meta.abort_attempt(attempt.attempt_id, reason, actor)
         if ended.state in (AttemptState.FENCED, AttemptState.VOIDED):
             # what it met is the work of those who superseded it, and no stranger's
             refuse_ended(ended)

@@ -39,8 +39,13 @@ EXTRAS = frozenset(
         "tag_policy",
         "max_open_barriers",
         "source_roots",
+        "max_epoch_files",
+        "max_unpacked_bytes",
+        "max_line_characters",
     }
 )
+
+_WHOLE_NUMBERS = ("max_open_barriers", "max_epoch_files", "max_unpacked_bytes", "max_line_characters")
 
 
 class BarrierHook(BaseHook):
@@ -182,8 +187,7 @@ def settings_of(connection: Connection, iceberg: Connection | None = None) -> Se
         )
         if named is None or iceberg is not None:
             _check_publish(extras)
-        if "max_open_barriers" in extras:
-            extras["max_open_barriers"] = _whole_number(extras["max_open_barriers"])
+        extras |= {name: _whole_number(name, extras[name]) for name in _WHOLE_NUMBERS if name in extras}
         if "source_roots" in extras:
             extras["source_roots"] = _folders(extras["source_roots"])
         return Settings(
@@ -240,11 +244,11 @@ def _embedded_url(where: str, warehouse: str) -> str:
     return Settings.embedded(folder).metaservice_url
 
 
-def _whole_number(value: Any) -> int:
+def _whole_number(name: str, value: Any) -> int:
     try:
         return int(value)
     except (TypeError, ValueError):
-        raise ConfigurationError(f"max_open_barriers: expected a whole number, found {value!r}") from None
+        raise ConfigurationError(f"{name}: expected a whole number, found {value!r}") from None
 
 
 def _folders(value: Any) -> tuple[str, ...]:

@@ -216,10 +216,15 @@ def _insert(connection: Connection, barrier: Barrier, request: Request) -> Attem
 def still_waiting(connection: Connection, attempt_id: int) -> tuple[Need, ...]:
     """What the attempt waits for, if that is nothing new: then a poll need not write. Empty: look closer."""
     attempt = load_attempt(connection, attempt_id)
+    needs = needs_of(connection, attempt)
+    return needs if set(needs) <= set(attempt.waited_for) else ()
+
+
+def needs_of(connection: Connection, attempt: Attempt) -> tuple[Need, ...]:
+    """What a REQUESTED attempt lacks."""
     if attempt.state is not AttemptState.REQUESTED:
         return ()
-    needs = _needs(attempt, *_surroundings(connection, attempt))
-    return needs if set(needs) <= set(attempt.waited_for) else ()
+    return _needs(attempt, *_surroundings(connection, attempt))
 
 
 def start_attempt(connection: Connection, attempt_id: int) -> Attempt | tuple[Need, ...]:

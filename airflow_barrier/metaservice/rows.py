@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, NoReturn, TypeVar
@@ -23,6 +24,7 @@ _T = TypeVar("_T")
 STANDING = 0
 #: Topologies by their digest: to read the definition of a thousand jobs takes longer than all else of a step.
 _topologies: dict[str, Topology] = {}
+_topologies_lock = threading.Lock()
 _TOPOLOGIES_KEPT = 16
 #: How many names go into one IN (...): databases bound the parameters of a statement.
 _CHUNK = 5000
@@ -147,11 +149,15 @@ def load_topology(connection: Connection, name: str, version: int) -> Topology:
             f"topology {name}: expected version {version}, found versions up to {topology_version(connection, name)}; "
             "ask for one of these"
         )
-    if digest not in _topologies:
-        if len(_topologies) == _TOPOLOGIES_KEPT:
-            _topologies.clear()
-        _topologies[digest] = Topology.from_json(connection.execute(_DEFINITION, key).scalar_one())
-    return _topologies[digest]
+    topology = _topologies.get(digest)
+    if topology is None:
+        # not under the lock: a database that does not answer would hold up those of others
+        topology = Topology.from_json(connection.execute(_DEFINITION, key).scalar_one())
+        with _topologies_lock:
+            if len(_topologies) >= _TOPOLOGIES_KEPT:
+                _topologies.clear()
+            _topologies[digest] = topology
+    return topology  # what was found, and not another look: another thread may have cleared them since
 
 
 # --- barriers -------------------------------------------------------------------------------------

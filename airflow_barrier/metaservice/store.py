@@ -451,6 +451,10 @@ class MetaService:
         request = attempts.Request(topology, barrier_id, job, request_key, generation, actor, owner)
         return self._db.write(lambda c: attempts.lead_attempt(c, request))
 
+    def needs(self, attempt: Attempt) -> tuple[Need, ...]:
+        """What a REQUESTED attempt lacks before it can be started; empty for any other."""
+        return self._db.read(lambda c: attempts.needs_of(c, attempt))
+
     def start_attempt(self, attempt_id: int) -> Attempt | tuple[Need, ...]:
         """RUNNING, with inputs, previous and bases pinned; or what it waits for (which is kept in ``waited_for``).
 

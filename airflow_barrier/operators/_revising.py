@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from airflow_barrier.coordinator.deployment import Deployment
 from airflow_barrier.coordinator.waking import barrier_of_run, next_unstaged, runs_at
-from airflow_barrier.operators._task import TOKEN, run_timestamp, skip
+from airflow_barrier.operators._task import run_timestamp, skip
 from airflow_barrier.operators._waking import AT_REST, ENDED, run_state, wake
 from airflow_barrier.operators.processed import barrier_of_partition
 from airflow_barrier.protocol.errors import (
@@ -19,7 +19,7 @@ from airflow_barrier.protocol.errors import (
     UnknownRunError,
 )
 from airflow_barrier.protocol.records import Barrier
-from airflow_barrier.protocol.revisions import Revision, RevisionState
+from airflow_barrier.protocol.revisions import TOKEN, Revision, RevisionState
 
 #: The barrier of runs that are not the revision's, but wait until it is published.
 AFTERWARDS = 0

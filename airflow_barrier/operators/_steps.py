@@ -55,7 +55,7 @@ from airflow_barrier.protocol.names import Stamp
 from airflow_barrier.protocol.records import Attempt, Barrier
 from airflow_barrier.protocol.states import AttemptState, BarrierState, TableState
 from airflow_barrier.protocol.topology import Job
-from airflow_barrier.triggers.barrier import BarrierTrigger
+from airflow_barrier.triggers.barrier import BarrierTrigger, SourceTrigger
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -308,6 +308,8 @@ class EpochSteps:
             self.log.info("%s is %s: nothing to run", step.attempt, step.attempt.state.value)
             self._after_processed(deployment, step.barrier)
             return barrier.barrier_id
+        if isinstance(step, Waiting) and step.away is not None:
+            self._try_again_later(step, step.away)
         if isinstance(step, Waiting):
             self._wait(deployment, barrier, step)
         ready = step
@@ -335,6 +337,18 @@ class EpochSteps:
         self._defer(
             [Condition("PROCESSED", barrier_id=n.barrier_id, tables=(n.table,), line=n.line) for n in waiting.needs],
             attempt_id=waiting.attempt.attempt_id,
+        )
+
+    def _try_again_later(self, step: Waiting, away: str) -> NoReturn:
+        """Nobody is told when a source can be cut, and the triggerer may not open it."""
+        self.task.defer(
+            trigger=SourceTrigger(
+                **waiting(self.binding, self.binding.fragment.topology, self.context),
+                attempt_id=step.attempt.attempt_id,
+                away=away,
+            ),
+            method_name=RESUME_METHOD,
+            kwargs={"attempt_id": step.attempt.attempt_id},
         )
 
     def _run(self, deployment: Deployment, attempt: Attempt, work: Callable[[], ClosingRecord | None]) -> None:

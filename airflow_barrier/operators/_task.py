@@ -18,9 +18,6 @@ if TYPE_CHECKING:
 
     from airflow_barrier.protocol.records import Barrier
 
-#: The key of a run's conf that says which revision the run computes for.
-TOKEN = "barrier_revision"
-
 #: Where the task SDK keeps what a task talks to its supervisor by; it is declared in every process.
 _SUPERVISOR = "SUPERVISOR_COMMS"
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any, NoReturn
 from urllib.parse import quote
 
@@ -41,6 +41,7 @@ from airflow_barrier.protocol.errors import (
     ConfigurationError,
     NotProcessedError,
     UnknownBarrierError,
+    WaitTimeoutError,
 )
 from airflow_barrier.protocol.names import event_key, is_topology_name
 from airflow_barrier.protocol.records import Barrier, TableProgress
@@ -192,8 +193,7 @@ class CommitBarrierOperator(BaseOperator):
         if number >= revision.window_end and following is not None:
             busy = wake_runs(deployment, revision, following, context)
             if busy:
-                self.log.info("%s waits for %s to end, to have it run again", revision, ", ".join(busy))
-                self._look_again(context)
+                self._wait_for_runs(revision, busy, context)
         return number
 
     def _wait_for_revised(self, deployment: Deployment, revision: Revision, number: int, context: Context) -> NoReturn:
@@ -216,8 +216,15 @@ class CommitBarrierOperator(BaseOperator):
             method_name=self.resume.__name__,
         )
 
-    def _look_again(self, context: Context) -> NoReturn:
-        """Of the end of a run nobody is told, and only a task can ask for it."""
+    def _wait_for_runs(self, revision: Revision, busy: Sequence[str], context: Context) -> NoReturn:
+        """Of the end of a run nobody is told, and only a task can ask for it. Raises WaitTimeoutError."""
+        until = waiting(self, self.topology, context)["until"]
+        if datetime.now(timezone.utc) >= until:
+            raise WaitTimeoutError(
+                f"{revision}: expected {', '.join(busy)} to end by {until}, found at work; end these runs or let them "
+                "end, then clear this task, or give it a longer wait_timeout"
+            )
+        self.log.info("%s waits for %s to end, to have it run again", revision, ", ".join(busy))
         self.defer(
             trigger=TimeDeltaTrigger(timedelta(seconds=max(self.poll_interval, _RUN_POLL, settling_time()))),
             method_name=self.look_again.__name__,

@@ -15,6 +15,9 @@ from typing import Any
 from airflow_barrier.protocol.errors import RevisionRefusedError
 from airflow_barrier.protocol.topology import Topology, downstream_jobs
 
+#: The key of a run's conf, in Airflow, that says which revision the run computes for.
+TOKEN = "barrier_revision"
+
 
 class RevisionState(str, Enum):
     """Where a revision stands."""

@@ -1,7 +1,7 @@
 """Reading what outsiders landed: no more of it at once than a worker has room for, and no word of it in an error.
 
-The limits stand here and nowhere else. Nobody can raise them: what goes beyond them belongs into Parquet, or into
-several files.
+The limits stand here and nowhere else. What goes beyond them belongs into Parquet, or into several files; who has a
+connection's workers to himself may raise some of them there.
 """
 
 from __future__ import annotations
@@ -11,17 +11,16 @@ import json
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
-#: Characters of one line. A worker reads 16 files at once, and a parsed line takes up to twenty times its length.
-LONGEST_LINE = 4 * 1024 * 1024
-#: Bytes that one compressed file may unpack to: minutes of a worker's time. bzip2 makes a terabyte of a megabyte.
-LARGEST_UNPACKED = 4 * 1024**3
+from airflow_barrier.protocol.errors import ConfigurationError
+
 #: Levels of objects and lists in each other. Python ends near 1,000 and so does Spark; nobody declares 100.
 DEEPEST_JSON = 100
-#: New files of one epoch: a cut of so many is 9 MB of JSON, which the MetaService, the job's spec and the journal keep.
-MOST_FILES = 100_000
+#: pyarrow keeps the length of what it parses at once in 32 bits.
+_LONGEST_LINE = 2**31 - 1
 
 _ROWS = 64 * 1024
 # Hadoop knows no others by these names, or has a framing of its own for them.
@@ -31,6 +30,33 @@ _LONGEST_TEXT = 200
 _MOST_NAMES = 20
 # the one part of pyarrow's message that holds counts, and nothing of the row
 _COUNTS = re.compile(r"(?:Row #\d+: )?Expected \d+ columns, got \d+")
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Those that a connection may set, each by an extra of the same name.
+
+    ``max_epoch_files``: new files of one epoch of a source. A cut of 100,000 is 9 MB of JSON, which the MetaService,
+    the job's spec and the journal keep. ``max_unpacked_bytes``: of one compressed file whose event times are read. 4
+    GiB are minutes of a worker's time, and bzip2 makes a terabyte of a megabyte. ``max_line_characters``: of one line
+    of a text file. A worker reads 16 files at once, and a parsed line takes up to twenty times its length.
+
+    >>> Limits().max_epoch_files
+    100000
+    """
+
+    max_epoch_files: int = 100_000
+    max_unpacked_bytes: int = 4 * 1024**3
+    max_line_characters: int = 4 * 1024 * 1024
+
+    def __post_init__(self) -> None:
+        for name, value in vars(self).items():
+            if value < 1:
+                raise ConfigurationError(f"{name}: expected 1 or more, found {value}")
+        if self.max_line_characters > _LONGEST_LINE:
+            raise ConfigurationError(
+                f"max_line_characters: expected {_LONGEST_LINE:,} at most, found {self.max_line_characters:,}"
+            )
 
 
 class UnfitFileError(ValueError):
@@ -74,7 +100,7 @@ def column_names(names: Sequence[str]) -> str:
 
 
 @contextmanager
-def unpacked(fs: Any, path: str, most: int = LARGEST_UNPACKED) -> Iterator[Any]:
+def unpacked(fs: Any, path: str, most: int) -> Iterator[Any]:
     """The file's bytes, to be read in pieces; of a compressed file ``most`` of what it unpacks to.
 
     Raises :class:`UnfitFileError` when more is asked for.
@@ -106,33 +132,37 @@ class _Counted(io.RawIOBase):
         self._left -= len(data)
         if self._left < 0:
             raise UnfitFileError(
-                f"expected a compressed file that unpacks to {self._most:,} bytes at most, found more; land it in parts"
+                f"expected a compressed file that unpacks to {self._most:,} bytes at most, found more; land it in "
+                "parts, or raise the connection's extra max_unpacked_bytes"
             )
         buffer[: len(data)] = data
         return len(data)
 
 
-def lines(fs: Any, path: str) -> Iterator[tuple[int, str]]:
+def lines(fs: Any, path: str, limits: Limits) -> Iterator[tuple[int, str]]:
     """The lines of a text file and their numbers, from 1 on. Raises :class:`UnfitFileError` for one that is too long,
     which is not read to its end.
     """
-    number = 0
-    with unpacked(fs, path) as raw, io.TextIOWrapper(raw, "utf-8", newline="") as text:
-        while line := text.readline(LONGEST_LINE + 1):
+    number, longest = 0, limits.max_line_characters
+    with (
+        unpacked(fs, path, limits.max_unpacked_bytes) as raw,
+        io.TextIOWrapper(raw, "utf-8", newline="") as text,
+    ):
+        while line := text.readline(longest + 1):
             number += 1
-            if len(line) > LONGEST_LINE:
+            if len(line) > longest:
                 raise UnfitFileError(
-                    f"expected lines of {LONGEST_LINE:,} characters at most, found that line {number} is longer; land "
-                    "such records as Parquet"
+                    f"expected lines of {longest:,} characters at most, found that line {number} is longer; land such "
+                    "records as Parquet, or raise the connection's extra max_line_characters"
                 )
             yield number, line
 
 
-def json_lines(fs: Any, path: str) -> Iterator[tuple[int, Any]]:
+def json_lines(fs: Any, path: str, limits: Limits) -> Iterator[tuple[int, Any]]:
     """The value on each line that is not blank, and the line's number. Raises :class:`UnfitFileError` for one that is
     no JSON, or nested too deep.
     """
-    for number, line in lines(fs, path):
+    for number, line in lines(fs, path, limits):
         if not line.strip():
             continue
         try:

@@ -14,7 +14,7 @@ from functools import partial
 from typing import Any
 
 from airflow_barrier.sources import bounded
-from airflow_barrier.sources.bounded import UnfitFileError
+from airflow_barrier.sources.bounded import Limits, UnfitFileError
 from airflow_barrier.sources.ddl import Column, fits
 
 # positions of a first line that are spelled out
@@ -23,11 +23,15 @@ _MOST_VALUES = 50
 
 @dataclass(frozen=True)
 class Layout:
-    """How files are written: ``format`` is parquet, csv or json (an object a line), ``options`` are Spark's for CSV."""
+    """How files are written: ``format`` is parquet, csv or json (an object a line), ``options`` are Spark's for CSV.
+
+    ``limits``: up to which they are read.
+    """
 
     format: str
     columns: tuple[Column, ...]
     options: Mapping[str, Any] = field(default_factory=dict)
+    limits: Limits = field(default_factory=Limits)
 
     @property
     def header(self) -> bool:
@@ -71,7 +75,7 @@ def _parquet_mismatch(fs: Any, path: str, columns: Sequence[Column]) -> str | No
 
 
 def _csv_mismatch(fs: Any, path: str, layout: Layout) -> str | None:
-    _, line = next(bounded.lines(fs, path), (1, ""))
+    _, line = next(bounded.lines(fs, path, layout.limits), (1, ""))
     first = next(csv.reader([line], strict=True, **_csv_dialect(layout)), [])
     if layout.header:
         return None if first == layout.names else f"expected header {layout.names}, found {_header(first, layout)}"
@@ -87,7 +91,7 @@ def _header(first: Sequence[str], layout: Layout) -> str:
 
 
 def _json_mismatch(fs: Any, path: str, layout: Layout) -> str | None:
-    number, first = next(bounded.json_lines(fs, path), (1, None))
+    number, first = next(bounded.json_lines(fs, path, layout.limits), (1, None))
     if not isinstance(first, dict):
         return f"expected an object on every line, found {type(first).__name__ if first is not None else 'no line'}"
     others = len(first.keys() - set(layout.names))
@@ -163,7 +167,7 @@ def _parts(fs: Any, path: str, layout: Layout, column: str) -> Iterator[_Part]:
         with bounded.parquet(fs, path) as file:
             yield from _parquet_parts(file, column)
         return
-    texts = _csv_texts(fs, path, layout, column) if layout.format == "csv" else _json_texts(fs, path, column)
+    texts = _csv_texts(fs, path, layout, column) if layout.format == "csv" else _json_texts(fs, path, layout, column)
     yield _Part(None, lambda: _moments(texts, column))
 
 
@@ -200,13 +204,13 @@ def _csv_texts(fs: Any, path: str, layout: Layout, column: str) -> Iterator[Any]
 
     dialect = _csv_dialect(layout)
     null = layout.options.get("nullValue", "")
-    with bounded.unpacked(fs, path) as file:
+    with bounded.unpacked(fs, path, layout.limits.max_unpacked_bytes) as file:
         reader = arrow_csv.open_csv(
             file,
             # a line has to fit into a block; other threads are at other files
             read_options=arrow_csv.ReadOptions(
                 column_names=None if layout.header else layout.names,
-                block_size=bounded.LONGEST_LINE,
+                block_size=layout.limits.max_line_characters,
                 use_threads=False,
             ),
             parse_options=arrow_csv.ParseOptions(
@@ -225,10 +229,11 @@ def _csv_texts(fs: Any, path: str, layout: Layout, column: str) -> Iterator[Any]
             yield batch.column(0)
 
 
-def _json_texts(fs: Any, path: str, column: str) -> Iterator[Any]:
+def _json_texts(fs: Any, path: str, layout: Layout, column: str) -> Iterator[Any]:
     import pyarrow as pa
 
-    for batch in bounded.batches(_json_text(number, record, column) for number, record in bounded.json_lines(fs, path)):
+    records = bounded.json_lines(fs, path, layout.limits)
+    for batch in bounded.batches(_json_text(number, record, column) for number, record in records):
         yield pa.array(batch, pa.string())
 
 

@@ -13,7 +13,8 @@ from airflow_barrier.protocol.errors import ConfigurationError, SourceDataError
 from airflow_barrier.protocol.names import one_line
 from airflow_barrier.protocol.records import Cut
 from airflow_barrier.protocol.topology import ExternalSource
-from airflow_barrier.sources import bounded, file_cuts, file_recuts
+from airflow_barrier.sources import file_cuts, file_recuts
+from airflow_barrier.sources.bounded import Limits
 from airflow_barrier.sources.ddl import Column, ddl_of, parse_ddl, quoted, timestamp_literal
 from airflow_barrier.sources.decimals import exact, with_room
 from airflow_barrier.sources.file_cuts import EventTime, Reading
@@ -39,6 +40,11 @@ _READ_OPTIONS = {
     "recursiveFileLookup": "true",
     "timeZone": "UTC",
 }
+# at the first cut of a folder that others have filled for years
+_BEGIN_LATER = (
+    "if they are in the job's tables already, or are not to be read, say so by start_from in barrier.job(...) "
+    '("latest", a datetime, {"files": [...]}; docs/adopting.md); else '
+)
 _CSV_READ_OPTIONS = {"enforceSchema": "false", "columnPruning": "false", "encoding": "UTF-8"}
 
 
@@ -49,7 +55,7 @@ class Files:
     Each file is in one epoch exactly. It is never read before it is in a cut, and must not be changed once it has
     landed: write it elsewhere and move it in. New content comes as a new file. Links, pipes, and paths with an empty
     part are refused by name; so are lines, nesting and compressed files beyond the limits of
-    :mod:`~airflow_barrier.sources.bounded`.
+    :mod:`~airflow_barrier.sources.bounded`, some of which the connection may raise.
 
     :param path: the folder, with whatever is under it: an absolute path, or a URL that fsspec here and Hadoop in Spark
         both know (``file://``, ``hdfs://``, ``gs://``, ``abfs://``, ``abfss://``, ``s3a://``, or ``s3://``, which Spark
@@ -98,6 +104,8 @@ class Files:
     allowed_lateness: timedelta = timedelta(0)
     idle_timeout: timedelta | None = None
     options: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    # not the author's to say, and no part of the declaration: see `within`
+    _limits: Limits = field(default_factory=Limits, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         if not self.name:
@@ -135,6 +143,11 @@ class Files:
     def location(self) -> str:
         return self.path
 
+    def within(self, limits: Limits) -> Files:
+        bounded = replace(self)
+        object.__setattr__(bounded, "_limits", limits)
+        return bounded
+
     # --- on the worker ----------------------------------------------------------------------------
 
     def look(self, catalog: SourceCatalog) -> None:
@@ -144,12 +157,13 @@ class Files:
         """The epoch's own files, never those of earlier ones. Raises SourceDataError if the folder is not there, and
         SourceUnavailableError.
         """
-        cut = self._cut(request)
-        if isinstance(cut, Cut) and len(cut.end["files"]) > bounded.MOST_FILES:
+        cut, most = self._cut(request), self._limits.max_epoch_files
+        if isinstance(cut, Cut) and len(cut.end["files"]) > most:
             raise SourceDataError(  # safety: files-of-a-cut
-                f"source {self.name}: expected {bounded.MOST_FILES:,} new files in {self.path} for one epoch at most, "
-                f"found {len(cut.end['files']):,}, the first of which is {cut.end['files'][0]['path']}; merge them, or "
-                "move some away and land them after the barrier has opened"
+                f"source {self.name}: expected {most:,} new files in {self.path} for one epoch at most, found "
+                f"{len(cut.end['files']):,}, the first of which is {cut.end['files'][0]['path']}; "
+                f"{_BEGIN_LATER if request.start is None else ''}merge them, move some away and land them after the "
+                "barrier has opened, or raise the connection's extra max_epoch_files"
             )
         return cut
 
@@ -292,7 +306,7 @@ class Files:
 
     @cached_property
     def _layout(self) -> Layout:
-        return Layout(self.format, self._columns, self.options)
+        return Layout(self.format, self._columns, self.options, self._limits)
 
     @property
     def _folder(self) -> Folder:

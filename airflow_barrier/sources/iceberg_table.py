@@ -12,6 +12,7 @@ from airflow_barrier.protocol.errors import ConfigurationError, RevisionRefusedE
 from airflow_barrier.protocol.names import table_fault
 from airflow_barrier.protocol.records import Cut
 from airflow_barrier.protocol.topology import ExternalSource
+from airflow_barrier.sources.bounded import Limits
 from airflow_barrier.sources.ddl import quoted, timestamp_literal
 from airflow_barrier.sources.port import CutRequest, Delta, NotReady, SourceCatalog, text_of
 
@@ -98,6 +99,10 @@ class IcebergTable:
     @property
     def location(self) -> None:
         """It is the catalog's."""
+
+    def within(self, limits: Limits) -> IcebergTable:
+        """Itself: its rows lie in the catalog, and none of them is read on a worker."""
+        return self
 
     # --- on the worker ----------------------------------------------------------------------------
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 
 from airflow_barrier.protocol.records import Cut
 from airflow_barrier.protocol.topology import ExternalSource
+from airflow_barrier.sources.bounded import Limits
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -109,6 +110,10 @@ class Source(Protocol):
     @property
     def location(self) -> str | None:
         """The folder or address that workers open, which the connection has to allow; None: the catalog's tables."""
+        ...
+
+    def within(self, limits: Limits) -> Source:
+        """The same source, of which a worker reads no more at once than that."""
         ...
 
     def look(self, catalog: SourceCatalog) -> None:

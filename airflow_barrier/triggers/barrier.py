@@ -149,13 +149,17 @@ class BarrierTrigger(WatchingTrigger):
         return Outcome(None, "; ".join(one.waits_for for one in found if one.waits_for))
 
     async def on_kill(self) -> None:
-        if not self.attempt_ids:
-            return
-        meta = await BarrierHook(self.barrier_conn_id).aget_meta_service()
-        for attempt_id in self.attempt_ids:
-            await asyncio.to_thread(
-                meta.abort_attempt, attempt_id, "the deferred task was cleared or marked by a person", "triggerer"
-            )
+        await _give_up(self.barrier_conn_id, self.attempt_ids)
+
+
+async def _give_up(barrier_conn_id: str, attempt_ids: Sequence[int]) -> None:
+    if not attempt_ids:
+        return
+    meta = await BarrierHook(barrier_conn_id).aget_meta_service()
+    for attempt_id in attempt_ids:
+        await asyncio.to_thread(
+            meta.abort_attempt, attempt_id, "the deferred task was cleared or marked by a person", "triggerer"
+        )
 
 
 class OpeningTrigger(WatchingTrigger):
@@ -231,3 +235,26 @@ class LedTrigger(WatchingTrigger):
         if attempt.state not in UNDER_WAY_ATTEMPTS:
             return REACHED
         return Outcome(None, f"{attempt}, which another task leads")
+
+
+class SourceTrigger(LedTrigger):
+    """Fires after ``look_again`` seconds, so that the task tries its source again; sooner if its attempt has ended.
+
+    A worker opens sources, with rights that the triggerer may lack. ``away``: which source it is, and why it cannot be
+    cut. The attempt, which waits, is given up when a person clears or marks the deferred task.
+    """
+
+    def __init__(self, *, away: str, **waiting: Any) -> None:
+        super().__init__(**waiting)
+        self.away = away
+
+    def serialize(self) -> tuple[str, dict[str, Any]]:
+        path, arguments = super().serialize()
+        return path, {**arguments, "away": self.away}
+
+    def _look(self, view: TopologyView) -> Outcome:
+        outcome = super()._look(view)
+        return outcome if outcome.event is not None else Outcome(None, f"a source ({self.away})")
+
+    async def on_kill(self) -> None:
+        await _give_up(self.barrier_conn_id, [self.attempt_id])

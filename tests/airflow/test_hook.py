@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +13,11 @@ from airflow.sdk import Connection
 from airflow_barrier.coordinator.deployment import Deployment
 from airflow_barrier.coordinator.settings import Settings
 from airflow_barrier.hooks.barrier import EXTRAS, BarrierHook, settings_of
-from airflow_barrier.protocol.errors import ConfigurationError, MetaServiceMissingError
+from airflow_barrier.protocol.errors import ConfigurationError, MetaServiceMissingError, SourceDataError
 from airflow_barrier.provider import get_provider_info
+from airflow_barrier.sources import Files
+from airflow_barrier.sources.bounded import Limits
+from tests.sources.landing import Cutter
 
 
 def connection(password: str | None = None, conn_type: str = "barrier", **extras: Any) -> Connection:
@@ -59,6 +63,22 @@ def test_where_sources_may_lie(written: object) -> None:
     assert settings_of(connection(warehouse="/w")).source_roots == ()
 
 
+def test_how_much_of_a_source_is_read(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    extras = {"max_epoch_files": "2", "max_unpacked_bytes": 2**40, "max_line_characters": 10}
+    assert settings_of(connection(warehouse="/w", **extras)).limits == Limits(2, 2**40, 10)
+    assert settings_of(connection(warehouse="/w")).limits == Limits()
+    (tmp_path / "in").mkdir()
+    for number in range(3):
+        (tmp_path / "in" / f"{number}.parquet").write_bytes(b"PAR1")
+    described = {"conn_type": "barrier", "extra": {"warehouse": str(tmp_path), **extras}}
+    monkeypatch.setenv("AIRFLOW_CONN_BARRIER_LIMITS", json.dumps(described))
+    deployment = BarrierHook("barrier_limits").get_deployment(new=True)
+    source = deployment.source_of(Files(str(tmp_path / "in"), schema="n BIGINT").declare())
+    with pytest.raises(SourceDataError, match=r"expected 2 new files.*found 3"):
+        Cutter(source).cut(datetime.now(timezone.utc))
+    deployment.close()
+
+
 def test_empty_fields_of_the_form_are_not_there() -> None:
     filled = settings_of(connection(warehouse="/data/warehouse", metaservice_url="", catalog_uri=None))
     assert filled == settings_of(connection(warehouse="/data/warehouse"))
@@ -73,6 +93,8 @@ def test_empty_fields_of_the_form_are_not_there() -> None:
         ({"warehouse": "relative"}, "given by its absolute path"),
         ({"warehouse": "/w", "max_open_barriers": "many"}, "expected a whole number, found 'many'"),
         ({"warehouse": "/w", "max_open_barriers": 0}, "connection barrier_test: max_open_barriers: expected 1 or more"),
+        ({"warehouse": "/w", "max_epoch_files": 0}, "connection barrier_test: max_epoch_files: expected 1 or more"),
+        ({"warehouse": "/w", "max_line_characters": "long"}, "max_line_characters: expected a whole number, found 'lo"),
         ({"warehouse": "/w", "source_roots": "http://host/"}, "source_roots: 'http://host/': expected a storage"),
         ({"warehouse": "/w", "source_roots": {"in": 1}}, "source_roots: expected a list of folders.*found dict"),
         ({"warehouse": "/w", "tag_policy": "some"}, "connection barrier_test: tag policy 'some'"),

@@ -23,6 +23,7 @@ from airflow_barrier.hooks.barrier import BarrierHook
 from airflow_barrier.metaservice.store import MetaService
 from airflow_barrier.metaservice.versions import EXPECTED, VERSION_TABLE
 from airflow_barrier.operators._waiting import check_event, waiting
+from airflow_barrier.operators.commit import CommitBarrierOperator
 from airflow_barrier.operators.compact import CompactTablesOperator
 from airflow_barrier.operators.start import StartBarrierOperator
 from airflow_barrier.protocol.errors import (
@@ -312,6 +313,22 @@ def test_a_trigger_fires_no_sooner_than_airflow_bears(meta: MetaService, monkeyp
     monkeypatch.setattr(triggers, "asyncio", SimpleNamespace(sleep=sleep, **of_asyncio))
     assert asyncio.run(first(deferred)) == {"status": "reached"}
     assert slept == [3600]
+
+
+def test_a_commit_that_waits_for_the_end_of_runs_has_an_end_too() -> None:
+    commit = CommitBarrierOperator(
+        task_id="commit", topology="shopping", barrier_conn_id=CONN, wait_timeout=timedelta(hours=1)
+    )
+    revision: Any = "revision 1 of shopping"
+
+    def waits(since: datetime) -> None:
+        context: Any = {"ti": SimpleNamespace(start_date=since)}
+        commit._wait_for_runs(revision, ["pricing/monday"], context)
+
+    with pytest.raises(TaskDeferred):
+        waits(datetime.now(timezone.utc))
+    with pytest.raises(WaitTimeoutError, match=r"expected pricing/monday to end by 2025-01-01 01:00.*longer wait"):
+        waits(DAY)
 
 
 @pytest.mark.parametrize("in_order", [True, False])

@@ -135,6 +135,24 @@ def test_a_commit_does_not_chase_tables_that_keep_moving(shop: Shop, monkeypatch
     assert commit(shop, barrier).barrier.state is BarrierState.COMMIT, "the next try goes on from there"
 
 
+def test_a_commit_does_not_chase_snapshots_that_keep_changing(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One revision after the other is published between the committer's look and its decision."""
+    shop.process_all(barrier := shop.open(1), ROWS)
+    looks = []
+
+    def revised(*arguments: Any) -> None:
+        looks.append(arguments)
+        raise HeadMovedError(f"{barrier}: found that revision {len(looks)} was published: look again")
+
+    monkeypatch.setattr(shop.deployment.meta, "begin_commit", revised)
+    with pytest.raises(HeadMovedError, match=r"expected its snapshots to stay.*revision 3 was published.*try again"):
+        commit(shop, barrier)
+    assert len(looks) == committing._LOOKS
+    assert states(shop, barrier) == [BarrierState.PRECOMMIT]
+    monkeypatch.undo()
+    assert commit(shop, barrier).barrier.state is BarrierState.COMMIT, "the next try goes on from there"
+
+
 def test_what_a_decided_barrier_would_be_blocked_by_refuses_one_that_is_not_decided(shop: Shop) -> None:
     shop.process_all(barrier := shop.open(1), ROWS)
     # somebody takes the tag's name: main itself is as expected

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Iterator
 from datetime import datetime, timedelta, timezone
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from pkgutil import resolve_name
 from threading import Thread
 from types import SimpleNamespace
 from typing import Any
@@ -16,11 +18,15 @@ import pytest
 from airflow.providers.apache.livy.operators.livy import LivyOperator
 from airflow.sdk import DAG
 from airflow.sdk.bases.operator import ExecutorSafeguard
-from airflow.sdk.exceptions import TaskDeferred
+from airflow.sdk.exceptions import AirflowFailException, TaskDeferred
+from fsspec.implementations.local import LocalFileSystem
 
 from airflow_barrier.coordinator.settings import Settings
 from airflow_barrier.operators.group import BarrierGroup
+from airflow_barrier.protocol.records import Barrier
 from airflow_barrier.protocol.states import AttemptState
+from airflow_barrier.sources import Files
+from tests.coordinator.test_sources import arrive, files_of, fragment, landing
 from tests.support.shop import COLUMNS, MONDAY, SHOPPING, Shop, make_shop
 
 GUARDED = {"engine-name": "spark", "engine-version": "4.1.3", "spark.app.id": "app-1", "airflow-barrier.guard": "1"}
@@ -72,20 +78,22 @@ def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Shop]:
     shop.deployment.close()
 
 
-def parsed() -> Any:
+def parsed(*sources: Files) -> Any:
     """The DAG file is read anew by each process that a task runs in."""
     start = datetime(2025, 1, 1, tzinfo=timezone.utc)
     with DAG("shopping_dag", schedule=None, start_date=start), BarrierGroup("shopping") as group:
         return group.job(
             LivyOperator(task_id="load", file="s3://load.py", deferrable=True, conf={"spark.own": "1"}),
+            sources=sources,
             sinks=[SHOPPING],
         )
 
 
-def context_of(operator: Any) -> Any:
+def context_of(operator: Any, day: int = 1) -> Any:
     ti = SimpleNamespace(
         dag_id="shopping_dag",
-        run_id="day-1",
+        run_id=f"day-{day}",
+        start_date=datetime.now(timezone.utc),
         task_id=operator.task_id,
         map_index=-1,
         try_number=1,
@@ -94,7 +102,7 @@ def context_of(operator: Any) -> Any:
     )
     run = SimpleNamespace(
         data_interval_start=MONDAY,
-        data_interval_end=MONDAY + timedelta(days=1),
+        data_interval_end=MONDAY + timedelta(days=day),
         run_type=SimpleNamespace(value="scheduled"),
         conf={},
     )
@@ -136,3 +144,103 @@ def test_a_batch_that_failed_ends_the_attempt(shop: Shop, posted: list[dict[str,
         again.resume_execution("resume_operator", {**(deferred.value.kwargs or {}), "event": event}, context_of(again))
     (attempt,) = shop.deployment.meta.attempts("shopping", 1)
     assert attempt.state is AttemptState.ABORTED
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return tmp_path / "landing"
+
+
+@pytest.fixture
+def storage(folder: Path, monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
+    """The storage that the landing folder lies in, which may be down."""
+    storage, find = SimpleNamespace(down=False), LocalFileSystem.find
+
+    def found(self: Any, path: str, *arguments: Any, **options: Any) -> Any:
+        if storage.down and str(path).startswith(str(folder)):
+            raise OSError("no route to host")
+        return find(self, path, *arguments, **options)
+
+    monkeypatch.setattr(LocalFileSystem, "find", found)
+    return storage
+
+
+def put_off(shop: Shop, folder: Path, storage: SimpleNamespace) -> Barrier:
+    """Barrier 2, which has opened while the storage was down."""
+    arrive(folder, 1, "1.parquet")
+    shop.process(shop.open(1, fragment(landing(folder))), "load", [{"amount": 1, "price": 2}])
+    storage.down = True
+    return shop.open(2, fragment(landing(folder)))
+
+
+def resumed(operator: Any, deferred: Any) -> Any:
+    """As Airflow has it run again when its trigger has fired."""
+    kept = json.loads(json.dumps(deferred.value.kwargs))
+    context = context_of(operator, 2)
+    return operator.resume_execution(deferred.value.method_name, {**kept, "event": {"status": "reached"}}, context)
+
+
+def test_a_task_whose_source_is_away_waits_until_it_answers(
+    shop: Shop, folder: Path, storage: SimpleNamespace, posted: list[dict[str, Any]], caplog: pytest.LogCaptureFixture
+) -> None:
+    barrier = put_off(shop, folder, storage)
+    operator = parsed(landing(folder))
+    with pytest.raises(TaskDeferred) as deferred:
+        operator.execute(context_of(operator, 2))
+    for part in ("source purchases", "no route to host", f"put off at {barrier.opened_at}"):
+        assert part in caplog.text
+    with pytest.raises(TaskDeferred) as deferred:
+        resumed(parsed(landing(folder)), deferred)
+    (attempt,) = shop.deployment.meta.attempts("shopping", 2)
+    assert attempt.state is AttemptState.REQUESTED, "one attempt waits, however often it is tried"
+    storage.down = False
+    arrive(folder, 2, "2.parquet")
+    with pytest.raises(TaskDeferred) as deferred:
+        resumed(parsed(landing(folder)), deferred)
+    assert deferred.value.method_name == "resume_operator", "its Spark job runs now"
+    (attempt,) = shop.deployment.meta.attempts("shopping", 2)
+    assert attempt.state is AttemptState.RUNNING
+    assert files_of(shop, 2) == ["2.parquet"]
+    assert len(posted) == 1
+
+
+def test_what_a_task_waits_for_its_source_with(
+    shop: Shop, folder: Path, storage: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It fires so that the task tries again, at once if the attempt has ended, and at the end of `wait_timeout`."""
+    monkeypatch.setenv("AIRFLOW__WORKERS__MIN_HEARTBEAT_INTERVAL", "0")
+    monkeypatch.setenv("AIRFLOW__SCHEDULER__SCHEDULER_IDLE_SLEEP_TIME", "0")
+    put_off(shop, folder, storage)
+    operator = parsed(landing(folder))
+    with pytest.raises(TaskDeferred) as deferred:
+        operator.execute(context_of(operator, 2))
+    path, arguments = json.loads(json.dumps(deferred.value.trigger.serialize()))
+    assert arguments["look_again"] == 60
+
+    def fired(**changed: Any) -> Any:
+        trigger = resolve_name(path)(**{**arguments, **changed})
+        return asyncio.run(asyncio.wait_for(anext(trigger.run()), 60)).payload
+
+    assert fired(look_again=0.01) == {"status": "reached"}
+    late = fired(until=MONDAY.isoformat())
+    assert late["status"] == "late"
+    assert "expected a source (" in late["message"]
+    assert "no route to host" in late["message"]
+    asyncio.run(resolve_name(path)(**arguments).on_kill())
+    (attempt,) = shop.deployment.meta.attempts("shopping", 2)
+    assert attempt.state is AttemptState.ABORTED, "a person has cleared the task"
+    assert fired() == {"status": "reached"}
+
+
+def test_a_source_that_no_trying_again_mends_fails_its_task_at_once(
+    shop: Shop, folder: Path, storage: SimpleNamespace
+) -> None:
+    put_off(shop, folder, storage)
+    storage.down = False
+    folder.rename(folder.parent / "elsewhere")
+    operator = parsed(landing(folder))
+    with pytest.raises(AirflowFailException, match="expected a folder, found nothing"):
+        operator.execute(context_of(operator, 2))
+    (attempt,) = shop.deployment.meta.attempts("shopping", 2)
+    assert attempt.state is AttemptState.ABORTED
+    assert "expected a folder, found nothing" in (attempt.reason or "")

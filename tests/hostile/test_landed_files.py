@@ -22,7 +22,7 @@ import pytest
 from airflow_barrier.protocol.errors import SourceDataError
 from airflow_barrier.protocol.records import Cut
 from airflow_barrier.sources import bounded
-from airflow_barrier.sources.bounded import DEEPEST_JSON, LONGEST_LINE, UnfitFileError
+from airflow_barrier.sources.bounded import DEEPEST_JSON, Limits, UnfitFileError
 from airflow_barrier.sources.file_cuts import mismatches
 from airflow_barrier.sources.files import Files
 from airflow_barrier.sources.listing import Folder
@@ -51,6 +51,7 @@ def refusal(source: Files, barriers: Cutter | None = None) -> str:
     return str(refused.value)
 
 
+LONGEST_LINE = Limits().max_line_characters
 LONG = "x" * (LONGEST_LINE + 1)
 REFUSED = [
     ("json", "deep.json", DEEP, f"expected objects and lists up to {DEEPEST_JSON} levels deep, found more in line 1"),
@@ -227,12 +228,11 @@ def test_two_keys_of_an_object_store_are_two_files(store: Any) -> None:
     assert "expected a path that Hadoop can read, found one with an empty part" in wrong["/x.json"]
 
 
-def test_a_cut_has_no_more_files_than_can_be_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cut_has_no_more_files_than_can_be_kept(tmp_path: Path) -> None:
     """What is in the tables already may be more: it is used up and not read."""
-    monkeypatch.setattr(bounded, "MOST_FILES", 3)
     for number in range(4):
         land(tmp_path / f"{number}.json", '{"id": 1}\n')
-    source = source_of(tmp_path, "json")
+    source = source_of(tmp_path, "json").within(Limits(max_epoch_files=3))
     with pytest.raises(SourceDataError, match=r"expected 3 new files in .* at most, found 4, the first of which is 0"):
         Cutter(source).cut(day(1))
     request = dataclasses.replace(Cutter(source).request(day(1)), already=day(0.5))

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from types import FrameType
+from typing import Any
 
 import pytest
 
+from airflow_barrier.metaservice import rows
 from airflow_barrier.metaservice.store import MetaService
 from airflow_barrier.protocol.errors import (
     SecondWriterError,
@@ -196,3 +201,30 @@ def test_a_job_whose_tables_are_read_cannot_leave(meta: MetaService) -> None:
     with pytest.raises(TopologyError, match=r"found registered only: .*load \(DAG dag\)"):
         meta.leave("shopping", "pricing", "load", "not mine", "me")
     assert names(meta) == ["amount", "load", "price", "ratio"]
+
+
+def test_a_topology_is_read_while_other_threads_read_many(meta: MetaService, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before each line of one thread's reading, unless it keeps others out, these have read so many that what was kept
+    is gone.
+    """
+    names = [f"topology_{number}" for number in range(rows._TOPOLOGIES_KEPT + 1)]
+    for name in names:
+        meta.register(name, "dag", [Job(name, "dag", sinks=(f"shop.{name}",))], "test")
+    monkeypatch.setattr(rows, "_topologies", {})
+
+    def before_each_line(frame: FrameType, event: str, _: Any) -> Any:
+        if frame.f_code is not rows.load_topology.__code__:
+            return None
+        if event == "line" and not rows._topologies_lock.locked():
+            with ThreadPoolExecutor(1) as another:
+                another.submit(lambda: [meta.topology(name) for name in names]).result()
+        return before_each_line
+
+    meta.topology(names[0])  # it is kept now
+    sys.settrace(before_each_line)
+    try:
+        topology = meta.topology(names[0])
+    finally:
+        sys.settrace(None)
+    assert topology.name == names[0]
+    assert len(rows._topologies) <= rows._TOPOLOGIES_KEPT

@@ -79,6 +79,9 @@ class _Source:
     kind: ClassVar[str]
     location: ClassVar[None] = None
 
+    def within(self, limits: Any) -> _Source:
+        return self
+
     def look(self, catalog: Any) -> None:
         """It is always there."""
 

@@ -478,6 +478,7 @@ _WITHOUT_SPARK: Mapping[str, tuple[str, ...]] = {
     "refused-is-told": (f"{_CATALOGS}test_between.py::test_refused_credentials_block_no_barrier[all-401]",),
     "looks-run-out": (
         f"{_SHOP}test_committing.py::test_a_commit_does_not_chase_tables_that_keep_moving",
+        f"{_SHOP}test_committing.py::test_a_commit_does_not_chase_snapshots_that_keep_changing",
         f"{_OVERTAKEN}by_one_commit_after_another",
     ),
     "last-look": (

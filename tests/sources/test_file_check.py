@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+from datetime import timedelta
 from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,7 +12,9 @@ import pyarrow as pa
 import pytest
 
 from airflow_barrier.protocol.errors import ConfigurationError, SourceDataError
+from airflow_barrier.protocol.records import Cut
 from airflow_barrier.sources import Files
+from airflow_barrier.sources.bounded import Limits
 from airflow_barrier.sources.ddl import ddl_of, parse_ddl
 from tests.sources.landing import Cutter, day, land, land_parquet
 
@@ -163,3 +166,70 @@ def test_a_schema_is_written_as_spark_reads_it() -> None:
     assert ddl_of(parse_ddl(ddl)) == (
         "`a` BIGINT, `b``c` STRUCT<`x`: ARRAY<DECIMAL(10,0)>, `y z`: MAP<STRING, TIMESTAMP>>, `d` DECIMAL(3,0)"
     )
+
+
+# --- limits ---------------------------------------------------------------------------------------
+
+
+def test_a_line_is_as_long_as_the_connection_allows(tmp_path: Path) -> None:
+    land(tmp_path / "a.json", '{"userId": 1, "price": 2}\n')
+    source = Files(str(tmp_path), schema=SCHEMA, format="json")
+    said = refusal(source.within(Limits(max_line_characters=10)))
+    assert "expected lines of 10 characters at most, found that line 1 is longer" in said
+    assert "raise the connection's extra max_line_characters" in said
+    wider = source.within(Limits(max_line_characters=100))
+    wider.check(Cutter(wider).cut(day(1)))
+    assert (wider, wider.declare()) == (source, source.declare()), "a limit is no part of what is declared"
+
+
+@pytest.mark.parametrize("form", ["json", "csv"])
+def test_a_compressed_file_unpacks_to_as_much_as_the_connection_allows(tmp_path: Path, form: str) -> None:
+    line = '{"id": 1, "at": "2017-01-01"}\n' if form == "json" else "1,2017-01-01\n"
+    land(tmp_path / f"a.{form}.gz", gzip.compress(line.encode() * 1000))
+    source = Files(
+        str(tmp_path),
+        schema="id BIGINT, at TIMESTAMP",
+        format=form,  # type: ignore[arg-type]
+        attribute_by="event_time",
+        event_time="at",
+        idle_timeout=timedelta(0),
+    )
+
+    def cut(source: Files) -> Cut:
+        return Cutter(source).cut(day(1), now=day(99))
+
+    narrow = source.within(Limits(max_unpacked_bytes=1000))
+    with pytest.raises(
+        SourceDataError, match=r"unpacks to 1,000 bytes at most.*the connection's extra max_unpacked_by"
+    ):
+        narrow.check(cut(narrow))
+    source.check(cut(source))
+
+
+def test_a_folder_that_is_full_says_how_to_begin(tmp_path: Path) -> None:
+    for number in range(3):
+        land(tmp_path / f"{number}.json", '{"userId": 1, "price": 2}\n')
+    source = Files(str(tmp_path), schema=SCHEMA, format="json").within(Limits(max_epoch_files=2))
+    with pytest.raises(SourceDataError, match=r"start_from in barrier\.job.*docs/adopting\.md.*extra max_epoch_files"):
+        Cutter(source).cut(day(1))
+    raised = source.within(Limits(max_epoch_files=3))
+    barriers = Cutter(raised)
+    assert len(barriers.cut(day(1)).items) == 3
+    for number in range(3, 7):
+        land(tmp_path / f"{number}.json", '{"userId": 1, "price": 2}\n', day(1.5))
+    with pytest.raises(SourceDataError, match=r"found 4.*max_epoch_files") as said:
+        barriers.cut(day(2))
+    assert "start_from" not in str(said.value), "it has begun"
+
+
+@pytest.mark.parametrize(
+    ("limits", "message"),
+    [
+        ({"max_epoch_files": 0}, "max_epoch_files: expected 1 or more, found 0"),
+        ({"max_unpacked_bytes": -1}, "max_unpacked_bytes: expected 1 or more, found -1"),
+        ({"max_line_characters": 2**31}, "max_line_characters: expected 2,147,483,647 at most, found 2,147,483,648"),
+    ],
+)
+def test_limits_that_are_none(limits: dict[str, int], message: str) -> None:
+    with pytest.raises(ConfigurationError, match=message):
+        Limits(**limits)

@@ -51,7 +51,7 @@ def _answer(options: argparse.Namespace, dry_run: bool) -> int:
     from airflow_barrier.coordinator.adopting import carry_out, plan_adoption
 
     groups = _groups(options.dag_files)
-    with connected(_conn_id(groups, options.conn_id), new=True) as deployment:
+    with connected(_conn_id(groups, options.conn_id), new=not dry_run) as deployment:
         plan = plan_adoption(deployment, [group.fragment for group in groups])
         does = plan.can_be_done and not dry_run
         switched = tuple(carry_out(deployment, plan)) if does else ()

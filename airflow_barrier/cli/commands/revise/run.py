@@ -143,7 +143,7 @@ def _ask(
 def _issued(revision: Revision, backfills: Sequence[Backfill], api: AirflowApi | None) -> Iterator[Asked]:
     if api is None:
         return
-    from airflow_barrier.operators._task import TOKEN
+    from airflow_barrier.protocol.revisions import TOKEN
 
     for each in backfills:
         number = api.create_backfill(each.dag_id, each.first, each.last, {TOKEN: revision.revision})
