@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.drawing import PARTS, drawn, is_changed, left_out, part_of
+from tests.support.drawing import ATTACKED_PARTS, PARTS, drawn, is_changed, left_out
 from tests.support.listing import COLLECTED
 
 pytest_plugins = ["pytester"]
@@ -31,8 +31,8 @@ def test_deployed(case, kind): pass
 def test_everywhere(kind): pass
 
 @pytest.mark.drawn
-@pytest.mark.parametrize("case", [pytest.param(n, marks=pytest.mark.touches(f"{n}.py")) for n in range(9)])
-def test_attacking(case): pass
+@pytest.mark.parametrize("case", [pytest.param(n, marks=pytest.mark.touches(f"{n}.py:1")) for n in range(9)])
+def test_attacking_a_line(case): pass
 
 @pytest.mark.drawn("list")
 def test_one(): pass
@@ -54,9 +54,15 @@ def test_what_may_be_left_out_is_what_the_list_says(request: pytest.FixtureReque
 
 
 @pytest.mark.parametrize("length", [0, 1, PARTS, 5 * PARTS + 1])
-def test_all_parts_are_the_whole(length: int) -> None:
-    parts = [part_of(range(length), part) for part in range(PARTS)]
-    assert sorted(case for part in parts for case in part) == list(range(length))
+def test_all_parts_are_the_whole(monkeypatch: pytest.MonkeyPatch, length: int) -> None:
+    assert sorted(case for part in range(PARTS) for case in drawn_of(monkeypatch, part, range(length))) == [
+        *range(length)
+    ]
+
+
+def drawn_of(monkeypatch: pytest.MonkeyPatch, part: int, cases: range, *places: str) -> list[int]:
+    monkeypatch.setenv("BARRIER_TEST_PART", str(part))
+    return drawn(cases, touches=lambda _: places)
 
 
 @pytest.fixture
@@ -83,18 +89,23 @@ def test_a_landing_plays_what_attacks_a_file_that_it_changes(
     suite: list[pytest.Item], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     changes = tmp_path / "changes.json"
-    changes.write_text(json.dumps({"3.py": [[1, 1]], "7.py": [[100, 110], [300, 300]], "other.py": [[1, 9]]}))
+    changes.write_text(json.dumps({"3.py": [[1, 1]], "7.py": [[1, 1], [100, 110], [300, 300]], "other.py": [[1, 9]]}))
     monkeypatch.setenv("BARRIER_TEST_CHANGED", str(changes))
     assert [line for line in range(0, 400, 10) if is_changed([f"7.py:{line}"])] == [
+        *(0, 10, 20),
         *range(80, 131, 10),
         *range(280, 321, 10),
     ]
+    cases = range(10 * PARTS * ATTACKED_PARTS)
     for part in range(PARTS):
-        attacking = {name for name in played(suite, part) if name.startswith("test_attacking")}
-        assert {"test_attacking[3]", "test_attacking[7]"} <= attacking
-        assert len(attacking) <= 3
-        monkeypatch.setenv("BARRIER_TEST_PART", str(part))
-        assert drawn(range(9), touches=lambda case: [f"{case}.py"]) == sorted({*part_of(range(9), part), 3, 7})
+        near = {name for name in played(suite, part) if name.startswith("test_attacking_a_line")}
+        assert {"test_attacking_a_line[3]", "test_attacking_a_line[7]"} <= near
+        assert len(near) <= 3
+        assert drawn_of(monkeypatch, part, cases, "7.py:90") == [*cases]
+        third = drawn_of(monkeypatch, part, cases, "7.py")
+        assert len(third) == len(cases) * 2 // 5, "a third, and a tenth of the others"
+        assert set(drawn_of(monkeypatch, part, cases)) < set(third)
+        assert drawn_of(monkeypatch, part, cases, "8.py", "7.py:200") == drawn_of(monkeypatch, part, cases)
 
 
 def test_a_run_says_what_it_plays(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:

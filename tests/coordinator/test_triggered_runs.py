@@ -61,7 +61,7 @@ def commit(shop: Shop, barrier: Barrier, *jobs: str) -> None:
     shop.commit(barrier)
 
 
-def test_a_click_opens_no_barrier_that_would_wait_for_other_dags(shop: Shop, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_click_opens_no_barrier_that_would_wait_for_other_dags(shop: Shop) -> None:
     commit(shop, shop.open(1, OWN), "load", "amount")
     member_joins(shop, 2)
     for run_type in (DagRunType.MANUAL, DagRunType.OPERATOR_TRIGGERED):
@@ -69,7 +69,6 @@ def test_a_click_opens_no_barrier_that_would_wait_for_other_dags(shop: Shop, cap
             start(2, run_type)
         for part in (f"shopping_dag/{run_type.value}__2", "DAG price_dag", "delete this run", "open_manual_runs=True"):
             assert part in str(failed.value)
-    assert "later runs of DAG shopping_dag do not begin" in caplog.text
     assert shop.deployment.meta.open_barriers("shopping") == [], "no member waits, and no later run"
     assert start(2, DagRunType.SCHEDULED) == 2
     # a run that is cleared observes its barrier, whoever has joined since

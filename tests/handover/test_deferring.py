@@ -185,19 +185,19 @@ def test_a_task_whose_source_is_away_waits_until_it_answers(
 ) -> None:
     barrier = put_off(shop, folder, storage)
     operator = parsed(landing(folder))
-    with pytest.raises(TaskDeferred) as deferred:
+    with pytest.raises(TaskDeferred) as first:
         operator.execute(context_of(operator, 2))
     for part in ("source purchases", "no route to host", f"put off at {barrier.opened_at}"):
         assert part in caplog.text
-    with pytest.raises(TaskDeferred) as deferred:
-        resumed(parsed(landing(folder)), deferred)
+    with pytest.raises(TaskDeferred) as second:
+        resumed(parsed(landing(folder)), first)
     (attempt,) = shop.deployment.meta.attempts("shopping", 2)
     assert attempt.state is AttemptState.REQUESTED, "one attempt waits, however often it is tried"
     storage.down = False
     arrive(folder, 2, "2.parquet")
-    with pytest.raises(TaskDeferred) as deferred:
-        resumed(parsed(landing(folder)), deferred)
-    assert deferred.value.method_name == "resume_operator", "its Spark job runs now"
+    with pytest.raises(TaskDeferred) as third:
+        resumed(parsed(landing(folder)), second)
+    assert third.value.method_name == "resume_operator", "its Spark job runs now"
     (attempt,) = shop.deployment.meta.attempts("shopping", 2)
     assert attempt.state is AttemptState.RUNNING
     assert files_of(shop, 2) == ["2.parquet"]

@@ -1,10 +1,11 @@
-"""The part of the tests that a landing plays: what its change touches, and of long lists a tenth.
+"""The part of the tests that a landing plays of long lists: a third of what its change touches, a tenth of the rest.
 
 `make test` calls pytest with ``--landing``; without that option, as in `make test-all`, everything is played. Three
 things are drawn: tests that are marked ``drawn``; of a test that runs on several deployments, or on tables of several
 formats, one, unless it is marked ``every_deployment``; and what a test, or a process that it starts, hands to
 :func:`drawn`. The commit's hash says which tenth, so that all of it comes up in the course of landings. What attacks a
-file of the package says so (``touches``), and is played whenever the landing changes that file.
+file of the package says so (``touches``): of that, a landing that changes the file plays a third, and all of what
+attacks a line near a changed one.
 """
 
 from __future__ import annotations
@@ -29,6 +30,8 @@ from tests.support.reporting import report
 
 #: Into how many parts a list is cut. No test runs on more deployments, so that each of them comes up, too.
 PARTS = 10
+#: Into how many parts that of a list which attacks a file that the landing changes.
+ATTACKED_PARTS = 3
 #: The files of the package that an operation is made of, for what attacks operations.
 OPERATIONS = {
     "open": (
@@ -67,17 +70,28 @@ def drawn(
 ) -> list[_Case]:
     """The part of the list ``name`` that this run plays, also in its child processes; all, if the run is no landing.
 
+    Lists of other names begin elsewhere, so that short ones do not all come up in the same landings.
+
     ``touches``: the files of the package that a case attacks, or lines of them (``file:line``).
     """
     if is_whole():
         return list(cases)
-    played = part_of(range(len(cases)), int(os.environ[_PART]), name)
-    return [case for number, case in enumerate(cases) if number in played or is_changed(touches(case))]
+    part = int(os.environ[_PART])
+    return [case for number, case in enumerate(cases) if _plays(number, part, name, touches(case))]
 
 
 def is_whole() -> bool:
     """Whether this run plays everything."""
     return _PART not in os.environ
+
+
+def _plays(number: int, part: int, name: str, attacked: Sequence[str]) -> bool:
+    """Whether a landing that draws ``part`` plays that case of a list, which attacks these files or lines."""
+    start = part + crc32(name.encode())
+    if number % PARTS == start % PARTS:
+        return True
+    lines = [place for place in attacked if ":" in place]
+    return is_changed(lines) or (number % ATTACKED_PARTS == start % ATTACKED_PARTS and is_changed(attacked))
 
 
 def is_changed(places: Sequence[str]) -> bool:
@@ -96,24 +110,19 @@ def _read_changes(file: str) -> dict[str, list[tuple[int, int]]]:
     return changes
 
 
-def part_of(cases: Sequence[_Case], part: int, name: str = "") -> Sequence[_Case]:
-    """Lists of other names begin elsewhere, so that short ones do not all come up in the same landings."""
-    return cases[(part + crc32(name.encode())) % PARTS :: PARTS]
-
-
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--landing",
         action="store_true",
-        help=f"play what the change touches, and of long lists the part of {PARTS} that the commit names",
+        help=f"of long lists play one part of {PARTS}, drawn by the commit, and more of what the change touches",
     )
 
 
 def pytest_configure(config: pytest.Config) -> None:
     for marker in (
         "drawn(list): a landing plays a part, drawn by the commit, of the tests of this list, or of this test's items",
-        "touches(*places): a landing that changes one of these files of the package (or a line near file:line) plays "
-        "the drawn test in any case",
+        "touches(*places): files of the package that the drawn test attacks (a landing that changes one plays a third), "
+        "or lines of them, as file:line (a landing that changes one near it plays all)",
         "every_deployment: also a landing runs this test on each of its deployments, not on one of them",
     ):
         config.addinivalue_line("markers", marker)
@@ -176,8 +185,7 @@ def left_out(items: Sequence[pytest.Item], part: int) -> Iterator[pytest.Item]:
             others = [word for word in parameters.rstrip("]").split("-") if word not in variant]
             choices[f"{function}[{'-'.join(others)}]"].append(item)
     for name, each in lists.items():
-        played = set(part_of(each, part, name))
-        yield from (item for item in each if item not in played and not is_changed(_attacked_by(item)))
+        yield from (item for number, item in enumerate(each) if not _plays(number, part, name, _attacked_by(item)))
     for name, each in choices.items():
         chosen = each[(crc32(name.encode()) + part) % len(each)]
         yield from (item for item in each if item is not chosen)
