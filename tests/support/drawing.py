@@ -121,7 +121,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     for marker in (
         "drawn(list): a landing plays a part, drawn by the commit, of the tests of this list, or of this test's items",
-        "touches(*places): files of the package that the drawn test attacks (a landing that changes one plays a third), "
+        "touches(*places): files of the package that a drawn test attacks (a landing that changes one plays a third), "
         "or lines of them, as file:line (a landing that changes one near it plays all)",
         "every_deployment: also a landing runs this test on each of its deployments, not on one of them",
     ):
