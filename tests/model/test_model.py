@@ -85,6 +85,7 @@ def test_schedules(bench: Bench) -> None:
     assert not (is_whole() and missing), f"never seen in {ran['schedules']} schedules: {missing}"
 
 
+@pytest.mark.drawn("what the model tells")
 def test_the_same_seed_is_the_same_run(bench: Bench) -> None:
     """Every statement with its parameters, every operation, and what stands in the database at the end."""
 
@@ -109,6 +110,7 @@ def test_the_same_seed_is_the_same_run(bench: Bench) -> None:
     assert first == second
 
 
+@pytest.mark.drawn("what the model tells")
 def test_a_violation_is_told_with_the_schedule_that_shows_it(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """Tables whose `main` is taken for what was expected, whatever it is: foreign writes are overwritten."""
     monkeypatch.setattr(_checks, "keeps_rows_of", lambda document, expected: True)
@@ -118,6 +120,7 @@ def test_a_violation_is_told_with_the_schedule_that_shows_it(bench: Bench, monke
     assert "test_model" not in batch.violation.rpartition("AssertionError")[2]
 
 
+@pytest.mark.drawn("what the model tells")
 def test_a_sensor_that_waits_without_an_end_is_told(passed_by: Schedules, monkeypatch: pytest.MonkeyPatch) -> None:
     passed_by.wait(how="time", at=-1, state=None, table=None)
     monkeypatch.setattr(waiting, "_why_it_never_opens", lambda *_: None)
@@ -125,6 +128,7 @@ def test_a_sensor_that_waits_without_an_end_is_told(passed_by: Schedules, monkey
         passed_by.settle(wake=True)
 
 
+@pytest.mark.drawn("what the model tells")
 def test_a_member_that_waits_without_an_end_is_told(passed_by: Schedules, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(joining, "_out_of_reach", lambda *_: None)
     passed_by.take_part(job="top", at=-1, steps=None)
@@ -144,6 +148,7 @@ def passed_by(bench: Bench) -> Iterator[Schedules]:
     state.world.close()
 
 
+@pytest.mark.drawn("what the model tells")
 def test_a_start_that_is_lost_is_told(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever joins would miss what its sources held, and nothing else would say so."""
     found = barriers.insert_starts
@@ -156,12 +161,14 @@ def test_a_start_that_is_lost_is_told(bench: Bench, monkeypatch: pytest.MonkeyPa
     assert "joins with barrier" in _first_violation().rpartition("AssertionError")[2]
 
 
+@pytest.mark.drawn("what the model tells")
 def test_a_retraction_that_a_job_loses_is_told(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its drivers read what came into a source, as an incremental append scan does, and not what went."""
     monkeypatch.setattr(work, "difference", lambda after, before: after - before)
     assert "too much Counter({(" in _first_violation().rpartition("AssertionError")[2]
 
 
+@pytest.mark.drawn("what the model tells")
 def test_a_deletion_that_is_taken_for_no_change_is_told(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """A table whose epoch adds nothing would count as it was before."""
     found = attempts._reporting

@@ -1,12 +1,17 @@
 """How slow the host is: by so much more time a test, and each wait of it, may take before it counts as failed.
 
-Hosts differ by a factor of two and a half. The first process of a run measures a second of fixed work, once; the others
-have its answer from their environment. A host that is quicker than the one that budgets are of counts as that one.
+Hosts differ by a factor of four. The first process of a run measures fixed work, once; the others have its answer from
+their environment. A host that is quicker than the one that budgets are of counts as that one.
+
+What is measured is time on the clock, with as many processes at work as a landing has: a host of two cores may let all
+of its processes together have half a core, and no process sees that in the CPU time of its own.
 """
 
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 import time
 
 import pytest
@@ -14,9 +19,14 @@ import pytest
 from tests.support.reporting import report
 
 _SLOWNESS = "BARRIER_TEST_SLOWNESS"
-#: Seconds of CPU that :func:`_work` takes on the host that time-outs and budgets are of: half of what it took on a
-#: host where most folders took twice their budget.
-_REFERENCE = 0.5
+#: Seconds that :data:`_WORK` takes, three times at once, on the host of two cores that time-outs and budgets are of.
+_REFERENCE = 2.0
+_AT_ONCE = 3
+_WORK = """
+total = 0
+for number in range(10_000_000):
+    total += number * number % 7
+"""
 
 
 def slowness() -> float:
@@ -26,7 +36,7 @@ def slowness() -> float:
 
 def pytest_configure(config: pytest.Config) -> None:
     if _SLOWNESS not in os.environ:
-        os.environ[_SLOWNESS] = f"{max(1.0, _work() / _REFERENCE):.2f}"
+        os.environ[_SLOWNESS] = f"{max(1.0, _measured() / _REFERENCE):.2f}"
         config.add_cleanup(lambda: os.environ.pop(_SLOWNESS))
         report(f"host: bounds and budgets are those of the reference host times {os.environ[_SLOWNESS]}")
 
@@ -40,9 +50,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         item.add_marker(pytest.mark.timeout(seconds * slowness()), append=False)
 
 
-def _work() -> float:
-    """Seconds of CPU for work that is always the same."""
-    began, total = time.process_time(), 0
-    for number in range(14_000_000):
-        total += number * number % 7
-    return time.process_time() - began
+def _measured() -> float:
+    began = time.monotonic()
+    working = [subprocess.Popen([sys.executable, "-S", "-c", _WORK]) for _ in range(_AT_ONCE)]
+    for process in working:
+        process.wait()
+    return time.monotonic() - began
