@@ -20,6 +20,7 @@ import pytest
 import airflow_barrier
 from airflow_barrier.coordinator.settings import Settings
 from airflow_barrier.provider import DISTRIBUTION, get_provider_info
+from tests.support.waiting import patience
 
 PACKAGE = Path(airflow_barrier.__file__).parent
 DAG_ROOMS = ("operators", "sensors", "notifications", "triggers", "links", "hooks", "plugins", "cli", "sources")
@@ -42,7 +43,7 @@ def fresh_interpreter(code: str, tmp_path: Path, **environment: str) -> Any:
         env={**os.environ, "AIRFLOW_HOME": str(tmp_path / "airflow"), **environment},
         capture_output=True,
         text=True,
-        timeout=90,
+        timeout=patience(),
         check=False,
     )
     assert done.returncode == 0, done.stderr

@@ -93,8 +93,9 @@ def _out_of_reach(deployment: Deployment, topology: str, job: Job, at: datetime)
         return None  # there is the baseline at most
     if head.timestamp > at and deployment.meta.barrier_at(topology, at) is None:
         return StaysOut(
-            f"no barrier of {topology} opens {_said(at)} any more, since a later one is there: it was aborted, or no "
-            "run opened one; what the job has not had yet comes with its next barrier"
+            f"no barrier of {topology} opens {_said(at)} any more, since one at {head.timestamp.isoformat()} is there: "
+            "it was aborted, or no run opened one; what the job has not had yet comes with its next barrier. If no run "
+            "of this DAG ever has the timestamp of a barrier, give the DAG the schedule of the one that opens them"
         )
     if _is_ahead(deployment, deployment.meta.epoch_of(head), at) and not _is_registered(deployment, topology, job):
         return Later(

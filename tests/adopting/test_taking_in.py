@@ -219,6 +219,7 @@ def test_a_member_stays_out_of_a_barrier_that_will_not_open_any_more(existing: E
     stays = member(existing, mirror, 2)
     assert isinstance(stays, StaysOut)
     assert f"no barrier of {NAME} opens at {day(2).isoformat()} any more" in stays.reason
+    assert "give the DAG the schedule of the one that opens" in stays.reason
     fourth = existing.open(4, load)
     abort_barrier(existing.deployment, NAME, fourth.barrier_id, reason="bad day", actor="test")
     assert not isinstance(member(existing, mirror, 4), StaysOut), "it may open again"

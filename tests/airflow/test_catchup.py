@@ -7,6 +7,7 @@ import pytest
 
 from tests.support.airflow import LONG
 from tests.support.counting import Counting, sum_of_barriers
+from tests.support.waiting import patience
 
 NAMESPACE = "catchup"
 DAYS = 4
@@ -62,7 +63,7 @@ def a_job_links_to_the_page_of_its_barrier(counting: Counting, run_id: str) -> N
     path = f"/dags/catchup/dagRuns/{run_id}/taskInstances/{counting.task('load')}/links"
     url = airflow.get(path)["extra_links"]["Barrier"]
     assert url == f"{airflow.url}/barrier/barrier_default/catchup/1"
-    assert httpx.get(url, timeout=30).status_code == 401
+    assert httpx.get(url, timeout=patience()).status_code == 401
     page = airflow.api.get(url).raise_for_status().text
     for text in ("barrier 1 of catchup", "COMMIT", "catchup.events", "WRITTEN", "processed"):
         assert text in page

@@ -17,6 +17,7 @@ from tests.support.airflow import LONG, AirflowUnderTest
 from tests.support.counting import Counting
 from tests.support.reporting import report
 from tests.support.spark import IN_AIRFLOW
+from tests.support.waiting import patience
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -132,4 +133,4 @@ def kill_worker_of(airflow: AirflowUnderTest, dag_id: str, run_id: str, task_id:
     assert {process.ppid() for process in found if process != supervisor} == {supervisor.pid}
     for process in sorted(found, key=lambda process: process != supervisor):  # who is left would tell Airflow
         process.kill()
-    psutil.wait_procs(found, timeout=30)
+    psutil.wait_procs(found, timeout=patience())

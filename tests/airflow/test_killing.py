@@ -11,6 +11,7 @@ import pytest
 
 from tests.support.airflow import LONG
 from tests.support.counting import Counting, sum_of_barriers
+from tests.support.waiting import patience
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -53,8 +54,8 @@ def branch_of(counting: Counting, job: str) -> str | None:
 def running_jobs(spark_ui: str, tag: str) -> list[object]:
     """What the Connect server's own pages call running of what bears the tag."""
     api = f"{spark_ui}/api/v1/applications"
-    (application,) = httpx.get(api, timeout=30).raise_for_status().json()
-    found = httpx.get(f"{api}/{application['id']}/jobs", params={"status": "running"}, timeout=30)
+    (application,) = httpx.get(api, timeout=patience()).raise_for_status().json()
+    found = httpx.get(f"{api}/{application['id']}/jobs", params={"status": "running"}, timeout=patience())
     return [job for job in found.raise_for_status().json() if any(tag in one for one in job.get("jobTags", []))]
 
 

@@ -7,6 +7,7 @@ import pytest
 
 from tests.support.airflow import LONG
 from tests.support.counting import Counting
+from tests.support.waiting import patience
 
 NAMESPACE = "joined"
 
@@ -73,4 +74,4 @@ def who_may_read_none_of_its_dags_learns_nothing(counting: Counting) -> None:
     assert len({answer.text for answer in told.values()}) == 1
     assert {page("admin", path).text for path in paths[1:]} == {told[paths[0]].text}
     assert page("admin", f"barrier_default/joined/{2**64}").status_code == 422
-    assert httpx.get(f"{counting.airflow.url}/barrier/{paths[0]}", timeout=30).status_code == 401
+    assert httpx.get(f"{counting.airflow.url}/barrier/{paths[0]}", timeout=patience()).status_code == 401

@@ -18,7 +18,7 @@ from airflow_barrier.hooks.barrier import BarrierHook
 from airflow_barrier.metaservice.store import MetaService
 from airflow_barrier.triggers._watcher import REACHED, Outcome, Watcher
 from tests.support.postgresql import USER, PostgreSQL, without_password
-from tests.support.waiting import wait_for
+from tests.support.waiting import patience, wait_for
 
 CONN = "barrier_rotating"
 
@@ -76,18 +76,18 @@ def test_a_call_that_is_under_way_ends_as_if_nothing_had_happened(rotating: Rota
     def work(meta: MetaService) -> None:
         def read(connection: object) -> str:
             began.set()
-            go_on.wait(60)
+            go_on.wait(patience())
             return str(connection.exec_driver_sql("SELECT 'whole'").scalar_one())  # type: ignore[attr-defined]
 
         said.append(meta._db.read(read))
 
     thread = threading.Thread(target=work, args=[BarrierHook(CONN).get_meta_service()])
     thread.start()
-    assert began.wait(60)
+    assert began.wait(patience())
     rotating.rotate("another")
     assert BarrierHook(CONN).get_meta_service().topologies() == []
     go_on.set()
-    thread.join(60)
+    thread.join(patience())
     assert said == ["whole"]
     del thread
     wait_for("the old connection to end", lambda: rotating.connections() == 1)

@@ -19,6 +19,7 @@ from tests.support.airflow import LONG, AirflowUnderTest
 from tests.support.postgresql import PostgreSQL
 from tests.support.reporting import report
 from tests.support.vault import META, PLANTED, CommandLines, Vault, leaks
+from tests.support.waiting import patience
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -87,11 +88,11 @@ def test_planted_passwords_are_nowhere(
         assert PLANTED not in text.encode(), f"{what}: {text}"
 
     # Spark's pages; the submitted job has kept its own in the folder
-    (application,) = httpx.get(f"{spark_ui}/api/v1/applications", timeout=30).json()
+    (application,) = httpx.get(f"{spark_ui}/api/v1/applications", timeout=patience()).json()
     api = f"api/v1/applications/{application['id']}"
     pages = ("environment/", "SQL/", "jobs/", "stages/", "executors/", "connect/", f"{api}/environment", f"{api}/sql")
     for page in pages:
-        assert PLANTED not in httpx.get(f"{spark_ui}/{page}", timeout=60).raise_for_status().content, page
+        assert PLANTED not in httpx.get(f"{spark_ui}/{page}", timeout=patience()).raise_for_status().content, page
 
     # every file: logs of all components and tasks, Airflow's database, specs, journal and tables, Spark's log
     found, files = leaks(airflow.home, spark_server.warehouse.parent)
@@ -120,7 +121,7 @@ def test_the_search_finds_what_is_there(tmp_path: Path) -> None:
         process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         assert process.stdout is not None
         process.stdout.readline()
-        looks, deadline = seen.looks, time.monotonic() + 60
+        looks, deadline = seen.looks, time.monotonic() + patience()
         while seen.looks < looks + 2:
             assert time.monotonic() < deadline
             Event().wait(0.01)

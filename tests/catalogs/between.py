@@ -12,6 +12,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from tests.support.rest_catalog import RestServer
+from tests.support.waiting import patience
 
 Answer = tuple[int, dict[str, str], bytes]
 
@@ -51,7 +52,7 @@ def between(server: RestServer | None = None) -> Iterator[Between]:
 
             def forward() -> Answer:
                 assert target is not None
-                connection = http.client.HTTPConnection(target, timeout=60)
+                connection = http.client.HTTPConnection(target, timeout=patience())
                 connection.request(self.command, self.path, data, {**headers, "Accept-Encoding": "identity"})
                 got = connection.getresponse()
                 read = (got.status, {"Content-Type": got.headers.get("Content-Type", "")}, got.read())

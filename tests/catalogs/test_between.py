@@ -26,6 +26,7 @@ from tests.catalogs.engines import Pyiceberg
 from tests.catalogs.lake import Lake, connect, stamp_of
 from tests.support.rest_catalog import RestServer
 from tests.support.shop import COLUMNS, Shop, make_shop
+from tests.support.waiting import patience
 from tests.tables.lake import path_of
 
 SECRET = "planted-secret"
@@ -190,7 +191,7 @@ def test_a_catalog_that_is_silent_is_not_waited_for(
 
     def silent(_: str, path: str, __: Callable[[], Answer]) -> Answer:
         if not path.startswith("/v1/config"):
-            enough.wait(60)
+            enough.wait(patience())
         return 200, {}, b'{"defaults": {}, "overrides": {}}'
 
     signing: dict[str, Any] = {

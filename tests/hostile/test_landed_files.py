@@ -27,6 +27,7 @@ from airflow_barrier.sources.file_cuts import mismatches
 from airflow_barrier.sources.files import Files
 from airflow_barrier.sources.listing import Folder
 from tests.sources.landing import T0, Cutter, day, land, land_parquet
+from tests.support.waiting import patience
 
 SECRET = "hunter2"
 DEEP = "[" * 100_000
@@ -156,7 +157,7 @@ def test_one_huge_line_takes_no_memory(tmp_path: Path, form: str) -> None:
         print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
     """
     done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(script)], capture_output=True, text=True, timeout=120, check=False
+        [sys.executable, "-c", textwrap.dedent(script)], capture_output=True, text=True, timeout=patience(), check=False
     )
     assert done.returncode == 0, done.stderr
     assert int(done.stdout) < 150_000, "kilobytes"

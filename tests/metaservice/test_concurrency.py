@@ -19,6 +19,7 @@ from airflow_barrier.protocol.records import Attempt, Cut
 from airflow_barrier.protocol.states import LIVE_ATTEMPTS, AttemptState, BarrierState
 from airflow_barrier.protocol.topology import Job
 from tests.metaservice.world import AMOUNT, JOBS, World, day, joining
+from tests.support.waiting import patience
 
 _R = TypeVar("_R")
 _MANY = 6
@@ -29,7 +30,7 @@ def at_once(work: Callable[[int], _R]) -> list[_R | BarrierError]:
     start = threading.Barrier(_MANY)
 
     def one(number: int) -> _R | BarrierError:
-        start.wait(timeout=60)
+        start.wait(timeout=patience())
         try:
             return work(number)
         except BarrierError as error:
@@ -163,7 +164,7 @@ def test_processes_that_find_no_database_make_one_and_share_it(url: str) -> None
     if url.startswith("postgresql"):
         migrate(url)
     with ProcessPoolExecutor(4, mp_context=multiprocessing.get_context("spawn")) as pool:
-        results = list(pool.map(first_barrier, [url] * 4, range(4), timeout=100))
+        results = list(pool.map(first_barrier, [url] * 4, range(4), timeout=patience()))
     assert Counter(opened for opened, _, _ in results)["1"] == 1
     assert {opened for opened, _, _ in results} <= {"1", "HeadMovedError", "BarrierOrderError"}
     assert sum(published for _, _, published in results) <= 1
@@ -186,7 +187,7 @@ def open_and_fork(url: str) -> None:
 
     child = multiprocessing.get_context("fork").Process(target=of_the_fork)
     child.start()
-    child.join(timeout=60)
+    child.join(timeout=patience())
     assert child.exitcode == 0
     assert world.barrier(1).barrier_id == 1
     assert world.open(2).barrier_id == 2
@@ -196,5 +197,5 @@ def open_and_fork(url: str) -> None:
 def test_a_fork_makes_connections_of_its_own(world: World, url: str) -> None:
     # not of this process: it has threads, and a fork of it may find their locks taken
     with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
-        pool.submit(open_and_fork, url).result(timeout=100)
+        pool.submit(open_and_fork, url).result(timeout=patience())
     assert [barrier.barrier_id for barrier in world.meta.open_barriers(world.name)] == [1, 2]

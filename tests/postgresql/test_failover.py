@@ -22,6 +22,7 @@ from tests.support.postgresql import PostgreSQL
 from tests.support.proxy import Cut, Proxy, through
 from tests.support.reporting import report
 from tests.support.shop import AMOUNT, COLUMNS, PRICE, SHOPPING, make_shop
+from tests.support.waiting import patience
 
 ROWS = [{"amount": 100, "price": 1000}]
 
@@ -119,7 +120,7 @@ def test_a_server_that_comes_back_is_asked_what_became_of_the_commit(
         back = threading.Thread(target=lambda: proxy.wait_for_refused(3) and setattr(proxy, "target", postgresql.port))
         back.start()
         assert world.open(2).barrier_id == 2
-        back.join(timeout=60)
+        back.join(timeout=patience())
     assert [each.barrier_id for each in world.meta.open_barriers("shopping")] == [1, 2]
     world.meta.close()
 

@@ -24,7 +24,7 @@ from tests.metaservice.auditing import check_audit
 from tests.metaservice.world import World
 from tests.support.postgresql import PostgreSQL
 from tests.support.proxy import Proxy, through
-from tests.support.waiting import wait_for
+from tests.support.waiting import patience, wait_for
 from tests.tables.lake import stamp_of
 
 LOCK_TOPOLOGY = "SELECT FROM barrier_topology WHERE name = 'shopping' FOR UPDATE"
@@ -132,7 +132,7 @@ def test_a_strict_default_isolation_of_the_catalog_is_not_ours(
         def pin(number: int) -> None:
             tables.pin("shop.t", f"pin_{number}", root)
 
-        list(pool.map(pin, range(20), timeout=60))
+        list(pool.map(pin, range(20), timeout=patience()))
         assert {f"pin_{number}" for number in range(20)} < set(tables.load("shop.t").metadata.refs)
 
 

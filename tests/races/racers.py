@@ -68,7 +68,7 @@ class Racers:
         for pipe in self._pipes:
             pipe.close()
         for process in self._running:
-            process.join(timeout=10)
+            process.join(timeout=patience())
             if process.is_alive():
                 process.kill()
                 process.join()

@@ -70,7 +70,7 @@ def test_no_spark_append_dies_of_a_locked_sqlite(spark: Any, spark_server: Any) 
                 ]
             )
         assert done.wait(timeout=patience())
-        writer.join(timeout=10)
+        writer.join(timeout=patience())
         assert not failures, failures[0]
         assert published > 1, "they met"
         assert lake.rows(mine, ahead.branch) == [(0, "a"), *appended]

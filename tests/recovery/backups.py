@@ -16,6 +16,7 @@ from airflow_barrier.coordinator.deployment import Deployment, with_password
 from airflow_barrier.coordinator.settings import Settings
 from airflow_barrier.metaservice.migrate import migrate
 from tests.support.postgresql import PostgreSQL, binary
+from tests.support.waiting import patience
 
 
 @dataclass
@@ -63,7 +64,7 @@ class Backups:
         where = [f"--host={url.host}", f"--port={url.port}", f"--username={url.username}", f"--dbname={url.database}"]
         environment = {**os.environ, "PGPASSWORD": str(url.password)}
         command = [binary(program), *where, *arguments]
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60)
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=patience())
         assert done.returncode == 0, f"{program} failed: {done.stderr}"
 
 

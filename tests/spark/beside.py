@@ -89,7 +89,7 @@ class Readers:
             with suppress(EOFError):  # it has ended, and has been asked why
                 if pipe.poll(patience()):
                     self.seen.append(pipe.recv())
-            process.join(timeout=10)
+            process.join(timeout=patience())
             if process.is_alive():
                 process.kill()
                 process.join()

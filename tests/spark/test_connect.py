@@ -6,7 +6,7 @@ import json
 import subprocess
 import sys
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import Any
@@ -51,7 +51,7 @@ class Monitor:
         return [job for job in jobs if any(tag in found for found in job.get("jobTags", []))]
 
     def _get(self, url: str) -> Any:
-        with urllib.request.urlopen(url, timeout=10) as answer:
+        with urllib.request.urlopen(url, timeout=patience()) as answer:
             return json.load(answer)
 
 
@@ -93,10 +93,24 @@ def barriers(spark: SparkSession, tmp_path: Path) -> Barriers:
     return shopping_barriers(spark, tmp_path)
 
 
+#: Runs a job in a thread of its own.
+Background = Callable[[ConnectRun, Callable[[Epoch], None]], Future[ClosingRecord]]
+
+
 @pytest.fixture
-def pool() -> Iterator[ThreadPoolExecutor]:
+def background() -> Iterator[Background]:
+    """Where a test fails before it has ended the job, it is ended here: hours of work would hold up the whole run."""
+    begun: list[tuple[ConnectRun, Future[ClosingRecord]]] = []
+
+    def begin(run: ConnectRun, job: Callable[[Epoch], None]) -> Future[ClosingRecord]:
+        begun.append((run, pool.submit(run.run, job)))
+        return begun[-1][1]
+
     with ThreadPoolExecutor(1) as pool:
-        yield pool
+        yield begin
+        for run, work in begun:
+            if not work.done():
+                run.interrupt()
 
 
 def writes_half_then_works_for_hours(epoch: Epoch) -> None:
@@ -137,11 +151,11 @@ def test_sessions_are_never_shared_and_their_ids_can_be_derived(server: LocalCon
 
 
 def test_interrupted_work_no_longer_runs_on_the_server(
-    server: LocalConnectServer, monitor: Monitor, barriers: Barriers, pool: ThreadPoolExecutor
+    server: LocalConnectServer, monitor: Monitor, barriers: Barriers, background: Background
 ) -> None:
     spec = barriers.begin(1, sources=[SHOPPING], sinks=[AMOUNT])
     run = ConnectRun(server.url, spec)
-    work: Future[ClosingRecord] = pool.submit(run.run, writes_half_then_works_for_hours)
+    work = background(run, writes_half_then_works_for_hours)
     wait_for("the long query to start", lambda: monitor.running(spec.branch) and monitor.active_tasks(spec.branch))
     run.interrupt()
     assert not isinstance(work.exception(patience()), AssertionError | None)
@@ -149,10 +163,10 @@ def test_interrupted_work_no_longer_runs_on_the_server(
 
 
 def test_a_job_that_swallows_the_interruption_cannot_go_on(
-    server: LocalConnectServer, monitor: Monitor, barriers: Barriers, pool: ThreadPoolExecutor
+    server: LocalConnectServer, monitor: Monitor, barriers: Barriers, background: Background
 ) -> None:
     spec = barriers.begin(1, sources=[SHOPPING], sinks=[AMOUNT])
-    work = pool.submit(ConnectRun(server.url, spec).run, goes_on_after_being_interrupted)
+    work = background(ConnectRun(server.url, spec), goes_on_after_being_interrupted)
     wait_for("the long query to start", lambda: monitor.running(spec.branch))
     interrupt(server.url, spec.stamp)
     assert work.exception(patience()) is not None
@@ -176,12 +190,14 @@ def test_another_process_can_stop_the_work_and_a_signal_handler_too(
         wait_for("the long query to start", lambda: monitor.running(spec.branch))
         worker.terminate()
         _, errors = worker.communicate(timeout=patience())
+        assert worker.returncode == 3, errors
+        wait_for(
+            "no task to be running", lambda: not (monitor.running(spec.branch) or monitor.active_tasks(spec.branch))
+        )
     finally:
         worker.kill()
         worker.wait()
-    assert worker.returncode == 3, errors
-    wait_for("no task to be running", lambda: not (monitor.running(spec.branch) or monitor.active_tasks(spec.branch)))
-    interrupt(server.url, spec.stamp)  # nothing is running any more, and that is fine
+        interrupt(server.url, spec.stamp)  # where the worker has done it, nothing is running, and that is fine
 
 
 def test_the_end_of_a_session_takes_no_lock_of_another_one(server: LocalConnectServer, spark: SparkSession) -> None:
@@ -219,16 +235,16 @@ def test_a_server_that_goes_away_in_the_middle_is_worth_a_retry(
     monitor: Monitor,
     spark: SparkSession,
     tmp_path: Path,
-    pool: ThreadPoolExecutor,
+    background: Background,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The last test of this file: it takes the server along."""
     monkeypatch.setattr("airflow_barrier.spark.connect._RETRIES", 3)
     barriers = shopping_barriers(spark, tmp_path)
     spec = barriers.begin(1, sources=[SHOPPING], sinks=[AMOUNT])
-    work = pool.submit(ConnectRun(server.url, spec).run, writes_half_then_works_for_hours)
+    work = background(ConnectRun(server.url, spec), writes_half_then_works_for_hours)
     wait_for("the long query to start", lambda: monitor.running(spec.branch))
     server.stop()
     with pytest.raises(SparkUnavailableError, match="it went away, was restarted") as caught:
-        work.result(110)
+        work.result(patience())
     assert caught.value.retryable

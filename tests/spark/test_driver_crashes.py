@@ -30,6 +30,7 @@ from demo.local_spark import PACKAGES, QUICK_JAVA, LocalConnectServer, catalog_c
 from tests.support.ports import free_port
 from tests.support.reporting import report
 from tests.support.spark import SparkServer
+from tests.support.waiting import patience
 
 if TYPE_CHECKING:
     from airflow_barrier.spark.epoch import Epoch
@@ -235,7 +236,7 @@ def test_a_connect_server_that_dies_between_two_writes(
     def lose_the_server() -> None:
         assert server._process is not None
         os.killpg(server._process.pid, signal.SIGKILL)
-        server._process.wait(30)
+        server._process.wait(patience())
 
     barrier = world.open(1)
     with server:

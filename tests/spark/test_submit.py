@@ -148,12 +148,14 @@ def test_a_killed_driver_is_gone_and_its_half_does_not_count(
     hook = hook_for(spec)
     with ThreadPoolExecutor(1) as pool:
         work = pool.submit(hook.submit, str(JOBS / "never_ends.py"))
-        wait_for("the first of two writes", lambda: work.done() or half.count() == 1)
-        driver = psutil.Process(hook._submit_sp.pid)
-        processes = [driver, *driver.children(recursive=True)]
-        assert any("java" in process.name() for process in processes)
-        assert any("never_ends.py" in " ".join(process.cmdline()) for process in processes)
-        hook.on_kill()
+        try:
+            wait_for("the first of two writes", lambda: work.done() or half.count() == 1)
+            driver = psutil.Process(hook._submit_sp.pid)
+            processes = [driver, *driver.children(recursive=True)]
+            assert any("java" in process.name() for process in processes)
+            assert any("never_ends.py" in " ".join(process.cmdline()) for process in processes)
+        finally:
+            hook.on_kill()
         # The hook first: waiting for its process here would take the exit code away from it.
         assert work.exception(patience()) is not None
         _, alive = psutil.wait_procs(processes, timeout=patience())

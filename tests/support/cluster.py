@@ -104,7 +104,7 @@ class Cluster:
             )
 
     def _page(self, name: str) -> dict[str, Any]:
-        with urllib.request.urlopen(self._pages[name], timeout=10) as answer:
+        with urllib.request.urlopen(self._pages[name], timeout=patience()) as answer:
             return dict(json.load(answer))
 
     def _until(self, holds: Callable[[], bool], what: str) -> None:

@@ -17,6 +17,7 @@ import pytest
 
 from tests.support.ports import free_port
 from tests.support.serving import serving
+from tests.support.waiting import patience
 
 
 @dataclass(frozen=True)
@@ -36,7 +37,7 @@ class ObjectStore:
     def make_bucket(self, name: str) -> None:
         """``name`` has three letters or more."""
         request = urllib.request.Request(f"{self.endpoint}/{name}", method="PUT")
-        with urllib.request.urlopen(request, timeout=30):
+        with urllib.request.urlopen(request, timeout=patience()):
             pass
 
 

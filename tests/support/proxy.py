@@ -102,7 +102,7 @@ class Proxy:
         self._listener.close()
         self.cut_all()
         for thread in self._threads:
-            thread.join(timeout=30)
+            thread.join(timeout=patience())
             assert not thread.is_alive()
 
     @contextlib.contextmanager
@@ -125,7 +125,7 @@ class Proxy:
 
     def wait_for_refused(self, count: int) -> bool:
         """Until so many connections were asked for that there was no server for."""
-        return all(self._refused.acquire(timeout=60) for _ in range(count))
+        return all(self._refused.acquire(timeout=patience()) for _ in range(count))
 
     # --- inside -----------------------------------------------------------------------------------
 

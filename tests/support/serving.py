@@ -57,7 +57,7 @@ def serving(
         # Nothing that such a server keeps is needed afterwards.
         if process.poll() is None:
             os.killpg(process.pid, signal.SIGKILL)
-        process.wait(timeout=20)
+        process.wait(timeout=patience())
 
 
 @contextmanager

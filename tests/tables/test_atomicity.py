@@ -200,7 +200,7 @@ def test_spark_appends_to_later_attempts_while_earlier_ones_are_published(lake: 
         published += 1
         lake.tables.publish([publication(table, base, base, barrier_id=published)])
     assert done.wait(timeout=patience())
-    spark.join(timeout=10)
+    spark.join(timeout=patience())
     assert not failures
     assert published > 1, "the publisher has to have raced with Spark"
     assert lake.rows(table, ahead.branch) == [(0, "a"), *((number, "later") for number in range(4))]
