@@ -17,7 +17,8 @@ check: lint
 	@JAVA_HOME="$$(sh scripts/find_java.sh)" $(BIN)/pytest -n 2 --check $(ARGS)
 
 # A landing: what attacks the changed files, and of long lists a tenth, drawn by the commit (tests/support/drawing.py).
-test: LANDING := --landing
+# After 75 minutes it ends and says what failed: CI would end it without a word after 90, with the installation.
+test: LANDING := --landing -o ends_after=4500
 # Everything, once.
 test test-all:
 	@sh scripts/find_java.sh >/dev/null

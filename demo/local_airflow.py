@@ -17,7 +17,6 @@ from collections.abc import Mapping
 from contextlib import closing
 from pathlib import Path
 
-_SECONDS_TO_START = 180
 #: Airflow's local settings. Tasks run in forks of the scheduler, and DAG files are parsed in forks of their processor:
 #: what the parent has imported, none of them imports again. Only tasks use engines.
 _PRELOADED = """
@@ -52,6 +51,9 @@ class LocalAirflow:
     it, one in SQLite lies there too. ``environment`` is added for all components (connections, what the DAGs read).
     Ports are free ones, except that the UI gets UI_PORT if nobody has it.
     """
+
+    #: How long it may take until Airflow is healthy.
+    seconds_to_start = 180.0
 
     def __init__(
         self,
@@ -113,7 +115,7 @@ class LocalAirflow:
         (self.home / "config").mkdir(exist_ok=True)
         (self.home / "config" / "airflow_local_settings.py").write_text(_PRELOADED)
         migrate = self._spawn("db migrate", ["db", "migrate"])
-        if migrate.wait(timeout=_SECONDS_TO_START) != 0:
+        if migrate.wait(timeout=self.seconds_to_start) != 0:
             raise LocalAirflowError(f"airflow db migrate failed: see {self._log('db migrate')}")
         if self._database is None:
             with closing(sqlite3.connect(self._sqlite)) as database:
@@ -163,11 +165,11 @@ class LocalAirflow:
 
     def _wait(self, parts: set[str]) -> None:
         """Until the API server answers and says that ``parts`` are healthy."""
-        deadline = time.monotonic() + _SECONDS_TO_START
+        deadline = time.monotonic() + self.seconds_to_start
         while not self._healthy(parts):
             self.check()
             if time.monotonic() > deadline:
-                raise LocalAirflowError(f"Airflow was not healthy after {_SECONDS_TO_START} s: see {self.logs}")
+                raise LocalAirflowError(f"Airflow was not healthy after {self.seconds_to_start:.0f} s: see {self.logs}")
             time.sleep(0.5)
 
     def _healthy(self, parts: set[str]) -> bool:

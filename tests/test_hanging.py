@@ -96,3 +96,14 @@ def test_a_process_that_cannot_even_fail_ends(pytester: pytest.Pytester) -> None
     done = run(pytester, HANGING, "-o", "hangs_after=4", "-k", "cannot_even_fail")
     assert done.ret == 1
     assert "and it did not even fail: the process ends" in done.stderr.str()
+
+
+def test_a_run_that_takes_too_long_tells_what_has_failed(pytester: pytest.Pytester) -> None:
+    """Also of the processes that would go on for hours."""
+    tests = "from threading import Event\ndef test_fails(): assert False\ndef test_is_long(): Event().wait()"
+    done = run(pytester, tests, "-o", "ends_after=15", "-n", "2")
+    assert done.ret == pytest.ExitCode.INTERRUPTED
+    done.assert_outcomes(failed=1)
+    said = done.stderr.str()
+    assert "the run has taken 15 s and ends" in said
+    assert "in test_is_long\n" in said

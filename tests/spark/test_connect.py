@@ -72,7 +72,9 @@ def server(tmp_path_factory: pytest.TempPathFactory, monitor_port: int) -> Itera
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.host": "127.0.0.1",
     }
-    with LocalConnectServer(folder / "warehouse", folder / "catalog.db", IVY, free_port(), conf) as server:
+    with LocalConnectServer(
+        folder / "warehouse", folder / "catalog.db", IVY, free_port(), conf, timeout=patience()
+    ) as server:
         yield server
 
 

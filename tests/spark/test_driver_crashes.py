@@ -230,7 +230,9 @@ def test_a_connect_server_that_dies_between_two_writes(
     """On a server of its own, killed by the job itself, and started again on the same port for the retry."""
     monkeypatch.setattr("airflow_barrier.spark.connect._RETRIES", 3)
     small = {"spark.driver.memory": "700m", "spark.driver.extraJavaOptions": QUICK_JAVA}
-    server = LocalConnectServer(tmp_path / "warehouse", tmp_path / "catalog.db", spark_server.ivy, free_port(), small)
+    server = LocalConnectServer(
+        tmp_path / "warehouse", tmp_path / "catalog.db", spark_server.ivy, free_port(), small, timeout=patience()
+    )
     world = make_world(server, tmp_path)
 
     def lose_the_server() -> None:

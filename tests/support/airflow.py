@@ -51,6 +51,7 @@ class AirflowUnderTest(LocalAirflow):
         self, home: Path, folder: Path, environment: dict[str, str], dags: Path = DAGS, database: str | None = None
     ) -> None:
         super().__init__(home, dags, home / "plugins", home / "component-logs", environment, database)
+        self.seconds_to_start = patience(_PATIENCE)
         # Set by any Spark Connect session of an earlier test; a driver that a task submits would take it for itself.
         self._environment.pop("SPARK_CONNECT_MODE_ENABLED", None)
         self.folder = folder

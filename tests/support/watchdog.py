@@ -2,6 +2,9 @@
 
 It hangs if neither the process that runs it nor any below computes. A test that waits for Airflow is not noticed, since
 Airflow computes all the time: such waits have bounds of their own (`waiting.py`).
+
+A run that takes longer than it may (`ends_after`) says the same, and ends with all that has failed so far: whoever runs
+the tests for us would end it without a word.
 """
 
 from __future__ import annotations
@@ -104,6 +107,11 @@ def _waits_for_others() -> bool:
     return any(str(process.pid) in waiting for process in _ours())
 
 
+def _end(seconds: float, stderr: int) -> None:
+    os.write(stderr, f"\n===== the run has taken {seconds:.0f} s and ends\n{_everything()}\n=====\n".encode())
+    os.kill(os.getpid(), signal.SIGINT)
+
+
 # --- pytest ---------------------------------------------------------------------------------------
 
 _dog: _Watchdog | None = None
@@ -111,6 +119,7 @@ _dog: _Watchdog | None = None
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addini("hangs_after", "seconds in which nothing happens, until a test is taken to hang", default="240")
+    parser.addini("ends_after", "seconds that the whole run may take, 0: for ever", default="0")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -121,6 +130,12 @@ def pytest_configure(config: pytest.Config) -> None:
         config.add_cleanup(lambda: Path(os.environ.pop(FILE)).unlink(missing_ok=True))
         tell()
     _dog = _Watchdog(float(config.getini("hangs_after")) * slowness())
+    longest = float(config.getini("ends_after"))
+    if longest and not hasattr(config, "workerinput"):
+        timer = threading.Timer(longest, _end, (longest, os.dup(2)))
+        timer.daemon = True
+        timer.start()
+        config.add_cleanup(timer.cancel)
 
 
 @pytest.hookimpl(wrapper=True)
