@@ -1,7 +1,7 @@
 """What each folder of tests may cost at a landing, in seconds of CPU.
 
-The figures are of landings on two cores, half of them beside other work (23 and 24 November 2026): the larger one of
-each folder, since each landing draws another part.
+The figures are of landings on the reference host (`slowness.py`), 25 November 2026, whose draws differ. Those of
+tests/crash, tests/mutation and tests/races are below what was measured: that landing changed 31 files.
 """
 
 from __future__ import annotations
@@ -11,36 +11,36 @@ from collections.abc import Mapping
 #: A run that is over by more than this part of a budget says so in its last lines.
 TOLERANCE = 0.2
 BUDGETS: Mapping[str, int] = {
-    "Spark Connect servers": 860,
+    "Spark Connect servers": 415,
     "tests/adopting": 25,
-    "tests/airflow": 550,
+    "tests/airflow": 250,
     "tests/batching": 25,
-    "tests/benchmarks": 40,
-    "tests/catalogs": 55,
-    "tests/cli": 50,
+    "tests/benchmarks": 30,
+    "tests/catalogs": 45,
+    "tests/cli": 55,
     "tests/cluster": 65,
-    "tests/coordinator": 45,
-    "tests/crash": 260,
-    "tests/demo": 65,
-    "tests/expiry": 30,
-    "tests/foreign": 110,
+    "tests/coordinator": 65,
+    "tests/crash": 200,
+    "tests/demo": 60,
+    "tests/expiry": 40,
+    "tests/foreign": 80,
     "tests/handover": 5,
-    "tests/hostile": 30,
-    "tests/metaservice": 150,
-    "tests/model": 145,
-    "tests/mutation": 250,
-    "tests/postgresql": 120,
+    "tests/hostile": 20,
+    "tests/metaservice": 185,
+    "tests/model": 100,
+    "tests/mutation": 150,
+    "tests/postgresql": 90,
     "tests/protocol": 5,
-    "tests/races": 180,
-    "tests/reading": 80,
-    "tests/recovery": 85,
-    "tests/revising": 110,
-    "tests/scale": 25,
-    "tests/sources": 45,
-    "tests/spark": 160,
-    "tests/stories": 100,
-    "tests/tables": 60,
-    "tests/test_hanging.py": 15,
+    "tests/races": 120,
+    "tests/reading": 60,
+    "tests/recovery": 100,
+    "tests/revising": 115,
+    "tests/scale": 5,
+    "tests/sources": 5,
+    "tests/spark": 120,
+    "tests/stories": 60,
+    "tests/tables": 20,
+    "tests/test_hanging.py": 10,
     "tests/test_landing.py": 5,
     "tests/test_packaging.py": 15,
     "tests/test_ports.py": 5,
