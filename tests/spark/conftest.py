@@ -41,6 +41,7 @@ def shop(spark_server: SparkServer, tmp_path: Path, monkeypatch: pytest.MonkeyPa
         json.dumps({"conn_type": "spark_connect", "host": host, "port": int(port)}),
     )
     assert isinstance(BarrierHook().get_settings(), Settings)
+    shutil.rmtree(folder / "_barrier", ignore_errors=True)  # of whoever had the catalog before, and another MetaService
     deployment = BarrierHook().get_deployment(new=True)
     for table in COLUMNS:
         if deployment.tables.catalog.table_exists(table):
@@ -54,4 +55,4 @@ def shop(spark_server: SparkServer, tmp_path: Path, monkeypatch: pytest.MonkeyPa
     for table in COLUMNS:
         shop.deployment.tables.catalog.drop_table(table)
     shop.deployment.close()
-    shutil.rmtree(folder / "_barrier")  # the next one's MetaService is another
+    shutil.rmtree(folder / "_barrier")

@@ -282,6 +282,7 @@ def test_corrections_travel_in_the_spec_and_run_instead_of_the_job(spark_server:
 
 
 def test_each_sink_has_a_correction(session: SparkSession, newest: Barriers) -> None:
+    newest.create(USERS, "id BIGINT")
     spec = replace(begin(newest, newest.at[1][T]), bases={T: 1, USERS: 2})
     with pytest.raises(ConfigurationError, match=r"for each of its sinks \(shop.corrected, shop.corrected_users\)"):
         run_corrections(session, spec, ReuseRows(T, 1, 2))

@@ -35,7 +35,7 @@ BUDGETS: Mapping[str, int] = {
     "tests/reading": 60,
     "tests/recovery": 100,
     "tests/revising": 115,
-    "tests/scale": 5,
+    "tests/scale": 25,
     "tests/sources": 5,
     "tests/spark": 120,
     "tests/stories": 60,
