@@ -13,6 +13,9 @@ import pytest
 # installed wheel and not the checkout's folder of the same name.
 sys.path.append(str(Path(__file__).parent))
 
+# Threads of gRPC's, which a process has once it has asked Spark Connect, make a fork die before it is Spark's launcher.
+os.environ["GRPC_ENABLE_FORK_SUPPORT"] = "false"
+
 # Fixtures that several folders of tests share.
 pytest_plugins = [
     "tests.support.reporting",

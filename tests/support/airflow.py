@@ -54,6 +54,7 @@ class AirflowUnderTest(LocalAirflow):
         self.seconds_to_start = patience(_PATIENCE)
         # Set by any Spark Connect session of an earlier test; a driver that a task submits would take it for itself.
         self._environment.pop("SPARK_CONNECT_MODE_ENABLED", None)
+        self._environment.pop("GRPC_ENABLE_FORK_SUPPORT", None)  # is of tests (conftest.py): Airflow has gRPC's default
         self.folder = folder
         self._client: httpx.Client | None = None
 
