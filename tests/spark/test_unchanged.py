@@ -34,7 +34,8 @@ ONE, SEVEN = [{"amount": 1, "price": 1}], [{"amount": 7, "price": 1}]
 
 
 @pytest.fixture
-def enabled(shop: Shop, spark: SparkSession) -> Shop:
+def shop(shop: Shop, spark: SparkSession) -> Shop:
+    """Its tables let themselves be sent to a branch."""
     for table in (SHOPPING, AMOUNT, PRICE):
         spark.sql(f"ALTER TABLE {APART}.{table} SET TBLPROPERTIES ('write.wap.enabled' = 'true')")
     return shop
@@ -46,10 +47,12 @@ def driver(server: SparkServer, ready: Ready) -> Iterator[SparkSession]:
     from airflow_barrier.spark.connect import connect_session, stop_session
 
     session = connect_session(server.url)
-    for key, value in unchanged_conf(ready.spec, ready.spec_uri, ready.digest).items():
-        session.conf.set(key, value)
-    yield session
-    stop_session(session)
+    try:
+        for key, value in unchanged_conf(ready.spec, ready.spec_uri, ready.digest).items():
+            session.conf.set(key, value)
+        yield session
+    finally:
+        stop_session(session)
 
 
 def asked(shop: Shop, barrier: Barrier, generation: str) -> Ready:
@@ -74,8 +77,7 @@ def rows(shop: Shop, table: str) -> list[int]:
     return sorted(shop.deployment.tables.load(table).scan(snapshot_id=main).to_arrow().column("amount").to_pylist())
 
 
-def test_a_driver_that_outlives_its_attempt_changes_nothing(enabled: Shop, spark_server: SparkServer) -> None:
-    shop = enabled
+def test_a_driver_that_outlives_its_attempt_changes_nothing(shop: Shop, spark_server: SparkServer) -> None:
     barrier = shop.open(5)
     shop.process(barrier, "load", SEVEN)
     first = asked(shop, barrier, "g0")
@@ -98,8 +100,7 @@ def test_a_driver_that_outlives_its_attempt_changes_nothing(enabled: Shop, spark
     assert rows(shop, AMOUNT) == [1, 1, 1, 1, 7, 7]
 
 
-def test_a_person_clears_it_after_it_has_staged(enabled: Shop, spark_server: SparkServer) -> None:
-    shop = enabled
+def test_a_person_clears_it_after_it_has_staged(shop: Shop, spark_server: SparkServer) -> None:
     barrier = shop.open(5)
     shop.process(barrier, "load", SEVEN)
     process(shop, spark_server, barrier, "g0")
@@ -111,8 +112,7 @@ def test_a_person_clears_it_after_it_has_staged(enabled: Shop, spark_server: Spa
     assert rows(shop, AMOUNT) == [1, 1, 1, 1, 1]
 
 
-def test_history_is_computed_again_by_the_same_code(enabled: Shop, spark_server: SparkServer) -> None:
-    shop = enabled
+def test_history_is_computed_again_by_the_same_code(shop: Shop, spark_server: SparkServer) -> None:
     meta = shop.deployment.meta
     plan = plan_revision(shop.deployment, Wanted("shopping", 3, changed=["load"]))
     revision = begin_revision(shop.deployment, plan, reason="a purchase of day 3 was of 7", actor="test")

@@ -4,7 +4,8 @@ It hangs if neither the process that runs it nor any below computes. A test that
 Airflow computes all the time: such waits have bounds of their own (`waiting.py`).
 
 A run that takes longer than it may (`ends_after`) says the same, and ends with all that has failed so far: whoever runs
-the tests for us would end it without a word.
+the tests for us would end it without a word. (pytest-timeout's `session_timeout` is looked at between tests only, so a
+test that hangs is not ended by it.)
 """
 
 from __future__ import annotations
