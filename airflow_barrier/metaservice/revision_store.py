@@ -115,14 +115,17 @@ class Revisions:
 
     def bind_run(
         self, topology: str, number: int, barrier_id: int, dag_id: str, run_id: str, clear_number: int | None
-    ) -> None:
-        """A DAG's run computes a barrier of the revision. ``clear_number`` None: it was woken, and has yet to come."""
+    ) -> bool:
+        """A DAG's run computes a barrier of the revision. ``clear_number`` None: it was woken, and has yet to come.
 
-        def bind(c: Connection) -> None:
+        Returns whether nobody had bound it before.
+        """
+
+        def bind(c: Connection) -> bool:
             revision = revisions.load_revision(c, topology, number)
-            revisions.bind_run(c, revision, barrier_id, dag_id, run_id, clear_number)
+            return revisions.bind_run(c, revision, barrier_id, dag_id, run_id, clear_number)
 
-        self._db.write(bind)
+        return self._db.write(bind)
 
     def unbind_run(self, topology: str, number: int, dag_id: str, run_id: str) -> None:
         """A run that was bound, and could not be woken. Again is fine."""

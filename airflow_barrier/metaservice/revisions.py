@@ -451,8 +451,11 @@ def _version(connection: Connection, revision: Revision) -> int:
 
 def bind_run(
     connection: Connection, revision: Revision, barrier_id: int, dag_id: str, run_id: str, clear_number: int | None
-) -> None:
-    """Write down that a run computes a barrier of the revision: it has come if it says how often it was cleared."""
+) -> bool:
+    """Write down that a run computes a barrier of the revision: it has come if it says how often it was cleared.
+
+    Returns whether nobody had before.
+    """
     lock_topology(connection, revision.topology)  # safety: topology-lock
     key = {"topology": revision.topology, "revision": revision.revision, "dag_id": dag_id, "run_id": run_id}
     values: dict[str, Any] = {"barrier_id": barrier_id}
@@ -463,6 +466,7 @@ def bind_run(
     ).rowcount
     if not known:
         connection.execute(insert(_RUNS).values(**key, **values))
+    return not known
 
 
 def unbind_run(connection: Connection, revision: Revision, dag_id: str, run_id: str) -> None:

@@ -112,12 +112,15 @@ def wake_runs(deployment: Deployment, revision: Revision, barrier: Barrier, cont
             busy.append(f"{dag_id}/{run_id}")
             continue
         # before it is woken: its first task asks at once what it is for
-        meta.revisions.bind_run(revision.topology, revision.revision, barrier.barrier_id, dag_id, run_id, None)
+        is_new = meta.revisions.bind_run(revision.topology, revision.revision, barrier.barrier_id, dag_id, run_id, None)
         try:
             wake(dag_id, run_id)
         except (RunActiveError, UnknownRunError, AirflowRefusedError) as error:
-            meta.revisions.unbind_run(revision.topology, revision.revision, dag_id, run_id)
+            if is_new:  # else it is the binding of another task, which may be waking the run in this moment
+                meta.revisions.unbind_run(revision.topology, revision.revision, dag_id, run_id)
             ti.task.log.warning("%s waits for DAG %s: %s", revision, dag_id, error)
+            if isinstance(error, RunActiveError):
+                busy.append(f"{dag_id}/{run_id}")
             continue
         ti.task.log.info("Woke run %s of DAG %s for barrier %s of %s", run_id, dag_id, barrier.barrier_id, revision)
     for dag_id in runs.unknown:

@@ -113,6 +113,8 @@ def _translated(error: AirflowRuntimeError, what: str) -> BarrierError:
         return AirflowUnavailableError(
             f"{what}: expected Airflow's API server to answer, found: {said}; check that it runs, then try again"
         )
+    if status == 409:
+        return RunActiveError(f"{what}: expected that nobody else clears it in this moment, found: {said}; look again")
     return AirflowRefusedError(
         f"{what}: expected Airflow to let a task of another run clear it, found {status}: {said}; mend the DAG's "
         "import errors, or have its allowed_run_types include operator_triggered"

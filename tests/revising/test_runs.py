@@ -8,7 +8,8 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from airflow.sdk.execution_time.comms import DagRunStateResult, GetDagRunState, TriggerDagRun
+from airflow.sdk.exceptions import AirflowRuntimeError, ErrorType
+from airflow.sdk.execution_time.comms import DagRunStateResult, ErrorResponse, GetDagRunState, TriggerDagRun
 from airflow.sdk.execution_time.context import set_current_context
 from airflow.sdk.execution_time.task_runner import RuntimeTaskInstance
 from sqlalchemy import text
@@ -175,3 +176,26 @@ def test_the_ends_of_all_who_were_left_out_are_waited_for_a_minute(
     assert len(revisions.runs("shop", revision.revision)) == len(runs)
     assert woken("success") == runs
     assert revisions.runs("shop", revision.revision) == []
+
+
+@pytest.mark.parametrize("bound", [True, False], ids=["by another task", "by nobody"])
+def test_a_run_that_another_task_wakes_in_this_moment_stays_the_revisions(embedded: RevisedShop, bound: bool) -> None:
+    """Airflow refuses the second of two that clear a run, and each of them has to look again."""
+    embedded.days(1, 3)
+    revision, revisions = embedded.begin(2), embedded.deployment.meta.revisions
+    if bound:
+        revisions.bind_run("shop", revision.revision, 2, DAG, "scheduled__2", None)
+
+    def answer(message: Any) -> Any:
+        if isinstance(message, GetDagRunState):
+            return DagRunStateResult(state="success")
+        detail = {"status_code": 409, "message": "Serious error"}
+        raise AirflowRuntimeError(ErrorResponse(error=ErrorType.API_SERVER_ERROR, detail=detail))
+
+    task = SimpleNamespace(log=logging.getLogger("task"))
+    state = RuntimeTaskInstance.get_dagrun_state
+    context: Any = {"ti": SimpleNamespace(task=task, dag_id=DAG, run_id="another", get_dagrun_state=state)}
+    with set_current_context(context), supervised(answer):
+        busy = _revising.wake_runs(embedded.deployment, revision, embedded.barrier(2), context)
+    assert busy == (f"{DAG}/scheduled__2",)
+    assert [run.run_id for run in revisions.runs("shop", revision.revision)] == ["scheduled__2"] * bound
