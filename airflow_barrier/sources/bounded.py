@@ -146,7 +146,7 @@ def lines(fs: Any, path: str, limits: Limits) -> Iterator[tuple[int, str]]:
     number, longest = 0, limits.max_line_characters
     with (
         unpacked(fs, path, limits.max_unpacked_bytes) as raw,
-        io.TextIOWrapper(raw, "utf-8", newline="") as text,
+        io.TextIOWrapper(raw, "utf-8-sig", newline="") as text,
     ):
         while line := text.readline(longest + 1):
             number += 1

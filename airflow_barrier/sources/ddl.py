@@ -88,6 +88,15 @@ def quoted(name: str) -> str:
     return "`" + name.replace("`", "``") + "`"
 
 
+def literal(text: str) -> str:
+    """A text in Spark's SQL.
+
+    >>> print(literal("it's"))
+    'it\\'s'
+    """
+    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
+
+
 def timestamp_literal(moment: datetime, zoned: bool) -> str:
     """A moment in Spark's SQL, the same in every session time zone. Not ``zoned``: a TIMESTAMP_NTZ, in UTC."""
     text = moment.astimezone(timezone.utc).strftime("%Y-%m-%d %H:%M:%S.%f")

@@ -7,7 +7,8 @@ raises comes from one library or another, and may quote the file: :func:`.bounde
 from __future__ import annotations
 
 import csv
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from functools import partial
@@ -15,6 +16,7 @@ from typing import Any
 
 from airflow_barrier.sources import bounded
 from airflow_barrier.sources.bounded import Limits, UnfitFileError
+from airflow_barrier.sources.csv_dialect import CsvDialect
 from airflow_barrier.sources.ddl import Column, fits
 
 # positions of a first line that are spelled out
@@ -23,19 +25,15 @@ _MOST_VALUES = 50
 
 @dataclass(frozen=True)
 class Layout:
-    """How files are written: ``format`` is parquet, csv or json (an object a line), ``options`` are Spark's for CSV.
+    """How files are written: ``format`` is parquet, csv or json (an object a line), ``dialect`` is that of CSV.
 
     ``limits``: up to which they are read.
     """
 
     format: str
     columns: tuple[Column, ...]
-    options: Mapping[str, Any] = field(default_factory=dict)
+    dialect: CsvDialect = field(default_factory=CsvDialect)
     limits: Limits = field(default_factory=Limits)
-
-    @property
-    def header(self) -> bool:
-        return bool(self.options.get("header", False))
 
     @property
     def names(self) -> list[str]:
@@ -75,13 +73,32 @@ def _parquet_mismatch(fs: Any, path: str, columns: Sequence[Column]) -> str | No
 
 
 def _csv_mismatch(fs: Any, path: str, layout: Layout) -> str | None:
-    _, line = next(bounded.lines(fs, path, layout.limits), (1, ""))
-    first = next(csv.reader([line], strict=True, **_csv_dialect(layout)), [])
-    if layout.header:
-        return None if first == layout.names else f"expected header {layout.names}, found {_header(first, layout)}"
-    if len(first) == len(layout.columns):
+    lines = (line for _, line in bounded.lines(fs, path, layout.limits))
+    if layout.dialect.multiline:
+        return _multiline_mismatch(lines, layout)
+    line = next(lines, "")
+    if layout.dialect.header:
+        return _header_mismatch(next(_csv_rows([line], layout.dialect), []), layout)
+    # of what is quoted, Spark says how many values it has
+    values = line.count(layout.dialect.delimiter) + 1
+    if (layout.dialect.quote and layout.dialect.quote in line) or values == len(layout.columns):
         return None
-    return f"expected {len(layout.columns)} values a line, found {len(first)} in the first"
+    return f"expected {len(layout.columns)} values a line, found {values} in the first"
+
+
+def _multiline_mismatch(lines: Iterator[str], layout: Layout) -> str | None:
+    """Reads all of the file: Spark takes a quote that is never closed for one value up to the file's end."""
+    rows = _csv_rows(lines, layout.dialect)
+    wrong = _header_mismatch(next(rows, []), layout) if layout.dialect.header else None
+    try:
+        deque(rows, maxlen=0)
+    except csv.Error:
+        return wrong or f"expected quotes that are closed and escaped, found one ({layout.dialect.quote}) that is not"
+    return wrong
+
+
+def _header_mismatch(first: Sequence[str], layout: Layout) -> str | None:
+    return None if first == layout.names else f"expected header {layout.names}, found {_header(first, layout)}"
 
 
 def _header(first: Sequence[str], layout: Layout) -> str:
@@ -202,27 +219,28 @@ def _csv_texts(fs: Any, path: str, layout: Layout, column: str) -> Iterator[Any]
     import pyarrow as pa
     from pyarrow import csv as arrow_csv
 
-    dialect = _csv_dialect(layout)
-    null = layout.options.get("nullValue", "")
+    dialect = layout.dialect
     with bounded.unpacked(fs, path, layout.limits.max_unpacked_bytes) as file:
         reader = arrow_csv.open_csv(
             file,
             # a line has to fit into a block; other threads are at other files
             read_options=arrow_csv.ReadOptions(
-                column_names=None if layout.header else layout.names,
+                column_names=None if dialect.header else layout.names,
                 block_size=layout.limits.max_line_characters,
                 use_threads=False,
             ),
             parse_options=arrow_csv.ParseOptions(
-                delimiter=dialect["delimiter"],
-                quote_char=dialect["quotechar"],
-                escape_char=dialect["escapechar"],
+                delimiter=dialect.delimiter,
+                quote_char=dialect.quote or False,
+                double_quote=dialect.escape_in_quotes is None,
+                escape_char=dialect.escape_in_quotes or False,
+                newlines_in_values=dialect.multiline,
             ),
             convert_options=arrow_csv.ConvertOptions(
                 include_columns=[column],
                 column_types={column: pa.string()},
                 strings_can_be_null=True,
-                null_values=[null],
+                null_values=[dialect.null_value],
             ),
         )
         for batch in reader:
@@ -291,12 +309,16 @@ def _first_wrong(texts: Any) -> int:
 # --- parts ----------------------------------------------------------------------------------------
 
 
-def _csv_dialect(layout: Layout) -> dict[str, Any]:
-    return {
-        "delimiter": layout.options.get("delimiter", ","),
-        "quotechar": layout.options.get("quote", '"'),
-        "escapechar": layout.options.get("escape", "\\"),
-    }
+def _csv_rows(lines: Iterable[str], dialect: CsvDialect) -> Iterator[list[str]]:
+    return csv.reader(
+        lines,
+        strict=True,
+        delimiter=dialect.delimiter,
+        quotechar=dialect.quote or None,
+        quoting=csv.QUOTE_MINIMAL if dialect.quote else csv.QUOTE_NONE,
+        doublequote=dialect.escape_in_quotes is None,
+        escapechar=dialect.escape_in_quotes,
+    )
 
 
 def _aware(moment: datetime) -> datetime:

@@ -15,14 +15,15 @@ from airflow_barrier.protocol.records import Cut
 from airflow_barrier.protocol.topology import ExternalSource
 from airflow_barrier.sources import file_cuts, file_recuts
 from airflow_barrier.sources.bounded import Limits
+from airflow_barrier.sources.csv_dialect import CsvDialect
 from airflow_barrier.sources.ddl import Column, ddl_of, parse_ddl, quoted, timestamp_literal
-from airflow_barrier.sources.decimals import exact, with_room
 from airflow_barrier.sources.file_cuts import EventTime, Reading
 from airflow_barrier.sources.file_formats import Layout
 from airflow_barrier.sources.listing import Folder, LandedFile, literally, url_of
 from airflow_barrier.sources.path_dates import PathDate
 from airflow_barrier.sources.port import CutRequest, Delta, NotReady, SourceCatalog
 from airflow_barrier.sources.roots import location_fault
+from airflow_barrier.sources.text_records import TextRecords
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
 Format = Literal["parquet", "csv", "json"]
 AttributeBy = Literal["mtime", "path", "event_time"]
 
-_CSV_OPTIONS = frozenset({"header", "delimiter", "quote", "escape", "nullValue"})
 # What Spark is told whatever the session says, so that an epoch reads the same everywhere: nothing malformed, damaged
 # or missing is passed over, times without a zone are UTC, and folder names such as `date=…` add no columns.
 _READ_OPTIONS = {
@@ -45,7 +45,6 @@ _BEGIN_LATER = (
     "if they are in the job's tables already, or are not to be read, say so by start_from in barrier.job(...) "
     '("latest", a datetime, {"files": [...]}; docs/adopting.md); else '
 )
-_CSV_READ_OPTIONS = {"enforceSchema": "false", "columnPruning": "false", "encoding": "UTF-8"}
 
 
 @dataclass(frozen=True)
@@ -82,8 +81,9 @@ class Files:
     :param path_date: for ``path``: see :class:`~airflow_barrier.sources.path_dates.PathDate`, ``"date=%Y-%m-%d"``.
     :param event_time: for ``event_time``: a TIMESTAMP or TIMESTAMP_NTZ column. In text files ISO 8601; UTC where no
         zone is named.
-    :param options: for CSV, as Spark calls them: ``header`` (default False), ``delimiter``, ``quote``, ``escape``,
-        ``nullValue``.
+    :param options: for CSV, as Spark calls them: ``header`` (default False), ``delimiter``, ``quote``, ``escape``
+        (``'"'`` where a quote in quotes is doubled), ``nullValue``; and ``decimal_separator`` (``,`` or ``.``) and
+        ``multiline`` (quoted values may hold line breaks; such a file is read by one task).
 
     Raises :class:`ConfigurationError` for settings that contradict each other.
 
@@ -282,8 +282,15 @@ class Files:
 
     def _read(self, spark: SparkSession, reading: Reading) -> DataFrame:
         urls = [url_of(self.path, path) for path in reading.files]
-        what = f"source {self.name}"
-        return read_files(spark, urls, self.format, self._columns, self.options, what, self._condition(reading))
+        frame = read_files(spark, urls, self.format, self._columns, self._dialect, self._what)
+        condition = self._condition(reading)
+        return frame if condition is None else frame.where(condition)
+
+    def read_in_order(self, spark: SparkSession, url: str) -> None:
+        """Read one text file again, from its beginning and by one task, so that Spark's error names the line."""
+        records = TextRecords(self.format, self._columns, self._dialect, self._what, _READ_OPTIONS)
+        if not self._dialect.multiline:
+            records.read_in_order(spark, _url_in_spark(url)).write.format("noop").mode("overwrite").save()
 
     def _condition(self, reading: Reading) -> str | None:
         """The reading's part of the event times, as SQL that means the same in every session time zone."""
@@ -305,8 +312,16 @@ class Files:
         return parse_ddl(self.schema)
 
     @cached_property
+    def _dialect(self) -> CsvDialect:
+        return CsvDialect.of(self.options)
+
+    @property
+    def _what(self) -> str:
+        return f"source {self.name}"
+
+    @cached_property
     def _layout(self) -> Layout:
-        return Layout(self.format, self._columns, self.options, self._limits)
+        return Layout(self.format, self._columns, self._dialect, self._limits)
 
     @property
     def _folder(self) -> Folder:
@@ -372,12 +387,12 @@ class Files:
             )
 
     def _check_csv(self, where: str) -> None:
-        unknown = set(self.options) - _CSV_OPTIONS
-        if self.options and (self.format != "csv" or unknown):
-            raise ConfigurationError(
-                f"{where}: expected options only for CSV, of {sorted(_CSV_OPTIONS)}; found "
-                f"{sorted(unknown or self.options)} for {self.format}"
-            )
+        if self.options and self.format != "csv":
+            raise ConfigurationError(f"{where}: expected options only for CSV, found {sorted(self.options)}")
+        try:
+            CsvDialect.of(self.options)
+        except ConfigurationError as error:
+            raise ConfigurationError(f"{where}: {error}") from None
         nested = [column.name for column in self._columns if column.type.name in ("ARRAY", "MAP", "STRUCT")]
         if self.format == "csv" and nested:
             raise ConfigurationError(f"{where}: CSV has no nested columns, found {nested}; land JSON or Parquet")
@@ -386,28 +401,36 @@ class Files:
 def read_files(
     spark: SparkSession,
     urls: Sequence[str],
-    format_name: str,
-    columns: tuple[Column, ...] | None,
-    options: Mapping[str, Any],
+    form: str,
+    columns: tuple[Column, ...],
+    dialect: CsvDialect,
     what: str,
-    condition: str | None = None,
+    header: str | None = None,
 ) -> DataFrame:
     """The records of files, or of folders with all that is in them, exactly as ``columns`` declare them.
 
-    ``columns`` None: only to see which columns Spark finds. ``what`` the files are, for errors; ``condition`` (SQL)
-    chooses records. A malformed record fails the action that meets it.
+    ``what`` the files are, for errors. A malformed record fails the action that meets it. ``header``: the first line
+    that each CSV file has to have, where nobody has looked at them yet.
     """
-    reader = spark.read.format(format_name).options(**_READ_OPTIONS)
-    if format_name == "csv":
-        reader = reader.options(**_CSV_READ_OPTIONS, **options)
-    read_as = columns
-    if columns is not None:
-        read_as = columns if format_name == "parquet" else with_room(columns)
-        reader = reader.schema(ddl_of(read_as))
-    frame = reader.load([_url_in_spark(url) for url in urls])
-    if condition is not None:
-        frame = frame.where(condition)
-    return frame if columns is None or read_as == columns else frame.selectExpr(*exact(what, columns))
+    there = [_url_in_spark(url) for url in urls]
+    if form == "parquet":
+        return spark.read.format(form).options(**_READ_OPTIONS).schema(ddl_of(columns)).load(there)
+    return TextRecords(form, columns, dialect, what, _READ_OPTIONS).read(spark, there, header)
+
+
+def names_in_files(spark: SparkSession, url: str, form: str, dialect: CsvDialect) -> list[str]:
+    """The columns that Spark finds in files."""
+    reader = spark.read.format(form).options(**_READ_OPTIONS)
+    if form == "csv":
+        reader = reader.options(**dialect.spark_options())
+    return reader.load(_url_in_spark(url)).columns
+
+
+def header_in_files(spark: SparkSession, url: str) -> str | None:
+    """The first line of one of the CSV files; None if there is none."""
+    lines = spark.read.format("text").options(**_READ_OPTIONS).load(_url_in_spark(url))
+    first = lines.where("_metadata.file_block_start = 0").coalesce(1).first()
+    return None if first is None else str(first.value)
 
 
 def _url_in_spark(url: str) -> str:

@@ -9,13 +9,13 @@ import re
 from urllib.parse import unquote
 
 from airflow_barrier.protocol.errors import SourceDataError
-from airflow_barrier.sources.decimals import INEXACT
+from airflow_barrier.sources.text_values import UNFIT
 
 _FILE = re.compile(r"\[FAILED_READ_FILE[.\w]*\] Encountered error while reading file (?P<file>\S+)\. ")
 # what Spark says that quotes no record
 _HARMLESS = re.compile(r"Malformed records are detected|Expected Spark type \S+, actual Parquet type \w+")
 _KINDS = re.compile(r"\[(FAILED_READ_FILE[.\w]*)\]|Caused by: (?:[\w$]+\.)*([\w$]+)")
-_INEXACT = re.compile(re.escape(INEXACT) + r"(?P<what>[^\n]+) in (?P<file>\S+)")
+_UNFIT = re.compile(re.escape(UNFIT) + r"(?P<what>[^\n]+) in (?P<file>\S+?)(?P<line>, line \d+)?(?=\s|$)")
 _REMEDY = (
     "Mend the file or move it away, and clear the task; where another job has read it already, abort the barrier, so "
     "that the epoch is cut anew"
@@ -25,15 +25,23 @@ _REMEDY = (
 def source_error(error: BaseException) -> SourceDataError | None:
     """The error, if it is about a file that a source reads; None if it is about something else."""
     text = str(error)
-    inexact = _INEXACT.search(text)
-    if inexact is not None:
-        return SourceDataError(f"{unquote(inexact['file'])}: {inexact['what']}. {_REMEDY}")
+    unfit = _UNFIT.search(text)
+    if unfit is not None:
+        return SourceDataError(f"{unquote(unfit['file'])}{unfit['line'] or ''}: {unfit['what']}. {_REMEDY}")
     unreadable = _FILE.search(text)
     if unreadable is None:
         return None
     return SourceDataError(
         f"{unquote(unreadable['file'])}: expected records as declared, found: {_found(text)}. {_REMEDY}"
     )
+
+
+def file_without_line(error: BaseException) -> tuple[str, str] | None:
+    """What is read and the URL of the file, where a text record is at fault whose line is not named yet."""
+    unfit = _UNFIT.search(str(error))
+    if unfit is None or unfit["line"]:
+        return None
+    return unfit["what"].split(":")[0], unquote(unfit["file"])
 
 
 def _found(text: str) -> str:

@@ -8,8 +8,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from airflow_barrier.protocol.errors import ConfigurationError, SourceDataError
+from airflow_barrier.sources.csv_dialect import CsvDialect
 from airflow_barrier.sources.ddl import Column, parse_ddl, quoted
-from airflow_barrier.sources.files import read_files
+from airflow_barrier.sources.files import header_in_files, names_in_files, read_files
 from airflow_barrier.spark._reusing import apply_again
 from airflow_barrier.spark.corrections import CorrectBySql, Correction, ReplaceByFile, ReplaceByFrame, ReuseRows
 from airflow_barrier.spark.epoch import Epoch
@@ -100,8 +101,10 @@ def _rows_of_files(epoch: Epoch, correction: ReplaceByFile) -> DataFrame:
     _require_same_columns(correction.table, schema.names, names, correction.uri)
     kinds = {name.lower(): schema[name].dataType.simpleString() for name in schema.names}
     columns: tuple[Column, ...] = parse_ddl(", ".join(f"{quoted(name)} {kinds[name.lower()]}" for name in names))
-    what = f"correction of {correction.table}"
-    return read_files(epoch.spark, [correction.uri], correction.format, columns, correction.options, what)
+    dialect, what = CsvDialect.of(correction.options), f"correction of {correction.table}"
+    # files of a folder might have the same columns in another order
+    header = header_in_files(epoch.spark, correction.uri) if dialect.header else None
+    return read_files(epoch.spark, [correction.uri], correction.format, columns, dialect, what, header)
 
 
 def _names_in(epoch: Epoch, correction: ReplaceByFile) -> list[str]:
@@ -110,7 +113,8 @@ def _names_in(epoch: Epoch, correction: ReplaceByFile) -> list[str]:
     if correction.format == "csv" and correction.columns:
         return list(correction.columns)
     try:
-        found = read_files(epoch.spark, [correction.uri], correction.format, None, correction.options, "").columns
+        dialect = CsvDialect.of(correction.options)
+        found = names_in_files(epoch.spark, correction.uri, correction.format, dialect)
     except AnalysisException as error:
         if error.getCondition() not in ("PATH_NOT_FOUND", "UNABLE_TO_INFER_SCHEMA"):
             raise

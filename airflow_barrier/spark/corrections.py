@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Union
 
 from airflow_barrier.protocol.errors import ConfigurationError
+from airflow_barrier.sources.csv_dialect import CsvDialect
 from airflow_barrier.spark._statement import check, require_writes_only, tokens_of
 
 if TYPE_CHECKING:
@@ -54,8 +55,8 @@ class ReplaceByFile:
 
     ``uri`` as Hadoop knows it (`s3://` is read as `s3a://`). Its columns are those of the table, in any order, and are
     read as the table's types: exactly, or not at all. ``columns`` names them where the file does not (CSV without a
-    header), or not all of them (JSON). ``options`` for CSV, as Spark calls them: ``header``, ``delimiter``, ``quote``,
-    ``escape``, ``nullValue``.
+    header), or not all of them (JSON). ``options`` for CSV are those of
+    :class:`~airflow_barrier.sources.files.Files`, without ``multiline``.
 
     >>> ReplaceByFile("shop.shopping", "s3://mended/2017-01-05.csv", "csv", options={"header": True}).kind
     'file'
@@ -74,7 +75,16 @@ class ReplaceByFile:
             raise ConfigurationError(
                 f"correction of {self.table}: expected format 'parquet', 'csv' or 'json', found {self.format!r}"
             )
-        if self.format == "csv" and not self.columns and not self.options.get("header"):
+        try:
+            dialect = CsvDialect.of(self.options)
+        except ConfigurationError as error:
+            raise ConfigurationError(f"correction of {self.table}: {error}") from None
+        if dialect.multiline:  # nobody has looked whether its quotes are closed
+            raise ConfigurationError(
+                f"correction of {self.table}: expected a CSV file with one record a line, found the option multiline; "
+                "write the rows as Parquet, or give them as ReplaceByFrame"
+            )
+        if self.format == "csv" and not self.columns and not dialect.header:
             raise ConfigurationError(
                 f"correction of {self.table}: expected a CSV file that names its columns, found neither "
                 "options={'header': True} nor columns=(...); give one of them"

@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING
 
 from airflow_barrier.protocol.errors import ChangedSinkError, SilentSinkError, SourceDataError, StagedTableError
 from airflow_barrier.protocol.records import StagedTable
-from airflow_barrier.sources.spark_errors import source_error
+from airflow_barrier.sources import source_of
+from airflow_barrier.sources.files import Files
+from airflow_barrier.sources.spark_errors import file_without_line, source_error
 from airflow_barrier.spark.correcting import Correcting
 from airflow_barrier.spark.corrections import Correction
 from airflow_barrier.spark.epoch import Epoch
@@ -41,7 +43,7 @@ def run_epoch(spark: SparkSession, spec: EpochSpec, job: Job) -> ClosingRecord:
     epoch = Epoch(spark, spec)
     job = Correcting(spec) if spec.corrections else job
     log.info("job %s starts at barrier %s of %s", spec.job, spec.barrier_id, spec.topology)
-    with _input_named(spec):
+    with _input_named(spark, spec):
         job(epoch)
     staged = _staged(spec, prepared, _heads(spark, spec), epoch.declared_unchanged)
     for table in staged.values():
@@ -70,7 +72,7 @@ def run_corrections(spark: SparkSession, spec: EpochSpec, *corrections: Correcti
 
 
 @contextmanager
-def _input_named(spec: EpochSpec) -> Iterator[None]:
+def _input_named(spark: SparkSession, spec: EpochSpec) -> Iterator[None]:
     """Files are read by the job's own actions, so only here can Spark's error become one that says what to do."""
     try:
         yield
@@ -78,7 +80,21 @@ def _input_named(spec: EpochSpec) -> Iterator[None]:
         unreadable = source_error(error)
         if unreadable is None:
             raise
-        raise SourceDataError(f"{_attempt(spec)}: {unreadable}") from error
+        raise SourceDataError(f"{_attempt(spec)}: {_with_line(spark, spec, error) or unreadable}") from error
+
+
+def _with_line(spark: SparkSession, spec: EpochSpec, error: Exception) -> SourceDataError | None:
+    """The error with the line of the text file, for which that is read again: tasks that share a file know no lines."""
+    what, url = file_without_line(error) or ("", "")
+    for name, declared in spec.externals.items():
+        source = source_of(declared)
+        if isinstance(source, Files) and what == f"source {name}":
+            log.info("looking for the line in %s", url)
+            try:
+                source.read_in_order(spark, url)
+            except Exception as again:
+                return source_error(again)
+    return None
 
 
 def _heads(spark: SparkSession, spec: EpochSpec) -> dict[str, int]:

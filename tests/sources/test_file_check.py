@@ -88,6 +88,24 @@ def test_a_damaged_or_different_file(tmp_path: Path, form: Any, name: str, conte
     assert f"file://{bad}: {message}" in said
 
 
+@pytest.mark.parametrize(
+    ("first", "options"),
+    [
+        (b"\xef\xbb\xbfuserId,price\n", {"header": True}),
+        (b"userId\tprice\n", {"header": "TRUE", "delimiter": "\\t"}),
+        (b'"userId","price"\n', {"header": True, "escape": '"'}),
+        (b"userId,price\n", {"header": True, "quote": ""}),
+        (b"C:\\,price\n", {}),
+        (b'"one, quoted",price\n', {}),
+        (b"\xef\xbb\xbfuserId,price\n1,2\n", {"header": "false"}),
+    ],
+)
+def test_first_lines_that_spark_reads(tmp_path: Path, first: bytes, options: dict[str, Any]) -> None:
+    land(tmp_path / "a.csv", first)
+    source = Files(str(tmp_path), format="csv", schema=SCHEMA, options=options)
+    source.check(Cutter(source).cut(day(1)))
+
+
 def test_many_bad_files_are_named_up_to_five(tmp_path: Path) -> None:
     for number in range(8):
         land(tmp_path / f"{number}.csv", "1\n")

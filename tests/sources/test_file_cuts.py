@@ -124,7 +124,12 @@ def test_a_source_comes_back_from_its_declaration(tmp_path: Path) -> None:
         ),
         ({"idle_timeout": timedelta(hours=1)}, "are for attribute_by='event_time' only"),
         ({"options": {"header": True}}, "expected options only for CSV"),
-        ({"format": "csv", "options": {"sep": ";"}}, r"found \['sep'\] for csv"),
+        ({"format": "csv", "options": {"sep": ";"}}, r"found \['sep'\]"),
+        ({"format": "csv", "options": {"delimiter": "||"}}, "option delimiter: expected one character"),
+        ({"format": "csv", "options": {"delimiter": '"'}}, "another character than quote and escape"),
+        ({"format": "csv", "options": {"header": "maybe"}}, "option header: expected True or False, found 'maybe'"),
+        ({"format": "csv", "options": {"nullValue": None}}, "option nullValue: expected text, found None"),
+        ({"format": "csv", "options": {"decimal_separator": ";"}}, "decimal_separator: expected '.' or ',', found ';'"),
         ({"format": "csv", "schema": "a ARRAY<INT>"}, "CSV has no nested columns"),
     ],
 )

@@ -151,7 +151,7 @@ def test_a_csv_file_replaces_the_rows_of_an_epoch(spark: SparkSession, session: 
     assert found == {(1, Decimal("1.50"), None), (7, Decimal("7.25"), date(2017, 1, 2)), (8, None, None)}
     file.write_text("7,2017-01-02,7.251\n")
     unnamed = ReplaceByFile(T, f"file://{file}", "csv", ("id", "bought", "price"))
-    with pytest.raises(SourceDataError, match=r"expected price DECIMAL\(10,2\), found one of 3 places"):
+    with pytest.raises(SourceDataError, match=r"expected price DECIMAL\(10,2\), found a number with more digits"):
         run_corrections(session, begin(barriers, base), unnamed)
 
 
