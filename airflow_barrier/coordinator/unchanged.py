@@ -33,8 +33,10 @@ def require_wap(deployment: Deployment, attempt: Attempt) -> None:
 def staged_without_record(deployment: Deployment, attempt: Attempt) -> ClosingRecord:
     """What an unchanged job staged, from the tables alone: its operator said that the job succeeded.
 
-    Raises SilentSinkError, StagedTableError, UnguardedError.
+    Raises ForeignWriteError, SilentSinkError, StagedTableError, UnguardedError.
     """
+    for table in sorted({*attempt.inputs, *attempt.bases}):  # before a sink is called silent that it wrote to on `main`
+        deployment.tables.require_main_without(table, attempt.stamp)  # safety: unchanged-job-leaves-main-alone
     staged: dict[str, StagedTable] = {}
     for table, base in attempt.bases.items():
         summaries = deployment.tables.staged_summaries(table, attempt.stamp, base)
