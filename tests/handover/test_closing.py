@@ -25,7 +25,7 @@ from airflow_barrier.protocol.records import Barrier
 from airflow_barrier.protocol.states import AttemptState, BarrierState
 from tests.support.shop import AMOUNT, COLUMNS, SHOPPING, Shop, make_shop
 
-SPARK = {"engine-name": "spark", "engine-version": "4.1.3", "spark.app.id": "app-1", "airflow-barrier.guard": "1"}
+SPARK = {"engine-name": "spark", "engine-version": "4.1.3", "spark.app.id": "app-1", "airflow-barrier.guard": "2"}
 
 
 @pytest.fixture
@@ -109,6 +109,12 @@ def test_a_driver_without_the_guard_is_refused(shop: Shop, ready: Ready) -> None
     rows = pa.Table.from_pylist([dict.fromkeys(COLUMNS[SHOPPING], 1)], table.schema().as_arrow())
     table.append(rows, snapshot_properties=ready.spec.stamp.properties(), branch=ready.spec.branch)
     with pytest.raises(UnguardedError, match="found no sign of it"):
+        end(shop, ready)
+
+
+def test_a_driver_with_the_guard_of_an_older_version_is_refused(shop: Shop, ready: Ready) -> None:
+    write(shop, ready, **{"airflow-barrier.guard": "1"})
+    with pytest.raises(UnguardedError, match="found one of another version"):
         end(shop, ready)
 
 

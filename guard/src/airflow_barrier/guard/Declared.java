@@ -19,7 +19,7 @@ import scala.Option;
 /** The tables that the session's conf says its job declares, and what may be done to them. */
 final class Declared {
     private static final String CONF = "spark.airflow_barrier.";
-    /** Makes each snapshot that the session writes say that the guard was there. */
+    /** Makes each snapshot that the session writes say that the guard was there, and what it promises. */
     private static final String MARK = "spark.sql.iceberg.snapshot-property.airflow-barrier.guard";
     /** What looks at tables or at what Spark remembers of them, and changes nothing. */
     private static final Set<String> HARMLESS = Set.of("DescribeRelation", "DescribeColumn", "DescribeTablePartition",
@@ -50,7 +50,7 @@ final class Declared {
         if (conf.getConfString(CONF + "reads", null) == null) {
             return null;
         }
-        conf.setConfString(MARK, "1");
+        conf.setConfString(MARK, "2"); // as GUARD_PROMISE of airflow_barrier/spark/unchanged.py
         return new Declared(conf);
     }
 
