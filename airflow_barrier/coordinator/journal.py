@@ -17,6 +17,7 @@ from collections.abc import Mapping, Sequence
 from airflow_barrier.coordinator.deployment import Deployment
 from airflow_barrier.protocol.errors import ForeignWriteError, JournalError, LostStateError
 from airflow_barrier.protocol.journal import DecidedTable, JournalEntry, JournalHead, RevisionEntry
+from airflow_barrier.protocol.names import TagName
 from airflow_barrier.protocol.records import Barrier, TableProgress
 from airflow_barrier.protocol.revisions import Revision, RevisionState
 from airflow_barrier.protocol.topology import Topology
@@ -71,11 +72,20 @@ def current_mains(deployment: Deployment, topology: str, expected: Mapping[str, 
 
 
 def _check_origin(deployment: Deployment, topology: str, table: str) -> None:
-    """The table's own word, in case the journal's head is lost as well. Raises :class:`LostStateError`."""
+    """The table's own word, in case the journal's head is lost as well. Raises :class:`LostStateError`.
+
+    A stamp alone says that an attempt staged what `main` is at: its job or a person may have brought it there. What
+    was published bears a tag as well, which came in the same commit.
+    """
     stamp = deployment.tables.origin(table)
     if stamp is None or stamp.topology != topology:
         return
-    known = _newest_known(deployment, topology)
+    known, revision = _newest_known(deployment, topology), _newest_revision(deployment, topology)
+    if stamp.barrier_id <= known and stamp.revision <= revision:
+        return
+    published = _newest_published(deployment, topology)
+    if published.barrier_id <= known and published.revision <= revision:  # safety: origin-was-published
+        return
     if stamp.barrier_id > known:
         raise LostStateError(  # safety: origin-is-known
             f"topology {topology}: table {table} is at barrier {stamp.barrier_id}, which MetaService incarnation "
@@ -84,13 +94,24 @@ def _check_origin(deployment: Deployment, topology: str, table: str) -> None:
             "only. Does the connection point to another deployment's MetaService? Then correct it. Was the MetaService "
             f"lost, or restored from an older backup? Then run `airflow-barrier recover {topology}`"
         )
-    if stamp.revision > (revision := _newest_revision(deployment, topology)):
+    if stamp.revision > revision:
         raise LostStateError(  # safety: origins-revision-is-known
             f"topology {topology}: table {table} is at revision {stamp.revision}, which MetaService incarnation "
             f"{stamp.incarnation} published; expected a MetaService that knows it, found one at {deployment.meta.url} "
             f"that knows revisions up to {revision} only; it was restored from an older backup: run `airflow-barrier "
             f"recover {topology}`, which catches up from the tables"
         )
+
+
+def _newest_published(deployment: Deployment, topology: str) -> TagName:
+    """The newest barrier and the newest revision that any table was published at, by the tags that are there still.
+
+    Of a table that nobody writes any more the tags may have expired, while those of others tell.
+    """
+    tables = deployment.meta.topology(topology).tables
+    tags = [(0, 0), *(tag for table in tables for tag in deployment.tables.traces(table, topology).tags)]
+    barriers, revisions = zip(*tags, strict=True)
+    return TagName(topology, max(barriers), max(revisions))
 
 
 def write_entry(deployment: Deployment, barrier: Barrier) -> None:

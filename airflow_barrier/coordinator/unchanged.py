@@ -8,7 +8,7 @@ from airflow_barrier.coordinator.deployment import Deployment
 from airflow_barrier.protocol.errors import SilentSinkError, StagedTableError, UnguardedError, WapDisabledError
 from airflow_barrier.protocol.records import Attempt, StagedTable
 from airflow_barrier.spark.spec import ClosingRecord
-from airflow_barrier.spark.unchanged import GUARD_MARK, OLDEST_SPARK, is_too_old
+from airflow_barrier.spark.unchanged import GUARD_MARK, GUARD_PROMISE, OLDEST_SPARK, is_too_old
 
 _WAP_ENABLED = "write.wap.enabled"
 
@@ -33,8 +33,10 @@ def require_wap(deployment: Deployment, attempt: Attempt) -> None:
 def staged_without_record(deployment: Deployment, attempt: Attempt) -> ClosingRecord:
     """What an unchanged job staged, from the tables alone: its operator said that the job succeeded.
 
-    Raises SilentSinkError, StagedTableError, UnguardedError.
+    Raises ForeignWriteError, SilentSinkError, StagedTableError, UnguardedError.
     """
+    for table in sorted({*attempt.inputs, *attempt.bases}):  # before a sink is called silent that it wrote to on `main`
+        deployment.tables.require_main_without(table, attempt.stamp)  # safety: unchanged-job-leaves-main-alone
     staged: dict[str, StagedTable] = {}
     for table, base in attempt.bases.items():
         summaries = deployment.tables.staged_summaries(table, attempt.stamp, base)
@@ -73,10 +75,11 @@ def _check_drivers(attempt: Attempt, table: str, summaries: Sequence[Mapping[str
         )
     for summary in summaries:
         # Spark puts no snapshot properties on a DELETE that drops whole files
-        if GUARD_MARK not in summary and summary["operation"] != "delete":
+        if summary.get(GUARD_MARK) != GUARD_PROMISE and summary["operation"] != "delete":
+            found = "one of another version" if GUARD_MARK in summary else "no sign of it"
             raise UnguardedError(  # safety: guard-was-there
-                f"{attempt}: expected the guard in the Spark driver that wrote {table}, found no sign of it: whether "
-                "the job touched tables that it does not declare is unknown. Put airflow-barrier-guard.jar (python -m "
-                "airflow_barrier.spark.guard prints where it lies) among the driver's jars, or on the class path of "
-                "the cluster or server: see docs/unchanged-jobs.md"
+                f"{attempt}: expected this version's guard in the Spark driver that wrote {table}, found {found}: "
+                "whether the job touched tables that it does not declare, or left its branch, is unknown. Put "
+                "airflow-barrier-guard.jar (python -m airflow_barrier.spark.guard prints where it lies) among the "
+                "driver's jars, or on the class path of the cluster or server: see docs/unchanged-jobs.md"
             )

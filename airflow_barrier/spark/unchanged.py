@@ -20,8 +20,11 @@ _CATALOG = "spark.airflow_barrier.catalog"
 _READS = "spark.airflow_barrier.reads"
 _WRITES = "spark.airflow_barrier.writes"
 _PINNED = "spark.airflow_barrier.pinned"
+_BRANCH = "spark.airflow_barrier.branch"
 #: The property of a staged snapshot by which the guard says that it was there.
 GUARD_MARK = "airflow-barrier.guard"
+#: What this property says. Guards of another value refuse less, such as the first, which knew no branches.
+GUARD_PROMISE = "2"
 #: Older ones ignore the snapshot properties of a session, by which what an attempt staged is known as its own.
 OLDEST_SPARK = "4.0"
 
@@ -40,13 +43,14 @@ def unchanged_conf(spec: EpochSpec, spec_uri: str, digest: str) -> dict[str, str
         _CATALOG: spec.catalog,
         _READS: _listed({*spec.inputs, *spec.bases}),
         _WRITES: _listed(spec.bases),
+        _BRANCH: spec.branch,  # beside WAP_BRANCH, which the job may set or unset
         **({_PINNED: _listed(pinned)} if pinned else {}),
     }
 
 
 def leave_the_branch(spark: SparkSession) -> None:
     """For a driver that reads the epoch spec: it names snapshots and branches itself."""
-    for key in (WAP_BRANCH, _CATALOG, _READS, _WRITES, _PINNED):
+    for key in (WAP_BRANCH, _CATALOG, _READS, _WRITES, _PINNED, _BRANCH):
         spark.conf.unset(key)
 
 

@@ -10,7 +10,7 @@ from airflow_barrier.protocol.errors import (
     RefTakenError,
     StagedTableError,
 )
-from airflow_barrier.protocol.names import BranchName, parse_branch
+from airflow_barrier.protocol.names import BranchName, Stamp, parse_branch
 from airflow_barrier.protocol.states import Decision
 from airflow_barrier.tables._metadata import (
     MAIN,
@@ -62,6 +62,21 @@ def require_main(table: str, document: Document, expected: int | None) -> int | 
             table, document, expected, f". {_ONLY_ITS_JOB}, and {_way_back(table, document, expected)}"
         )  # safety: foreign-write
     return ref_of(document, MAIN)
+
+
+def require_main_without(table: str, document: Document, stamp: Stamp) -> None:
+    """Nothing of an attempt that is not published yet may be on `main`. Raises :class:`ForeignWriteError`."""
+    main = ref_of(document, MAIN)
+    line = lineage(document, main) if main is not None else ()
+    written = [snapshot for snapshot in line if Stamp.of(snapshot["summary"]) == stamp]
+    if written:
+        before = written[-1].get("parent-snapshot-id")
+        raise ForeignWriteError(  # safety: attempt-is-not-on-main
+            f"table {table}: expected nothing of attempt {stamp.attempt_id} on main, found "
+            f"{described(document, written[0]['snapshot-id'])} with its stamp: the job, or somebody else, wrote past "
+            f"its branch {stamp.branch} of {table}, and readers see that already. Let the job name its tables alone "
+            f"and leave spark.wap.branch as it is, {_way_back(table, document, before)}, and clear the task"
+        )
 
 
 def publication_changes(
@@ -179,7 +194,8 @@ def _check_move(document: Document, publication: Publication, new: int) -> bool:
         # Otherwise a publisher that was suspended before a rollback would undo the rollback when it wakes.
         raise ForeignWriteError(  # safety: never-back
             f"table {table}: main has been at snapshot {new} and has left it, found {described(document, main)}. Main "
-            "never returns to a snapshot that it left: find out who set it back"
+            "never returns to a snapshot that it left: find out who set it back; before the decision, clearing the "
+            "job stages the table anew"
         )
     if new not in snapshots_of(document):
         raise missing(table, new)  # safety: new-snapshot-is-there

@@ -145,6 +145,9 @@ class IcebergTables:
     def staged_summaries(self, table: str, stamp: Stamp, base: int | None) -> Sequence[Mapping[str, str]]:
         return _attempts.staged_summaries(self._read(table), stamp, base)
 
+    def require_main_without(self, table: str, stamp: Stamp) -> None:
+        _checks.require_main_without(table, self._read(table), stamp)
+
     def check_snapshot(self, table: str, snapshot_id: int, stamp: Stamp, base: int | None) -> None:
         head = self.staged(table, stamp, base)
         if head != snapshot_id:

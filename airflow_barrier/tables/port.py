@@ -201,6 +201,10 @@ class TableFormat(Protocol):
         """The checks of :meth:`staged` for one snapshot that a closing record names, which must be the branch head."""
         ...
 
+    def require_main_without(self, table: str, stamp: Stamp) -> None:
+        """See that an attempt which is not published yet has put nothing on `main`. Raises ForeignWriteError."""
+        ...
+
     def currents(self, expected: Mapping[str, int | None]) -> dict[str, int | None]:
         """What `main` of each table is at, if that is as expected or only has `replace` snapshots (compactions) on top.
 

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
+from airflow_barrier.coordinator.journal import check_lead, entry_uri
+from airflow_barrier.coordinator.recovering import recover
 from airflow_barrier.coordinator.settings import Settings
 from airflow_barrier.coordinator.staging import Ready, begin, close, closing_uri
 from airflow_barrier.protocol.errors import (
+    ForeignWriteError,
     NotClosedError,
     SilentSinkError,
     StagedTableError,
@@ -21,7 +25,7 @@ from airflow_barrier.protocol.records import Barrier
 from airflow_barrier.protocol.states import AttemptState, BarrierState
 from tests.support.shop import AMOUNT, COLUMNS, SHOPPING, Shop, make_shop
 
-SPARK = {"engine-name": "spark", "engine-version": "4.1.3", "spark.app.id": "app-1", "airflow-barrier.guard": "1"}
+SPARK = {"engine-name": "spark", "engine-version": "4.1.3", "spark.app.id": "app-1", "airflow-barrier.guard": "2"}
 
 
 @pytest.fixture
@@ -40,16 +44,16 @@ def ready(shop: Shop) -> Ready:
     return ready
 
 
-def ask(shop: Shop, barrier: Barrier) -> object:
-    return begin(shop.deployment, barrier, "load", request_key="k", generation="g0", actor="test", by_branch=True)
+def ask(shop: Shop, barrier: Barrier, generation: str = "g0") -> object:
+    return begin(shop.deployment, barrier, "load", request_key="k", generation=generation, actor="test", by_branch=True)
 
 
-def write(shop: Shop, ready: Ready, **properties: str) -> None:
+def write(shop: Shop, ready: Ready, branch: str | None = None, **properties: str) -> None:
     """As a Spark driver with the conf would."""
     table = shop.deployment.tables.load(SHOPPING)
     rows = pa.Table.from_pylist([dict.fromkeys(COLUMNS[SHOPPING], 1)], table.schema().as_arrow())
     properties = {**ready.spec.stamp.properties(), **SPARK, **{k.replace("_", "-"): v for k, v in properties.items()}}
-    table.append(rows, snapshot_properties=properties, branch=ready.spec.branch)
+    table.append(rows, snapshot_properties=properties, branch=branch or ready.spec.branch)
 
 
 def end(shop: Shop, ready: Ready) -> Barrier:
@@ -108,6 +112,12 @@ def test_a_driver_without_the_guard_is_refused(shop: Shop, ready: Ready) -> None
         end(shop, ready)
 
 
+def test_a_driver_with_the_guard_of_an_older_version_is_refused(shop: Shop, ready: Ready) -> None:
+    write(shop, ready, **{"airflow-barrier.guard": "1"})
+    with pytest.raises(UnguardedError, match="found one of another version"):
+        end(shop, ready)
+
+
 def test_a_second_driver_of_the_same_attempt_is_noticed(shop: Shop, ready: Ready) -> None:
     write(shop, ready)
     write(shop, ready, **{"spark.app.id": "app-2"})
@@ -119,3 +129,96 @@ def test_a_spark_that_is_too_old_is_named(shop: Shop, ready: Ready) -> None:
     write(shop, ready, **{"engine-version": "3.5.6"})
     with pytest.raises(UnguardedError, match=r"Spark 3\.5\.6 wrote shop\.shopping"):
         end(shop, ready)
+
+
+@pytest.fixture
+def second(shop: Shop) -> Barrier:
+    """A barrier on top of one that is COMMIT."""
+    shop.deployment.tables.take_in([SHOPPING])
+    first = shop.open(1)
+    shop.process_all(first, [{"amount": 1, "price": 1}])
+    shop.commit(first)
+    return shop.open(2)
+
+
+def set_back(shop: Shop, error: BaseException) -> None:
+    """As a person does who follows the error."""
+    told = re.search(r"CALL <catalog>\.system\.rollback_to_snapshot\('shop\.shopping', (\d+)\)", str(error))
+    assert told is not None, error
+    shop.deployment.tables.load(SHOPPING).manage_snapshots().rollback_to_snapshot(int(told[1])).commit()
+
+
+def committed(shop: Shop, barrier: Barrier) -> dict[str, int]:
+    ready = ask(shop, barrier, "cleared")
+    assert isinstance(ready, Ready)
+    write(shop, ready)
+    end(shop, ready)
+    for job in ("amount", "price"):
+        shop.process(barrier, job, [{"amount": 1, "price": 1}], "cleared")
+    shop.commit(barrier)
+    return shop.main_totals()
+
+
+@pytest.mark.parametrize("also_staged", [False, True])
+def test_a_job_that_wrote_past_its_branch_is_told_so_and_the_way_back(
+    shop: Shop, second: Barrier, also_staged: bool
+) -> None:
+    ready = ask(shop, second)
+    assert isinstance(ready, Ready)
+    write(shop, ready, branch="main")
+    if also_staged:
+        write(shop, ready)
+    with pytest.raises(
+        ForeignWriteError, match=r"past its branch barrier_shopping_b2_r0_a\d+.* of shop\.shopping"
+    ) as told:
+        end(shop, ready)
+    with pytest.raises(ForeignWriteError, match=r"expected main at snapshot"):
+        ask(shop, second)
+    set_back(shop, told.value)
+    assert committed(shop, second) == dict.fromkeys(COLUMNS, 2)
+
+
+def test_a_source_that_a_job_wrote_to_is_told(shop: Shop, second: Barrier) -> None:
+    shop.deployment.tables.take_in([AMOUNT])
+    shop.process(second, "load", [{"amount": 1, "price": 1}])
+    ready = begin(shop.deployment, second, "amount", request_key="k", generation="g0", actor="test", by_branch=True)
+    assert isinstance(ready, Ready)
+    write(shop, ready, branch="main")
+    with pytest.raises(ForeignWriteError, match=r"past its branch .* of shop\.shopping"):
+        end(shop, ready)
+
+
+def test_a_staged_snapshot_that_a_person_brings_to_main_is_no_publish(shop: Shop, second: Barrier) -> None:
+    """Nor is it one after a recovery, which gives up the barrier that it was staged for."""
+    staged = shop.write(shop.begin(second, "load"), [{"amount": 1, "price": 1}]).staged[SHOPPING].snapshot_id
+    shop.deployment.tables.load(SHOPPING).manage_snapshots().set_current_snapshot(staged).commit()
+    with pytest.raises(ForeignWriteError):
+        shop.begin(second, "load", "cleared")
+    recover(shop.deployment, "shopping", actor="test", reason="test")
+    check_lead(shop.deployment, "shopping")
+    third = shop.open(3)
+    with pytest.raises(ForeignWriteError) as told:
+        ask(shop, third)
+    set_back(shop, told.value)
+    assert committed(shop, third) == dict.fromkeys(COLUMNS, 2)
+
+
+def test_a_staged_snapshot_on_main_keeps_nobody_from_leading(shop: Shop, second: Barrier) -> None:
+    staged = shop.write(shop.begin(second, "load"), [{"amount": 1, "price": 1}]).staged[SHOPPING].snapshot_id
+    shop.deployment.tables.load(SHOPPING).manage_snapshots().set_current_snapshot(staged).commit()
+    folder, _, _ = entry_uri(shop.deployment, "shopping", 1).rpartition("/")
+    shop.deployment.tables.delete([f"{folder}/head.json"])
+    check_lead(shop.deployment, "shopping")
+
+
+def test_what_was_on_main_by_hand_is_staged_anew(shop: Shop, second: Barrier) -> None:
+    """Main never returns to a snapshot that it left, not even to one that was never published."""
+    shop.process_all(second, [{"amount": 1, "price": 1}])
+    staged = {row.table: row.snapshot_id for row in shop.deployment.meta.progress("shopping", 2)}[SHOPPING]
+    shop.deployment.tables.load(SHOPPING).manage_snapshots().set_current_snapshot(staged).commit()
+    with pytest.raises(ForeignWriteError) as told:
+        shop.commit(second)
+    set_back(shop, told.value)
+    with pytest.raises(ForeignWriteError, match="clearing the job"):
+        shop.commit(second)
+    assert committed(shop, second) == dict.fromkeys(COLUMNS, 2)

@@ -29,7 +29,7 @@ from airflow_barrier.sources import Files
 from tests.coordinator.test_sources import arrive, files_of, fragment, landing
 from tests.support.shop import COLUMNS, MONDAY, SHOPPING, Shop, make_shop
 
-GUARDED = {"engine-name": "spark", "engine-version": "4.1.3", "spark.app.id": "app-1", "airflow-barrier.guard": "1"}
+GUARDED = {"engine-name": "spark", "engine-version": "4.1.3", "spark.app.id": "app-1", "airflow-barrier.guard": "2"}
 
 
 class Livy(BaseHTTPRequestHandler):

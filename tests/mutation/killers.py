@@ -230,6 +230,8 @@ _WITHOUT_SPARK: Mapping[str, tuple[str, ...]] = {
     "unchanged-job-wrote": (f"{_HANDED}test_a_sink_without_output_is_not_taken_as_unchanged",),
     "one-driver": (f"{_HANDED}test_a_second_driver_of_the_same_attempt_is_noticed",),
     "guard-was-there": (f"{_HANDED}test_a_driver_without_the_guard_is_refused",),
+    "unchanged-job-leaves-main-alone": (f"{_HANDED}test_a_job_that_wrote_past_its_branch_is_told_so_and_the_way_back",),
+    "attempt-is-not-on-main": (f"{_HANDED}test_a_job_that_wrote_past_its_branch_is_told_so_and_the_way_back",),
     "spark-is-new-enough": (
         f"{_HANDED}test_a_spark_that_is_too_old_is_named",
         "tests/handover/test_adapters.py::test_the_spark_that_will_run_is_known_where_it_can_be",
@@ -424,6 +426,7 @@ _WITHOUT_SPARK: Mapping[str, tuple[str, ...]] = {
     "old-backup": (f"{_LOST}::test_a_backup_three_barriers_old_is_noticed_refused_and_caught_up",),
     "origin-before-leading": (f"{_LOST}::test_without_a_journal_the_tables_still_say_that_something_is_lost",),
     "origin-is-known": (f"{_LOST}::test_without_a_journal_the_tables_still_say_that_something_is_lost",),
+    "origin-was-published": (f"{_HANDED}test_a_staged_snapshot_on_main_keeps_nobody_from_leading",),
     "own-write-is-no-foreign-one": (f"{_LOST}::test_a_head_that_lags_does_not_hide_what_was_published",),
     "journal-before-publish": (
         f"{_LOST}::test_a_backup_three_barriers_old_is_noticed_refused_and_caught_up",

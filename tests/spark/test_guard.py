@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 from pyspark.errors import PySparkException
 
-from airflow_barrier.spark.unchanged import GUARD_MARK
+from airflow_barrier.spark.unchanged import GUARD_MARK, GUARD_PROMISE
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -34,13 +35,16 @@ def job(spark_server: SparkServer) -> Iterator[SparkSession]:
             "TBLPROPERTIES ('write.wap.enabled' = 'true')"
         )
         session.sql(f"INSERT INTO lake.guarded.{table} VALUES (1, 1)")
+        session.sql(f"ALTER TABLE lake.guarded.{table} CREATE TAG old")
         if table != "other":
             session.sql(f"ALTER TABLE lake.guarded.{table} CREATE BRANCH `{BRANCH}`")
+            session.sql(f"ALTER TABLE lake.guarded.{table} CREATE BRANCH another")
     for key, value in {
         "spark.wap.branch": BRANCH,
         "spark.airflow_barrier.catalog": "lake",
         "spark.airflow_barrier.reads": "guarded.sink,guarded.source",
         "spark.airflow_barrier.writes": "guarded.sink",
+        "spark.airflow_barrier.branch": BRANCH,
     }.items():
         session.conf.set(key, value)
     yield session
@@ -84,6 +88,146 @@ def test_what_is_not_declared_is_refused(job: SparkSession, statement: str, said
     assert said in str(raised.value)
 
 
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "SELECT * FROM lake.guarded.source.branch_main",
+        "SELECT * FROM lake.guarded.source.branch_another",
+        "SELECT * FROM lake.guarded.source.tag_old",
+        "SELECT * FROM lake.guarded.source.snapshot_id_{snapshot}",
+        "SELECT * FROM lake.guarded.source.at_timestamp_{now}",
+        "SELECT * FROM lake.guarded.source.changes",
+        "SELECT * FROM lake.guarded.source VERSION AS OF 'main'",
+        "SELECT * FROM lake.guarded.source VERSION AS OF 'old'",
+        "SELECT * FROM lake.guarded.source FOR VERSION AS OF {snapshot}",
+        "SELECT * FROM lake.guarded.source FOR SYSTEM_VERSION AS OF 'main'",
+        "SELECT * FROM lake.guarded.source TIMESTAMP AS OF current_timestamp()",
+        "SELECT * FROM lake.guarded.source WITH ('branch' = 'main')",
+        "SELECT * FROM lake.guarded.source WHERE k IN (SELECT k FROM lake.guarded.source.branch_main)",
+        "WITH o AS (SELECT * FROM lake.guarded.source VERSION AS OF 'main') SELECT * FROM o",
+        "CREATE TEMPORARY VIEW peek AS SELECT * FROM lake.guarded.source.branch_main",
+        "SELECT * FROM lake.guarded.sink.branch_main",
+        "INSERT INTO lake.guarded.sink SELECT * FROM lake.guarded.source VERSION AS OF 'main'",
+        "INSERT INTO lake.guarded.sink.branch_main VALUES (2, 2)",
+        "INSERT INTO lake.guarded.sink.branch_another VALUES (2, 2)",
+        "INSERT INTO lake.guarded.sink WITH ('branch' = 'main') VALUES (2, 2)",
+        "INSERT OVERWRITE lake.guarded.sink.branch_main SELECT * FROM lake.guarded.source",
+        "INSERT INTO lake.guarded.sink.branch_main REPLACE WHERE k = 1 SELECT * FROM lake.guarded.source",
+        "UPDATE lake.guarded.sink.branch_main SET n = 2",
+        "DELETE FROM lake.guarded.sink.branch_main",
+        "DELETE FROM lake.guarded.sink.branch_main WHERE n = 1",
+        "TRUNCATE TABLE lake.guarded.sink.branch_main",
+        "MERGE INTO lake.guarded.sink.branch_main t USING lake.guarded.source s ON t.k = s.k "
+        "WHEN NOT MATCHED THEN INSERT *",
+        "MERGE INTO lake.guarded.sink t USING lake.guarded.source.branch_main s ON t.k = s.k "
+        "WHEN NOT MATCHED THEN INSERT *",
+    ],
+)
+def test_no_name_leads_away_from_the_attempts_branch(job: SparkSession, statement: str) -> None:
+    (snapshot,) = job.sql("SELECT snapshot_id FROM lake.guarded.source.refs WHERE name = 'main'").collect()
+    with pytest.raises(PySparkException) as raised:
+        job.sql(statement.format(snapshot=snapshot.snapshot_id, now=2**42)).collect()
+    assert BRANCH in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        ("branch", "main"),
+        ("BRANCH", "main"),
+        ("versionAsOf", "main"),
+        ("versionAsOf", "{snapshot}"),
+        ("timestampAsOf", "2100-01-01"),
+        ("start-snapshot-id", "{snapshot}"),
+        ("start-timestamp", "1"),
+    ],
+)
+def test_no_option_leads_a_reader_away_from_the_attempts_branch(job: SparkSession, option: str, value: str) -> None:
+    (snapshot,) = job.sql("SELECT snapshot_id FROM lake.guarded.source.refs WHERE name = 'main'").collect()
+    given = value.format(snapshot=snapshot.snapshot_id)
+    reader = job.read.format("iceberg").option(option, given)
+    for load in (reader.table, reader.load):
+        with pytest.raises(PySparkException) as raised:
+            load("lake.guarded.source").collect()
+        assert BRANCH in str(raised.value)
+
+
+@pytest.mark.parametrize("named", ["lake.guarded.sink", "lake.guarded.sink.branch_main"])
+def test_no_option_leads_a_writer_away_from_the_attempts_branch(job: SparkSession, named: str) -> None:
+    rows = job.table("lake.guarded.source")
+    option = {} if "branch" in named else {"branch": "main"}
+    for write in (
+        lambda: rows.writeTo(named).options(**option).append(),
+        lambda: rows.writeTo(named).options(**option).overwritePartitions(),
+        lambda: rows.write.format("iceberg").mode("append").options(**option).save(named),
+        lambda: rows.write.mode("append").options(**option).saveAsTable(named),
+        lambda: rows.write.options(**option).insertInto(named),
+    ):
+        with pytest.raises(PySparkException) as raised:
+            write()
+        assert BRANCH in str(raised.value)
+
+
+def test_no_stream_leads_away_from_the_attempts_branch(job: SparkSession, tmp_path: Path) -> None:
+    """Of both ends Iceberg takes main, whatever the conf or the table's name says."""
+    for named in ("source", f"source.branch_{BRANCH}"):
+        with pytest.raises(PySparkException, match=f"{BRANCH}.* by a stream"):
+            job.readStream.table(f"lake.guarded.{named}").writeStream.format("noop").start()
+    counting = job.readStream.format("rate").load().selectExpr("1 AS k", "value AS n").writeStream
+    writer = counting.format("iceberg").option("checkpointLocation", str(tmp_path))
+    for named in ("sink", "other", f"sink.branch_{BRANCH}"):
+        with pytest.raises(PySparkException, match=f"by a stream, .* branch, {BRANCH}"):
+            writer.start(f"lake.guarded.{named}")
+    with pytest.raises(PySparkException, match=f"by a stream, .* branch, {BRANCH}"):
+        writer.toTable("lake.guarded.sink")
+
+
+@pytest.mark.parametrize("changed", [{"branch": None}, {"branch": "main"}, {"branch": "another"}, {"id": "1"}])
+def test_no_conf_leads_away_from_the_attempts_branch(job: SparkSession, changed: dict[str, str | None]) -> None:
+    try:
+        for key, value in changed.items():
+            job.sql(f"SET spark.wap.{key} = {value}") if value else job.conf.unset(f"spark.wap.{key}")
+        for statement in (
+            "SELECT * FROM lake.guarded.source",
+            "INSERT INTO lake.guarded.sink VALUES (2, 2)",
+            "DELETE FROM lake.guarded.sink",
+            "TRUNCATE TABLE lake.guarded.sink",
+            "MERGE INTO lake.guarded.sink t USING (SELECT 5 k) s ON t.k = s.k WHEN MATCHED THEN DELETE",
+        ):
+            with pytest.raises(PySparkException) as raised:
+                job.sql(statement).collect()
+            assert BRANCH in str(raised.value)
+    finally:
+        job.conf.set("spark.wap.branch", BRANCH)
+        job.conf.unset("spark.wap.id")
+
+
+def test_a_table_that_no_longer_follows_the_conf_is_refused(job: SparkSession, spark: SparkSession) -> None:
+    try:
+        for change in ("SET TBLPROPERTIES ('{}' = 'false')", "UNSET TBLPROPERTIES ('{}')"):
+            spark.sql(f"ALTER TABLE lake.guarded.sink {change.format('write.wap.enabled')}")
+            job.sql("REFRESH TABLE lake.guarded.sink")
+            for statement in (
+                "SELECT * FROM {}",
+                "INSERT INTO {} VALUES (2, 2)",
+                "UPDATE {} SET n = 2",
+                "TRUNCATE TABLE {}",
+            ):
+                with pytest.raises(PySparkException, match=rf"{BRANCH}.*switched off its property write.wap.enabled"):
+                    job.sql(statement.format("lake.guarded.sink")).collect()
+    finally:
+        spark.sql("ALTER TABLE lake.guarded.sink SET TBLPROPERTIES ('write.wap.enabled' = 'true')")
+        job.sql("REFRESH TABLE lake.guarded.sink")
+
+
+def test_what_stands_at_the_attempts_branch_by_another_name_is_read(job: SparkSession) -> None:
+    named = f"lake.guarded.source.branch_{BRANCH}"
+    assert job.sql(f"SELECT * FROM {named}").count() == 1
+    assert job.read.option("branch", BRANCH).table("lake.guarded.source").count() == 1
+    for part in ("snapshots", "HISTORY", "files", "refs", "partitions", "metadata_log_entries"):
+        assert job.sql(f"SELECT * FROM lake.guarded.source.{part}").count() > 0
+
+
 @pytest.mark.parametrize("table", ["lake.guarded.sink", "guarded.sink", "sink"])
 def test_ddl_of_icebergs_own_is_refused_however_the_table_is_named(job: SparkSession, table: str) -> None:
     job.sql("USE lake.guarded")
@@ -103,7 +247,7 @@ def test_what_is_declared_goes_to_the_branch_and_bears_the_mark(job: SparkSessio
     assert job.table("lake.guarded.sink.snapshots").count() == 4
     assert [row.n for row in spark.table("lake.guarded.sink").collect()] == [1]
     marks = spark.sql("SELECT summary FROM lake.guarded.sink.snapshots ORDER BY committed_at").collect()
-    assert [GUARD_MARK in row.summary for row in marks] == [False, True, True, True]
+    assert [row.summary.get(GUARD_MARK) for row in marks] == [None, *[GUARD_PROMISE] * 3]
 
 
 def test_an_external_table_is_read_at_a_snapshot_only(job: SparkSession, spark: SparkSession) -> None:

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import pytest
+from pyspark.errors import PySparkException
 
 from airflow_barrier.coordinator.revising import begin_revision, plan_revision
 from airflow_barrier.coordinator.revision_plan import Wanted
 from airflow_barrier.coordinator.staging import Ready, begin, close
 from airflow_barrier.coordinator.swapping import Swapped, publish_revision
-from airflow_barrier.protocol.errors import FencedAttemptError
+from airflow_barrier.protocol.errors import FencedAttemptError, ForeignWriteError
 from airflow_barrier.protocol.records import Barrier
 from airflow_barrier.spark.unchanged import unchanged_conf
 from tests.support.drawing import OPERATIONS
@@ -124,3 +126,36 @@ def test_history_is_computed_again_by_the_same_code(shop: Shop, spark_server: Sp
     assert isinstance(publish_revision(shop.deployment, "shopping", revision.revision, actor="test"), Swapped)
     assert rows(shop, SHOPPING) == [1, 1, 1, 7]
     assert rows(shop, AMOUNT) == [1, 1, 7, 7]
+
+
+def test_a_write_to_main_is_refused_and_what_came_past_the_guard_is_led_back(
+    shop: Shop, spark_server: SparkServer, spark: SparkSession
+) -> None:
+    """Up to the COMMIT of the barrier after it, by what the errors say."""
+    barrier = shop.open(5)
+    shop.process(barrier, "load", SEVEN)
+    ready = asked(shop, barrier, "g0")
+    with driver(spark_server, ready) as session:
+        with pytest.raises(PySparkException, match=f"branch of its attempt, {ready.spec.branch}, .*branch_main"):
+            session.sql(MOST.replace(f"{APART}.{AMOUNT}", f"{APART}.{AMOUNT}.branch_main"))
+        session.conf.unset("spark.wap.branch")
+        with pytest.raises(PySparkException, match=f"branch of its attempt, {ready.spec.branch}, .*unset"):
+            session.sql(MOST)
+        assert rows(shop, AMOUNT) == [1, 1, 1, 1]
+        session.conf.unset("spark.airflow_barrier.reads")  # as if the guard were not there
+        session.sql(MOST)
+    with pytest.raises(ForeignWriteError, match=f"past its branch {ready.spec.branch}") as told:
+        close(shop.deployment, ready.attempt.attempt_id, actor="test", by_branch=True)
+    with pytest.raises(ForeignWriteError, match=r"set main back: CALL <catalog>\.system\.rollback_to_snapshot"):
+        asked(shop, barrier, "g1")
+    (command,) = re.findall(r"CALL <catalog>\S+ \d+\)", str(told.value))
+    spark.sql(command.replace("<catalog>", APART))
+    process(shop, spark_server, barrier, "g2")
+    shop.process(barrier, "price", ONE)
+    shop.commit(barrier)
+    following = shop.open(6)
+    shop.process(following, "load", ONE)
+    process(shop, spark_server, following, "g0")
+    shop.process(following, "price", ONE)
+    shop.commit(following)
+    assert rows(shop, AMOUNT) == [1, 1, 1, 1, 7, 7]

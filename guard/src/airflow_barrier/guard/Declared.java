@@ -11,6 +11,7 @@ import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.catalyst.plans.logical.V2WriteCommand;
 import org.apache.spark.sql.connector.catalog.CatalogPlugin;
 import org.apache.spark.sql.connector.catalog.Identifier;
+import org.apache.spark.sql.connector.catalog.Table;
 import org.apache.spark.sql.internal.SQLConf;
 import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 import scala.Option;
@@ -18,7 +19,7 @@ import scala.Option;
 /** The tables that the session's conf says its job declares, and what may be done to them. */
 final class Declared {
     private static final String CONF = "spark.airflow_barrier.";
-    /** Makes each snapshot that the session writes say that the guard was there. */
+    /** Makes each snapshot that the session writes say that the guard was there, and what it promises. */
     private static final String MARK = "spark.sql.iceberg.snapshot-property.airflow-barrier.guard";
     /** What looks at tables or at what Spark remembers of them, and changes nothing. */
     private static final Set<String> HARMLESS = Set.of("DescribeRelation", "DescribeColumn", "DescribeTablePartition",
@@ -33,12 +34,14 @@ final class Declared {
     private final Set<String> reads;
     private final Set<String> writes;
     private final Set<String> pinned;
+    private final AttemptBranch branch;
 
     private Declared(SQLConf conf) {
         catalog = conf.getConfString(CONF + "catalog");
         reads = names(conf, "reads");
         writes = names(conf, "writes");
         pinned = names(conf, "pinned");
+        branch = new AttemptBranch(conf.getConfString(CONF + "branch"), conf);
     }
 
     /** What the session's job declares; null where the session is none of a job. */
@@ -47,7 +50,7 @@ final class Declared {
         if (conf.getConfString(CONF + "reads", null) == null) {
             return null;
         }
-        conf.setConfString(MARK, "1");
+        conf.setConfString(MARK, "2"); // as GUARD_PROMISE of airflow_barrier/spark/unchanged.py
         return new Declared(conf);
     }
 
@@ -65,7 +68,7 @@ final class Declared {
         if (!node.getClass().getSimpleName().equals("UnresolvedProcedure")) {
             return;
         }
-        scala.collection.Seq<?> parts = (scala.collection.Seq<?>) get(node, "nameParts");
+        scala.collection.Seq<?> parts = (scala.collection.Seq<?>) Nodes.get(node, "nameParts");
         boolean elsewhere = parts.length() > 2 && !catalog.equalsIgnoreCase(parts.head().toString());
         if (!elsewhere && !LOOKING.contains(parts.last().toString().toLowerCase(Locale.ROOT))) {
             throw new UndeclaredTableException("the job calls procedure " + parts.mkString(".") + ", which works on main "
@@ -76,15 +79,17 @@ final class Declared {
     void check(LogicalPlan node) {
         String kind = node.getClass().getSimpleName();
         if (node instanceof V2WriteCommand) {
-            nameOf(((V2WriteCommand) node).table()).ifPresent(this::requireSink);
+            requireSink((LogicalPlan) ((V2WriteCommand) node).table(), node);
+        } else if (Nodes.get(node, "sink") instanceof Table sink) {
+            requireNoStream(sink);
         } else if (ROW_LEVEL.contains(kind)) {
-            nameOf(firstLeaf(node)).ifPresent(this::requireSink);
+            requireSink(firstLeaf(node), node);
         } else if (kind.startsWith("Resolved")) {
             return; // of the command above it, which was seen before
         } else if (isDdl(kind, node)) {
             nameOf(node.children().head()).ifPresent(name -> requireNoDdl(name, kind, node));
-        } else if (get(node, "table") instanceof scala.collection.Seq) { // Iceberg's own DDL names its table by parts
-            requireNoIcebergDdl((scala.collection.Seq<?>) get(node, "table"), kind);
+        } else if (Nodes.get(node, "table") instanceof scala.collection.Seq) { // Iceberg's own DDL names its table by parts
+            requireNoIcebergDdl((scala.collection.Seq<?>) Nodes.get(node, "table"), kind);
         } else {
             nameOf(node).ifPresent(name -> requireSource(name, node));
         }
@@ -97,7 +102,11 @@ final class Declared {
     }
 
     private void requireSource(String table, LogicalPlan relation) {
-        if (known(reads, table) || (known(pinned, table) && isPinned(relation, table))) {
+        if (known(reads, table)) {
+            requireBranch(table, relation);
+            return;
+        }
+        if (known(pinned, table) && isPinned(relation, table)) {
             return;
         }
         if (known(pinned, table)) {
@@ -110,15 +119,37 @@ final class Declared {
                 + "current_epoch(spark).source('" + table + "')");
     }
 
-    private void requireSink(String table) {
-        if (!known(writes, table)) {
-            throw new UndeclaredTableException("the job writes to table " + table + ", which it does not declare. Add "
-                    + "sinks=[..., '" + table + "'] to its barrier.job(...)");
+    private void requireSink(LogicalPlan relation, LogicalPlan command) {
+        nameOf(relation).ifPresent(table -> {
+            if (!known(writes, table)) {
+                throw new UndeclaredTableException("the job writes to table " + table + ", which it does not declare. "
+                        + "Add sinks=[..., '" + table + "'] to its barrier.job(...)");
+            }
+            requireBranch(table, relation, command);
+        });
+    }
+
+    /** `nodes`: the table as it stands in the query, and the command that it is in. */
+    private void requireBranch(String table, LogicalPlan... nodes) {
+        int last = reads.contains(table) ? table.length() : table.lastIndexOf('.');
+        String suffix = table.substring(Math.min(last + 1, table.length()));
+        if (!AttemptBranch.isMetadata(suffix)) {
+            branch.require(table.substring(0, last), suffix, nodes[0], AttemptBranch.optionsOf((Object[]) nodes));
+        }
+    }
+
+    /** Iceberg sends what a stream writes to main, whatever the session's conf says. */
+    private void requireNoStream(Table sink) {
+        String prefix = catalog + ".";
+        if (sink.name().regionMatches(true, 0, prefix, 0, prefix.length())) {
+            throw new UndeclaredTableException("the job writes to table " + sink.name().substring(prefix.length())
+                    + " by a stream, which goes to main and not to the attempt's branch, " + branch
+                    + ": write it by a batch query");
         }
     }
 
     private void requireNoDdl(String table, String kind, LogicalPlan node) {
-        boolean onlyIfAbsent = CREATING.contains(kind) && Boolean.TRUE.equals(get(node, "ignoreIfExists"));
+        boolean onlyIfAbsent = CREATING.contains(kind) && Boolean.TRUE.equals(Nodes.get(node, "ignoreIfExists"));
         if (!(onlyIfAbsent && known(reads, table))) {
             throw ddl(table, kind);
         }
@@ -149,8 +180,8 @@ final class Declared {
         if (!pinned.contains(table)) {
             return true;
         }
-        Object options = get(relation, "options");
-        Object travel = get(relation, "timeTravelSpec");
+        Object options = Nodes.get(relation, "options");
+        Object travel = Nodes.get(relation, "timeTravelSpec");
         return (options instanceof CaseInsensitiveStringMap
                 && Arrays.stream(PINS).anyMatch(((CaseInsensitiveStringMap) options)::containsKey))
                 || (travel instanceof Option && ((Option<?>) travel).isDefined());
@@ -158,8 +189,8 @@ final class Declared {
 
     /** `namespace.table`, if the node stands for something in the topology's catalog. */
     private Optional<String> nameOf(Object node) {
-        Object where = unwrapped(get(node, "catalog"));
-        Object what = unwrapped(get(node, "identifier"));
+        Object where = unwrapped(Nodes.get(node, "catalog"));
+        Object what = unwrapped(Nodes.get(node, "identifier"));
         if (!(where instanceof CatalogPlugin) || !(what instanceof Identifier)
                 || !((CatalogPlugin) where).name().equalsIgnoreCase(catalog)) {
             return Optional.empty();
@@ -175,14 +206,5 @@ final class Declared {
 
     private static Object unwrapped(Object value) {
         return value instanceof Option ? ((Option<?>) value).getOrElse(() -> null) : value;
-    }
-
-    /** Of whatever class in whatever version of Spark: nodes that name a table call it the same. */
-    private static Object get(Object node, String what) {
-        try {
-            return node.getClass().getMethod(what).invoke(node);
-        } catch (ReflectiveOperationException absent) {
-            return null;
-        }
     }
 }
