@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING
 
 from airflow_barrier.protocol.errors import ChangedSinkError, SilentSinkError, SourceDataError, StagedTableError
 from airflow_barrier.protocol.records import StagedTable
+from airflow_barrier.sources.file_cuts import pinned
+from airflow_barrier.sources.listing import url_of
 from airflow_barrier.sources.spark_errors import source_error
 from airflow_barrier.spark.correcting import Correcting
-from airflow_barrier.spark.corrections import Correction
+from airflow_barrier.spark.corrections import Correction, ReplaceByFile
 from airflow_barrier.spark.epoch import Epoch
 from airflow_barrier.spark.identifiers import table_name
 from airflow_barrier.spark.job import Job
@@ -75,10 +77,22 @@ def _input_named(spec: EpochSpec) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        unreadable = source_error(error)
+        unreadable = source_error(error, _source_files(spec))
         if unreadable is None:
             raise
         raise SourceDataError(f"{_attempt(spec)}: {unreadable}") from error
+
+
+def _source_files(spec: EpochSpec) -> list[str]:
+    """URLs of the files that the epoch reads of its external sources, and of what its corrections read instead."""
+    from airflow_barrier.sources import source_of
+
+    urls = [correction.uri for correction in spec.corrections if isinstance(correction, ReplaceByFile)]
+    for name, declared in spec.externals.items():
+        location = source_of(declared).location
+        if location is not None:
+            urls += [url_of(location, file.path) for file in pinned(spec.cuts[name])]
+    return urls
 
 
 def _heads(spark: SparkSession, spec: EpochSpec) -> dict[str, int]:
