@@ -139,7 +139,7 @@ class RowReader:
         try:
             frame.select(frame.columns[0]).where(f"{frame.columns[0]} IS NULL").count()
         except PySparkException as error:
-            if "contain any field Ids" not in str(error):
+            if without_field_ids(error) is None:
                 raise
             raise InexactChangesError(  # safety: files-have-field-ids
                 f"{self._table.name}: expected data files with field ids, as Iceberg writes them, found some that were "
@@ -162,6 +162,20 @@ class RowReader:
                 f"that it reads {len(found)} others, for instance {odd[0]}; names that start with a dot or an "
                 "underscore are hidden to Spark: rewrite such files (rewrite_data_files)"
             )
+
+
+def without_field_ids(error: BaseException) -> InexactChangesError | None:
+    """The error, if it is that a table of which it was not to be seen has files without field ids; else None.
+
+    Where a table has a name mapping, that is seen before any row is read.
+    """
+    if "contain any field Ids" not in str(error):
+        return None
+    return InexactChangesError(
+        "expected data files with field ids in the tables whose changes are read, found some without, and no name "
+        "mapping (schema.name-mapping.default) that says which column is which; rewrite them once "
+        "(rewrite_data_files, with rewrite-all), and read the table whole at both snapshots until then"
+    )
 
 
 def _names_tell(paths: Sequence[str]) -> bool:

@@ -8,11 +8,18 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from airflow_barrier.protocol.errors import ChangedSinkError, SilentSinkError, SourceDataError, StagedTableError
+from airflow_barrier.protocol.errors import (
+    ChangedSinkError,
+    InexactChangesError,
+    SilentSinkError,
+    SourceDataError,
+    StagedTableError,
+)
 from airflow_barrier.protocol.records import StagedTable
 from airflow_barrier.sources.file_cuts import pinned
 from airflow_barrier.sources.listing import url_of
 from airflow_barrier.sources.spark_errors import source_error
+from airflow_barrier.spark._rows import without_field_ids
 from airflow_barrier.spark.correcting import Correcting
 from airflow_barrier.spark.corrections import Correction, ReplaceByFile
 from airflow_barrier.spark.epoch import Epoch
@@ -73,14 +80,20 @@ def run_corrections(spark: SparkSession, spec: EpochSpec, *corrections: Correcti
 
 @contextmanager
 def _input_named(spec: EpochSpec) -> Iterator[None]:
-    """Files are read by the job's own actions, so only here can Spark's error become one that says what to do."""
+    """Files are read by the job's own actions, so only here can Spark's error become one that says what to do.
+
+    About a table's own files that is never to mend one or to move it away.
+    """
     try:
         yield
     except Exception as error:
         unreadable = source_error(error, _source_files(spec))
-        if unreadable is None:
-            raise
-        raise SourceDataError(f"{_attempt(spec)}: {unreadable}") from error
+        if unreadable is not None:
+            raise SourceDataError(f"{_attempt(spec)}: {unreadable}") from error
+        inexact = without_field_ids(error)
+        if inexact is not None:
+            raise InexactChangesError(f"{_attempt(spec)}: {inexact}") from error
+        raise
 
 
 def _source_files(spec: EpochSpec) -> list[str]:
