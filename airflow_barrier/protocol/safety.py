@@ -215,6 +215,7 @@ PROMISES: Mapping[str, Mapping[str, str]] = {
         "corrects-its-table": "A correcting statement changes rows of its table, and of no other.",
         "correction-reads-pinned": "It reads no table of the topology but at its barrier.",
         "replacement-has-the-columns": "Rows that replace an epoch have the table's columns, all of them.",
+        "reused-rows-have-no-defaults": "Rows that an old epoch added do not lose what newer columns have by default.",
         "reused-deletes-are-exact": "Rows that an old epoch took away are taken away once more only as they were.",
         "revised-snapshot-is-there": "What is computed again is compared with what is still there.",
         "schema-as-it-was": "An epoch is computed again only with the columns that it was computed with.",

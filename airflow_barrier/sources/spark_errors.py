@@ -35,11 +35,12 @@ def source_error(error: BaseException, places: Sequence[str]) -> SourceDataError
     if inexact is not None:
         return SourceDataError(f"{unquote(inexact['file'])}: {inexact['what']}. {_REMEDY}")
     unreadable = _FILE.search(text)
-    if unreadable is None or not _within(unquote(unreadable["file"]), places):
-        return None  # safety: own-files-are-no-sources
-    return SourceDataError(
-        f"{unquote(unreadable['file'])}: expected records as declared, found: {_found(text)}. {_REMEDY}"
-    )
+    if unreadable is None:
+        return None
+    file = unquote(unreadable["file"])
+    if not _within(file, places):  # safety: own-files-are-no-sources
+        return None
+    return SourceDataError(f"{file}: expected records as declared, found: {_found(text)}. {_REMEDY}")
 
 
 def _within(file: str, places: Sequence[str]) -> bool:

@@ -32,8 +32,8 @@ def scan(table: IcebergTable, end: Snapshot, stretch: Stretch) -> tuple[DataFram
     between = table.spark.read.option("start-snapshot-id", stretch.start.id).option("end-snapshot-id", stretch.end.id)
     if stretch.only_appends:
         return between.table(quoted(*table.parts)).select(*columns, F.lit(1).alias(WEIGHT)), 1
-    if _has_deletes(table, stretch):
-        return None  # safety: scans-know-no-deletes
+    if _has_deletes(table, stretch):  # safety: scans-know-no-deletes
+        return None
     weight = F.expr("CASE _change_type WHEN 'INSERT' THEN 1 WHEN 'DELETE' THEN -1 END").alias(WEIGHT)
     frame = between.table(table.part("changes")).select(*columns, weight)
     return None if has_variant(frame.schema) else (frame, 0)  # Spark cannot compare them
@@ -48,8 +48,8 @@ def _columns(table: IcebergTable, end: Snapshot) -> list[Column] | None:
     columns: list[Column] = []
     for place, field in zip(places(fields), fields, strict=True):
         present = now.get(field["id"])
-        if present is None:
-            return None  # safety: scans-give-columns-of-now
+        if present is None:  # safety: scans-give-columns-of-now
+            return None
         column = F.col(quoted(present["name"]))
         if present["type"] != field["type"]:
             if not _simple(present) or not _simple(field):

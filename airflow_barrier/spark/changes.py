@@ -2,8 +2,9 @@
 
 Iceberg's own incremental scan skips updates and deletes without a word, and its changelog refuses merge-on-read. So
 this compares the lists of files of both snapshots and reads, by path, only data files that were added, removed, or have
-other deletes on them. It needs Parquet files and a Hadoop file system for where they lie. A plan made of it works
-wherever a DataFrame does, also as a temporary view in SQL ``MERGE INTO``.
+other deletes on them. It needs a Hadoop file system for where they lie. Files that Spark cannot read as Iceberg does
+(without field ids, ORC, Avro) are left to these two scans, each asked only for what it tells right. A plan made of it
+works wherever a DataFrame does, also as a temporary view in SQL ``MERGE INTO``.
 """
 
 from __future__ import annotations
@@ -36,8 +37,13 @@ def changes(spark: SparkSession, table: str, start: int | None, end: int | None)
 
     ``table`` is a dotted name, quoted or not. Raises :class:`~airflow_barrier.protocol.errors.SnapshotMissingError`,
     :class:`~airflow_barrier.protocol.errors.MissingTableError`, and
-    :class:`~airflow_barrier.protocol.errors.InexactChangesError` where the changes cannot be told exactly: equality
-    deletes, files other than Parquet, types that Spark cannot read from a file.
+    :class:`~airflow_barrier.protocol.errors.InexactChangesError` where the changes cannot be told exactly:
+
+    - equality deletes;
+    - a column whose type is not the old one or a wider one, as in a table that was replaced;
+    - rows deleted by position, snapshots that were expired, or an ``end`` that does not descend from ``start``, where
+      there are files other than Parquet, files without field ids (``add_files``, ``migrate``), types that Spark cannot
+      read from a file, or columns with an initial default. Without any of the former all of the latter are right.
     """
     source = IcebergTable(spark, table)
     until = _end(source, start, end)

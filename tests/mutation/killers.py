@@ -608,6 +608,9 @@ ON_SPARK: Mapping[str, tuple[str, ...]] = {
     "bounds-of-event-times": (
         "tests/sources/test_iceberg_table.py::test_event_times_that_are_not_to_be_had_are_an_error",
     ),
+    "reused-rows-have-no-defaults": (
+        f"{_SPARK}test_corrections.py::test_rows_of_before_a_column_that_older_rows_have_by_default",
+    ),
     "reused-deletes-are-exact": (f"{_SPARK}test_corrections.py::test_a_row_that_went_and_is_not_there_as_it_was",),
     "driver-finds-its-branch": (
         f"{_SPARK}test_epoch_run.py::test_a_dropped_branch_is_an_error_that_a_new_attempt_mends",

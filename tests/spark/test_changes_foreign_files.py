@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from pathlib import Path
 from typing import Any
@@ -21,6 +20,7 @@ from airflow_barrier.spark.connect import connect_session, stop_session
 from airflow_barrier.spark.driver import run_epoch
 from airflow_barrier.spark.epoch import Epoch
 from airflow_barrier.spark.identifiers import table_name
+from tests.support.defaults import give_default
 from tests.support.epochs import AMOUNT, CATALOG, SHOPPING, shopping_barriers
 from tests.support.history import COW, MOR, REWRITE_ALL, History, modes
 from tests.support.spark import SparkServer
@@ -138,27 +138,13 @@ def test_a_column_that_older_files_have_by_default(spark: SparkSession) -> None:
     table = History(spark, "foreign_files", "id BIGINT", format_version="3", **modes(COW))
     first = table.do("INSERT INTO {t} SELECT /*+ COALESCE(1) */ id FROM range(3)")
     table.do("ALTER TABLE {t} ADD COLUMN late INT")
-    _give_default(table, "late", 5)
+    give_default(spark, table.name, "late", 5)
     second = table.do("DELETE FROM {t} WHERE id = 1")
     [gone] = table.changes(first, second).collect()
     assert (gone.id, gone.late, gone["_weight"]) == (1, 5, -1)
     spark.sql(f"ALTER TABLE {table.name} SET TBLPROPERTIES ('write.delete.mode' = '{MOR}')")
     with pytest.raises(InexactChangesError, match="expected a column without an initial default, found 5"):
         table.changes(second, table.do("DELETE FROM {t} WHERE id = 2"))
-
-
-def _give_default(table: History, column: str, value: int) -> None:
-    """As other engines can: Spark knows no statement for it, so this mends the table's newest metadata file."""
-    newest = table.spark.sql(f"SELECT file FROM {table.name}.metadata_log_entries").collect()[-1][0]
-    file = Path(urlparse(newest).path)
-    metadata = json.loads(file.read_text())
-    for schema in metadata["schemas"]:
-        for field in schema["fields"]:
-            if field["name"] == column:
-                field["initial-default"] = field["write-default"] = value
-    file.write_text(json.dumps(metadata))
-    (file.parent / f".{file.name}.crc").unlink(missing_ok=True)
-    table.spark.sql(f"REFRESH TABLE {table.name}")
 
 
 def test_a_table_that_was_replaced_by_one_of_another_type(spark: SparkSession) -> None:
