@@ -6,9 +6,11 @@ A frame is read long after the source made it, by the job's own action: so the d
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from urllib.parse import unquote
 
 from airflow_barrier.protocol.errors import SourceDataError
+from airflow_barrier.sources.roots import SourceRoots
 from airflow_barrier.sources.text_values import UNFIT
 
 _FILE = re.compile(r"\[FAILED_READ_FILE[.\w]*\] Encountered error while reading file (?P<file>\S+)\. ")
@@ -22,8 +24,12 @@ _REMEDY = (
 )
 
 
-def source_error(error: BaseException) -> SourceDataError | None:
-    """The error, if it is about a file that a source reads; None if it is about something else."""
+def source_error(error: BaseException, places: Sequence[str]) -> SourceDataError | None:
+    """The error, if it is about a file that a source reads; None if it is about something else.
+
+    ``places``: URLs of those files, or of folders with nothing else in them. A table's own data files are none: whoever
+    mended one or moved it away would lose the table's rows.
+    """
     text = str(error)
     unfit = _UNFIT.search(text)
     if unfit is not None:
@@ -31,9 +37,14 @@ def source_error(error: BaseException) -> SourceDataError | None:
     unreadable = _FILE.search(text)
     if unreadable is None:
         return None
-    return SourceDataError(
-        f"{unquote(unreadable['file'])}: expected records as declared, found: {_found(text)}. {_REMEDY}"
-    )
+    file = unquote(unreadable["file"])
+    if not _within(file, places):  # safety: own-files-are-no-sources
+        return None
+    return SourceDataError(f"{file}: expected records as declared, found: {_found(text)}. {_REMEDY}")
+
+
+def _within(file: str, places: Sequence[str]) -> bool:
+    return any(SourceRoots((place,)).allow(file) for place in places)
 
 
 def file_without_line(error: BaseException) -> tuple[str, str] | None:

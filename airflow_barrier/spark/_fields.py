@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from airflow_barrier.protocol.errors import InexactChangesError
@@ -24,6 +25,8 @@ _PLAIN = {
     "binary": "BinaryType",
 }
 
+_DECIMAL = re.compile(r"decimal\((\d+),\s*(\d+)\)")
+
 
 def column_types(table: str, fields: list[dict[str, Any]]) -> list[DataType]:
     """What Spark calls the columns' types. Raises :class:`InexactChangesError` for what it cannot read from a file."""
@@ -43,6 +46,57 @@ def name_in_file(field: dict[str, Any]) -> str:
     Spark 4.1 finds a field by its id, but where the file has another field of the asked name, it takes that one's type.
     """
     return f"_airflow_barrier_{field['id']}"
+
+
+def places(fields: Sequence[dict[str, Any]]) -> list[str]:
+    """What columns are called by their place while rows are put together: no such name needs quoting or clashes."""
+    return [f"c{index}" for index in range(len(fields))]
+
+
+def require_widened(table: str, old: list[dict[str, Any]], new: list[dict[str, Any]]) -> None:
+    """Raises :class:`InexactChangesError` if a column is not of its old type, nor of one that Iceberg lets it become.
+
+    A table that is replaced by another one of its name gives old field ids to new columns.
+    """
+    now = _types_by_id(new)
+    for field_id, (name, kind) in _types_by_id(old).items():
+        if field_id in now and not _widened(kind, now[field_id][1]):
+            raise InexactChangesError(  # safety: types-only-widen
+                f"{table}: expected column {now[field_id][0]} to have kept its type or to have got a wider one, found "
+                f"that it is {now[field_id][1]} and was {kind}, as {name}: the table was replaced, or the changes go "
+                "back in time; read it whole at both snapshots instead of its changes"
+            )
+
+
+def _types_by_id(fields: Iterable[dict[str, Any]], within: str = "") -> dict[int, tuple[str, str]]:
+    """Name and type of each column and nested field, element, key and value; of those with fields, what kind it is."""
+    found: dict[int, tuple[str, str]] = {}
+    for field in fields:
+        name, kind = within + field["name"], field["type"]
+        found[field["id"]] = name, kind if isinstance(kind, str) else kind["type"]
+        if not isinstance(kind, str):
+            found |= _types_by_id(_parts_of(kind), f"{name}.")
+    return found
+
+
+def _parts_of(kind: dict[str, Any]) -> list[dict[str, Any]]:
+    if kind["type"] == "struct":
+        fields: list[dict[str, Any]] = kind["fields"]
+        return fields
+    names = ("element",) if kind["type"] == "list" else ("key", "value")
+    return [{"id": kind[f"{name}-id"], "name": name, "type": kind[name]} for name in names]
+
+
+def nested(fields: Iterable[dict[str, Any]]) -> set[int]:
+    """Ids of fields within columns."""
+    return _types_by_id(fields).keys() - {field["id"] for field in fields}
+
+
+def _widened(old: str, new: str) -> bool:
+    if old == new or (old, new) in (("int", "long"), ("float", "double")):
+        return True
+    was, now = _DECIMAL.fullmatch(old), _DECIMAL.fullmatch(new)
+    return was is not None and now is not None and was[2] == now[2] and int(was[1]) <= int(now[1])
 
 
 def _field(where: str, field: dict[str, Any], in_file: bool) -> StructField:
@@ -67,7 +121,7 @@ def _type(where: str, iceberg: str | dict[str, Any], in_file: bool) -> DataType:
         if iceberg in _PLAIN:
             plain: DataType = getattr(types, _PLAIN[iceberg])()
             return plain
-        if decimal := re.fullmatch(r"decimal\((\d+),\s*(\d+)\)", iceberg):
+        if decimal := _DECIMAL.fullmatch(iceberg):
             return types.DecimalType(int(decimal[1]), int(decimal[2]))
     elif iceberg["type"] == "struct":
         return types.StructType([_field(f"{where}.{field['name']}", field, in_file) for field in iceberg["fields"]])

@@ -89,6 +89,29 @@ class IcebergTable:
         fields: list[dict[str, Any]] = next(s["fields"] for s in schemas if s.get("schema-id", 0) == schema_id)
         return fields
 
+    @property
+    def maps_names(self) -> bool:
+        """Whether there may be files without field ids, whose columns Iceberg finds by name: ``add_files`` sees to it.
+
+        Without a mapping Iceberg takes such a file's columns by their place.
+        """
+        return "schema.name-mapping.default" in self._metadata.get("properties", {})
+
+    def partition_values(self) -> dict[int, dict[int, str]]:
+        """Of columns that are themselves partition values: field id, then partition spec, then what the value is called
+        in the column ``partition`` of the metadata tables.
+
+        Iceberg takes these columns from there, whether the file has them or not.
+        """
+        specs = sorted(self._metadata.get("partition-specs", ()), key=lambda spec: int(spec["spec-id"]))
+        called = {field["field-id"]: field["name"] for spec in specs for field in spec["fields"]}  # the newest spec's
+        values: dict[int, dict[int, str]] = {}
+        for spec in specs:
+            for field in spec["fields"]:
+                if field["transform"] == "identity":
+                    values.setdefault(field["source-id"], {})[spec["spec-id"]] = called[field["field-id"]]
+        return values
+
 
 def _parts(name: str) -> list[str]:
     """``lake.db.t`` or ```lake`.`db`.`t``` to its parts."""

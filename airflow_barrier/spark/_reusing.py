@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from airflow_barrier.protocol.errors import InexactChangesError, NotAppendOnlyError
+from airflow_barrier.spark._iceberg import IcebergTable
 from airflow_barrier.spark._weights import WEIGHT, comparable
 from airflow_barrier.spark.changes import appends, changes
 from airflow_barrier.spark.corrections import ReuseRows
@@ -28,23 +29,37 @@ def apply_again(epoch: Epoch, correction: ReuseRows, catalog: str) -> None:
         came: DataFrame = appends(epoch.spark, name, correction.start, correction.end)
     except NotAppendOnlyError:
         delta = changes(epoch.spark, name, correction.start, correction.end)
-        _delete(epoch, correction, _aligned(epoch, table, delta.where(f"{WEIGHT} < 0")))
+        _delete(epoch, correction, _aligned(epoch, table, name, delta.where(f"{WEIGHT} < 0")))
         came = delta.where(f"{WEIGHT} > 0")
-    _aligned(epoch, table, came).writeTo(epoch.target(table)).append()
+    _aligned(epoch, table, name, came).writeTo(epoch.target(table)).append()
 
 
-def _aligned(epoch: Epoch, table: str, rows: DataFrame) -> DataFrame:
+def _aligned(epoch: Epoch, table: str, name: str, rows: DataFrame) -> DataFrame:
     """The columns that the table has by now: those that were added since are NULL in older rows."""
     from pyspark.sql import functions as F  # noqa: N812
 
     fields = epoch.spark.table(epoch.target(table)).schema.fields
     there = {name.lower() for name in rows.columns}
+    _check_defaults(epoch, table, name, {field.name for field in fields if field.name.lower() not in there})
     return rows.select(
         *(
             F.col(quoted(field.name)) if field.name.lower() in there else F.lit(None).cast(field.dataType)
             for field in fields
         )
     ).toDF(*(field.name for field in fields))
+
+
+def _check_defaults(epoch: Epoch, table: str, name: str, since: set[str]) -> None:
+    if not since:
+        return
+    fields = IcebergTable(epoch.spark, name).fields(None)
+    for field in fields:
+        if field["name"] in since and field.get("initial-default") is not None:
+            raise InexactChangesError(  # safety: reused-rows-have-no-defaults
+                f"correction of {table}: expected columns that were added since the reused epoch to be NULL in older "
+                f"rows, found that {field['name']} has a default there; let the job process the epoch again, or say "
+                "what its rows are by SQL or a file"
+            )
 
 
 def _delete(epoch: Epoch, correction: ReuseRows, went: DataFrame) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import groupby
 from typing import TYPE_CHECKING
 
 from airflow_barrier.protocol.errors import InexactChangesError
@@ -17,20 +18,39 @@ _DATA, _POSITION_DELETES, _EQUALITY_DELETES = 0, 1, 2
 
 @dataclass(frozen=True)
 class Stretch:
-    """Two snapshots, and whether everything between them is known to have only appended."""
+    """Two snapshots, and those after the first up to the second, where they are known (else none)."""
 
     start: Snapshot
     end: Snapshot
-    only_appends: bool
+    chain: tuple[Snapshot, ...] = ()
+
+    @property
+    def only_appends(self) -> bool:
+        """Whether everything between them is known to have only appended."""
+        return bool(self.chain) and all(snapshot.only_appends for snapshot in self.chain)
+
+    def runs(self) -> list[Stretch]:
+        """The stretch cut where snapshots that append and others take turns."""
+        cut: list[Stretch] = []
+        at = self.start
+        for _, run in groupby(self.chain, lambda snapshot: snapshot.only_appends):
+            chain = tuple(run)
+            cut.append(Stretch(at, chain[-1], chain))
+            at = chain[-1]
+        return cut
 
 
 @dataclass(frozen=True)
 class Touched:
-    """Paths of data files: new at the end, gone at the end, and there at both with other deletes on them."""
+    """Paths of data files: new at the end, gone at the end, and there at both with other deletes on them.
+
+    ``sure``: all are known to have within them each column that is a partition value.
+    """
 
     added: tuple[str, ...]
     removed: tuple[str, ...]
     kept: tuple[str, ...]
+    sure: bool
 
 
 def stretches(chain: list[Snapshot] | None, start: Snapshot, end: Snapshot) -> list[Stretch]:
@@ -39,20 +59,14 @@ def stretches(chain: list[Snapshot] | None, start: Snapshot, end: Snapshot) -> l
     Where the chain is not known, the two snapshots are compared directly.
     """
     if chain is None:
-        return [Stretch(start, end, only_appends=False)]
+        return [Stretch(start, end)]
     cut: list[Stretch] = []
-    first, at = start, start
-    only_appends = True
-    for snapshot in chain:
-        if snapshot.keeps_rows:
-            if at != first:
-                cut.append(Stretch(first, at, only_appends))
-            first, only_appends = snapshot, True
-        else:
-            only_appends = only_appends and snapshot.only_appends
-        at = snapshot
-    if at != first:
-        cut.append(Stretch(first, at, only_appends))
+    first = start
+    for compaction, run in groupby(chain, lambda snapshot: snapshot.keeps_rows):
+        between = tuple(run)
+        if not compaction:
+            cut.append(Stretch(first, between[-1], between))
+        first = between[-1]
     return cut
 
 
@@ -73,7 +87,12 @@ def touched(table: IcebergTable, stretch: Stretch) -> Touched:
     kept = _kept(table, stretch, deletes, added | removed)
     for file in [*data, *kept]:
         _check(table, file)
-    return Touched(tuple(sorted(added)), tuple(sorted(removed)), tuple(sorted(file.file_path for file in kept)))
+    return Touched(
+        tuple(sorted(added)),
+        tuple(sorted(removed)),
+        tuple(sorted(file.file_path for file in kept)),
+        sure=not table.maps_names and all(file.sure for file in [*data, *kept]),
+    )
 
 
 def _differing_files(table: IcebergTable, stretch: Stretch) -> list[Row]:
@@ -82,12 +101,18 @@ def _differing_files(table: IcebergTable, stretch: Stretch) -> list[Row]:
     files = table.part("files")
     return table.spark.sql(
         f"""
-        SELECT {columns}, sum(side) AS weight FROM (
-            SELECT {columns}, -1 AS side FROM {files} VERSION AS OF {stretch.start.id:d}
-            UNION ALL SELECT {columns}, 1 AS side FROM {files} VERSION AS OF {stretch.end.id:d})
+        SELECT {columns}, sum(side) AS weight, bool_and(sure) AS sure FROM (
+            SELECT {columns}, -1 AS side, {_sure(table)} FROM {files} VERSION AS OF {stretch.start.id:d}
+            UNION ALL SELECT {columns}, 1 AS side, {_sure(table)} FROM {files} VERSION AS OF {stretch.end.id:d})
         GROUP BY {columns} HAVING sum(side) <> 0 OR content = {_EQUALITY_DELETES:d}
         """
     ).collect()
+
+
+def _sure(table: IcebergTable) -> str:
+    """Whether a file's metrics show that it holds all columns that are partition values, as SQL."""
+    held = [f"coalesce(map_contains_key(column_sizes, {field_id:d}), false)" for field_id in table.partition_values()]
+    return f"{' AND '.join(held) or 'true'} AS sure"
 
 
 def _kept(table: IcebergTable, stretch: Stretch, deletes: list[Row], moved: set[str]) -> list[Row]:
@@ -106,7 +131,7 @@ def _kept(table: IcebergTable, stretch: Stretch, deletes: list[Row], moved: set[
         return []
     # Deletes outlive the files they are about, and those may be gone from the storage too.
     files = f"{table.part('files')} VERSION AS OF {stretch.end.id:d}"
-    live = table.spark.sql(f"SELECT content, file_path, file_format, 1L AS weight FROM {files}")
+    live = table.spark.sql(f"SELECT content, file_path, file_format, 1L AS weight, {_sure(table)} FROM {files}")
     return live.where(F.col("file_path").isin(candidates) & (F.col("content") == _DATA)).collect()
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from airflow_barrier.spark.identifiers import quoted
@@ -40,14 +40,29 @@ def comparable(frame: DataFrame, columns: Sequence[str]) -> list[Column]:
     return [_without_maps(F.col(quoted(name)), kinds[name]) for name in columns]
 
 
+def has_variant(kind: DataType) -> bool:
+    """Whether values of this type have parts that Spark cannot compare."""
+    from pyspark.sql import types
+
+    if isinstance(kind, types.MapType):
+        return has_variant(kind.keyType) or has_variant(kind.valueType)
+    return _has(kind, types.VariantType, has_variant)
+
+
 def _has_map(kind: DataType) -> bool:
     from pyspark.sql import types
 
+    return _has(kind, types.MapType, _has_map)
+
+
+def _has(kind: DataType, wanted: type[DataType], within: Callable[[DataType], bool]) -> bool:
+    from pyspark.sql import types
+
     if isinstance(kind, types.StructType):
-        return any(_has_map(field.dataType) for field in kind.fields)
+        return any(within(field.dataType) for field in kind.fields)
     if isinstance(kind, types.ArrayType):
-        return _has_map(kind.elementType)
-    return isinstance(kind, types.MapType)
+        return within(kind.elementType)
+    return isinstance(kind, wanted)
 
 
 def _without_maps(column: Column, kind: DataType) -> Column:

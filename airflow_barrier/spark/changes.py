@@ -2,8 +2,9 @@
 
 Iceberg's own incremental scan skips updates and deletes without a word, and its changelog refuses merge-on-read. So
 this compares the lists of files of both snapshots and reads, by path, only data files that were added, removed, or have
-other deletes on them. It needs Parquet files and a Hadoop file system for where they lie. A plan made of it works
-wherever a DataFrame does, also as a temporary view in SQL ``MERGE INTO``.
+other deletes on them. It needs a Hadoop file system for where they lie. Files that Spark cannot read as Iceberg does
+(without field ids, ORC, Avro) are left to these two scans, each asked only for what it tells right. A plan made of it
+works wherever a DataFrame does, also as a temporary view in SQL ``MERGE INTO``.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ from typing import TYPE_CHECKING
 from airflow_barrier.protocol.errors import InexactChangesError, NotAppendOnlyError
 from airflow_barrier.spark._iceberg import IcebergTable, Snapshot
 from airflow_barrier.spark._rows import RowReader
-from airflow_barrier.spark._touched import stretches, touched
+from airflow_barrier.spark._scans import scan
+from airflow_barrier.spark._touched import Stretch, stretches
 from airflow_barrier.spark._weights import CHANGE_TYPE, WEIGHT, labelled, netted
 from airflow_barrier.spark.identifiers import quoted
 
@@ -35,8 +37,13 @@ def changes(spark: SparkSession, table: str, start: int | None, end: int | None)
 
     ``table`` is a dotted name, quoted or not. Raises :class:`~airflow_barrier.protocol.errors.SnapshotMissingError`,
     :class:`~airflow_barrier.protocol.errors.MissingTableError`, and
-    :class:`~airflow_barrier.protocol.errors.InexactChangesError` where the changes cannot be told exactly: equality
-    deletes, files other than Parquet, types that Spark cannot read from a file.
+    :class:`~airflow_barrier.protocol.errors.InexactChangesError` where the changes cannot be told exactly:
+
+    - equality deletes;
+    - a column whose type is not the old one or a wider one, as in a table that was replaced;
+    - rows deleted by position, snapshots that were expired, or an ``end`` that does not descend from ``start``, where
+      there are files other than Parquet, files without field ids (``add_files``, ``migrate``), types that Spark cannot
+      read from a file, or columns with an initial default. Without any of the former all of the latter are right.
     """
     source = IcebergTable(spark, table)
     until = _end(source, start, end)
@@ -51,15 +58,12 @@ def changes(spark: SparkSession, table: str, start: int | None, end: int | None)
     if start is None:
         return _constant(source.read_at(until), names, 1)
     since = source.snapshot(start)
-    reader = RowReader(source, until)
-    parts = [
-        part for stretch in stretches(source.chain(since, until), since, until) for part in reader.changed(stretch)
-    ]
+    parts = _changed(source, until, stretches(source.chain(since, until), since, until))
     if not parts:
         return _constant(_nothing(source, until), names, 0)
-    frame = reduce(lambda one, other: one.unionByName(other), (part for part, _ in parts))
+    frame = _together(parts)
     if len({sign for _, sign in parts}) > 1 or 0 in {sign for _, sign in parts}:
-        frame = netted(frame, reader.columns)
+        frame = netted(frame, frame.columns[:-1])
     return labelled(frame.toDF(*names, WEIGHT), names)
 
 
@@ -89,11 +93,36 @@ def appends(spark: SparkSession, table: str, start: int | None, end: int | None)
             )
     if since is None:
         return source.read_at(until)
-    reader = RowReader(source, until)
-    added = [path for stretch in stretches(chain, since, until) for path in touched(source, stretch).added]
-    if not added:
+    parts = _changed(source, until, stretches(chain, since, until))
+    if not parts:
         return _nothing(source, until)
-    return reader.rows(added).select(*reader.columns).toDF(*(field["name"] for field in source.fields(until)))
+    return _together(parts).drop(WEIGHT).toDF(*(field["name"] for field in source.fields(until)))
+
+
+def _changed(source: IcebergTable, until: Snapshot, among: Sequence[Stretch]) -> list[tuple[DataFrame, int]]:
+    """The rows that changed in each stretch, from as few files as can be: see :meth:`RowReader.changed`.
+
+    Files that cannot be read by path are left to Iceberg's scans. Those go snapshot by snapshot, so a stretch is cut
+    first, lest deletes in one part of it, which they refuse, stand in the way of another.
+    """
+    parts: list[tuple[DataFrame, int]] = []
+    for stretch in among:
+        try:
+            parts += RowReader(source, until).changed(stretch)
+        except InexactChangesError:
+            runs = stretch.runs()
+            if len(runs) > 1:
+                parts += _changed(source, until, runs)
+                continue
+            scanned = scan(source, until, stretch)
+            if scanned is None:
+                raise
+            parts.append(scanned)
+    return parts
+
+
+def _together(parts: Sequence[tuple[DataFrame, int]]) -> DataFrame:
+    return reduce(lambda one, other: one.unionByName(other), (part for part, _ in parts))
 
 
 def _end(source: IcebergTable, start: int | None, end: int | None) -> Snapshot | None:

@@ -8,13 +8,22 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from airflow_barrier.protocol.errors import ChangedSinkError, SilentSinkError, SourceDataError, StagedTableError
+from airflow_barrier.protocol.errors import (
+    ChangedSinkError,
+    InexactChangesError,
+    SilentSinkError,
+    SourceDataError,
+    StagedTableError,
+)
 from airflow_barrier.protocol.records import StagedTable
 from airflow_barrier.sources import source_of
+from airflow_barrier.sources.file_cuts import pinned
 from airflow_barrier.sources.files import Files
+from airflow_barrier.sources.listing import url_of
 from airflow_barrier.sources.spark_errors import file_without_line, source_error
+from airflow_barrier.spark._rows import without_field_ids
 from airflow_barrier.spark.correcting import Correcting
-from airflow_barrier.spark.corrections import Correction
+from airflow_barrier.spark.corrections import Correction, ReplaceByFile
 from airflow_barrier.spark.epoch import Epoch
 from airflow_barrier.spark.identifiers import table_name
 from airflow_barrier.spark.job import Job
@@ -73,14 +82,30 @@ def run_corrections(spark: SparkSession, spec: EpochSpec, *corrections: Correcti
 
 @contextmanager
 def _input_named(spark: SparkSession, spec: EpochSpec) -> Iterator[None]:
-    """Files are read by the job's own actions, so only here can Spark's error become one that says what to do."""
+    """Files are read by the job's own actions, so only here can Spark's error become one that says what to do.
+
+    About a table's own files that is never to mend one or to move it away.
+    """
     try:
         yield
     except Exception as error:
-        unreadable = source_error(error)
-        if unreadable is None:
-            raise
-        raise SourceDataError(f"{_attempt(spec)}: {_with_line(spark, spec, error) or unreadable}") from error
+        unreadable = source_error(error, _source_files(spec))
+        if unreadable is not None:
+            raise SourceDataError(f"{_attempt(spec)}: {_with_line(spark, spec, error) or unreadable}") from error
+        inexact = without_field_ids(error)
+        if inexact is not None:
+            raise InexactChangesError(f"{_attempt(spec)}: {inexact}") from error
+        raise
+
+
+def _source_files(spec: EpochSpec) -> list[str]:
+    """URLs of the files that the epoch reads of its external sources, and of what its corrections read instead."""
+    urls = [correction.uri for correction in spec.corrections if isinstance(correction, ReplaceByFile)]
+    for name, declared in spec.externals.items():
+        location = source_of(declared).location
+        if location is not None:
+            urls += [url_of(location, file.path) for file in pinned(spec.cuts[name])]
+    return urls
 
 
 def _with_line(spark: SparkSession, spec: EpochSpec, error: Exception) -> SourceDataError | None:
@@ -93,7 +118,7 @@ def _with_line(spark: SparkSession, spec: EpochSpec, error: Exception) -> Source
             try:
                 source.read_in_order(spark, url)
             except Exception as again:
-                return source_error(again)
+                return source_error(again, [url])
     return None
 
 

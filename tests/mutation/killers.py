@@ -280,6 +280,9 @@ _WITHOUT_SPARK: Mapping[str, tuple[str, ...]] = {
     ),
     "revised-snapshot-is-there": (f"{_TABLES}test_schemas.py::test_a_snapshot_that_was_expired",),
     "schema-as-it-was": (f"{_TABLES}test_schemas.py::test_what_may_change_and_what_may_not",),
+    "own-files-are-no-sources": (
+        "tests/sources/test_files_in_spark.py::test_of_files_that_no_source_reads_nothing_is_said",
+    ),
     # changes
     "columns-with-initial-default": (
         f"{_SPARK}test_changes_refused.py::test_columns_that_older_files_have_by_default",
@@ -608,6 +611,9 @@ ON_SPARK: Mapping[str, tuple[str, ...]] = {
     "bounds-of-event-times": (
         "tests/sources/test_iceberg_table.py::test_event_times_that_are_not_to_be_had_are_an_error",
     ),
+    "reused-rows-have-no-defaults": (
+        f"{_SPARK}test_corrections.py::test_rows_of_before_a_column_that_older_rows_have_by_default",
+    ),
     "reused-deletes-are-exact": (f"{_SPARK}test_corrections.py::test_a_row_that_went_and_is_not_there_as_it_was",),
     "driver-finds-its-branch": (
         f"{_SPARK}test_epoch_run.py::test_a_dropped_branch_is_an_error_that_a_new_attempt_mends",
@@ -619,12 +625,25 @@ ON_SPARK: Mapping[str, tuple[str, ...]] = {
     "snapshot-to-read-is-there": (f"{_SPARK}test_changes_refused.py::test_snapshots_and_tables_that_are_not_there",),
     "changes-have-an-end": (f"{_SPARK}test_changes_refused.py::test_snapshots_and_tables_that_are_not_there",),
     "reserved-columns": (f"{_SPARK}test_changes_columns.py::test_reserved_column_names_are_refused",),
-    "types-spark-can-read": (f"{_SPARK}test_changes_refused.py::test_types_that_spark_cannot_read_from_a_file",),
+    "types-spark-can-read": (
+        f"{_SPARK}test_changes_foreign_files.py::test_columns_of_a_type_that_spark_cannot_read_from_a_file",
+    ),
     "same-files-by-path": (
         f"{_SPARK}test_changes_refused.py::test_files_that_are_hidden_to_spark_and_files_that_are_listed_twice",
     ),
     "no-equality-deletes": (f"{_SPARK}test_changes_refused.py::test_equality_deletes",),
-    "only-parquet": (f"{_SPARK}test_changes_refused.py::test_files_other_than_parquet",),
+    "only-parquet": (f"{_SPARK}test_changes_foreign_files.py::test_files_other_than_parquet",),
+    "scans-give-columns-of-now": (f"{_SPARK}test_changes_foreign_files.py::test_files_other_than_parquet",),
+    "scans-know-no-deletes": (f"{_SPARK}test_changes_foreign_files.py::test_files_other_than_parquet",),
+    "files-have-field-ids": (
+        f"{_SPARK}test_changes_foreign_files.py::test_added_files_with_rows_that_are_deleted_by_position",
+    ),
+    "partition-values-of-columns": (
+        f"{_SPARK}test_changes_foreign_files.py::test_a_partition_by_a_field_within_a_column",
+    ),
+    "types-only-widen": (
+        f"{_SPARK}test_changes_foreign_files.py::test_a_table_that_was_replaced_by_one_of_another_type",
+    ),
     "each-file-once": (
         f"{_SPARK}test_changes_refused.py::test_files_that_are_hidden_to_spark_and_files_that_are_listed_twice",
     ),

@@ -174,7 +174,7 @@ def test_a_column_of_another_type_that_the_check_did_not_see_fails_in_spark(
     cut = Cutter(source).cut(day(1))
     with pytest.raises(Exception, match="FAILED_READ_FILE") as raised:
         load(session, source, cut, None, day(1)).collect()
-    assert "Expected Spark type int, actual Parquet type INT64" in str(source_error(raised.value))
+    assert "Expected Spark type int, actual Parquet type INT64" in str(source_error(raised.value, [str(tmp_path)]))
 
 
 def test_the_job_that_met_a_malformed_record_fails_naming_the_file(
@@ -204,7 +204,7 @@ def test_of_a_message_that_quotes_the_file_only_its_kind_is_said() -> None:
         "[FAILED_READ_FILE.NO_HINT] Encountered error while reading file file:///in/a%20b.csv.  SQLSTATE: KD001\n"
         "Caused by: java.time.DateTimeException: Text 'hunter2' could not be parsed\n\tat x.y.Z(Z.java:1)"
     )
-    error = source_error(ValueError(said))
+    error = source_error(ValueError(said), ["/in/a b.csv"])
     assert "/in/a b.csv: expected records as declared, found: FAILED_READ_FILE.NO_HINT, DateTimeException." in str(
         error
     )
@@ -212,4 +212,13 @@ def test_of_a_message_that_quotes_the_file_only_its_kind_is_said() -> None:
 
 
 def test_errors_about_something_else_are_left_alone() -> None:
-    assert source_error(ValueError("no such table")) is None
+    assert source_error(ValueError("no such table"), ["/in"]) is None
+
+
+def test_of_files_that_no_source_reads_nothing_is_said() -> None:
+    said = ValueError(
+        "[FAILED_READ_FILE.NO_HINT] Encountered error while reading file file:///in/t/a.parquet.  SQLSTATE"
+    )
+    assert source_error(said, ["/in/t"]) is not None
+    assert source_error(said, ["s3://in/t", "/in/a.parquet", "file:///in/other"]) is None
+    assert source_error(said, []) is None

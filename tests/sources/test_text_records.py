@@ -208,7 +208,7 @@ def test_what_is_refused(
     source = landed(tmp_path, form, schema, content, options)
     with pytest.raises(Exception, match="unfit record") as raised:
         source.read_in_order(session, f"file:{tmp_path}/in, 1.{form}")
-    error = source_error(raised.value)
+    error = source_error(raised.value, [])
     assert isinstance(error, SourceDataError)
     assert said in str(error)
     assert f"in, 1.{form}, line " in str(error)
@@ -242,7 +242,7 @@ def test_of_values_of_several_lines_spark_names_the_file(session: SparkSession, 
     source = landed(tmp_path, "csv", TEXTS, b'x,"M\xfc\nller"\n', {"multiline": True})
     with pytest.raises(Exception, match="unfit record") as raised:
         unchecked(session, source).collect()
-    assert "expected UTF-8, found bytes that are not" in str(source_error(raised.value))
+    assert "expected UTF-8, found bytes that are not" in str(source_error(raised.value, []))
 
 
 def test_a_long_line_of_many_escapes_needs_no_deep_stack(session: SparkSession, tmp_path: Path) -> None:

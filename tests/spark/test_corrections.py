@@ -26,6 +26,7 @@ from airflow_barrier.spark.corrections import (
 from airflow_barrier.spark.driver import run_corrections
 from airflow_barrier.spark.epoch import Epoch
 from airflow_barrier.spark.spec import ClosingRecord, EpochSpec
+from tests.support.defaults import give_default
 from tests.support.drawing import OPERATIONS
 from tests.support.epochs import CATALOG, Barriers
 from tests.support.spark import SparkServer
@@ -239,6 +240,15 @@ def test_of_equal_rows_as_many_are_deleted_as_went(session: SparkSession, barrie
     record = run_corrections(session, begin(barriers, doubled), ReuseRows(T, start, end))
     expected = Counter({ONE: 3, row(2, "2"): 1, THREE: 1, row(4, "8"): 1})
     assert staged(barriers, record) == expected
+
+
+def test_rows_of_before_a_column_that_older_rows_have_by_default(session: SparkSession, newest: Barriers) -> None:
+    """Appended again they would have NULL in it."""
+    newest.spark.sql(f"ALTER TABLE {CATALOG}.{T} ADD COLUMN shop STRING")
+    give_default(newest.spark, f"{CATALOG}.{T}", "shop", "main street")
+    start, end = newest.at[1][T], newest.at[2][T]
+    with pytest.raises(InexactChangesError, match="found that shop has a default there"):
+        run_corrections(session, begin(newest, start), ReuseRows(T, start, end))
 
 
 def test_several_corrections_of_one_table_run_one_after_the_other(session: SparkSession, newest: Barriers) -> None:
