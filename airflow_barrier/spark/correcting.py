@@ -101,7 +101,10 @@ def _rows_of_files(epoch: Epoch, correction: ReplaceByFile) -> DataFrame:
     kinds = {name.lower(): schema[name].dataType.simpleString() for name in schema.names}
     columns: tuple[Column, ...] = parse_ddl(", ".join(f"{quoted(name)} {kinds[name.lower()]}" for name in names))
     what = f"correction of {correction.table}"
-    return read_files(epoch.spark, [correction.uri], correction.format, columns, correction.options, what)
+    rows = read_files(epoch.spark, [correction.uri], correction.format, columns, correction.options, what)
+    if not rows.inputFiles():
+        raise _without_files(correction)  # safety: replacement-has-files
+    return rows
 
 
 def _names_in(epoch: Epoch, correction: ReplaceByFile) -> list[str]:
@@ -114,8 +117,13 @@ def _names_in(epoch: Epoch, correction: ReplaceByFile) -> list[str]:
     except AnalysisException as error:
         if error.getCondition() not in ("PATH_NOT_FOUND", "UNABLE_TO_INFER_SCHEMA"):
             raise
-        raise SourceDataError(
-            f"correction of {correction.table}: expected rows in {correction.uri}, found no such file, or none in that "
-            "folder; correct the URI, and see that the Spark driver can read it"
-        ) from error
+        raise _without_files(correction) from error
     return [*correction.columns, *(name for name in found if name not in correction.columns)]
+
+
+def _without_files(correction: ReplaceByFile) -> SourceDataError:
+    return SourceDataError(
+        f"correction of {correction.table}: expected rows in {correction.uri}, found no such file, or none in that "
+        "folder, or only such as Spark takes for no data (names that begin with '_' or '.'); correct the URI or the "
+        "name, and see that the Spark driver can read it"
+    )

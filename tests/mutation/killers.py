@@ -176,6 +176,7 @@ _WITHOUT_SPARK: Mapping[str, tuple[str, ...]] = {
     ),
     "files-of-a-cut": ("tests/hostile/test_landed_files.py::test_a_cut_has_no_more_files_than_can_be_kept",),
     "no-odd-files": ("tests/hostile/test_landed_files.py::test_a_link_is_no_delivery_and_no_empty_epoch",),
+    "spark-reads-the-file": ("tests/sources/test_left_out.py::test_a_file_of_its_own_that_spark_would_pass_over",),
     "folder-is-there": ("tests/sources/test_file_cuts.py::test_a_folder_that_is_not_there_is_not_an_empty_epoch",),
     "paths-a-database-keeps": (
         "tests/hostile/test_end_to_end.py::test_a_file_that_no_database_can_keep_is_named_before_anything_is_written",
@@ -604,6 +605,9 @@ ON_SPARK: Mapping[str, tuple[str, ...]] = {
     ),
     "bounds-of-event-times": (
         "tests/sources/test_iceberg_table.py::test_event_times_that_are_not_to_be_had_are_an_error",
+    ),
+    "replacement-has-files": (
+        f"{_SPARK}test_corrections.py::test_a_file_that_spark_would_pass_over_does_not_take_an_epochs_rows_away",
     ),
     "reused-deletes-are-exact": (f"{_SPARK}test_corrections.py::test_a_row_that_went_and_is_not_there_as_it_was",),
     "driver-finds-its-branch": (
