@@ -34,7 +34,7 @@ _COLUMNS = {
 _MERGE = """
     MERGE INTO {{target:{sink}}} t
     USING (SELECT userId, itemId, sum({column}) AS d FROM {{appends:{shopping}}} GROUP BY userId, itemId) s
-    ON t.userId = s.userId AND t.itemId = s.itemId
+    ON t.userId <=> s.userId AND t.itemId <=> s.itemId
     WHEN MATCHED THEN UPDATE SET {total} = t.{total} + s.d
     WHEN NOT MATCHED THEN INSERT (userId, itemId, {total}) VALUES (s.userId, s.itemId, s.d)
 """

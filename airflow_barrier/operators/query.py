@@ -22,6 +22,7 @@ from airflow_barrier.triggers.barrier import BarrierTrigger
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
+    from pyspark.sql import DataFrame
 
     from airflow_barrier.coordinator.deployment import Deployment
     from airflow_barrier.reading.session import ConsistentSession
@@ -49,8 +50,13 @@ class ConsistentQueryOperator(BaseOperator):
     :param into: the table for the result, ``catalog.namespace.table``; no table of a topology, by either name of its
         catalog. Default: XCom. (templated)
     :param replace: what becomes of a table that is there: ``table``, all its rows are replaced; ``partitions``, those
-        in the partitions that the new rows are in, which is how a run adds its day to a report. Definition and
-        partitioning stay. A table that is not there is created. There is no append: a retry would append twice.
+        in the partitions that the new rows are in, which is how a run adds its day to a report that is partitioned by
+        the day. Definition and partitioning stay. A table that is not there is created. There is no append: a retry
+        would append twice. ``partitions`` is for tables of the topology's catalog; refused are tables without
+        partitions, and those with rows of before their partitioning was changed.
+    :param partition_by: for ``partitions``: the columns that the table is created with as its partitions. One that is
+        there has to have the same. Without it the table has to be there, with any partitions; where they are finer
+        than the day, or coarser, rows that a run did not write again stay, or rows of other days go.
     :param max_rows: the most that XCom takes; a larger result fails the task.
     :param spark_conn_id: the Spark Connect server that runs the query.
 
@@ -89,6 +95,7 @@ class ConsistentQueryOperator(BaseOperator):
         catalog: str | None = None,
         into: str | None = None,
         replace: Replace = "table",
+        partition_by: Sequence[str] | None = None,
         max_rows: int = 1000,
         barrier_conn_id: str = DEFAULT_CONN_ID,
         spark_conn_id: str = "spark_connect_default",
@@ -105,6 +112,15 @@ class ConsistentQueryOperator(BaseOperator):
             raise ConfigurationError(
                 f"task {self.task_id}: replace: expected 'table' or 'partitions', found {replace!r}; use one of these"
             )
+        if partition_by is not None and replace != "partitions":
+            raise ConfigurationError(
+                f"task {self.task_id}: expected partition_by=... with replace='partitions', found {replace!r}; give "
+                "both or leave it out"
+            )
+        if partition_by is not None and (isinstance(partition_by, str) or not partition_by):
+            raise ConfigurationError(
+                f"task {self.task_id}: expected a list of columns in partition_by, found {partition_by!r}"
+            )
         if max_rows < 1:
             raise ConfigurationError(f"task {self.task_id}: max_rows: expected 1 or more, found {max_rows}")
         self.topology = topology
@@ -117,6 +133,7 @@ class ConsistentQueryOperator(BaseOperator):
         self.catalog = catalog
         self.into = into
         self.replace = replace
+        self.partition_by = partition_by
         self.max_rows = max_rows
         self.barrier_conn_id = barrier_conn_id
         self.spark_conn_id = spark_conn_id
@@ -167,7 +184,7 @@ class ConsistentQueryOperator(BaseOperator):
                 holder=actor(context),
             ) as session:
                 self._tell(context, session)
-                result = self._run(session, target)
+                result = self._run(session, deployment, target)
         return result
 
     def on_kill(self) -> None:
@@ -186,10 +203,12 @@ class ConsistentQueryOperator(BaseOperator):
         catalogs = {deployment.spark_catalog, self.catalog or deployment.spark_catalog}
         return target_of(self.into, catalogs, deployment.topologies_by_table())
 
-    def _run(self, session: ConsistentSession, target: tuple[str, ...] | None) -> list[dict[str, Any]] | str:
+    def _run(
+        self, session: ConsistentSession, deployment: Deployment, target: tuple[str, ...] | None
+    ) -> list[dict[str, Any]] | str:
         from airflow.providers.apache.spark.hooks.spark_connect import SparkConnectHook
 
-        from airflow_barrier.reading.spark_results import rows_of, write_into
+        from airflow_barrier.reading.spark_results import rows_of
         from airflow_barrier.spark.connect import connect_session, lost_server_is_retryable, stop_session
 
         self._spark = (SparkConnectHook(self.spark_conn_id).get_connection_url(), str(uuid.uuid4()))
@@ -201,10 +220,22 @@ class ConsistentQueryOperator(BaseOperator):
                 frame = session.spark(spark, self.catalog).sql(self.sql)
                 if target is None:
                     return rows_of(frame, self.max_rows)
-                write_into(frame, target, self.replace)
+                self._write(frame, deployment, target)
                 return str(self.into)
         finally:
             stop_session(spark)
+
+    def _write(self, frame: DataFrame, deployment: Deployment, target: tuple[str, ...]) -> None:
+        """In one commit, and done again it changes nothing."""
+        from airflow_barrier.reading.partitions import replaceable
+        from airflow_barrier.reading.spark_results import create_partitioned, replace_partitions, replace_table
+
+        if self.replace == "table":
+            replace_table(frame, target)
+        elif replaceable(deployment.tables, self.catalog or deployment.spark_catalog, target, self.partition_by):
+            replace_partitions(frame, target)
+        else:
+            create_partitioned(frame, target, self.partition_by or ())
 
     def _tell(self, context: Context, session: ConsistentSession) -> None:
         """Which barrier it is: to the log, the link and whoever goes on from here."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 from airflow_barrier.protocol.errors import ConfigurationError, TableClaimedError
@@ -66,17 +66,33 @@ def target_of(name: str, catalogs: Collection[str], topologies: Mapping[str, str
     return parts
 
 
-def write_into(frame: DataFrame, target: tuple[str, ...], replace: Replace) -> None:
-    """Make the table of the rows, or replace the rows of a table that is there: all, or in those partitions that the
-    new rows are in. Either is one commit, and done again it changes nothing.
-    """
+def replace_table(frame: DataFrame, target: tuple[str, ...]) -> None:
+    """Make the table of the rows, or replace all rows of one that is there, in one commit."""
     from pyspark.sql.functions import lit
 
     name = quoted(*target)
     writer = frame.writeTo(name)
-    if not frame.sparkSession.catalog.tableExists(name):
-        writer.create()
-    elif replace == "partitions":
-        writer.overwritePartitions()
-    else:
+    if frame.sparkSession.catalog.tableExists(name):
         writer.overwrite(lit(True))
+    else:
+        writer.create()
+
+
+def replace_partitions(frame: DataFrame, target: tuple[str, ...]) -> None:
+    """Replace the rows in those partitions that the new rows are in, in one commit. Of a table that
+    :func:`~airflow_barrier.reading.partitions.replaceable` has seen.
+    """
+    frame.writeTo(quoted(*target)).overwritePartitions()
+
+
+def create_partitioned(frame: DataFrame, target: tuple[str, ...], partition_by: Sequence[str]) -> None:
+    """Make the table of the rows, partitioned by these columns. Raises ConfigurationError if the rows lack one."""
+    from pyspark.sql.functions import col
+
+    there = {name.casefold() for name in frame.columns}
+    if missing := [name for name in partition_by if name.casefold() not in there]:
+        raise ConfigurationError(
+            f"into: expected columns of the result in partition_by, found {', '.join(missing)}; name some of "
+            f"{', '.join(frame.columns)}"
+        )
+    frame.writeTo(quoted(*target)).partitionedBy(*[col(quoted(name)) for name in partition_by]).create()

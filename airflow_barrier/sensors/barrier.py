@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from datetime import datetime
 from time import monotonic
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from airflow.sdk import BaseSensorOperator, conf
+from airflow.sdk import BaseSensorOperator, PokeReturnValue, conf
 from airflow.sdk.exceptions import AirflowFailException, AirflowNotFoundException
 
 from airflow_barrier.coordinator.waiting import Condition, Found, TopologyView, look
 from airflow_barrier.hooks.barrier import DEFAULT_CONN_ID, BarrierHook
 from airflow_barrier.operators._at import time_of, whole_number
-from airflow_barrier.operators._task import run_timestamp, without_useless_retries
+from airflow_barrier.operators._task import run_timestamp, skip, without_useless_retries
 from airflow_barrier.operators._waiting import check_event
 from airflow_barrier.protocol.errors import ConfigurationError, StoreUnavailableError
 from airflow_barrier.triggers.barrier import PATIENCE, BarrierTrigger
@@ -43,8 +44,9 @@ class BarrierSensor(BaseSensorOperator):
         waited out. In mode ``reschedule``, where no two looks are of one process, the first is waited out until
         ``timeout``, and the second not at all.
 
-    Fails when the barrier is aborted, or when a later one is there and none at this timestamp. Returns (XCom) the
-    barrier's id.
+    Fails when the barrier is aborted, or when a later one is there and none at this timestamp; with ``soft_fail`` it is
+    skipped instead. Airflow's ``soft_fail``, ``never_fail`` and ``silent_fail`` mean the same however it waits.
+    Returns (XCom) the barrier's id.
 
     >>> BarrierSensor(task_id="committed", topology="shopping", tables=["shop.user_item_price"]).target
     'COMMIT'
@@ -83,17 +85,37 @@ class BarrierSensor(BaseSensorOperator):
         self._answered = monotonic()
 
     def execute(self, context: Context) -> Any:
-        if self.deferrable:
+        if not self.deferrable:
+            return super().execute(context)
+        with self._failing_as_if_it_poked(context):
             return self._wait(context)
-        super().execute(context)
-        return self._look(context).barrier_id
 
     def resume(self, context: Context, event: dict[str, Any]) -> Any:
         """Called when the trigger fired: look again, since an event is only a hint."""
-        check_event(event)
-        return self._wait(context)
+        with self._failing_as_if_it_poked(context):
+            check_event(event)
+            return self._wait(context)
 
-    def poke(self, context: Context) -> bool:
+    @contextmanager
+    def _failing_as_if_it_poked(self, context: Context) -> Iterator[None]:
+        """What ``soft_fail``, ``never_fail`` and ``silent_fail`` mean: Airflow asks for them around its own pokes, and
+        around a resumed task only for some errors.
+        """
+        try:
+            yield
+        except AirflowFailException as error:
+            if self.soft_fail or self.never_fail:
+                skip(self, str(error))
+            raise
+        except Exception as error:
+            if self.silent_fail:
+                self.log.exception("The look failed, looking again")
+                self._defer(context)
+            if self.never_fail:
+                skip(self, str(error))
+            raise
+
+    def poke(self, context: Context) -> bool | PokeReturnValue:
         try:
             found = self._look(context)
         except _AWAY as error:
@@ -105,7 +127,7 @@ class BarrierSensor(BaseSensorOperator):
         self._answered = monotonic()
         if found.waits_for is not None:
             self.log.info("Waiting for %s", found.waits_for)
-        return found.waits_for is None
+        return PokeReturnValue(found.waits_for is None, found.barrier_id)
 
     def _wait(self, context: Context) -> int | None:
         """The barrier's id once it is reached; until then the task is deferred."""

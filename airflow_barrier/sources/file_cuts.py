@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -9,11 +10,14 @@ from datetime import datetime, timedelta
 from itertools import islice
 from typing import Any, TypeVar
 
+from airflow_barrier.protocol.names import one_line
 from airflow_barrier.protocol.records import Cut
 from airflow_barrier.sources import bounded, file_formats
 from airflow_barrier.sources.file_formats import Layout, Span
 from airflow_barrier.sources.listing import Folder, LandedFile
 from airflow_barrier.sources.port import CutRequest, NotReady, text_of
+
+log = logging.getLogger(__name__)
 
 _T = TypeVar("_T")
 _R = TypeVar("_R")
@@ -47,7 +51,7 @@ def cut_by_position(
     """
     taken: list[LandedFile] = []
     late = 0
-    for file in unused(folder.files(), request.used):
+    for file in unused(_listed(source, folder), request.used):
         at = position(file)
         if at is None or at <= request.until:
             taken.append(file)
@@ -83,7 +87,7 @@ def cut_by_event_time(source: str, folder: Folder, request: CutRequest, by: Even
 
     A file that only holds early records is left for a later cut, so that a cut stays small whatever has landed.
     """
-    listed = folder.files()
+    listed = _listed(source, folder)
     seen = look(folder, by, unused(listed, request.used))
     start = request.start or {}
     newest = max(
@@ -209,6 +213,21 @@ def unused(listed: Sequence[LandedFile], used: Callable[[Sequence[str]], set[str
         for file in listed
         if file.path not in taken  # safety: used-files-are-left-out
     ]
+
+
+def _listed(source: str, folder: Folder) -> list[LandedFile]:
+    """What lies in the folder. Nobody hears otherwise of what is left out, so the log says it."""
+    listing = folder.listing()
+    for path, why in islice(listing.left_out.items(), 1):
+        log.info(
+            "source %s: %d files under %s are left out of every epoch, the first of which is %s: %s",
+            source,
+            len(listing.left_out),
+            folder.url,
+            one_line(path),
+            why,
+        )
+    return listing.files
 
 
 def _cut(source: str, after: datetime | None, until: datetime, files: Sequence[LandedFile], **more: Any) -> Cut:

@@ -84,6 +84,11 @@ class Files:
     :param options: for CSV, as Spark calls them: ``header`` (default False), ``delimiter``, ``quote``, ``escape``
         (``'"'`` where a quote in quotes is doubled), ``nullValue``; and ``decimal_separator`` (``,`` or ``.``) and
         ``multiline`` (quoted values may hold line breaks; such a file is read by one task).
+    :param ignore: of which names no file belongs to any epoch, such as ``("*.ok", "*.md5", "*_$folder$")``: patterns
+        of :func:`fnmatch.fnmatchcase` (``*``, ``?``, ``[...]``; upper and lower case differ) for the last part of the
+        path. Beside them is left out what Spark takes for no data: names that begin with ``_`` (unless ``=`` is in
+        them) or ``.``, or end with ``._COPYING_``, and folders of such names. The log of the task that cuts says how
+        many files were left out. What a pattern no longer matches is in the next epoch, as a late file.
 
     Raises :class:`ConfigurationError` for settings that contradict each other.
 
@@ -104,6 +109,7 @@ class Files:
     allowed_lateness: timedelta = timedelta(0)
     idle_timeout: timedelta | None = None
     options: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    ignore: Sequence[str] = ()
     # not the author's to say, and no part of the declaration: see `within`
     _limits: Limits = field(default_factory=Limits, init=False, repr=False, compare=False)
 
@@ -111,6 +117,7 @@ class Files:
         if not self.name:
             object.__setattr__(self, "name", urlsplit(self.path).path.strip("/").split("/")[-1] or self.path)
         self._check_settings()
+        object.__setattr__(self, "ignore", tuple(self.ignore))
 
     # --- the declaration --------------------------------------------------------------------------
 
@@ -125,6 +132,8 @@ class Files:
             "allowed_lateness": self.allowed_lateness.total_seconds(),
             "idle_timeout": self.idle_timeout.total_seconds() if self.idle_timeout is not None else None,
             "options": dict(self.options),
+            # not where there is none: what was declared before there was such a setting stays as it was
+            **({"ignore": list(self.ignore)} if self.ignore else {}),
         }
         return ExternalSource(self.name, self.kind, options)
 
@@ -325,7 +334,7 @@ class Files:
 
     @property
     def _folder(self) -> Folder:
-        return Folder(self.path)
+        return Folder(self.path, self.ignore)
 
     @cached_property
     def _by_event_time(self) -> EventTime | None:
@@ -367,8 +376,18 @@ class Files:
             )
         if (self.attribute_by == "path") != (self._path_date is not None):
             raise ConfigurationError(f"{where}: path_date and attribute_by='path' belong together; give both or none")
+        self._check_ignore(where)
         self._check_event_time(where)
         self._check_csv(where)
+
+    def _check_ignore(self, where: str) -> None:
+        patterns: list[object] = [] if isinstance(self.ignore, str) else list(self.ignore)
+        usable = [one for one in patterns if isinstance(one, str) and one.strip("*") and "/" not in one]
+        if len(usable) != len(self.ignore):
+            raise ConfigurationError(
+                f"{where}: expected ignore to be patterns of file names, such as ('*.ok', '*.md5'), each without '/' "
+                f"and none of all names, found {self.ignore!r}"
+            )
 
     def _check_event_time(self, where: str) -> None:
         if (self.attribute_by == "event_time") != (self.event_time is not None):

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import posixpath
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
+from fnmatch import fnmatchcase
 from typing import Any
 
 from airflow_barrier.protocol.errors import (
@@ -22,6 +22,34 @@ _PATTERN = str.maketrans({character: f"\\{character}" for character in "{}[]*?\\
 # As object stores have it; a database's index of long texts ends at 2,700.
 _LONGEST_PATH = 1024
 _ETAG_KEYS = ("ETag", "etag", "md5Hash")
+_NO_DATA = "Spark takes for no data (it begins with '_' or '.', or ends with '._COPYING_')"
+
+
+def left_out_by_spark(path: str) -> bool:
+    """Whether Spark, told to read a folder with all that is in it, passes over the file of that relative path.
+
+    Its own rule (``HadoopFSUtils``, and ``PartitioningAwareFileIndex`` for files), oddities included: folders of
+    Parquet's metadata are looked into.
+
+    >>> [left_out_by_spark(path) for path in ("_SUCCESS", "_temporary/0/a.csv", "_date=2017-01-01/a.csv", "a.csv.crc")]
+    [True, True, False, False]
+    """
+    *folders, name = path.split("/")
+    return any(map(_is_hidden, folders)) or _is_no_data(name)
+
+
+def _is_hidden(name: str) -> bool:
+    if name.startswith(("_metadata", "_common_metadata")):
+        return False
+    return _is_unfinished(name) or name.endswith("._COPYING_")
+
+
+def _is_no_data(name: str) -> bool:
+    return _is_hidden(name) or _is_unfinished(name)
+
+
+def _is_unfinished(name: str) -> bool:
+    return name.startswith(".") or (name.startswith("_") and "=" not in name)
 
 
 @dataclass(frozen=True)
@@ -58,6 +86,8 @@ class LandedFile:
             return "expected a path that Hadoop can read, found one with an empty part ('//'); land it under another"
         if ":" in parts[-1]:
             return "expected a file name that Hadoop can read, found one with ':'"
+        if _is_no_data(parts[-1]):  # in a cut of before this was known, and Spark would read nothing without a word
+            return f"expected a file name that Spark reads, found one that {_NO_DATA}; land it under another"
         return None
 
     def __str__(self) -> str:
@@ -83,18 +113,27 @@ def literally(url: str) -> str:
     return url.translate(_PATTERN)
 
 
+@dataclass(frozen=True)
+class Listing:
+    """The files of a folder, and why others are ``left_out``, by path."""
+
+    files: list[LandedFile]
+    left_out: Mapping[str, str]
+
+
 class Folder:
     """A landing folder (or a single file), by its URL.
 
-    Left out are hidden and unfinished files: names that begin with ``_`` or ``.``, whatever lies in folders of such
-    names (``_temporary/``), and ``.crc`` files. Spark leaves out the same. Nothing else is: what is no file, such as a
-    link, is listed too, and said to be ``odd``. The folder itself may be a link.
+    Left out is what Spark leaves out (:func:`left_out_by_spark`), and files whose names match one of ``ignore``.
+    Nothing else is: what is no file, such as a link, is listed too, and said to be ``odd``. The folder itself may be a
+    link.
     """
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, ignore: Sequence[str] = ()) -> None:
         import fsspec.core
 
         self.url = url.rstrip("/") or "/"
+        self._ignore = tuple(ignore)
         try:
             self.fs, root = fsspec.core.url_to_fs(self.url)
         except (ImportError, ValueError) as error:
@@ -107,9 +146,13 @@ class Folder:
         self._root: str = root.rstrip("/")
 
     def files(self) -> list[LandedFile]:
-        """Every file, in the order of the paths. Raises :class:`SourceUnavailableError`, and
-        :class:`SourceDataError` if there is no such folder.
+        """Every file but those that are left out, in the order of the paths. Raises :class:`SourceUnavailableError`,
+        and :class:`SourceDataError` if there is no such folder.
         """
+        return self.listing().files
+
+    def listing(self) -> Listing:
+        """What :meth:`files` has, and what is left out."""
         try:
             # a listing that the client remembers would hide files that have landed since
             self.fs.invalidate_cache()
@@ -128,14 +171,16 @@ class Folder:
             raise
         except Exception as error:  # each storage's client has errors of its own
             raise self._unavailable(error) from error
-        visible = sorted((file for file in files if not _hidden(file.path)), key=lambda file: file.path)
+        files.sort(key=lambda file: file.path)
+        left_out = {file.path: why for file in files if (why := self._why_left_out(file.path))}
+        visible = [file for file in files if file.path not in left_out]
         for file in visible:
             if fault := _path_fault(file.path):
                 raise SourceDataError(  # safety: paths-a-database-keeps
                     f"landing folder {self.url}: expected paths that a database can keep, found {file.path!a}, which "
                     f"{fault}; rename the file"
                 )
-        return visible
+        return Listing(visible, left_out)
 
     def stat(self, path: str) -> LandedFile | None:
         """The file as it is now, None if it is gone. Raises :class:`SourceUnavailableError`."""
@@ -160,6 +205,17 @@ class Folder:
         """Without the folder and one slash: what an object store has behind two is the name of another file."""
         return path[len(self._root) :].removeprefix("/")
 
+    def _why_left_out(self, path: str) -> str | None:
+        name = path.split("/")[-1] or self._root.split("/")[-1]
+        if not path and _is_no_data(name):
+            raise SourceDataError(  # safety: spark-reads-the-file
+                f"source file {self.url}: expected a file name that Spark reads, found one that {_NO_DATA}; rename it, "
+                "and correct the source's path"
+            )
+        if left_out_by_spark(path):
+            return "Spark takes names that begin with '_' or '.', or end with '._COPYING_', for no data"
+        return next((f"ignore has {pattern!r}" for pattern in self._ignore if fnmatchcase(name, pattern)), None)
+
     def _landed(self, path: str, info: Mapping[str, Any]) -> LandedFile:
         modified = next((info[key] for key in _MODIFIED_KEYS if info.get(key) is not None), None)
         if modified is None:
@@ -182,10 +238,6 @@ def _odd(info: Mapping[str, Any]) -> str | None:
     if info.get("islink") or info["type"] == "link":  # arrow's file systems follow links, and say nothing of them
         return "a link, whose target can change without a trace"
     return None if info["type"] == "file" else "neither a file nor a folder (a pipe, a socket, a device)"
-
-
-def _hidden(path: str) -> bool:
-    return any(part.startswith(("_", ".")) for part in path.split("/")) or posixpath.splitext(path)[1] == ".crc"
 
 
 def _path_fault(path: str) -> str | None:

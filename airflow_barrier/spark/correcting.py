@@ -104,7 +104,10 @@ def _rows_of_files(epoch: Epoch, correction: ReplaceByFile) -> DataFrame:
     dialect, what = CsvDialect.of(correction.options), f"correction of {correction.table}"
     # files of a folder might have the same columns in another order
     header = header_in_files(epoch.spark, correction.uri) if dialect.header else None
-    return read_files(epoch.spark, [correction.uri], correction.format, columns, dialect, what, header)
+    rows = read_files(epoch.spark, [correction.uri], correction.format, columns, dialect, what, header)
+    if not rows.inputFiles():
+        raise _without_files(correction)  # safety: replacement-has-files
+    return rows
 
 
 def _names_in(epoch: Epoch, correction: ReplaceByFile) -> list[str]:
@@ -118,8 +121,13 @@ def _names_in(epoch: Epoch, correction: ReplaceByFile) -> list[str]:
     except AnalysisException as error:
         if error.getCondition() not in ("PATH_NOT_FOUND", "UNABLE_TO_INFER_SCHEMA"):
             raise
-        raise SourceDataError(
-            f"correction of {correction.table}: expected rows in {correction.uri}, found no such file, or none in that "
-            "folder; correct the URI, and see that the Spark driver can read it"
-        ) from error
+        raise _without_files(correction) from error
     return [*correction.columns, *(name for name in found if name not in correction.columns)]
+
+
+def _without_files(correction: ReplaceByFile) -> SourceDataError:
+    return SourceDataError(
+        f"correction of {correction.table}: expected rows in {correction.uri}, found no such file, or none in that "
+        "folder, or only such as Spark takes for no data (names that begin with '_' or '.'); correct the URI or the "
+        "name, and see that the Spark driver can read it"
+    )

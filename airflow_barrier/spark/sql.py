@@ -19,7 +19,7 @@ class SqlJob:
         SqlJob('''
             MERGE INTO {target:shop.user_amount} t
             USING (SELECT userId, sum(amount * _weight) AS d FROM {changes:shop.shopping} GROUP BY userId) s
-            ON t.userId = s.userId
+            ON t.userId <=> s.userId  -- with = a NULL never finds its row again
             WHEN MATCHED THEN UPDATE SET amount = t.amount + s.d
             WHEN NOT MATCHED THEN INSERT (userId, amount) VALUES (s.userId, s.d)
         ''')

@@ -20,7 +20,7 @@ def amount(epoch):
     first = {column: F.expr(f"d.{column}") for column in ("userId", "itemId", "purchases")}
     (
         delta.alias("d")
-        .mergeInto(t, F.expr(f"{t}.userId = d.userId AND {t}.itemId = d.itemId"))
+        .mergeInto(t, F.expr(f"{t}.userId <=> d.userId AND {t}.itemId <=> d.itemId"))
         .whenMatched(F.expr(f"{t}.purchases + d.purchases = 0")).delete()
         .whenMatched().update(totals)
         .whenNotMatched(F.expr("d.purchases > 0")).insert({**first, "totalAmount": F.expr("d.amount")})

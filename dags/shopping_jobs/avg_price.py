@@ -5,6 +5,8 @@ from pyspark.sql import functions as F
 from airflow_barrier.spark.job import epoch_job
 
 PAIR = ["userId", "itemId"]
+# by `=` a NULL would find no row, neither to join nor to update
+SAME_PAIR = "{0}.userId <=> n.userId AND {0}.itemId <=> n.itemId"
 
 
 @epoch_job
@@ -12,14 +14,20 @@ def avg_price(epoch):
     amounts, prices = "shop.user_item_amount", "shop.user_item_price"
     touched = epoch.changes(amounts).select(*PAIR).union(epoch.changes(prices).select(*PAIR)).distinct()
     now = (
-        touched.join(epoch.read(amounts).select(*PAIR, "totalAmount"), PAIR, "left")
-        .join(epoch.read(prices).select(*PAIR, "totalPrice"), PAIR, "left")
-        .withColumn("avgPrice", F.expr("CAST(totalPrice / NULLIF(totalAmount, 0) AS DECIMAL(18, 5))"))
+        touched.alias("n")
+        .join(epoch.read(amounts).alias("a"), F.expr(SAME_PAIR.format("a")), "left")
+        .join(epoch.read(prices).alias("p"), F.expr(SAME_PAIR.format("p")), "left")
+        .selectExpr(
+            "n.userId",
+            "n.itemId",
+            "totalPrice",
+            "CAST(totalPrice / NULLIF(totalAmount, 0) AS DECIMAL(18, 5)) AS avgPrice",
+        )
     )
     t = epoch.target("shop.user_item_avg_price")
     (
         now.alias("n")
-        .mergeInto(t, F.expr(f"{t}.userId = n.userId AND {t}.itemId = n.itemId"))
+        .mergeInto(t, F.expr(SAME_PAIR.format(t)))
         .whenMatched(F.expr("n.totalPrice IS NULL")).delete()
         .whenMatched().update({"avgPrice": F.expr("n.avgPrice")})
         .whenNotMatched(F.expr("n.totalPrice IS NOT NULL"))

@@ -23,7 +23,7 @@ def category_spend(epoch):
     first = {column: F.expr(f"d.{column}") for column in ("userId", "category", "spend", "purchases")}
     (
         delta.alias("d")
-        .mergeInto(t, F.expr(f"{t}.userId = d.userId AND {t}.category = d.category"))
+        .mergeInto(t, F.expr(f"{t}.userId <=> d.userId AND {t}.category <=> d.category"))
         .whenMatched(F.expr(f"{t}.purchases + d.purchases = 0")).delete()
         .whenMatched().update(totals)
         .whenNotMatched(F.expr("d.purchases > 0")).insert(first)

@@ -19,7 +19,7 @@ def load(epoch):
     t = epoch.target("shop.shopping")
     (
         newest.alias("s")
-        .mergeInto(t, F.expr(f"{t}.basketId = s.basket_id AND {t}.itemId = s.product_id"))
+        .mergeInto(t, F.expr(f"{t}.basketId <=> s.basket_id AND {t}.itemId <=> s.product_id"))
         .whenMatched(F.expr("s.void")).delete()
         .whenMatched().update({"amount": F.expr("s.quantity"), "price": F.expr("s.sales_value")})
         .whenNotMatched(F.expr("NOT s.void")).insert(

@@ -16,7 +16,7 @@ def products(epoch):
     values = {column: F.expr(f"s.{landed}") for column, landed in columns.items()}
     (
         landed.alias("s")
-        .mergeInto(t, F.expr(f"{t}.itemId = s.product_id"))
+        .mergeInto(t, F.expr(f"{t}.itemId <=> s.product_id"))
         .whenMatched().update(values)
         .whenNotMatched().insert({"itemId": F.expr("s.product_id"), **values})
         .merge()

