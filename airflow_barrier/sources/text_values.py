@@ -217,4 +217,4 @@ def _places(number: str) -> str:
     digits = f"regexp_replace({mantissa}, '[-+.]', '')"
     fraction = f"CASE WHEN contains({mantissa}, '.') THEN length(substring_index({mantissa}, '.', -1)) ELSE 0 END"
     zeros = f"length({digits}) - length(rtrim('0', {digits}))"
-    return f"({fraction} - CAST(substring_index(lower({number}), 'e', -1) AS INT) - ({zeros}))"
+    return f"({fraction} - try_cast(substring_index(lower({number}), 'e', -1) AS INT) - ({zeros}))"

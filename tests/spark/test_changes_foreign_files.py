@@ -21,9 +21,12 @@ from airflow_barrier.spark.driver import run_epoch
 from airflow_barrier.spark.epoch import Epoch
 from airflow_barrier.spark.identifiers import table_name
 from tests.support.defaults import give_default
+from tests.support.drawing import OPERATIONS
 from tests.support.epochs import AMOUNT, CATALOG, SHOPPING, shopping_barriers
 from tests.support.history import COW, MOR, REWRITE_ALL, History, modes
 from tests.support.spark import SparkServer
+
+pytestmark = [pytest.mark.drawn("histories"), pytest.mark.touches(*OPERATIONS["changes"])]
 
 COLUMNS = "id BIGINT, v INT, p STRING, n INT, d DATE"
 ROWS = """

@@ -27,12 +27,12 @@ def load(epoch: Epoch) -> None:
 def test_a_file_that_is_refused_is_mended_read_and_published(
     shop: Shop, spark_server: SparkServer, tmp_path: Path
 ) -> None:
-    file = tmp_path / "landing" / "date=2026-01-05" / "purchases.csv"
+    file = tmp_path / "landing" / "date=2026-01-09" / "purchases.csv"
     file.parent.mkdir(parents=True)
     file.write_text("amount;price\n1;2,50\n2;1.234,50\n")
     options = {"header": True, "delimiter": ";", "decimal_separator": ","}
     source = landing(tmp_path / "landing", format="csv", schema="amount BIGINT, price DECIMAL(12,2)", options=options)
-    barrier = shop.open(1, fragment(source))
+    barrier = shop.open(5, fragment(source))
     session = connect_session(spark_server.url)
     try:
         first = shop.begin(barrier, "load")
@@ -47,4 +47,4 @@ def test_a_file_that_is_refused_is_mended_read_and_published(
     for job in ("amount", "price"):
         shop.process(barrier, job, [{"amount": 1, "price": 1}])
     shop.commit(barrier)
-    assert shop.main_totals()[SHOPPING] == 250 + 123_450
+    assert shop.main_totals()[SHOPPING] == 4 + 250 + 123_450

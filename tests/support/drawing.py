@@ -49,7 +49,7 @@ OPERATIONS = {
     "revision": ("coordinator/swapping.py", "coordinator/revising.py", "metaservice/revisions.py"),
     "changes": (
         *("spark/changes.py", "spark/delta_join.py", "spark/views.py"),
-        *("spark/_fields.py", "spark/_rows.py", "spark/_touched.py", "spark/_weights.py"),
+        *("spark/_fields.py", "spark/_rows.py", "spark/_scans.py", "spark/_touched.py", "spark/_weights.py"),
     ),
     "correction": ("spark/corrections.py", "spark/correcting.py", "spark/_reusing.py", "coordinator/replaying.py"),
 }
