@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING
 
 from airflow_barrier.coordinator.committing import Committed, commit_barrier
 from airflow_barrier.coordinator.deployment import Deployment
-from airflow_barrier.coordinator.opening import Fragment, Opened, open_barrier
+from airflow_barrier.coordinator.opening import Opened, open_barrier
 from airflow_barrier.coordinator.settings import Settings
 from airflow_barrier.coordinator.staging import Ready, begin, close
 from airflow_barrier.protocol.records import StagedTable
-from airflow_barrier.protocol.topology import Job
+from airflow_barrier.protocol.topology import Fragment, Job
 from airflow_barrier.reading.session import ConsistentSession, consistent_session
 from airflow_barrier.spark.connect import connect_session, stop_session
 from airflow_barrier.spark.identifiers import table_name

@@ -14,9 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from airflow_barrier.coordinator.deployment import Deployment
-from airflow_barrier.coordinator.opening import Fragment
 from airflow_barrier.protocol.levels import Level
-from airflow_barrier.protocol.topology import Job
+from airflow_barrier.protocol.topology import Fragment, Job
 from airflow_barrier.sources.files import Files
 from airflow_barrier.spark.sql import SqlJob
 from demo.steps import commit, open_at, process, run_barrier

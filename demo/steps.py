@@ -7,11 +7,12 @@ from datetime import datetime
 
 from airflow_barrier.coordinator.committing import Committed, commit_barrier
 from airflow_barrier.coordinator.deployment import Deployment
-from airflow_barrier.coordinator.opening import Fragment, Opened, open_barrier
+from airflow_barrier.coordinator.opening import Opened, open_barrier
 from airflow_barrier.coordinator.staging import Ready, begin, close
 from airflow_barrier.protocol.records import Barrier
+from airflow_barrier.protocol.topology import Fragment
 from airflow_barrier.spark.connect import ConnectRun
-from airflow_barrier.spark.job import Job
+from airflow_barrier.spark.epoch import Job
 
 _ACTOR = "steps"
 

@@ -6,10 +6,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from airflow_barrier.coordinator.deployment import Deployment
-from airflow_barrier.coordinator.opening import Fragment
 from airflow_barrier.coordinator.starting import rows_of
 from airflow_barrier.protocol.errors import MissingTableError, TopologyError, UnknownTopologyError
-from airflow_barrier.protocol.topology import Job, Topology
+from airflow_barrier.protocol.topology import Fragment, Job, Topology
 
 
 @dataclass(frozen=True)

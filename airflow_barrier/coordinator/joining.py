@@ -8,7 +8,7 @@ from datetime import datetime
 from airflow_barrier.coordinator.bootstrapping import says_that_it_waits
 from airflow_barrier.coordinator.cuts import check_allowed, check_reachable
 from airflow_barrier.coordinator.deployment import Deployment
-from airflow_barrier.coordinator.opening import Fragment, Later
+from airflow_barrier.coordinator.opening import Later
 from airflow_barrier.coordinator.starting import check_start, looks
 from airflow_barrier.protocol.errors import (
     HeadMovedError,
@@ -18,7 +18,7 @@ from airflow_barrier.protocol.errors import (
 )
 from airflow_barrier.protocol.records import Barrier
 from airflow_barrier.protocol.states import BarrierState
-from airflow_barrier.protocol.topology import Job
+from airflow_barrier.protocol.topology import Fragment, Job
 
 #: A run that is further ahead of the newest barrier than so many of these periods has others before it.
 _PERIODS_AHEAD = 1.5

@@ -14,22 +14,13 @@ from airflow_barrier.protocol.errors import GatedError, HeadMovedError, StartFro
 from airflow_barrier.protocol.records import Barrier, Cut
 from airflow_barrier.protocol.revisions import Revision
 from airflow_barrier.protocol.states import BarrierState
-from airflow_barrier.protocol.topology import Job, Topology
+from airflow_barrier.protocol.topology import Fragment, Topology
 from airflow_barrier.sources.port import NotReady
 
 log = logging.getLogger(__name__)
 
 #: What somebody else did between our look and our write: the next look sees it.
 _MOVED = (HeadMovedError, GatedError)
-
-
-@dataclass(frozen=True)
-class Fragment:
-    """What one DAG adds to a topology: its jobs."""
-
-    topology: str
-    owner: str
-    jobs: tuple[Job, ...]
 
 
 @dataclass(frozen=True)

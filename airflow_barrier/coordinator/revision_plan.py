@@ -7,11 +7,8 @@ from dataclasses import dataclass, field
 from datetime import date, datetime
 
 from airflow_barrier.protocol.records import Barrier, Cut
-from airflow_barrier.protocol.revisions import RevisionMode, TableCorrection
+from airflow_barrier.protocol.revisions import MAX_REPLAY_BARRIERS, RevisionMode, TableCorrection
 from airflow_barrier.protocol.topology import Job
-
-#: Barriers that a revision replays, unless its author says more.
-MAX_REPLAY_BARRIERS = 31
 
 
 @dataclass(frozen=True)

@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from airflow.sdk import BaseHook, conf
 
-from airflow_barrier.coordinator.deployment import Deployment, tables_of, with_password
 from airflow_barrier.coordinator.settings import Settings, parsed_url, require_no_password
 from airflow_barrier.hooks._iceberg import catalog_of
 from airflow_barrier.protocol.errors import BarrierError, ConfigurationError, MetaServiceMissingError
-from airflow_barrier.tables.iceberg import is_rest
+from airflow_barrier.tables import is_rest
 
 if TYPE_CHECKING:
     from airflow.sdk import Connection
 
+    from airflow_barrier.coordinator.deployment import Deployment
     from airflow_barrier.metaservice.store import MetaService
     from airflow_barrier.reading.session import ConsistentSession
 
@@ -85,6 +85,8 @@ class BarrierHook(BaseHook):
         Raises :class:`ConfigurationError`, MetaServiceMissingError, StoreUnavailableError, CatalogUnavailableError,
         SchemaVersionError.
         """
+        from airflow_barrier.coordinator.deployment import Deployment
+
         settings = self.get_settings()
         return _deployments.get(self.barrier_conn_id, settings, lambda: Deployment.connect(settings, new=new))
 
@@ -116,6 +118,8 @@ class BarrierHook(BaseHook):
 
     def test_connection(self) -> tuple[bool, str]:
         """Whether MetaService and catalog answer, as a sentence without secrets."""
+        from airflow_barrier.coordinator.deployment import tables_of
+
         try:
             settings = self.get_settings()
             said = [self._meta_checked(settings)]
@@ -298,6 +302,7 @@ _meta_services: _Kept[MetaService] = _Kept()
 
 
 def _meta_service(conn_id: str, settings: Settings) -> MetaService:
+    from airflow_barrier.coordinator.deployment import with_password
     from airflow_barrier.metaservice.store import MetaService
 
     url = with_password(settings.metaservice_url, settings.metaservice_password)

@@ -12,6 +12,7 @@ from airflow.sdk.exceptions import AirflowTaskTimeout
 
 from airflow_barrier.coordinator.committing import NotYet, commit_barrier
 from airflow_barrier.coordinator.deployment import Deployment
+from airflow_barrier.operators._binding import BINDING
 from airflow_barrier.operators._task import actor
 from airflow_barrier.protocol.records import Barrier
 
@@ -19,9 +20,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from airflow.sdk import BaseOperator, Context
-
-#: The operator's attribute that says which job a task is.
-BINDING = "_binding"
 
 
 def commit_in_place(

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from airflow.sdk import BaseOperator
-
 from airflow_barrier.coordinator.batching import Batch, Leader, led_by
 from airflow_barrier.coordinator.deployment import Deployment
 from airflow_barrier.coordinator.staging import Adopted, Ready, Waiting
-from airflow_barrier.operators._steps import REASON, RESUME_METHOD, EpochSteps
+from airflow_barrier.operators._binding import RESUME_METHOD
+from airflow_barrier.operators._steps import REASON, EpochSteps
 from airflow_barrier.operators._task import actor, first_generation, generation, run_of, task_key
 from airflow_barrier.operators._waiting import waiting
 from airflow_barrier.protocol.errors import (
@@ -117,30 +116,3 @@ class LeadingSteps(EpochSteps):
             self.log.info("Staging %s on branch %s", attempt, attempt.branch)
 
         return remember
-
-
-def check_batch(operator: BaseOperator, batch_barriers: int) -> None:
-    """Refuse, while the DAG is parsed, what cannot process several barriers in one Spark job."""
-    from airflow_barrier.operators.epoch import SparkEpochOperator
-
-    if batch_barriers < 1:
-        raise ConfigurationError(f"task {operator.task_id}: batch_barriers: expected 1 or more, found {batch_barriers}")
-    if batch_barriers == 1:
-        return
-    what = f"task {operator.task_id}: batch_barriers={batch_barriers}"
-    if not isinstance(operator, SparkEpochOperator):
-        raise ConfigurationError(
-            f"{what}: expected SparkEpochOperator, found {type(operator).__name__}; the conf of an unchanged job names "
-            "the branch of one barrier: make it an epoch job or an SQL job, or leave batch_barriers away"
-        )
-    if (operator.sql or "").strip().endswith(".sql"):
-        raise ConfigurationError(
-            f"{what}: expected the statement itself, found the file {operator.sql}, which Airflow would render for the "
-            "first barrier's run alone; read it in the DAG file: sql=Path(...).read_text()"
-        )
-    for field in operator.template_fields:
-        if any(sign in str(getattr(operator, field)) for sign in ("{{", "{%")):
-            raise ConfigurationError(
-                f"{what}: expected nothing templated, found Jinja in {field!r}, which Airflow would render for the "
-                "first barrier's run alone; take what differs from the epoch ({timestamp} in SQL, epoch.timestamp)"
-            )

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
-from datetime import timedelta
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from airflow.sdk import BaseOperator
@@ -14,7 +12,7 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException, TaskD
 from airflow_barrier.coordinator.bootstrapping import says_that_it_waits
 from airflow_barrier.coordinator.deployment import Deployment
 from airflow_barrier.coordinator.joining import StaysOut, take_part, takes_part, waits_for_history
-from airflow_barrier.coordinator.opening import Fragment, Later
+from airflow_barrier.coordinator.opening import Later
 from airflow_barrier.coordinator.replaying import left_to_a_person
 from airflow_barrier.coordinator.staging import (
     Adopted,
@@ -28,6 +26,7 @@ from airflow_barrier.coordinator.staging import (
 )
 from airflow_barrier.coordinator.waiting import Condition
 from airflow_barrier.hooks.barrier import BarrierHook
+from airflow_barrier.operators._binding import RESUME_METHOD, Binding, SparkWork
 from airflow_barrier.operators._code import code_of
 from airflow_barrier.operators._commit import commit_in_place
 from airflow_barrier.operators._revising import attach, silence, stay_out_until_published
@@ -51,60 +50,19 @@ from airflow_barrier.protocol.errors import (
     SparkUnavailableError,
     StoreUnavailableError,
 )
-from airflow_barrier.protocol.names import Stamp
 from airflow_barrier.protocol.records import Attempt, Barrier
 from airflow_barrier.protocol.states import AttemptState, BarrierState, TableState
-from airflow_barrier.protocol.topology import Job
 from airflow_barrier.triggers.barrier import BarrierTrigger, SourceTrigger
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-    from airflow_barrier.coordinator.batching import Batch
     from airflow_barrier.spark.spec import ClosingRecord
 
-#: The operator's method that a deferred job resumes with.
-RESUME_METHOD = "resume_epoch"
 #: Seconds that a killed task waits for its attempt to be given up; Airflow kills it harder after five.
 _LAST_WORDS = 4.0
 #: Characters of an error that are kept with the attempt.
 REASON = 300
-
-
-@dataclass(frozen=True)
-class Binding:
-    """What ties a task to its place in a topology; the group says it while the DAG is parsed."""
-
-    job: Job
-    fragment: Fragment
-    member: bool
-    #: the task that commits the barrier; None: it is in another DAG
-    commit_task_id: str | None
-    barrier_conn_id: str
-    poll_interval: float
-    wait_timeout: timedelta
-    #: whether tables get asset events when they are PROCESSED
-    announce_processed: bool = False
-    #: how many barriers' epochs the task may process in one Spark job
-    batch_barriers: int = 1
-
-
-@dataclass(frozen=True)
-class SparkWork:
-    """The work itself, as the operator does it.
-
-    ``run`` returns the closing record, or None if the driver wrote it to its file. ``stop`` ends the work; it is
-    called in a thread of its own, maybe before the work has started. ``sql`` goes into the epoch spec. ``by_branch``:
-    the job's code may know nothing of its epoch. ``run_batch`` runs several epochs in one Spark job. ``end`` stops the
-    work of an earlier attempt, whose worker is lost.
-    """
-
-    run: Callable[[Ready], ClosingRecord | None]
-    stop: Callable[[], None]
-    sql: str | None = None
-    by_branch: bool = False
-    run_batch: Callable[[Batch], None] | None = None
-    end: Callable[[Stamp], None] | None = None
 
 
 class EpochSteps:

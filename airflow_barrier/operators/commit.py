@@ -10,23 +10,7 @@ from urllib.parse import quote
 from airflow.providers.standard.triggers.temporal import TimeDeltaTrigger
 from airflow.sdk import Asset, BaseOperator
 
-from airflow_barrier.coordinator.aborting import abort_barrier
-from airflow_barrier.coordinator.committing import Committed, NotYet, commit_barrier
-from airflow_barrier.coordinator.deployment import Deployment
-from airflow_barrier.coordinator.staging import find_barrier
-from airflow_barrier.coordinator.swapping import Swapped, publish_revision
-from airflow_barrier.coordinator.waiting import Condition
-from airflow_barrier.coordinator.waking import close_gate_if_near, next_unstaged
 from airflow_barrier.hooks.barrier import DEFAULT_CONN_ID, BarrierHook
-from airflow_barrier.operators._events import swallowed
-from airflow_barrier.operators._revising import (
-    barrier_of,
-    newest_revision_of_run,
-    revision_of_run,
-    silence,
-    wake_runs,
-    wake_those_left_out,
-)
 from airflow_barrier.operators._task import (
     actor,
     failed_by_a_deploy,
@@ -47,10 +31,13 @@ from airflow_barrier.protocol.names import event_key, is_topology_name
 from airflow_barrier.protocol.records import Barrier, TableProgress
 from airflow_barrier.protocol.revisions import Revision, RevisionState
 from airflow_barrier.protocol.states import BarrierState, TableState
-from airflow_barrier.triggers.barrier import POLL_INTERVAL, BarrierTrigger, settling_time
+from airflow_barrier.triggers import POLL_INTERVAL
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
+
+    from airflow_barrier.coordinator.committing import Committed, NotYet
+    from airflow_barrier.coordinator.deployment import Deployment
 
 
 #: Seconds between two looks whether another run has ended: each is a task of a second or two.
@@ -125,6 +112,9 @@ class CommitBarrierOperator(BaseOperator):
         self.add_outlets([table_asset(self.topology, table) for table in tables])
 
     def execute(self, context: Context) -> int:
+        from airflow_barrier.coordinator.committing import NotYet, commit_barrier
+        from airflow_barrier.operators._revising import newest_revision_of_run, revision_of_run, wake_those_left_out
+
         with without_useless_retries():
             deployment = BarrierHook(self.barrier_conn_id).get_deployment()
             revision = revision_of_run(deployment, self.topology, context)
@@ -158,6 +148,9 @@ class CommitBarrierOperator(BaseOperator):
             )
 
     def _wait(self, deployment: Deployment, barrier: Barrier, not_yet: NotYet, context: Context) -> NoReturn:
+        from airflow_barrier.coordinator.waiting import Condition
+        from airflow_barrier.triggers.barrier import BarrierTrigger
+
         self.log.info("%s waits: %s", barrier, not_yet.reason)
         before = [
             earlier
@@ -176,6 +169,10 @@ class CommitBarrierOperator(BaseOperator):
 
     def _publish(self, context: Context, deployment: Deployment, revision: Revision) -> int:
         """Publish the revision if this was the last barrier that it lacked, or let the next one's runs begin."""
+        from airflow_barrier.coordinator.swapping import Swapped, publish_revision
+        from airflow_barrier.coordinator.waking import close_gate_if_near, next_unstaged
+        from airflow_barrier.operators._revising import barrier_of, silence, wake_runs, wake_those_left_out
+
         silence(self, [table_asset(self.topology, table) for table in self.tables])
         meta, number = deployment.meta, barrier_of(deployment, revision, context).barrier_id
         if meta.barrier(self.topology, number, revision.revision).state is BarrierState.OPEN:
@@ -197,6 +194,9 @@ class CommitBarrierOperator(BaseOperator):
         return number
 
     def _wait_for_revised(self, deployment: Deployment, revision: Revision, number: int, context: Context) -> NoReturn:
+        from airflow_barrier.coordinator.waiting import Condition
+        from airflow_barrier.triggers.barrier import BarrierTrigger
+
         rows = deployment.meta.revisions.progress(self.topology, revision.revision, number)
         barrier = deployment.meta.barrier(self.topology, number, revision.revision)
         pending = [row for row in rows if row.state is TableState.PENDING]
@@ -218,6 +218,8 @@ class CommitBarrierOperator(BaseOperator):
 
     def _wait_for_runs(self, revision: Revision, busy: Sequence[str], context: Context) -> NoReturn:
         """Of the end of a run nobody is told, and only a task can ask for it. Raises WaitTimeoutError."""
+        from airflow_barrier.triggers.barrier import settling_time
+
         until = waiting(self, self.topology, context)["until"]
         if datetime.now(timezone.utc) >= until:
             raise WaitTimeoutError(
@@ -237,6 +239,8 @@ class CommitBarrierOperator(BaseOperator):
     # --- the world outside ------------------------------------------------------------------------
 
     def _emit(self, context: Context, deployment: Deployment, committed: Committed) -> None:
+        from airflow_barrier.operators._events import swallowed
+
         if not committed.published:
             self.log.info("%s is committed already; what is left are its asset events", committed.barrier)
         # its own barrier whoever committed it: that was a job, or another run's commit that died before its events
@@ -299,6 +303,8 @@ class AbortBarrierOperator(BaseOperator):
         self.barrier_conn_id = barrier_conn_id
 
     def execute(self, context: Context) -> list[int]:
+        from airflow_barrier.coordinator.aborting import abort_barrier
+
         with without_useless_retries():
             deployment = BarrierHook(self.barrier_conn_id).get_deployment()
             try:
@@ -337,5 +343,7 @@ def unprocessed_by(
 
 
 def _barrier_of(deployment: Deployment, topology: str, context: Context) -> Barrier:
+    from airflow_barrier.coordinator.staging import find_barrier
+
     timestamp, _ = run_timestamp(context)
     return find_barrier(deployment, topology, run_key=run_key(context), timestamp=timestamp)

@@ -9,21 +9,19 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from airflow.sdk import BaseOperator
 
-from airflow_barrier.coordinator.compacting import Compacted, Compactor, compact, let_go, open_compaction
-from airflow_barrier.coordinator.deployment import Deployment
-from airflow_barrier.coordinator.opening import Later
-from airflow_barrier.coordinator.waiting import Condition
 from airflow_barrier.hooks.barrier import DEFAULT_CONN_ID, BarrierHook
 from airflow_barrier.links.barrier import BarrierLink
 from airflow_barrier.operators._session import TaskSession
-from airflow_barrier.operators._steps import REASON
 from airflow_barrier.operators._task import actor, generation, task_key, without_useless_retries
 from airflow_barrier.operators._waiting import WAIT_TIMEOUT, check_event, waiting
 from airflow_barrier.protocol.records import Barrier
-from airflow_barrier.triggers.barrier import POLL_INTERVAL, BarrierTrigger, OpeningTrigger
+from airflow_barrier.triggers import POLL_INTERVAL
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
+
+    from airflow_barrier.coordinator.compacting import Compacted, Compactor
+    from airflow_barrier.coordinator.deployment import Deployment
 
 
 class CompactTablesOperator(BaseOperator):
@@ -79,6 +77,9 @@ class CompactTablesOperator(BaseOperator):
         self._spark = TaskSession(self.task_id, spark_conn_id)
 
     def execute(self, context: Context) -> int | None:
+        from airflow_barrier.coordinator.compacting import open_compaction
+        from airflow_barrier.coordinator.opening import Later
+
         with without_useless_retries():
             deployment = BarrierHook(self.barrier_conn_id).get_deployment()
             compactor = self._compactor(context)
@@ -105,6 +106,7 @@ class CompactTablesOperator(BaseOperator):
         self._spark.kill()
 
     def _compact(self, deployment: Deployment, barrier: Barrier, context: Context) -> int:
+        from airflow_barrier.coordinator.compacting import compact
         from airflow_barrier.spark.compacting import RewrittenFiles, rewrite_files
 
         self.log.info("Compacting tables at %s, opened by %s", barrier, barrier.run_key)
@@ -122,6 +124,9 @@ class CompactTablesOperator(BaseOperator):
         return barrier.barrier_id
 
     def _wait_for(self, compacted: Compacted, context: Context) -> NoReturn:
+        from airflow_barrier.coordinator.waiting import Condition
+        from airflow_barrier.triggers.barrier import BarrierTrigger
+
         barrier = compacted.barrier
         conditions = [Condition("PROCESSED", barrier_id=n.barrier_id, tables=(n.table,)) for n in compacted.needs]
         if not conditions:
@@ -139,6 +144,8 @@ class CompactTablesOperator(BaseOperator):
         )
 
     def _wait_for_room(self, deployment: Deployment, context: Context) -> NoReturn:
+        from airflow_barrier.triggers.barrier import OpeningTrigger
+
         self.defer(
             trigger=OpeningTrigger(
                 **waiting(self, self.topology, context),
@@ -149,12 +156,17 @@ class CompactTablesOperator(BaseOperator):
         )
 
     def _compactor(self, context: Context) -> Compactor:
+        from airflow_barrier.coordinator.compacting import Compactor
+
         return Compactor(self.dag_id, task_key(context), generation(context), actor(context))
 
 
 @contextmanager
 def _letting_go(deployment: Deployment, barrier: Barrier, compactor: Compactor) -> Iterator[None]:
     """Whatever ends the task, a timeout and an exit included, nothing waits for it any more."""
+    from airflow_barrier.coordinator.compacting import let_go
+    from airflow_barrier.operators._steps import REASON
+
     try:
         yield
     except BaseException as error:

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseOperator
 
-from airflow_barrier.coordinator.staging import Ready
 from airflow_barrier.links.barrier import BarrierLink
-from airflow_barrier.operators._steps import SparkWork
+from airflow_barrier.operators._binding import SparkWork
 from airflow_barrier.protocol.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -19,9 +18,10 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
     from airflow_barrier.coordinator.batching import Batch
+    from airflow_barrier.coordinator.staging import Ready
     from airflow_barrier.protocol.names import Stamp
     from airflow_barrier.spark.connect import ConnectRun
-    from airflow_barrier.spark.job import Job
+    from airflow_barrier.spark.epoch import Job
     from airflow_barrier.spark.spec import ClosingRecord, EpochSpec
 
 _CONNECTIONS = {"connect": "spark_connect_default", "submit": "spark_default"}

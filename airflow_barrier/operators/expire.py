@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseOperator
 
-from airflow_barrier.coordinator.deployment import Deployment
-from airflow_barrier.coordinator.expiring import expire, plan_expiry
 from airflow_barrier.hooks.barrier import DEFAULT_CONN_ID, BarrierHook
 from airflow_barrier.operators._at import true_or_false, whole_number
 from airflow_barrier.operators._session import TaskSession
@@ -18,6 +16,8 @@ from airflow_barrier.protocol.retention import Retention
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
+
+    from airflow_barrier.coordinator.deployment import Deployment
 
 
 class ExpireSnapshotsOperator(BaseOperator):
@@ -88,6 +88,8 @@ class ExpireSnapshotsOperator(BaseOperator):
         self._spark.kill()
 
     def _explain(self, deployment: Deployment, retention: Retention) -> dict[str, Any]:
+        from airflow_barrier.coordinator.expiring import plan_expiry
+
         plan = plan_expiry(deployment, self.topology, retention)
         for barrier in plan.barriers:
             self.log.info("%s: %s, %s", barrier.barrier, "stays" if barrier.keep else "would expire", barrier.reason)
@@ -101,6 +103,7 @@ class ExpireSnapshotsOperator(BaseOperator):
         return {"barriers": list(plan.expiring), "snapshots": {table: count for table, count in going.items() if count}}
 
     def _expire(self, deployment: Deployment, retention: Retention, actor: str) -> dict[str, Any]:
+        from airflow_barrier.coordinator.expiring import expire
         from airflow_barrier.spark.expiring import ExpiredFiles, expire_snapshots
 
         def take_out(table: str, snapshot_ids: Sequence[int]) -> ExpiredFiles:

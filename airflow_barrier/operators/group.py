@@ -8,25 +8,24 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseOperator, TaskGroup, TriggerRule
 
-from airflow_barrier.coordinator.opening import Fragment
 from airflow_barrier.hooks.barrier import DEFAULT_CONN_ID
-from airflow_barrier.operators._leading import check_batch
-from airflow_barrier.operators._steps import Binding
+from airflow_barrier.operators._binding import Binding
 from airflow_barrier.operators._waiting import WAIT_TIMEOUT
 from airflow_barrier.operators.commit import AbortBarrierOperator, CommitBarrierOperator
-from airflow_barrier.operators.job import as_job, bind, task_of
+from airflow_barrier.operators.job import as_job, bind, check_batch, task_of
 from airflow_barrier.operators.processed import processed_asset
 from airflow_barrier.operators.start import StartBarrierOperator
 from airflow_barrier.protocol.errors import ConfigurationError
 from airflow_barrier.protocol.starting import StartFrom, declared_start
-from airflow_barrier.protocol.topology import Job, Topology, check_names
-from airflow_barrier.sources.port import Source
-from airflow_barrier.triggers.barrier import POLL_INTERVAL
+from airflow_barrier.protocol.topology import Fragment, Job, Topology, check_names
+from airflow_barrier.triggers import POLL_INTERVAL
 
 if TYPE_CHECKING:
     from types import TracebackType
 
     from typing_extensions import Self
+
+    from airflow_barrier.sources.port import Source
 
 
 class BarrierGroup(TaskGroup):

@@ -11,20 +11,17 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk import BaseOperator
 from airflow.sdk.exceptions import TaskDeferred
 
-from airflow_barrier.operators._commit import BINDING
-from airflow_barrier.operators._leading import LeadingSteps
-from airflow_barrier.operators._steps import RESUME_METHOD, Binding, EpochSteps, SparkWork
+from airflow_barrier.operators._binding import BINDING, RESUME_METHOD, Binding, SparkWork
 from airflow_barrier.operators._task import without_useless_retries
 from airflow_barrier.operators.handover.finding import adapter_of
 from airflow_barrier.operators.handover.port import Adapter, Handing
 from airflow_barrier.protocol.errors import ConfigurationError
-from airflow_barrier.spark.guard import guard_jar
-from airflow_barrier.spark.unchanged import OLDEST_SPARK, is_too_old, unchanged_conf
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
     from airflow_barrier.coordinator.staging import Ready
+    from airflow_barrier.operators._steps import EpochSteps
 
 #: The operator's method that it resumes with where it had deferred itself.
 _RESUME_OPERATOR = "resume_operator"
@@ -61,6 +58,33 @@ def bind(operator: BaseOperator, binding: Binding) -> None:
     vars(operator)[BINDING] = binding
 
 
+def check_batch(operator: BaseOperator, batch_barriers: int) -> None:
+    """Refuse, while the DAG is parsed, what cannot process several barriers in one Spark job."""
+    from airflow_barrier.operators.epoch import SparkEpochOperator
+
+    if batch_barriers < 1:
+        raise ConfigurationError(f"task {operator.task_id}: batch_barriers: expected 1 or more, found {batch_barriers}")
+    if batch_barriers == 1:
+        return
+    what = f"task {operator.task_id}: batch_barriers={batch_barriers}"
+    if not isinstance(operator, SparkEpochOperator):
+        raise ConfigurationError(
+            f"{what}: expected SparkEpochOperator, found {type(operator).__name__}; the conf of an unchanged job names "
+            "the branch of one barrier: make it an epoch job or an SQL job, or leave batch_barriers away"
+        )
+    if (operator.sql or "").strip().endswith(".sql"):
+        raise ConfigurationError(
+            f"{what}: expected the statement itself, found the file {operator.sql}, which Airflow would render for the "
+            "first barrier's run alone; read it in the DAG file: sql=Path(...).read_text()"
+        )
+    for field in operator.template_fields:
+        if any(sign in str(getattr(operator, field)) for sign in ("{{", "{%")):
+            raise ConfigurationError(
+                f"{what}: expected nothing templated, found Jinja in {field!r}, which Airflow would render for the "
+                "first barrier's run alone; take what differs from the epoch ({timestamp} in SQL, epoch.timestamp)"
+            )
+
+
 def _adapter_for(operator: Any) -> Adapter:
     """How to hand an attempt to the operator. Raises ConfigurationError if that cannot be done."""
     adapter = adapter_of(operator)
@@ -84,6 +108,8 @@ def _hand_over(operator: Any, adapter: Adapter, handing: Handing) -> None:
 
 
 def _check_version(operator: Any, adapter: Adapter) -> None:
+    from airflow_barrier.spark.unchanged import OLDEST_SPARK, is_too_old
+
     version = adapter.spark_version(operator)
     if version is not None and is_too_old(version):
         raise ConfigurationError(  # safety: spark-is-new-enough
@@ -99,6 +125,9 @@ def _job_class(operator_class: Any) -> Any:
         _check_version(self, adapter)
 
         def run(ready: Ready) -> None:
+            from airflow_barrier.spark.guard import guard_jar
+            from airflow_barrier.spark.unchanged import unchanged_conf
+
             conf = unchanged_conf(ready.spec, ready.spec_uri, ready.digest)
             handing = Handing(conf, guard_jar(), ready.attempt.branch)
             _hand_over(self, adapter, handing)
@@ -109,6 +138,9 @@ def _job_class(operator_class: Any) -> Any:
         return SparkWork(run=run, stop=lambda: None, by_branch=True)
 
     def begin(self: Any, context: Context) -> EpochSteps:
+        from airflow_barrier.operators._leading import LeadingSteps
+        from airflow_barrier.operators._steps import EpochSteps
+
         with without_useless_retries():
             work = self.epoch_work(context)
         binding = getattr(self, BINDING)

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from airflow.sdk import BaseOperator
 from airflow.sdk.exceptions import AirflowException
 
-from airflow_barrier.coordinator.waiting import Condition
 from airflow_barrier.hooks.barrier import DEFAULT_CONN_ID, BarrierHook
 from airflow_barrier.links.barrier import BarrierLink
 from airflow_barrier.operators._at import barrier_or_time
@@ -18,7 +17,6 @@ from airflow_barrier.operators._task import actor, without_useless_retries
 from airflow_barrier.operators._waiting import check_event
 from airflow_barrier.protocol.errors import ConfigurationError, StaleAnswerError
 from airflow_barrier.protocol.levels import Level
-from airflow_barrier.triggers.barrier import BarrierTrigger
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -158,6 +156,9 @@ class ConsistentQueryOperator(BaseOperator):
         return self.execute(context)
 
     def _defer(self, context: Context) -> NoReturn:
+        from airflow_barrier.coordinator.waiting import Condition
+        from airflow_barrier.triggers.barrier import BarrierTrigger
+
         hook = BarrierHook(self.barrier_conn_id)
         level = Level.parse(self.level or hook.get_settings().consistency)
         newer = hook.get_meta_service().now() - (self.not_older_than or timedelta(0))

@@ -9,23 +9,26 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from airflow.sdk import BaseOperator
 from airflow.sdk.exceptions import AirflowException
 
-from airflow_barrier.coordinator.deployment import Deployment
-from airflow_barrier.coordinator.revising import begin_revision, plan_revision
-from airflow_barrier.coordinator.revision_plan import MAX_REPLAY_BARRIERS, RevisionPlan, Wanted
-from airflow_barrier.coordinator.revision_window import days_or_barrier
 from airflow_barrier.hooks.barrier import DEFAULT_CONN_ID, BarrierHook
 from airflow_barrier.links.barrier import BarrierLink
 from airflow_barrier.operators._at import true_or_false, whole_number
-from airflow_barrier.operators._revising import wake_runs
 from airflow_barrier.operators._task import task_key, without_useless_retries
 from airflow_barrier.operators._waiting import WAIT_TIMEOUT, check_event, waiting
 from airflow_barrier.protocol.errors import RunActiveError
-from airflow_barrier.protocol.revisions import Revision, RevisionMode, RevisionState, TableCorrection
-from airflow_barrier.triggers.barrier import POLL_INTERVAL
-from airflow_barrier.triggers.revision import RevisionTrigger
+from airflow_barrier.protocol.revisions import (
+    MAX_REPLAY_BARRIERS,
+    Revision,
+    RevisionMode,
+    RevisionState,
+    TableCorrection,
+)
+from airflow_barrier.triggers import POLL_INTERVAL
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
+
+    from airflow_barrier.coordinator.deployment import Deployment
+    from airflow_barrier.coordinator.revision_plan import RevisionPlan
 
 
 class ReviseOperator(BaseOperator):
@@ -101,6 +104,8 @@ class ReviseOperator(BaseOperator):
         self.link_path: str | None = None
 
     def execute(self, context: Context) -> int:
+        from airflow_barrier.operators._revising import wake_runs
+
         with without_useless_retries():
             deployment = BarrierHook(self.barrier_conn_id).get_deployment()
             revision = self._begun(deployment, context) or self._begin(deployment, context)
@@ -137,6 +142,10 @@ class ReviseOperator(BaseOperator):
         return revision if revision is not None and revision.actor == task_key(context) else None
 
     def _begin(self, deployment: Deployment, context: Context) -> Revision:
+        from airflow_barrier.coordinator.revising import begin_revision, plan_revision
+        from airflow_barrier.coordinator.revision_plan import Wanted
+        from airflow_barrier.coordinator.revision_window import days_or_barrier
+
         wanted = Wanted(
             topology=self.topology,
             first=None if self.first is None else days_or_barrier("first", self.first),
@@ -178,6 +187,8 @@ class ReviseOperator(BaseOperator):
         self.link_path = f"{self.barrier_conn_id}/{self.topology}/revision/{revision.revision}"
 
     def _wait(self, revision: Revision, context: Context) -> NoReturn:
+        from airflow_barrier.triggers.revision import RevisionTrigger
+
         self._remember(revision)
         self.log.info("%s is %s: waiting until readers see it", revision, revision.state.value)
         self.defer(

@@ -9,9 +9,7 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk import BaseOperator
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
-from airflow_barrier.coordinator.opening import Fragment, Later, open_barrier
 from airflow_barrier.hooks.barrier import DEFAULT_CONN_ID, BarrierHook, warning_of
-from airflow_barrier.operators._revising import attach, stay_out_until_published
 from airflow_barrier.operators._task import (
     RUNS_OF_A_SCHEDULE,
     SCHEDULED_RUNS,
@@ -22,8 +20,8 @@ from airflow_barrier.operators._task import (
     without_useless_retries,
 )
 from airflow_barrier.operators._waiting import WAIT_TIMEOUT, check_event, waiting
-from airflow_barrier.protocol.topology import Job
-from airflow_barrier.triggers.barrier import POLL_INTERVAL, OpeningTrigger
+from airflow_barrier.protocol.topology import Fragment, Job
+from airflow_barrier.triggers import POLL_INTERVAL
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -108,6 +106,10 @@ class StartBarrierOperator(BaseOperator):
         return self.execute(context)
 
     def _open(self, context: Context, timestamp: datetime, origin: str) -> int:
+        from airflow_barrier.coordinator.opening import Later, open_barrier
+        from airflow_barrier.operators._revising import attach, stay_out_until_published
+        from airflow_barrier.triggers.barrier import OpeningTrigger
+
         hook = BarrierHook(self.barrier_conn_id)
         warning = warning_of(hook.get_settings())
         if warning is not None:

@@ -17,6 +17,8 @@ from airflow_barrier.protocol.topology import Topology, downstream_jobs
 
 #: The key of a run's conf, in Airflow, that says which revision the run computes for.
 TOKEN = "barrier_revision"
+#: Barriers that a revision replays, unless its author says more.
+MAX_REPLAY_BARRIERS = 31
 
 
 class RevisionState(str, Enum):

@@ -88,6 +88,15 @@ class Job:
 
 
 @dataclass(frozen=True)
+class Fragment:
+    """What one DAG adds to a topology: its jobs."""
+
+    topology: str
+    owner: str
+    jobs: tuple[Job, ...]
+
+
+@dataclass(frozen=True)
 class Topology:
     """A named, valid graph. Build it with :meth:`of`, which refuses what cannot work.
 

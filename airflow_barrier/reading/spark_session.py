@@ -10,13 +10,14 @@ from uuid import uuid4
 from airflow_barrier.protocol.errors import SqlSyntaxError, UnpinnableError
 from airflow_barrier.protocol.metadata import metadata_table
 from airflow_barrier.reading._names import Parts, Place
-from airflow_barrier.reading.answer import Answer
 from airflow_barrier.reading.rewriting import pins_of
 from airflow_barrier.reading.spark_views import names_in, read_now, view_in
 from airflow_barrier.spark.identifiers import parts_of, quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+    from airflow_barrier.reading.answer import Answer
 
 _CATALOG = "spark.sql.catalog."
 #: What Spark calls its own.

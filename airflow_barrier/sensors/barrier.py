@@ -11,16 +11,17 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from airflow.sdk import BaseSensorOperator, PokeReturnValue, conf
 from airflow.sdk.exceptions import AirflowFailException, AirflowNotFoundException
 
-from airflow_barrier.coordinator.waiting import Condition, Found, TopologyView, look
 from airflow_barrier.hooks.barrier import DEFAULT_CONN_ID, BarrierHook
 from airflow_barrier.operators._at import time_of, whole_number
 from airflow_barrier.operators._task import run_timestamp, skip, without_useless_retries
 from airflow_barrier.operators._waiting import check_event
 from airflow_barrier.protocol.errors import ConfigurationError, StoreUnavailableError
-from airflow_barrier.triggers.barrier import PATIENCE, BarrierTrigger
+from airflow_barrier.triggers import PATIENCE
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
+
+    from airflow_barrier.coordinator.waiting import Condition, Found
 
 
 #: What may be otherwise a moment later: Airflow says of a connection that it cannot reach that it is not defined.
@@ -143,6 +144,8 @@ class BarrierSensor(BaseSensorOperator):
         return found.barrier_id
 
     def _defer(self, context: Context) -> NoReturn:
+        from airflow_barrier.triggers.barrier import BarrierTrigger
+
         self.defer(
             trigger=BarrierTrigger(
                 topology=self.topology,
@@ -155,6 +158,8 @@ class BarrierSensor(BaseSensorOperator):
         )
 
     def _look(self, context: Context) -> Found:
+        from airflow_barrier.coordinator.waiting import TopologyView, look
+
         with without_useless_retries():
             meta = BarrierHook(self.barrier_conn_id).get_meta_service()
             found = look(TopologyView(meta, self.topology), self._condition(context))
@@ -166,6 +171,8 @@ class BarrierSensor(BaseSensorOperator):
         return found
 
     def _condition(self, context: Context) -> Condition:
+        from airflow_barrier.coordinator.waiting import Condition
+
         tables = (self.tables,) if isinstance(self.tables, str) else self.tables
         names = tuple(tables) if tables is not None else None
         if self.barrier_id is not None:

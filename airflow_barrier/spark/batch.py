@@ -11,8 +11,8 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
 from airflow_barrier.spark.driver import run_epoch
+from airflow_barrier.spark.epoch import Job
 from airflow_barrier.spark.identifiers import table_name
-from airflow_barrier.spark.job import Job
 from airflow_barrier.spark.spec import ClosingRecord, EpochSpec, damaged, proven, signed
 
 if TYPE_CHECKING:

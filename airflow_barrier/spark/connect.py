@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from airflow_barrier.protocol.errors import ConfigurationError, SparkUnavailableError
 from airflow_barrier.protocol.names import Stamp
 from airflow_barrier.spark.batch import GoOn, run_epochs
-from airflow_barrier.spark.job import Job
+from airflow_barrier.spark.epoch import Job
 from airflow_barrier.spark.spec import ClosingRecord, EpochSpec
 
 if TYPE_CHECKING:

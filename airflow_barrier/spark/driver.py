@@ -24,9 +24,8 @@ from airflow_barrier.sources.spark_errors import file_without_line, source_error
 from airflow_barrier.spark._rows import without_field_ids
 from airflow_barrier.spark.correcting import Correcting
 from airflow_barrier.spark.corrections import Correction, ReplaceByFile
-from airflow_barrier.spark.epoch import Epoch
+from airflow_barrier.spark.epoch import Epoch, Job
 from airflow_barrier.spark.identifiers import table_name
-from airflow_barrier.spark.job import Job
 from airflow_barrier.spark.spec import ClosingRecord, EpochSpec
 
 if TYPE_CHECKING:

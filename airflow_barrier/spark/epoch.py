@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import datetime
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from airflow_barrier.protocol.errors import UndeclaredTableError
 from airflow_barrier.spark.changes import appends, changes
@@ -167,3 +167,7 @@ def _undeclared(job: str, what: str, name: str, role: str, declared: Mapping[str
         f"job {job} uses {what} {name!r}, which is not among its {role}; declared: "
         f"{', '.join(sorted(declared)) or 'none'}. Add {line} to its barrier.job(...)"
     )
+
+
+#: What processes an epoch: an :class:`~airflow_barrier.spark.job.EpochJob`, an SQL job, or any function of an epoch.
+Job = Callable[[Epoch], Any]

@@ -7,19 +7,15 @@ import hashlib
 import importlib
 import importlib.util
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from airflow_barrier.protocol.errors import ConfigurationError
-from airflow_barrier.spark.epoch import Epoch
+from airflow_barrier.spark.epoch import Epoch, Job
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-#: What processes an epoch: an :class:`EpochJob`, an SQL job, or any function of an epoch.
-Job = Callable[[Epoch], Any]
 
 
 class EpochJob:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from airflow_barrier.protocol.errors import SpecError
 from airflow_barrier.spark.batch import BATCH_PATIENCE, Following, following_uri, run_epochs
 from airflow_barrier.spark.correcting import Correcting
-from airflow_barrier.spark.job import Job
+from airflow_barrier.spark.epoch import Job
 from airflow_barrier.spark.spec import SPEC_DIGEST, SPEC_URI, ClosingRecord, EpochSpec
 from airflow_barrier.spark.sql import SqlJob
 from airflow_barrier.spark.unchanged import leave_the_branch

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from airflow_barrier.protocol.errors import BarrierError, ConfigurationError, StagedTableError, Terminal
 from airflow_barrier.protocol.names import Stamp
-from airflow_barrier.tables import _attempts, _checks, _traces
+from airflow_barrier.tables import _attempts, _checks, _traces, is_rest
 from airflow_barrier.tables._catalog import Drafts, Edit, Joining, TableCatalog
 from airflow_barrier.tables._commit import now_ms
 from airflow_barrier.tables._documents import Documents
@@ -380,11 +380,6 @@ def _publication_edit(document: Document, location: str, *, publication: Publica
 def _manifest_list(location: str, snapshot_id: int) -> str:
     """Where the list of an empty snapshot is written, for a table whose document lies at ``location``."""
     return f"{location.rpartition('/')[0]}/snap-{snapshot_id}-1-{uuid.uuid4()}.avro"
-
-
-def is_rest(uri: str) -> bool:
-    """Whether a catalog's URI is a REST catalog's."""
-    return uri.startswith(("http://", "https://"))
 
 
 def new_snapshot_id() -> int:

@@ -13,12 +13,8 @@ from airflow.triggers.base import BaseTrigger, TriggerEvent
 from airflow_barrier.coordinator.waiting import Condition, TopologyView, look
 from airflow_barrier.hooks.barrier import BarrierHook
 from airflow_barrier.protocol.states import UNDER_WAY_ATTEMPTS
+from airflow_barrier.triggers import PATIENCE, POLL_INTERVAL
 from airflow_barrier.triggers._watcher import REACHED, Outcome, watcher
-
-#: Seconds. A tick is one query for all that wait for a topology.
-POLL_INTERVAL = 0.5
-#: Seconds without an answer that are survived.
-PATIENCE = 300.0
 
 
 def settling_time() -> float:

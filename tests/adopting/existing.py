@@ -18,11 +18,11 @@ from pyiceberg.types import LongType, NestedField
 
 from airflow_barrier.coordinator.committing import Committed, commit_barrier
 from airflow_barrier.coordinator.deployment import Deployment
-from airflow_barrier.coordinator.opening import Fragment, Later, Opened, open_barrier
+from airflow_barrier.coordinator.opening import Later, Opened, open_barrier
 from airflow_barrier.coordinator.staging import Ready, begin, close
 from airflow_barrier.protocol.records import Barrier, StagedTable
 from airflow_barrier.protocol.starting import StartFrom, declared_start
-from airflow_barrier.protocol.topology import Job
+from airflow_barrier.protocol.topology import Fragment, Job
 from airflow_barrier.sources.files import Files
 from airflow_barrier.spark.spec import ClosingRecord
 from tests.sources.landing import day, land_parquet

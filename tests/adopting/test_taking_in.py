@@ -11,11 +11,11 @@ from airflow_barrier.coordinator.aborting import abort_barrier
 from airflow_barrier.coordinator.adopting import AdoptionPlan, TableStep, carry_out, plan_adoption
 from airflow_barrier.coordinator.joining import StaysOut, take_part
 from airflow_barrier.coordinator.leaving import leave
-from airflow_barrier.coordinator.opening import Fragment, Later
+from airflow_barrier.coordinator.opening import Later
 from airflow_barrier.protocol.errors import StartFromError, StillReadError
 from airflow_barrier.protocol.records import Barrier
 from airflow_barrier.protocol.states import BarrierState
-from airflow_barrier.protocol.topology import Job
+from airflow_barrier.protocol.topology import Fragment, Job
 from airflow_barrier.tables._local_files import local_path
 from tests.adopting.existing import COPY, EVENTS, LOAD, MIRROR, NAME, Existing
 from tests.sources.landing import day

@@ -8,7 +8,6 @@ from collections.abc import Callable
 import pytest
 
 from airflow_barrier.coordinator.batching import led_by
-from airflow_barrier.coordinator.opening import Fragment
 from airflow_barrier.coordinator.staging import Adopted, Ready, Waiting, begin
 from airflow_barrier.protocol.errors import (
     BarrierAbortedError,
@@ -18,7 +17,7 @@ from airflow_barrier.protocol.errors import (
 )
 from airflow_barrier.protocol.records import Barrier
 from airflow_barrier.protocol.states import AttemptState, BarrierState
-from airflow_barrier.protocol.topology import Job
+from airflow_barrier.protocol.topology import Fragment, Job
 from tests.support.batches import Rows, batch_of, run
 from tests.support.shop import AMOUNT, JOBS, PRICE, SHOPPING, Shop
 

@@ -15,12 +15,12 @@ import pytest
 from airflow_barrier.coordinator.batching import Batch, Leader
 from airflow_barrier.coordinator.committing import Committed, commit_barrier
 from airflow_barrier.coordinator.deployment import Deployment
-from airflow_barrier.coordinator.opening import Fragment, Opened, open_barrier
+from airflow_barrier.coordinator.opening import Opened, open_barrier
 from airflow_barrier.coordinator.settings import Settings
 from airflow_barrier.coordinator.staging import Adopted, Ready, begin, give_up
 from airflow_barrier.operators.epoch import SparkEpochOperator
 from airflow_barrier.protocol.records import Barrier
-from airflow_barrier.protocol.topology import Job
+from airflow_barrier.protocol.topology import Fragment, Job
 from demo.local_spark import PACKAGES, QUICK_JAVA, catalog_conf
 from tests.support.reporting import report
 

@@ -14,8 +14,8 @@ from airflow.sdk.exceptions import AirflowException, TaskDeferred
 
 from airflow_barrier.coordinator.batching import Batch
 from airflow_barrier.coordinator.waiting import TopologyView
+from airflow_barrier.operators._binding import Binding, SparkWork
 from airflow_barrier.operators._leading import LeadingSteps
-from airflow_barrier.operators._steps import Binding, SparkWork
 from airflow_barrier.operators.epoch import SparkEpochOperator
 from airflow_barrier.operators.processed import processed_asset
 from airflow_barrier.protocol.records import Barrier

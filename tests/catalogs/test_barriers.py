@@ -14,12 +14,12 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from airflow_barrier.coordinator.opening import Fragment, Opened, open_barrier
+from airflow_barrier.coordinator.opening import Opened, open_barrier
 from airflow_barrier.coordinator.settings import Settings
 from airflow_barrier.protocol.errors import ConfigurationError, ForeignWriteError
 from airflow_barrier.protocol.levels import Level
 from airflow_barrier.protocol.states import BarrierState
-from airflow_barrier.protocol.topology import Job
+from airflow_barrier.protocol.topology import Fragment, Job
 from airflow_barrier.sources.iceberg_table import IcebergTable
 from tests.support.object_store import ObjectStore
 from tests.support.rest_catalog import RestServer

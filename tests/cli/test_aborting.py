@@ -8,10 +8,9 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from airflow_barrier.coordinator.opening import Fragment
 from airflow_barrier.coordinator.settings import Settings
 from airflow_barrier.protocol.states import BarrierState
-from airflow_barrier.protocol.topology import Job
+from airflow_barrier.protocol.topology import Fragment, Job
 from airflow_barrier.sources.iceberg_table import IcebergTable
 from tests.cli.deployed import Deployed, run
 from tests.support.shop import JOBS, SHOPPING, make_shop

@@ -15,13 +15,13 @@ from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOpe
 
 from airflow_barrier.coordinator.committing import Committed, commit_barrier
 from airflow_barrier.coordinator.deployment import Deployment
-from airflow_barrier.coordinator.opening import Fragment, Opened, open_barrier
+from airflow_barrier.coordinator.opening import Opened, open_barrier
 from airflow_barrier.coordinator.settings import Settings
 from airflow_barrier.coordinator.staging import Ready, begin, close
 from airflow_barrier.operators.epoch import SparkEpochOperator
 from airflow_barrier.operators.job import as_job
 from airflow_barrier.protocol.records import Barrier
-from airflow_barrier.protocol.topology import Job
+from airflow_barrier.protocol.topology import Fragment, Job
 from demo.local_spark import PACKAGES, QUICK_JAVA, catalog_conf
 from tests.support.cluster import Cluster
 from tests.support.reporting import report

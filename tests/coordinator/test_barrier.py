@@ -9,7 +9,7 @@ import pytest
 
 from airflow_barrier.coordinator.aborting import abort_barrier
 from airflow_barrier.coordinator.committing import NotYet, commit_barrier
-from airflow_barrier.coordinator.opening import Fragment, Later, Opened, open_barrier
+from airflow_barrier.coordinator.opening import Later, Opened, open_barrier
 from airflow_barrier.coordinator.staging import Adopted, Waiting, begin, begin_again, close, closing_uri, give_up
 from airflow_barrier.protocol.errors import (
     AlreadyCommittedError,
@@ -25,7 +25,7 @@ from airflow_barrier.protocol.errors import (
 from airflow_barrier.protocol.levels import Level
 from airflow_barrier.protocol.records import Barrier, StagedTable
 from airflow_barrier.protocol.states import AttemptState, BarrierState
-from airflow_barrier.protocol.topology import Job
+from airflow_barrier.protocol.topology import Fragment, Job
 from airflow_barrier.spark.spec import ClosingRecord
 from tests.support.replacing import replace_files
 from tests.support.shop import AMOUNT, MONDAY, PRICE, SHOPPING, Shop

@@ -12,14 +12,14 @@ import pytest
 
 from airflow_barrier.coordinator.compacting import Compactor, compact, let_go, open_compaction
 from airflow_barrier.coordinator.journal import read_head
-from airflow_barrier.coordinator.opening import Fragment, Opened, open_barrier
+from airflow_barrier.coordinator.opening import Opened, open_barrier
 from airflow_barrier.coordinator.recovering import recover
 from airflow_barrier.metaservice.store import MetaService
 from airflow_barrier.protocol.errors import BarrierAbortedError, CompactionError, FencedAttemptError, StagedTableError
 from airflow_barrier.protocol.names import parse_branch
 from airflow_barrier.protocol.records import Barrier
 from airflow_barrier.protocol.states import AttemptState, BarrierState
-from airflow_barrier.protocol.topology import Job
+from airflow_barrier.protocol.topology import Fragment, Job
 from airflow_barrier.sources import IcebergTable
 from tests.support.replacing import replace_files
 from tests.support.shop import AMOUNT, JOBS, PRICE, SHOPPING, Shop

@@ -8,10 +8,9 @@ import pytest
 
 from airflow_barrier.coordinator.aborting import abort_barrier
 from airflow_barrier.coordinator.joining import StaysOut, take_part
-from airflow_barrier.coordinator.opening import Fragment
 from airflow_barrier.protocol.errors import BarrierOrderError
 from airflow_barrier.protocol.records import Barrier
-from airflow_barrier.protocol.topology import Job
+from airflow_barrier.protocol.topology import Fragment, Job
 from tests.support.shop import AMOUNT, JOBS, MONDAY, PRICE, SHOPPING, Shop
 
 #: The opening DAG, before a third job came to it.

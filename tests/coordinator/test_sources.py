@@ -10,11 +10,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from airflow_barrier.coordinator.aborting import abort_barrier
-from airflow_barrier.coordinator.opening import Fragment, Later, Opened, open_barrier
+from airflow_barrier.coordinator.opening import Later, Opened, open_barrier
 from airflow_barrier.coordinator.staging import begin, close
 from airflow_barrier.protocol.errors import SourceDataError
 from airflow_barrier.protocol.states import BarrierState
-from airflow_barrier.protocol.topology import Job
+from airflow_barrier.protocol.topology import Fragment, Job
 from airflow_barrier.sources.files import Files
 from tests.metaservice.test_guards import statements
 from tests.support.shop import JOBS, MONDAY, SHOPPING, Shop

@@ -15,7 +15,6 @@ import pytest
 from airflow_barrier.coordinator.aborting import abort_barrier
 from airflow_barrier.coordinator.cuts import checked_cuts
 from airflow_barrier.coordinator.joining import take_part
-from airflow_barrier.coordinator.opening import Fragment
 from airflow_barrier.coordinator.staging import begin
 from airflow_barrier.protocol.errors import (
     BarrierError,
@@ -25,7 +24,7 @@ from airflow_barrier.protocol.errors import (
 )
 from airflow_barrier.protocol.records import Barrier, Cut
 from airflow_barrier.protocol.states import AttemptState, BarrierState
-from airflow_barrier.protocol.topology import ExternalSource, Job
+from airflow_barrier.protocol.topology import ExternalSource, Fragment, Job
 from airflow_barrier.sources import Files, IcebergTable, source_of
 from airflow_barrier.sources.roots import SourceRoots
 from tests.coordinator.test_sources import ROWS, arrive, files_of, fragment, landing

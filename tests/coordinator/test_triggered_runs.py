@@ -13,11 +13,10 @@ from airflow.sdk.exceptions import AirflowFailException
 from airflow.utils.types import DagRunType
 
 from airflow_barrier.coordinator.joining import take_part
-from airflow_barrier.coordinator.opening import Fragment
 from airflow_barrier.operators.start import StartBarrierOperator
 from airflow_barrier.protocol.records import Barrier
 from airflow_barrier.protocol.states import BarrierState
-from airflow_barrier.protocol.topology import Job
+from airflow_barrier.protocol.topology import Fragment, Job
 from tests.support.shop import JOBS, MONDAY, PRICE, SHOPPING, Shop
 
 OWN = Fragment("shopping", "shopping_dag", JOBS[:2])

@@ -20,12 +20,12 @@ import pyarrow.parquet as pq
 
 from airflow_barrier.coordinator.committing import Committed, commit_barrier
 from airflow_barrier.coordinator.deployment import Deployment
-from airflow_barrier.coordinator.opening import Fragment, Opened, open_barrier
+from airflow_barrier.coordinator.opening import Opened, open_barrier
 from airflow_barrier.coordinator.settings import Settings
 from airflow_barrier.coordinator.staging import Ready, begin, close, find_barrier, give_up
 from airflow_barrier.protocol.errors import AlreadyCommittedError, SpecError, StagedTableError
 from airflow_barrier.protocol.records import Barrier, StagedTable
-from airflow_barrier.protocol.topology import Job
+from airflow_barrier.protocol.topology import Fragment, Job
 from airflow_barrier.sources.files import Files
 from airflow_barrier.sources.iceberg_table import IcebergTable
 from airflow_barrier.spark.spec import ClosingRecord, EpochSpec

@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from airflow_barrier.coordinator.deployment import Deployment
-from airflow_barrier.coordinator.opening import Fragment
 from airflow_barrier.coordinator.settings import Settings
-from airflow_barrier.protocol.topology import ExternalSource, Job
+from airflow_barrier.protocol.topology import ExternalSource, Fragment, Job
 from airflow_barrier.sources.files import Files
 from airflow_barrier.spark.job import Job as SparkJob
 from airflow_barrier.spark.job import load_job

@@ -21,8 +21,7 @@ from airflow_barrier.coordinator.swapping import NotStaged, Swapped, publish_rev
 from airflow_barrier.protocol.levels import Level
 from airflow_barrier.protocol.revisions import Revision
 from airflow_barrier.reading.session import consistent_session
-from airflow_barrier.spark.epoch import Epoch
-from airflow_barrier.spark.job import Job
+from airflow_barrier.spark.epoch import Epoch, Job
 from demo.cast import barrier_time
 from demo.landing import LINES
 from demo.oracle import Rows, compare, recompute, rows_of

@@ -11,10 +11,10 @@ import pytest
 
 from airflow_barrier.coordinator.compacting import Compactor, compact, open_compaction
 from airflow_barrier.coordinator.expiring import expire, plan_expiry
-from airflow_barrier.coordinator.opening import Fragment
 from airflow_barrier.coordinator.settings import Settings
 from airflow_barrier.protocol.errors import StartFromError
 from airflow_barrier.protocol.retention import Retention
+from airflow_barrier.protocol.topology import Fragment
 from tests.expiry.taking import Takes
 from tests.support.shop import JOBS, PRICE, SHOPPING, Shop, make_shop
 

@@ -14,7 +14,6 @@ from airflow_barrier.coordinator import committing
 from airflow_barrier.coordinator.aborting import abort_barrier
 from airflow_barrier.coordinator.expiring import expire, plan_expiry
 from airflow_barrier.coordinator.leaving import leave
-from airflow_barrier.coordinator.opening import Fragment
 from airflow_barrier.coordinator.settings import Settings
 from airflow_barrier.protocol.errors import ExpiredBarrierError, ExpiryError
 from airflow_barrier.protocol.leases import Hold
@@ -22,6 +21,7 @@ from airflow_barrier.protocol.levels import Level, Resolution
 from airflow_barrier.protocol.names import parse_tag
 from airflow_barrier.protocol.retention import Retention
 from airflow_barrier.protocol.tags import TagPolicy
+from airflow_barrier.protocol.topology import Fragment
 from airflow_barrier.tables._local_files import local_path
 from tests.expiry.taking import Takes
 from tests.support.deployments import settings_on

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from airflow_barrier.coordinator.aborting import abort_barrier
-from airflow_barrier.coordinator.opening import Fragment
 from airflow_barrier.coordinator.settings import Settings
 from airflow_barrier.protocol.errors import ForeignWriteError
+from airflow_barrier.protocol.topology import Fragment
 from tests.foreign.attacked import Attacked, Template, epoch
 from tests.foreign.hands import Hands
 from tests.support.shop import AMOUNT, JOBS, SHOPPING, Shop, make_shop

@@ -13,7 +13,7 @@ import pytest
 
 from airflow_barrier.coordinator.committing import Committed, commit_barrier
 from airflow_barrier.coordinator.deployment import Deployment
-from airflow_barrier.coordinator.opening import Fragment, Opened, open_barrier
+from airflow_barrier.coordinator.opening import Opened, open_barrier
 from airflow_barrier.coordinator.resolving import resolve_table
 from airflow_barrier.coordinator.settings import Settings
 from airflow_barrier.coordinator.staging import Ready, begin, close
@@ -21,7 +21,7 @@ from airflow_barrier.protocol.errors import BarrierBlockedError, ForeignWriteErr
 from airflow_barrier.protocol.names import set_aside_tag
 from airflow_barrier.protocol.records import Barrier, StagedTable
 from airflow_barrier.protocol.states import BarrierState, Decision
-from airflow_barrier.protocol.topology import Job
+from airflow_barrier.protocol.topology import Fragment, Job
 from airflow_barrier.spark.changes import changes
 from airflow_barrier.spark.spec import ClosingRecord
 from airflow_barrier.tables.iceberg import IcebergTables

@@ -13,12 +13,12 @@ import pytest
 
 from airflow_barrier.coordinator.committing import Committed, commit_barrier
 from airflow_barrier.coordinator.deployment import Deployment
-from airflow_barrier.coordinator.opening import Fragment, Opened, open_barrier
+from airflow_barrier.coordinator.opening import Opened, open_barrier
 from airflow_barrier.coordinator.staging import Ready, begin, close
 from airflow_barrier.protocol.errors import SourceDataError
 from airflow_barrier.protocol.records import Barrier, StagedTable
 from airflow_barrier.protocol.states import BarrierState
-from airflow_barrier.protocol.topology import Job
+from airflow_barrier.protocol.topology import Fragment, Job
 from airflow_barrier.sources import Files
 from airflow_barrier.spark.spec import ClosingRecord, EpochSpec
 from tests.hostile.names import WORKABLE

@@ -11,13 +11,13 @@ from typing import Any
 
 from airflow_barrier.coordinator.aborting import abort_barrier
 from airflow_barrier.coordinator.committing import Committed, commit_barrier
-from airflow_barrier.coordinator.opening import Fragment, Opened, open_barrier
+from airflow_barrier.coordinator.opening import Opened, open_barrier
 from airflow_barrier.coordinator.staging import Ready, begin, close
 from airflow_barrier.protocol.leases import Hold
 from airflow_barrier.protocol.levels import Level
 from airflow_barrier.protocol.records import Barrier
 from airflow_barrier.protocol.states import BarrierState
-from airflow_barrier.protocol.topology import ExternalSource, Job
+from airflow_barrier.protocol.topology import ExternalSource, Fragment, Job
 from airflow_barrier.reading.session import ConsistentSession, Question
 from tests.model import work
 from tests.model.inputs import Log

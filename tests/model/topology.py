@@ -8,8 +8,7 @@ from dataclasses import replace
 from datetime import datetime, timezone
 from typing import Any
 
-from airflow_barrier.coordinator.opening import Fragment
-from airflow_barrier.protocol.topology import ExternalSource, Job
+from airflow_barrier.protocol.topology import ExternalSource, Fragment, Job
 from tests.model.inputs import Landing, Log
 
 NAME = "model"

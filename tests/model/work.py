@@ -15,7 +15,7 @@ from airflow_barrier.coordinator.committing import commit_barrier
 from airflow_barrier.coordinator.compacting import Compactor, compact, let_go, open_compaction
 from airflow_barrier.coordinator.expiring import expire
 from airflow_barrier.coordinator.joining import take_part
-from airflow_barrier.coordinator.opening import Fragment, open_barrier
+from airflow_barrier.coordinator.opening import open_barrier
 from airflow_barrier.coordinator.revising import begin_revision, plan_revision
 from airflow_barrier.coordinator.revision_plan import Wanted
 from airflow_barrier.coordinator.staging import Adopted, Ready, Waiting, begin, begin_again, close, give_up
@@ -23,6 +23,7 @@ from airflow_barrier.coordinator.swapping import cancel_revision, publish_revisi
 from airflow_barrier.protocol.errors import BarrierError
 from airflow_barrier.protocol.records import Barrier, StagedTable
 from airflow_barrier.protocol.retention import Retention
+from airflow_barrier.protocol.topology import Fragment
 from airflow_barrier.spark.spec import ClosingRecord, EpochSpec
 from tests.model.epochs import Epoch, difference
 from tests.model.inputs import records_of

@@ -24,12 +24,11 @@ from sqlalchemy import Connection, event
 
 from airflow_barrier import sources
 from airflow_barrier.coordinator.deployment import Deployment
-from airflow_barrier.coordinator.opening import Fragment
 from airflow_barrier.metaservice import rows
 from airflow_barrier.metaservice.database import Database
 from airflow_barrier.metaservice.store import MetaService
 from airflow_barrier.protocol.tags import TagPolicy
-from airflow_barrier.protocol.topology import Job
+from airflow_barrier.protocol.topology import Fragment, Job
 from airflow_barrier.reading import session
 from tests.model import inputs
 from tests.model.tasks import Task, stepping

@@ -8,10 +8,10 @@ import sys
 
 import pytest
 
-from airflow_barrier.protocol.safety import CHECKS, PROMISES
 from tests.mutation.killers import KILLERS
 from tests.mutation.marks import Mark, marks, unmarked_raises
 from tests.mutation.operators import labels, mutant
+from tests.mutation.safety import CHECKS, PROMISES
 from tests.support.cases import cases
 from tests.support.waiting import patience
 
@@ -19,13 +19,13 @@ from tests.support.waiting import patience
 def test_every_error_that_says_not_safe_is_marked_where_it_is_raised() -> None:
     assert unmarked_raises() == [], (
         "put `# safety: some-name` on the line where each raise begins, the name with a sentence into "
-        "airflow_barrier/protocol/safety.py, and the tests that notice its loss into tests/mutation/killers.py"
+        "tests/mutation/safety.py, and the tests that notice its loss into tests/mutation/killers.py"
     )
 
 
 def test_marks_list_and_killers_speak_of_the_same_checks() -> None:
     marked = {mark.name for mark in marks()}
-    assert marked == set(CHECKS), "airflow_barrier/protocol/safety.py says a sentence for each mark, and for no other"
+    assert marked == set(CHECKS), "tests/mutation/safety.py says a sentence for each mark, and for no other"
     assert set(KILLERS) == set(CHECKS), "tests/mutation/killers.py names the tests that notice the loss of each check"
     assert [name for name, tests in KILLERS.items() if not tests] == [], "nothing notices the loss of these"
 

@@ -23,13 +23,13 @@ from sqlalchemy import Engine, event, text
 
 from airflow_barrier.coordinator.committing import Committed, commit_barrier
 from airflow_barrier.coordinator.deployment import Deployment
-from airflow_barrier.coordinator.opening import Fragment, Opened, open_barrier
+from airflow_barrier.coordinator.opening import Opened, open_barrier
 from airflow_barrier.coordinator.settings import Settings
 from airflow_barrier.coordinator.staging import Ready, begin, close
 from airflow_barrier.protocol.names import Stamp
 from airflow_barrier.protocol.records import Barrier, StagedTable
 from airflow_barrier.protocol.states import BarrierState
-from airflow_barrier.protocol.topology import Job
+from airflow_barrier.protocol.topology import Fragment, Job
 from airflow_barrier.spark.spec import ClosingRecord
 from airflow_barrier.tables._catalog import Drafts, Edit
 from airflow_barrier.tables._commit import Committer

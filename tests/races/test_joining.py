@@ -12,9 +12,9 @@ import pytest
 from airflow_barrier.coordinator.aborting import abort_barrier
 from airflow_barrier.coordinator.joining import StaysOut, take_part, takes_part
 from airflow_barrier.coordinator.leaving import Left, leave
-from airflow_barrier.coordinator.opening import Fragment, Later, Opened, open_barrier
+from airflow_barrier.coordinator.opening import Later, Opened, open_barrier
 from airflow_barrier.protocol.records import Barrier
-from airflow_barrier.protocol.topology import Job
+from airflow_barrier.protocol.topology import Fragment, Job
 from tests.metaservice.auditing import check_audit
 from tests.races.interleaving import Explored, all_orders, explore, stepping
 from tests.races.worlds import worlds

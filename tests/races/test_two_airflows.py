@@ -14,7 +14,7 @@ import pytest
 from airflow_barrier.coordinator.committing import Committed
 from airflow_barrier.coordinator.deployment import Deployment
 from airflow_barrier.coordinator.journal import read_head
-from airflow_barrier.coordinator.opening import Fragment, Opened
+from airflow_barrier.coordinator.opening import Opened
 from airflow_barrier.coordinator.settings import Settings
 from airflow_barrier.coordinator.staging import Adopted, begin, find_barrier
 from airflow_barrier.protocol.errors import (
@@ -25,6 +25,7 @@ from airflow_barrier.protocol.errors import (
     TopologyError,
 )
 from airflow_barrier.protocol.states import BarrierState
+from airflow_barrier.protocol.topology import Fragment
 from tests.races.checks import check_published_once
 from tests.races.racers import Racers
 from tests.races.test_many_at_once import commit, start

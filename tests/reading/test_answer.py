@@ -10,12 +10,11 @@ from pathlib import Path
 import pytest
 
 from airflow_barrier.coordinator.aborting import abort_barrier
-from airflow_barrier.coordinator.opening import Fragment
 from airflow_barrier.coordinator.settings import Settings
 from airflow_barrier.protocol.errors import UnknownTableError, UnpinnableError
 from airflow_barrier.protocol.leases import Hold
 from airflow_barrier.protocol.levels import Level
-from airflow_barrier.protocol.topology import Job
+from airflow_barrier.protocol.topology import Fragment, Job
 from airflow_barrier.reading.answer import Answer
 from airflow_barrier.reading.duckdb_views import running
 from airflow_barrier.reading.handing_out import hand_out

@@ -18,7 +18,6 @@ from typing import Any
 import pytest
 
 from airflow_barrier.coordinator.deployment import Deployment
-from airflow_barrier.coordinator.opening import Fragment
 from airflow_barrier.coordinator.settings import Settings
 from airflow_barrier.metaservice.versions import EXPECTED
 from airflow_barrier.protocol.errors import (
@@ -30,7 +29,7 @@ from airflow_barrier.protocol.errors import (
     WentBackError,
 )
 from airflow_barrier.protocol.levels import Level, Resolution
-from airflow_barrier.protocol.topology import Job
+from airflow_barrier.protocol.topology import Fragment, Job
 from airflow_barrier.reading.duckdb_views import running
 from airflow_barrier.reading.session import ConsistentSession, FellBack, consistent_session, this_process
 from tests.support.shop import AMOUNT, JOBS, PRICE, SHOPPING, Shop, make_shop

@@ -10,11 +10,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from airflow_barrier.coordinator.deployment import Deployment
-from airflow_barrier.coordinator.opening import Fragment
 from airflow_barrier.coordinator.settings import Settings
 from airflow_barrier.coordinator.staging import Ready, close
 from airflow_barrier.protocol.records import Barrier
-from airflow_barrier.protocol.topology import Job
+from airflow_barrier.protocol.topology import Fragment, Job
 from airflow_barrier.sources.files import Files
 from airflow_barrier.spark.spec import ClosingRecord
 from tests.support.shop import AMOUNT, JOBS, MONDAY, PRICE, SHOPPING, Shop, make_shop

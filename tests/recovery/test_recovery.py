@@ -18,7 +18,6 @@ from airflow_barrier.cli.main import main
 from airflow_barrier.coordinator.committing import commit_barrier
 from airflow_barrier.coordinator.deployment import Deployment
 from airflow_barrier.coordinator.journal import check_lead, entry_uri, read_head, write_entry, write_head
-from airflow_barrier.coordinator.opening import Fragment
 from airflow_barrier.coordinator.recovering import recover
 from airflow_barrier.coordinator.settings import Settings
 from airflow_barrier.coordinator.staging import close
@@ -36,7 +35,7 @@ from airflow_barrier.protocol.leases import Hold
 from airflow_barrier.protocol.levels import Level
 from airflow_barrier.protocol.states import BarrierState
 from airflow_barrier.protocol.tags import TagPolicy
-from airflow_barrier.protocol.topology import Job
+from airflow_barrier.protocol.topology import Fragment, Job
 from tests.metaservice.auditing import check_audit
 from tests.recovery.backups import Backups
 from tests.recovery.dying import killed_at
@@ -229,8 +228,8 @@ def test_a_lost_metaservice_is_noticed_and_rebuilt(landed: LandedShop, backups: 
 
 
 def test_carried_tables_and_joining_ones_are_rebuilt(landed: LandedShop, backups: Backups) -> None:
-    from airflow_barrier.coordinator.opening import Fragment
     from airflow_barrier.protocol.records import StagedTable
+    from airflow_barrier.protocol.topology import Fragment
     from airflow_barrier.spark.spec import ClosingRecord
 
     all_jobs = landed.fragment.jobs

@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from airflow_barrier.coordinator.opening import Fragment
-from airflow_barrier.protocol.topology import Job
+from airflow_barrier.protocol.topology import Fragment, Job
 from tests.crash.shopping import TASKS, Shop
 from tests.revising.world import RevisedShop
 

@@ -17,20 +17,20 @@ import pytest
 from airflow_barrier.coordinator.bootstrapping import says_that_it_waits
 from airflow_barrier.coordinator.deployment import Deployment
 from airflow_barrier.coordinator.joining import StaysOut, take_part
-from airflow_barrier.coordinator.opening import Fragment
 from airflow_barrier.coordinator.revising import begin_revision, plan_revision
 from airflow_barrier.coordinator.revision_backfills import Backfill, backfills_left, backfills_of_plan
 from airflow_barrier.coordinator.revision_plan import Wanted
 from airflow_barrier.coordinator.staging import Ready
 from airflow_barrier.coordinator.swapping import NotStaged, Swapped, cancel_revision
 from airflow_barrier.coordinator.waking import runs_at
-from airflow_barrier.operators._steps import Binding, EpochSteps, SparkWork
+from airflow_barrier.operators._binding import Binding, SparkWork
+from airflow_barrier.operators._steps import EpochSteps
 from airflow_barrier.operators.epoch import SparkEpochOperator
 from airflow_barrier.protocol.errors import ForeignWriteError, RevisionRefusedError
 from airflow_barrier.protocol.levels import Level
 from airflow_barrier.protocol.revisions import Revision, RevisionMode, RevisionState
 from airflow_barrier.protocol.states import BarrierState
-from airflow_barrier.protocol.topology import ExternalSource, Job
+from airflow_barrier.protocol.topology import ExternalSource, Fragment, Job
 from airflow_barrier.sources.files import Files
 from tests.crash.shopping import FIRST_DAY, TASKS
 from tests.recovery.backups import Backups

@@ -11,12 +11,12 @@ from typing import Any, cast
 import pytest
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, TaskDeferred
 
-from airflow_barrier.coordinator.opening import Fragment
 from airflow_barrier.hooks.barrier import BarrierHook
 from airflow_barrier.operators.compact import CompactTablesOperator
 from airflow_barrier.protocol.levels import Level
 from airflow_barrier.protocol.names import parse_branch
 from airflow_barrier.protocol.states import BarrierState
+from airflow_barrier.protocol.topology import Fragment
 from airflow_barrier.spark.connect import ConnectRun
 from airflow_barrier.spark.epoch import Epoch
 from airflow_barrier.triggers.barrier import BarrierTrigger, OpeningTrigger

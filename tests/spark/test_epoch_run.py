@@ -19,9 +19,8 @@ from airflow_barrier.protocol.errors import (
 from airflow_barrier.protocol.records import StagedTable
 from airflow_barrier.spark.connect import connect_session, stop_session
 from airflow_barrier.spark.driver import run_epoch
-from airflow_barrier.spark.epoch import Epoch
+from airflow_barrier.spark.epoch import Epoch, Job
 from airflow_barrier.spark.identifiers import table_name
-from airflow_barrier.spark.job import Job
 from airflow_barrier.spark.spec import ClosingRecord, EpochSpec
 from tests.spark.jobs.amount import amount
 from tests.support.epochs import (

@@ -12,7 +12,8 @@ import pytest
 from airflow.sdk import DAG
 
 from airflow_barrier.coordinator.staging import Ready
-from airflow_barrier.operators._steps import Binding, EpochSteps
+from airflow_barrier.operators._binding import Binding
+from airflow_barrier.operators._steps import EpochSteps
 from airflow_barrier.operators.epoch import SparkEpochOperator
 from airflow_barrier.protocol.states import AttemptState
 from airflow_barrier.spark.connect import connect_session, interrupt, session_id_of

@@ -41,6 +41,7 @@ BUDGETS: Mapping[str, int] = {
     "tests/stories": 60,
     "tests/tables": 20,
     "tests/test_hanging.py": 10,
+    "tests/test_house.py": 10,
     "tests/test_landing.py": 5,
     "tests/test_packaging.py": 15,
     "tests/test_ports.py": 5,

@@ -14,7 +14,7 @@ from counting import obey
 
 from airflow_barrier.hooks.barrier import BarrierHook
 from airflow_barrier.links.barrier import BarrierLink
-from airflow_barrier.operators._steps import SparkWork
+from airflow_barrier.operators._binding import SparkWork
 from airflow_barrier.protocol.records import StagedTable
 from airflow_barrier.spark.spec import ClosingRecord, EpochSpec
 

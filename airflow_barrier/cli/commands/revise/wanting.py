@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from airflow_barrier.cli.arguments import day_of, one_or_more
 from airflow_barrier.cli.connection import DEFAULT_CONN_ID
+from airflow_barrier.protocol.revisions import MAX_REPLAY_BARRIERS
 
 if TYPE_CHECKING:
     from airflow_barrier.coordinator.deployment import Deployment
@@ -17,9 +18,6 @@ if TYPE_CHECKING:
     from airflow_barrier.protocol.records import Barrier
     from airflow_barrier.protocol.revisions import TableCorrection
     from airflow_barrier.spark.corrections import CorrectBySql
-
-#: As :data:`airflow_barrier.coordinator.revising.MAX_REPLAY_BARRIERS`, which would load more than a definition may.
-_MAX_REPLAY_BARRIERS = 31
 
 
 def topology_option(parser: argparse.ArgumentParser) -> None:
@@ -93,7 +91,7 @@ def wanted_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--max-replay-barriers",
         type=one_or_more,
-        default=_MAX_REPLAY_BARRIERS,
+        default=MAX_REPLAY_BARRIERS,
         metavar="N",
         help="refuse to compute more barriers than so many again (default: %(default)s)",
     )
@@ -196,7 +194,7 @@ def run_command(options: argparse.Namespace) -> str:
     words += [word for values in options.sql for word in ("--sql", *values)]
     words += [word for values in options.files for word in ("--file", *values)]
     words += [name for name, asked in (("--full", options.full), ("--accept-pause", options.accept_pause)) if asked]
-    if options.max_replay_barriers != _MAX_REPLAY_BARRIERS:
+    if options.max_replay_barriers != MAX_REPLAY_BARRIERS:
         words += ["--max-replay-barriers", str(options.max_replay_barriers)]
     if options.conn_id != DEFAULT_CONN_ID:
         words += ["--conn-id", options.conn_id]

@@ -1,0 +1,57 @@
+"""What a DAG file says of a task that is a job: its place in the topology, and how its work is done."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+from airflow_barrier.protocol.topology import Fragment, Job
+
+if TYPE_CHECKING:
+    from airflow_barrier.coordinator.batching import Batch
+    from airflow_barrier.coordinator.staging import Ready
+    from airflow_barrier.protocol.names import Stamp
+    from airflow_barrier.spark.spec import ClosingRecord
+
+#: The operator's attribute that says which job a task is.
+BINDING = "_binding"
+#: The operator's method that a deferred job resumes with.
+RESUME_METHOD = "resume_epoch"
+
+
+@dataclass(frozen=True)
+class Binding:
+    """What ties a task to its place in a topology; the group says it while the DAG is parsed."""
+
+    job: Job
+    fragment: Fragment
+    member: bool
+    #: the task that commits the barrier; None: it is in another DAG
+    commit_task_id: str | None
+    barrier_conn_id: str
+    poll_interval: float
+    wait_timeout: timedelta
+    #: whether tables get asset events when they are PROCESSED
+    announce_processed: bool = False
+    #: how many barriers' epochs the task may process in one Spark job
+    batch_barriers: int = 1
+
+
+@dataclass(frozen=True)
+class SparkWork:
+    """The work itself, as the operator does it.
+
+    ``run`` returns the closing record, or None if the driver wrote it to its file. ``stop`` ends the work; it is
+    called in a thread of its own, maybe before the work has started. ``sql`` goes into the epoch spec. ``by_branch``:
+    the job's code may know nothing of its epoch. ``run_batch`` runs several epochs in one Spark job. ``end`` stops the
+    work of an earlier attempt, whose worker is lost.
+    """
+
+    run: Callable[[Ready], ClosingRecord | None]
+    stop: Callable[[], None]
+    sql: str | None = None
+    by_branch: bool = False
+    run_batch: Callable[[Batch], None] | None = None
+    end: Callable[[Stamp], None] | None = None
