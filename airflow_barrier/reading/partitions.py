@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from airflow_barrier.protocol.errors import ConfigurationError, MissingTableError
-from airflow_barrier.spark.identifiers import literal, quoted
+from airflow_barrier.sources.ddl import literal
+from airflow_barrier.spark.identifiers import quoted
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from airflow_barrier.protocol.errors import CompactionError
-from airflow_barrier.spark.identifiers import literal, quoted, table_name
+from airflow_barrier.sources.ddl import literal
+from airflow_barrier.spark.identifiers import quoted, table_name
 from airflow_barrier.spark.procedures import call
 
 if TYPE_CHECKING:

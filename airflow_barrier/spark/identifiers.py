@@ -1,4 +1,4 @@
-"""Names and texts as Spark SQL takes them: always quoted, never pasted."""
+"""Names as Spark SQL takes them: always quoted, never pasted. Texts: :func:`airflow_barrier.sources.ddl.literal`."""
 
 from __future__ import annotations
 
@@ -34,12 +34,3 @@ def table_name(catalog: str, table: str, *suffix: str) -> str:
     '`lake`.`shop`.`shopping`.`refs`'
     """
     return quoted(catalog, *table.split("."), *suffix)
-
-
-def literal(text: str) -> str:
-    """A text as a literal of SQL.
-
-    >>> print(literal("it's"))
-    'it\\'s'
-    """
-    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
