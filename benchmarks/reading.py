@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _ORDERS, _ITEMS = "sales.orders", "sales.items"
-_JOB = Job("load", "sales_dag", sinks=(_ORDERS, _ITEMS))
+_JOB = Job("load", "sales_dag", outlets=(_ORDERS, _ITEMS))
 _FRAGMENT = Fragment("sales", "sales_dag", (_JOB,))
 #: Rows of the orders, and how many of them there are to an item.
 _ROWS, _TO_AN_ITEM = 300_000, 30

@@ -26,7 +26,7 @@ _AROUND = 9
 _FIRST = datetime(2020, 1, 1, tzinfo=timezone.utc)
 TOPOLOGY = "kept"
 TABLES = ("kept.events", "kept.totals")
-_JOB = Job("load", "kept_dag", sinks=TABLES)
+_JOB = Job("load", "kept_dag", outlets=TABLES)
 _FRAGMENT = Fragment(TOPOLOGY, "kept_dag", (_JOB,))
 #: the steps, in the order in which they are shown
 _STEPS = ("open", "begin and prepare", "close", "commit")

@@ -143,9 +143,9 @@ class Shop:
             TOPOLOGY,
             "shopping_dag",
             (
-                Job("load", "shopping_dag", sinks=(PURCHASES,), externals=(files,)),
-                Job("amount", "shopping_dag", sources=(PURCHASES,), sinks=(AMOUNT,)),
-                Job("price", "shopping_dag", sources=(PURCHASES,), sinks=(PRICE,)),
+                Job("load", "shopping_dag", outlets=(PURCHASES,), externals=(files,)),
+                Job("amount", "shopping_dag", inlets=(PURCHASES,), outlets=(AMOUNT,)),
+                Job("price", "shopping_dag", inlets=(PURCHASES,), outlets=(PRICE,)),
             ),
         )
 

@@ -98,7 +98,7 @@ def compact(deployment: Deployment, barrier: Barrier, rewrite: Rewrite, compacto
     needs: list[Need] = []
     waiting: list[int] = []
     for attempt in _taken(deployment, barrier, compactor):
-        (table,) = meta.topology(barrier.topology, barrier.topology_version).job(attempt.job).sinks
+        (table,) = meta.topology(barrier.topology, barrier.topology_version).job(attempt.job).outlets
         try:
             lacks = _compact_table(deployment, attempt, table, rewrite, compactor.actor)
         except CompactionError as error:

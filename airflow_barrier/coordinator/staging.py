@@ -145,7 +145,7 @@ def close(
     Without ``record`` the file that the driver left is read. A driver that reads its epoch spec opens that file first:
     where there is no sign of it, and ``by_branch`` says that the job's code may know nothing of its epoch, the tables
     themselves tell what was staged. Raises NotClosedError, StagedTableError, UnprovenFileError (all retryable: the
-    attempt has ended, a new one mends them), FencedAttemptError, VoidedAttemptError, SilentSinkError, UnguardedError.
+    attempt has ended, a new one mends them), FencedAttemptError, VoidedAttemptError, SilentOutletError, UnguardedError.
     """
     meta = deployment.meta
     attempt = meta.attempt(attempt_id)

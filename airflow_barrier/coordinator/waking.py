@@ -59,7 +59,7 @@ def runs_at(deployment: Deployment, revision: Revision, barrier: Barrier) -> Run
     # as the revision has it: with the jobs that join by it, and that have no run of this barrier yet
     revised = meta.barrier(barrier.topology, barrier.barrier_id, revision.revision)
     topology = meta.topology(barrier.topology, revised.topology_version)
-    writers = {table: job.owner for job in topology.jobs if job.name in revision.jobs for table in job.sinks}
+    writers = {table: job.owner for job in topology.jobs if job.name in revision.jobs for table in job.outlets}
     owners = set(writers.values())
     rows = meta.revisions.progress(barrier.topology, revision.revision, barrier.barrier_id)
     pending = {writers[row.table] for row in rows if row.table in writers and row.state is TableState.PENDING}

@@ -276,7 +276,7 @@ def _check_look(opening: Opening, topology: Topology, version: int, joining: Seq
             "left meanwhile: look again"
         )
     sources = {source.name for source in topology.externals}
-    jobs = {job.name for job in topology.jobs if set(joining).issuperset(job.sinks)}
+    jobs = {job.name for job in topology.jobs if set(joining).issuperset(job.outlets)}
     for what, expected, found in (
         ("a cut of each source", sources, {cut.source for cut in opening.cuts}),
         ("the baseline of each table that joins", set(joining), set(opening.baseline)),

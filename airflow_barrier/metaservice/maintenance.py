@@ -179,7 +179,7 @@ def pass_by(connection: Connection, attempt_id: int) -> None:
     if not before.is_maintenance or before.state is not BarrierState.OPEN:
         return
     job = load_topology(connection, barrier.topology, barrier.topology_version).job(attempt.job)
-    carry(connection, attempt.topology, before.barrier_id, attempt.request_key, (*job.sources, *job.sinks))
+    carry(connection, attempt.topology, before.barrier_id, attempt.request_key, (*job.inlets, *job.outlets))
 
 
 def _tables(connection: Connection, latest: Barrier) -> tuple[str, ...]:

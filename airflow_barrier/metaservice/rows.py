@@ -346,7 +346,7 @@ def _progress_before_revised(
         # barrier 0 says how a table joined last, which may have been later, or at a barrier that was aborted
         joined = _joined_with(connection, there)
         return {name: replace(each, snapshot_id=joined.get(name, each.snapshot_id)) for name, each in before.items()}
-    # what is computed from the beginning stands on nothing, and sees all of its sources as new; what joins was in no
+    # what is computed from the beginning stands on nothing, and sees all of its inlets as new; what joins was in no
     # barrier before
     own = own_progress(connection, barrier, tables)
     joining = {name: _baseline(each) for name, each in own.items() if name not in before}

@@ -73,7 +73,7 @@ class MetaService:
 
     >>> import tempfile
     >>> meta = MetaService(f"sqlite:///{tempfile.mkdtemp()}/barrier.db")
-    >>> meta.register("shopping", "dag", [Job("load", "dag", sinks=("shop.a",))], actor="me")
+    >>> meta.register("shopping", "dag", [Job("load", "dag", outlets=("shop.a",))], actor="me")
     1
     """
 
@@ -346,7 +346,7 @@ class MetaService:
 
     def starts_to_read(self, topology: str, revised_from: int | None) -> list[JobStart]:
         """How jobs joined with the barriers that are neither committed nor aborted, and with those from
-        ``revised_from`` on: up to where they have read their sources, which they are about to read on.
+        ``revised_from`` on: up to where they have read their inlets, which they are about to read on.
         """
         return self._db.read(lambda c: starts.starts_to_read(c, topology, revised_from))
 
@@ -469,7 +469,7 @@ class MetaService:
         return self._db.read(lambda c: attempts.still_waiting(c, attempt_id)) or self._db.write(start)
 
     def rebase_attempt(self, attempt_id: int, bases: Mapping[str, int | None]) -> Attempt:
-        """Other bases for sinks of a RUNNING attempt, after a compaction.
+        """Other bases for outlets of a RUNNING attempt, after a compaction.
 
         Raises FencedAttemptError, VoidedAttemptError.
         """
@@ -478,9 +478,9 @@ class MetaService:
     def close_attempt(
         self, attempt_id: int, staged: Mapping[str, StagedTable], actor: str, owner: str | None = None
     ) -> Attempt:
-        """RUNNING -> CLOSED with what was staged in each of its sinks; the same again changes nothing.
+        """RUNNING -> CLOSED with what was staged in each of its outlets; the same again changes nothing.
 
-        Raises SilentSinkError, UndeclaredTableError, FencedAttemptError, VoidedAttemptError, BarrierAbortedError,
+        Raises SilentOutletError, UndeclaredTableError, FencedAttemptError, VoidedAttemptError, BarrierAbortedError,
         NotOwnerError.
         """
         return self._db.write(lambda c: attempts.close_attempt(c, attempt_id, staged, actor, owner))

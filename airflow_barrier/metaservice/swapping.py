@@ -216,15 +216,15 @@ def _standing_from(connection: Connection, revision: Revision) -> list[Barrier]:
 
 
 def _starts(connection: Connection, revision: Revision, baseline: Mapping[str, int | None]) -> list[JobStart]:
-    """Whoever computes the first epoch of its jobs once more takes all that their sources hold, as it did."""
+    """Whoever computes the first epoch of its jobs once more takes all that their inlets hold, as it did."""
     first = load_barrier(connection, revision.topology, revision.first_barrier, revision.revision)
     topology = load_topology(connection, revision.topology, first.topology_version)
     return [
         JobStart(
             job=job.name,
             start_from=job.start_from,
-            baseline={sink: baseline[sink] for sink in job.sinks},
-            previous=dict.fromkeys(job.sources),
+            baseline={outlet: baseline[outlet] for outlet in job.outlets},
+            previous=dict.fromkeys(job.inlets),
             externals={},
         )
         for job in (topology.job(name) for name in revision.jobs)

@@ -107,7 +107,7 @@ class EpochSteps:
 
     def _left_undone(self, barrier: Barrier) -> int:
         """The task ends well and has processed nothing, so its tables have no events."""
-        silence(self.task, [processed_asset(barrier.topology, sink) for sink in self.binding.job.sinks])
+        silence(self.task, [processed_asset(barrier.topology, outlet) for outlet in self.binding.job.outlets])
         return barrier.barrier_id
 
     def resume(self, event: dict[str, Any], attempt_id: int | None) -> int:
@@ -214,7 +214,7 @@ class EpochSteps:
         job = self.binding.job
         if job.name in revision.jobs:
             return False
-        self.log.info("%s does not change what job %s made of it: %s stay as they are", barrier, job.name, job.sinks)
+        self.log.info("%s does not change what job %s made of it: %s stay as they are", barrier, job.name, job.outlets)
         return True
 
     def _is_left_to_a_person(self, deployment: Deployment, barrier: Barrier) -> bool:
@@ -336,10 +336,10 @@ class EpochSteps:
     def _after_processed(self, deployment: Deployment, barrier: Barrier) -> None:
         """Tell who waits for the tables' assets; and who completes the barrier commits it, where this DAG does."""
         if barrier.line:  # a revision is published once all of its barriers are there, by the commit task
-            silence(self.task, [processed_asset(barrier.topology, sink) for sink in self.binding.job.sinks])
+            silence(self.task, [processed_asset(barrier.topology, outlet) for outlet in self.binding.job.outlets])
             return
         if self.binding.announce_processed:
-            announce_processed(self.context, barrier, self.binding.job.sinks)
+            announce_processed(self.context, barrier, self.binding.job.outlets)
         commit_task_id = self.binding.commit_task_id
         # a person who kills the task wants it to end
         if barrier.state is BarrierState.PRECOMMIT and commit_task_id is not None and not self._killed:

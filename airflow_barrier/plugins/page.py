@@ -103,7 +103,7 @@ def _barrier_of(status: BarrierStatus, jobs: set[str]) -> BarrierStatus:
 
 def _revision_of(status: RevisionStatus, jobs: Sequence[Job], dags: set[str]) -> RevisionStatus:
     mine = _of(jobs, dags)
-    tables = {table for job in jobs if job.name in mine for table in job.sinks}
+    tables = {table for job in jobs if job.name in mine for table in job.outlets}
     revision = status.revision
     return RevisionStatus(
         replace(revision, reason=None, tables=tuple(table for table in revision.tables if table in tables)),

@@ -95,7 +95,7 @@ class Cut:
 
 @dataclass(frozen=True)
 class StagedTable:
-    """One sink in an attempt's closing record. ``unchanged``: the epoch adds nothing; the predecessor's stays."""
+    """One outlet in an attempt's closing record. ``unchanged``: the epoch adds nothing; the predecessor's stays."""
 
     table: str
     snapshot_id: int | None
@@ -155,8 +155,8 @@ class Need:
 class Attempt:
     """One run of one job for one barrier and revision.
 
-    ``generation`` tells a retry (same) from a clear (another). ``inputs``: source table -> snapshot at this
-    barrier; ``previous``: source table -> snapshot at the predecessor; ``bases``: sink -> snapshot of the
+    ``generation`` tells a retry (same) from a clear (another). ``inputs``: inlet -> snapshot at this
+    barrier; ``previous``: inlet -> snapshot at the predecessor; ``bases``: outlet -> snapshot of the
     predecessor that the attempt builds on. ``code``: what the task ran, with a ``fingerprint``; of some nothing.
     ``nonce``: proves that a file is from its worker or its driver; never to be shown.
     """
@@ -202,9 +202,9 @@ class Attempt:
 class JobStart:
     """What the tables of a job held already when it joined: where its first epoch begins.
 
-    ``start_from`` is what its DAG declared (None: nothing), ``baseline`` the `main` of each sink. ``previous``: source
-    table -> the snapshot that is in the sinks (None: nothing of it is). ``externals``: source -> ``{"time": ISO}`` or
-    ``{"at": position}`` up to which it is in them; a source that is not named goes on where its last cut ended.
+    ``start_from`` is what its DAG declared (None: nothing), ``baseline`` the `main` of each outlet. ``previous``:
+    inlet -> the snapshot that is in the outlets (None: nothing of it is). ``externals``: source -> ``{"time": ISO}``
+    or ``{"at": position}`` up to which it is in them; a source that is not named goes on where its last cut ended.
     """
 
     job: str

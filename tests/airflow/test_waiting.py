@@ -58,7 +58,7 @@ def meta(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[MetaServic
     monkeypatch.setenv(f"AIRFLOW_CONN_{CONN.upper()}", json.dumps(extras))
     MetaService(Settings.embedded(str(tmp_path)).metaservice_url).open()
     meta = BarrierHook(CONN).get_meta_service()
-    meta.register("shopping", "dag", [Job("load", "dag", sinks=(TABLE,))], "test")
+    meta.register("shopping", "dag", [Job("load", "dag", outlets=(TABLE,))], "test")
     yield meta
     meta.close()
 
@@ -345,7 +345,7 @@ def test_a_start_that_failed_says_that_it_holds_up_later_ones(
         start = StartBarrierOperator(
             task_id="start",
             topology="shopping",
-            jobs=[Job("load", "dag", sinks=(TABLE,))],
+            jobs=[Job("load", "dag", outlets=(TABLE,))],
             barrier_conn_id=CONN,
             depends_on_past=in_order,
         )
@@ -422,7 +422,7 @@ def test_a_table_that_joins_is_waited_for_and_an_unknown_one_is_not(meta: MetaSe
     wanted = Condition("COMMIT", timestamp=DAY, tables=(TABLE, "shop.price"), or_newer=True)
     with pytest.raises(UnknownTableError, match=r"found shop\.price"):
         seen(meta, wanted)
-    meta.register("shopping", "other", [Job("price", "other", sinks=("shop.price",))], "test")
+    meta.register("shopping", "other", [Job("price", "other", outlets=("shop.price",))], "test")
     waits_for = "barrier of shopping at 2025-01-01 00:00:00+00:00 or newer to be COMMIT, with shop.shopping, shop.price"
     assert (seen(meta, wanted).waits_for or "").endswith(waits_for)
     process(meta, second := open_barrier(meta, 1))

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 JOB = str(Path(__file__).parent / "jobs" / "dying.py")
 EVENTS, TOTALS = "batched.events", "batched.totals"
 FRAGMENT = Fragment(
-    "batched", "dag", (Job("load", "dag", sinks=(EVENTS,)), Job("total", "dag", sources=(EVENTS,), sinks=(TOTALS,)))
+    "batched", "dag", (Job("load", "dag", outlets=(EVENTS,)), Job("total", "dag", inlets=(EVENTS,), outlets=(TOTALS,)))
 )
 TOTAL = f"""INSERT INTO {{target:{TOTALS}}} SELECT k, n FROM {{appends:{EVENTS}}}"""
 START = datetime(2026, 1, 1, tzinfo=timezone.utc)

@@ -134,7 +134,7 @@ def test_a_table_outside_the_topology_is_cut_and_held_in_a_rest_catalog(shop: Sh
     tables.catalog.create_namespace_if_not_exists("outside")
     rates = tables.catalog.create_table("outside.rates", pa.schema([("rate", pa.int64())]))
     source = IcebergTable("outside.rates").declare()
-    load = Job("load", "shopping_dag", sinks=(SHOPPING,), externals=(source,))
+    load = Job("load", "shopping_dag", outlets=(SHOPPING,), externals=(source,))
     for barrier_id in (1, 2):
         rates.append(pa.table({"rate": [barrier_id]}))
         opened = open_barrier(

@@ -19,7 +19,7 @@ def url(tmp_path: Path) -> str:
     """A database with one open barrier, at which nothing has been done."""
     where = f"sqlite:///{tmp_path}/barrier.db"
     meta = MetaService(where)
-    meta.register("shopping", "dag", [Job("load", "dag", sinks=("shop.a",))], "test")
+    meta.register("shopping", "dag", [Job("load", "dag", outlets=("shop.a",))], "test")
     meta.open_barrier(
         "shopping",
         datetime(2025, 1, 1, 6, tzinfo=timezone.utc),

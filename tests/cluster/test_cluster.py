@@ -32,7 +32,9 @@ pytestmark = pytest.mark.timeout(600)  # JVMs start, which on a busy machine tak
 JOBS = Path(__file__).parent / "jobs"
 EVENTS, TOTALS = "clustered.events", "clustered.totals"
 FRAGMENT = Fragment(
-    "clustered", "dag", (Job("load", "dag", sinks=(EVENTS,)), Job("total", "dag", sources=(EVENTS,), sinks=(TOTALS,)))
+    "clustered",
+    "dag",
+    (Job("load", "dag", outlets=(EVENTS,)), Job("total", "dag", inlets=(EVENTS,), outlets=(TOTALS,))),
 )
 START = datetime(2026, 1, 1, tzinfo=timezone.utc)
 

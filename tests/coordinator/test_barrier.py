@@ -83,7 +83,7 @@ def test_the_seeds_example_at_each_level(shop: Shop) -> None:
     assert [average_price(shop, level) for level in Level] == [8.33333, 8.33333, 8.33333]
 
 
-def test_a_job_waits_for_its_sources_and_for_its_own_predecessor(shop: Shop) -> None:
+def test_a_job_waits_for_its_inlets_and_for_its_own_predecessor(shop: Shop) -> None:
     first, second = shop.open(1), shop.open(2)
     waiting = begin(shop.deployment, second, "amount", request_key="k", generation="g0", actor="test")
     assert isinstance(waiting, Waiting)
@@ -334,7 +334,7 @@ def test_no_more_than_max_open_barriers(shop: Shop) -> None:
 
 
 def test_a_table_that_is_not_in_the_catalog(shop: Shop) -> None:
-    jobs = (Job("load", "other_dag", sinks=("shop.not_created",)),)
+    jobs = (Job("load", "other_dag", outlets=("shop.not_created",)),)
     with pytest.raises(MissingTableError, match=r"shop\.not_created"):
         shop.open(1, Fragment("other", "other_dag", jobs))
 
@@ -342,7 +342,7 @@ def test_a_table_that_is_not_in_the_catalog(shop: Shop) -> None:
 def test_two_topologies_cannot_own_one_table(shop: Shop) -> None:
     shop.open(1)
     with pytest.raises(TableClaimedError, match=f"{SHOPPING}.*shopping"):
-        shop.open(1, Fragment("other", "other_dag", (Job("load", "other_dag", sinks=(SHOPPING,)),)))
+        shop.open(1, Fragment("other", "other_dag", (Job("load", "other_dag", outlets=(SHOPPING,)),)))
 
 
 def test_tags_follow_the_policy(shop: Shop) -> None:

@@ -164,7 +164,7 @@ def test_an_outside_table_is_held_until_the_next_epoch_is_published(shop: Shop) 
     catalog.create_namespace_if_not_exists("outside")
     outside = catalog.create_table("outside.orders", pa.schema([("id", pa.int64())]))
     source = IcebergTable("outside.orders")
-    load = Job("load", "shopping_dag", sinks=(SHOPPING,), externals=(source.declare(),))
+    load = Job("load", "shopping_dag", outlets=(SHOPPING,), externals=(source.declare(),))
     fragment = Fragment("shopping", "shopping_dag", (load, *JOBS[1:]))
     now = datetime(2100, 1, 1, tzinfo=timezone.utc)
 

@@ -33,7 +33,7 @@ def landing(folder: Path, **options: object) -> Files:
 
 
 def fragment(source: Files) -> Fragment:
-    load = Job("load", "shopping_dag", sinks=(SHOPPING,), externals=(source.declare(),))
+    load = Job("load", "shopping_dag", outlets=(SHOPPING,), externals=(source.declare(),))
     return Fragment("shopping", "shopping_dag", (load, *JOBS[1:]))
 
 

@@ -20,7 +20,7 @@ from airflow_barrier.protocol.topology import Fragment, Job
 from tests.support.shop import JOBS, MONDAY, PRICE, SHOPPING, Shop
 
 OWN = Fragment("shopping", "shopping_dag", JOBS[:2])
-PRICES = Fragment("shopping", "price_dag", (Job("price", "price_dag", sources=(SHOPPING,), sinks=(PRICE,)),))
+PRICES = Fragment("shopping", "price_dag", (Job("price", "price_dag", inlets=(SHOPPING,), outlets=(PRICE,)),))
 ROWS = [{"amount": 10, "price": 20}]
 
 

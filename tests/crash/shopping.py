@@ -109,9 +109,9 @@ class Shop:
             self.name,
             "shopping_dag",
             (
-                Job("load", "shopping_dag", sinks=(shopping, receipts), externals=(purchases,)),
-                Job("amount", "shopping_dag", sources=(shopping,), sinks=(amounts,), externals=(rates,)),
-                Job("price", "shopping_dag", sources=(shopping,), sinks=(prices,)),
+                Job("load", "shopping_dag", outlets=(shopping, receipts), externals=(purchases,)),
+                Job("amount", "shopping_dag", inlets=(shopping,), outlets=(amounts,), externals=(rates,)),
+                Job("price", "shopping_dag", inlets=(shopping,), outlets=(prices,)),
             ),
         )
 
@@ -204,13 +204,13 @@ class Shop:
     # --- the driver's part ------------------------------------------------------------------------
 
     def _drive(self, deployment: Deployment, spec: EpochSpec) -> None:
-        """What a driver does for its epoch: looks at its branches, reads its input, writes its sinks, and closes."""
-        sinks = {table: deployment.tables.load(table) for table in sorted(spec.bases)}
-        for table, iceberg in sinks.items():
+        """What a driver does for its epoch: looks at its branches, reads its input, writes its outlets, and closes."""
+        outlets = {table: deployment.tables.load(table) for table in sorted(spec.bases)}
+        for table, iceberg in outlets.items():
             _check_untouched(spec, table, iceberg)
         landed = self._input(deployment, spec)
         staged = {}
-        for table, iceberg in sinks.items():
+        for table, iceberg in outlets.items():
             rows = rows_of(table.rpartition(".")[2], landed)
             staged[table] = _written(iceberg, rows, spec, table)
         _close(deployment, spec, ClosingRecord(spec.attempt_id, staged))
@@ -222,8 +222,8 @@ class Shop:
     def _input(self, deployment: Deployment, spec: EpochSpec) -> list[dict[str, int]]:
         if spec.job == "load":
             return self._landed(deployment, spec)
-        source = self.table("shopping")
-        return _delta(deployment.tables.load(source), spec.previous[source], spec.inputs[source])
+        inlet = self.table("shopping")
+        return _delta(deployment.tables.load(inlet), spec.previous[inlet], spec.inputs[inlet])
 
     def _landed(self, deployment: Deployment, spec: EpochSpec) -> list[dict[str, int]]:
         files = [str(self.landing / file["path"]) for file in spec.cuts["purchases"].end["files"]]

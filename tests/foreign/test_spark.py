@@ -37,7 +37,7 @@ class Writer:
         self.lake, self.deployment, self.spark = lake, deployment, lake.spark
         self.table = lake.create(properties)
         self.topology = f"of_{self.table.replace('.', '_')}"
-        self.fragment = Fragment(self.topology, "dag", (Job("job", "dag", sinks=(self.table,)),))
+        self.fragment = Fragment(self.topology, "dag", (Job("job", "dag", outlets=(self.table,)),))
 
     def stage(self, number: int, rows: Rows) -> Barrier:
         """Open barrier ``number`` and stage ``rows``; none: the epoch leaves the table unchanged."""

@@ -84,8 +84,8 @@ def parsed(*sources: Files) -> Any:
     with DAG("shopping_dag", schedule=None, start_date=start), BarrierGroup("shopping") as group:
         return group.job(
             LivyOperator(task_id="load", file="s3://load.py", deferrable=True, conf={"spark.own": "1"}),
-            sources=sources,
-            sinks=[SHOPPING],
+            inlets=sources,
+            outlets=[SHOPPING],
         )
 
 

@@ -94,14 +94,14 @@ def test_a_barrier_over_hostile_names(
 
     first, third, dropping = (table_of(NAMES[number]) for number in (0, 2, 4))
     work: dict[Job, Work | str] = {
-        Job("write; --", "dag", sinks=tuple(map(table_of, NAMES))): write_all,
+        Job("write; --", "dag", outlets=tuple(map(table_of, NAMES))): write_all,
         Job(
-            "copy'", "dag", sources=tuple(map(table_of, NAMES)), sinks=tuple(f"copies.{name}" for name in NAMES)
+            "copy'", "dag", inlets=tuple(map(table_of, NAMES)), outlets=tuple(f"copies.{name}" for name in NAMES)
         ): copy_changes,
-        Job("load`", "dag", sinks=(LOADED,), externals=(source.declare(),)): (
+        Job("load`", "dag", outlets=(LOADED,), externals=(source.declare(),)): (
             f"INSERT INTO {{target:{LOADED}}} SELECT * FROM {{source:{source.name}}}"
         ),
-        Job("sum", "dag", sources=(first, third, dropping), sinks=(SUMMED,)): f"""
+        Job("sum", "dag", inlets=(first, third, dropping), outlets=(SUMMED,)): f"""
             MERGE INTO {{target:{SUMMED}}} t USING (
                 SELECT sum(_weight) AS n FROM {{changes:{third}}} c JOIN {{appends:{dropping}}} a USING ({quoted(KEY)})
                 JOIN {{read:{first}}} r USING ({quoted(KEY)})

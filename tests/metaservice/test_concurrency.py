@@ -118,7 +118,7 @@ def test_a_commit_and_an_abort_never_both_win(world: World) -> None:
 
 def test_dags_that_register_at_once_are_all_in(world: World) -> None:
     def join(number: int) -> int:
-        job = Job(f"job {number}", f"dag {number}", sources=(AMOUNT,), sinks=(f"shop.t{number}",))
+        job = Job(f"job {number}", f"dag {number}", inlets=(AMOUNT,), outlets=(f"shop.t{number}",))
         return world.meta.register("shopping", job.owner, [job], "test")
 
     assert sorted(at_once(join), key=str) == list(range(2, _MANY + 2))
@@ -127,7 +127,7 @@ def test_dags_that_register_at_once_are_all_in(world: World) -> None:
 
 def test_of_many_topologies_one_gets_the_table(meta: MetaService) -> None:
     def claim(number: int) -> int:
-        return meta.register(f"topology{number}", "dag", [Job("mine", "dag", sinks=("shop.a",))], "test")
+        return meta.register(f"topology{number}", "dag", [Job("mine", "dag", outlets=("shop.a",))], "test")
 
     results = Counter(result if isinstance(result, int) else type(result).__name__ for result in at_once(claim))
     assert results == {1: 1, "TableClaimedError": _MANY - 1}

@@ -142,7 +142,7 @@ def test_every_transition_locks_its_topology_before_it_looks(world: World) -> No
 @on_one_database
 def test_registrations_queue_whatever_topology_they_are_for(world: World) -> None:
     """Unless a look says that there is nothing to register."""
-    jobs = [Job("mine", "dag", sinks=("shop.mine",))]
+    jobs = [Job("mine", "dag", outlets=("shop.mine",))]
     for again in (False, True):
         with statements() as said:
             world.meta.register("pricing", "dag", jobs, "test")
@@ -157,7 +157,7 @@ def test_registrations_queue_whatever_topology_they_are_for(world: World) -> Non
 
 @on_one_database
 def test_who_joins_or_leaves_queues_too(world: World) -> None:
-    yours = Job("yours", "other", sinks=("shop.yours",))
+    yours = Job("yours", "other", outlets=("shop.yours",))
     changes: dict[str, tuple[str, Callable[[], object]]] = {
         "join": ("fragment", lambda: world.meta.join("shopping", "other", "yours", [yours], "test")),
         "leave": ("fragment", lambda: world.meta.leave("shopping", "other", None, "because", "test")),

@@ -107,7 +107,7 @@ def test_carrying_costs_what_its_tables_cost(tmp_path: Path) -> None:
     with metering() as meter:
         for count in (20, 80):
             tables = tuple(f"wide.t{number:02}" for number in range(count))
-            world = World(MetaService(f"sqlite:///{tmp_path}/{count}.db"), "wide", [Job("wide", "dag", sinks=tables)])
+            world = World(MetaService(f"sqlite:///{tmp_path}/{count}.db"), "wide", [Job("wide", "dag", outlets=tables)])
             world.committed(1)
             barrier = maintain(world, tables[:1])
             assert barrier is not None

@@ -258,7 +258,7 @@ def test_a_table_whose_first_barrier_was_aborted_joins_anew(world: World) -> Non
 
 
 def test_a_job_that_left_does_not_hold_up_precommit_of_later_barriers_but_their_commit(world: World) -> None:
-    world.declare([LOAD_JOB, Job("other", "dag", sinks=("shop.other",))])
+    world.declare([LOAD_JOB, Job("other", "dag", outlets=("shop.other",))])
     world.open(1)
     world.process(1, "load")
     world.declare([LOAD_JOB])

@@ -128,7 +128,7 @@ def test_the_database_itself_has_one_under_way(history: World, url: str) -> None
 
 def test_begins_with_what_was_planned(history: World) -> None:
     version = history.meta.topology_version(history.name)
-    history.declare([*JOBS, Job("more", "dag", sources=(PRICE,), sinks=("shop.more",))])
+    history.declare([*JOBS, Job("more", "dag", inlets=(PRICE,), outlets=("shop.more",))])
     with pytest.raises(RevisionRefusedError, match=r"expected it to be as it was planned with \(version 1\)"):
         history.revise(2, "price", topology_version=version)
 
@@ -142,7 +142,7 @@ def test_what_has_expired_since_the_plan_is_not_built_on(history: World) -> None
 
 def test_a_barrier_without_its_tables_is_carried(history: World) -> None:
     """A job that joined late leaves the barriers before it with nothing to compute."""
-    late = Job("late", "dag", sources=(SHOPPING,), sinks=("shop.late",))
+    late = Job("late", "dag", inlets=(SHOPPING,), outlets=("shop.late",))
     history.declare([*JOBS, late])
     history.committed(4)
     revision = history.revise(3, "late")
@@ -155,12 +155,12 @@ def test_a_barrier_without_its_tables_is_carried(history: World) -> None:
 
 
 def test_jobs_are_replayed_as_they_are_declared_now(history: World) -> None:
-    history.declare([LOAD_JOB, AMOUNT_JOB, Job("price", "dag", sources=(SHOPPING, AMOUNT), sinks=(PRICE,)), TOP_JOB])
+    history.declare([LOAD_JOB, AMOUNT_JOB, Job("price", "dag", inlets=(SHOPPING, AMOUNT), outlets=(PRICE,)), TOP_JOB])
     revision = history.revise(2, "price")
     assert history.start(2, "price", line=1).inputs.keys() == {SHOPPING, AMOUNT}
     history.meta.revisions.cancel(history.name, revision.revision, "no", "person")
-    late = Job("late", "dag", sources=(SHOPPING,), sinks=("shop.late",))
-    price = Job("price", "dag", sources=(SHOPPING, "shop.late"), sinks=(PRICE,))
+    late = Job("late", "dag", inlets=(SHOPPING,), outlets=("shop.late",))
+    price = Job("price", "dag", inlets=(SHOPPING, "shop.late"), outlets=(PRICE,))
     history.declare([LOAD_JOB, AMOUNT_JOB, late, price, TOP_JOB])
     with pytest.raises(
         RevisionRefusedError, match=r"job price reads shop.late by now, which barrier 2 .*does not have"
@@ -223,7 +223,7 @@ def test_what_was_aborted_has_no_part_in_the_exchange(history: World, when: str)
 
 def test_a_job_that_comes_to_read_what_is_revised_is_not_left_out(history: World) -> None:
     history.revise(2, "price")
-    history.declare([*JOBS, Job("more", "dag", sources=(PRICE,), sinks=("shop.more",))])
+    history.declare([*JOBS, Job("more", "dag", inlets=(PRICE,), outlets=("shop.more",))])
     history.open(4)
     with pytest.raises(RevisionRefusedError, match=r"found at barrier 4 .*job more, which reads that"):
         history.meta.revisions.extend(history.name, 1, "person")
@@ -642,12 +642,12 @@ def test_a_cancelled_revision_lets_go_of_what_would_have_joined(landed: World) -
 
 
 def test_a_job_that_changed_is_what_stands_from_then_on(history: World) -> None:
-    changed = Job("price", "dag", sources=(SHOPPING, AMOUNT), sinks=(PRICE,), externals=())
+    changed = Job("price", "dag", inlets=(SHOPPING, AMOUNT), outlets=(PRICE,), externals=())
     history.declare([LOAD_JOB, AMOUNT_JOB, changed, TOP_JOB])
     history.revised(2, "price")
     versions = [history.barrier(number).topology_version for number in (1, 2, 3)]
     assert versions == [1, 2, 2]
-    assert history.meta.topology(history.name, 2).job("price").sources == (SHOPPING, AMOUNT)
+    assert history.meta.topology(history.name, 2).job("price").inlets == (SHOPPING, AMOUNT)
 
 
 def test_maintenance_between_is_carried(history: World) -> None:

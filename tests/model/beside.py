@@ -28,7 +28,7 @@ from tests.model.world import World
 BESIDE, TABLE, SOURCE = "beside", "b.rows", "beside"
 #: What may be done to it. A day is all of it.
 STEPS = ("day", "day", "open", "process", "commit", "abort", "read", "leave")
-_JOB = Job("copy", BESIDE, sinks=(TABLE,), externals=(ExternalSource(SOURCE, Log.kind),))
+_JOB = Job("copy", BESIDE, outlets=(TABLE,), externals=(ExternalSource(SOURCE, Log.kind),))
 _FRAGMENT = Fragment(BESIDE, BESIDE, (_JOB,))
 
 

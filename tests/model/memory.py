@@ -267,7 +267,7 @@ class Memory:
         assert sum(b.state in UNCOMMITTED for b in earlier) < MAX_OPEN, "no more open than allowed"
         jobs = self.members(barrier.version)
         self._check_members(jobs)
-        tables = frozenset(sink for job in jobs for sink in JOBS[job].sinks)
+        tables = frozenset(outlet for job in jobs for outlet in JOBS[job].outlets)
         assert set(self.progress[number]) == tables, "it needs the tables of its topology"
         assert {p.state for p in self.progress[number].values()} == {"PENDING"}
         joining = tables - (before.tables if before else frozenset())
@@ -285,7 +285,7 @@ class Memory:
             read[source] = read.get(source, frozenset()) | set(epoch[source])
         opened = Opened(number, before, barrier.timestamp, barrier.version, tables, False, baseline, epoch)
         opened.edition, opened.read = self.world.input.edition, read
-        opened.starts = {job: self._start(number, job) for job in jobs if joining.issuperset(JOBS[job].sinks)}
+        opened.starts = {job: self._start(number, job) for job in jobs if joining.issuperset(JOBS[job].outlets)}
         return opened
 
     def _start(self, number: int, job: str) -> dict[str, int | None]:
@@ -299,24 +299,24 @@ class Memory:
         possible = [self._declared_start(job)]
         if (left_off := self._left_off(number, job)) is not None:
             # what a stranger wrote to its tables may have been taken back
-            possible = [left_off, *(possible if self.meddled.intersection(JOBS[job].sinks) else [])]
+            possible = [left_off, *(possible if self.meddled.intersection(JOBS[job].outlets) else [])]
         assert found in possible, f"{job} joins with barrier {number} from {found}, not from {possible}"
         return found
 
     def _left_off(self, number: int, job: str) -> dict[str, int | None] | None:
-        sinks = set(JOBS[job].sinks)
+        outlets = set(JOBS[job].outlets)
         had = [b for b in self.chain if b.barrier_id < number and not b.is_maintenance]
-        last = next((b for b in reversed(had) if sinks <= self.opened[b.barrier_id].tables), None)
+        last = next((b for b in reversed(had) if outlets <= self.opened[b.barrier_id].tables), None)
         if last is None:
             return None
         there = self.progress[last.barrier_id]
-        return {table: there[table].snapshot_id if table in there else None for table in JOBS[job].sources}
+        return {table: there[table].snapshot_id if table in there else None for table in JOBS[job].inlets}
 
     def _declared_start(self, job: str) -> dict[str, int | None]:
         start = "undeclared" if JOBS[job].owner == LATE else self.world.starts.get(job, "latest")
         if start == "latest":
             return {}
-        return {table: self._main_then(table) if start == "moment" else None for table in JOBS[job].sources}
+        return {table: self._main_then(table) if start == "moment" else None for table in JOBS[job].inlets}
 
     def _main_then(self, table: str) -> int | None:
         """Where `main` was at the moment of the declarations."""
@@ -353,7 +353,7 @@ class Memory:
         there = [self.opened[barrier.barrier_id].tables for barrier in self.chain if barrier.barrier_id in self.opened]
         had = {table for tables in there for table in tables}
         late = {job for job in declared if JOBS[job].owner == LATE}
-        return {job for job in late if there and not had & set(JOBS[job].sinks)}
+        return {job for job in late if there and not had & set(JOBS[job].outlets)}
 
     def members(self, version: int) -> list[str]:
         query = "SELECT definition FROM barrier_topology_version WHERE topology = ? AND version = ?"

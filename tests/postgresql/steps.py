@@ -174,7 +174,7 @@ STEPS = {
         "join",
         _nothing,
         lambda world, _: world.meta.join(
-            "shopping", "late", "mine", [Job("mine", "late", sinks=("shop.mine",))], "test"
+            "shopping", "late", "mine", [Job("mine", "late", outlets=("shop.mine",))], "test"
         ),
     ),
     "a leave": Step("leave", _nothing, lambda world, _: world.meta.leave("shopping", "dag", "top", "moves", "test")),

@@ -43,7 +43,7 @@ from tests.support.waiting import wait_for
 
 COUNT, BUSY, WRITERS = 1000, 100, 2
 TABLES = tuple(f"wide.t{number:04}" for number in range(COUNT))
-JOBS = tuple(Job(f"job{first:04}", "wide_dag", sinks=TABLES[first : first + BUSY]) for first in range(0, COUNT, BUSY))
+JOBS = tuple(Job(f"job{first:04}", "wide_dag", outlets=TABLES[first : first + BUSY]) for first in range(0, COUNT, BUSY))
 FRAGMENT = Fragment("wide", "wide_dag", JOBS)
 
 
@@ -193,7 +193,7 @@ def test_publishing_a_thousand_tables_ends_while_writers_keep_staging(
         ready = begun(deployment, first, job)
         close(deployment, ready.attempt.attempt_id, record=staged(deployment, ready), actor="test")
     ahead = begun(deployment, second, JOBS[0])
-    shares = [JOBS[0].sinks[writer::WRITERS] for writer in range(WRITERS)]
+    shares = [JOBS[0].outlets[writer::WRITERS] for writer in range(WRITERS)]
     counted = Counted()
     with Racers([settings] * WRITERS) as writers:
         writers.start([(keep_writing, (ahead.attempt.stamp, share, first.barrier_id)) for share in shares])

@@ -23,7 +23,7 @@ from tests.support.shop import AMOUNT, JOBS, MONDAY, PRICE, SHOPPING, Shop
 
 OWN = Fragment("shopping", "shopping_dag", JOBS[:2])
 #: Of another team, over the same table.
-PRICES = Fragment("shopping", "price_dag", (Job("price", "price_dag", sources=(SHOPPING,), sinks=(PRICE,)),))
+PRICES = Fragment("shopping", "price_dag", (Job("price", "price_dag", inlets=(SHOPPING,), outlets=(PRICE,)),))
 ROWS = [{"amount": 10, "price": 20}]
 
 
@@ -85,7 +85,7 @@ def since_it_left(previous: Any) -> None:
     ids=["for the first time", "coming back"],
 )
 @pytest.mark.drawn
-def test_a_job_that_joins_while_a_barrier_opens_gets_all_of_its_sources(
+def test_a_job_that_joins_while_a_barrier_opens_gets_all_of_its_inlets(
     before: Callable[[Shop], None], day: int, begins: Callable[[Any], None], shared: bool
 ) -> None:
     seen: Counter[bool] = Counter()

@@ -163,7 +163,7 @@ def test_attempts_of_the_lost_time_get_no_namesake(old: LandedShop, backups: Bac
     landed.check_oracle(7)
 
 
-OTHER = Fragment("other", "other_dag", (Job("other", "other_dag", sinks=("shop.other",)),))
+OTHER = Fragment("other", "other_dag", (Job("other", "other_dag", outlets=("shop.other",)),))
 
 
 def run_other(shop: Shop, day: int) -> None:

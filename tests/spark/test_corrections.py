@@ -73,7 +73,7 @@ def session(spark_server: SparkServer) -> Iterator[SparkSession]:
 def begin(barriers: Barriers, base: int | None, *corrections: Correction, barrier: int = 2) -> EpochSpec:
     """An attempt of a revision, whose branch is at ``base``."""
     barriers.at[barrier - 1] = {**barriers.at.get(barrier - 1, {}), T: base}
-    return replace(barriers.begin(barrier, sinks=[T]), corrections=corrections)
+    return replace(barriers.begin(barrier, outlets=[T]), corrections=corrections)
 
 
 def staged(barriers: Barriers, record: ClosingRecord) -> Counter[tuple[Any, ...]]:
@@ -303,8 +303,8 @@ def test_corrections_travel_in_the_spec_and_run_instead_of_the_job(spark_server:
     assert staged(newest, record) == Counter({row(2, "2"): 1, THREE: 1, row(4, "4"): 1})
 
 
-def test_each_sink_has_a_correction(session: SparkSession, newest: Barriers) -> None:
+def test_each_outlet_has_a_correction(session: SparkSession, newest: Barriers) -> None:
     newest.create(USERS, "id BIGINT")
     spec = replace(begin(newest, newest.at[1][T]), bases={T: 1, USERS: 2})
-    with pytest.raises(ConfigurationError, match=r"for each of its sinks \(shop.corrected, shop.corrected_users\)"):
+    with pytest.raises(ConfigurationError, match=r"for each of its outlets \(shop.corrected, shop.corrected_users\)"):
         run_corrections(session, spec, ReuseRows(T, 1, 2))

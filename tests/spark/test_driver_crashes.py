@@ -1,4 +1,4 @@
-"""Drivers of two sinks that die by SIGKILL, and a Connect server that is lost: never is a half of it visible."""
+"""Drivers of two outlets that die by SIGKILL, and a Connect server that is lost: never is a half of it visible."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ if TYPE_CHECKING:
     from airflow_barrier.spark.epoch import Epoch
 
 TABLES = ("dying.left", "dying.right")
-FRAGMENT = Fragment("dying", "dag", (Job("both", "dag", sinks=TABLES),))
+FRAGMENT = Fragment("dying", "dag", (Job("both", "dag", outlets=TABLES),))
 START = datetime(2026, 1, 1, tzinfo=timezone.utc)
 
 
 @dataclass
 class World:
-    """One job with two sinks, over a MetaService of its own."""
+    """One job with two outlets, over a MetaService of its own."""
 
     deployment: Deployment
 
@@ -196,7 +196,7 @@ def test_a_driver_that_dies_at_each_of_its_steps(
     assert world.visible() == [[1, 10], [1, 10]]
     assert world.states(second) == ["ABORTED", "PROCESSED"]
     assert world.refs() == [{"main", first.tag, second.tag}] * 2
-    report("Spark drivers of a job with two sinks killed in 4 ways: no half was visible, nothing came twice")
+    report("Spark drivers of a job with two outlets killed in 4 ways: no half was visible, nothing came twice")
 
 
 def test_an_orphan_that_goes_on_after_the_commit(world: World, spark_server: SparkServer) -> None:

@@ -29,9 +29,9 @@ COLUMNS = {
     PRICE: ("price",),
 }
 JOBS = (
-    Job("load", "shopping_dag", sinks=(SHOPPING,)),
-    Job("amount", "shopping_dag", sources=(SHOPPING,), sinks=(AMOUNT,)),
-    Job("price", "shopping_dag", sources=(SHOPPING,), sinks=(PRICE,)),
+    Job("load", "shopping_dag", outlets=(SHOPPING,)),
+    Job("amount", "shopping_dag", inlets=(SHOPPING,), outlets=(AMOUNT,)),
+    Job("price", "shopping_dag", inlets=(SHOPPING,), outlets=(PRICE,)),
 )
 FRAGMENT = Fragment("shopping", "shopping_dag", JOBS)
 
@@ -63,7 +63,7 @@ class Shop:
         return ready
 
     def write(self, ready: Ready, rows: list[dict[str, int]]) -> ClosingRecord:
-        """Append ``rows`` to every sink on the attempt branch, as a driver would, and say what was staged."""
+        """Append ``rows`` to every outlet on the attempt branch, as a driver would, and say what was staged."""
         staged = {}
         for table in ready.spec.bases:
             iceberg = self.deployment.tables.load(table)

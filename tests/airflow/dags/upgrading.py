@@ -35,5 +35,5 @@ with (
     ),
     BarrierGroup("upgrading", on_failure="abort", poll_interval=0.5) as barrier,
 ):
-    barrier.job(RowsOperator(task_id="load", pre_execute=lag_behind), sinks=["upgrading.events"])
-    barrier.job(RowsOperator(task_id="copy"), sources=["upgrading.events"], sinks=["upgrading.mirror"])
+    barrier.job(RowsOperator(task_id="load", pre_execute=lag_behind), outlets=["upgrading.events"])
+    barrier.job(RowsOperator(task_id="copy"), inlets=["upgrading.events"], outlets=["upgrading.mirror"])

@@ -113,14 +113,14 @@ def _views(dialect: str) -> dict[str, str]:
             SELECT j.topology || '.' || j.job AS job_id, n.value AS table_name, j.topology, j.job{more}
             FROM ({_JOBS[dialect]}) j {names}"""
 
-    externals, sources = (_LENGTH[dialect].format(what=what) for what in ("externals", "sources"))
+    externals, sources = (_LENGTH[dialect].format(what=what) for what in ("externals", "inlets"))
     root = f", CASE WHEN {externals} > 0 OR {sources} = 0 THEN 'Root' ELSE 'Intermediate' END AS table_type"
     return {
-        "__META_ETL_SOURCE": tables("sources"),
-        "__META_ETL_SINK": tables("sinks"),
+        "__META_ETL_SOURCE": tables("inlets"),
+        "__META_ETL_SINK": tables("outlets"),
         "__META_TABLE_VERSION": f"""
             SELECT s.table_name, coalesce(p.barrier_id, 0) AS version, s.table_type, s.topology
-            FROM ({tables("sinks", root)}) s
+            FROM ({tables("outlets", root)}) s
             LEFT JOIN barrier_table_progress p
             ON p.topology = s.topology AND p.revision = 0 AND p.table_name = s.table_name AND p.barrier_id = (
                 SELECT b.barrier_id FROM barrier_barrier b
