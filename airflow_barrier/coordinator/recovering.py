@@ -278,13 +278,13 @@ def _check_agreement(
 def _told(entry: JournalEntry) -> dict[str, object]:
     """What must be the same in the MetaService: the snapshots, or of a barrier without them its time and its run."""
     if entry.trimmed:
-        return {"timestamp": entry.timestamp, "run": entry.run_key, "predecessor": entry.predecessor}
+        return {"timestamp": entry.timestamp, "run": entry.run, "predecessor": entry.predecessor}
     return {name: table.snapshot_id for name, table in entry.tables.items()}
 
 
 def _told_by(deployment: Deployment, known: Barrier, *, trimmed: bool) -> dict[str, object]:
     if trimmed:
-        return {"timestamp": known.timestamp, "run": known.run_key, "predecessor": known.predecessor or 0}
+        return {"timestamp": known.timestamp, "run": known.run, "predecessor": known.predecessor or 0}
     return {row.table: row.snapshot_id for row in deployment.meta.progress(known.topology, known.barrier_id)}
 
 

@@ -11,7 +11,16 @@ from sqlalchemy import BindParameter, ColumnElement, Connection, Row, Table, and
 
 from airflow_barrier.metaservice import schema
 from airflow_barrier.protocol.errors import BarrierAbortedError, UnknownBarrierError, UnknownTopologyError
-from airflow_barrier.protocol.records import Attempt, AuditEntry, Barrier, Need, StagedTable, TableProgress
+from airflow_barrier.protocol.records import (
+    Attempt,
+    AuditEntry,
+    Barrier,
+    BarrierKind,
+    Need,
+    RunRef,
+    StagedTable,
+    TableProgress,
+)
 from airflow_barrier.protocol.revisions import RevisionMode
 from airflow_barrier.protocol.states import LIVE_ATTEMPTS, AttemptState, BarrierState, Decision, TableState
 from airflow_barrier.protocol.topology import Topology
@@ -173,8 +182,9 @@ def to_barrier(row: Row[Any]) -> Barrier:
         state=BarrierState(row.state),
         predecessor=row.predecessor,
         topology_version=row.topology_version,
-        run_key=row.run_key,
-        timestamp_origin=row.timestamp_origin,
+        kind=BarrierKind(row.kind),
+        run=RunRef(row.run_dag_id, row.run_id, row.run_kind, row.run_logical_date),
+        timestamp_from=row.timestamp_from,
         opened_at=row.opened_at,
         precommit_at=row.precommit_at,
         committing_at=row.committing_at,
@@ -184,6 +194,18 @@ def to_barrier(row: Row[Any]) -> Barrier:
         expired_at=row.expired_at,
         reason=row.reason,
     )
+
+
+def opened_by(kind: BarrierKind, run: RunRef, timestamp_from: str) -> dict[str, Any]:
+    """The columns of a barrier that say what it is for and which run opened it."""
+    return {
+        "kind": kind.value,
+        "run_dag_id": run.dag_id,
+        "run_id": run.run_id,
+        "run_kind": run.kind,
+        "run_logical_date": run.logical_date,
+        "timestamp_from": timestamp_from,
+    }
 
 
 def load_barrier(connection: Connection, topology: str, barrier_id: int, line: int = STANDING) -> Barrier:

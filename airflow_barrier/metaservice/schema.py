@@ -111,7 +111,7 @@ _Id = BigInteger().with_variant(Integer(), "sqlite")
 # Written as SQL text, so that the planners see that a query asks for what these partial indexes hold.
 NOT_ABORTED = text("state <> 'ABORTED'")
 #: Maintenance barriers, which have none of their own, aside.
-ONE_A_TIMESTAMP = text("state <> 'ABORTED' AND timestamp_origin <> 'predecessor'")
+ONE_A_TIMESTAMP = text("state <> 'ABORTED' AND kind <> 'MAINTENANCE'")
 UNCOMMITTED = text("state IN ('OPEN', 'PRECOMMIT', 'COMMITTING', 'BLOCKED')")
 THINNED = text("thinned_at IS NOT NULL AND expired_at IS NULL")
 READABLE = text("state = 'COMMIT' AND expiring_at IS NULL")
@@ -208,8 +208,13 @@ barrier = Table(
     Column("state", Line, nullable=False),
     Column("predecessor", BigInteger),
     Column("topology_version", Integer, nullable=False),
-    Column("run_key", Line, nullable=False),
-    Column("timestamp_origin", Line, nullable=False),
+    Column("kind", Line, nullable=False),
+    # The run that opened it; of the baseline, which no run opened, empty.
+    Column("run_dag_id", Line, nullable=False),
+    Column("run_id", Line, nullable=False),
+    Column("run_kind", Line, nullable=False),
+    _time("run_logical_date"),
+    Column("timestamp_from", Line, nullable=False),
     _time("opened_at", nullable=False),
     _time("precommit_at"),
     _time("committing_at"),
@@ -261,7 +266,7 @@ barrier = Table(
         sqlite_where=UNTRIMMED,
         postgresql_where=UNTRIMMED,
     ),
-    Index("barrier_barrier_by_run", "topology", "revision", "run_key", "barrier_id"),
+    Index("barrier_barrier_by_run", "topology", "revision", "run_dag_id", "run_id", "barrier_id"),
     Index(
         "barrier_barrier_by_time",
         "topology",

@@ -15,7 +15,7 @@ from airflow_barrier.operators._task import (
     actor,
     failed_by_a_deploy,
     nothing_to_do,
-    run_key,
+    run_ref,
     run_timestamp,
     without_useless_retries,
 )
@@ -346,4 +346,4 @@ def _barrier_of(deployment: Deployment, topology: str, context: Context) -> Barr
     from airflow_barrier.coordinator.staging import find_barrier
 
     timestamp, _ = run_timestamp(context)
-    return find_barrier(deployment, topology, run_key=run_key(context), timestamp=timestamp)
+    return find_barrier(deployment, topology, run=run_ref(context), timestamp=timestamp)

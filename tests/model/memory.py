@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from airflow_barrier.protocol.records import INHERITED
+from airflow_barrier.protocol.records import BarrierKind
 from airflow_barrier.protocol.states import Decision
 from tests.model.inputs import Landing
 from tests.model.topology import JOBS, LATE, NAME
@@ -16,7 +16,7 @@ from tests.support.memory_tables import Rows
 
 _OURS = f"topology = '{NAME}'"
 COUNTING = (
-    "SELECT barrier_id, state, predecessor, timestamp, topology_version, timestamp_origin, computed_in "
+    "SELECT barrier_id, state, predecessor, timestamp, topology_version, kind, computed_in "
     f"FROM barrier_barrier WHERE {_OURS} AND revision = 0 ORDER BY 1"
 )
 PROGRESS = (
@@ -57,13 +57,13 @@ class Barrier(NamedTuple):
     predecessor: int | None
     timestamp: str
     version: int
-    origin: str
+    kind: str
     #: by which revision it stands as it does
     revision: int
 
     @property
     def is_maintenance(self) -> bool:
-        return self.origin == INHERITED
+        return self.kind == BarrierKind.MAINTENANCE
 
 
 class Revision(NamedTuple):

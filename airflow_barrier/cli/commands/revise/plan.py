@@ -132,10 +132,10 @@ def _ranges(numbers: Sequence[int]) -> str:
 def _unscheduled(window: Sequence[Barrier]) -> Sequence[str]:
     """A backfill is made of the schedule's runs."""
     return [
-        f"{barrier} was opened by a run that no schedule made ({barrier.timestamp_origin}), so a backfill passes over "
-        f"it: trigger the DAG for that time with the same conf"
+        f"{barrier} was opened by a run that no schedule made ({barrier.run.kind} run {barrier.run}), so a backfill "
+        f"passes over it: trigger the DAG for that time with the same conf"
         for barrier in window
-        if " of manual run" in barrier.timestamp_origin or " of asset_triggered run" in barrier.timestamp_origin
+        if not barrier.run.is_scheduled
     ]
 
 

@@ -77,8 +77,12 @@ def _create_barriers() -> None:
         sa.Column("state", sa.Text, nullable=False),
         sa.Column("predecessor", sa.BigInteger),
         sa.Column("topology_version", sa.Integer, nullable=False),
-        sa.Column("run_key", sa.Text, nullable=False),
-        sa.Column("timestamp_origin", sa.Text, nullable=False),
+        sa.Column("kind", sa.Text, nullable=False),
+        sa.Column("run_dag_id", sa.Text, nullable=False),
+        sa.Column("run_id", sa.Text, nullable=False),
+        sa.Column("run_kind", sa.Text, nullable=False),
+        sa.Column("run_logical_date", UtcTime),
+        sa.Column("timestamp_from", sa.Text, nullable=False),
         sa.Column("opened_at", UtcTime, nullable=False),
         sa.Column("precommit_at", UtcTime),
         sa.Column("committing_at", UtcTime),
@@ -96,7 +100,9 @@ def _create_barriers() -> None:
         where="state IN ('OPEN', 'PRECOMMIT', 'COMMITTING', 'BLOCKED')",
         unique=False,
     )
-    op.create_index("barrier_barrier_by_run", "barrier_barrier", ["topology", "revision", "run_key", "barrier_id"])
+    op.create_index(
+        "barrier_barrier_by_run", "barrier_barrier", ["topology", "revision", "run_dag_id", "run_id", "barrier_id"]
+    )
     _create_partial_index(
         "barrier_barrier_one_a_timestamp",
         "barrier_barrier",

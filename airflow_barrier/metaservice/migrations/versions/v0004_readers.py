@@ -38,7 +38,7 @@ def _extend_barriers() -> None:
 
 def _let_maintenance_barriers_inherit() -> None:
     name = "barrier_barrier_one_a_timestamp"
-    where = sa.text("state <> 'ABORTED' AND timestamp_origin <> 'predecessor'")
+    where = sa.text("state <> 'ABORTED' AND kind <> 'MAINTENANCE'")
     not_aborted = sa.text("state <> 'ABORTED'")
     op.drop_index(name, "barrier_barrier")
     op.create_index(
@@ -128,8 +128,8 @@ def _views(dialect: str) -> dict[str, str]:
                 ORDER BY b.barrier_id DESC LIMIT 1)""",
         "__META_BARRIER": """
             SELECT topology, revision, barrier_id, CASE WHEN barrier_id > 0 THEN timestamp END AS timestamp, state,
-            predecessor, topology_version, run_key, timestamp_origin, opened_at, precommit_at, committing_at, commit_at,
-            aborted_at, expiring_at, expired_at, reason
+            predecessor, topology_version, kind, run_dag_id, run_id, run_kind, run_logical_date, timestamp_from,
+            opened_at, precommit_at, committing_at, commit_at, aborted_at, expiring_at, expired_at, reason
             FROM barrier_barrier""",
         "__META_TABLE_PROGRESS": """
             SELECT topology, revision, barrier_id, table_name, topology || '.' || job AS job_id, state, snapshot_id,

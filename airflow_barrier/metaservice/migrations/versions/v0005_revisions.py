@@ -80,7 +80,8 @@ def _make_revisions() -> None:
 _VIEWS = {
     "__META_BARRIER": """
         SELECT topology, computed_in AS revision, barrier_id, CASE WHEN barrier_id > 0 THEN timestamp END AS timestamp,
-        state, predecessor, topology_version, run_key, timestamp_origin, opened_at, precommit_at, committing_at,
+        state, predecessor, topology_version, kind, run_dag_id, run_id, run_kind, run_logical_date, timestamp_from,
+        opened_at, precommit_at, committing_at,
         commit_at, aborted_at, expiring_at, expired_at, reason
         FROM barrier_barrier WHERE revision = 0""",
     "__META_TABLE_PROGRESS": """
