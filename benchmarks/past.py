@@ -179,7 +179,7 @@ def _land(landing: Path, number: int) -> str:
 def _use(deployment: Deployment, paths: list[str]) -> None:
     engine = create_engine(deployment.meta.url)
     with engine.begin() as connection:
-        key = {"topology": TOPOLOGY, "revision": 0, "barrier_id": 1, "source": _SOURCE}
+        key = {"topology": TOPOLOGY, "line": 0, "barrier_id": 1, "source": _SOURCE}
         connection.execute(insert(schema.cut_item), [{**key, "item": path} for path in paths])
     engine.dispose()
 

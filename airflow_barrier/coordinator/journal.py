@@ -138,7 +138,7 @@ def _entry(
     return JournalEntry(
         topology=barrier.topology,
         barrier_id=barrier.barrier_id,
-        revision=barrier.revision,
+        computed_in=barrier.computed_in,
         incarnation=meta.incarnation(barrier.topology),
         predecessor=barrier.predecessor or 0,
         timestamp=barrier.timestamp,

@@ -264,8 +264,10 @@ def _check_agreement(
     """The newest barrier that both have must be the same one."""
     topology, barrier_id = known.topology, known.barrier_id
     entry = _entry_before(journal, barrier_id, revisions)
-    if entry.revision < known.revision:  # whoever published that revision died before it came to this barrier's file
-        entry = read_revision(deployment, topology, known.revision).at(barrier_id) or entry
+    if (
+        entry.computed_in < known.computed_in
+    ):  # whoever published that revision died before it came to this barrier's file
+        entry = read_revision(deployment, topology, known.computed_in).at(barrier_id) or entry
     told, kept = _told(entry), _told_by(deployment, known, trimmed=entry.trimmed)
     if told != kept:
         different = sorted(name for name in told.keys() | kept.keys() if told.get(name) != kept.get(name))

@@ -279,7 +279,7 @@ def _write_spec(deployment: Deployment, attempt: Attempt, actor: str, sql: str |
         job=attempt.job,
         topology=attempt.topology,
         barrier_id=attempt.barrier_id,
-        revision=attempt.revision,
+        revision=attempt.computed_in,
         attempt_id=attempt.attempt_id,
         incarnation=attempt.incarnation,
         timestamp=barrier.timestamp,

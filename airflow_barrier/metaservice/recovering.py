@@ -122,7 +122,7 @@ def _put_back(connection: Connection, history: History, entry: JournalEntry, eve
         "predecessor": entry.predecessor,
         "topology_version": version_of(connection, history.topologies[entry.topology_digest]),
         **opened_by(entry.kind, entry.run, entry.timestamp_from),
-        "computed_in": entry.revision,
+        "computed_in": entry.computed_in,
         "committing_at": DatabaseNow(),
         "commit_at": DatabaseNow() if written else None,
         **{name: DatabaseNow() if entry.trimmed else None for name in _ENDED},

@@ -28,8 +28,8 @@ from airflow_barrier.protocol.topology import Topology
 _T = TypeVar("_T")
 
 #: The line that stands: what readers follow. What revision r stages is in line r until it is published, and what it
-#: replaced is in line -r from then on. The key column ``revision`` says the line, ``computed_in`` the revision whose
-#: work a row is.
+#: replaced is in line -r from then on. The key column ``line`` says which, ``computed_in`` the revision whose work a
+#: row is.
 STANDING = 0
 #: Topologies by their digest: to read the definition of a thousand jobs takes longer than all else of a step.
 _topologies: dict[str, Topology] = {}
@@ -49,7 +49,7 @@ def of_topology(
     table: Table, topology: str | BindParameter[str], line: int | BindParameter[int] = STANDING
 ) -> ColumnElement[bool]:
     """The condition: rows of a topology."""
-    return and_(table.c.topology == topology, table.c.revision == line)
+    return and_(table.c.topology == topology, table.c.line == line)
 
 
 def of_barrier(
@@ -176,8 +176,8 @@ def to_barrier(row: Row[Any]) -> Barrier:
     return Barrier(
         topology=row.topology,
         barrier_id=row.barrier_id,
-        revision=row.computed_in,
-        line=row.revision,
+        computed_in=row.computed_in,
+        line=row.line,
         timestamp=row.timestamp,
         state=BarrierState(row.state),
         predecessor=row.predecessor,
@@ -262,8 +262,7 @@ def to_progress(row: Row[Any]) -> TableProgress:
     return TableProgress(
         topology=row.topology,
         barrier_id=row.barrier_id,
-        revision=max(row.revision, STANDING),
-        line=row.revision,
+        line=row.line,
         table=row.table_name,
         job=row.job,
         state=TableState(row.state),
@@ -386,7 +385,7 @@ def _joined_with(connection: Connection, barrier: Barrier) -> dict[str, int | No
 
 def _baseline(row: TableProgress) -> TableProgress:
     """Of a table that joins: a row as barrier 0 gets it."""
-    return TableProgress(row.topology, 0, STANDING, row.table, None, TableState.WRITTEN)
+    return TableProgress(row.topology, 0, row.table, None, TableState.WRITTEN)
 
 
 # --- attempts -------------------------------------------------------------------------------------
@@ -397,8 +396,8 @@ def to_attempt(row: Row[Any]) -> Attempt:
         attempt_id=row.attempt_id,
         topology=row.topology,
         barrier_id=row.barrier_id,
-        revision=row.computed_in,
-        line=row.revision,
+        computed_in=row.computed_in,
+        line=row.line,
         job=row.job,
         state=AttemptState(row.state),
         request_key=row.request_key,
@@ -445,4 +444,4 @@ def to_audit(row: Row[Any]) -> AuditEntry:
 
 def barrier_key(topology: str, barrier_id: int, line: int = STANDING) -> dict[str, str | int]:
     """The key columns of what belongs to a barrier."""
-    return {"topology": topology, "revision": line, "barrier_id": barrier_id}
+    return {"topology": topology, "line": line, "barrier_id": barrier_id}

@@ -260,16 +260,16 @@ class CommitBarrierOperator(BaseOperator):
             accessor = context["outlet_events"][table_asset(self.topology, table)]
             accessor.extra = {
                 "barriers": {
-                    event_key(b.barrier_id, b.revision): {
+                    event_key(b.barrier_id, b.computed_in): {
                         "barrier": b.barrier_id,
-                        "revision": b.revision,
+                        "revision": b.computed_in,
                         "timestamp": b.timestamp.isoformat(),
                         "snapshot": progress[b.barrier_id][table].snapshot_id,
                     }
                     for b in published
                 }
             }
-            accessor.add_partitions([event_key(b.barrier_id, b.revision) for b in published])
+            accessor.add_partitions([event_key(b.barrier_id, b.computed_in) for b in published])
         deployment.meta.announce(self.topology, list(barriers), actor(context))
 
 

@@ -38,7 +38,7 @@ def render(status: BarrierStatus, leases: Sequence[Lease] = (), *, hidden: int =
     expired = (
         f"<p>Expired {_moment(barrier.expiring_at)}: it cannot be read any more.</p>" if barrier.expiring_at else ""
     )
-    revised = f"<p>As revision {barrier.revision} computed it.</p>" if barrier.revision else ""
+    revised = f"<p>As revision {barrier.computed_in} computed it.</p>" if barrier.computed_in else ""
     another = f"{barrier.timestamp_from}; opened by a run of another DAG"
     opening = another if hidden else barrier.opening
     return f"""{_head(str(barrier))}

@@ -42,7 +42,7 @@ class JournalEntry:
 
     topology: str
     barrier_id: int
-    revision: int
+    computed_in: int
     incarnation: str
     predecessor: int
     timestamp: datetime

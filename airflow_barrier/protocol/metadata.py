@@ -68,7 +68,7 @@ _TABLES = (
     _table(
         "__META_LEASE",
         1,
-        "lease_id:bigint topology revision:bigint barrier_id:bigint through_id:bigint holder granted_at:timestamp "
+        "lease_id:bigint topology line:bigint barrier_id:bigint through_id:bigint holder granted_at:timestamp "
         "expires_at:timestamp",
     ),
     # `detail` is a JSON object

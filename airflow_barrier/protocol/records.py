@@ -72,14 +72,14 @@ class Barrier:
 
     ``run``: the run that opened it. ``timestamp_from``: where its timestamp came from, for people.
 
-    From ``expiring_at`` on nobody begins to read at it any more; at ``expired_at`` its tags were gone. ``revision``:
-    the one that computed what stands (0: it was computed once). ``line``: where it is, as
+    From ``expiring_at`` on nobody begins to read at it any more; at ``expired_at`` its tags were gone.
+    ``computed_in``: the revision that computed what stands (0: it was computed once). ``line``: where it is, as
     :class:`~airflow_barrier.protocol.revisions.Revision` says.
     """
 
     topology: str
     barrier_id: int
-    revision: int
+    computed_in: int
     timestamp: datetime
     state: BarrierState
     predecessor: int | None
@@ -114,12 +114,12 @@ class Barrier:
 
     @property
     def tag(self) -> str:
-        return tag_name(self.topology, self.barrier_id, self.revision)
+        return tag_name(self.topology, self.barrier_id, self.computed_in)
 
     @property
     def tags(self) -> tuple[str, ...]:
         """Its tag, and what it was called in the revisions before, as far as they computed it."""
-        return tuple(tag_name(self.topology, self.barrier_id, number) for number in range(self.revision + 1))
+        return tuple(tag_name(self.topology, self.barrier_id, number) for number in range(self.computed_in + 1))
 
 
 #: Stands in the end of a cut that is not made yet; no adapter's word.
@@ -172,7 +172,6 @@ class TableProgress:
 
     topology: str
     barrier_id: int
-    revision: int
     table: str
     job: str | None
     state: TableState
@@ -224,7 +223,7 @@ class Attempt:
     attempt_id: int
     topology: str
     barrier_id: int
-    revision: int
+    computed_in: int
     job: str
     state: AttemptState
     request_key: str
@@ -251,7 +250,7 @@ class Attempt:
 
     @property
     def stamp(self) -> Stamp:
-        return Stamp(self.topology, self.barrier_id, self.revision, self.attempt_id, self.incarnation)
+        return Stamp(self.topology, self.barrier_id, self.computed_in, self.attempt_id, self.incarnation)
 
     @property
     def branch(self) -> str:

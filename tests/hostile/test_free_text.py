@@ -107,7 +107,7 @@ def page_with(text: str) -> Texts:
         reason=text,
     )
     attempt = Attempt(1, "shopping", 1, 0, text, AttemptState.ABORTED, text, text, "i", now, reason=text)
-    table = TableProgress("shopping", 1, 0, text, text, TableState.PENDING)
+    table = TableProgress("shopping", 1, text, text, TableState.PENDING)
     lease = Lease(1, "shopping", 0, 1, 1, text, now, now)
     return Texts(render(BarrierStatus(barrier, (table,), (JobStatus(text, attempt),)), [lease]))
 

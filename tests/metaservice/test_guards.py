@@ -302,7 +302,7 @@ def test_a_recovery_puts_nothing_back_that_is_commit(world: World) -> None:
     entry = JournalEntry(
         topology="shopping",
         barrier_id=1,
-        revision=0,
+        computed_in=0,
         incarnation="another",
         predecessor=0,
         timestamp=barrier.timestamp,

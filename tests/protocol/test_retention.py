@@ -22,7 +22,7 @@ def committed(count: int) -> list[Barrier]:
         Barrier(
             topology="shopping",
             barrier_id=number,
-            revision=0,
+            computed_in=0,
             timestamp=NOW - DAY * (count - number),
             state=BarrierState.COMMIT,
             predecessor=number - 1,

@@ -144,7 +144,7 @@ class Story:
 
     def in_flight(self) -> list[Barrier]:
         found = self.shop.deployment.meta.open_barriers(self.name)
-        return sorted((each for each in found if each.revision == 0), key=lambda each: each.barrier_id)
+        return sorted((each for each in found if each.computed_in == 0), key=lambda each: each.barrier_id)
 
     def barrier_of(self, day: int) -> Barrier:
         return self.shop.shop._found(self.shop.deployment, day)

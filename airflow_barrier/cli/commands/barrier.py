@@ -118,7 +118,7 @@ def _look(meta: MetaService, topology: str, barrier_id: int) -> Shown:
 
 def _show_one(found: Shown, console: Console) -> None:
     barrier = found.barrier
-    line(console, f"{barrier}, revision {barrier.revision}: {barrier.state.value}", "bold")
+    line(console, f"{barrier}, revision {barrier.computed_in}: {barrier.state.value}", "bold")
     line(console, f"  timestamp from the {barrier.opening}")
     if barrier.predecessor is not None:
         line(console, f"  after barrier {barrier.predecessor}, topology version {barrier.topology_version}")

@@ -61,7 +61,7 @@ def _run(options: argparse.Namespace) -> int:
 def _readers(plan: RevisionPlan) -> Sequence[str]:
     first, head = plan.barriers[0].barrier_id, plan.head.barrier_id
     number = f"barrier {head}" if first == head else f"each barrier from {first} to {head}"
-    stands = sorted({str(barrier.revision) for barrier in plan.barriers})
+    stands = sorted({str(barrier.computed_in) for barrier in plan.barriers})
     return (
         "until it is published: what they see now, whole, at every level",
         f"then, in one step: {number} as computed again, whole, and every later one upon it",

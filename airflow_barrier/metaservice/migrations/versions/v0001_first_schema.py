@@ -16,7 +16,7 @@ branch_labels = None
 depends_on = None
 
 _ID = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
-_BARRIER_KEY = ("topology", "revision", "barrier_id")
+_BARRIER_KEY = ("topology", "line", "barrier_id")
 
 
 def upgrade() -> None:
@@ -101,12 +101,12 @@ def _create_barriers() -> None:
         unique=False,
     )
     op.create_index(
-        "barrier_barrier_by_run", "barrier_barrier", ["topology", "revision", "run_dag_id", "run_id", "barrier_id"]
+        "barrier_barrier_by_run", "barrier_barrier", ["topology", "line", "run_dag_id", "run_id", "barrier_id"]
     )
     _create_partial_index(
         "barrier_barrier_one_a_timestamp",
         "barrier_barrier",
-        ["topology", "revision", "timestamp"],
+        ["topology", "line", "timestamp"],
         where="state <> 'ABORTED'",
     )
     _create_partial_index(  # safety: one-publisher-index
@@ -126,11 +126,11 @@ def _create_cuts() -> None:
         sa.Column("end_position", sa.JSON(none_as_null=True), nullable=False),
         _of_barrier(),
     )
-    op.create_index("barrier_cut_by_source", "barrier_cut", ["topology", "revision", "source", "barrier_id"])
+    op.create_index("barrier_cut_by_source", "barrier_cut", ["topology", "line", "source", "barrier_id"])
     op.create_table(
         "barrier_cut_item",
         sa.Column("topology", sa.Text, primary_key=True),
-        sa.Column("revision", sa.Integer, primary_key=True, autoincrement=False),
+        sa.Column("line", sa.Integer, primary_key=True, autoincrement=False),
         sa.Column("source", sa.Text, primary_key=True),
         sa.Column("item", sa.Text, primary_key=True),  # safety: item-in-one-cut-key
         sa.Column("barrier_id", sa.BigInteger, nullable=False),
@@ -161,7 +161,7 @@ def _create_attempts() -> None:
         "barrier_attempt",
         sa.Column("attempt_id", _ID, primary_key=True),
         sa.Column("topology", sa.Text, nullable=False),
-        sa.Column("revision", sa.Integer, nullable=False),
+        sa.Column("line", sa.Integer, nullable=False),
         sa.Column("barrier_id", sa.BigInteger, nullable=False),
         sa.Column("job", sa.Text, nullable=False),
         sa.Column("state", sa.Text, nullable=False),
@@ -216,7 +216,7 @@ def _create_leases_and_revisions() -> None:
         "barrier_lease",
         sa.Column("lease_id", _ID, primary_key=True),
         sa.Column("topology", sa.Text, nullable=False),
-        sa.Column("revision", sa.Integer, nullable=False),
+        sa.Column("line", sa.Integer, nullable=False),
         sa.Column("barrier_id", sa.BigInteger, nullable=False),
         sa.Column("holder", sa.Text, nullable=False),
         sa.Column("granted_at", UtcTime, nullable=False),
@@ -237,7 +237,7 @@ def _create_leases_and_revisions() -> None:
 def _barrier_key() -> tuple[sa.Column[Any], ...]:
     return (
         sa.Column("topology", sa.Text, primary_key=True),
-        sa.Column("revision", sa.Integer, primary_key=True, autoincrement=False),
+        sa.Column("line", sa.Integer, primary_key=True, autoincrement=False),
         sa.Column("barrier_id", sa.BigInteger, primary_key=True, autoincrement=False),
     )
 

@@ -24,11 +24,11 @@ def upgrade() -> None:
         sa.Column("reason", sa.Text, nullable=False),
         sa.Column("jobs", sa.JSON(none_as_null=True), nullable=False),
     )
-    key = ("topology", "revision", "barrier_id")
+    key = ("topology", "line", "barrier_id")
     op.create_table(
         "barrier_job_start",
         sa.Column("topology", sa.Text, primary_key=True),
-        sa.Column("revision", sa.Integer, primary_key=True, autoincrement=False),
+        sa.Column("line", sa.Integer, primary_key=True, autoincrement=False),
         sa.Column("barrier_id", sa.BigInteger, primary_key=True, autoincrement=False),
         sa.Column("job", sa.Text, primary_key=True),
         sa.Column("start_from", sa.JSON(none_as_null=True)),

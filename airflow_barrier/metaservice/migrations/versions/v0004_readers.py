@@ -12,7 +12,7 @@ down_revision = "0003"
 branch_labels = None
 depends_on = None
 
-_BARRIER_KEY = ("topology", "revision", "barrier_id")
+_BARRIER_KEY = ("topology", "line", "barrier_id")
 
 
 def upgrade() -> None:
@@ -44,14 +44,14 @@ def _let_maintenance_barriers_inherit() -> None:
     op.create_index(
         "barrier_barrier_by_time",
         "barrier_barrier",
-        ["topology", "revision", "timestamp", "barrier_id"],
+        ["topology", "line", "timestamp", "barrier_id"],
         sqlite_where=not_aborted,
         postgresql_where=not_aborted,
     )
     op.create_index(  # safety: one-barrier-a-timestamp
         name,
         "barrier_barrier",
-        ["topology", "revision", "timestamp"],
+        ["topology", "line", "timestamp"],
         unique=True,
         sqlite_where=where,
         postgresql_where=where,
@@ -65,7 +65,7 @@ def _make_leases() -> None:
         "barrier_lease",
         sa.Column("lease_id", sa.BigInteger().with_variant(sa.Integer(), "sqlite"), primary_key=True),
         sa.Column("topology", sa.Text, nullable=False),
-        sa.Column("revision", sa.Integer, nullable=False),
+        sa.Column("line", sa.Integer, nullable=False),
         sa.Column("barrier_id", sa.BigInteger, nullable=False),
         sa.Column("through_id", sa.BigInteger, nullable=False),
         sa.Column("rollbacks", sa.BigInteger, nullable=False),
@@ -76,7 +76,7 @@ def _make_leases() -> None:
         sqlite_autoincrement=True,
     )
     op.create_index("barrier_lease_by_barrier", "barrier_lease", list(_BARRIER_KEY))
-    op.create_index("barrier_lease_by_end", "barrier_lease", ["topology", "revision", "expires_at"])
+    op.create_index("barrier_lease_by_end", "barrier_lease", ["topology", "line", "expires_at"])
 
 
 # --- views --------------------------------------------------------------------------------------------
@@ -122,37 +122,37 @@ def _views(dialect: str) -> dict[str, str]:
             SELECT s.table_name, coalesce(p.barrier_id, 0) AS version, s.table_type, s.topology
             FROM ({tables("sinks", root)}) s
             LEFT JOIN barrier_table_progress p
-            ON p.topology = s.topology AND p.revision = 0 AND p.table_name = s.table_name AND p.barrier_id = (
+            ON p.topology = s.topology AND p.line = 0 AND p.table_name = s.table_name AND p.barrier_id = (
                 SELECT b.barrier_id FROM barrier_barrier b
-                WHERE b.topology = s.topology AND b.revision = 0 AND b.state = 'COMMIT'
+                WHERE b.topology = s.topology AND b.line = 0 AND b.state = 'COMMIT'
                 ORDER BY b.barrier_id DESC LIMIT 1)""",
         "__META_BARRIER": """
-            SELECT topology, revision, barrier_id, CASE WHEN barrier_id > 0 THEN timestamp END AS timestamp, state,
-            predecessor, topology_version, kind, run_dag_id, run_id, run_kind, run_logical_date, timestamp_from,
+            SELECT topology, line AS revision, barrier_id, CASE WHEN barrier_id > 0 THEN timestamp END AS timestamp,
+            state, predecessor, topology_version, kind, run_dag_id, run_id, run_kind, run_logical_date, timestamp_from,
             opened_at, precommit_at, committing_at, commit_at, aborted_at, expiring_at, expired_at, reason
             FROM barrier_barrier""",
         "__META_TABLE_PROGRESS": """
-            SELECT topology, revision, barrier_id, table_name, topology || '.' || job AS job_id, state, snapshot_id,
-            attempt_id, carried_from, decision, processed_at, written_at
+            SELECT topology, line AS revision, barrier_id, table_name, topology || '.' || job AS job_id, state,
+            snapshot_id, attempt_id, carried_from, decision, processed_at, written_at
             FROM barrier_table_progress""",
         "__META_ATTEMPT": """
-            SELECT attempt_id, topology, revision, barrier_id, topology || '.' || job AS job_id, state, request_key,
-            generation, requested_at, started_at, closed_at, processed_at, ended_at, reason
+            SELECT attempt_id, topology, line AS revision, barrier_id, topology || '.' || job AS job_id, state,
+            request_key, generation, requested_at, started_at, closed_at, processed_at, ended_at, reason
             FROM barrier_attempt""",
         "__META_LEASE": f"""
-            SELECT lease_id, topology, revision, barrier_id, through_id, holder, granted_at, expires_at
+            SELECT lease_id, topology, line, barrier_id, through_id, holder, granted_at, expires_at
             FROM barrier_lease WHERE expires_at > {_NOW[dialect]}""",
         "__META_AUDIT": """
             SELECT audit_id, at, topology, revision, barrier_id, kind, subject, event, state_before, state_after, actor,
             CAST(detail AS TEXT) AS detail
             FROM barrier_audit""",
         "__META_SNAPSHOT": """
-            SELECT p.topology, p.revision, p.barrier_id, p.table_name, b.timestamp, p.snapshot_id,
+            SELECT p.topology, p.line AS revision, p.barrier_id, p.table_name, b.timestamp, p.snapshot_id,
             CASE WHEN p.snapshot_id IS NOT NULL
-            THEN 'barrier_' || p.topology || '_b' || p.barrier_id || '_r' || p.revision END AS tag
+            THEN 'barrier_' || p.topology || '_b' || p.barrier_id || '_r' || p.line END AS tag
             FROM barrier_barrier b
             JOIN barrier_table_progress p
-            ON p.topology = b.topology AND p.revision = b.revision AND p.barrier_id = b.barrier_id
+            ON p.topology = b.topology AND p.line = b.line AND p.barrier_id = b.barrier_id
             WHERE b.state = 'COMMIT' AND b.expiring_at IS NULL AND b.barrier_id > 0""",
     }
 

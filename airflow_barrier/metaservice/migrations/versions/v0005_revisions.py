@@ -83,14 +83,14 @@ _VIEWS = {
         state, predecessor, topology_version, kind, run_dag_id, run_id, run_kind, run_logical_date, timestamp_from,
         opened_at, precommit_at, committing_at,
         commit_at, aborted_at, expiring_at, expired_at, reason
-        FROM barrier_barrier WHERE revision = 0""",
+        FROM barrier_barrier WHERE line = 0""",
     "__META_TABLE_PROGRESS": """
         SELECT p.topology, b.computed_in AS revision, p.barrier_id, p.table_name, p.topology || '.' || p.job AS job_id,
         p.state, p.snapshot_id, p.attempt_id, p.carried_from, p.decision, p.processed_at, p.written_at
         FROM barrier_table_progress p
         JOIN barrier_barrier b
-        ON b.topology = p.topology AND b.revision = p.revision AND b.barrier_id = p.barrier_id
-        WHERE p.revision = 0""",
+        ON b.topology = p.topology AND b.line = p.line AND b.barrier_id = p.barrier_id
+        WHERE p.line = 0""",
     "__META_ATTEMPT": """
         SELECT attempt_id, topology, computed_in AS revision, barrier_id, topology || '.' || job AS job_id, state,
         request_key, generation, requested_at, started_at, closed_at, processed_at, ended_at, reason
@@ -101,8 +101,8 @@ _VIEWS = {
         THEN 'barrier_' || p.topology || '_b' || p.barrier_id || '_r' || b.computed_in END AS tag
         FROM barrier_barrier b
         JOIN barrier_table_progress p
-        ON p.topology = b.topology AND p.revision = b.revision AND p.barrier_id = b.barrier_id
-        WHERE b.revision = 0 AND b.state = 'COMMIT' AND b.expiring_at IS NULL AND b.barrier_id > 0""",
+        ON p.topology = b.topology AND p.line = b.line AND p.barrier_id = b.barrier_id
+        WHERE b.line = 0 AND b.state = 'COMMIT' AND b.expiring_at IS NULL AND b.barrier_id > 0""",
     "__META_REVISION": """
         SELECT topology, revision, state, mode, first_barrier, window_end, head, last, actor, reason, created_at,
         committing_at, commit_at, cancelled_at

@@ -20,4 +20,4 @@ def upgrade() -> None:
     # attempts of before have none: of those that run, the files are not believed, and the next try begins anew
     op.add_column("barrier_attempt", sa.Column("nonce", sa.Text, nullable=False, server_default=""))
     op.drop_index("barrier_cut_item_by_barrier", "barrier_cut_item")
-    op.create_index("barrier_cut_item_by_barrier", "barrier_cut_item", ["topology", "revision", "barrier_id", "source"])
+    op.create_index("barrier_cut_item_by_barrier", "barrier_cut_item", ["topology", "line", "barrier_id", "source"])
