@@ -150,6 +150,7 @@ def _carry(
                 previous={},
                 bases={row.table: stood.snapshot_id},
                 staged={row.table: asdict(StagedTable(row.table, None, unchanged=True))},
+                code={},
             )
             .returning(schema.attempt.c.attempt_id)
         ).scalar_one()

@@ -414,7 +414,7 @@ def to_attempt(row: Row[Any]) -> Attempt:
         bases=row.bases,
         staged={name: StagedTable(**staged) for name, staged in row.staged.items()},
         reason=row.reason,
-        code=row.code or {},
+        code=row.code,
         nonce=row.nonce,
     )
 

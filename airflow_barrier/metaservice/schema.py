@@ -153,7 +153,7 @@ topology = Table(
     Column("version", Integer, nullable=False),
     _time("created_at", nullable=False),
     # it stands in the stamp of every snapshot that is staged for the topology
-    Column("incarnation", Line, nullable=False, server_default=""),
+    Column("incarnation", Line, nullable=False),
     # how often somebody has locked it: those who wait look again once it has grown
     Column("changes", BigInteger, nullable=False, server_default="0"),
 )
@@ -277,7 +277,7 @@ barrier = Table(
         postgresql_where=NOT_ABORTED,
     ),
     # Two rules that hold whatever the code does: one barrier a timestamp, one publisher a topology.
-    Index(
+    Index(  # safety: one-barrier-a-timestamp
         "barrier_barrier_one_a_timestamp",
         "topology",
         "line",
@@ -286,7 +286,7 @@ barrier = Table(
         sqlite_where=ONE_A_TIMESTAMP,
         postgresql_where=ONE_A_TIMESTAMP,
     ),
-    Index(
+    Index(  # safety: one-publisher-index
         "barrier_barrier_one_publisher",
         "topology",
         unique=True,
@@ -315,7 +315,7 @@ cut_item = Table(
     Column("topology", Line, primary_key=True),
     Column("line", Integer, primary_key=True, autoincrement=False),
     Column("source", Line, primary_key=True),
-    Column("item", Text, primary_key=True),
+    Column("item", Text, primary_key=True),  # safety: item-in-one-cut-key
     Column("barrier_id", BigInteger, nullable=False),
     _of_barrier(),
     Index("barrier_cut_item_by_barrier", "topology", "line", "barrier_id", "source"),
@@ -383,13 +383,13 @@ attempt = Table(
     _json("staged"),
     Column("reason", Line),
     Column("computed_in", Integer, nullable=False, server_default="0"),
-    # what its task ran; nothing of older ones
-    _json("code", nullable=True),
+    # what its task ran
+    _json("code"),
     # known to its worker and its driver; of none no file is believed. Not for views, audit or logs
     Column("nonce", Line, nullable=False, server_default=""),
     _of_barrier(),
     Index("barrier_attempt_by_job", "topology", "line", "barrier_id", "job", "attempt_id"),
-    Index(
+    Index(  # safety: one-live-attempt
         "barrier_attempt_one_live",
         "topology",
         "line",
@@ -435,7 +435,7 @@ revision = Table(
         ["topology", "topology_version"], ["barrier_topology_version.topology", "barrier_topology_version.version"]
     ),
     # one at a time, whatever the code does
-    Index(
+    Index(  # safety: one-revision-under-way
         "barrier_revision_one_under_way",
         "topology",
         unique=True,
