@@ -26,6 +26,7 @@ from airflow_barrier.spark.spec import ClosingRecord
 from benchmarks.report import Measured
 from demo.local_spark import CATALOG, QUICK_JAVA, LocalConnectServer
 from demo.places import Places
+from tests.support.runs import run_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -161,8 +162,8 @@ def _load(deployment: Deployment, spark: SparkSession, rows: int) -> None:
         deployment,
         _FRAGMENT,
         datetime(2026, 1, 1, tzinfo=timezone.utc),
-        origin="benchmark",
-        run_key="sales_dag/1",
+        timestamp_from="benchmark",
+        run=run_of("sales_dag/1"),
         actor="benchmark",
     )
     assert isinstance(opened, Opened), opened

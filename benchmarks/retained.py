@@ -19,6 +19,7 @@ from airflow_barrier.protocol.topology import Fragment, Job
 from airflow_barrier.spark.spec import ClosingRecord
 from benchmarks.lake import make_tables, stage
 from benchmarks.report import Measured
+from tests.support.runs import run_of
 
 _LENGTHS = (10, 100, 1_000)
 #: Barriers whose median stands for a length.
@@ -78,8 +79,8 @@ class Barrier:
                 deployment,
                 _FRAGMENT,
                 _FIRST + timedelta(hours=number),
-                origin="benchmark",
-                run_key=f"kept_dag/{number}",
+                timestamp_from="benchmark",
+                run=run_of(f"kept_dag/{number}"),
                 actor="benchmark",
             )
         assert isinstance(opened, Opened), opened

@@ -29,6 +29,7 @@ from airflow_barrier.sources.files import Files
 from airflow_barrier.spark.connect import ConnectRun
 from airflow_barrier.spark.spec import ClosingRecord
 from airflow_barrier.spark.sql import SqlJob
+from tests.support.runs import run_of
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table
@@ -168,8 +169,8 @@ class Shop:
                 self.deployment,
                 self._fragment,
                 _FIRST + timedelta(days=day),
-                origin="benchmark",
-                run_key=f"shopping_dag/{day}",
+                timestamp_from="benchmark",
+                run=run_of(f"shopping_dag/{day}"),
                 actor="benchmark",
             )
             assert isinstance(opened, Opened), opened

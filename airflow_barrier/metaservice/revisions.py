@@ -15,6 +15,7 @@ from airflow_barrier.metaservice.rows import (
     load_topology,
     lock_topology,
     of_topology,
+    opened_by,
     progress,
     to_barrier,
     topology_version,
@@ -338,8 +339,7 @@ def _insert(
             state=state.value,
             predecessor=before,
             topology_version=version,
-            run_key=barrier.run_key,
-            timestamp_origin=barrier.timestamp_origin,
+            **opened_by(barrier.kind, barrier.run, barrier.timestamp_from),
             opened_at=DatabaseNow(),
             computed_in=revision.revision,
         )

@@ -34,7 +34,7 @@ from airflow_barrier.operators._task import (
     actor,
     generation,
     nothing_to_do,
-    run_key,
+    run_ref,
     run_timestamp,
     run_type,
     skip,
@@ -162,7 +162,7 @@ class EpochSteps:
             self._remember(revised)
             return revised
         if not binding.member:
-            barrier: Barrier = find_barrier(deployment, topology, run_key=run_key(self.context), timestamp=timestamp)
+            barrier: Barrier = find_barrier(deployment, topology, run=run_ref(self.context), timestamp=timestamp)
             self._remember(barrier)
             return barrier
         number = barrier_of_partition(self.context)

@@ -40,7 +40,7 @@ def announce_processed(context: Context, barrier: Barrier, tables: Sequence[str]
     for table in tables:
         accessor = context["outlet_events"][processed_asset(barrier.topology, table)]
         accessor.extra = {"timestamp": barrier.timestamp.isoformat()}
-        accessor.add_partitions(event_key(barrier.barrier_id, barrier.revision))
+        accessor.add_partitions(event_key(barrier.barrier_id, barrier.computed_in))
 
 
 def barrier_of_partition(context: Context) -> int | None:

@@ -26,6 +26,7 @@ from airflow_barrier.protocol.topology import Fragment, Job
 from airflow_barrier.sources.files import Files
 from airflow_barrier.spark.spec import ClosingRecord
 from tests.sources.landing import day, land_parquet
+from tests.support.runs import run_of
 
 NAME = "old"
 EVENTS, MIRROR = "old.events", "old.mirror"
@@ -106,7 +107,13 @@ class Existing:
         own = tuple(replace(job, owner=owner) for job in jobs)
         fragment = Fragment(NAME, owner, own)
         return open_barrier(
-            self.deployment, fragment, moment, origin="test", run_key=f"{owner}/{number}", actor="test", now=moment
+            self.deployment,
+            fragment,
+            moment,
+            timestamp_from="test",
+            run=run_of(f"{owner}/{number}"),
+            actor="test",
+            now=moment,
         )
 
     def process(self, barrier: Barrier, job: str) -> Barrier:

@@ -39,6 +39,7 @@ from airflow_barrier.triggers import barrier as triggers
 from airflow_barrier.triggers._watcher import REACHED, Outcome, watcher
 from airflow_barrier.triggers.barrier import BarrierTrigger, OpeningTrigger
 from tests.metaservice.world import joining
+from tests.support.runs import run_of
 
 DAY = datetime(2025, 1, 1, tzinfo=timezone.utc)
 TABLE = "shop.shopping"
@@ -71,8 +72,8 @@ def open_barrier(meta: MetaService, day: int = 0) -> Barrier:
         topology_version=meta.topology_version("shopping"),
         cuts=(),
         predecessor=head.barrier_id if head else 0,
-        run_key=f"dag/{day}",
-        origin="test",
+        run=run_of(f"dag/{day}"),
+        timestamp_from="test",
         max_open=4,
         baseline=baseline,
         starts=joining(meta.topology("shopping").jobs, baseline),
@@ -338,7 +339,12 @@ def test_a_start_that_failed_says_that_it_holds_up_later_ones(
     """Airflow starts them not, and so they cannot."""
     open_barrier(meta, day=1)
     run = SimpleNamespace(
-        run_type=DagRunType.SCHEDULED, data_interval_start=DAY, data_interval_end=DAY, conf=None, clear_number=0
+        run_type=DagRunType.SCHEDULED,
+        logical_date=DAY,
+        data_interval_start=DAY,
+        data_interval_end=DAY,
+        conf=None,
+        clear_number=0,
     )
     ti = SimpleNamespace(dag_id="dag", run_id="late", task_id="start", try_number=1, map_index=-1)
     with DAG("dag"):

@@ -23,6 +23,7 @@ from airflow_barrier.protocol.records import Barrier
 from airflow_barrier.protocol.topology import Fragment, Job
 from demo.local_spark import PACKAGES, QUICK_JAVA, catalog_conf
 from tests.support.reporting import report
+from tests.support.runs import run_of
 
 if TYPE_CHECKING:
     from tests.support.spark import SparkServer
@@ -128,7 +129,12 @@ def test_a_driver_that_is_killed_in_its_third_epoch(
     barriers = []
     for day in range(1, 5):
         opened = open_barrier(
-            deployment, FRAGMENT, START + timedelta(days=day), origin="test", run_key=f"dag/{day}", actor="test"
+            deployment,
+            FRAGMENT,
+            START + timedelta(days=day),
+            timestamp_from="test",
+            run=run_of(f"dag/{day}"),
+            actor="test",
         )
         assert isinstance(opened, Opened)
         barriers.append(opened.barrier)

@@ -50,6 +50,7 @@ class Tasks:
             get_task_states=self._states,
         )
         run = SimpleNamespace(
+            logical_date=barrier.timestamp,
             data_interval_start=barrier.timestamp,
             data_interval_end=barrier.timestamp,
             run_type=SimpleNamespace(value="scheduled"),

@@ -12,6 +12,7 @@ from airflow_barrier.cli.main import main
 from airflow_barrier.metaservice.store import MetaService
 from airflow_barrier.protocol.records import JobStart
 from airflow_barrier.protocol.topology import Job
+from tests.support.runs import run_of
 
 
 @pytest.fixture
@@ -26,8 +27,8 @@ def url(tmp_path: Path) -> str:
         topology_version=1,
         cuts=(),
         predecessor=0,
-        run_key="dag/1",
-        origin="data interval end of scheduled run",
+        run=run_of("dag/1"),
+        timestamp_from="data interval end",
         max_open=4,
         baseline={"shop.a": None},
         starts=[JobStart("load", None, {"shop.a": None}, {}, {})],

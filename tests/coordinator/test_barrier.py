@@ -28,6 +28,7 @@ from airflow_barrier.protocol.states import AttemptState, BarrierState
 from airflow_barrier.protocol.topology import Fragment, Job
 from airflow_barrier.spark.spec import ClosingRecord
 from tests.support.replacing import replace_files
+from tests.support.runs import run_of
 from tests.support.shop import AMOUNT, MONDAY, PRICE, SHOPPING, Shop
 
 ROWS = [{"amount": 100, "price": 1000}]
@@ -313,8 +314,8 @@ def test_the_same_timestamp_is_observed_not_fought_over(shop: Shop) -> None:
         shop.deployment,
         Fragment("shopping", "shopping_dag", shop.deployment.meta.topology("shopping").jobs),
         MONDAY + timedelta(days=1),
-        origin="test",
-        run_key="another run",
+        timestamp_from="test",
+        run=run_of("another run"),
         actor="test",
     )
     assert isinstance(again, Opened)
@@ -327,7 +328,7 @@ def test_no_more_than_max_open_barriers(shop: Shop) -> None:
         shop.open(day)
     fragment = Fragment("shopping", "shopping_dag", shop.deployment.meta.topology("shopping").jobs)
     later = open_barrier(
-        shop.deployment, fragment, MONDAY + timedelta(days=5), origin="test", run_key="5", actor="test"
+        shop.deployment, fragment, MONDAY + timedelta(days=5), timestamp_from="test", run=run_of("5"), actor="test"
     )
     assert isinstance(later, Later)
     assert "max_open_barriers=4" in later.reason

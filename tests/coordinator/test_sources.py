@@ -17,6 +17,7 @@ from airflow_barrier.protocol.states import BarrierState
 from airflow_barrier.protocol.topology import Fragment, Job
 from airflow_barrier.sources.files import Files
 from tests.metaservice.test_guards import statements
+from tests.support.runs import run_of
 from tests.support.shop import JOBS, MONDAY, SHOPPING, Shop
 
 ROWS = [{"amount": 1, "price": 2}]
@@ -134,8 +135,8 @@ def test_the_watermark_gates_the_timestamp(shop: Shop, tmp_path: Path) -> None:
             shop.deployment,
             fragment(source),
             MONDAY + timedelta(days=1),
-            origin="test",
-            run_key="run",
+            timestamp_from="test",
+            run=run_of("run"),
             actor="test",
             now=datetime.now(MONDAY.tzinfo),
         )

@@ -29,6 +29,7 @@ from airflow_barrier.protocol.topology import Fragment, Job
 from airflow_barrier.sources.files import Files
 from airflow_barrier.sources.iceberg_table import IcebergTable
 from airflow_barrier.spark.spec import ClosingRecord, EpochSpec
+from tests.support.runs import run_of
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table
@@ -167,18 +168,18 @@ class Shop:
             deployment,
             self.fragment,
             FIRST_DAY + timedelta(days=day),
-            origin="data interval end of scheduled run",
-            run_key=_run_key(day),
+            timestamp_from="data interval end",
+            run=run_of(_run_key(day)),
             actor="open",
         )
         assert isinstance(opened, Opened), opened
         return opened
 
     def _found(self, deployment: Deployment, day: int) -> Barrier:
-        return find_barrier(deployment, self.name, run_key=_run_key(day), timestamp=FIRST_DAY + timedelta(days=day))
+        return find_barrier(deployment, self.name, run=run_of(_run_key(day)), timestamp=FIRST_DAY + timedelta(days=day))
 
     def _work(self, deployment: Deployment, barrier: Barrier, job: str, generation: str) -> None:
-        request_key, by_branch = f"{barrier.run_key}/{job}/-1", job in self.unchanged
+        request_key, by_branch = f"{barrier.run}/{job}/-1", job in self.unchanged
         try:
             step = begin(
                 deployment,

@@ -101,6 +101,7 @@ def context_of(operator: Any, day: int = 1) -> Any:
         xcom_push=lambda key, value: None,
     )
     run = SimpleNamespace(
+        logical_date=MONDAY,
         data_interval_start=MONDAY,
         data_interval_end=MONDAY + timedelta(days=day),
         run_type=SimpleNamespace(value="scheduled"),

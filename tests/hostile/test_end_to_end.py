@@ -25,6 +25,7 @@ from tests.hostile.names import WORKABLE
 from tests.sources.landing import land
 from tests.support.deployments import SHARED, settings_on
 from tests.support.postgresql import PostgreSQL
+from tests.support.runs import run_of
 
 TOPOLOGY = "select-" + "t" * 93
 NEW_YEAR = datetime(2026, 1, 1, tzinfo=timezone.utc)
@@ -88,8 +89,8 @@ def run_barrier(deployment: Deployment, jobs: tuple[Job, ...], day: int) -> Barr
         deployment,
         Fragment(TOPOLOGY, "dag", jobs),
         NEW_YEAR + timedelta(days=day),
-        origin="test",
-        run_key=f"dag/{day}",
+        timestamp_from="test",
+        run=run_of(f"dag/{day}"),
         actor="test",
     )
     assert isinstance(opened, Opened)

@@ -21,6 +21,7 @@ from airflow_barrier.spark.epoch import Epoch
 from airflow_barrier.spark.identifiers import quoted, table_name
 from airflow_barrier.spark.sql import SqlJob
 from tests.sources.landing import land
+from tests.support.runs import run_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -113,8 +114,8 @@ def test_a_barrier_over_hostile_names(
         deployment,
         Fragment(TOPOLOGY, "dag", tuple(work)),
         datetime(2026, 1, 1, tzinfo=timezone.utc),
-        origin="test",
-        run_key="run",
+        timestamp_from="test",
+        run=run_of("run"),
         actor="test",
         now=datetime.now(timezone.utc) + timedelta(days=1),
     )

@@ -19,6 +19,7 @@ from airflow_barrier.protocol.records import Attempt, Cut
 from airflow_barrier.protocol.states import LIVE_ATTEMPTS, AttemptState, BarrierState
 from airflow_barrier.protocol.topology import Job
 from tests.metaservice.world import AMOUNT, JOBS, World, day, joining
+from tests.support.runs import run_of
 from tests.support.waiting import patience
 
 _R = TypeVar("_R")
@@ -44,8 +45,8 @@ def test_one_of_many_openers_opens(world: World) -> None:
     def open_first(number: int) -> int:
         return world.meta.open_barrier(
             "shopping", day(1), topology_version=1, cuts=[Cut("files", None, {}, ("a",))], predecessor=0,
-            run_key=f"run {number}", origin="o", max_open=4, baseline=baseline, starts=joining(JOBS, baseline),
-            actor="test",
+            run=run_of(f"run {number}"), timestamp_from="o", max_open=4, baseline=baseline,
+            starts=joining(JOBS, baseline), actor="test",
         ).barrier_id  # fmt: skip
 
     baseline = dict.fromkeys(world.meta.topology("shopping").tables)
@@ -141,7 +142,7 @@ def first_barrier(url: str, number: int) -> tuple[str, str, bool]:
     meta = MetaService(url)
     world = World(meta, jobs=[replace(job, externals=()) for job in JOBS[:1]])
     try:
-        opened = str(world.open(1, run_key=f"run {number}").barrier_id)
+        opened = str(world.open(1, run=run_of(f"run {number}")).barrier_id)
     except BarrierError as error:
         opened = type(error).__name__
     try:

@@ -70,7 +70,7 @@ def test_the_answer_comes_with_a_lease_on_it(read: World) -> None:
         after = read.meta.now()
         lease = answer.lease
         assert lease is not None
-        assert (lease.topology, lease.revision, lease.barrier_id, lease.through_id) == ("shopping", 0, first, through)
+        assert (lease.topology, lease.line, lease.barrier_id, lease.through_id) == ("shopping", 0, first, through)
         assert (lease.holder, lease.rolled_back) == ("ada's report", False)
         assert before <= lease.granted_at <= after
         assert before + timedelta(seconds=60) <= lease.expires_at <= after + timedelta(seconds=60)

@@ -25,13 +25,20 @@ from tests.metaservice.world import (
     day,
 )
 from tests.scale.meters import metering
+from tests.support.runs import run_of
 
 PENDING, PROCESSED = TableState.PENDING, TableState.PROCESSED
 
 
 def maintain(world: World, tables: Sequence[str] | None = (AMOUNT,), max_open: int = 4) -> Barrier | None:
     return world.meta.open_maintenance(
-        world.name, tables, owner="upkeep", run_key="run", generation="g1", max_open=max_open, actor="test"
+        world.name,
+        tables,
+        run=run_of("upkeep/tonight"),
+        request_key="upkeep/tonight",
+        generation="g1",
+        max_open=max_open,
+        actor="test",
     )
 
 

@@ -151,7 +151,7 @@ def test_a_barrier_without_its_tables_is_carried(history: World) -> None:
     history.replay(revision)
     history.begin_swap(revision)
     assert history.swap(revision)
-    assert (history.snapshots(3), history.barrier(3).revision) == (before, 1)
+    assert (history.snapshots(3), history.barrier(3).computed_in) == (before, 1)
 
 
 def test_jobs_are_replayed_as_they_are_declared_now(history: World) -> None:
@@ -473,14 +473,14 @@ def test_the_lines_are_exchanged(history: World) -> None:
     for number in (2, 3):
         only_revised(before[number], at(history, number))
         assert at(history, number, revision=0) == before[number]
-        assert history.barrier(number).revision == 1
+        assert history.barrier(number).computed_in == 1
         assert set(history.tables(number).values()) == {WRITTEN}
         assert all(row.written_at for row in history.meta.progress(history.name, number))
         assert history.barrier(number).tags == tuple(f"barrier_shopping_b{number}_r{r}" for r in (0, 1))
     attempts = {a.job: a for a in history.meta.attempts(history.name, 3)}
     assert {a.attempt_id for a in attempts.values() if a.job in revision.jobs} == line
     assert {a.attempt_id for a in attempts.values() if a.job not in revision.jobs} < old
-    assert (attempts["price"].revision, attempts["load"].revision) == (1, 0)
+    assert (attempts["price"].computed_in, attempts["load"].computed_in) == (1, 0)
     assert of_line(history, revision) == {}
     with pytest.raises(UnknownRevisionError, match=r"found that revisions 0, 1 did"):
         at(history, 3, revision=2)
@@ -524,7 +524,7 @@ def test_open_barriers_are_pointed_to_what_was_revised(history: World) -> None:
     assert (history.state(5), history.tables(5)[TOP]) == (BarrierState.OPEN, PENDING)
     history.process_all(5, generation="g2")
     history.commit(5)
-    assert history.barrier(5).revision == 1
+    assert history.barrier(5).computed_in == 1
 
 
 def test_a_barrier_that_is_half_done_is_as_far_as_what_is_left_of_it(history: World) -> None:
@@ -702,7 +702,7 @@ def test_trimming_forgets_what_was_replaced_too(history: World, url: str) -> Non
     database = Database(url)
     for table in (schema.table_progress, schema.attempt):
         found = Counter(
-            row.revision for row in database.read(lambda c, t=table: c.execute(t.select()).all()) if row.barrier_id == 2
+            row.line for row in database.read(lambda c, t=table: c.execute(t.select()).all()) if row.barrier_id == 2
         )
         assert not found, table.name
     database.close()

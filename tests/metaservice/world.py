@@ -15,6 +15,7 @@ from airflow_barrier.protocol.records import Attempt, Barrier, Cut, JobStart, St
 from airflow_barrier.protocol.revisions import Revision, RevisionMode, affected_jobs
 from airflow_barrier.protocol.states import BarrierState, TableState
 from airflow_barrier.protocol.topology import ExternalSource, Job, downstream_jobs
+from tests.support.runs import run_of
 
 START = datetime(2017, 1, 1, tzinfo=timezone.utc)
 FILES = ExternalSource("files", "files", {"path": "/landing"})
@@ -66,8 +67,8 @@ class World:
             "topology_version": self.meta.topology_version(self.name),
             "cuts": [Cut(source.name, None, {"day": number}, tuple(items)) for source in topology.externals],
             "predecessor": head.barrier_id if head else 0,
-            "run_key": f"scheduled__{number}",
-            "origin": "data_interval_end",
+            "run": run_of(f"scheduled__{number}"),
+            "timestamp_from": "data interval end",
             "max_open": 4,
             "baseline": baseline,
             "starts": joining(topology.jobs, baseline),

@@ -126,7 +126,7 @@ class Contents(Memory):
 
     def _is_pending(self, barrier_id: int, table: str, line: int = 0) -> bool:
         line = line if line and self._is_revised(barrier_id, table, line) else 0
-        query = "SELECT state FROM barrier_table_progress WHERE revision = ? AND barrier_id = ? AND table_name = ?"
+        query = "SELECT state FROM barrier_table_progress WHERE line = ? AND barrier_id = ? AND table_name = ?"
         return bool(self.raw.execute(query, (line, barrier_id, table)).fetchone()[0] == "PENDING")
 
     def _stands_at(self, opened: Opened, table: str, line: int = 0) -> int:
@@ -134,7 +134,7 @@ class Contents(Memory):
         if line and opened.is_maintenance and opened.before and self._is_revised(opened.barrier_id, table, line):
             return self._stands_at(opened.before, table, line)
         query = (
-            "SELECT count(*) FROM barrier_attempt WHERE revision = 0 AND barrier_id = ? AND job = ? "
+            "SELECT count(*) FROM barrier_attempt WHERE line = 0 AND barrier_id = ? AND job = ? "
             "AND state IN ('REQUESTED', 'RUNNING', 'CLOSED', 'PROCESSED')"
         )
         key = (opened.barrier_id, f"compaction of {table}")

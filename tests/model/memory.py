@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from airflow_barrier.protocol.records import INHERITED
+from airflow_barrier.protocol.records import BarrierKind
 from airflow_barrier.protocol.states import Decision
 from tests.model.inputs import Landing
 from tests.model.topology import JOBS, LATE, NAME
@@ -16,21 +16,21 @@ from tests.support.memory_tables import Rows
 
 _OURS = f"topology = '{NAME}'"
 COUNTING = (
-    "SELECT barrier_id, state, predecessor, timestamp, topology_version, timestamp_origin, computed_in "
-    f"FROM barrier_barrier WHERE {_OURS} AND revision = 0 ORDER BY 1"
+    "SELECT barrier_id, state, predecessor, timestamp, topology_version, kind, computed_in "
+    f"FROM barrier_barrier WHERE {_OURS} AND line = 0 ORDER BY 1"
 )
 PROGRESS = (
     "SELECT barrier_id, table_name, state, snapshot_id, attempt_id, carried_from, decision, expected_snapshot "
-    f"FROM barrier_table_progress WHERE {_OURS} AND revision = 0 ORDER BY 1, 2"
+    f"FROM barrier_table_progress WHERE {_OURS} AND line = 0 ORDER BY 1, 2"
 )
 _UNDER_WAY = f"(SELECT revision FROM barrier_revision WHERE {_OURS} AND state IN ('STAGING', 'COMMITTING'))"
 LINE = PROGRESS.replace("= 0", f"= {_UNDER_WAY}")
 ENDS = (
     "SELECT barrier_id, thinned_at, expiring_at, expired_at, trimmed_at FROM barrier_barrier "
-    f"WHERE {_OURS} AND revision = 0 ORDER BY 1"
+    f"WHERE {_OURS} AND line = 0 ORDER BY 1"
 )
 ATTEMPTS = (
-    "SELECT attempt_id, barrier_id, job, state, generation, inputs, bases, revision, computed_in FROM barrier_attempt "
+    "SELECT attempt_id, barrier_id, job, state, generation, inputs, bases, line, computed_in FROM barrier_attempt "
     f"WHERE {_OURS} ORDER BY attempt_id"
 )
 REVISIONS = (
@@ -38,12 +38,12 @@ REVISIONS = (
     f"WHERE {_OURS} ORDER BY 1"
 )
 LINE_STATES = (
-    f"SELECT barrier_id, state FROM barrier_barrier WHERE {_OURS} AND revision = {_UNDER_WAY} AND state <> 'ABORTED' "
+    f"SELECT barrier_id, state FROM barrier_barrier WHERE {_OURS} AND line = {_UNDER_WAY} AND state <> 'ABORTED' "
     "ORDER BY 1"
 )
 _QUERIES = (COUNTING, PROGRESS, ATTEMPTS, ENDS, REVISIONS, LINE, LINE_STATES)
 _ATTEMPTS_AT = 2
-COUNTING_BESIDE = f"SELECT count(*) FROM barrier_barrier WHERE {_OURS} AND revision > 0 AND state <> 'ABORTED'"
+COUNTING_BESIDE = f"SELECT count(*) FROM barrier_barrier WHERE {_OURS} AND line > 0 AND state <> 'ABORTED'"
 UNCOMMITTED = ("OPEN", "PRECOMMIT", "COMMITTING", "BLOCKED")
 DECIDED = ("COMMITTING", "BLOCKED", "COMMIT")
 ENDED = {"FENCED", "VOIDED", "ABORTED"}
@@ -57,13 +57,13 @@ class Barrier(NamedTuple):
     predecessor: int | None
     timestamp: str
     version: int
-    origin: str
+    kind: str
     #: by which revision it stands as it does
     revision: int
 
     @property
     def is_maintenance(self) -> bool:
-        return self.origin == INHERITED
+        return self.kind == BarrierKind.MAINTENANCE
 
 
 class Revision(NamedTuple):
@@ -366,7 +366,7 @@ class Memory:
     def _epoch(self, barrier_id: int, source: str, kind: str, read: frozenset[str]) -> list[str]:
         """Exactly what had arrived when the cut was made and is in no epoch before."""
         key = (NAME, barrier_id, source)
-        query = "FROM barrier_cut WHERE revision = 0 AND topology = ? AND barrier_id = ? AND source = ?"
+        query = "FROM barrier_cut WHERE line = 0 AND topology = ? AND barrier_id = ? AND source = ?"
         start, end = self.raw.execute(f"SELECT start_position, end_position {query}", key).fetchone()
         arrived = self.world.input.of(source)
         upto = json.loads(end)["seen" if kind == Landing.kind else "position"]

@@ -213,12 +213,12 @@ class Oracle(Histories):
             tables.documents.files[f"{WAREHOUSE}/_barrier/{NAME}/journal/b{newest}.json"].decode()
         )
         for revision in self.revisions.values():
-            if revision.state == "COMMIT" and revision.number > entry.revision:
+            if revision.state == "COMMIT" and revision.number > entry.computed_in:
                 decided = RevisionEntry.loads(
                     tables.documents.files[f"{WAREHOUSE}/_barrier/{NAME}/journal/r{revision.number}.json"].decode()
                 )
                 entry = next((each for each in decided.entries if each.barrier_id == newest), entry)
-        assert head["revision"] >= self.barriers[newest].revision == entry.revision, "the journal lacks a revision"
+        assert head["revision"] >= self.barriers[newest].revision == entry.computed_in, "the journal lacks a revision"
         written = {name: table.snapshot_id for name, table in entry.tables.items()}
         assert written == {row.table: row.snapshot_id for row in self.progress[newest].values()}, "another journal"
 

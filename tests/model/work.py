@@ -31,6 +31,7 @@ from tests.model.tasks import Task, stepping
 from tests.model.topology import COMING_AND_GOING, EXTRA, NAME
 from tests.model.world import World
 from tests.support.memory_tables import Rows
+from tests.support.runs import run_of
 
 #: How the operations begin with which a driver writes to a table.
 WRITES = ("write t.", "rewrite t.")
@@ -57,8 +58,8 @@ def opening(world: World, day: int) -> Task:
             world.deployment,
             world.fragment,
             moment,
-            origin="test",
-            run_key=f"run/{day}",
+            timestamp_from="test",
+            run=run_of(f"run/{day}"),
             actor=task.name,
             now=moment,
         )
@@ -117,7 +118,7 @@ def compacting(world: World, barrier: Barrier | None) -> Task:
         return "files"
 
     def work(task: Task) -> Any:
-        compactor = Compactor("upkeep", f"upkeep/{number}", "g0", task.name)
+        compactor = Compactor(run_of(f"upkeep/{number}"), f"upkeep/{number}", "g0", task.name)
         here = barrier or open_compaction(world.deployment, NAME, None, compactor)
         if not isinstance(here, Barrier):
             return here

@@ -38,6 +38,7 @@ from airflow_barrier.tables._metadata import EMPTY_ROOT, Changes, Document, line
 from tests.races.racers import Racers
 from tests.races.writing import append
 from tests.support.reporting import report
+from tests.support.runs import run_of
 from tests.support.shop import MONDAY
 from tests.support.waiting import wait_for
 
@@ -78,7 +79,9 @@ def deployment(settings: Settings) -> Iterator[Deployment]:
 
 
 def opened(deployment: Deployment, day: int) -> Barrier:
-    found = open_barrier(deployment, FRAGMENT, MONDAY.replace(day=day), origin="test", run_key=f"{day}", actor="test")
+    found = open_barrier(
+        deployment, FRAGMENT, MONDAY.replace(day=day), timestamp_from="test", run=run_of(f"{day}"), actor="test"
+    )
     assert isinstance(found, Opened)
     return found.barrier
 

@@ -19,6 +19,7 @@ from tests.metaservice.auditing import check_audit
 from tests.races.interleaving import Explored, all_orders, explore, stepping
 from tests.races.worlds import worlds
 from tests.support.reporting import report
+from tests.support.runs import run_of
 from tests.support.shop import AMOUNT, JOBS, MONDAY, PRICE, SHOPPING, Shop
 
 OWN = Fragment("shopping", "shopping_dag", JOBS[:2])
@@ -59,7 +60,7 @@ def register(shop: Shop, day: int = 2) -> Any:
 
 def opens(shop: Shop, day: int = 2) -> Callable[[], Any]:
     at, run = MONDAY + timedelta(days=day), f"shopping_dag/{day}"
-    return lambda: open_barrier(shop.deployment, OWN, at, origin="test", run_key=run, actor="opener")
+    return lambda: open_barrier(shop.deployment, OWN, at, timestamp_from="test", run=run_of(run), actor="opener")
 
 
 def joins(shop: Shop, day: int = 2) -> Callable[[], Any]:

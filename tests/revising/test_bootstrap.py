@@ -310,6 +310,7 @@ def test_the_task_of_the_opening_dag_does_nothing_while_it_waits(
         dag_id="shopping_dag", run_id="scheduled__3", task_id="price", map_index=-1, start_date=timestamp
     )
     run = SimpleNamespace(
+        logical_date=timestamp,
         data_interval_start=timestamp,
         data_interval_end=timestamp,
         run_type=SimpleNamespace(value="scheduled"),

@@ -29,6 +29,7 @@ from airflow_barrier.spark.submit import submit_conf
 from demo.local_spark import PACKAGES, QUICK_JAVA, LocalConnectServer, catalog_conf
 from tests.support.ports import free_port
 from tests.support.reporting import report
+from tests.support.runs import run_of
 from tests.support.spark import SparkServer
 from tests.support.waiting import patience
 
@@ -48,7 +49,12 @@ class World:
 
     def open(self, day: int) -> Barrier:
         opened = open_barrier(
-            self.deployment, FRAGMENT, START + timedelta(days=day), origin="test", run_key=f"dag/{day}", actor="test"
+            self.deployment,
+            FRAGMENT,
+            START + timedelta(days=day),
+            timestamp_from="test",
+            run=run_of(f"dag/{day}"),
+            actor="test",
         )
         assert isinstance(opened, Opened)
         return opened.barrier

@@ -18,6 +18,7 @@ from airflow_barrier.coordinator.staging import Ready, begin, close
 from airflow_barrier.protocol.records import Barrier, StagedTable
 from airflow_barrier.protocol.topology import Fragment, Job
 from airflow_barrier.spark.spec import ClosingRecord
+from tests.support.runs import run_of
 
 MONDAY = datetime(2026, 1, 5, tzinfo=timezone.utc)
 SHOPPING = "shop.shopping"
@@ -45,7 +46,12 @@ class Shop:
     def open(self, day: int, fragment: Fragment = FRAGMENT) -> Barrier:
         timestamp = MONDAY + timedelta(days=day)
         opened = open_barrier(
-            self.deployment, fragment, timestamp, origin="test", run_key=f"shopping_dag/day-{day}", actor="test"
+            self.deployment,
+            fragment,
+            timestamp,
+            timestamp_from="test",
+            run=run_of(f"shopping_dag/day-{day}"),
+            actor="test",
         )
         assert isinstance(opened, Opened), opened
         return opened.barrier

@@ -21,8 +21,8 @@ def lag_behind(context: Any) -> None:
     from airflow_barrier.metaservice import versions
 
     if (Path(os.environ["BARRIER_TEST_FOLDER"]) / "hold-upgrading-deploy-1").exists():
-        versions.VERSIONS = versions.VERSIONS[:-1]
-        versions.EXPECTED = versions.VERSIONS[-1]
+        versions.VERSIONS = ("0000",)
+        versions.EXPECTED = "0000"
 
 
 with (
