@@ -13,7 +13,6 @@ from airflow_barrier.coordinator.bootstrapping import says_that_it_waits
 from airflow_barrier.coordinator.deployment import Deployment
 from airflow_barrier.coordinator.joining import StaysOut, take_part, takes_part, waits_for_history
 from airflow_barrier.coordinator.opening import Later
-from airflow_barrier.coordinator.replaying import left_to_a_person
 from airflow_barrier.coordinator.staging import (
     Adopted,
     Ready,
@@ -51,7 +50,7 @@ from airflow_barrier.protocol.errors import (
     StoreUnavailableError,
 )
 from airflow_barrier.protocol.records import Attempt, Barrier
-from airflow_barrier.protocol.states import AttemptState, BarrierState, TableState
+from airflow_barrier.protocol.states import AttemptState, BarrierState
 from airflow_barrier.triggers.barrier import BarrierTrigger, SourceTrigger
 
 if TYPE_CHECKING:
@@ -92,8 +91,6 @@ class EpochSteps:
             deployment = BarrierHook(self.binding.barrier_conn_id).get_deployment()
             barrier = self._find_barrier(deployment)
             if self._is_no_member(deployment, barrier) or self._is_kept(deployment, barrier):
-                return self._left_undone(barrier)
-            if self._is_left_to_a_person(deployment, barrier):
                 return self._left_undone(barrier)
             try:
                 step = self._begin(deployment, barrier)
@@ -216,21 +213,6 @@ class EpochSteps:
             return False
         self.log.info("%s does not change what job %s made of it: %s stay as they are", barrier, job.name, job.outlets)
         return True
-
-    def _is_left_to_a_person(self, deployment: Deployment, barrier: Barrier) -> bool:
-        """Whether a person stages the job's tables in this revision; waits until that is done."""
-        if not barrier.line:
-            return False
-        revision = deployment.meta.revisions.get(barrier.topology, barrier.line)
-        tables = left_to_a_person(revision, barrier.barrier_id, self.binding.job)
-        rows = deployment.meta.revisions.progress(barrier.topology, barrier.line, barrier.barrier_id)
-        if any(row.table in tables and row.state is TableState.PENDING for row in rows):
-            self.log.info("%s: %s are left to a person; waiting", barrier, ", ".join(tables))
-            self._defer(
-                [Condition("PROCESSED", barrier_id=barrier.barrier_id, tables=tables, line=barrier.line)],
-                attempt_id=None,
-            )
-        return bool(tables)
 
     def _begin(self, deployment: Deployment, barrier: Barrier) -> Ready | Adopted | Waiting:
         name = self.binding.job.name

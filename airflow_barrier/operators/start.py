@@ -26,6 +26,9 @@ from airflow_barrier.triggers import POLL_INTERVAL
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
+#: Between two questions to sources whether they have reached a timestamp.
+_SOURCE_INTERVAL = timedelta(minutes=1)
+
 
 class StartBarrierOperator(BaseOperator):
     """Registers this DAG's jobs and opens the barrier at the run's timestamp, with the cut of every source.
@@ -43,8 +46,7 @@ class StartBarrierOperator(BaseOperator):
     :param jobs: this DAG's jobs; :class:`~airflow_barrier.operators.group.BarrierGroup` fills them in.
     :param open_manual_runs: open a barrier for runs of every type, although the DAG catches up, or other DAGs have jobs
         in the topology: they have to be triggered with the same logical date.
-    :param poll_interval: seconds between two looks whether a barrier may open; sources are asked every
-        ``source_interval`` seconds.
+    :param poll_interval: seconds between two looks whether a barrier may open; sources are asked once a minute.
     :param wait_timeout: how long a try may wait, from its beginning; then it fails, and says what for.
 
     Returns (XCom) the barrier's id.
@@ -65,7 +67,6 @@ class StartBarrierOperator(BaseOperator):
         open_manual_runs: bool = False,
         poll_interval: float = POLL_INTERVAL,
         wait_timeout: timedelta = WAIT_TIMEOUT,
-        source_interval: float = 60.0,
         depends_on_past: bool = True,
         **kwargs: Any,
     ) -> None:
@@ -76,7 +77,6 @@ class StartBarrierOperator(BaseOperator):
         self.open_manual_runs = open_manual_runs
         self.poll_interval = poll_interval
         self.wait_timeout = wait_timeout
-        self.source_interval = source_interval
 
     def execute(self, context: Context) -> int:
         timestamp, timestamp_from = run_timestamp(context)
@@ -134,7 +134,7 @@ class StartBarrierOperator(BaseOperator):
             if outcome.gatekeeper is not None:
                 stay_out_until_published(deployment, outcome.gatekeeper, context)
             full = len(deployment.meta.open_barriers(self.topology)) >= deployment.max_open_barriers
-            wait = timedelta(seconds=0 if full else self.source_interval)
+            wait = timedelta() if full else _SOURCE_INTERVAL
             self.defer(
                 trigger=OpeningTrigger(
                     **waiting(self, self.topology, context),

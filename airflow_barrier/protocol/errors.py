@@ -304,10 +304,6 @@ class RunActiveError(Retryable):
     """A run that is to be done again is still queued or running: clearing it now would kill what it does."""
 
 
-class BackfillActiveError(Retryable):
-    """The DAG has a backfill that is not over, and Airflow takes one at a time."""
-
-
 # --- deployments ----------------------------------------------------------------------------------
 
 

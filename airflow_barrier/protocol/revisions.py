@@ -54,8 +54,6 @@ UNDER_WAY_REVISIONS = frozenset({RevisionState.STAGING, RevisionState.COMMITTING
 
 #: The kind of correction that changes what the epoch brought; the others stand in its place.
 BY_STATEMENT = "sql"
-#: The kind of which nothing more can be written down: a person stages it.
-BY_HAND = "by hand"
 
 
 @dataclass(frozen=True)

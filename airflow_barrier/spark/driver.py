@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from airflow_barrier.protocol.errors import (
@@ -23,7 +22,7 @@ from airflow_barrier.sources.listing import url_of
 from airflow_barrier.sources.spark_errors import file_without_line, source_error
 from airflow_barrier.spark._rows import without_field_ids
 from airflow_barrier.spark.correcting import Correcting
-from airflow_barrier.spark.corrections import Correction, ReplaceByFile
+from airflow_barrier.spark.corrections import ReplaceByFile
 from airflow_barrier.spark.epoch import Epoch, Job
 from airflow_barrier.spark.identifiers import table_name
 from airflow_barrier.spark.spec import ClosingRecord, EpochSpec
@@ -57,26 +56,6 @@ def run_epoch(spark: SparkSession, spec: EpochSpec, job: Job) -> ClosingRecord:
     for table in staged.values():
         log.info("%s: %s", table.table, "unchanged" if table.unchanged else f"staged {table.snapshot_id}")
     return ClosingRecord(spec.attempt_id, staged)
-
-
-def run_corrections(spark: SparkSession, spec: EpochSpec, *corrections: Correction) -> ClosingRecord:
-    """Run corrections in a session of a person's own, classic or Spark Connect, and return what they staged.
-
-        record = run_corrections(spark, spec, ReplaceByFrame("shop.shopping", mended))
-
-    ``spec`` is the attempt's, prepared as ever; ``corrections`` take the place of those in it, if there are any. What
-    the session's conf has to be meanwhile is put back. Raises what :func:`run_epoch` does.
-    """
-    corrected = replace(spec, corrections=corrections) if corrections else spec
-    zone = spark.conf.get("spark.sql.session.timeZone")
-    for table in {*spec.inputs, *spec.bases}:  # it may have cached them as they were before the branches were made
-        spark.sql(f"REFRESH TABLE {table_name(spec.catalog, table)}")
-    try:
-        return run_epoch(spark, corrected, Correcting(corrected))
-    finally:
-        spark.conf.set("spark.sql.session.timeZone", zone or "UTC")
-        for key in spec.stamp.properties():
-            spark.conf.unset(f"spark.sql.iceberg.snapshot-property.{key}")
 
 
 @contextmanager

@@ -459,8 +459,6 @@ _WITHOUT_SPARK: Mapping[str, tuple[str, ...]] = {
     "gone-is-not-empty": (f"{_BAD_INPUT}input_that_is_gone_unless_what_came_of_it_is_reused",),
     "stands-in-for-a-whole-job": (f"{_RUNS}what_stands_in_for_a_job_stands_in_for_all_of_it",),
     "corrections-are-whole": (f"{_RUNS}a_correction_of_half_a_job_is_refused",),
-    "by-hand-on-its-input": (f"{_RUNS}a_person_stages_on_what_comes_before",),
-    "by-hand-as-planned": (f"{_RUNS}a_person_stages_what_the_plan_left_to_them_alone",),
     "old-backup-of-a-revision": (f"{_LOST_REVISION}a_backup_of_before_a_revision_is_noticed_and_caught_up",),
     "origins-revision-is-known": (f"{_LOST_REVISION}a_head_that_lags_does_not_hide_a_revision",),
     "journal-leads-back-to-the-revision": (f"{_LOST_REVISION}a_stranger_with_a_revision_of_its_own_is_refused",),

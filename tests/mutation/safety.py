@@ -353,8 +353,6 @@ PROMISES: Mapping[str, Mapping[str, str]] = {
         "gone-is-not-empty": "What is gone from a source is not taken for an epoch without it.",
         "stands-in-for-a-whole-job": "A correction does not leave a job's other tables without their rows.",
         "corrections-are-whole": "Nor is one planned that would.",
-        "by-hand-on-its-input": "A person stages on what comes before, and not without it.",
-        "by-hand-as-planned": "A person stages what the plan left to them, and nothing else.",
         "old-backup-of-a-revision": "A MetaService that knows fewer revisions than the journal decides nothing.",
     },
     "A query reads the answer's snapshots and nothing else, and changes nothing.": {

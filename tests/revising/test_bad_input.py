@@ -16,6 +16,7 @@ from airflow_barrier.coordinator.swapping import Swapped
 from airflow_barrier.protocol.errors import RevisionRefusedError, SchemaChangedError, TopologyError
 from airflow_barrier.protocol.revisions import TableCorrection
 from airflow_barrier.protocol.topology import Job
+from airflow_barrier.spark.corrections import ReplaceByFile, to_json
 from tests.crash.shopping import FIRST_DAY
 from tests.revising.world import RevisedShop
 
@@ -24,6 +25,10 @@ def refused(shop: RevisedShop, match: str, first: Any, last: Any = None, **wante
     with pytest.raises(RevisionRefusedError, match=match):
         plan_revision(shop.deployment, Wanted(shop.shop.name, first, last, **wanted))
     assert shop.deployment.meta.revisions.newest(shop.shop.name, 1) == []
+
+
+def by_file(barrier_id: int, table: str) -> TableCorrection:
+    return TableCorrection(barrier_id, table, to_json(ReplaceByFile(table, "s3://mended/day.parquet")))
 
 
 def test_days_outside_of_history(embedded: RevisedShop) -> None:
@@ -70,7 +75,7 @@ def test_a_barrier_that_has_expired(embedded: RevisedShop) -> None:
 
 def test_a_table_that_nobody_writes_and_a_job_that_is_not_there(embedded: RevisedShop) -> None:
     embedded.days(1, 1)
-    nobody = TableCorrection(1, "shop.nobody", {"kind": "by hand"})
+    nobody = by_file(1, "shop.nobody")
     refused(embedded, "expected a table that one of its jobs writes.*found shop.nobody", 1, corrections=[nobody])
     with pytest.raises(TopologyError, match="nobody"):
         embedded.begin(1, changed=["nobody"])
@@ -99,7 +104,7 @@ def test_a_table_outside_that_has_expired_what_an_epoch_read(embedded: RevisedSh
 
 def test_corrections_that_reading_the_source_again_would_undo_are_named(embedded: RevisedShop) -> None:
     embedded.days(1, 2)
-    revision = embedded.begin(2, corrections=[TableCorrection(2, "shop.amounts", {"kind": "by hand"})])
+    revision = embedded.begin(2, corrections=[by_file(2, "shop.amounts")])
     embedded.replay_all(revision)
     assert isinstance(embedded.publish(revision), Swapped)
 

@@ -201,18 +201,6 @@ def run_command(options: argparse.Namespace) -> str:
     return f'{shlex.join(words)} --reason "..."'
 
 
-def continue_command(options: argparse.Namespace, number: int) -> str:
-    """`revise run` for a revision that was begun."""
-    words = ["airflow-barrier", "revise", "run", "--topology", options.topology, "--revision", str(number)]
-    for name, value, usual in (
-        ("--conn-id", options.conn_id, DEFAULT_CONN_ID),
-        ("--airflow-conn-id", options.airflow_conn_id, None),
-    ):
-        if value != usual:
-            words += [name, value]
-    return shlex.join(words)
-
-
 def backfill_command(backfill: Backfill, number: int | str) -> str:
     """Airflow's own. Dates have their zone, since Airflow takes those without as its own."""
     words = ["--dag-id", backfill.dag_id, "--from-date", backfill.first.isoformat()]
