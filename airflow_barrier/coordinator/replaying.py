@@ -21,12 +21,12 @@ def corrections_of(deployment: Deployment, attempt: Attempt, job: Job, by_branch
     said = {
         each.table: from_json(each.correction)
         for each in revision.corrections
-        if each.barrier_id == attempt.barrier_id and each.table in job.sinks
+        if each.barrier_id == attempt.barrier_id and each.table in job.outlets
     }
-    reused = [table for table in job.sinks if table in revision.reused and table not in said]
+    reused = [table for table in job.outlets if table in revision.reused and table not in said]
     if not said and not reused:
         return ()
-    others = sorted(set(job.sinks) - {*said, *reused})
+    others = sorted(set(job.outlets) - {*said, *reused})
     if by_branch or others:
         found = f"it writes {', '.join(others)} too" if others else "its code knows nothing of its epoch"
         raise RevisionRefusedError(  # safety: stands-in-for-a-whole-job
@@ -35,7 +35,7 @@ def corrections_of(deployment: Deployment, attempt: Attempt, job: Job, by_branch
             "corrections for all its tables"
         )
     found_corrections: list[Correction] = []
-    for table in sorted(job.sinks):
+    for table in sorted(job.outlets):
         correction = said.get(table)
         old_epoch = _old_epoch(deployment, attempt, table)
         if correction is None:

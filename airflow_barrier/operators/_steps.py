@@ -33,7 +33,7 @@ from airflow_barrier.operators._task import (
     actor,
     generation,
     nothing_to_do,
-    run_key,
+    run_ref,
     run_timestamp,
     run_type,
     skip,
@@ -104,7 +104,7 @@ class EpochSteps:
 
     def _left_undone(self, barrier: Barrier) -> int:
         """The task ends well and has processed nothing, so its tables have no events."""
-        silence(self.task, [processed_asset(barrier.topology, sink) for sink in self.binding.job.sinks])
+        silence(self.task, [processed_asset(barrier.topology, outlet) for outlet in self.binding.job.outlets])
         return barrier.barrier_id
 
     def resume(self, event: dict[str, Any], attempt_id: int | None) -> int:
@@ -159,7 +159,7 @@ class EpochSteps:
             self._remember(revised)
             return revised
         if not binding.member:
-            barrier: Barrier = find_barrier(deployment, topology, run_key=run_key(self.context), timestamp=timestamp)
+            barrier: Barrier = find_barrier(deployment, topology, run=run_ref(self.context), timestamp=timestamp)
             self._remember(barrier)
             return barrier
         number = barrier_of_partition(self.context)
@@ -211,7 +211,7 @@ class EpochSteps:
         job = self.binding.job
         if job.name in revision.jobs:
             return False
-        self.log.info("%s does not change what job %s made of it: %s stay as they are", barrier, job.name, job.sinks)
+        self.log.info("%s does not change what job %s made of it: %s stay as they are", barrier, job.name, job.outlets)
         return True
 
     def _begin(self, deployment: Deployment, barrier: Barrier) -> Ready | Adopted | Waiting:
@@ -318,10 +318,10 @@ class EpochSteps:
     def _after_processed(self, deployment: Deployment, barrier: Barrier) -> None:
         """Tell who waits for the tables' assets; and who completes the barrier commits it, where this DAG does."""
         if barrier.line:  # a revision is published once all of its barriers are there, by the commit task
-            silence(self.task, [processed_asset(barrier.topology, sink) for sink in self.binding.job.sinks])
+            silence(self.task, [processed_asset(barrier.topology, outlet) for outlet in self.binding.job.outlets])
             return
         if self.binding.announce_processed:
-            announce_processed(self.context, barrier, self.binding.job.sinks)
+            announce_processed(self.context, barrier, self.binding.job.outlets)
         commit_task_id = self.binding.commit_task_id
         # a person who kills the task wants it to end
         if barrier.state is BarrierState.PRECOMMIT and commit_task_id is not None and not self._killed:

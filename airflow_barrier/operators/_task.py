@@ -11,7 +11,7 @@ from airflow.sdk import TaskInstanceState, get_current_context
 from airflow.sdk.exceptions import AirflowFailException, AirflowRuntimeError, AirflowSkipException
 
 from airflow_barrier.protocol.errors import SchemaVersionError, Terminal
-from airflow_barrier.protocol.origins import interval_origin
+from airflow_barrier.protocol.records import SCHEDULED_RUNS, RunRef
 
 if TYPE_CHECKING:
     from airflow.sdk import BaseOperator, Context
@@ -35,8 +35,6 @@ def nothing_to_do(context: Context, barrier: Barrier) -> str:
     )
 
 
-#: Runs whose timestamp nobody typed: only these open barriers without being asked to.
-SCHEDULED_RUNS = frozenset({"scheduled", "backfill"})
 #: Runs that nobody asked for one by one: members of the topology have runs that go with them.
 RUNS_OF_A_SCHEDULE = SCHEDULED_RUNS | {"asset_triggered"}
 
@@ -57,21 +55,22 @@ def is_running() -> bool:
     return hasattr(task_runner, _SUPERVISOR) or _SUPERVISOR not in task_runner.__annotations__
 
 
-def run_key(context: Context) -> str:
+def run_ref(context: Context) -> RunRef:
     """The run, across DAGs: what a barrier remembers as its opener."""
-    return f"{context['ti'].dag_id}/{context['ti'].run_id}"
+    ti, date = context["ti"], context["dag_run"].logical_date
+    return RunRef(ti.dag_id, ti.run_id, run_type(context), None if date is None else date.astimezone(timezone.utc))
 
 
 def task_key(context: Context) -> str:
     """The task instance, equal in all of its tries."""
     ti = context["ti"]
-    return f"{run_key(context)}/{ti.task_id}/{ti.map_index if ti.map_index is not None else -1}"
+    return f"{ti.dag_id}/{ti.run_id}/{ti.task_id}/{ti.map_index if ti.map_index is not None else -1}"
 
 
 def actor(context: Context) -> str:
     """Who did it, for the audit."""
     ti = context["ti"]
-    return f"{run_key(context)}/{ti.task_id}#{ti.try_number}"
+    return f"{ti.dag_id}/{ti.run_id}/{ti.task_id}#{ti.try_number}"
 
 
 def generation(context: Context) -> str:
@@ -108,8 +107,8 @@ def run_timestamp(context: Context) -> tuple[datetime, str]:
     run = context["dag_run"]
     end = run.data_interval_end
     if end is not None:
-        return end.astimezone(timezone.utc), interval_origin(run_type(context), run.data_interval_start, end)
-    return run.run_after.astimezone(timezone.utc), f"run_after of {run_type(context)} run"
+        return end.astimezone(timezone.utc), "data interval end"
+    return run.run_after.astimezone(timezone.utc), "run_after"
 
 
 def skip(task: BaseOperator, reason: str) -> NoReturn:

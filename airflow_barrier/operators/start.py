@@ -12,14 +12,14 @@ from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 from airflow_barrier.hooks.barrier import DEFAULT_CONN_ID, BarrierHook, warning_of
 from airflow_barrier.operators._task import (
     RUNS_OF_A_SCHEDULE,
-    SCHEDULED_RUNS,
     actor,
-    run_key,
+    run_ref,
     run_timestamp,
     run_type,
     without_useless_retries,
 )
 from airflow_barrier.operators._waiting import WAIT_TIMEOUT, check_event, waiting
+from airflow_barrier.protocol.records import SCHEDULED_RUNS
 from airflow_barrier.protocol.topology import Fragment, Job
 from airflow_barrier.triggers import POLL_INTERVAL
 
@@ -79,7 +79,7 @@ class StartBarrierOperator(BaseOperator):
         self.wait_timeout = wait_timeout
 
     def execute(self, context: Context) -> int:
-        timestamp, origin = run_timestamp(context)
+        timestamp, timestamp_from = run_timestamp(context)
         if run_type(context) not in SCHEDULED_RUNS and self.dag.catchup and not self.open_manual_runs:
             raise AirflowFailException(
                 f"expected a scheduled run, found a {run_type(context)} one: it opens no barrier of {self.topology} at "
@@ -88,7 +88,7 @@ class StartBarrierOperator(BaseOperator):
             )
         try:
             with without_useless_retries():
-                return self._open(context, timestamp, origin)
+                return self._open(context, timestamp, timestamp_from)
         except AirflowSkipException:
             raise
         except Exception:
@@ -105,7 +105,7 @@ class StartBarrierOperator(BaseOperator):
         check_event(event)
         return self.execute(context)
 
-    def _open(self, context: Context, timestamp: datetime, origin: str) -> int:
+    def _open(self, context: Context, timestamp: datetime, timestamp_from: str) -> int:
         from airflow_barrier.coordinator.opening import Later, open_barrier
         from airflow_barrier.operators._revising import attach, stay_out_until_published
         from airflow_barrier.triggers.barrier import OpeningTrigger
@@ -123,8 +123,8 @@ class StartBarrierOperator(BaseOperator):
             deployment,
             Fragment(self.topology, self.dag_id, self.jobs),
             timestamp,
-            origin=origin,
-            run_key=run_key(context),
+            timestamp_from=timestamp_from,
+            run=run_ref(context),
             actor=actor(context),
             triggered=triggered,
             for_others=self.open_manual_runs or not triggered,
@@ -146,11 +146,9 @@ class StartBarrierOperator(BaseOperator):
         barrier = outcome.barrier
         self.log.info(
             "%s: %s at timestamp %s, from the %s",
-            "Opened"
-            if outcome.created
-            else f"Observing, it is {barrier.state.value} and was opened by {barrier.run_key}",
+            "Opened" if outcome.created else f"Observing, it is {barrier.state.value} and was opened by {barrier.run}",
             barrier,
             barrier.timestamp.isoformat(),
-            origin if outcome.created else barrier.timestamp_origin,
+            barrier.timestamp_from,
         )
         return barrier.barrier_id

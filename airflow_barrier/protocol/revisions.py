@@ -37,7 +37,7 @@ class RevisionMode(str, Enum):
     INCREMENTAL = "incremental"
     #: its tables cleared, everything up to its first barrier as one epoch; for state that cannot be replayed
     FULL = "full"
-    #: for jobs that join: tables that no barrier has had yet, the first epoch with all that their sources hold at it
+    #: for jobs that join: tables that no barrier has had yet, the first epoch with all that their inlets hold at it
     HISTORY = "history"
 
 

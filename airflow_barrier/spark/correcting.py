@@ -22,7 +22,7 @@ log = logging.getLogger(__name__)
 class Correcting:
     """The corrections of a spec as a job: one after the other, also where several are about one table.
 
-    Raises :class:`~airflow_barrier.protocol.errors.ConfigurationError` unless each sink of the attempt has one, and
+    Raises :class:`~airflow_barrier.protocol.errors.ConfigurationError` unless each outlet of the attempt has one, and
     none is about another table.
     """
 
@@ -31,9 +31,9 @@ class Correcting:
         corrected = {correction.table for correction in spec.corrections}
         if corrected != set(spec.bases):
             raise ConfigurationError(
-                f"corrections of job {spec.job} at barrier {spec.barrier_id}: expected one for each of its sinks "
-                f"({', '.join(sorted(spec.bases))}), found them for {', '.join(sorted(corrected))}; a sink that stays "
-                "as it was takes ReuseRows"
+                f"corrections of job {spec.job} at barrier {spec.barrier_id}: expected one for each of its outlets "
+                f"({', '.join(sorted(spec.bases))}), found them for {', '.join(sorted(corrected))}; an outlet that "
+                "stays as it was takes ReuseRows"
             )
 
     def __call__(self, epoch: Epoch) -> None:

@@ -135,12 +135,12 @@ class RevisedShopping:
         """Somebody reads all tables together for as long as the block lasts: they have to see first what was there
         before, whole, then what is there after it, whole, and nothing else.
         """
-        before = (self.deployment.meta.barrier(TOPOLOGY, day).revision, self.at(day))
+        before = (self.deployment.meta.barrier(TOPOLOGY, day).computed_in, self.at(day))
         with _Reader(self.shopping.settings) as reader:
             reader.wait_for_an_answer()
             yield
             reader.wait_for_an_answer()
-        after = (self.deployment.meta.barrier(TOPOLOGY, day).revision, self.at(day))
+        after = (self.deployment.meta.barrier(TOPOLOGY, day).computed_in, self.at(day))
         assert after[0] == before[0] + 1
         assert reader.seen == [before, after], [revision for revision, _ in reader.seen]
 

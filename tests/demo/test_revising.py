@@ -149,7 +149,7 @@ def test_two_days_of_which_the_second_comes_first_are_swapped_once(
             world.replay(revision, day)
         assert isinstance(swapped := world.publish(revision), Swapped)
         assert [barrier.barrier_id for barrier in swapped.barriers] == [2, 3, DAYS]
-    assert {meta.barrier(TOPOLOGY, day).revision for day in (2, 3, DAYS)} == {revision.revision}
+    assert {meta.barrier(TOPOLOGY, day).computed_in for day in (2, 3, DAYS)} == {revision.revision}
     assert world.differences() == []
     assert [world.at(day, revision=revision.revision - 1) for day in (2, 3, DAYS)] == before
 

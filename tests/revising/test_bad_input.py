@@ -86,8 +86,8 @@ def test_input_that_is_gone_unless_what_came_of_it_is_reused(embedded: RevisedSh
     for file in embedded.shop.landing.rglob("*.parquet"):
         file.unlink()
     refused(embedded, r"expected its source purchases to still hold .* --reuse shop.shopping", 1)
-    sinks = [embedded.shop.table("shopping"), embedded.shop.table("receipts")]
-    plan = plan_revision(embedded.deployment, Wanted(embedded.shop.name, 1, changed=["load", "price"], reused=sinks))
+    outlets = [embedded.shop.table("shopping"), embedded.shop.table("receipts")]
+    plan = plan_revision(embedded.deployment, Wanted(embedded.shop.name, 1, changed=["load", "price"], reused=outlets))
     assert [(each.job, each.kind) for each in plan.inputs if each.job == "load"] == [("load", "reused")]
 
 
@@ -143,13 +143,11 @@ def test_a_column_that_was_dropped_since(embedded: RevisedShop) -> None:
 
 
 def test_code_that_reads_by_now_what_was_not_there(embedded: RevisedShop) -> None:
-    """Declared with the same name and other sources since."""
+    """Declared with the same name and other inlets since."""
     embedded.days(1, 2)
     meta, fragment = embedded.deployment.meta, embedded.shop.fragment
-    jobs = [
-        replace(job, sources=("shop.shopping", "shop.new")) if job.name == "price" else job for job in fragment.jobs
-    ]
-    jobs.append(Job("new", "shopping_dag", sources=("shop.shopping",), sinks=("shop.new",)))
+    jobs = [replace(job, inlets=("shop.shopping", "shop.new")) if job.name == "price" else job for job in fragment.jobs]
+    jobs.append(Job("new", "shopping_dag", inlets=("shop.shopping",), outlets=("shop.new",)))
     meta.register("shop", "shopping_dag", jobs, "test")
     tables = embedded.deployment.tables
     tables.catalog.create_table("shop.new", tables.load("shop.prices").schema())

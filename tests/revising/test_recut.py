@@ -182,13 +182,13 @@ def test_the_journal_has_what_was_cut_anew(embedded: RevisedShop) -> None:
 
 def test_only_what_is_read_from_files_is_cut_anew(embedded: RevisedShop) -> None:
     embedded.days(1, 3)
-    sinks = (embedded.shop.table("shopping"), embedded.shop.table("receipts"))
-    by_file = [TableCorrection(2, table, to_json(ReplaceByFile(table, "s3://mended/2.parquet"))) for table in sinks]
+    outlets = (embedded.shop.table("shopping"), embedded.shop.table("receipts"))
+    by_file = [TableCorrection(2, table, to_json(ReplaceByFile(table, "s3://mended/2.parquet"))) for table in outlets]
     refusals: list[tuple[str, dict[str, Any]]] = [
         ("which are purchases, rates, found orders; correct the name", {"recut": ["orders"]}),
         ("source rates: .* found an Iceberg table, where the next cut begins", {"recut": ["rates"]}),
         (r"read all that came before it \(full\)", {"mode": RevisionMode.FULL}),
-        ("at barrier 2, found that something stands in for that", {"reused": sinks}),
+        ("at barrier 2, found that something stands in for that", {"reused": outlets}),
         ("at barrier 2, found that something stands in for that", {"corrections": by_file}),
     ]
     for match, wanted in refusals:

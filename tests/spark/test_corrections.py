@@ -76,7 +76,7 @@ def run(spark_server: SparkServer) -> Run:
 def begin(barriers: Barriers, base: int | None, *corrections: Correction, barrier: int = 2) -> EpochSpec:
     """An attempt of a revision, whose branch is at ``base``."""
     barriers.at[barrier - 1] = {**barriers.at.get(barrier - 1, {}), T: base}
-    return replace(barriers.begin(barrier, sinks=[T]), corrections=corrections)
+    return replace(barriers.begin(barrier, outlets=[T]), corrections=corrections)
 
 
 def staged(barriers: Barriers, record: ClosingRecord) -> Counter[tuple[Any, ...]]:
@@ -276,8 +276,8 @@ def test_corrections_travel_in_the_spec_and_run_instead_of_the_job(run: Run, new
     assert staged(newest, record) == Counter({row(2, "2"): 1, THREE: 1, row(4, "4"): 1})
 
 
-def test_each_sink_has_a_correction(run: Run, newest: Barriers) -> None:
+def test_each_outlet_has_a_correction(run: Run, newest: Barriers) -> None:
     newest.create(USERS, "id BIGINT")
-    spec = replace(newest.begin(2, sinks=[T, USERS]), corrections=(ReuseRows(T, 1, 2),))
-    with pytest.raises(ConfigurationError, match=r"for each of its sinks \(shop.corrected, shop.corrected_users\)"):
+    spec = replace(newest.begin(2, outlets=[T, USERS]), corrections=(ReuseRows(T, 1, 2),))
+    with pytest.raises(ConfigurationError, match=r"for each of its outlets \(shop.corrected, shop.corrected_users\)"):
         run(spec)

@@ -41,7 +41,7 @@ def wanted_arguments(parser: argparse.ArgumentParser) -> None:
         default=[],
         metavar="JOB",
         help="a job whose code or input was corrected (default: all that read external sources), or that waits for its "
-        "history (then without --from: from the first barrier that has its sources)",
+        "history (then without --from: from the first barrier that has its inlets)",
     )
     parser.add_argument(
         "--table",
