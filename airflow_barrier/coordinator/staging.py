@@ -259,7 +259,7 @@ def absorb_compactions(deployment: Deployment, attempt: Attempt) -> Attempt:
         raise GatedError(
             f"{attempt}: expected tables as they were before revision {revision.revision}, found some that it has "
             "swapped already while its publish is not at its end; try again once it is. If its publisher has died, "
-            f"`airflow-barrier revise run --topology {attempt.topology} --revision {revision.revision}` goes on with it"
+            f"`airflow-barrier revision run {attempt.topology} {revision.revision}` goes on with it"
         ) from error
     if bases == attempt.bases:
         return attempt

@@ -30,7 +30,7 @@ def nothing_to_do(context: Context, barrier: Barrier) -> str:
     again = "a backfill without a revision" if run_type(context) == "backfill" else "clearing"
     return (
         f"its tables are published, and {again} changes nothing about them. To correct them, and all that was computed "
-        f"from them, plan a revision: airflow-barrier revise plan --topology {barrier.topology} --from "
+        f"from them, plan a revision: airflow-barrier revision plan {barrier.topology} --from "
         f"{barrier.barrier_id}; it says what would be done, and by which command"
     )
 

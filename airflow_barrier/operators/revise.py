@@ -37,7 +37,7 @@ class ReviseOperator(BaseOperator):
     The runs of the days are cleared, each in its own DAG, as a backfill with the revision's token would do; what lies
     between them and the newest barrier follows by itself. Until all of it is there readers see the old revision whole.
     A retry goes on with what an earlier try began. Killing the task leaves the revision as it is: `airflow-barrier
-    revise cancel` gives it up.
+    revision cancel` gives it up.
 
     :param topology: what to correct. (templated)
     :param first: the first day (``2017-01-05``), a time with its zone, or a barrier's number. (templated)

@@ -125,7 +125,7 @@ def test_corrections_that_reading_the_source_again_would_undo_are_named(embedded
 def test_a_second_one_while_one_is_under_way(embedded: RevisedShop) -> None:
     embedded.days(1, 2)
     first = embedded.begin(2)
-    with pytest.raises(RevisionRefusedError, match=r"found revision 1 .*STAGING.*revise cancel --topology shop"):
+    with pytest.raises(RevisionRefusedError, match=r"found revision 1 .*STAGING.*revision cancel shop"):
         embedded.begin(1)
     assert [each.revision for each in embedded.deployment.meta.revisions.newest("shop", 5)] == [first.revision]
 

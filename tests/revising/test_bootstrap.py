@@ -259,7 +259,7 @@ def test_the_task_of_a_member_that_waits_says_so(embedded: RevisedShop) -> None:
     at = embedded.barrier(3).timestamp
     said = take_part(embedded.deployment, fragment, price, at, "test")
     assert said == StaysOut(says_that_it_waits("shop", "price"))
-    assert "airflow-barrier revise run --topology shop --job price" in says_that_it_waits("shop", "price")
+    assert "airflow-barrier revision run shop --job price" in says_that_it_waits("shop", "price")
     days(embedded, 3, 3)
     plan = plan_revision(embedded.deployment, Wanted("shop", None, changed=["price"]))
     assert plan.owners == ("pricing",)

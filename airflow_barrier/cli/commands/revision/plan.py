@@ -1,4 +1,4 @@
-"""`airflow-barrier revise plan`"""
+"""`airflow-barrier revision plan`"""
 
 from __future__ import annotations
 
@@ -7,11 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from airflow_barrier.cli.commands.revise.wanting import (
+from airflow_barrier.cli.commands.revision.wanting import (
     backfill_command,
     plan_of,
     run_command,
-    topology_option,
     wanted_arguments,
 )
 from airflow_barrier.cli.connection import connected, connection_option
@@ -43,7 +42,7 @@ class Planned:
 
 
 def _define(parser: argparse.ArgumentParser) -> None:
-    topology_option(parser)
+    parser.add_argument("topology")
     wanted_arguments(parser)
     connection_option(parser)
 
@@ -150,11 +149,11 @@ PLAN = Command(
     _define,
     _run,
     examples=(
-        "--topology shopping --from 2017-01-05 --to 2017-01-06",
-        "--topology shopping --from 2017-01-05 --job price",
-        '--topology shopping --from 2017-01-05 --sql shop.shopping "DELETE FROM shop.shopping WHERE store_id = 367"',
-        "--topology shopping --from 2017-01-05 --file shop.shopping s3://mended/2017-01-05.parquet parquet --json",
-        "--topology shopping --from 2017-01-05 --recut shopping",
-        "--topology shopping --full --table shop.user_item_price",
+        "shopping --from 2017-01-05 --to 2017-01-06",
+        "shopping --from 2017-01-05 --job price",
+        'shopping --from 2017-01-05 --sql shop.shopping "DELETE FROM shop.shopping WHERE store_id = 367"',
+        "shopping --from 2017-01-05 --file shop.shopping s3://mended/2017-01-05.parquet parquet --json",
+        "shopping --from 2017-01-05 --recut shopping",
+        "shopping --full --table shop.user_item_price",
     ),
 )

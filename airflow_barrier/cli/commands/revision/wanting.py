@@ -20,10 +20,6 @@ if TYPE_CHECKING:
     from airflow_barrier.spark.corrections import CorrectBySql
 
 
-def topology_option(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--topology", required=True)
-
-
 def wanted_arguments(parser: argparse.ArgumentParser) -> None:
     """All but the topology; what is not given is None or empty."""
     parser.add_argument(
@@ -179,8 +175,8 @@ def _by_sql(deployment: Deployment, barrier: Barrier, table: str, statement: str
 
 
 def run_command(options: argparse.Namespace) -> str:
-    """`revise run` for what `revise plan` was asked."""
-    words = ["airflow-barrier", "revise", "run", "--topology", options.topology]
+    """`revision run` for what `revision plan` was asked."""
+    words = ["airflow-barrier", "revision", "run", options.topology]
     for name, value in (("--from", options.first), ("--to", options.last), ("--at", options.at)):
         if value is not None:
             words += [name, _text(value)]
