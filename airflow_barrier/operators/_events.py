@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from airflow_barrier.coordinator.deployment import Deployment
 from airflow_barrier.protocol.records import Barrier
 
 if TYPE_CHECKING:
-    from airflow.sdk import BaseOperator, Context
+    from airflow.sdk import Asset, BaseOperator, Context
 
 #: States in which a task will not run any more by itself. One whose run was deleted has none.
 _ENDED = frozenset({"success", "failed", "upstream_failed", "skipped", "removed"})
@@ -39,3 +40,8 @@ def _announcing_run(who: str, barrier: Barrier, task: BaseOperator) -> str:
     """The run whose commit task tells of ``barrier``: the one that committed it, or the barrier's own if a job did."""
     committer = who.rpartition("#")[0]
     return committer.removesuffix(f"/{task.task_id}") if committer.endswith(f"/{task.task_id}") else barrier.run_key
+
+
+def silence(task: BaseOperator, assets: Sequence[Asset]) -> None:
+    """Let the end of a task, which emits an event for each of its outlets, emit none for these: nothing happened."""
+    task.outlets = [outlet for outlet in task.outlets if outlet not in assets]

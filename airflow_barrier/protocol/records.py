@@ -16,6 +16,24 @@ INHERITED = "predecessor"
 
 
 @dataclass(frozen=True)
+class RunRef:
+    """A run of a DAG. ``kind`` is its type as Airflow spells it (``scheduled``, ``backfill``, ``manual``,
+    ``asset_triggered``...); ``logical_date`` (UTC; None: it has none) is what a backfill names it by.
+
+    >>> str(RunRef("shopping", "scheduled__2017-01-03T00:00:00+00:00", "scheduled"))
+    'shopping/scheduled__2017-01-03T00:00:00+00:00'
+    """
+
+    dag_id: str
+    run_id: str
+    kind: str
+    logical_date: datetime | None = None
+
+    def __str__(self) -> str:
+        return f"{self.dag_id}/{self.run_id}"
+
+
+@dataclass(frozen=True)
 class Barrier:
     """One timestamp barrier. ``predecessor`` (never ``barrier_id - 1``) names base and cut start.
 

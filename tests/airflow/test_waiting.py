@@ -18,7 +18,7 @@ from airflow.triggers.base import TriggerEvent
 from sqlalchemy import create_engine, text
 
 from airflow_barrier.coordinator.settings import Settings
-from airflow_barrier.coordinator.waiting import Condition, Found, TopologyView, look
+from airflow_barrier.coordinator.waiting import Condition, Found, Room, TopologyView, look
 from airflow_barrier.hooks.barrier import BarrierHook
 from airflow_barrier.metaservice.store import MetaService
 from airflow_barrier.metaservice.versions import EXPECTED, VERSION_TABLE
@@ -37,7 +37,7 @@ from airflow_barrier.protocol.topology import Job
 from airflow_barrier.sensors.barrier import BarrierSensor
 from airflow_barrier.triggers import barrier as triggers
 from airflow_barrier.triggers._watcher import REACHED, Outcome, watcher
-from airflow_barrier.triggers.barrier import BarrierTrigger, OpeningTrigger
+from airflow_barrier.triggers.barrier import BarrierTrigger
 from tests.metaservice.world import joining
 
 DAY = datetime(2025, 1, 1, tzinfo=timezone.utc)
@@ -114,7 +114,7 @@ def seen(meta: MetaService, condition: Condition, topology: str = "shopping") ->
     return look(TopologyView(meta, topology), condition)
 
 
-async def first(waiting: BarrierTrigger | OpeningTrigger) -> Any:
+async def first(waiting: BarrierTrigger) -> Any:
     async for event in waiting.run():
         assert isinstance(event, TriggerEvent)
         return event.payload
@@ -373,11 +373,15 @@ def test_a_wait_has_an_end(meta: MetaService) -> None:
 def test_opening_waits_for_room_and_for_its_time(meta: MetaService) -> None:
     open_barrier(meta)
 
-    def opening(max_open: int, not_before: datetime) -> OpeningTrigger:
-        made = OpeningTrigger(
-            topology="shopping", barrier_conn_id=CONN, max_open=max_open, not_before=not_before, poll_interval=0.01
+    def opening(max_open: int, not_before: datetime) -> BarrierTrigger:
+        made = BarrierTrigger(
+            topology="shopping",
+            barrier_conn_id=CONN,
+            conditions=[Room(max_open)],
+            not_before=not_before,
+            poll_interval=0.01,
         )
-        return OpeningTrigger(**json.loads(json.dumps(made.serialize()[1])))
+        return BarrierTrigger(**json.loads(json.dumps(made.serialize()[1])))
 
     async def story() -> Any:
         waiting = asyncio.create_task(first(opening(1, DAY)))

@@ -44,7 +44,12 @@ def start(day: int, run_type: DagRunType = DagRunType.MANUAL, run_id: str | None
     ti = SimpleNamespace(dag_id="shopping_dag", run_id=run_id or f"{run_type.value}__{day}", task_id="start")
     ti.task, ti.try_number = task, 1
     run = SimpleNamespace(
-        data_interval_start=timestamp, data_interval_end=timestamp, run_after=timestamp, run_type=run_type, conf={}
+        data_interval_start=timestamp,
+        data_interval_end=timestamp,
+        run_after=timestamp,
+        run_type=run_type,
+        conf={},
+        clear_number=0,
     )
     context: Any = {"ti": ti, "task": task, "dag_run": run}
     return task.execute(context)

@@ -307,13 +307,20 @@ def test_the_task_of_the_opening_dag_does_nothing_while_it_waits(
     operator = SparkEpochOperator(task_id="price", sql="INSERT INTO {target:shop.prices} SELECT 1")
     timestamp = embedded.barrier(3).timestamp
     ti = SimpleNamespace(
-        dag_id="shopping_dag", run_id="scheduled__3", task_id="price", map_index=-1, start_date=timestamp
+        dag_id="shopping_dag",
+        run_id="scheduled__3",
+        task_id="price",
+        map_index=-1,
+        start_date=timestamp,
+        max_tries=0,
+        try_number=1,
     )
     run = SimpleNamespace(
         data_interval_start=timestamp,
         data_interval_end=timestamp,
         run_type=SimpleNamespace(value="scheduled"),
         conf={},
+        clear_number=0,
     )
     context: Any = {"ti": ti, "task": operator, "dag_run": run}
     fragment = embedded.shop.fragment
