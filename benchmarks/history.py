@@ -179,7 +179,7 @@ def _adopt(deployment: Deployment, table: str, files: Mapping[str, bytes], first
 
 def _record(deployment: Deployment, topology: str, tables: Sequence[str], barriers: int) -> None:
     """The same in the MetaService: two barriers step by step, and the others as copies of the second."""
-    job = Job("load", "dag", sinks=tuple(tables))
+    job = Job("load", "dag", outlets=tuple(tables))
     world = World(deployment.meta, topology, [job])
     for number in (1, 2):
         barrier = world.open(number)

@@ -302,9 +302,9 @@ def _latency(connect: Sequence[Run], submit: Sequence[Run]) -> Measured:
 def _plain_way(run: Run) -> float:
     """Seconds of the plain tasks that a run without us has to wait for, one after the other."""
     done: dict[str, float] = {}
-    writers = {table: job for job, (_, _, sinks) in JOBS.items() for table in sinks}
-    for job, (_, sources, _) in JOBS.items():  # each after those it reads from
-        before = [done[writers[table]] for table in sources if table in writers]
+    writers = {table: job for job, (_, _, outlets) in JOBS.items() for table in outlets}
+    for job, (_, inlets, _) in JOBS.items():  # each after those it reads from
+        before = [done[writers[table]] for table in inlets if table in writers]
         done[job] = run.plain[job] + max(before, default=0)
     return max(done.values())
 

@@ -24,7 +24,7 @@ from tests.support.postgresql import USER, PostgreSQL, with_driver
 
 _WRITERS = 4
 #: Tables of the wide topology, and how many of them each of its jobs writes.
-_TABLES, _SINKS = 1_000, 100
+_TABLES, _OUTLETS = 1_000, 100
 _HISTORY = 100_000
 _SECONDS = 4.0
 #: Seconds for all writers to have begun.
@@ -125,10 +125,10 @@ def _jobs(number: int) -> list[Job]:
     """A diamond, on tables of its own."""
     root, left, right, top = (f"n{number}.{name}" for name in ("root", "left", "right", "top"))
     return [
-        Job("load", "dag", sinks=(root,)),
-        Job("left", "dag", sources=(root,), sinks=(left,)),
-        Job("right", "dag", sources=(root,), sinks=(right,)),
-        Job("top", "dag", sources=(left, right), sinks=(top,)),
+        Job("load", "dag", outlets=(root,)),
+        Job("left", "dag", inlets=(root,), outlets=(left,)),
+        Job("right", "dag", inlets=(root,), outlets=(right,)),
+        Job("top", "dag", inlets=(left, right), outlets=(top,)),
     ]
 
 
@@ -138,7 +138,7 @@ def _jobs(number: int) -> list[Job]:
 def _wide(url: str, tables: int) -> tuple[float, float]:
     """Without a lease and with one."""
     names = [f"wide.t{number:04}" for number in range(tables)]
-    jobs = [Job(f"job{at}", "dag", sinks=tuple(names[at : at + _SINKS])) for at in range(0, tables, _SINKS)]
+    jobs = [Job(f"job{at}", "dag", outlets=tuple(names[at : at + _OUTLETS])) for at in range(0, tables, _OUTLETS)]
     world = World(MetaService(url), "wide", jobs)
     world.committed(1)
     try:

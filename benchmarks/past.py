@@ -29,6 +29,7 @@ from airflow_barrier.tables._local_files import local_path
 from benchmarks.report import Measured
 from benchmarks.retained import TABLES, TOPOLOGY, Barrier
 from tests.scale.history import multiply
+from tests.support.runs import run_of
 
 _LENGTHS = (1_000, 100_000)
 _FILES = (1_000, 100_000, 1_000_000)
@@ -116,7 +117,7 @@ def _make_past(deployment: Deployment, length: int) -> None:
             barrier_id=number,
             predecessor=number - 1,
             timestamp=template.timestamp + timedelta(days=number - 1),
-            run_key=f"scheduled__{number}",
+            run=run_of(f"scheduled__{number}"),
         )
         local_path(entry_uri(deployment, TOPOLOGY, number)).write_text(entry.dumps())
     for number in range(1, _READABLE + 1):
@@ -178,7 +179,7 @@ def _land(landing: Path, number: int) -> str:
 def _use(deployment: Deployment, paths: list[str]) -> None:
     engine = create_engine(deployment.meta.url)
     with engine.begin() as connection:
-        key = {"topology": TOPOLOGY, "revision": 0, "barrier_id": 1, "source": _SOURCE}
+        key = {"topology": TOPOLOGY, "line": 0, "barrier_id": 1, "source": _SOURCE}
         connection.execute(insert(schema.cut_item), [{**key, "item": path} for path in paths])
     engine.dispose()
 

@@ -33,16 +33,16 @@ class Step:
 
 
 def path_of(
-    tasks: Mapping[str, Mapping[str, Any]], sources: Mapping[str, Sequence[str]], sinks: Mapping[str, Sequence[str]]
+    tasks: Mapping[str, Mapping[str, Any]], inlets: Mapping[str, Sequence[str]], outlets: Mapping[str, Sequence[str]]
 ) -> list[str]:
     """The chain of tasks that each waited for the one before it, from the start task to the job that ended last."""
-    writers = {table: job for job, tables in sinks.items() for table in tables}
+    writers = {table: job for job, tables in outlets.items() for table in tables}
 
     def ended(job: str) -> datetime:
         return time_of(tasks[job]["end_date"])
 
-    chain = [max(sources, key=ended)]
-    while before := [writers[table] for table in sources[chain[0]] if table in writers]:
+    chain = [max(inlets, key=ended)]
+    while before := [writers[table] for table in inlets[chain[0]] if table in writers]:
         chain.insert(0, max(before, key=ended))
     return ["start", *chain]
 

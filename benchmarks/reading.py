@@ -26,12 +26,13 @@ from airflow_barrier.spark.spec import ClosingRecord
 from benchmarks.report import Measured
 from demo.local_spark import CATALOG, QUICK_JAVA, LocalConnectServer
 from demo.places import Places
+from tests.support.runs import run_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _ORDERS, _ITEMS = "sales.orders", "sales.items"
-_JOB = Job("load", "sales_dag", sinks=(_ORDERS, _ITEMS))
+_JOB = Job("load", "sales_dag", outlets=(_ORDERS, _ITEMS))
 _FRAGMENT = Fragment("sales", "sales_dag", (_JOB,))
 #: Rows of the orders, and how many of them there are to an item.
 _ROWS, _TO_AN_ITEM = 300_000, 30
@@ -161,8 +162,8 @@ def _load(deployment: Deployment, spark: SparkSession, rows: int) -> None:
         deployment,
         _FRAGMENT,
         datetime(2026, 1, 1, tzinfo=timezone.utc),
-        origin="benchmark",
-        run_key="sales_dag/1",
+        timestamp_from="benchmark",
+        run=run_of("sales_dag/1"),
         actor="benchmark",
     )
     assert isinstance(opened, Opened), opened

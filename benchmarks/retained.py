@@ -19,6 +19,7 @@ from airflow_barrier.protocol.topology import Fragment, Job
 from airflow_barrier.spark.spec import ClosingRecord
 from benchmarks.lake import make_tables, stage
 from benchmarks.report import Measured
+from tests.support.runs import run_of
 
 _LENGTHS = (10, 100, 1_000)
 #: Barriers whose median stands for a length.
@@ -26,7 +27,7 @@ _AROUND = 9
 _FIRST = datetime(2020, 1, 1, tzinfo=timezone.utc)
 TOPOLOGY = "kept"
 TABLES = ("kept.events", "kept.totals")
-_JOB = Job("load", "kept_dag", sinks=TABLES)
+_JOB = Job("load", "kept_dag", outlets=TABLES)
 _FRAGMENT = Fragment(TOPOLOGY, "kept_dag", (_JOB,))
 #: the steps, in the order in which they are shown
 _STEPS = ("open", "begin and prepare", "close", "commit")
@@ -78,8 +79,8 @@ class Barrier:
                 deployment,
                 _FRAGMENT,
                 _FIRST + timedelta(hours=number),
-                origin="benchmark",
-                run_key=f"kept_dag/{number}",
+                timestamp_from="benchmark",
+                run=run_of(f"kept_dag/{number}"),
                 actor="benchmark",
             )
         assert isinstance(opened, Opened), opened

@@ -29,6 +29,7 @@ from airflow_barrier.sources.files import Files
 from airflow_barrier.spark.connect import ConnectRun
 from airflow_barrier.spark.spec import ClosingRecord
 from airflow_barrier.spark.sql import SqlJob
+from tests.support.runs import run_of
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table
@@ -143,9 +144,9 @@ class Shop:
             TOPOLOGY,
             "shopping_dag",
             (
-                Job("load", "shopping_dag", sinks=(PURCHASES,), externals=(files,)),
-                Job("amount", "shopping_dag", sources=(PURCHASES,), sinks=(AMOUNT,)),
-                Job("price", "shopping_dag", sources=(PURCHASES,), sinks=(PRICE,)),
+                Job("load", "shopping_dag", outlets=(PURCHASES,), externals=(files,)),
+                Job("amount", "shopping_dag", inlets=(PURCHASES,), outlets=(AMOUNT,)),
+                Job("price", "shopping_dag", inlets=(PURCHASES,), outlets=(PRICE,)),
             ),
         )
 
@@ -168,8 +169,8 @@ class Shop:
                 self.deployment,
                 self._fragment,
                 _FIRST + timedelta(days=day),
-                origin="benchmark",
-                run_key=f"shopping_dag/{day}",
+                timestamp_from="benchmark",
+                run=run_of(f"shopping_dag/{day}"),
                 actor="benchmark",
             )
             assert isinstance(opened, Opened), opened

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-#: job -> its file, sources and sinks, as in dags/shopping.py
+#: job -> its file, inlets and outlets, as in dags/shopping.py
 JOBS: dict[str, tuple[str, Sequence[str], Sequence[str]]] = {
     "load": ("load.py", ["shopping"], ["shop.shopping"]),
     "products": ("products.py", ["products"], ["shop.products"]),

@@ -87,7 +87,7 @@ def _history(settings: Settings, tables: int, barriers: int) -> Iterator[Deploym
             for number in range(1, barriers + 1)
         ]
         grow(deployment.tables, names, line, dict.fromkeys(names))
-        world = World(deployment.meta, _TOPOLOGY, [Job(_JOB, "dag", sinks=tuple(names))])
+        world = World(deployment.meta, _TOPOLOGY, [Job(_JOB, "dag", outlets=tuple(names))])
         for number in (1, 2):
             barrier = world.open(number)
             _process(deployment, barrier, _FIRST_ID + number)

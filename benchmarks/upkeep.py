@@ -18,6 +18,7 @@ from airflow_barrier.protocol.retention import Retention
 from benchmarks.report import Measured
 from benchmarks.retained import TABLES, TOPOLOGY, Barrier
 from tests.support.replacing import replace_files
+from tests.support.runs import run_of
 
 _LENGTHS = (100, 400, 1_000)
 #: Barriers whose median stands for a length; of as many from one upkeep to the next.
@@ -75,7 +76,7 @@ class Maintained:
         return barriers
 
     def _compact(self) -> None:
-        compactor = Compactor("upkeep", f"upkeep/{self.number}", "g", "benchmark")
+        compactor = Compactor(run_of(f"upkeep/{self.number}"), f"upkeep/{self.number}", "g", "benchmark")
         barrier = open_compaction(self.deployment, TOPOLOGY, None, compactor)
         assert isinstance(barrier, BarrierRecord), barrier
         tables = self.deployment.tables

@@ -76,7 +76,7 @@ def measure(folder: Path, *, quick: bool) -> list[Measured]:
 
 
 async def _run(url: str, waiting: Waiting, waiters: int, quiet: float) -> _Run:
-    world = World(MetaService(url), _NAME, [Job(f"job{n}", "dag", sinks=(f"w.t{n}",)) for n in range(_TABLES)])
+    world = World(MetaService(url), _NAME, [Job(f"job{n}", "dag", outlets=(f"w.t{n}",)) for n in range(_TABLES)])
     for number in range(1, _BARRIERS + 1):
         world.open(number)
     wanted = [(number, table) for table in range(_TABLES) for number in range(1, _BARRIERS + 1)]

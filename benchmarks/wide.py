@@ -47,7 +47,7 @@ def measure(folder: Path, *, quick: bool) -> list[Measured]:
 
 
 def _row(url: str, width: int) -> list[str]:
-    jobs = [Job(f"job{n}", "dag", sources=(f"w.t{n - 1}",) if n % 2 else (), sinks=(f"w.t{n}",)) for n in range(width)]
+    jobs = [Job(f"job{n}", "dag", inlets=(f"w.t{n - 1}",) if n % 2 else (), outlets=(f"w.t{n}",)) for n in range(width)]
     world = World(MetaService(url), "wide", jobs)
     try:
         _play(world, 1, jobs, defaultdict(list))

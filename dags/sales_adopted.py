@@ -29,5 +29,5 @@ with dag, BarrierGroup("sales") as barrier:
         task_id="revenue",
         sql="existing/revenue.sql",
     )
-    barrier.job(orders, sinks=["sales.orders"])
-    barrier.job(revenue, sources=["sales.orders"], sinks=["sales.revenue"], start_from="latest")
+    barrier.job(orders, outlets=["sales.orders"])
+    barrier.job(revenue, inlets=["sales.orders"], outlets=["sales.revenue"], start_from="latest")

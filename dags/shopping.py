@@ -4,7 +4,7 @@
                                 > user_item_price  >
     landing/products > products > user_category_spend (and from shopping)
 
-Edges between tasks follow from sources and sinks. Each job is a file of its own in `shopping_jobs/`, and could as well
+Edges between tasks follow from inlets and outlets. Each job is a file of its own in `shopping_jobs/`, and could as well
 stand in another team's DAG with `BarrierGroup("shopping", member=True)`.
 """
 
@@ -37,17 +37,17 @@ with (
     ),
     BarrierGroup("shopping") as barrier,
 ):
-    barrier.job(job("load"), sources=[SHOPPING], sinks=["shop.shopping"])
-    barrier.job(job("products"), sources=[PRODUCTS], sinks=["shop.products"])
-    barrier.job(job("amount"), sources=["shop.shopping"], sinks=["shop.user_item_amount"])
+    barrier.job(job("load"), inlets=[SHOPPING], outlets=["shop.shopping"])
+    barrier.job(job("products"), inlets=[PRODUCTS], outlets=["shop.products"])
+    barrier.job(job("amount"), inlets=["shop.shopping"], outlets=["shop.user_item_amount"])
     barrier.job(
         SparkEpochOperator(task_id="price", sql="shopping_jobs/price.sql"),
-        sources=["shop.shopping"],
-        sinks=["shop.user_item_price"],
+        inlets=["shop.shopping"],
+        outlets=["shop.user_item_price"],
     )
-    barrier.job(job("category_spend"), sources=["shop.shopping", "shop.products"], sinks=["shop.user_category_spend"])
+    barrier.job(job("category_spend"), inlets=["shop.shopping", "shop.products"], outlets=["shop.user_category_spend"])
     barrier.job(
         job("avg_price"),
-        sources=["shop.user_item_amount", "shop.user_item_price"],
-        sinks=["shop.user_item_avg_price"],
+        inlets=["shop.user_item_amount", "shop.user_item_price"],
+        outlets=["shop.user_item_avg_price"],
     )

@@ -31,7 +31,7 @@ _COLUMNS = {
     PRICE: "userId BIGINT, itemId BIGINT, totalPrice DECIMAL(18, 2)",
 }
 _MERGE = """
-    MERGE INTO {{target:{sink}}} t
+    MERGE INTO {{target:{outlet}}} t
     USING (SELECT userId, itemId, sum({column}) AS d FROM {{appends:{shopping}}} GROUP BY userId, itemId) s
     ON t.userId <=> s.userId AND t.itemId <=> s.itemId
     WHEN MATCHED THEN UPDATE SET {total} = t.{total} + s.d
@@ -39,8 +39,8 @@ _MERGE = """
 """
 JOBS = {
     "load": SqlJob(f"INSERT INTO {{target:{SHOPPING}}} SELECT userId, itemId, amount, price FROM {{source:seeds}}"),
-    "price": SqlJob(_MERGE.format(sink=PRICE, shopping=SHOPPING, column="price", total="totalPrice")),
-    "amount": SqlJob(_MERGE.format(sink=AMOUNT, shopping=SHOPPING, column="amount", total="totalAmount")),
+    "price": SqlJob(_MERGE.format(outlet=PRICE, shopping=SHOPPING, column="price", total="totalPrice")),
+    "amount": SqlJob(_MERGE.format(outlet=AMOUNT, shopping=SHOPPING, column="amount", total="totalAmount")),
 }
 _BEFORE = {"userId": 1, "itemId": 1, "amount": 100, "price": 1000.00}
 _AFTER = {"userId": 1, "itemId": 1, "amount": 200, "price": 1500.00}
@@ -80,9 +80,9 @@ def run_seeds(deployment: Deployment, spark: SparkSession, spark_url: str, landi
         path_date="date=%Y-%m-%d",
     )
     jobs = (
-        Job("load", "seeds", sinks=(SHOPPING,), externals=(files.declare(),)),
-        Job("price", "seeds", sources=(SHOPPING,), sinks=(PRICE,)),
-        Job("amount", "seeds", sources=(SHOPPING,), sinks=(AMOUNT,)),
+        Job("load", "seeds", outlets=(SHOPPING,), externals=(files.declare(),)),
+        Job("price", "seeds", inlets=(SHOPPING,), outlets=(PRICE,)),
+        Job("amount", "seeds", inlets=(SHOPPING,), outlets=(AMOUNT,)),
     )
     fragment = Fragment(TOPOLOGY, "seeds", jobs)
 

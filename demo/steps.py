@@ -9,7 +9,7 @@ from airflow_barrier.coordinator.committing import Committed, commit_barrier
 from airflow_barrier.coordinator.deployment import Deployment
 from airflow_barrier.coordinator.opening import Opened, open_barrier
 from airflow_barrier.coordinator.staging import Ready, begin, close
-from airflow_barrier.protocol.records import Barrier
+from airflow_barrier.protocol.records import Barrier, RunRef
 from airflow_barrier.protocol.topology import Fragment
 from airflow_barrier.spark.connect import ConnectRun
 from airflow_barrier.spark.epoch import Job
@@ -20,7 +20,12 @@ _ACTOR = "steps"
 def open_at(deployment: Deployment, fragment: Fragment, timestamp: datetime) -> Barrier:
     """Open the barrier at ``timestamp`` (UTC), cutting every source."""
     opened = open_barrier(
-        deployment, fragment, timestamp, origin="given", run_key=f"{fragment.owner}/{timestamp}", actor=_ACTOR
+        deployment,
+        fragment,
+        timestamp,
+        timestamp_from="caller",
+        run=RunRef(fragment.owner, timestamp.isoformat(), "manual"),
+        actor=_ACTOR,
     )
     if not isinstance(opened, Opened):
         raise RuntimeError(f"the barrier at {timestamp} cannot be opened: {opened.reason}")

@@ -15,7 +15,6 @@ from airflow_barrier.protocol.levels import Level
 if TYPE_CHECKING:
     from airflow_barrier.coordinator.deployment import Deployment
     from airflow_barrier.coordinator.settings import Settings
-    from airflow_barrier.hooks.airflow_api import AirflowApi
     from airflow_barrier.metaservice.store import MetaService
 
 DEFAULT_CONN_ID = "barrier_default"
@@ -96,29 +95,14 @@ def level(options: argparse.Namespace) -> Level:
 
 def settings(conn_id: str, otherwise: str = _ANOTHER) -> Settings:
     """Those of an Airflow connection. Raises ConfigurationError, which says what to do ``otherwise``."""
-    with _looked_up(conn_id, otherwise):
-        from airflow_barrier.hooks.barrier import BarrierHook
-
-        return BarrierHook(conn_id).get_settings()
-
-
-def airflow_api(conn_id: str) -> AirflowApi:
-    """Airflow's REST API, by an Airflow connection of the type http. Raises ConfigurationError."""
-    with _looked_up(conn_id, "or name another with --airflow-conn-id"):
-        from airflow_barrier.hooks.airflow_api import AirflowApi
-
-        return AirflowApi.of_connection(conn_id)
-
-
-@contextmanager
-def _looked_up(conn_id: str, otherwise: str) -> Iterator[None]:
-    """Connections are found, and the error of one that is not there says what to do."""
     # without this Airflow looks for connections in the environment only, as in a task without its supervisor
     os.environ.setdefault("_AIRFLOW_PROCESS_CONTEXT", "server")
     from airflow.sdk.exceptions import AirflowNotFoundException
 
+    from airflow_barrier.hooks.barrier import BarrierHook
+
     try:
-        yield
+        return BarrierHook(conn_id).get_settings()
     except AirflowNotFoundException:
         raise ConfigurationError(
             f"connection {conn_id}: expected an Airflow connection of that id, found none; create it, set "

@@ -69,7 +69,7 @@ def plan_adoption(deployment: Deployment, fragments: Sequence[Fragment]) -> Adop
         registered = _registered(deployment, name)
         others = [job for job in registered if job.owner not in {job.owner for job in own}]
         union = [*others, *own]
-        others_write = {sink for job in others for sink in job.sinks}
+        others_write = {outlet for job in others for outlet in job.outlets}
         waiting = _waiting(own, others_write)
         notes += [
             f"job {job} waits until a DAG with a job that writes {', '.join(tables)} has run"
@@ -79,7 +79,7 @@ def plan_adoption(deployment: Deployment, fragments: Sequence[Fragment]) -> Adop
             Topology.of(name, [job for job in union if job.name not in waiting])
         except TopologyError as error:
             problems.append(str(error))
-        touched = sorted({table for job in own for table in (*job.sinks, *job.sources)})
+        touched = sorted({table for job in own for table in (*job.outlets, *job.inlets)})
         steps += [_step(deployment, name, table, union, registered, claims.get(table, name)) for table in touched]
     return AdoptionPlan(tuple(steps), tuple(problems), tuple(notes))
 
@@ -88,12 +88,12 @@ def _waiting(jobs: Sequence[Job], others_write: set[str]) -> dict[str, list[str]
     """Jobs that cannot start yet, and what they wait for: tables that nobody writes, or that such a job writes."""
     ready: list[Job] = []
     while True:
-        written = others_write.union(*(job.sinks for job in ready))
-        more = [job for job in jobs if job not in ready and written.issuperset(job.sources)]
+        written = others_write.union(*(job.outlets for job in ready))
+        more = [job for job in jobs if job not in ready and written.issuperset(job.inlets)]
         if not more:
             break
         ready += more
-    return {job.name: [table for table in job.sources if table not in written] for job in jobs if job not in ready}
+    return {job.name: [table for table in job.inlets if table not in written] for job in jobs if job not in ready}
 
 
 def carry_out(deployment: Deployment, plan: AdoptionPlan) -> tuple[str, ...]:
@@ -123,8 +123,8 @@ def _step(
     claimed_by: str,
 ) -> TableStep:
     union = tuple(union)
-    writer = next((job for job in union if table in job.sinks), None)
-    readers = tuple(job for job in union if table in job.sources)
+    writer = next((job for job in union if table in job.outlets), None)
+    readers = tuple(job for job in union if table in job.inlets)
     problem = None
     if claimed_by != topology:
         problem = f"it belongs to topology {claimed_by}; a table belongs to one: take it out there first"
@@ -136,7 +136,7 @@ def _step(
         )
     main = deployment.tables.mains([table])[table]
     rows = rows_of(iceberg, main)
-    start = _start(writer, joined=any(table in job.sinks for job in registered), rows=rows)
+    start = _start(writer, joined=any(table in job.outlets for job in registered), rows=rows)
     if start == "needed" and writer is not None and problem is None:
         problem = f"it holds rows: job {writer.name} has to say start_from, see docs/adopting.md"
     return TableStep(
@@ -159,5 +159,5 @@ def _start(writer: Job | None, joined: bool, rows: int | None) -> str:
     if joined or writer is None:
         return "joined" if joined else "-"
     if writer.start_from is not None and not (writer.from_history and rows):
-        return ", ".join(f"{source} {position}" for source, position in writer.start_from.items()) or "declared"
-    return "earliest" if rows == 0 or not (writer.sources or writer.externals) else "needed"
+        return ", ".join(f"{inlet} {position}" for inlet, position in writer.start_from.items()) or "declared"
+    return "earliest" if rows == 0 or not (writer.inlets or writer.externals) else "needed"

@@ -115,7 +115,7 @@ def lead(deployment: Deployment, done: Attempt, leader: Leader) -> Ready | None:
 
 
 def _can_be_led(deployment: Deployment, done: Attempt, barrier: Barrier) -> bool:
-    """The same job, and its sources are PROCESSED."""
+    """The same job, and its inlets are PROCESSED."""
     meta = deployment.meta
     before = meta.barrier(done.topology, done.barrier_id)
     jobs = [
@@ -126,4 +126,4 @@ def _can_be_led(deployment: Deployment, done: Attempt, barrier: Barrier) -> bool
     if jobs[1].get(done.job) != job:
         return False
     states = {each.table: each.state for each in meta.progress(barrier.topology, barrier.barrier_id)}
-    return all(states[source] is not TableState.PENDING for source in job.sources)
+    return all(states[inlet] is not TableState.PENDING for inlet in job.inlets)

@@ -68,7 +68,7 @@ def reason_of(barrier: Barrier, findings: Mapping[str, BarrierError]) -> str:
 
 def _one(barrier: Barrier, table: str, finding: BarrierError) -> str:
     keep, adopt = (f"`{resolve_command(barrier, table, decision)}`" for decision in Decision)
-    tag = set_aside_tag(barrier.topology, barrier.barrier_id, barrier.revision)
+    tag = set_aside_tag(barrier.topology, barrier.barrier_id, barrier.computed_in)
     go_on = f"then {keep} goes on"
     if isinstance(finding, MissingTableError):
         way = (

@@ -27,11 +27,11 @@ def joining_jobs(
 
     Raises RevisionRefusedError for members beside them, and for a job that reads what another one has yet to compute.
     """
-    found = tuple(job for job in waiting if job.name in changed or set(tables) & set(job.sinks))
+    found = tuple(job for job in waiting if job.name in changed or set(tables) & set(job.outlets))
     if not found:
         return ()
-    names, sinks = {job.name for job in found}, {sink for job in found for sink in job.sinks}
-    members = sorted({*changed} - names | {*tables} - sinks)
+    names, outlets = {job.name for job in found}, {outlet for job in found for outlet in job.outlets}
+    members = sorted({*changed} - names | {*tables} - outlets)
     if members or others:
         besides = ", ".join(members) or "corrections, --reuse, --recut or --full"
         raise RevisionRefusedError(  # safety: joins-alone
@@ -40,7 +40,7 @@ def joining_jobs(
             "revision"
         )
     for job in found:
-        missing = sorted(other.name for other in waiting if other not in found and set(other.sinks) & set(job.sources))
+        missing = sorted(other.name for other in waiting if other not in found and set(other.outlets) & set(job.inlets))
         if missing:
             raise RevisionRefusedError(  # safety: joins-with-what-it-reads
                 f"topology {topology}: expected the history of all that job {job.name} reads, found that "
@@ -49,7 +49,7 @@ def joining_jobs(
     return found
 
 
-def first_with_sources(deployment: Deployment, jobs: Sequence[Job], newest_first: Sequence[Barrier]) -> Barrier:
+def first_with_inlets(deployment: Deployment, jobs: Sequence[Job], newest_first: Sequence[Barrier]) -> Barrier:
     """The first barrier from which on all that ``jobs`` read is there, and can be read, among some that are COMMIT,
     the newest first. Raises RevisionRefusedError.
     """
@@ -87,12 +87,12 @@ def check_history(deployment: Deployment, jobs: Sequence[Job], barriers: Sequenc
                 f"job {job.name}: expected to begin with the first cut of its source {begun[0]}, found that "
                 f"{barriers[0]} has a later one: what came before would be in no epoch of it; begin earlier, or {_WAY}"
             )
-    mains = deployment.tables.mains(sorted(sink for job in jobs for sink in job.sinks))
+    mains = deployment.tables.mains(sorted(outlet for job in jobs for outlet in job.outlets))
     full = [table for table, main in mains.items() if rows_of(deployment.tables.load(table), main) != 0]
     if full:
         raise RevisionRefusedError(  # safety: history-into-empty-tables
             f"expected empty tables to compute history into, found rows in {', '.join(full)}; empty them, or say by "
-            "start_from what of the sources is in them: then their jobs join with the next barrier"
+            "start_from what of the inlets is in them: then their jobs join with the next barrier"
         )
     return mains
 
@@ -103,7 +103,7 @@ def with_joining(topology: Topology, joining: Sequence[Job]) -> Topology:
 
 
 _WAY = (
-    "let the job join with the next barrier instead, with all that its sources hold by then as its first epoch: "
+    "let the job join with the next barrier instead, with all that its inlets hold by then as its first epoch: "
     "start_from='earliest'"
 )
 
@@ -111,8 +111,8 @@ _WAY = (
 def _missing(deployment: Deployment, jobs: Sequence[Job], barrier: Barrier) -> list[str]:
     """What the jobs read and a barrier does not have: tables, and external sources that it has no cut of."""
     had = set(deployment.meta.topology(barrier.topology, barrier.topology_version).tables)
-    had |= {sink for job in jobs for sink in job.sinks}
-    tables = {table for job in jobs for table in job.sources} - had
+    had |= {outlet for job in jobs for outlet in job.outlets}
+    tables = {table for job in jobs for table in job.inlets} - had
     cut = deployment.meta.cuts(barrier.topology, barrier.barrier_id, items_of=())
     sources = {source.name for job in jobs for source in job.externals} - cut.keys()
     return sorted(tables | sources)

@@ -152,14 +152,14 @@ def _decide(deployment: Deployment, barrier: Barrier, actor: str) -> None:
         now = meta.barrier(barrier.topology, barrier.barrier_id)
         if now.state in DECIDED_BARRIERS:  # safety: decided-by-another
             return
-        if now.revision != barrier.revision:
+        if now.computed_in != barrier.computed_in:
             raise HeadMovedError(  # safety: revised-by-another
-                f"{barrier}: expected it as in revision {barrier.revision}, found that revision {now.revision} was "
-                "published: look again"
+                f"{barrier}: expected it as in revision {barrier.computed_in}, found that revision {now.computed_in} "
+                "was published: look again"
             ) from None
         raise
     thinned = deployment.tag_policy.dropped(barrier.predecessor or 0, barrier.barrier_id)
-    meta.begin_commit(barrier.topology, barrier.barrier_id, expected, actor, thinned, barrier.revision)
+    meta.begin_commit(barrier.topology, barrier.barrier_id, expected, actor, thinned, barrier.computed_in)
     log.info("%s is COMMITTING", barrier)
 
 
@@ -260,7 +260,9 @@ def publications_of(
 
 def set_aside(barrier: Barrier, snapshot_id: int | None) -> dict[str, int]:
     """The tag that keeps the snapshot against which a person decided."""
-    return {set_aside_tag(barrier.topology, barrier.barrier_id, barrier.revision): snapshot_id} if snapshot_id else {}
+    return (
+        {set_aside_tag(barrier.topology, barrier.barrier_id, barrier.computed_in): snapshot_id} if snapshot_id else {}
+    )
 
 
 def _published_before(deployment: Deployment, barrier: Barrier) -> Mapping[str, int | None]:

@@ -23,7 +23,7 @@ from airflow_barrier.protocol.errors import (
     StagedTableError,
     TooManyOpenBarriersError,
 )
-from airflow_barrier.protocol.records import Attempt, Barrier, Need, StagedTable
+from airflow_barrier.protocol.records import Attempt, Barrier, Need, RunRef, StagedTable
 from airflow_barrier.protocol.restaging import refuse_ended
 from airflow_barrier.protocol.states import UNCOMMITTED_BARRIERS, UNDER_WAY_ATTEMPTS, AttemptState, BarrierState
 
@@ -35,10 +35,10 @@ Rewrite = Callable[[str, str], object]
 
 @dataclass(frozen=True)
 class Compactor:
-    """Who compacts: DAG ``owner``, in its run ``run_key``. ``generation`` as in an attempt."""
+    """Who compacts: a DAG in its ``run``. ``request_key`` and ``generation`` as in an attempt."""
 
-    owner: str
-    run_key: str
+    run: RunRef
+    request_key: str
     generation: str
     actor: str
 
@@ -71,16 +71,16 @@ def open_compaction(
         barrier = deployment.meta.open_maintenance(
             topology,
             tables,
-            owner=compactor.owner,
-            run_key=compactor.run_key,
+            run=compactor.run,
+            request_key=compactor.request_key,
             generation=compactor.generation,
             max_open=deployment.max_open_barriers,
             actor=compactor.actor,
         )
     except (TooManyOpenBarriersError, GatedError) as error:
         return Later(str(error))
-    if barrier is not None and barrier.run_key != compactor.run_key:
-        log.warning("%s was opened by %s and is unfinished: going on with it", barrier, barrier.run_key)
+    if barrier is not None and barrier.run.key != compactor.run.key:
+        log.warning("%s was opened by %s and is unfinished: going on with it", barrier, barrier.run)
     return barrier
 
 
@@ -98,7 +98,7 @@ def compact(deployment: Deployment, barrier: Barrier, rewrite: Rewrite, compacto
     needs: list[Need] = []
     waiting: list[int] = []
     for attempt in _taken(deployment, barrier, compactor):
-        (table,) = meta.topology(barrier.topology, barrier.topology_version).job(attempt.job).sinks
+        (table,) = meta.topology(barrier.topology, barrier.topology_version).job(attempt.job).outlets
         try:
             lacks = _compact_table(deployment, attempt, table, rewrite, compactor.actor)
         except CompactionError as error:
@@ -123,7 +123,7 @@ def compact(deployment: Deployment, barrier: Barrier, rewrite: Rewrite, compacto
 def let_go(deployment: Deployment, barrier: Barrier, reason: str, compactor: Compactor) -> None:
     """Give up what is not rewritten yet: the barriers after this one go on with the tables as they were."""
     for attempt in _under_way(deployment, barrier):
-        if attempt.request_key == compactor.run_key:
+        if attempt.request_key == compactor.request_key:
             deployment.meta.abort_attempt(attempt.attempt_id, reason, compactor.actor)
     carried = deployment.meta.carry(barrier.topology, barrier.barrier_id, compactor.actor)
     log.info("%s: compaction given up (%s); %d tables carried as they were", barrier, reason, carried)
@@ -142,12 +142,12 @@ def _taken(deployment: Deployment, barrier: Barrier, compactor: Compactor) -> li
     for begun in _under_way(deployment, barrier):
         job = (barrier.topology, barrier.barrier_id, begun.job)
         us: dict[str, Any] = {
-            "request_key": compactor.run_key,
+            "request_key": compactor.request_key,
             "generation": begun.generation,
             "actor": compactor.actor,
             "owner": None,
         }
-        if begun.request_key != compactor.run_key:
+        if begun.request_key != compactor.request_key:
             deployment.meta.lead_attempt(*job, **us)
         taken.append(deployment.meta.request_attempt(*job, **us))
     return sorted(taken, key=lambda attempt: attempt.state is not AttemptState.CLOSED)

@@ -138,12 +138,13 @@ def _entry(
     return JournalEntry(
         topology=barrier.topology,
         barrier_id=barrier.barrier_id,
-        revision=barrier.revision,
+        computed_in=barrier.computed_in,
         incarnation=meta.incarnation(barrier.topology),
         predecessor=barrier.predecessor or 0,
         timestamp=barrier.timestamp,
-        timestamp_origin=barrier.timestamp_origin,
-        run_key=barrier.run_key,
+        timestamp_from=barrier.timestamp_from,
+        kind=barrier.kind,
+        run=barrier.run,
         topology_digest=topology.digest,
         cuts=meta.cuts(barrier.topology, barrier.barrier_id, line),
         tables={

@@ -40,9 +40,9 @@ def late_jobs(meta: MetaService, barrier: Barrier) -> tuple[LateJob, ...]:
     for job in meta.topology(barrier.topology, barrier.topology_version).jobs:
         if barrier.is_maintenance and (job.name not in newest or newest[job.name].state not in LIVE_ATTEMPTS):
             continue  # nobody waits for it: the table is passed by
-        missing = tuple(table for table in job.sinks if _is_pending(here[table]))
+        missing = tuple(table for table in job.outlets if _is_pending(here[table]))
         # a table that joins with this barrier is not at the one before, and nothing waits for it there
-        needs = [here[table] for table in job.sources] + [before[table] for table in job.sinks if table in before]
+        needs = [here[table] for table in job.inlets] + [before[table] for table in job.outlets if table in before]
         if missing and not any(map(_is_pending, needs)):
             since = max([barrier.opened_at, *(need.processed_at for need in needs if need.processed_at)])
             late.append(LateJob(job.name, job.owner, missing, since, JobStatus(job.name, newest.get(job.name)).summary))

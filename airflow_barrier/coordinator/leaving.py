@@ -30,7 +30,7 @@ def leave(deployment: Deployment, topology: str, dag: str, job: str | None, *, r
     naming who still reads a table, TopologyError if there is no such job.
     """
     gone = deployment.meta.leave(topology, dag, job, reason, actor)
-    left = {sink for each in gone.jobs for sink in each.sinks}
+    left = {outlet for each in gone.jobs for outlet in each.outlets}
     still = tuple(
         barrier
         for barrier in deployment.meta.open_barriers(topology)
@@ -41,7 +41,7 @@ def leave(deployment: Deployment, topology: str, dag: str, job: str | None, *, r
     taken = deployment.topologies_by_table()  # another DAG may have taken one over meanwhile
     for table in sorted(left & taken.keys()):
         log.info("table %s is not given back: topology %s writes it now", table, taken[table])
-    given_back = tuple(sink for sink in sorted(left - taken.keys()) if _give_back(deployment, topology, sink))
+    given_back = tuple(outlet for outlet in sorted(left - taken.keys()) if _give_back(deployment, topology, outlet))
     _release_sources(deployment, gone)
     return Left(gone, (), given_back)
 

@@ -162,7 +162,7 @@ def next_step(deployment: Deployment, run: Run, task: JobTask, scheduler: Schedu
 def _own_barrier(deployment: Deployment, run: Run, task: JobTask) -> Barrier | Later | StaysOut:
     if task.member:
         return take_part(deployment, task.fragment, task.job, run.at, task.actor)
-    return find_barrier(deployment, task.topology, run_key=str(run.ref), timestamp=run.timestamp)
+    return find_barrier(deployment, task.topology, run=run.ref, timestamp=run.timestamp)
 
 
 def _until_it_opens(
@@ -339,7 +339,7 @@ def _why_no_part(deployment: Deployment, barrier: Barrier, task: JobTask) -> Not
             )
             return Nothing(reason, barrier, logging.WARNING)
     if barrier.line and job.name not in deployment.meta.revisions.get(barrier.topology, barrier.line).jobs:
-        kept = f"{barrier} does not change what job {job.name} made of it: {', '.join(job.sinks)} stay as they are"
+        kept = f"{barrier} does not change what job {job.name} made of it: {', '.join(job.outlets)} stay as they are"
         return Nothing(kept, barrier)
     return None
 
@@ -427,8 +427,8 @@ def next_opening(
         deployment,
         fragment,
         run.timestamp,
-        origin=run.timestamp_from,
-        run_key=str(run.ref),
+        timestamp_from=run.timestamp_from,
+        run=run.ref,
         actor=actor,
         triggered=triggered,
     )
@@ -461,7 +461,7 @@ def next_commit(
     revision = revision_of_run(deployment, topology, run)
     if revision is not None:
         return _next_publish(deployment, run, revision, scheduler, actor)
-    barrier = find_barrier(deployment, topology, run_key=str(run.ref), timestamp=run.timestamp)
+    barrier = find_barrier(deployment, topology, run=run.ref, timestamp=run.timestamp)
     outcome = commit_barrier(deployment, topology, barrier.barrier_id, actor=actor)
     if isinstance(outcome, NotYet):
         if outcome.barrier.barrier_id == barrier.barrier_id:  # an earlier run's jobs may still deliver

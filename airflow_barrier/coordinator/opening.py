@@ -11,7 +11,7 @@ from airflow_barrier.coordinator.deployment import Deployment
 from airflow_barrier.coordinator.journal import check_lead
 from airflow_barrier.coordinator.starting import already, check_newest, looks, starts_of
 from airflow_barrier.protocol.errors import GatedError, HeadMovedError, StartFromError, TriggeredRunError
-from airflow_barrier.protocol.records import Barrier, Cut
+from airflow_barrier.protocol.records import Barrier, Cut, RunRef
 from airflow_barrier.protocol.revisions import Revision
 from airflow_barrier.protocol.states import BarrierState
 from airflow_barrier.protocol.topology import Fragment
@@ -45,15 +45,15 @@ def open_barrier(
     fragment: Fragment,
     timestamp: datetime,
     *,
-    origin: str,
-    run_key: str,
+    timestamp_from: str,
+    run: RunRef,
     actor: str,
     now: datetime | None = None,
     triggered: bool = False,
 ) -> Opened | Later:
     """Open the barrier at ``timestamp`` (UTC), or observe the one that is there.
 
-    ``origin`` says where the timestamp came from, ``run_key`` which run opens. ``now`` (UTC; default: the clock) is
+    ``timestamp_from`` says where the timestamp came from, ``run`` which run opens. ``now`` (UTC; default: the clock) is
     what sources compare idle time with. ``triggered``: somebody asked for this run, and wants to be told if it does
     nothing.
 
@@ -63,7 +63,7 @@ def open_barrier(
     MetaService knows less than the tables.
     """
     if triggered:
-        _check_not_done(deployment, fragment.topology, timestamp, run_key)
+        _check_not_done(deployment, fragment.topology, timestamp, run)
     deployment.tables.prove()  # safety: catalog-is-proved
     check_allowed(deployment, fragment.jobs)
     if deployment.meta.barrier_at(fragment.topology, timestamp) is None:
@@ -76,21 +76,21 @@ def open_barrier(
                 deployment,
                 fragment.topology,
                 timestamp,
-                origin,
-                run_key,
+                timestamp_from,
+                run,
                 actor,
                 now or datetime.now(timezone.utc),
             )
     raise AssertionError("unreachable: tenacity returns or raises")
 
 
-def _check_not_done(deployment: Deployment, topology: str, timestamp: datetime, run_key: str) -> None:
+def _check_not_done(deployment: Deployment, topology: str, timestamp: datetime, run: RunRef) -> None:
     """Whoever triggered a run is to see that it does nothing: its tasks would all succeed at once."""
     there = deployment.meta.barrier_at(topology, timestamp)
-    if there is not None and there.state is BarrierState.COMMIT and there.run_key != run_key:
+    if there is not None and there.state is BarrierState.COMMIT and there.run.key != run.key:
         raise TriggeredRunError(  # safety: triggered-run-of-a-done-barrier
-            f"run {run_key}, which somebody triggered: expected no barrier of {topology} at {timestamp.isoformat()} "
-            f"yet, found {there}, which is {there.state.value} and was opened by run {there.run_key}: nothing is left "
+            f"run {run}, which somebody triggered: expected no barrier of {topology} at {timestamp.isoformat()} "
+            f"yet, found {there}, which is {there.state.value} and was opened by run {there.run}: nothing is left "
             "to do for it, so delete this run, and correct what is published by a revision: airflow-barrier revise "
             f"plan --topology {topology} --from {there.barrier_id}"
         )
@@ -100,8 +100,8 @@ def _open_once(
     deployment: Deployment,
     name: str,
     timestamp: datetime,
-    origin: str,
-    run_key: str,
+    timestamp_from: str,
+    run: RunRef,
     actor: str,
     now: datetime,
 ) -> Opened | Later:
@@ -111,7 +111,7 @@ def _open_once(
     topology = meta.topology(name, version)
     there = meta.barrier_at(name, timestamp)
     if there is not None:
-        log.info("%s is %s already, opened by %s; observing it", there, there.state.value, there.run_key)
+        log.info("%s is %s already, opened by %s; observing it", there, there.state.value, there.run)
         return Opened(there, created=False)
     gatekeeper = meta.revisions.gatekeeper(name)
     if gatekeeper is not None:
@@ -136,8 +136,8 @@ def _open_once(
         cuts=cuts,
         topology_version=version,
         predecessor=head.barrier_id if head else 0,
-        run_key=run_key,
-        origin=origin,
+        run=run,
+        timestamp_from=timestamp_from,
         max_open=deployment.max_open_barriers,
         baseline=deployment.tables.mains(meta.unjoined(name)),
         actor=actor,

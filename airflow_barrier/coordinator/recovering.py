@@ -264,8 +264,10 @@ def _check_agreement(
     """The newest barrier that both have must be the same one."""
     topology, barrier_id = known.topology, known.barrier_id
     entry = _entry_before(journal, barrier_id, revisions)
-    if entry.revision < known.revision:  # whoever published that revision died before it came to this barrier's file
-        entry = read_revision(deployment, topology, known.revision).at(barrier_id) or entry
+    if (
+        entry.computed_in < known.computed_in
+    ):  # whoever published that revision died before it came to this barrier's file
+        entry = read_revision(deployment, topology, known.computed_in).at(barrier_id) or entry
     told, kept = _told(entry), _told_by(deployment, known, trimmed=entry.trimmed)
     if told != kept:
         different = sorted(name for name in told.keys() | kept.keys() if told.get(name) != kept.get(name))
@@ -278,13 +280,13 @@ def _check_agreement(
 def _told(entry: JournalEntry) -> dict[str, object]:
     """What must be the same in the MetaService: the snapshots, or of a barrier without them its time and its run."""
     if entry.trimmed:
-        return {"timestamp": entry.timestamp, "run": entry.run_key, "predecessor": entry.predecessor}
+        return {"timestamp": entry.timestamp, "run": entry.run, "predecessor": entry.predecessor}
     return {name: table.snapshot_id for name, table in entry.tables.items()}
 
 
 def _told_by(deployment: Deployment, known: Barrier, *, trimmed: bool) -> dict[str, object]:
     if trimmed:
-        return {"timestamp": known.timestamp, "run": known.run_key, "predecessor": known.predecessor or 0}
+        return {"timestamp": known.timestamp, "run": known.run, "predecessor": known.predecessor or 0}
     return {row.table: row.snapshot_id for row in deployment.meta.progress(known.topology, known.barrier_id)}
 
 

@@ -66,8 +66,8 @@ def _recuts(
 def check_read(job: Job, wanted: Wanted, recuts: Sequence[PlannedRecut]) -> None:
     """What joins an epoch is read by every job that reads the source, or its rows would be in no epoch of it."""
     names = {external.name for external in job.externals}
-    corrected = {each.barrier_id for each in wanted.corrections if each.table in job.sinks}
-    reused = set(job.sinks) <= set(wanted.reused)
+    corrected = {each.barrier_id for each in wanted.corrections if each.table in job.outlets}
+    reused = set(job.outlets) <= set(wanted.reused)
     for each in recuts:
         if each.cut.source in names and (reused or each.barrier_id in corrected):
             raise RevisionRefusedError(  # safety: recut-is-read

@@ -5,7 +5,6 @@ from __future__ import annotations
 from airflow_barrier.coordinator.deployment import Deployment
 from airflow_barrier.protocol.errors import RevisionRefusedError
 from airflow_barrier.protocol.records import Attempt
-from airflow_barrier.protocol.revisions import BY_HAND, Revision
 from airflow_barrier.protocol.topology import Job
 from airflow_barrier.spark.corrections import CorrectBySql, Correction, ReuseRows, from_json
 
@@ -22,12 +21,12 @@ def corrections_of(deployment: Deployment, attempt: Attempt, job: Job, by_branch
     said = {
         each.table: from_json(each.correction)
         for each in revision.corrections
-        if each.barrier_id == attempt.barrier_id and each.table in job.sinks and each.correction["kind"] != BY_HAND
+        if each.barrier_id == attempt.barrier_id and each.table in job.outlets
     }
-    reused = [table for table in job.sinks if table in revision.reused and table not in said]
+    reused = [table for table in job.outlets if table in revision.reused and table not in said]
     if not said and not reused:
         return ()
-    others = sorted(set(job.sinks) - {*said, *reused})
+    others = sorted(set(job.outlets) - {*said, *reused})
     if by_branch or others:
         found = f"it writes {', '.join(others)} too" if others else "its code knows nothing of its epoch"
         raise RevisionRefusedError(  # safety: stands-in-for-a-whole-job
@@ -36,7 +35,7 @@ def corrections_of(deployment: Deployment, attempt: Attempt, job: Job, by_branch
             "corrections for all its tables"
         )
     found_corrections: list[Correction] = []
-    for table in sorted(job.sinks):
+    for table in sorted(job.outlets):
         correction = said.get(table)
         old_epoch = _old_epoch(deployment, attempt, table)
         if correction is None:
@@ -47,15 +46,6 @@ def corrections_of(deployment: Deployment, attempt: Attempt, job: Job, by_branch
         else:
             found_corrections.append(correction)
     return tuple(found_corrections)
-
-
-def left_to_a_person(revision: Revision, barrier_id: int, job: Job) -> tuple[str, ...]:
-    """The tables of ``job`` whose rows at a barrier a person stages, by :func:`stage_by_hand`."""
-    return tuple(
-        each.table
-        for each in revision.corrections
-        if each.barrier_id == barrier_id and each.table in job.sinks and each.correction.get("kind") == BY_HAND
-    )
 
 
 def _old_epoch(deployment: Deployment, attempt: Attempt, table: str) -> ReuseRows:

@@ -162,4 +162,4 @@ def _readers(deployment: Deployment, barrier: Barrier, table: str) -> tuple[str,
     """The tables of this barrier that were computed from ``table``, directly or through others."""
     topology = deployment.meta.topology(barrier.topology, barrier.topology_version)
     jobs = downstream_jobs(topology, *(job.name for job in topology.readers(table)))
-    return tuple(sorted(sink for name in jobs for sink in topology.job(name).sinks))
+    return tuple(sorted(outlet for name in jobs for outlet in topology.job(name).outlets))

@@ -9,7 +9,7 @@ import logging
 from collections.abc import Sequence
 from dataclasses import replace
 
-from airflow_barrier.coordinator.bootstrapping import check_history, first_with_sources, joining_jobs, with_joining
+from airflow_barrier.coordinator.bootstrapping import check_history, first_with_inlets, joining_jobs, with_joining
 from airflow_barrier.coordinator.deployment import Deployment
 from airflow_barrier.coordinator.recutting import planned_recuts
 from airflow_barrier.coordinator.revision_checks import (
@@ -65,7 +65,7 @@ def plan_revision(deployment: Deployment, wanted: Wanted) -> RevisionPlan:
     check_readable(what, wanted, barriers)
     predecessor = predecessor_of(deployment, what, barriers[0], wanted)
     check_bases(deployment, what, wanted.mode, jobs, predecessor, barriers)
-    tables = {sink for job in jobs for sink in job.sinks}
+    tables = {outlet for job in jobs for outlet in job.outlets}
     mains = check_history(deployment, joining, barriers) if joining else {}
     builds_on = (predecessor,) if wanted.mode is RevisionMode.INCREMENTAL else ()
     check_schemas(deployment, jobs, (*builds_on, *barriers))
@@ -156,4 +156,4 @@ def _over_history(deployment: Deployment, wanted: Wanted, joining: Sequence[Job]
     newest_first = deployment.meta.newest_epochs(wanted.topology, limit=wanted.max_replay_barriers + 1)
     if wanted.first is not None or not newest_first:
         return wanted
-    return replace(wanted, first=first_with_sources(deployment, joining, newest_first).barrier_id)
+    return replace(wanted, first=first_with_inlets(deployment, joining, newest_first).barrier_id)

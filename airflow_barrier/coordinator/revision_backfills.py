@@ -8,7 +8,6 @@ from datetime import datetime
 
 from airflow_barrier.coordinator.revision_plan import RevisionPlan
 from airflow_barrier.metaservice.store import MetaService
-from airflow_barrier.protocol.origins import logical_date
 from airflow_barrier.protocol.records import Barrier
 from airflow_barrier.protocol.revisions import Revision, RevisionMode, RevisionState
 from airflow_barrier.protocol.states import BarrierState
@@ -29,7 +28,7 @@ def backfill_dates(barriers: Sequence[Barrier]) -> tuple[datetime, datetime]:
     >>> backfill_dates(plan.window)  # doctest: +SKIP
     (datetime.datetime(2017, 1, 5, ...), datetime.datetime(2017, 1, 6, ...))
     """
-    dates = [logical_date(each.timestamp, each.timestamp_origin) for each in (barriers[0], barriers[-1])]
+    dates = [each.run.logical_date or each.timestamp for each in (barriers[0], barriers[-1])]
     return dates[0], dates[1]
 
 
@@ -39,7 +38,7 @@ def backfills_of(barriers: Sequence[Barrier]) -> tuple[Backfill, ...]:
     """
     opened: dict[str, list[Barrier]] = {}
     for barrier in barriers:
-        opened.setdefault(barrier.run_key.partition("/")[0], []).append(barrier)
+        opened.setdefault(barrier.run.dag_id, []).append(barrier)
     return tuple(Backfill(dag_id, *backfill_dates(those)) for dag_id, those in opened.items())
 
 
@@ -48,7 +47,7 @@ def backfills_of_plan(plan: RevisionPlan) -> tuple[Backfill, ...]:
     opened = backfills_of(plan.window)
     if not plan.joining:
         return opened
-    openers = {each.run_key.partition("/")[0] for each in plan.barriers}
+    openers = {each.run.dag_id for each in plan.barriers}
     dates = backfill_dates(plan.barriers)
     return (*opened, *(Backfill(dag_id, *dates) for dag_id in plan.owners if dag_id not in openers))
 
@@ -89,7 +88,7 @@ def _unknown(meta: MetaService, revision: Revision) -> dict[str, list[Barrier]]:
         if barrier.state is not BarrierState.OPEN:
             continue
         jobs = meta.topology(topology, barrier.topology_version).jobs
-        opener = barrier.run_key.partition("/")[0]
+        opener = barrier.run.dag_id
         for dag_id in sorted({job.owner for job in jobs if job.name in revision.jobs} - {opener}):
             if (dag_id, barrier.barrier_id) not in come:
                 found.setdefault(dag_id, []).append(meta.barrier(topology, barrier.barrier_id))

@@ -41,7 +41,7 @@ def check_can_be_cleared(deployment: Deployment, what: str, jobs: Sequence[Job],
     """Everything that the tables hold can be computed from the first barrier on."""
     baseline = {row.table: row.snapshot_id for row in deployment.meta.progress(first.topology, 0)}
     for job in jobs:
-        held = [sink for sink in job.sinks if job.externals and baseline.get(sink) is not None]
+        held = [outlet for outlet in job.outlets if job.externals and baseline.get(outlet) is not None]
         if held:
             raise RevisionRefusedError(  # safety: baseline-is-not-cleared
                 f"{what}: expected tables whose rows all come from their sources' epochs, found that {', '.join(held)} "
@@ -52,7 +52,7 @@ def check_can_be_cleared(deployment: Deployment, what: str, jobs: Sequence[Job],
 def check_schemas(deployment: Deployment, jobs: Sequence[Job], barriers: Sequence[Barrier]) -> None:
     """The epochs fit into the tables as they are now. Raises SchemaChangedError, SnapshotMissingError."""
     rows = [deployment.meta.progress(each.topology, each.barrier_id) for each in barriers]
-    for table in sorted({table for job in jobs for table in (*job.sinks, *job.sources)}):
+    for table in sorted({table for job in jobs for table in (*job.outlets, *job.inlets)}):
         snapshots = dict.fromkeys(row.snapshot_id for tables in rows for row in tables if row.table == table)
         check_schema(table, deployment.tables.schema_faults(table, list(snapshots)))
 
@@ -70,8 +70,8 @@ def check_bases(
     Barriers have tags, but what a table held when it joined has none, nor have the steps between two barriers.
     """
     meta, tables, full = deployment.meta, deployment.tables, mode is not RevisionMode.INCREMENTAL
-    written = {sink for job in jobs for sink in job.sinks}
-    read = {table for job in jobs for table in job.sources} - written
+    written = {outlet for job in jobs for outlet in job.outlets}
+    read = {table for job in jobs for table in job.inlets} - written
     baseline = {row.table: row.snapshot_id for row in meta.progress(predecessor.topology, 0)}
     start = barriers[0] if full else predecessor
     stood = {**baseline, **{row.table: row.snapshot_id for row in meta.progress(start.topology, start.barrier_id)}}

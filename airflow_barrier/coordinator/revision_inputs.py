@@ -26,7 +26,7 @@ def changed_jobs(topology: Topology, wanted: Wanted) -> tuple[str, ...]:
     named = [topology.job(name).name for name in wanted.changed]
     readers = [job.name for source in wanted.recut for job in readers_of(topology, source)]
     chosen = dict.fromkeys((*named, *(topology.writer(_known(topology, table)).name for table in written), *readers))
-    return tuple(chosen) or tuple(job.name for job in topology.jobs if job.externals or not job.sources)
+    return tuple(chosen) or tuple(job.name for job in topology.jobs if job.externals or not job.inlets)
 
 
 def _known(topology: Topology, table: str) -> str:
@@ -48,7 +48,7 @@ def planned_inputs(
     """For each root job, where its epochs' rows come from. Raises RevisionRefusedError where they are gone."""
     found: list[PlannedInput] = []
     for job in jobs:
-        corrected = {each.barrier_id for each in wanted.corrections if each.table in job.sinks}
+        corrected = {each.barrier_id for each in wanted.corrections if each.table in job.outlets}
         if not job.externals and not corrected:
             continue
         unknown = corrected - {each.barrier_id for each in barriers}
@@ -64,8 +64,8 @@ def planned_inputs(
         rest = tuple(each.barrier_id for each in barriers if each.barrier_id not in corrected)
         if not rest or not job.externals:
             continue
-        if set(job.sinks) <= set(wanted.reused):
-            found.append(PlannedInput(job.name, "reused", rest, f"the rows that {', '.join(job.sinks)} got then"))
+        if set(job.outlets) <= set(wanted.reused):
+            found.append(PlannedInput(job.name, "reused", rest, f"the rows that {', '.join(job.outlets)} got then"))
         else:
             _check_cuts(deployment, job, wanted.mode, [each for each in barriers if each.barrier_id in rest], recuts)
             found += _read(job, rest, recuts)
@@ -92,8 +92,8 @@ def _check_whole(job: Job, wanted: Wanted, barriers: Sequence[Barrier]) -> None:
     """What stands in for a job stands in for all that it writes: its code cannot be run for one of its tables."""
     for barrier in barriers:
         here = {each.table for each in wanted.corrections if each.barrier_id == barrier.barrier_id}
-        said = sorted({*here, *wanted.reused} & set(job.sinks))
-        left = sorted(set(job.sinks) - set(said))
+        said = sorted({*here, *wanted.reused} & set(job.outlets))
+        left = sorted(set(job.outlets) - set(said))
         if said and left:
             raise RevisionRefusedError(  # safety: corrections-are-whole
                 f"job {job.name}: expected corrections of all tables that it writes, found one of {', '.join(said)} "
@@ -107,8 +107,8 @@ def undone_corrections(deployment: Deployment, topology: Topology, inputs: Seque
     newest_first = deployment.meta.revisions.newest(topology.name, _LOOKED_AT)
     lost = []
     for read_again in (each for each in inputs if each.kind in ("cut", "recut")):
-        sinks = topology.job(read_again.job).sinks
-        for barrier_id, table in ((barrier_id, table) for barrier_id in read_again.barriers for table in sinks):
+        outlets = topology.job(read_again.job).outlets
+        for barrier_id, table in ((barrier_id, table) for barrier_id in read_again.barriers for table in outlets):
             stands = next((r for r in newest_first if _decided_rows(r, read_again.job, barrier_id, table)), None)
             if stands is not None and _is_corrected(stands, barrier_id, table):
                 lost.append(
@@ -157,7 +157,7 @@ def _check_cuts(
             except BarrierError as error:
                 raise RevisionRefusedError(  # safety: input-is-there
                     f"job {job.name}: expected its source {declared.name} to still hold the epoch of {barrier}, found: "
-                    f"{error}. Reuse the rows that its tables got then: --reuse {' --reuse '.join(job.sinks)}"
+                    f"{error}. Reuse the rows that its tables got then: --reuse {' --reuse '.join(job.outlets)}"
                 ) from error
 
 
@@ -189,7 +189,7 @@ def planned_tables(
     before = {row.table: row.snapshot_id for row in meta.progress(predecessor.topology, predecessor.barrier_id)}
     planned = []
     for job in jobs:
-        for table in job.sinks:
+        for table in job.outlets:
             at_head, at_base = (_rows(deployment, table, stands.get(table)) for stands in (head, before))
             came = None if at_head is None or at_base is None else at_head - at_base
             planned.append(PlannedTable(table, job.name, job.owner, at_head, came))

@@ -18,7 +18,7 @@ class Wanted:
     ``first`` and ``last``: the days to correct, both included, as dates (UTC) or aware datetimes; or barriers' numbers.
     ``changed``: the jobs whose code or input was corrected, ``tables``: the same by a table that each of them writes;
     neither: all that read external sources, so everything. Jobs that wait for their history join by it: ``first`` None
-    is then the first barrier that has their sources, and ``mode`` is HISTORY whatever was said.
+    is then the first barrier that has their inlets, and ``mode`` is HISTORY whatever was said.
     ``corrections`` replace epochs of root tables; ``reused``: root tables whose epochs are applied again as they were,
     without asking their sources; ``recut``: sources whose cuts are made anew at the barriers from ``first`` to
     ``last``, so that items may leave and join. ``mode`` FULL begins at ``first``, or at the first barrier that can be

@@ -23,7 +23,7 @@ from airflow_barrier.protocol.errors import (
     UnknownBarrierError,
     UnprovenFileError,
 )
-from airflow_barrier.protocol.records import Attempt, Barrier, Need
+from airflow_barrier.protocol.records import Attempt, Barrier, Need, RunRef
 from airflow_barrier.protocol.restaging import refuse_ended
 from airflow_barrier.protocol.revisions import RevisionState
 from airflow_barrier.protocol.states import AttemptState, BarrierState
@@ -72,15 +72,15 @@ class Waiting:
 
 
 def find_barrier(
-    deployment: Deployment, topology: str, *, run_key: str | None = None, timestamp: datetime | None = None
+    deployment: Deployment, topology: str, *, run: RunRef | None = None, timestamp: datetime | None = None
 ) -> Barrier:
     """The barrier that a run opened, or else the one at a timestamp (UTC). Raises UnknownBarrierError."""
-    barrier = deployment.meta.barrier_of_run(topology, run_key) if run_key else None
+    barrier = deployment.meta.barrier_of_run(topology, run) if run is not None else None
     if barrier is None and timestamp is not None:
         barrier = deployment.meta.barrier_at(topology, timestamp)
     if barrier is None:
         raise UnknownBarrierError(
-            f"topology {topology}: expected a barrier opened by run {run_key} or at {timestamp}, found none; "
+            f"topology {topology}: expected a barrier opened by run {run} or at {timestamp}, found none; "
             "has the start task of this run succeeded? Clear it to open the barrier"
         )
     return barrier
@@ -196,7 +196,7 @@ def close(
     Without ``record`` the file that the driver left is read. A driver that reads its epoch spec opens that file first:
     where there is no sign of it, and ``by_branch`` says that the job's code may know nothing of its epoch, the tables
     themselves tell what was staged. Raises NotClosedError, StagedTableError, UnprovenFileError (all retryable: the
-    attempt has ended, a new one mends them), FencedAttemptError, VoidedAttemptError, SilentSinkError, UnguardedError.
+    attempt has ended, a new one mends them), FencedAttemptError, VoidedAttemptError, SilentOutletError, UnguardedError.
     """
     meta = deployment.meta
     attempt = meta.attempt(attempt_id)
@@ -330,7 +330,7 @@ def _write_spec(deployment: Deployment, attempt: Attempt, actor: str, sql: str |
         job=attempt.job,
         topology=attempt.topology,
         barrier_id=attempt.barrier_id,
-        revision=attempt.revision,
+        revision=attempt.computed_in,
         attempt_id=attempt.attempt_id,
         incarnation=attempt.incarnation,
         timestamp=barrier.timestamp,

@@ -31,7 +31,7 @@ def starts_of(deployment: Deployment, topology: Topology, timestamp: datetime) -
     Raises StartFromError if that is not known, SourceDataError if a table no longer tells where `main` was.
     """
     unjoined = set(deployment.meta.unjoined(topology.name))
-    joining = [job for job in topology.jobs if unjoined.issuperset(job.sinks)]
+    joining = [job for job in topology.jobs if unjoined.issuperset(job.outlets)]
     starts = [start_of(deployment, topology, job, timestamp) for job in joining]
     _check_shared_sources(topology, starts)
     return starts
@@ -39,7 +39,7 @@ def starts_of(deployment: Deployment, topology: Topology, timestamp: datetime) -
 
 def start_of(deployment: Deployment, topology: Topology, job: Job, timestamp: datetime) -> JobStart:
     """How ``job`` joins: where it left off, if its tables are as it left them, or else as its DAG declares."""
-    baseline = deployment.tables.mains(job.sinks)
+    baseline = deployment.tables.mains(job.outlets)
     last = _last_rows(deployment, topology.name, job)
     if last and _as_they_were_left(deployment, last):
         previous = _left_off(deployment, topology.name, job, last[0].barrier_id)
@@ -48,7 +48,7 @@ def start_of(deployment: Deployment, topology: Topology, job: Job, timestamp: da
     declared = _declared(deployment, topology, job, baseline)
     previous = {
         table: _snapshot(deployment, job, table, declared[table])
-        for table in job.sources
+        for table in job.inlets
         if declared[table] != "latest"  # what the barrier before it has
     }
     externals = _externals(deployment, topology, job, declared, timestamp)
@@ -112,10 +112,10 @@ def already(starts: Iterable[JobStart]) -> dict[str, Mapping[str, Any]]:
 
 def _last_rows(deployment: Deployment, topology: str, job: Job) -> Sequence[TableProgress]:
     """Its tables at the last barrier that had it; none if it never joined."""
-    rows = [deployment.meta.last_progress(topology, sink) for sink in job.sinks]
+    rows = [deployment.meta.last_progress(topology, outlet) for outlet in job.outlets]
     found = [row for row in rows if row is not None and row.job == job.name]
     same_barrier = len({row.barrier_id for row in found}) == 1
-    return found if len(found) == len(job.sinks) and same_barrier else ()
+    return found if len(found) == len(job.outlets) and same_barrier else ()
 
 
 def _as_they_were_left(deployment: Deployment, rows: Sequence[TableProgress]) -> bool:
@@ -131,24 +131,24 @@ def _as_they_were_left(deployment: Deployment, rows: Sequence[TableProgress]) ->
 
 
 def _left_off(deployment: Deployment, topology: str, job: Job, last: int) -> dict[str, int | None]:
-    """Up to where the job read each of its sources. What came since must not have expired in part."""
+    """Up to where the job read each of its inlets. What came since must not have expired in part."""
     meta, tables = deployment.meta, deployment.tables
     barrier = meta.barrier(topology, last)
     had = meta.topology(topology, barrier.topology_version).tables
     there = {row.table: row.snapshot_id for row in meta.progress(topology, last)}
     if barrier.state is not BarrierState.COMMIT:
-        return {table: there.get(table) for table in job.sources}  # opening says that it has to wait
-    for table in job.sources:
+        return {table: there.get(table) for table in job.inlets}  # opening says that it has to wait
+    for table in job.inlets:
         snapshot_id = there.get(table)
         forgotten = table in had and table not in there
         if forgotten or (snapshot_id is not None and not tables.has_steps_since(table, snapshot_id)):
             raise StartFromError(  # safety: resumes-from-what-is-there
                 f"topology {topology}: job {job.name} (DAG {job.owner}) comes back and goes on where it left off, at "
                 f"barrier {last}; expected all that came into {table} since then, found that some of it has expired. "
-                f"Empty {', '.join(job.sinks)}, and say by start_from='earliest' that the job begins anew, or fill "
+                f"Empty {', '.join(job.outlets)}, and say by start_from='earliest' that the job begins anew, or fill "
                 "them by hand and say by start_from what is in them"
             )
-    return {table: there.get(table) for table in job.sources}
+    return {table: there.get(table) for table in job.inlets}
 
 
 def _check_nothing_missed(deployment: Deployment, topology: Topology, job: Job, last: int) -> None:
@@ -177,12 +177,12 @@ def _declared(
         return job.start_from
     mains = {table: main for table, main in baseline.items() if main is not None}
     full = [said for table, main in mains.items() if (said := _described(deployment, table, main)) is not None]
-    if full and (job.sources or job.externals):
+    if full and (job.inlets or job.externals):
         raise StartFromError(  # safety: start-is-known
             f"topology {topology.name}: job {job.name} (DAG {job.owner}) joins with tables that hold rows: "
-            f"{'; '.join(full)}. Which part of its sources is in them already? Say so in barrier.job(...): {CHOICES}"
+            f"{'; '.join(full)}. Which part of its inlets is in them already? Say so in barrier.job(...): {CHOICES}"
         )
-    return dict.fromkeys((*job.sources, *(source.name for source in job.externals)), "earliest")
+    return dict.fromkeys((*job.inlets, *(source.name for source in job.externals)), "earliest")
 
 
 def _described(deployment: Deployment, table: str, main: int) -> str | None:
@@ -203,7 +203,7 @@ def rows_of(table: Table, snapshot_id: int | None) -> int | None:
 
 
 def _snapshot(deployment: Deployment, job: Job, table: str, declared: Any) -> int | None:
-    """The snapshot of a source table that is in the job's tables."""
+    """The snapshot of an inlet that is in the job's tables."""
     from airflow_barrier.sources.iceberg_history import main_as_of
 
     if declared == "earliest":

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from airflow_barrier.coordinator.deployment import Deployment
-from airflow_barrier.protocol.errors import SilentSinkError, StagedTableError, UnguardedError, WapDisabledError
+from airflow_barrier.protocol.errors import SilentOutletError, StagedTableError, UnguardedError, WapDisabledError
 from airflow_barrier.protocol.records import Attempt, StagedTable
 from airflow_barrier.spark.spec import ClosingRecord
 from airflow_barrier.spark.unchanged import GUARD_MARK, GUARD_PROMISE, OLDEST_SPARK, is_too_old
@@ -24,7 +24,7 @@ def require_wap(deployment: Deployment, attempt: Attempt) -> None:
         catalog = deployment.spark_catalog
         lines = " ".join(f"ALTER TABLE {catalog}.{t} SET TBLPROPERTIES ('{_WAP_ENABLED}'='true');" for t in lacking)
         raise WapDisabledError(  # safety: wap-is-enabled
-            f"{attempt}: expected {_WAP_ENABLED}=true on every source and sink, found it missing on "
+            f"{attempt}: expected {_WAP_ENABLED}=true on every inlet and outlet, found it missing on "
             f"{', '.join(lacking)}: without it Spark would read and write main. Switch it on, which changes nothing "
             f"for anybody else: airflow-barrier topology adopt does so, or {lines}"
         )
@@ -33,9 +33,9 @@ def require_wap(deployment: Deployment, attempt: Attempt) -> None:
 def staged_without_record(deployment: Deployment, attempt: Attempt) -> ClosingRecord:
     """What an unchanged job staged, from the tables alone: its operator said that the job succeeded.
 
-    Raises ForeignWriteError, SilentSinkError, StagedTableError, UnguardedError.
+    Raises ForeignWriteError, SilentOutletError, StagedTableError, UnguardedError.
     """
-    for table in sorted({*attempt.inputs, *attempt.bases}):  # before a sink is called silent that it wrote to on `main`
+    for table in sorted({*attempt.inputs, *attempt.bases}):  # before one is called silent that it wrote to on `main`
         deployment.tables.require_main_without(table, attempt.stamp)  # safety: unchanged-job-leaves-main-alone
     staged: dict[str, StagedTable] = {}
     for table, base in attempt.bases.items():
@@ -44,7 +44,7 @@ def staged_without_record(deployment: Deployment, attempt: Attempt) -> ClosingRe
             _check_engine(attempt, table, summary)
         head = deployment.tables.staged(table, attempt.stamp, base)
         if head is None:
-            raise SilentSinkError(  # safety: unchanged-job-wrote
+            raise SilentOutletError(  # safety: unchanged-job-wrote
                 f"{attempt}: expected output in {table}, found none on branch {attempt.branch}. No output may as well "
                 "be a job that wrote elsewhere, so it is not taken as 'nothing changed'. Let the job write in every "
                 f"run (an empty append will do: INSERT INTO {deployment.spark_catalog}.{table} SELECT * FROM "

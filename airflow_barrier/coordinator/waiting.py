@@ -248,9 +248,9 @@ def lacks(meta: MetaService, barrier: Barrier, job: str, dag_id: str, asking: st
         else meta.progress(barrier.topology, barrier.barrier_id)
     )
     pending = {row.table for row in rows if row.state is TableState.PENDING}
-    if pending.isdisjoint(found.sinks):
+    if pending.isdisjoint(found.outlets):
         return False
-    if any(table in pending and topology.writer(table).owner == dag_id for table in found.sources):
+    if any(table in pending and topology.writer(table).owner == dag_id for table in found.inlets):
         return False
     attempt = meta.current_attempt(barrier.topology, barrier.barrier_id, job, barrier.line)
     return attempt is None or attempt.state not in LIVE_ATTEMPTS or attempt.request_key == asking

@@ -44,7 +44,7 @@ def barrier_of_run(deployment: Deployment, revision: Revision, at: datetime | in
         meta.revisions.extend(topology, revision.revision, dag_id)
         barrier = meta.barrier(topology, standing.barrier_id, revision.revision)
     jobs = meta.topology(topology, barrier.topology_version).jobs
-    owners = {job.owner for job in jobs if job.name in revision.jobs} | {standing.run_key.partition("/")[0]}
+    owners = {job.owner for job in jobs if job.name in revision.jobs} | {standing.run.dag_id}
     if dag_id not in owners:
         raise RevisionRefusedError(  # safety: dag-of-the-revision
             f"{revision}: expected a run of a DAG that has a part in it ({', '.join(sorted(owners))}), found {dag_id}, "
@@ -59,12 +59,12 @@ def runs_at(deployment: Deployment, revision: Revision, barrier: Barrier) -> Run
     # as the revision has it: with the jobs that join by it, and that have no run of this barrier yet
     revised = meta.barrier(barrier.topology, barrier.barrier_id, revision.revision)
     topology = meta.topology(barrier.topology, revised.topology_version)
-    writers = {table: job.owner for job in topology.jobs if job.name in revision.jobs for table in job.sinks}
+    writers = {table: job.owner for job in topology.jobs if job.name in revision.jobs for table in job.outlets}
     owners = set(writers.values())
     rows = meta.revisions.progress(barrier.topology, revision.revision, barrier.barrier_id)
     pending = {writers[row.table] for row in rows if row.table in writers and row.state is TableState.PENDING}
-    opener, _, opened = barrier.run_key.partition("/")
-    runs = {opener: opened}
+    opener = barrier.run.dag_id
+    runs = {opener: barrier.run.run_id}
     for attempt in meta.attempts(barrier.topology, barrier.barrier_id):
         owner = topology.job(attempt.job).owner
         run = _run_of(attempt.request_key, owner)

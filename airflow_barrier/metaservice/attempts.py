@@ -41,7 +41,7 @@ from airflow_barrier.protocol.errors import (
     AttemptTakenError,
     IllegalTransitionError,
     NotOwnerError,
-    SilentSinkError,
+    SilentOutletError,
     UndeclaredTableError,
     UnknownBarrierError,
 )
@@ -167,7 +167,7 @@ def _check_owner(connection: Connection, barrier: Barrier, job: str, reporter: s
         )
     raise NotOwnerError(  # safety: owner-reports
         f"job {job} of {barrier}: expected its owner, DAG {owner}, found DAG {reporter}, which may neither do nor "
-        f"report its work; give the job of DAG {reporter} a name and sinks of its own or, if it is to move there, "
+        f"report its work; give the job of DAG {reporter} a name and outlets of its own or, if it is to move there, "
         f"let DAG {owner} leave first: airflow-barrier topology leave {barrier.topology} --dag {owner} --job {job}"
     )
 
@@ -243,15 +243,15 @@ def start_attempt(connection: Connection, attempt_id: int) -> Attempt | tuple[Ne
     if needs:  # safety: inputs-are-there
         _wait(connection, attempt, needs)
         return needs
-    sources, sinks = job
+    inlets, outlets = job
     start = start_of(connection, attempt.topology, attempt.barrier_id, attempt.job)
-    previous = {table: before[table].snapshot_id for table in sources}
-    bases = {table: before[table].snapshot_id for table in sinks} | corrected_bases(connection, attempt)
-    # a job whose tables are computed from the beginning takes all that its sources hold
+    previous = {table: before[table].snapshot_id for table in inlets}
+    bases = {table: before[table].snapshot_id for table in outlets} | corrected_bases(connection, attempt)
+    # a job whose tables are computed from the beginning takes all that its inlets hold
     if start is not None and not begins_anew(connection, attempt):  # safety: joins-where-it-said
         previous.update(start.previous)
     pinned = {
-        "inputs": {table: here[table].snapshot_id for table in sources},
+        "inputs": {table: here[table].snapshot_id for table in inlets},
         "previous": previous,
         "bases": bases,
     }
@@ -262,14 +262,14 @@ def start_attempt(connection: Connection, attempt_id: int) -> Attempt | tuple[Ne
 def _surroundings(
     connection: Connection, attempt: Attempt
 ) -> tuple[tuple[tuple[str, ...], tuple[str, ...]], dict[str, TableProgress], dict[str, TableProgress]]:
-    """The job's sources and sinks, and how tables stand at the attempt's barrier and just before it."""
+    """The job's inlets and outlets, and how tables stand at the attempt's barrier and just before it."""
     barrier = load_barrier(connection, attempt.topology, attempt.barrier_id, attempt.line)
     job = load_topology(connection, barrier.topology, barrier.topology_version).job(attempt.job)
-    tables = {*job.sources, *job.sinks}
+    tables = {*job.inlets, *job.outlets}
     here = progress(connection, barrier.topology, barrier.barrier_id, tables=tables)
     if barrier.line != STANDING:  # what the revision does not compute again it takes as it is
         here.update(own_progress(connection, barrier, tables))
-    return (job.sources, job.sinks), here, progress_before(connection, barrier, tables)
+    return (job.inlets, job.outlets), here, progress_before(connection, barrier, tables)
 
 
 def _needs(
@@ -278,8 +278,8 @@ def _needs(
     here: Mapping[str, TableProgress],
     before: Mapping[str, TableProgress],
 ) -> tuple[Need, ...]:
-    sources, sinks = job
-    wanted = [before[table] for table in dict.fromkeys((*sinks, *sources))] + [here[table] for table in sources]
+    inlets, outlets = job
+    wanted = [before[table] for table in dict.fromkeys((*outlets, *inlets))] + [here[table] for table in inlets]
     return tuple(
         # Only rows of the baseline have no job, and these are never PENDING.
         Need(each.table, each.barrier_id, each.job or attempt.job, each.line)
@@ -315,14 +315,14 @@ def _reporting(connection: Connection, attempt_id: int) -> tuple[Attempt, Barrie
 
 
 def rebase_attempt(connection: Connection, attempt_id: int, bases: Mapping[str, int | None]) -> Attempt:
-    """Other bases for a RUNNING attempt: somebody compacted its sinks, which keeps the rows."""
+    """Other bases for a RUNNING attempt: somebody compacted its outlets, which keeps the rows."""
     attempt, barrier = _reporting(connection, attempt_id)
     if attempt.state is not AttemptState.RUNNING:
         raise IllegalTransitionError(  # safety: rebase-only-running
             f"{attempt}: expected RUNNING to build on other snapshots, found {attempt.state.value}; "
             "request a new attempt"
         )
-    _check_declared(attempt, bases)  # safety: only-declared-sinks
+    _check_declared(attempt, bases)  # safety: only-declared-outlets
     table = schema.attempt
     changed = {**attempt.bases, **bases}
     connection.execute(update(table).where(table.c.attempt_id == attempt_id).values(bases=changed))
@@ -344,20 +344,20 @@ def rebase_attempt(connection: Connection, attempt_id: int, bases: Mapping[str, 
 def close_attempt(
     connection: Connection, attempt_id: int, staged: Mapping[str, StagedTable], actor: str, owner: str | None = None
 ) -> Attempt:
-    """RUNNING -> CLOSED with what was staged in each sink. The same again changes nothing."""
+    """RUNNING -> CLOSED with what was staged in each outlet. The same again changes nothing."""
     attempt, barrier = _reporting(connection, attempt_id)
     _check_owner(connection, barrier, attempt.job, owner)
     if attempt.staged and attempt.staged == dict(staged):  # safety: closing-again
         return attempt
-    _check_declared(attempt, staged)  # safety: only-declared-sinks
+    _check_declared(attempt, staged)  # safety: only-declared-outlets
     silent = [
         name
         for name in sorted(attempt.bases)
         if name not in staged or (staged[name].snapshot_id is None and not staged[name].unchanged)
     ]
     if attempt.state is AttemptState.RUNNING and silent:
-        raise SilentSinkError(  # safety: silent-sink
-            f"{attempt}: expected each sink staged or declared unchanged, found nothing said of {', '.join(silent)}; "
+        raise SilentOutletError(  # safety: silent-outlet
+            f"{attempt}: expected each outlet staged or declared unchanged, found nothing said of {', '.join(silent)}; "
             "write to it, or call epoch.unchanged"
         )
     said = {name: asdict(table) for name, table in staged.items()}
@@ -368,9 +368,9 @@ def close_attempt(
 def _check_declared(attempt: Attempt, tables: Mapping[str, object]) -> None:
     undeclared = sorted(set(tables) - set(attempt.bases))
     if undeclared and attempt.bases:
-        raise UndeclaredTableError(  # safety: only-declared-sinks
-            f"{attempt}: expected only its sinks {', '.join(sorted(attempt.bases))}, found {', '.join(undeclared)}; "
-            "declare it as a sink of the job, or do not write to it"
+        raise UndeclaredTableError(  # safety: only-declared-outlets
+            f"{attempt}: expected only its outlets {', '.join(sorted(attempt.bases))}, found {', '.join(undeclared)}; "
+            "declare it as an outlet of the job, or do not write to it"
         )
 
 

@@ -22,6 +22,7 @@ from airflow_barrier.metaservice.rows import (
     newest,
     of_barrier,
     of_topology,
+    opened_by,
     own_progress,
     progress,
     to_barrier,
@@ -41,7 +42,7 @@ from airflow_barrier.protocol.errors import (
     TooManyOpenBarriersError,
     TopologyError,
 )
-from airflow_barrier.protocol.records import INHERITED, Barrier, Cut, JobStart
+from airflow_barrier.protocol.records import NO_RUN, Barrier, BarrierKind, Cut, JobStart, RunRef
 from airflow_barrier.protocol.states import (
     DECIDED_BARRIERS,
     LIVE_ATTEMPTS,
@@ -64,12 +65,13 @@ class Opening:
     timestamp: datetime
     cuts: Sequence[Cut]
     predecessor: int
-    run_key: str
-    origin: str
+    run: RunRef
+    timestamp_from: str
     max_open: int
     baseline: Mapping[str, int | None]
     actor: str
     starts: Sequence[JobStart] = ()
+    kind: BarrierKind = BarrierKind.EPOCH
 
 
 def open_barrier(connection: Connection, opening: Opening) -> Barrier:
@@ -115,8 +117,7 @@ def insert_open(connection: Connection, opening: Opening, topology: Topology) ->
             state=BarrierState.OPEN.value,
             predecessor=opening.predecessor,
             topology_version=opening.topology_version,
-            run_key=opening.run_key,
-            timestamp_origin=opening.origin,
+            **opened_by(opening.kind, opening.run, opening.timestamp_from),
             opened_at=DatabaseNow(),
         )
     )
@@ -134,8 +135,10 @@ def insert_open(connection: Connection, opening: Opening, topology: Topology) ->
     )
     detail = {
         "timestamp": opening.timestamp.isoformat(),
-        "origin": opening.origin,
-        "run_key": opening.run_key,
+        "timestamp_from": opening.timestamp_from,
+        "kind": opening.kind.value,
+        "run": str(opening.run),
+        "run_kind": opening.run.kind,
         "predecessor": opening.predecessor,
     }
     put_off = {cut.source: cut.put_off for cut in opening.cuts if cut.put_off is not None}
@@ -218,7 +221,7 @@ def aborted_at(connection: Connection, topology: str, timestamp: datetime) -> Ba
             of_topology(table, topology),
             table.c.timestamp == timestamp,
             table.c.state == BarrierState.ABORTED.value,
-            table.c.timestamp_origin != INHERITED,
+            table.c.kind != BarrierKind.MAINTENANCE.value,
         )
         .order_by(table.c.barrier_id.desc())
         .limit(1)
@@ -226,12 +229,12 @@ def aborted_at(connection: Connection, topology: str, timestamp: datetime) -> Ba
     return None if row is None else to_barrier(row)
 
 
-def barrier_of_run(connection: Connection, topology: str, run_key: str) -> Barrier | None:
+def barrier_of_run(connection: Connection, topology: str, run: RunRef) -> Barrier | None:
     """The newest barrier that a run opened."""
     table = schema.barrier
     row = connection.execute(
         select(table)
-        .where(of_topology(table, topology), table.c.run_key == run_key)
+        .where(of_topology(table, topology), table.c.run_dag_id == run.dag_id, table.c.run_id == run.run_id)
         .order_by(table.c.barrier_id.desc())
         .limit(1)
     ).one_or_none()
@@ -257,7 +260,7 @@ def _check_head(opening: Opening, latest: Barrier | None) -> None:
         relation = "equals" if opening.timestamp == latest.timestamp else "is before"
         raise BarrierOrderError(  # safety: timestamps-rise
             f"topology {opening.topology}: expected a timestamp after {latest.timestamp.isoformat()} of barrier "
-            f"{latest.barrier_id} (opened by {latest.run_key}), found {opening.timestamp.isoformat()}, which "
+            f"{latest.barrier_id} (opened by {latest.run}), found {opening.timestamp.isoformat()}, which "
             f"{relation} it; open barriers in the order of time: check the clock, and that the start task depends on "
             "past"
         )
@@ -276,7 +279,7 @@ def _check_look(opening: Opening, topology: Topology, version: int, joining: Seq
             "left meanwhile: look again"
         )
     sources = {source.name for source in topology.externals}
-    jobs = {job.name for job in topology.jobs if set(joining).issuperset(job.sinks)}
+    jobs = {job.name for job in topology.jobs if set(joining).issuperset(job.outlets)}
     for what, expected, found in (
         ("a cut of each source", sources, {cut.source for cut in opening.cuts}),
         ("the baseline of each table that joins", set(joining), set(opening.baseline)),
@@ -314,8 +317,7 @@ def insert_baseline(connection: Connection, topology: str, version: int, actor: 
             timestamp=_BASELINE_TIME,
             state=BarrierState.COMMIT.value,
             topology_version=version,
-            run_key="",
-            timestamp_origin="baseline",
+            **opened_by(BarrierKind.BASELINE, NO_RUN, "baseline"),
             opened_at=DatabaseNow(),
             commit_at=DatabaseNow(),
         )

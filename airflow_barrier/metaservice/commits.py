@@ -67,10 +67,10 @@ def begin_commit(
             "jobs, or abort the barrier"
         )
     _check_turn(connection, barrier)
-    if revision not in (None, barrier.revision):
+    if revision not in (None, barrier.computed_in):
         raise HeadMovedError(  # safety: commits-what-was-seen
-            f"{barrier}: expected it as in revision {revision}, found that revision {barrier.revision} was published: "
-            "look again"
+            f"{barrier}: expected it as in revision {revision}, found that revision {barrier.computed_in} was "
+            "published: look again"
         )
     if set(expected) != set(tables):
         raise ConfigurationError(  # safety: expected-main-of-every-table

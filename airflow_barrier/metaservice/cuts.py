@@ -135,7 +135,7 @@ def _uses(connection: Connection, topology: str, source: str, items: Sequence[st
         for row in connection.execute(
             select(cut_item).where(
                 cut_item.c.topology == topology,
-                cut_item.c.revision.in_(lines),
+                cut_item.c.line.in_(lines),
                 cut_item.c.source == source,
                 cut_item.c.item.in_(names),
             )
@@ -181,7 +181,7 @@ def _check_free(connection: Connection, barrier: Barrier, cut: Cut) -> None:
 def _used_elsewhere(connection: Connection, barrier: Barrier, cut: Cut) -> dict[str, int]:
     """The items of a cut that other barriers use up, and the line of one of them."""
     rows = _uses(connection, barrier.topology, cut.source, cut.items)
-    return {row.item: row.revision for row in rows if row.barrier_id != barrier.barrier_id}
+    return {row.item: row.line for row in rows if row.barrier_id != barrier.barrier_id}
 
 
 def repin_cut(connection: Connection, topology: str, barrier_id: int, cut: Cut, actor: str) -> None:

@@ -25,7 +25,7 @@ _MOST = 100
 _BARRIER, _LEASE = schema.barrier.c, schema.lease.c
 _LEASED = exists().where(
     _LEASE.topology == _BARRIER.topology,
-    _LEASE.revision == _BARRIER.revision,
+    _LEASE.line == _BARRIER.line,
     _LEASE.barrier_id <= _BARRIER.barrier_id,
     _LEASE.through_id >= _BARRIER.barrier_id,
 )

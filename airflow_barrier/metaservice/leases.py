@@ -36,7 +36,7 @@ _HOLDABLE = (
 _GRANT = (
     insert(schema.lease)
     .values(
-        revision=STANDING,
+        line=STANDING,
         barrier_id=bindparam("first"),
         through_id=bindparam("through"),
         granted_at=DatabaseNow(),
@@ -48,7 +48,7 @@ _ROLLBACKS = (
     select(func.sum(_BARRIER.rollbacks))
     .where(
         _BARRIER.topology == _LEASE.topology,
-        _BARRIER.revision == _LEASE.revision,
+        _BARRIER.line == _LEASE.line,
         _BARRIER.barrier_id.between(_LEASE.barrier_id, _LEASE.through_id),
     )
     .correlate(schema.lease)
@@ -135,7 +135,7 @@ def _to_lease(row: Row[Any], rollbacks: int) -> Lease:
     return Lease(
         lease_id=row.lease_id,
         topology=row.topology,
-        revision=row.revision,
+        line=row.line,
         barrier_id=row.barrier_id,
         through_id=row.through_id,
         holder=row.holder,

@@ -9,7 +9,7 @@ from sqlalchemy import ColumnElement, Connection, func, select
 
 from airflow_barrier.metaservice import schema
 from airflow_barrier.metaservice.rows import of_topology, to_barrier, topology_version
-from airflow_barrier.protocol.records import INHERITED, Barrier
+from airflow_barrier.protocol.records import Barrier, BarrierKind
 from airflow_barrier.protocol.states import BarrierState
 
 
@@ -74,5 +74,5 @@ def _with_epoch(topology: str, committed: bool, first: int = 1) -> list[ColumnEl
         of_topology(schema.barrier, topology),
         barrier.state == states.COMMIT.value if committed else barrier.state != states.ABORTED.value,
         barrier.barrier_id >= max(first, 1),
-        barrier.timestamp_origin != INHERITED,
+        barrier.kind != BarrierKind.MAINTENANCE.value,
     ]

@@ -32,7 +32,7 @@ from airflow_barrier.metaservice.schema import DatabaseNow
 from airflow_barrier.metaservice.topologies import version_of
 from airflow_barrier.metaservice.transitions import Event, move_tables, record
 from airflow_barrier.protocol.errors import UnknownTableError
-from airflow_barrier.protocol.records import INHERITED, Barrier, StagedTable, TableProgress
+from airflow_barrier.protocol.records import Barrier, BarrierKind, RunRef, StagedTable, TableProgress
 from airflow_barrier.protocol.states import AttemptState, BarrierState, TableState
 from airflow_barrier.protocol.topology import maintenance_topology
 
@@ -42,14 +42,14 @@ _CARRIED = "carried"
 
 @dataclass(frozen=True)
 class Upkeep:
-    """What a maintenance barrier is opened with. ``tables``: those to be maintained (None: all); ``owner``: whose job
-    it is.
+    """What a maintenance barrier is opened with. ``tables``: those to be maintained (None: all). Its jobs are those of
+    the DAG of ``run``.
     """
 
     topology: str
     tables: Sequence[str] | None
-    owner: str
-    run_key: str
+    run: RunRef
+    request_key: str
     generation: str
     max_open: int
     actor: str
@@ -75,15 +75,16 @@ def open_maintenance(connection: Connection, upkeep: Upkeep) -> Barrier | None:
     chosen = _chosen(latest, tables, upkeep.tables)
     if set(chosen) <= _maintained(connection, latest):
         return None
-    jobs = maintenance_topology(upkeep.topology, tables, upkeep.owner)
+    jobs = maintenance_topology(upkeep.topology, tables, upkeep.run.dag_id)
     opening = Opening(
         topology=upkeep.topology,
         topology_version=version_of(connection, jobs),
         timestamp=latest.timestamp,
         cuts=(),
         predecessor=latest.barrier_id,
-        run_key=upkeep.run_key,
-        origin=INHERITED,
+        kind=BarrierKind.MAINTENANCE,
+        run=upkeep.run,
+        timestamp_from="predecessor",
         max_open=upkeep.max_open,
         baseline={},
         actor=upkeep.actor,
@@ -149,6 +150,7 @@ def _carry(
                 previous={},
                 bases={row.table: stood.snapshot_id},
                 staged={row.table: asdict(StagedTable(row.table, None, unchanged=True))},
+                code={},
             )
             .returning(schema.attempt.c.attempt_id)
         ).scalar_one()
@@ -179,7 +181,7 @@ def pass_by(connection: Connection, attempt_id: int) -> None:
     if not before.is_maintenance or before.state is not BarrierState.OPEN:
         return
     job = load_topology(connection, barrier.topology, barrier.topology_version).job(attempt.job)
-    carry(connection, attempt.topology, before.barrier_id, attempt.request_key, (*job.sources, *job.sinks))
+    carry(connection, attempt.topology, before.barrier_id, attempt.request_key, (*job.inlets, *job.outlets))
 
 
 def _tables(connection: Connection, latest: Barrier) -> tuple[str, ...]:
@@ -212,4 +214,4 @@ def _maintained(connection: Connection, latest: Barrier) -> set[str]:
 
 
 def _request(upkeep: Upkeep, barrier_id: int, job: str) -> Request:
-    return Request(upkeep.topology, barrier_id, job, upkeep.run_key, upkeep.generation, upkeep.actor)
+    return Request(upkeep.topology, barrier_id, job, upkeep.request_key, upkeep.generation, upkeep.actor)

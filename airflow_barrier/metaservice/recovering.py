@@ -21,6 +21,7 @@ from airflow_barrier.metaservice.rows import (
     newest,
     of_barrier,
     of_topology,
+    opened_by,
     progress,
     uncommitted,
 )
@@ -30,7 +31,6 @@ from airflow_barrier.metaservice.topologies import adopt_topology, version_of
 from airflow_barrier.metaservice.transitions import Event, end_attempt, record
 from airflow_barrier.protocol.errors import JournalError
 from airflow_barrier.protocol.journal import History, JournalEntry
-from airflow_barrier.protocol.records import INHERITED
 from airflow_barrier.protocol.revisions import RevisionState
 from airflow_barrier.protocol.states import (
     LIVE_ATTEMPTS,
@@ -57,7 +57,7 @@ def recover(connection: Connection, history: History, actor: str, reason: str) -
     What a suspended process of the lost time still stages bears the old incarnation's stamp, and is refused.
     """
     event = Event("recovered", actor, {"published": history.published, "reason": reason})
-    epochs = [entry for entry in history.entries if entry.timestamp_origin != INHERITED]
+    epochs = [entry for entry in history.entries if not entry.is_maintenance]
     if epochs:
         adopt_topology(connection, history.topologies[epochs[-1].topology_digest])
     lock_topology(connection, history.topology)  # safety: topology-lock
@@ -121,9 +121,8 @@ def _put_back(connection: Connection, history: History, entry: JournalEntry, eve
         "state": state.value,
         "predecessor": entry.predecessor,
         "topology_version": version_of(connection, history.topologies[entry.topology_digest]),
-        "run_key": entry.run_key,
-        "timestamp_origin": entry.timestamp_origin,
-        "computed_in": entry.revision,
+        **opened_by(entry.kind, entry.run, entry.timestamp_from),
+        "computed_in": entry.computed_in,
         "committing_at": DatabaseNow(),
         "commit_at": DatabaseNow() if written else None,
         **{name: DatabaseNow() if entry.trimmed else None for name in _ENDED},

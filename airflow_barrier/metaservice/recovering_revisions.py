@@ -9,7 +9,7 @@ from sqlalchemy import Connection, func, insert, select
 from airflow_barrier.metaservice import schema
 from airflow_barrier.metaservice.cuts import cuts, insert_cut
 from airflow_barrier.metaservice.revisions import load_revision, move
-from airflow_barrier.metaservice.rows import barrier_key, load_barrier, topology_version
+from airflow_barrier.metaservice.rows import barrier_key, load_barrier, opened_by, topology_version
 from airflow_barrier.metaservice.schema import DatabaseNow
 from airflow_barrier.metaservice.swapping import finish_swap, forget_line
 from airflow_barrier.metaservice.topologies import version_of
@@ -118,8 +118,7 @@ def _stage(connection: Connection, history: History, entry: RevisionEntry, revis
             state=BarrierState.PRECOMMIT.value,
             predecessor=revised.predecessor,
             topology_version=version_of(connection, history.topologies[revised.topology_digest]),
-            run_key=revised.run_key,
-            timestamp_origin=revised.timestamp_origin,
+            **opened_by(revised.kind, revised.run, revised.timestamp_from),
             opened_at=DatabaseNow(),
             computed_in=entry.number,
         )

@@ -131,7 +131,7 @@ def _statement(states: TextClause, at: type[int] | type[datetime] | None, few: b
     """A barrier with its tables. In one statement they are as of one moment, also while others write."""
     barrier, row = schema.barrier.c, schema.table_progress.c
     tables = select(_JsonObject(row.table_name, row.snapshot_id)).where(
-        row.topology == barrier.topology, row.revision == barrier.revision, row.barrier_id == barrier.barrier_id
+        row.topology == barrier.topology, row.line == barrier.line, row.barrier_id == barrier.barrier_id
     )
     if few:
         tables = tables.where(row.table_name.in_(bindparam("tables", expanding=True)))
@@ -168,7 +168,7 @@ def _at_one_barrier(connection: Connection, asked: Asked) -> _Found:
             break
     barrier = to_barrier(row)
     snapshots = _decoder.decode(row.tables) if row.tables else {}
-    number, revision = barrier.barrier_id, barrier.revision
+    number, revision = barrier.barrier_id, barrier.computed_in
     rows = {name: ResolvedTable(name, each, number, revision) for name, each in sorted(snapshots.items())}
     tables = _chosen(connection, asked, rows, barrier)
     timestamp = barrier.timestamp if number else None
@@ -306,7 +306,7 @@ def _in_revision(connection: Connection, asked: Asked) -> _Found:
     lines = _replaced(connection, asked.topology, row.barrier_id)
     rows = progress(connection, asked.topology, row.barrier_id)
     barrier = to_barrier(row)
-    while barrier.revision != asked.revision:
+    while barrier.computed_in != asked.revision:
         if not lines:
             raise UnknownRevisionError(
                 f"{to_barrier(row)}: expected that revision {asked.revision} computed it, found that revisions "
@@ -319,10 +319,12 @@ def _in_revision(connection: Connection, asked: Asked) -> _Found:
         rows.update(progress(connection, asked.topology, barrier.barrier_id, barrier.line))
     number = barrier.barrier_id
     resolved = {
-        name: ResolvedTable(name, each.snapshot_id, number, barrier.revision) for name, each in sorted(rows.items())
+        name: ResolvedTable(name, each.snapshot_id, number, barrier.computed_in) for name, each in sorted(rows.items())
     }
     tables = _chosen(connection, asked, resolved, barrier)
-    resolution = Resolution(asked.topology, asked.level, number, barrier.revision, tables, barrier.timestamp, row.now)
+    resolution = Resolution(
+        asked.topology, asked.level, number, barrier.computed_in, tables, barrier.timestamp, row.now
+    )
     return _Found(resolution, number, number, row.rollbacks)
 
 
@@ -334,10 +336,10 @@ def _replaced(connection: Connection, topology: str, barrier_id: int) -> list[Ba
         .where(
             table.c.topology == topology,
             table.c.barrier_id == barrier_id,
-            table.c.revision < STANDING,
+            table.c.line < STANDING,
             table.c.state == BarrierState.COMMIT.value,
         )
-        .order_by(table.c.revision)
+        .order_by(table.c.line)
     )
     return [to_barrier(row) for row in rows]
 
@@ -345,7 +347,7 @@ def _replaced(connection: Connection, topology: str, barrier_id: int) -> list[Ba
 def _numbers(connection: Connection, topology: str, barrier_id: int) -> list[int]:
     """The revisions in which a barrier can be read."""
     standing = load_barrier(connection, topology, barrier_id)
-    return sorted(each.revision for each in (standing, *_replaced(connection, topology, barrier_id)))
+    return sorted(each.computed_in for each in (standing, *_replaced(connection, topology, barrier_id)))
 
 
 _READERS = {

@@ -15,6 +15,7 @@ from airflow_barrier.metaservice.rows import (
     load_topology,
     lock_topology,
     of_topology,
+    opened_by,
     progress,
     to_barrier,
     topology_version,
@@ -258,7 +259,7 @@ def begin(connection: Connection, new: NewRevision) -> Revision:
 def _with_joining(connection: Connection, new: NewRevision) -> int:
     """The number of the topology as it will be with the jobs that join. Raises RevisionRefusedError."""
     jobs = [job for job in waiting(connection, new.topology) if job.name in new.jobs]
-    found = {sink for job in jobs for sink in job.sinks}
+    found = {outlet for job in jobs for outlet in job.outlets}
     if len(jobs) != len(new.jobs) or found != set(new.joining):
         raise RevisionRefusedError(  # safety: revises-what-was-planned
             f"topology {new.topology}: expected jobs {', '.join(new.jobs)} to wait for the history of "
@@ -338,8 +339,7 @@ def _insert(
             state=state.value,
             predecessor=before,
             topology_version=version,
-            run_key=barrier.run_key,
-            timestamp_origin=barrier.timestamp_origin,
+            **opened_by(barrier.kind, barrier.run, barrier.timestamp_from),
             opened_at=DatabaseNow(),
             computed_in=revision.revision,
         )
@@ -414,8 +414,8 @@ def _version_at(connection: Connection, revision: Revision, barrier: Barrier, cu
     """
     then = load_topology(connection, barrier.topology, barrier.topology_version)
     for job in then.jobs:
-        revised = sorted(set(job.sources) & set(revision.tables))
-        if revised and not set(job.sinks) <= set(revision.tables):
+        revised = sorted(set(job.inlets) & set(revision.tables))
+        if revised and not set(job.outlets) <= set(revision.tables):
             raise RevisionRefusedError(  # safety: revises-all-that-stands-on-it
                 f"{revision}: expected to compute again all that stands on {', '.join(revised)}, found at {barrier} "
                 f"job {job.name}, which reads that and is not part of it; cancel it and plan it again: "
@@ -427,9 +427,9 @@ def _version_at(connection: Connection, revision: Revision, barrier: Barrier, cu
         jobs += now.values()
     if jobs == list(then.jobs):
         return barrier.topology_version
-    written = {sink for job in jobs for sink in job.sinks}
+    written = {outlet for job in jobs for outlet in job.outlets}
     for job in jobs:
-        missing = sorted(set(job.sources) - written)
+        missing = sorted(set(job.inlets) - written)
         if missing:
             raise RevisionRefusedError(  # safety: replays-on-what-was-there
                 f"{revision}: job {job.name} reads {', '.join(missing)} by now, which {barrier} does not have; begin "

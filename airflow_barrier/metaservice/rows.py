@@ -11,7 +11,16 @@ from sqlalchemy import BindParameter, ColumnElement, Connection, Row, Table, and
 
 from airflow_barrier.metaservice import schema
 from airflow_barrier.protocol.errors import BarrierAbortedError, UnknownBarrierError, UnknownTopologyError
-from airflow_barrier.protocol.records import Attempt, AuditEntry, Barrier, Need, StagedTable, TableProgress
+from airflow_barrier.protocol.records import (
+    Attempt,
+    AuditEntry,
+    Barrier,
+    BarrierKind,
+    Need,
+    RunRef,
+    StagedTable,
+    TableProgress,
+)
 from airflow_barrier.protocol.revisions import RevisionMode
 from airflow_barrier.protocol.states import LIVE_ATTEMPTS, AttemptState, BarrierState, Decision, TableState
 from airflow_barrier.protocol.topology import Topology
@@ -19,8 +28,8 @@ from airflow_barrier.protocol.topology import Topology
 _T = TypeVar("_T")
 
 #: The line that stands: what readers follow. What revision r stages is in line r until it is published, and what it
-#: replaced is in line -r from then on. The key column ``revision`` says the line, ``computed_in`` the revision whose
-#: work a row is.
+#: replaced is in line -r from then on. The key column ``line`` says which, ``computed_in`` the revision whose work a
+#: row is.
 STANDING = 0
 #: Topologies by their digest: to read the definition of a thousand jobs takes longer than all else of a step.
 _topologies: dict[str, Topology] = {}
@@ -40,7 +49,7 @@ def of_topology(
     table: Table, topology: str | BindParameter[str], line: int | BindParameter[int] = STANDING
 ) -> ColumnElement[bool]:
     """The condition: rows of a topology."""
-    return and_(table.c.topology == topology, table.c.revision == line)
+    return and_(table.c.topology == topology, table.c.line == line)
 
 
 def of_barrier(
@@ -167,14 +176,15 @@ def to_barrier(row: Row[Any]) -> Barrier:
     return Barrier(
         topology=row.topology,
         barrier_id=row.barrier_id,
-        revision=row.computed_in,
-        line=row.revision,
+        computed_in=row.computed_in,
+        line=row.line,
         timestamp=row.timestamp,
         state=BarrierState(row.state),
         predecessor=row.predecessor,
         topology_version=row.topology_version,
-        run_key=row.run_key,
-        timestamp_origin=row.timestamp_origin,
+        kind=BarrierKind(row.kind),
+        run=RunRef(row.run_dag_id, row.run_id, row.run_kind, row.run_logical_date),
+        timestamp_from=row.timestamp_from,
         opened_at=row.opened_at,
         precommit_at=row.precommit_at,
         committing_at=row.committing_at,
@@ -184,6 +194,18 @@ def to_barrier(row: Row[Any]) -> Barrier:
         expired_at=row.expired_at,
         reason=row.reason,
     )
+
+
+def opened_by(kind: BarrierKind, run: RunRef, timestamp_from: str) -> dict[str, Any]:
+    """The columns of a barrier that say what it is for and which run opened it."""
+    return {
+        "kind": kind.value,
+        "run_dag_id": run.dag_id,
+        "run_id": run.run_id,
+        "run_kind": run.kind,
+        "run_logical_date": run.logical_date,
+        "timestamp_from": timestamp_from,
+    }
 
 
 def load_barrier(connection: Connection, topology: str, barrier_id: int, line: int = STANDING) -> Barrier:
@@ -240,8 +262,7 @@ def to_progress(row: Row[Any]) -> TableProgress:
     return TableProgress(
         topology=row.topology,
         barrier_id=row.barrier_id,
-        revision=max(row.revision, STANDING),
-        line=row.revision,
+        line=row.line,
         table=row.table_name,
         job=row.job,
         state=TableState(row.state),
@@ -346,7 +367,7 @@ def _progress_before_revised(
         # barrier 0 says how a table joined last, which may have been later, or at a barrier that was aborted
         joined = _joined_with(connection, there)
         return {name: replace(each, snapshot_id=joined.get(name, each.snapshot_id)) for name, each in before.items()}
-    # what is computed from the beginning stands on nothing, and sees all of its sources as new; what joins was in no
+    # what is computed from the beginning stands on nothing, and sees all of its inlets as new; what joins was in no
     # barrier before
     own = own_progress(connection, barrier, tables)
     joining = {name: _baseline(each) for name, each in own.items() if name not in before}
@@ -364,7 +385,7 @@ def _joined_with(connection: Connection, barrier: Barrier) -> dict[str, int | No
 
 def _baseline(row: TableProgress) -> TableProgress:
     """Of a table that joins: a row as barrier 0 gets it."""
-    return TableProgress(row.topology, 0, STANDING, row.table, None, TableState.WRITTEN)
+    return TableProgress(row.topology, 0, row.table, None, TableState.WRITTEN)
 
 
 # --- attempts -------------------------------------------------------------------------------------
@@ -375,8 +396,8 @@ def to_attempt(row: Row[Any]) -> Attempt:
         attempt_id=row.attempt_id,
         topology=row.topology,
         barrier_id=row.barrier_id,
-        revision=row.computed_in,
-        line=row.revision,
+        computed_in=row.computed_in,
+        line=row.line,
         job=row.job,
         state=AttemptState(row.state),
         request_key=row.request_key,
@@ -393,7 +414,7 @@ def to_attempt(row: Row[Any]) -> Attempt:
         bases=row.bases,
         staged={name: StagedTable(**staged) for name, staged in row.staged.items()},
         reason=row.reason,
-        code=row.code or {},
+        code=row.code,
         nonce=row.nonce,
     )
 
@@ -423,4 +444,4 @@ def to_audit(row: Row[Any]) -> AuditEntry:
 
 def barrier_key(topology: str, barrier_id: int, line: int = STANDING) -> dict[str, str | int]:
     """The key columns of what belongs to a barrier."""
-    return {"topology": topology, "revision": line, "barrier_id": barrier_id}
+    return {"topology": topology, "line": line, "barrier_id": barrier_id}

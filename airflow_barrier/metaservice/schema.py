@@ -2,8 +2,8 @@
 
 All names begin with ``barrier_``, because the embedded database also holds Iceberg's catalog tables.
 
-The key column ``revision`` says the line that a row is in: 0 is what stands, r > 0 what revision r stages, and -r what
-it replaced when it was published. ``computed_in`` is the revision that computed it, which never changes (0: none).
+The key column ``line`` says where a row belongs: 0 is what stands, r > 0 what revision r stages, and -r what it
+replaced when it was published. ``computed_in`` is the revision that computed it, which never changes (0: none).
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ _Id = BigInteger().with_variant(Integer(), "sqlite")
 # Written as SQL text, so that the planners see that a query asks for what these partial indexes hold.
 NOT_ABORTED = text("state <> 'ABORTED'")
 #: Maintenance barriers, which have none of their own, aside.
-ONE_A_TIMESTAMP = text("state <> 'ABORTED' AND timestamp_origin <> 'predecessor'")
+ONE_A_TIMESTAMP = text("state <> 'ABORTED' AND kind <> 'MAINTENANCE'")
 UNCOMMITTED = text("state IN ('OPEN', 'PRECOMMIT', 'COMMITTING', 'BLOCKED')")
 THINNED = text("thinned_at IS NOT NULL AND expired_at IS NULL")
 READABLE = text("state = 'COMMIT' AND expiring_at IS NULL")
@@ -132,7 +132,7 @@ def _time(name: str, nullable: bool = True) -> Column[datetime]:
 
 
 def _of_barrier() -> ForeignKeyConstraint:
-    key = ["topology", "revision", "barrier_id"]
+    key = ["topology", "line", "barrier_id"]
     return ForeignKeyConstraint(key, [f"barrier_barrier.{column}" for column in key])
 
 
@@ -153,7 +153,7 @@ topology = Table(
     Column("version", Integer, nullable=False),
     _time("created_at", nullable=False),
     # it stands in the stamp of every snapshot that is staged for the topology
-    Column("incarnation", Line, nullable=False, server_default=""),
+    Column("incarnation", Line, nullable=False),
     # how often somebody has locked it: those who wait look again once it has grown
     Column("changes", BigInteger, nullable=False, server_default="0"),
 )
@@ -202,14 +202,19 @@ barrier = Table(
     "barrier_barrier",
     metadata,
     Column("topology", Line, primary_key=True),
-    Column("revision", Integer, primary_key=True, autoincrement=False),
+    Column("line", Integer, primary_key=True, autoincrement=False),
     Column("barrier_id", BigInteger, primary_key=True, autoincrement=False),
     _time("timestamp", nullable=False),
     Column("state", Line, nullable=False),
     Column("predecessor", BigInteger),
     Column("topology_version", Integer, nullable=False),
-    Column("run_key", Line, nullable=False),
-    Column("timestamp_origin", Line, nullable=False),
+    Column("kind", Line, nullable=False),
+    # The run that opened it; of the baseline, which no run opened, empty.
+    Column("run_dag_id", Line, nullable=False),
+    Column("run_id", Line, nullable=False),
+    Column("run_kind", Line, nullable=False),
+    _time("run_logical_date"),
+    Column("timestamp_from", Line, nullable=False),
     _time("opened_at", nullable=False),
     _time("precommit_at"),
     _time("committing_at"),
@@ -231,7 +236,7 @@ barrier = Table(
     Index(
         "barrier_barrier_uncommitted",
         "topology",
-        "revision",
+        "line",
         "barrier_id",
         sqlite_where=UNCOMMITTED,
         postgresql_where=UNCOMMITTED,
@@ -240,7 +245,7 @@ barrier = Table(
     Index(
         "barrier_barrier_thinned",
         "topology",
-        "revision",
+        "line",
         "barrier_id",
         sqlite_where=THINNED,
         postgresql_where=THINNED,
@@ -248,7 +253,7 @@ barrier = Table(
     Index(
         "barrier_barrier_readable",
         "topology",
-        "revision",
+        "line",
         "barrier_id",
         sqlite_where=READABLE,
         postgresql_where=READABLE,
@@ -256,32 +261,32 @@ barrier = Table(
     Index(
         "barrier_barrier_untrimmed",
         "topology",
-        "revision",
+        "line",
         "barrier_id",
         sqlite_where=UNTRIMMED,
         postgresql_where=UNTRIMMED,
     ),
-    Index("barrier_barrier_by_run", "topology", "revision", "run_key", "barrier_id"),
+    Index("barrier_barrier_by_run", "topology", "line", "run_dag_id", "run_id", "barrier_id"),
     Index(
         "barrier_barrier_by_time",
         "topology",
-        "revision",
+        "line",
         "timestamp",
         "barrier_id",
         sqlite_where=NOT_ABORTED,
         postgresql_where=NOT_ABORTED,
     ),
     # Two rules that hold whatever the code does: one barrier a timestamp, one publisher a topology.
-    Index(
+    Index(  # safety: one-barrier-a-timestamp
         "barrier_barrier_one_a_timestamp",
         "topology",
-        "revision",
+        "line",
         "timestamp",
         unique=True,
         sqlite_where=ONE_A_TIMESTAMP,
         postgresql_where=ONE_A_TIMESTAMP,
     ),
-    Index(
+    Index(  # safety: one-publisher-index
         "barrier_barrier_one_publisher",
         "topology",
         unique=True,
@@ -294,13 +299,13 @@ cut = Table(
     "barrier_cut",
     metadata,
     Column("topology", Line, primary_key=True),
-    Column("revision", Integer, primary_key=True, autoincrement=False),
+    Column("line", Integer, primary_key=True, autoincrement=False),
     Column("barrier_id", BigInteger, primary_key=True, autoincrement=False),
     Column("source", Line, primary_key=True),
     _json("start_position", nullable=True),
     _json("end_position"),
     _of_barrier(),
-    Index("barrier_cut_by_source", "topology", "revision", "source", "barrier_id"),
+    Index("barrier_cut_by_source", "topology", "line", "source", "barrier_id"),
 )
 
 #: Its key says that an item is in the cut of one barrier only; an abort deletes the rows, which frees the items.
@@ -308,12 +313,12 @@ cut_item = Table(
     "barrier_cut_item",
     metadata,
     Column("topology", Line, primary_key=True),
-    Column("revision", Integer, primary_key=True, autoincrement=False),
+    Column("line", Integer, primary_key=True, autoincrement=False),
     Column("source", Line, primary_key=True),
-    Column("item", Text, primary_key=True),
+    Column("item", Text, primary_key=True),  # safety: item-in-one-cut-key
     Column("barrier_id", BigInteger, nullable=False),
     _of_barrier(),
-    Index("barrier_cut_item_by_barrier", "topology", "revision", "barrier_id", "source"),
+    Index("barrier_cut_item_by_barrier", "topology", "line", "barrier_id", "source"),
 )
 
 #: What the tables of a job held already when it joined, at the first barrier that has it.
@@ -321,7 +326,7 @@ job_start = Table(
     "barrier_job_start",
     metadata,
     Column("topology", Line, primary_key=True),
-    Column("revision", Integer, primary_key=True, autoincrement=False),
+    Column("line", Integer, primary_key=True, autoincrement=False),
     Column("barrier_id", BigInteger, primary_key=True, autoincrement=False),
     Column("job", Line, primary_key=True),
     _json("start_from", nullable=True),
@@ -336,7 +341,7 @@ table_progress = Table(
     "barrier_table_progress",
     metadata,
     Column("topology", Line, primary_key=True),
-    Column("revision", Integer, primary_key=True, autoincrement=False),
+    Column("line", Integer, primary_key=True, autoincrement=False),
     Column("barrier_id", BigInteger, primary_key=True, autoincrement=False),
     Column("table_name", Line, primary_key=True),
     Column("job", Line),
@@ -359,7 +364,7 @@ attempt = Table(
     metadata,
     Column("attempt_id", _Id, primary_key=True),
     Column("topology", Line, nullable=False),
-    Column("revision", Integer, nullable=False),
+    Column("line", Integer, nullable=False),
     Column("barrier_id", BigInteger, nullable=False),
     Column("job", Line, nullable=False),
     Column("state", Line, nullable=False),
@@ -378,16 +383,16 @@ attempt = Table(
     _json("staged"),
     Column("reason", Line),
     Column("computed_in", Integer, nullable=False, server_default="0"),
-    # what its task ran; nothing of older ones
-    _json("code", nullable=True),
+    # what its task ran
+    _json("code"),
     # known to its worker and its driver; of none no file is believed. Not for views, audit or logs
     Column("nonce", Line, nullable=False, server_default=""),
     _of_barrier(),
-    Index("barrier_attempt_by_job", "topology", "revision", "barrier_id", "job", "attempt_id"),
-    Index(
+    Index("barrier_attempt_by_job", "topology", "line", "barrier_id", "job", "attempt_id"),
+    Index(  # safety: one-live-attempt
         "barrier_attempt_one_live",
         "topology",
-        "revision",
+        "line",
         "barrier_id",
         "job",
         unique=True,
@@ -430,7 +435,7 @@ revision = Table(
         ["topology", "topology_version"], ["barrier_topology_version.topology", "barrier_topology_version.version"]
     ),
     # one at a time, whatever the code does
-    Index(
+    Index(  # safety: one-revision-under-way
         "barrier_revision_one_under_way",
         "topology",
         unique=True,
@@ -491,7 +496,7 @@ lease = Table(
     metadata,
     Column("lease_id", _Id, primary_key=True),
     Column("topology", Line, nullable=False),
-    Column("revision", Integer, nullable=False),
+    Column("line", Integer, nullable=False),
     Column("barrier_id", BigInteger, nullable=False),
     Column("through_id", BigInteger, nullable=False),
     # the sum of these barriers' rollbacks when it was granted
@@ -500,7 +505,7 @@ lease = Table(
     _time("granted_at", nullable=False),
     _time("expires_at", nullable=False),
     _of_barrier(),
-    Index("barrier_lease_by_barrier", "topology", "revision", "barrier_id"),
-    Index("barrier_lease_by_end", "topology", "revision", "expires_at"),
+    Index("barrier_lease_by_barrier", "topology", "line", "barrier_id"),
+    Index("barrier_lease_by_end", "topology", "line", "expires_at"),
     sqlite_autoincrement=True,
 )

@@ -10,7 +10,7 @@ from sqlalchemy import Connection, Row, and_, false, insert, or_, select
 from airflow_barrier.metaservice import schema
 from airflow_barrier.metaservice.rows import barrier_key, load_barrier, of_barrier, of_topology, to_progress
 from airflow_barrier.metaservice.transitions import Event, record
-from airflow_barrier.protocol.records import INHERITED, Barrier, JobStart, TableProgress
+from airflow_barrier.protocol.records import Barrier, BarrierKind, JobStart, TableProgress
 from airflow_barrier.protocol.states import BarrierState
 
 
@@ -86,7 +86,7 @@ def last_progress(connection: Connection, topology: str, table: str) -> TablePro
             progress.c.table_name == table,
             progress.c.barrier_id > 0,
             barrier.c.state != BarrierState.ABORTED.value,
-            barrier.c.timestamp_origin != INHERITED,  # safety: resumes-after-an-epoch
+            barrier.c.kind != BarrierKind.MAINTENANCE.value,  # safety: resumes-after-an-epoch
         )
         .order_by(progress.c.barrier_id.desc())
         .limit(1)

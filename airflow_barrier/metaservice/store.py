@@ -48,6 +48,7 @@ from airflow_barrier.protocol.records import (
     Cut,
     JobStart,
     Need,
+    RunRef,
     StagedTable,
     TableProgress,
     Withdrawal,
@@ -73,7 +74,7 @@ class MetaService:
 
     >>> import tempfile
     >>> meta = MetaService(f"sqlite:///{tempfile.mkdtemp()}/barrier.db")
-    >>> meta.register("shopping", "dag", [Job("load", "dag", sinks=("shop.a",))], actor="me")
+    >>> meta.register("shopping", "dag", [Job("load", "dag", outlets=("shop.a",))], actor="me")
     1
     """
 
@@ -214,8 +215,8 @@ class MetaService:
         topology_version: int,
         cuts: Sequence[Cut],
         predecessor: int,
-        run_key: str,
-        origin: str,
+        run: RunRef,
+        timestamp_from: str,
         max_open: int,
         baseline: Mapping[str, int | None],
         starts: Sequence[JobStart],
@@ -235,8 +236,8 @@ class MetaService:
             timestamp,
             tuple(cuts),
             predecessor,
-            run_key,
-            origin,
+            run,
+            timestamp_from,
             max_open,
             dict(baseline),
             actor,
@@ -249,8 +250,8 @@ class MetaService:
         topology: str,
         tables: Sequence[str] | None,
         *,
-        owner: str,
-        run_key: str,
+        run: RunRef,
+        request_key: str,
         generation: str,
         max_open: int,
         actor: str,
@@ -258,10 +259,10 @@ class MetaService:
         """Open a barrier on the head at which ``tables`` (None: all) get other files for the same rows, or return the
         one that is unfinished; None: there is nothing to maintain yet.
 
-        An attempt of job ``compaction of <table>``, owned by DAG ``owner``, is requested for each along with it. Raises
-        TooManyOpenBarriersError when ``max_open`` are uncommitted, UnknownTableError.
+        An attempt of job ``compaction of <table>``, owned by the DAG of ``run``, is requested for each along with it.
+        Raises TooManyOpenBarriersError when ``max_open`` are uncommitted, UnknownTableError.
         """
-        upkeep = maintenance.Upkeep(topology, tables, owner, run_key, generation, max_open, actor)
+        upkeep = maintenance.Upkeep(topology, tables, run, request_key, generation, max_open, actor)
         return self._db.write(lambda c: maintenance.open_maintenance(c, upkeep))
 
     def carry(self, topology: str, barrier_id: int, actor: str) -> int:
@@ -291,9 +292,9 @@ class MetaService:
         """The newest barrier that was aborted at that timestamp, also if another one is there: :meth:`barrier_at`."""
         return self._db.read(lambda c: barriers.aborted_at(c, topology, timestamp))
 
-    def barrier_of_run(self, topology: str, run_key: str) -> Barrier | None:
+    def barrier_of_run(self, topology: str, run: RunRef) -> Barrier | None:
         """The newest barrier that this run opened, aborted or not."""
-        return self._db.read(lambda c: barriers.barrier_of_run(c, topology, run_key))
+        return self._db.read(lambda c: barriers.barrier_of_run(c, topology, run))
 
     def newest_decided(self, topology: str) -> Barrier | None:
         """The newest barrier that is COMMITTING, BLOCKED or COMMIT, the baseline included; None before it."""
@@ -346,7 +347,7 @@ class MetaService:
 
     def starts_to_read(self, topology: str, revised_from: int | None) -> list[JobStart]:
         """How jobs joined with the barriers that are neither committed nor aborted, and with those from
-        ``revised_from`` on: up to where they have read their sources, which they are about to read on.
+        ``revised_from`` on: up to where they have read their inlets, which they are about to read on.
         """
         return self._db.read(lambda c: starts.starts_to_read(c, topology, revised_from))
 
@@ -475,7 +476,7 @@ class MetaService:
         return self._db.read(lambda c: attempts.still_waiting(c, attempt_id)) or self._db.write(start)
 
     def rebase_attempt(self, attempt_id: int, bases: Mapping[str, int | None]) -> Attempt:
-        """Other bases for sinks of a RUNNING attempt, after a compaction.
+        """Other bases for outlets of a RUNNING attempt, after a compaction.
 
         Raises FencedAttemptError, VoidedAttemptError.
         """
@@ -484,9 +485,9 @@ class MetaService:
     def close_attempt(
         self, attempt_id: int, staged: Mapping[str, StagedTable], actor: str, owner: str | None = None
     ) -> Attempt:
-        """RUNNING -> CLOSED with what was staged in each of its sinks; the same again changes nothing.
+        """RUNNING -> CLOSED with what was staged in each of its outlets; the same again changes nothing.
 
-        Raises SilentSinkError, UndeclaredTableError, FencedAttemptError, VoidedAttemptError, BarrierAbortedError,
+        Raises SilentOutletError, UndeclaredTableError, FencedAttemptError, VoidedAttemptError, BarrierAbortedError,
         NotOwnerError.
         """
         return self._db.write(lambda c: attempts.close_attempt(c, attempt_id, staged, actor, owner))

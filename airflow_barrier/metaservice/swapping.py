@@ -216,15 +216,15 @@ def _standing_from(connection: Connection, revision: Revision) -> list[Barrier]:
 
 
 def _starts(connection: Connection, revision: Revision, baseline: Mapping[str, int | None]) -> list[JobStart]:
-    """Whoever computes the first epoch of its jobs once more takes all that their sources hold, as it did."""
+    """Whoever computes the first epoch of its jobs once more takes all that their inlets hold, as it did."""
     first = load_barrier(connection, revision.topology, revision.first_barrier, revision.revision)
     topology = load_topology(connection, revision.topology, first.topology_version)
     return [
         JobStart(
             job=job.name,
             start_from=job.start_from,
-            baseline={sink: baseline[sink] for sink in job.sinks},
-            previous=dict.fromkeys(job.sources),
+            baseline={outlet: baseline[outlet] for outlet in job.outlets},
+            previous=dict.fromkeys(job.inlets),
             externals={},
         )
         for job in (topology.job(name) for name in revision.jobs)
@@ -234,7 +234,7 @@ def _starts(connection: Connection, revision: Revision, baseline: Mapping[str, i
 def _keep_replaced(connection: Connection, revision: Revision, standing: Sequence[Barrier]) -> None:
     """The barriers as they were, in line -r, for who asks for the old revision by its number."""
     table = schema.barrier
-    columns = [column for column in table.columns if column.name not in ("revision", "state")]
+    columns = [column for column in table.columns if column.name not in ("line", "state")]
     for barrier in standing:
         kept = barrier.state is BarrierState.COMMIT
         # what was never committed is nothing to be read, nor does anybody commit it any more
@@ -242,7 +242,7 @@ def _keep_replaced(connection: Connection, revision: Revision, standing: Sequenc
         chosen = select(literal(-revision.revision), literal(state), *columns).where(
             of_barrier(table, barrier.topology, barrier.barrier_id)
         )
-        connection.execute(insert(table).from_select(["revision", "state", *(c.name for c in columns)], chosen))
+        connection.execute(insert(table).from_select(["line", "state", *(c.name for c in columns)], chosen))
 
 
 def _void_replaced(connection: Connection, revision: Revision, barrier: Barrier, event: Event) -> None:
@@ -281,16 +281,16 @@ def _exchange(connection: Connection, revision: Revision) -> None:
             connection.execute(
                 update(table)
                 .where(of_topology(table, topology, line), table.c.barrier_id.in_(kept), rows)
-                .values(revision=other)
+                .values(line=other)
             )
     for barrier_id, source in connection.execute(
         select(cut.c.barrier_id, cut.c.source).where(of_topology(cut, topology, number), cut.c.barrier_id.in_(kept))
     ).all():
         for table in (cut, schema.cut_item):
             here = of_barrier(table, topology, barrier_id)
-            connection.execute(update(table).where(here, table.c.source == source).values(revision=-number))
+            connection.execute(update(table).where(here, table.c.source == source).values(line=-number))
             there = of_barrier(table, topology, barrier_id, number)
-            connection.execute(update(table).where(there, table.c.source == source).values(revision=STANDING))
+            connection.execute(update(table).where(there, table.c.source == source).values(line=STANDING))
 
 
 def _let_stand(connection: Connection, revision: Revision, barrier: Barrier, event: Event, actor: str) -> None:
@@ -369,7 +369,7 @@ def as_revised(connection: Connection, barrier: Barrier, number: int) -> tuple[B
     """A COMMIT barrier and its tables as they are once revision ``number`` stands; before that, or after."""
     barrier = load_barrier(connection, barrier.topology, barrier.barrier_id)  # it may stand since the caller looked
     rows = progress(connection, barrier.topology, barrier.barrier_id)
-    if barrier.revision == number:
+    if barrier.computed_in == number:
         return barrier, tuple(rows.values())
     epoch = epoch_of(connection, barrier)
     joins = load_revision(connection, barrier.topology, number).mode is RevisionMode.HISTORY
@@ -379,7 +379,7 @@ def as_revised(connection: Connection, barrier: Barrier, number: int) -> tuple[B
             rows[name] = replace(row, barrier_id=barrier.barrier_id, carried_from=carried)
     again = load_barrier(connection, barrier.topology, epoch.barrier_id, number)
     version = barrier.topology_version if barrier.is_maintenance else again.topology_version
-    return replace(barrier, revision=number, topology_version=version), tuple(rows[name] for name in sorted(rows))
+    return replace(barrier, computed_in=number, topology_version=version), tuple(rows[name] for name in sorted(rows))
 
 
 def publication_rows(

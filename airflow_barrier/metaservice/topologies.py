@@ -133,7 +133,7 @@ def waits(connection: Connection, name: str, job: Job) -> bool:
     latest = head(connection, name)
     if latest is None or not latest.barrier_id:
         return False
-    had = (last_progress(connection, name, sink) for sink in job.sinks)
+    had = (last_progress(connection, name, outlet) for outlet in job.outlets)
     return not any(row is not None and row.job == job.name for row in had)
 
 
@@ -157,7 +157,7 @@ def _members(connection: Connection, declared: Topology) -> Topology:
         if job.name not in absent  # safety: waits-for-its-history
     ]
     for job in members:
-        early = [table for table in job.sources if declared.writer(table).name in absent]
+        early = [table for table in job.inlets if declared.writer(table).name in absent]
         if early:
             raise TopologyError(  # safety: reads-what-has-its-history
                 f"topology {declared.name}: job {job.name} (DAG {job.owner}) reads {', '.join(early)}, which job "
@@ -210,9 +210,12 @@ def join(
     others = jobs_of_others(connection, name, owner)
     together = waits(connection, name, joining)
     written = {
-        sink for each in (*others, *started) for sink in each.sinks if together or not waits(connection, name, each)
+        outlet
+        for each in (*others, *started)
+        for outlet in each.outlets
+        if together or not waits(connection, name, each)
     }
-    missing = tuple(table for table in joining.sources if table not in written)
+    missing = tuple(table for table in joining.inlets if table not in written)
     if missing:
         return missing
     return _register(connection, name, owner, started, Event("joined", actor, {"owner": owner, "job": job}))
@@ -279,11 +282,11 @@ def _wait_for_turn(connection: Connection) -> None:
 
 
 def _check_unread(connection: Connection, name: str, going: Sequence[Job], staying: Sequence[Job]) -> None:
-    tables = {sink for job in going for sink in job.sinks}
+    tables = {outlet for job in going for outlet in job.outlets}
     readers = [
         f"{table} is read by job {job.name} (DAG {job.owner})"
         for job in staying
-        for table in job.sources
+        for table in job.inlets
         if table in tables
     ]
     if readers:
@@ -441,7 +444,7 @@ def _holds(connection: Connection, holder: str, table: str) -> bool:
     version = lock_topology(connection, holder)
     return (
         table in load_topology(connection, holder, version).tables  # safety: claimed-while-declared
-        or any(table in job.sinks for job in waiting(connection, holder))  # safety: claimed-while-waiting
+        or any(table in job.outlets for job in waiting(connection, holder))  # safety: claimed-while-waiting
         or staged_somewhere(connection, holder, table)  # safety: claimed-while-in-flight
     )
 

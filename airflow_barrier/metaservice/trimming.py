@@ -138,5 +138,5 @@ def _trim_aside(connection: Connection, topology: str, ids: Sequence[int]) -> No
     for table in (schema.table_progress, schema.attempt) if numbers else ():
         lines = [line for number in numbers for line in (number, -number)]
         connection.execute(
-            delete(table).where(table.c.topology == topology, table.c.revision.in_(lines), table.c.barrier_id.in_(ids))
+            delete(table).where(table.c.topology == topology, table.c.line.in_(lines), table.c.barrier_id.in_(ids))
         )

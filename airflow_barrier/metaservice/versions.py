@@ -13,7 +13,7 @@ from airflow_barrier.protocol.errors import SchemaVersionError
 #: A name of our own: the database may hold other alembic histories (Airflow's).
 VERSION_TABLE = "barrier_schema_version"
 #: All versions, oldest first: the files of ``migrations/versions``. Listed, so that opening needs no alembic.
-VERSIONS = ("0001", "0002", "0003", "0004", "0005", "0006")
+VERSIONS = ("0001",)
 EXPECTED = VERSIONS[-1]
 
 #: PostgreSQL's code of that error.

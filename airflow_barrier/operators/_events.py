@@ -23,7 +23,7 @@ def swallowed(task: BaseOperator, context: Context, deployment: Deployment, barr
     silent = []
     for barrier_id, who in deployment.meta.unannounced(barrier.topology, barrier.barrier_id).items():
         earlier = deployment.meta.barrier(barrier.topology, barrier_id)
-        dag_id, _, run = _announcing_run(who, earlier, task).partition("/")
+        dag_id, run = _announcing_run(who, earlier, task)
         if dag_id == task.dag_id:
             silent.append((earlier, run))
     own = context["ti"].run_id  # what an earlier try of this very task committed, it may not have told
@@ -36,10 +36,13 @@ def swallowed(task: BaseOperator, context: Context, deployment: Deployment, barr
     ]
 
 
-def _announcing_run(who: str, barrier: Barrier, task: BaseOperator) -> str:
+def _announcing_run(who: str, barrier: Barrier, task: BaseOperator) -> tuple[str, str]:
     """The run whose commit task tells of ``barrier``: the one that committed it, or the barrier's own if a job did."""
     committer = who.rpartition("#")[0]
-    return committer.removesuffix(f"/{task.task_id}") if committer.endswith(f"/{task.task_id}") else barrier.run_key
+    if not committer.endswith(f"/{task.task_id}"):
+        return barrier.run.key
+    dag_id, _, run = committer.removesuffix(f"/{task.task_id}").partition("/")
+    return dag_id, run
 
 
 def silence(task: BaseOperator, assets: Sequence[Asset]) -> None:

@@ -157,7 +157,8 @@ class EpochSteps:
             self._remember(nothing.barrier)
         if not self.done:
             silence(
-                self.task, [processed_asset(self.binding.fragment.topology, sink) for sink in self.binding.job.sinks]
+                self.task,
+                [processed_asset(self.binding.fragment.topology, outlet) for outlet in self.binding.job.outlets],
             )
         return nothing.barrier_id or self.done[-1]
 
@@ -175,7 +176,7 @@ class EpochSteps:
         if self.binding.announce_processed and self.done:
             meta, topology = self._deployment().meta, self.binding.fragment.topology
             for number in self.done:
-                announce_processed(self.context, meta.barrier(topology, number), self.binding.job.sinks)
+                announce_processed(self.context, meta.barrier(topology, number), self.binding.job.outlets)
 
     def _run(self, deployment: Deployment, attempt: Attempt, work: Callable[[], ClosingRecord | None]) -> None:
         self._under_way = (deployment, attempt.attempt_id)
@@ -204,14 +205,18 @@ class EpochSteps:
     def _after_processed(self, deployment: Deployment, barrier: Barrier) -> None:
         """Tell who waits for the tables' assets; and who completes the barrier commits it, where this DAG does."""
         if barrier.line:  # a revision is published once all of its barriers are there, by the commit task
-            silence(self.task, [processed_asset(barrier.topology, sink) for sink in self.binding.job.sinks])
+            self._silence()
             return
         if self.binding.announce_processed:
-            announce_processed(self.context, barrier, self.binding.job.sinks)
+            announce_processed(self.context, barrier, self.binding.job.outlets)
         commit_task_id = self.binding.commit_task_id
         # a person who kills the task wants it to end
         if barrier.state is BarrierState.PRECOMMIT and commit_task_id is not None and not self._killed:
             commit_in_place(self.task, commit_task_id, deployment, barrier, self.context)
+
+    def _silence(self) -> None:
+        topology = self.binding.fragment.topology
+        silence(self.task, [processed_asset(topology, outlet) for outlet in self.binding.job.outlets])
 
     def _remember(self, at: Barrier | Attempt) -> None:
         what = f"revision/{at.line}" if at.line else str(at.barrier_id)

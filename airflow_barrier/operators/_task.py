@@ -12,8 +12,7 @@ from airflow.sdk.exceptions import AirflowFailException, AirflowRuntimeError, Ai
 
 from airflow_barrier.protocol.errors import ConfigurationError, SchemaVersionError, Terminal
 from airflow_barrier.protocol.names import parse_event_key
-from airflow_barrier.protocol.origins import interval_origin
-from airflow_barrier.protocol.records import RunRef
+from airflow_barrier.protocol.records import SCHEDULED_RUNS, RunRef
 from airflow_barrier.protocol.revisions import TOKEN
 
 if TYPE_CHECKING:
@@ -28,8 +27,6 @@ _SUPERVISOR = "SUPERVISOR_COMMS"
 _OF_ANOTHER_VERSION = "barrier_of_another_version"
 
 
-#: Runs whose timestamp nobody typed: only these open barriers without being asked to.
-SCHEDULED_RUNS = frozenset({"scheduled", "backfill"})
 #: Runs that nobody asked for one by one: members of the topology have runs that go with them.
 RUNS_OF_A_SCHEDULE = SCHEDULED_RUNS | {"asset_triggered"}
 
@@ -50,21 +47,22 @@ def is_running() -> bool:
     return hasattr(task_runner, _SUPERVISOR) or _SUPERVISOR not in task_runner.__annotations__
 
 
-def run_key(context: Context) -> str:
+def run_ref(context: Context) -> RunRef:
     """The run, across DAGs: what a barrier remembers as its opener."""
-    return f"{context['ti'].dag_id}/{context['ti'].run_id}"
+    ti, date = context["ti"], context["dag_run"].logical_date
+    return RunRef(ti.dag_id, ti.run_id, run_type(context), None if date is None else date.astimezone(timezone.utc))
 
 
 def task_key(context: Context) -> str:
     """The task instance, equal in all of its tries."""
     ti = context["ti"]
-    return f"{run_key(context)}/{ti.task_id}/{ti.map_index if ti.map_index is not None else -1}"
+    return f"{ti.dag_id}/{ti.run_id}/{ti.task_id}/{ti.map_index if ti.map_index is not None else -1}"
 
 
 def actor(context: Context) -> str:
     """Who did it, for the audit."""
     ti = context["ti"]
-    return f"{run_key(context)}/{ti.task_id}#{ti.try_number}"
+    return f"{ti.dag_id}/{ti.run_id}/{ti.task_id}#{ti.try_number}"
 
 
 def generation(context: Context) -> str:
@@ -103,10 +101,10 @@ def run_timestamp(context: Context) -> tuple[datetime, str]:
 
 def timestamp_of(run: Any) -> tuple[datetime, str]:
     """As :func:`run_timestamp`, of any run as the task SDK has it."""
-    end, kind = run.data_interval_end, getattr(run.run_type, "value", run.run_type)
+    end = run.data_interval_end
     if end is not None:
-        return end.astimezone(timezone.utc), interval_origin(kind, run.data_interval_start, end)
-    return run.run_after.astimezone(timezone.utc), f"run_after of {kind} run"
+        return end.astimezone(timezone.utc), "data interval end"
+    return run.run_after.astimezone(timezone.utc), "run_after"
 
 
 def run_of_task(context: Context) -> Run:
@@ -115,7 +113,7 @@ def run_of_task(context: Context) -> Run:
 
     run, (timestamp, timestamp_from) = context["dag_run"], run_timestamp(context)
     return Run(
-        RunRef(context["ti"].dag_id, context["ti"].run_id, run_type(context)),
+        run_ref(context),
         timestamp,
         timestamp_from,
         barrier_id=barrier_of_partition(context),

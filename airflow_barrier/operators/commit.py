@@ -13,8 +13,8 @@ from airflow_barrier.hooks.barrier import DEFAULT_CONN_ID, BarrierHook
 from airflow_barrier.operators._task import (
     actor,
     failed_by_a_deploy,
-    run_key,
     run_of_task,
+    run_ref,
     run_timestamp,
     without_useless_retries,
 )
@@ -154,16 +154,16 @@ class CommitBarrierOperator(BaseOperator):
             accessor = context["outlet_events"][table_asset(self.topology, table)]
             accessor.extra = {
                 "barriers": {
-                    event_key(b.barrier_id, b.revision): {
+                    event_key(b.barrier_id, b.computed_in): {
                         "barrier": b.barrier_id,
-                        "revision": b.revision,
+                        "revision": b.computed_in,
                         "timestamp": b.timestamp.isoformat(),
                         "snapshot": progress[b.barrier_id][table].snapshot_id,
                     }
                     for b in published
                 }
             }
-            accessor.add_partitions([event_key(b.barrier_id, b.revision) for b in published])
+            accessor.add_partitions([event_key(b.barrier_id, b.computed_in) for b in published])
         deployment.meta.announce(self.topology, list(barriers), actor(context))
 
 
@@ -233,4 +233,4 @@ def _barrier_of(deployment: Deployment, topology: str, context: Context) -> Barr
     from airflow_barrier.coordinator.staging import find_barrier
 
     timestamp, _ = run_timestamp(context)
-    return find_barrier(deployment, topology, run_key=run_key(context), timestamp=timestamp)
+    return find_barrier(deployment, topology, run=run_ref(context), timestamp=timestamp)

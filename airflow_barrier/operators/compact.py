@@ -12,7 +12,7 @@ from airflow.sdk import BaseOperator
 from airflow_barrier.hooks.barrier import DEFAULT_CONN_ID, BarrierHook
 from airflow_barrier.links.barrier import BarrierLink
 from airflow_barrier.operators._session import TaskSession
-from airflow_barrier.operators._task import actor, generation, task_key, without_useless_retries
+from airflow_barrier.operators._task import actor, generation, run_ref, task_key, without_useless_retries
 from airflow_barrier.operators._waiting import WAIT_TIMEOUT, check_event, defer
 from airflow_barrier.protocol.records import Barrier
 from airflow_barrier.triggers import POLL_INTERVAL
@@ -108,7 +108,7 @@ class CompactTablesOperator(BaseOperator):
         from airflow_barrier.coordinator.compacting import compact
         from airflow_barrier.spark.compacting import RewrittenFiles, rewrite_files
 
-        self.log.info("Compacting tables at %s, opened by %s", barrier, barrier.run_key)
+        self.log.info("Compacting tables at %s, opened by %s", barrier, barrier.run)
         self.link_path = f"{self.barrier_conn_id}/{self.topology}/{barrier.barrier_id}"
         compactor = self._compactor(context)
 
@@ -143,7 +143,7 @@ class CompactTablesOperator(BaseOperator):
     def _compactor(self, context: Context) -> Compactor:
         from airflow_barrier.coordinator.compacting import Compactor
 
-        return Compactor(self.dag_id, task_key(context), generation(context), actor(context))
+        return Compactor(run_ref(context), task_key(context), generation(context), actor(context))
 
 
 @contextmanager

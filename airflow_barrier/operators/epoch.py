@@ -87,7 +87,7 @@ class SparkEpochOperator(BaseOperator):
     def execute(self, context: Context) -> Any:
         raise ConfigurationError(
             f"task {self.task_id}: expected to be part of a BarrierGroup, found it alone; hand it to "
-            "barrier.job(..., sources=[...], sinks=[...])"
+            "barrier.job(..., inlets=[...], outlets=[...])"
         )
 
     def epoch_work(self, context: Context) -> SparkWork:

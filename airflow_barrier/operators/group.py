@@ -33,8 +33,8 @@ class BarrierGroup(TaskGroup):
 
         with DAG("shopping", schedule="@daily", start_date=START, catchup=True, max_active_runs=4):
             with BarrierGroup("shopping") as barrier:
-                barrier.job(load, sources=[Files("s3://in/shopping/", schema="...")], sinks=["shop.shopping"])
-                barrier.job(amount, sources=["shop.shopping"], sinks=["shop.user_item_amount"])
+                barrier.job(load, inlets=[Files("s3://in/shopping/", schema="...")], outlets=["shop.shopping"])
+                barrier.job(amount, inlets=["shop.shopping"], outlets=["shop.user_item_amount"])
 
     Edges between jobs follow from their tables. The fragment is checked when the ``with`` block ends, so that a DAG
     with a topology that cannot work shows as an import error; raises
@@ -95,26 +95,27 @@ class BarrierGroup(TaskGroup):
         self,
         operator: Any,
         *,
-        sources: Sequence[str | Source] = (),
-        sinks: Sequence[str] = (),
+        inlets: Sequence[str | Source] = (),
+        outlets: Sequence[str] = (),
         name: str | None = None,
         start_from: StartFrom | None = None,
         batch_barriers: int = 1,
     ) -> Any:
-        """Make ``operator`` the job that turns ``sources`` into ``sinks``, and return it.
+        """Make ``operator`` the job that turns ``inlets`` into ``outlets``, and return it.
 
         It may be a :class:`~airflow_barrier.operators.epoch.SparkEpochOperator`, or any operator that hands conf to a
         Spark job, whose code need not know of barriers (`docs/unchanged-jobs.md`), or what calling a function with
         ``@task.pyspark`` returned.
 
-        Sources are tables of the topology (``namespace.table``) or external sources. ``name`` is the job's in the
-        topology; default: the task id inside this group. Raises :class:`ConfigurationError` for an operator that
-        hands no conf to Spark, and after the group's block.
+        Inlets are tables of the topology (``namespace.table``) or external sources; outlets are tables that the job
+        writes. They are the job's: an operator's own arguments ``inlets`` and ``outlets``, which are Airflow's, declare
+        nothing here. ``name`` is the job's in the topology; default: the task id inside this group. Raises
+        :class:`ConfigurationError` for an operator that hands no conf to Spark, and after the group's block.
 
-        ``start_from``: what of its sources is in the sinks already when the job joins (`docs/adopting.md`):
+        ``start_from``: what of its inlets is in the outlets already when the job joins (`docs/adopting.md`):
         ``earliest`` (nothing), ``latest`` (all, up to the barrier that it joins with), a datetime with a time zone, or
-        a position of each source by its name. Sinks that hold rows need it; empty ones begin with the earliest.
-        ``history``: the job waits, and joins once a revision has computed its (empty) sinks at the barriers of the
+        a position of each inlet by its name. Outlets that hold rows need it; empty ones begin with the earliest.
+        ``history``: the job waits, and joins once a revision has computed its (empty) outlets at the barriers of the
         past.
 
         ``batch_barriers``: the task may go on with the epochs of later open barriers, so many in all, in the Spark job
@@ -128,13 +129,13 @@ class BarrierGroup(TaskGroup):
             )
         check_batch(task, batch_barriers)
         job_name = name or task.task_id.removeprefix(f"{self.group_id}.")
-        named = [source if isinstance(source, str) else source.name for source in sources]
+        named = [inlet if isinstance(inlet, str) else inlet.name for inlet in inlets]
         job = Job(
             name=job_name,
             owner=self.dag.dag_id,
-            sources=tuple(source for source in sources if isinstance(source, str)),
-            sinks=tuple(sinks),
-            externals=tuple(source.declare() for source in sources if not isinstance(source, str)),
+            inlets=tuple(inlet for inlet in inlets if isinstance(inlet, str)),
+            outlets=tuple(outlets),
+            externals=tuple(inlet.declare() for inlet in inlets if not isinstance(inlet, str)),
             start_from=declared_start(job_name, start_from, named),
         )
         as_job(task)
@@ -193,11 +194,11 @@ class BarrierGroup(TaskGroup):
         for operator, job in self._jobs:
             bind(operator, self._binding(job, jobs))
             if self.announce_processed:
-                operator.add_outlets([processed_asset(self.topology, sink) for sink in job.sinks])
-        writers = {sink: operator for operator, job in self._jobs for sink in job.sinks}
+                operator.add_outlets([processed_asset(self.topology, outlet) for outlet in job.outlets])
+        writers = {outlet: operator for operator, job in self._jobs for outlet in job.outlets}
         first, last = set(writers.values()), set(writers.values())
         for operator, job in self._jobs:
-            for table in job.sources:
+            for table in job.inlets:
                 if table in writers:
                     operator.set_upstream(writers[table])
                     first.discard(operator)
@@ -215,7 +216,7 @@ class BarrierGroup(TaskGroup):
     ) -> None:
         start.jobs = jobs
         start.set_downstream(first)
-        commit.publishes([sink for job in jobs for sink in job.sinks])
+        commit.publishes([outlet for job in jobs for outlet in job.outlets])
         commit.set_upstream(last)
         if self.on_failure == "abort":
             self.abort = AbortBarrierOperator(

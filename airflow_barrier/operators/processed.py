@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 def processed_asset(topology: str, table: str) -> Asset:
     """The asset that gets an event whenever ``table`` is PROCESSED at a barrier, which is the event's partition key.
 
-    A DAG of another team runs once for each barrier that all of its sources have reached, without a sensor:
+    A DAG of another team runs once for each barrier that all of its inlets have reached, without a sensor:
 
         with DAG("averages", schedule=PartitionedAssetTimetable(
             assets=processed_asset("shopping", "shop.a") & processed_asset("shopping", "shop.b"),
@@ -40,4 +40,4 @@ def announce_processed(context: Context, barrier: Barrier, tables: Sequence[str]
     for table in tables:
         accessor = context["outlet_events"][processed_asset(barrier.topology, table)]
         accessor.extra = {"timestamp": barrier.timestamp.isoformat()}
-        accessor.add_partitions(event_key(barrier.barrier_id, barrier.revision))
+        accessor.add_partitions(event_key(barrier.barrier_id, barrier.computed_in))

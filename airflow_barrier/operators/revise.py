@@ -43,7 +43,7 @@ class ReviseOperator(BaseOperator):
     :param first: the first day (``2017-01-05``), a time with its zone, or a barrier's number. (templated)
     :param last: the last one, included; default: ``first``. (templated)
     :param changed: jobs whose code or input was corrected; default: all that read external sources. Jobs that wait for
-        their history join by it (``first``: by default the first barrier that has their sources).
+        their history join by it (``first``: by default the first barrier that has their inlets).
     :param corrections: what replaces epochs of root tables.
     :param reused: root tables whose epochs are applied again as they were, without asking their sources.
     :param recut: sources that are cut anew at the days from ``first`` to ``last``: files that are gone leave, those

@@ -12,7 +12,6 @@ from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 from airflow_barrier.hooks.barrier import DEFAULT_CONN_ID, BarrierHook, warning_of
 from airflow_barrier.operators._task import (
     RUNS_OF_A_SCHEDULE,
-    SCHEDULED_RUNS,
     actor,
     run_of_task,
     run_timestamp,
@@ -21,11 +20,15 @@ from airflow_barrier.operators._task import (
     without_useless_retries,
 )
 from airflow_barrier.operators._waiting import WAIT_TIMEOUT, check_event, defer
+from airflow_barrier.protocol.records import SCHEDULED_RUNS
 from airflow_barrier.protocol.topology import Fragment, Job
 from airflow_barrier.triggers import POLL_INTERVAL
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
+
+#: Between two questions to sources whether they have reached a timestamp.
+_SOURCE_INTERVAL = timedelta(minutes=1)
 
 
 class StartBarrierOperator(BaseOperator):
@@ -127,11 +130,9 @@ class StartBarrierOperator(BaseOperator):
         barrier = outcome.barrier
         self.log.info(
             "%s: %s at timestamp %s, from the %s",
-            "Opened"
-            if outcome.created
-            else f"Observing, it is {barrier.state.value} and was opened by {barrier.run_key}",
+            "Opened" if outcome.created else f"Observing, it is {barrier.state.value} and was opened by {barrier.run}",
             barrier,
             barrier.timestamp.isoformat(),
-            run.timestamp_from if outcome.created else barrier.timestamp_origin,
+            barrier.timestamp_from,
         )
         return barrier.barrier_id

@@ -38,10 +38,12 @@ def render(status: BarrierStatus, leases: Sequence[Lease] = (), *, hidden: int =
     expired = (
         f"<p>Expired {_moment(barrier.expiring_at)}: it cannot be read any more.</p>" if barrier.expiring_at else ""
     )
-    revised = f"<p>As revision {barrier.revision} computed it.</p>" if barrier.revision else ""
+    revised = f"<p>As revision {barrier.computed_in} computed it.</p>" if barrier.computed_in else ""
+    another = f"{barrier.timestamp_from}; opened by a run of another DAG"
+    opening = another if hidden else barrier.opening
     return f"""{_head(str(barrier))}
 <body><h1>{escape(str(barrier))}: {barrier.state.value}</h1>{reason}{expired}{revised}
-<p>Timestamp from the {escape(barrier.timestamp_origin)}; opened by {escape(barrier.run_key)}.</p>{_hidden(hidden)}
+<p>Timestamp from the {escape(opening)}.</p>{_hidden(hidden)}
 <table><tr><th>table</th><th>job</th><th>state</th><th>snapshot</th><th></th></tr>{tables}</table>
 <h2>Jobs</h2><table><tr><th>job</th><th>newest attempt</th></tr>{jobs}</table>
 {held}

@@ -25,6 +25,7 @@ from airflow_barrier.hooks.barrier import BarrierHook
 from airflow_barrier.metaservice.store import MetaService
 from airflow_barrier.plugins.html import render, render_revision
 from airflow_barrier.protocol.errors import BarrierError, Retryable
+from airflow_barrier.protocol.records import NO_RUN
 from airflow_barrier.protocol.topology import Job
 
 log = logging.getLogger(__name__)
@@ -95,7 +96,7 @@ def _of(jobs: Sequence[Job], dags: set[str]) -> set[str]:
 def _barrier_of(status: BarrierStatus, jobs: set[str]) -> BarrierStatus:
     """Of a barrier what concerns these jobs. Its reason may be the error of another one."""
     return BarrierStatus(
-        replace(status.barrier, reason=None, run_key="a run of another DAG"),
+        replace(status.barrier, reason=None, run=NO_RUN),
         tuple(table for table in status.tables if table.job in jobs),
         tuple(job for job in status.jobs if job.job in jobs),
     )
@@ -103,7 +104,7 @@ def _barrier_of(status: BarrierStatus, jobs: set[str]) -> BarrierStatus:
 
 def _revision_of(status: RevisionStatus, jobs: Sequence[Job], dags: set[str]) -> RevisionStatus:
     mine = _of(jobs, dags)
-    tables = {table for job in jobs if job.name in mine for table in job.sinks}
+    tables = {table for job in jobs if job.name in mine for table in job.outlets}
     revision = status.revision
     return RevisionStatus(
         replace(revision, reason=None, tables=tuple(table for table in revision.tables if table in tables)),

@@ -35,7 +35,7 @@ class TopologyError(Terminal):
 
 
 class SecondWriterError(TopologyError):
-    """Two jobs declare the same table as a sink."""
+    """Two jobs declare the same table as an outlet."""
 
 
 class CycleError(TopologyError):
@@ -46,7 +46,7 @@ class UnknownTableError(TopologyError):
     """A table is read that no job of the topology writes, or asked for although it is in no topology."""
 
 
-class JobWithoutSinksError(TopologyError):
+class JobWithoutOutletsError(TopologyError):
     """A job that writes nothing has no part in a barrier."""
 
 
@@ -67,7 +67,7 @@ class WithdrawnError(Terminal):
 
 
 class StartFromError(Terminal):
-    """A job joins with tables that hold rows, and nobody has said which part of its sources is in them."""
+    """A job joins with tables that hold rows, and nobody has said which part of its inlets is in them."""
 
 
 class UnknownTopologyError(Terminal):
@@ -261,12 +261,12 @@ class UndeclaredTableError(Terminal):
     """A job uses a table, or an external source, that it does not declare."""
 
 
-class SilentSinkError(Terminal):
-    """A job ended without writing to a sink and without saying that the epoch leaves it unchanged."""
+class SilentOutletError(Terminal):
+    """A job ended without writing to an outlet and without saying that the epoch leaves it unchanged."""
 
 
-class ChangedSinkError(Terminal):
-    """A job wrote to a sink of which it also said that the epoch leaves it unchanged."""
+class ChangedOutletError(Terminal):
+    """A job wrote to an outlet of which it also said that the epoch leaves it unchanged."""
 
 
 class WapDisabledError(Terminal):
@@ -302,10 +302,6 @@ class UnknownRunError(Terminal):
 
 class RunActiveError(Retryable):
     """A run that is to be done again is still queued or running: clearing it now would kill what it does."""
-
-
-class BackfillActiveError(Retryable):
-    """The DAG has a backfill that is not over, and Airflow takes one at a time."""
 
 
 # --- deployments ----------------------------------------------------------------------------------

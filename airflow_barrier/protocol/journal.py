@@ -13,7 +13,7 @@ from datetime import datetime
 from typing import Any
 
 from airflow_barrier.protocol.errors import JournalError
-from airflow_barrier.protocol.records import INHERITED, Cut
+from airflow_barrier.protocol.records import BarrierKind, Cut, RunRef
 from airflow_barrier.protocol.revisions import Revision, RevisionMode, RevisionState, TableCorrection
 from airflow_barrier.protocol.topology import Topology
 
@@ -42,12 +42,13 @@ class JournalEntry:
 
     topology: str
     barrier_id: int
-    revision: int
+    computed_in: int
     incarnation: str
     predecessor: int
     timestamp: datetime
-    timestamp_origin: str
-    run_key: str
+    timestamp_from: str
+    kind: BarrierKind
+    run: RunRef
     topology_digest: str
     cuts: Mapping[str, Cut]
     tables: Mapping[str, DecidedTable]
@@ -58,13 +59,14 @@ class JournalEntry:
 
     @property
     def is_maintenance(self) -> bool:
-        return self.timestamp_origin == INHERITED
+        return self.kind is BarrierKind.MAINTENANCE
 
     def dumps(self) -> str:
         return json.dumps(self.to_json(), indent=1, sort_keys=True)
 
     def to_json(self) -> dict[str, Any]:
-        return {"version": _VERSION, **asdict(self), "timestamp": self.timestamp.isoformat()}
+        own = {"timestamp": self.timestamp.isoformat(), "kind": self.kind.value, "run": self.run.to_json()}
+        return {"version": _VERSION, **asdict(self), **own}
 
     @classmethod
     def loads(cls, text: str) -> JournalEntry:
@@ -80,7 +82,8 @@ class JournalEntry:
         }
         tables = {name: DecidedTable(**table) for name, table in data.pop("tables").items()}
         timestamp = datetime.fromisoformat(data.pop("timestamp"))
-        return cls(**data, timestamp=timestamp, cuts=cuts, tables=tables)
+        kind, run = BarrierKind(data.pop("kind")), RunRef.from_json(data.pop("run"))
+        return cls(**data, timestamp=timestamp, kind=kind, run=run, cuts=cuts, tables=tables)
 
 
 @dataclass(frozen=True)

@@ -43,7 +43,7 @@ class Lease:
 
     lease_id: int
     topology: str
-    revision: int
+    line: int
     barrier_id: int
     through_id: int
     holder: str

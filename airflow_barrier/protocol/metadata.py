@@ -46,9 +46,9 @@ _TABLES = (
         "__META_BARRIER",
         3,
         "topology revision:bigint barrier_id:bigint timestamp:timestamp state predecessor:bigint "
-        "topology_version:bigint run_key timestamp_origin opened_at:timestamp precommit_at:timestamp "
-        "committing_at:timestamp commit_at:timestamp aborted_at:timestamp expiring_at:timestamp expired_at:timestamp "
-        "reason",
+        "topology_version:bigint kind run_dag_id run_id run_kind run_logical_date:timestamp timestamp_from "
+        "opened_at:timestamp precommit_at:timestamp committing_at:timestamp commit_at:timestamp "
+        "aborted_at:timestamp expiring_at:timestamp expired_at:timestamp reason",
     ),
     # how far each table is at each barrier
     _table(
@@ -68,7 +68,7 @@ _TABLES = (
     _table(
         "__META_LEASE",
         1,
-        "lease_id:bigint topology revision:bigint barrier_id:bigint through_id:bigint holder granted_at:timestamp "
+        "lease_id:bigint topology line:bigint barrier_id:bigint through_id:bigint holder granted_at:timestamp "
         "expires_at:timestamp",
     ),
     # `detail` is a JSON object

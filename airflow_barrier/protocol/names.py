@@ -68,7 +68,7 @@ class Stamp:
 
     @property
     def branch(self) -> str:
-        """The attempt branch: one name on every source and sink of the attempt."""
+        """The attempt branch: one name on every inlet and outlet of the attempt."""
         return f"barrier_{self.topology}_b{self.barrier_id}_r{self.revision}_a{self.attempt_id}"
 
 

@@ -5,23 +5,34 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from datetime import datetime
+from enum import Enum
 from typing import Any
 
 from airflow_barrier.protocol.names import Stamp, tag_name
 from airflow_barrier.protocol.states import AttemptState, BarrierState, Decision, TableState
 from airflow_barrier.protocol.topology import Job
 
-#: The ``timestamp_origin`` of maintenance barriers, which have the timestamp of their predecessor.
-INHERITED = "predecessor"
+#: Kinds of runs whose timestamp nobody typed. A backfill is made of such runs only.
+SCHEDULED_RUNS = frozenset({"scheduled", "backfill"})
+
+
+class BarrierKind(str, Enum):
+    """What a barrier is for. EPOCH: the data since the barrier before it. MAINTENANCE has no epoch: its tables hold the
+    rows of its predecessor's, compacted or carried, at the predecessor's timestamp. BASELINE: barrier 0.
+    """
+
+    EPOCH = "EPOCH"
+    MAINTENANCE = "MAINTENANCE"
+    BASELINE = "BASELINE"
 
 
 @dataclass(frozen=True)
 class RunRef:
-    """A run of a DAG. ``kind`` is its type as Airflow spells it (``scheduled``, ``backfill``, ``manual``,
-    ``asset_triggered``...); ``logical_date`` (UTC; None: it has none) is what a backfill names it by.
+    """A run of a DAG. ``kind`` is its type as Airflow spells it: ``scheduled``, ``backfill``, ``manual``,
+    ``asset_triggered``, ``operator_triggered``... ``logical_date`` (UTC) is the date by which a backfill names the run.
 
-    >>> str(RunRef("shopping", "scheduled__2017-01-03T00:00:00+00:00", "scheduled"))
-    'shopping/scheduled__2017-01-03T00:00:00+00:00'
+    >>> str(RunRef("shopping", "scheduled__2017-01-02", "scheduled"))
+    'shopping/scheduled__2017-01-02'
     """
 
     dag_id: str
@@ -30,27 +41,52 @@ class RunRef:
     logical_date: datetime | None = None
 
     def __str__(self) -> str:
-        return f"{self.dag_id}/{self.run_id}"
+        return f"{self.dag_id}/{self.run_id}" if self.dag_id else ""
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """What tells runs apart. The kind does not: a backfill that takes an existing run makes it one of its own."""
+        return self.dag_id, self.run_id
+
+    @property
+    def is_scheduled(self) -> bool:
+        return self.kind in SCHEDULED_RUNS
+
+    def to_json(self) -> dict[str, Any]:
+        date = None if self.logical_date is None else self.logical_date.isoformat()
+        return {**asdict(self), "logical_date": date}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> RunRef:
+        date = data["logical_date"]
+        return cls(**{**data, "logical_date": None if date is None else datetime.fromisoformat(date)})
+
+
+#: The baseline's: no run opened it.
+NO_RUN = RunRef("", "", "")
 
 
 @dataclass(frozen=True)
 class Barrier:
     """One timestamp barrier. ``predecessor`` (never ``barrier_id - 1``) names base and cut start.
 
-    From ``expiring_at`` on nobody begins to read at it any more; at ``expired_at`` its tags were gone. ``revision``:
-    the one that computed what stands (0: it was computed once). ``line``: where it is, as
+    ``run``: the run that opened it. ``timestamp_from``: where its timestamp came from, for people.
+
+    From ``expiring_at`` on nobody begins to read at it any more; at ``expired_at`` its tags were gone.
+    ``computed_in``: the revision that computed what stands (0: it was computed once). ``line``: where it is, as
     :class:`~airflow_barrier.protocol.revisions.Revision` says.
     """
 
     topology: str
     barrier_id: int
-    revision: int
+    computed_in: int
     timestamp: datetime
     state: BarrierState
     predecessor: int | None
     topology_version: int
-    run_key: str
-    timestamp_origin: str
+    kind: BarrierKind
+    run: RunRef
+    timestamp_from: str
     opened_at: datetime
     precommit_at: datetime | None = None
     committing_at: datetime | None = None
@@ -68,16 +104,22 @@ class Barrier:
     @property
     def is_maintenance(self) -> bool:
         """Whether it has no epoch: its tables hold the rows of its predecessor's, compacted or carried."""
-        return self.timestamp_origin == INHERITED
+        return self.kind is BarrierKind.MAINTENANCE
+
+    @property
+    def opening(self) -> str:
+        """Where its timestamp came from and which run opened it, for people."""
+        run = f"; opened by {self.run} ({self.run.kind})" if self.run != NO_RUN else ""
+        return f"{self.timestamp_from}{run}"
 
     @property
     def tag(self) -> str:
-        return tag_name(self.topology, self.barrier_id, self.revision)
+        return tag_name(self.topology, self.barrier_id, self.computed_in)
 
     @property
     def tags(self) -> tuple[str, ...]:
         """Its tag, and what it was called in the revisions before, as far as they computed it."""
-        return tuple(tag_name(self.topology, self.barrier_id, number) for number in range(self.revision + 1))
+        return tuple(tag_name(self.topology, self.barrier_id, number) for number in range(self.computed_in + 1))
 
 
 #: Stands in the end of a cut that is not made yet; no adapter's word.
@@ -113,7 +155,7 @@ class Cut:
 
 @dataclass(frozen=True)
 class StagedTable:
-    """One sink in an attempt's closing record. ``unchanged``: the epoch adds nothing; the predecessor's stays."""
+    """One outlet in an attempt's closing record. ``unchanged``: the epoch adds nothing; the predecessor's stays."""
 
     table: str
     snapshot_id: int | None
@@ -130,7 +172,6 @@ class TableProgress:
 
     topology: str
     barrier_id: int
-    revision: int
     table: str
     job: str | None
     state: TableState
@@ -173,8 +214,8 @@ class Need:
 class Attempt:
     """One run of one job for one barrier and revision.
 
-    ``generation`` tells a retry (same) from a clear (another). ``inputs``: source table -> snapshot at this
-    barrier; ``previous``: source table -> snapshot at the predecessor; ``bases``: sink -> snapshot of the
+    ``generation`` tells a retry (same) from a clear (another). ``inputs``: inlet -> snapshot at this
+    barrier; ``previous``: inlet -> snapshot at the predecessor; ``bases``: outlet -> snapshot of the
     predecessor that the attempt builds on. ``code``: what the task ran, with a ``fingerprint``; of some nothing.
     ``nonce``: proves that a file is from its worker or its driver; never to be shown.
     """
@@ -182,7 +223,7 @@ class Attempt:
     attempt_id: int
     topology: str
     barrier_id: int
-    revision: int
+    computed_in: int
     job: str
     state: AttemptState
     request_key: str
@@ -209,7 +250,7 @@ class Attempt:
 
     @property
     def stamp(self) -> Stamp:
-        return Stamp(self.topology, self.barrier_id, self.revision, self.attempt_id, self.incarnation)
+        return Stamp(self.topology, self.barrier_id, self.computed_in, self.attempt_id, self.incarnation)
 
     @property
     def branch(self) -> str:
@@ -220,9 +261,9 @@ class Attempt:
 class JobStart:
     """What the tables of a job held already when it joined: where its first epoch begins.
 
-    ``start_from`` is what its DAG declared (None: nothing), ``baseline`` the `main` of each sink. ``previous``: source
-    table -> the snapshot that is in the sinks (None: nothing of it is). ``externals``: source -> ``{"time": ISO}`` or
-    ``{"at": position}`` up to which it is in them; a source that is not named goes on where its last cut ended.
+    ``start_from`` is what its DAG declared (None: nothing), ``baseline`` the `main` of each outlet. ``previous``:
+    inlet -> the snapshot that is in the outlets (None: nothing of it is). ``externals``: source -> ``{"time": ISO}``
+    or ``{"at": position}`` up to which it is in them; a source that is not named goes on where its last cut ended.
     """
 
     job: str

@@ -33,7 +33,7 @@ def consumers(barriers: Sequence[Membership], job: str) -> Mapping[int, tuple[st
     """
     first = barriers[0]
     jobs = downstream_jobs(first.topology, job)
-    anew = {first.barrier_id: frozenset(sink for name in jobs for sink in first.topology.job(name).sinks)}
+    anew = {first.barrier_id: frozenset(outlet for name in jobs for outlet in first.topology.job(name).outlets)}
     return {first.barrier_id: jobs[1:], **_later(barriers[1:], anew)}
 
 
@@ -51,10 +51,10 @@ def _later(barriers: Iterable[Membership], anew: dict[int, frozenset[str]]) -> d
     for barrier in barriers:
         topology = barrier.topology
         base = anew.get(barrier.predecessor, frozenset()) if barrier.predecessor is not None else frozenset()
-        touched = [each.name for each in topology.jobs if base.intersection((*each.sinks, *each.sources))]
+        touched = [each.name for each in topology.jobs if base.intersection((*each.outlets, *each.inlets))]
         jobs = downstream_jobs(topology, *touched)
         found[barrier.barrier_id] = jobs
-        anew[barrier.barrier_id] = frozenset(sink for name in jobs for sink in topology.job(name).sinks)
+        anew[barrier.barrier_id] = frozenset(outlet for name in jobs for outlet in topology.job(name).outlets)
     return found
 
 

@@ -37,7 +37,7 @@ class RevisionMode(str, Enum):
     INCREMENTAL = "incremental"
     #: its tables cleared, everything up to its first barrier as one epoch; for state that cannot be replayed
     FULL = "full"
-    #: for jobs that join: tables that no barrier has had yet, the first epoch with all that their sources hold at it
+    #: for jobs that join: tables that no barrier has had yet, the first epoch with all that their inlets hold at it
     HISTORY = "history"
 
 
@@ -54,8 +54,6 @@ UNDER_WAY_REVISIONS = frozenset({RevisionState.STAGING, RevisionState.COMMITTING
 
 #: The kind of correction that changes what the epoch brought; the others stand in its place.
 BY_STATEMENT = "sql"
-#: The kind of which nothing more can be written down: a person stages it.
-BY_HAND = "by hand"
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from typing import Any
 from airflow_barrier.protocol.errors import (
     CycleError,
     DuplicateJobError,
-    JobWithoutSinksError,
+    JobWithoutOutletsError,
     SecondWriterError,
     TopologyError,
     UnknownTableError,
@@ -46,16 +46,16 @@ class ExternalSource:
 
 @dataclass(frozen=True)
 class Job:
-    """One ETL job: it turns ``sources`` (tables) and ``externals`` into ``sinks`` (tables).
+    """One ETL job: it turns ``inlets`` (tables) and ``externals`` into ``outlets`` (tables).
 
     ``owner`` is the DAG that runs it. Tables are named ``namespace.table``, without the catalog. ``start_from``: what
-    of each source is in the sinks already when the job joins, see :mod:`airflow_barrier.protocol.starting`.
+    of each inlet is in the outlets already when the job joins, see :mod:`airflow_barrier.protocol.starting`.
     """
 
     name: str
     owner: str
-    sources: tuple[str, ...] = ()
-    sinks: tuple[str, ...] = ()
+    inlets: tuple[str, ...] = ()
+    outlets: tuple[str, ...] = ()
     externals: tuple[ExternalSource, ...] = ()
     start_from: Mapping[str, Any] | None = field(default=None, hash=False)
 
@@ -69,8 +69,8 @@ class Job:
         return {
             "name": self.name,
             "owner": self.owner,
-            "sources": list(self.sources),
-            "sinks": list(self.sinks),
+            "inlets": list(self.inlets),
+            "outlets": list(self.outlets),
             "externals": [source.to_json() for source in self.externals],
             **declared,
         }
@@ -80,8 +80,8 @@ class Job:
         return cls(
             name=data["name"],
             owner=data["owner"],
-            sources=tuple(data["sources"]),
-            sinks=tuple(data["sinks"]),
+            inlets=tuple(data["inlets"]),
+            outlets=tuple(data["outlets"]),
             externals=tuple(ExternalSource.from_json(source) for source in data["externals"]),
             start_from=data.get("start_from"),
         )
@@ -100,8 +100,8 @@ class Fragment:
 class Topology:
     """A named, valid graph. Build it with :meth:`of`, which refuses what cannot work.
 
-    >>> t = Topology.of("shopping", [Job("load", "dag", sinks=("shop.a",)),
-    ...                              Job("sum", "dag", sources=("shop.a",), sinks=("shop.b",))])
+    >>> t = Topology.of("shopping", [Job("load", "dag", outlets=("shop.a",)),
+    ...                              Job("sum", "dag", inlets=("shop.a",), outlets=("shop.b",))])
     >>> sorted(t.root_tables), t.writer("shop.b").name
     (['shop.a'], 'sum')
     """
@@ -128,12 +128,12 @@ class Topology:
     @cached_property
     def tables(self) -> tuple[str, ...]:
         """All tables that the topology writes, in the order of their names."""
-        return tuple(sorted(sink for job in self.jobs for sink in job.sinks))
+        return tuple(sorted(outlet for job in self.jobs for outlet in job.outlets))
 
     @cached_property
     def root_tables(self) -> frozenset[str]:
         """Tables written by jobs that read external sources."""
-        return frozenset(sink for job in self.jobs if job.externals for sink in job.sinks)
+        return frozenset(outlet for job in self.jobs if job.externals for outlet in job.outlets)
 
     @cached_property
     def externals(self) -> tuple[ExternalSource, ...]:
@@ -142,7 +142,7 @@ class Topology:
 
     @cached_property
     def _writers(self) -> dict[str, Job]:
-        return {sink: job for job in self.jobs for sink in job.sinks}
+        return {outlet: job for job in self.jobs for outlet in job.outlets}
 
     @cached_property
     def _by_name(self) -> dict[str, Job]:
@@ -152,7 +152,7 @@ class Topology:
     def _readers(self) -> dict[str, list[Job]]:
         readers: dict[str, list[Job]] = {}
         for job in self.jobs:
-            for table in dict.fromkeys(job.sources):
+            for table in dict.fromkeys(job.inlets):
                 readers.setdefault(table, []).append(job)
         return readers
 
@@ -205,26 +205,26 @@ class Topology:
                     f"{job.owner}; give one of them another name"
                 )
             seen[job.name] = job
-            if not job.sinks:
-                raise JobWithoutSinksError(
-                    f"topology {self.name}: job {job.name} (DAG {job.owner}) declares no sinks; "
-                    "a job takes part in barriers by the tables it writes: add sinks=[...]"
+            if not job.outlets:
+                raise JobWithoutOutletsError(
+                    f"topology {self.name}: job {job.name} (DAG {job.owner}) declares no outlets; "
+                    "a job takes part in barriers by the tables it writes: add outlets=[...]"
                 )
 
     def _check_tables(self) -> None:
         writers: dict[str, Job] = {}
         for job in self.jobs:
-            for sink in job.sinks:
-                if sink in writers:
+            for outlet in job.outlets:
+                if outlet in writers:
                     raise SecondWriterError(  # safety: one-writer-a-table
-                        f"topology {self.name}: table {sink} is written by job {writers[sink].name} "
-                        f"(DAG {writers[sink].owner}) and by job {job.name} (DAG {job.owner}); "
+                        f"topology {self.name}: table {outlet} is written by job {writers[outlet].name} "
+                        f"(DAG {writers[outlet].owner}) and by job {job.name} (DAG {job.owner}); "
                         "a table has one writer: merge the jobs or write to two tables"
                     )
-                writers[sink] = job
+                writers[outlet] = job
         externals: dict[str, tuple[Job, ExternalSource]] = {}
         for job in self.jobs:
-            for table in job.sources:
+            for table in job.inlets:
                 if table not in writers:
                     raise UnknownTableError(
                         f"topology {self.name}: job {job.name} (DAG {job.owner}) reads table {table}, which no job "
@@ -242,13 +242,13 @@ class Topology:
                     )
 
     def _check_cycles(self) -> None:
-        graph = {job.name: {self._writers[table].name for table in job.sources} for job in self.jobs}
+        graph = {job.name: {self._writers[table].name for table in job.inlets} for job in self.jobs}
         try:
             TopologicalSorter(graph).prepare()
         except _GraphCycle as error:
             circle: list[str] = error.args[1]  # each feeds the next
             tables = [
-                next(table for table in self.job(reader).sources if self._writers[table].name == writer)
+                next(table for table in self.job(reader).inlets if self._writers[table].name == writer)
                 for writer, reader in pairwise(circle)
             ]
             raise CycleError(
@@ -264,7 +264,9 @@ def maintenance_topology(name: str, tables: Iterable[str], owner: str) -> Topolo
     >>> maintenance_topology("shopping", ["shop.b", "shop.a"], "upkeep").writer("shop.a").name
     'compaction of shop.a'
     """
-    return Topology(name, tuple(Job(f"compaction of {table}", owner=owner, sinks=(table,)) for table in sorted(tables)))
+    return Topology(
+        name, tuple(Job(f"compaction of {table}", owner=owner, outlets=(table,)) for table in sorted(tables))
+    )
 
 
 def check_names(topology: str, jobs: Iterable[Job]) -> None:
@@ -279,7 +281,7 @@ def check_names(topology: str, jobs: Iterable[Job]) -> None:
         )
     for job in jobs:
         names = [("job", job.name, name_fault(job.name)), ("DAG", job.owner, name_fault(job.owner))]
-        names += [("table", table, table_fault(table)) for table in (*job.sources, *job.sinks)]
+        names += [("table", table, table_fault(table)) for table in (*job.inlets, *job.outlets)]
         names += [("external source", source.name, source_fault(source.name)) for source in job.externals]
         for kind, name, fault in names:
             if fault is not None:
@@ -294,7 +296,7 @@ def downstream_jobs(topology: Topology, *jobs: str) -> tuple[str, ...]:
     found = dict.fromkeys(jobs)
     reached = deque(found)
     while reached:
-        for table in topology.job(reached.popleft()).sinks:
+        for table in topology.job(reached.popleft()).outlets:
             for reader in topology.readers(table):
                 if reader.name not in found:
                     found[reader.name] = None

@@ -58,7 +58,7 @@ def check(tokens: Sequence[Token]) -> None:
             ended = True
         elif ended and token.role != "comment" and token.text.strip():
             raise ConfigurationError(
-                "SQL job: expected one statement, found more after ';'; make a job of each, so that each sink has "
+                "SQL job: expected one statement, found more after ';'; make a job of each, so that each outlet has "
                 "its own place in the barrier"
             )
         if token.role == "placeholder":
@@ -68,7 +68,7 @@ def check(tokens: Sequence[Token]) -> None:
     if not any(token.kind == "target" for token in tokens):
         raise ConfigurationError(
             "SQL job: expected {target:ns.table} where the statement writes, found none; a job that writes past its "
-            "sinks would show half an epoch to readers"
+            "outlets would show half an epoch to readers"
         )
 
 

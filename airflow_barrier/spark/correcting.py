@@ -5,20 +5,16 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from airflow_barrier.protocol.errors import ConfigurationError, SourceDataError
 from airflow_barrier.sources.csv_dialect import CsvDialect
 from airflow_barrier.sources.ddl import Column, parse_ddl, quoted
 from airflow_barrier.sources.files import header_in_files, names_in_files, read_files
 from airflow_barrier.spark._reusing import apply_again
-from airflow_barrier.spark.corrections import CorrectBySql, Correction, ReplaceByFile, ReplaceByFrame, ReuseRows
+from airflow_barrier.spark.corrections import CorrectBySql, Correction, ReplaceByFile, ReuseRows
 from airflow_barrier.spark.epoch import Epoch
 from airflow_barrier.spark.spec import EpochSpec
 from airflow_barrier.spark.sql import SqlJob
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
 
 log = logging.getLogger(__name__)
 
@@ -26,7 +22,7 @@ log = logging.getLogger(__name__)
 class Correcting:
     """The corrections of a spec as a job: one after the other, also where several are about one table.
 
-    Raises :class:`~airflow_barrier.protocol.errors.ConfigurationError` unless each sink of the attempt has one, and
+    Raises :class:`~airflow_barrier.protocol.errors.ConfigurationError` unless each outlet of the attempt has one, and
     none is about another table.
     """
 
@@ -35,9 +31,9 @@ class Correcting:
         corrected = {correction.table for correction in spec.corrections}
         if corrected != set(spec.bases):
             raise ConfigurationError(
-                f"corrections of job {spec.job} at barrier {spec.barrier_id}: expected one for each of its sinks "
-                f"({', '.join(sorted(spec.bases))}), found them for {', '.join(sorted(corrected))}; a sink that stays "
-                "as it was takes ReuseRows"
+                f"corrections of job {spec.job} at barrier {spec.barrier_id}: expected one for each of its outlets "
+                f"({', '.join(sorted(spec.bases))}), found them for {', '.join(sorted(corrected))}; an outlet that "
+                "stays as it was takes ReuseRows"
             )
 
     def __call__(self, epoch: Epoch) -> None:
@@ -54,28 +50,13 @@ class Correcting:
             pinned = replace(self._spec, inputs={**self._spec.inputs, **correction.reads})
             SqlJob(correction.statement)(Epoch(epoch.spark, pinned))
         elif isinstance(correction, ReplaceByFile):
-            _append(epoch, correction.table, _rows_of_files(epoch, correction), correction.uri)
-        elif isinstance(correction, ReplaceByFrame):
-            rows = correction.rows(epoch) if callable(correction.rows) else correction.rows
-            _append(epoch, correction.table, rows, "the DataFrame")
+            _append_files(epoch, correction)
         elif not _changed_nothing(correction):
             apply_again(epoch, correction, self._spec.catalog)
 
 
 def _changed_nothing(correction: ReuseRows) -> bool:
     return correction.end is None or correction.start == correction.end
-
-
-def _append(epoch: Epoch, table: str, rows: DataFrame, what: str) -> None:
-    if rows.sparkSession is not epoch.spark:
-        raise ConfigurationError(
-            f"correction of {table}: expected a DataFrame of the session that the correction runs in, found one of "
-            "another session; give a function of the epoch, and make it of epoch.spark"
-        )
-    target = epoch.target(table)
-    columns = epoch.spark.table(target).columns
-    _require_same_columns(table, columns, rows.columns, what)
-    rows.select(*map(quoted, columns)).writeTo(target).append()
 
 
 def _require_same_columns(table: str, expected: Sequence[str], found: Sequence[str], what: str) -> None:
@@ -90,13 +71,14 @@ def _require_same_columns(table: str, expected: Sequence[str], found: Sequence[s
     raise SourceDataError(  # safety: replacement-has-the-columns
         f"correction of {table}: expected the columns {', '.join(expected)} in {what}, found "
         f"{' and '.join(odd) or 'one of them twice'}; name each column of the table once: where it has no value write "
-        "NULL, and leave out what the table does not have (ReplaceByFrame can select)"
+        "NULL, and leave out what the table does not have"
     )
 
 
-def _rows_of_files(epoch: Epoch, correction: ReplaceByFile) -> DataFrame:
+def _append_files(epoch: Epoch, correction: ReplaceByFile) -> None:
     """Read as the table's own types, so that nothing is rounded on its way into the table."""
-    schema = epoch.spark.table(epoch.target(correction.table)).schema
+    target = epoch.target(correction.table)
+    schema = epoch.spark.table(target).schema
     names = _names_in(epoch, correction)
     _require_same_columns(correction.table, schema.names, names, correction.uri)
     kinds = {name.lower(): schema[name].dataType.simpleString() for name in schema.names}
@@ -107,7 +89,7 @@ def _rows_of_files(epoch: Epoch, correction: ReplaceByFile) -> DataFrame:
     rows = read_files(epoch.spark, [correction.uri], correction.format, columns, dialect, what, header)
     if not rows.inputFiles():
         raise _without_files(correction)  # safety: replacement-has-files
-    return rows
+    rows.select(*map(quoted, schema.names)).writeTo(target).append()
 
 
 def _names_in(epoch: Epoch, correction: ReplaceByFile) -> list[str]:

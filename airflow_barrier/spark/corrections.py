@@ -6,18 +6,13 @@ attempt, which then runs them, in their order, instead of the job: :mod:`.correc
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Union
+from typing import Any, ClassVar, Literal, Union
 
 from airflow_barrier.protocol.errors import ConfigurationError
 from airflow_barrier.sources.csv_dialect import CsvDialect
 from airflow_barrier.spark._statement import check, require_writes_only, tokens_of
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
-
-    from airflow_barrier.spark.epoch import Epoch
 
 Format = Literal["parquet", "csv", "json"]
 
@@ -53,6 +48,8 @@ class CorrectBySql:
 class ReplaceByFile:
     """The rows of a file, or of all files in a folder, instead of the epoch's: appended to the predecessor's snapshot.
 
+    For the rows of a DataFrame: write it to Parquet and name that.
+
     ``uri`` as Hadoop knows it (`s3://` is read as `s3a://`). Its columns are those of the table, in any order, and are
     read as the table's types: exactly, or not at all. ``columns`` names them where the file does not (CSV without a
     header), or not all of them (JSON). ``options`` for CSV are those of
@@ -82,7 +79,7 @@ class ReplaceByFile:
         if dialect.multiline:  # nobody has looked whether its quotes are closed
             raise ConfigurationError(
                 f"correction of {self.table}: expected a CSV file with one record a line, found the option multiline; "
-                "write the rows as Parquet, or give them as ReplaceByFrame"
+                "write the rows as Parquet and name that file"
             )
         if self.format == "csv" and not self.columns and not dialect.header:
             raise ConfigurationError(
@@ -94,19 +91,6 @@ class ReplaceByFile:
                 f"correction of {self.table}: expected no columns for a Parquet file, which names its own, found "
                 f"{', '.join(self.columns)}; leave them out"
             )
-
-
-@dataclass(frozen=True)
-class ReplaceByFrame:
-    """The rows of a DataFrame instead of the epoch's, appended like a file's.
-
-    ``rows``: a DataFrame of the very session that the correction runs in, or a function of the epoch that returns one.
-    It cannot travel in an epoch spec: run it with :func:`~airflow_barrier.spark.driver.run_corrections`.
-    """
-
-    kind: ClassVar[str] = "frame"
-    table: str
-    rows: DataFrame | Callable[[Epoch], DataFrame]
 
 
 @dataclass(frozen=True)
@@ -123,23 +107,16 @@ class ReuseRows:
     end: int | None
 
 
-Correction = Union[CorrectBySql, ReplaceByFile, ReplaceByFrame, ReuseRows]  # noqa: UP007  # at run time, Python 3.10
-_KINDS: dict[str, type[CorrectBySql] | type[ReplaceByFile] | type[ReuseRows]] = {
-    known.kind: known for known in (CorrectBySql, ReplaceByFile, ReuseRows)
-}
+Correction = Union[CorrectBySql, ReplaceByFile, ReuseRows]  # noqa: UP007  # at run time, Python 3.10
+_KINDS: dict[str, type[Correction]] = {known.kind: known for known in (CorrectBySql, ReplaceByFile, ReuseRows)}
 
 
 def to_json(correction: Correction) -> dict[str, Any]:
-    """What :func:`from_json` makes the same correction of. Raises ConfigurationError for one by a DataFrame."""
-    if isinstance(correction, ReplaceByFrame):
-        raise ConfigurationError(
-            f"correction of {correction.table}: expected one that can be written down, found a DataFrame; write its "
-            "rows to a file and give ReplaceByFile(...), or run it where the DataFrame is, with run_corrections(...)"
-        )
+    """What :func:`from_json` makes the same correction of."""
     return {"kind": correction.kind, **asdict(correction)}
 
 
-def from_json(data: Mapping[str, Any]) -> CorrectBySql | ReplaceByFile | ReuseRows:
+def from_json(data: Mapping[str, Any]) -> Correction:
     """Raises ConfigurationError for a kind that is not known here.
 
     >>> from_json({"kind": "reuse", "table": "shop.shopping", "start": 7, "end": 8})

@@ -5,13 +5,12 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from airflow_barrier.protocol.errors import (
-    ChangedSinkError,
+    ChangedOutletError,
     InexactChangesError,
-    SilentSinkError,
+    SilentOutletError,
     SourceDataError,
     StagedTableError,
 )
@@ -23,7 +22,7 @@ from airflow_barrier.sources.listing import url_of
 from airflow_barrier.sources.spark_errors import file_without_line, source_error
 from airflow_barrier.spark._rows import without_field_ids
 from airflow_barrier.spark.correcting import Correcting
-from airflow_barrier.spark.corrections import Correction, ReplaceByFile
+from airflow_barrier.spark.corrections import ReplaceByFile
 from airflow_barrier.spark.epoch import Epoch, Job
 from airflow_barrier.spark.identifiers import table_name
 from airflow_barrier.spark.spec import ClosingRecord, EpochSpec
@@ -35,12 +34,12 @@ log = logging.getLogger(__name__)
 
 
 def run_epoch(spark: SparkSession, spec: EpochSpec, job: Job) -> ClosingRecord:
-    """Run ``job`` and return what it staged in every sink. Nothing counts before that record is handed over.
+    """Run ``job`` and return what it staged in every outlet. Nothing counts before that record is handed over.
 
     A spec with corrections has these run instead.
 
     The session has to be the attempt's own: its time zone becomes UTC, and all it writes bears the attempt's stamp.
-    Raises SilentSinkError, ChangedSinkError (the job's fault), StagedTableError (the branch is not as it was
+    Raises SilentOutletError, ChangedOutletError (the job's fault), StagedTableError (the branch is not as it was
     prepared: an earlier run of this attempt wrote to it, or it was dropped), and whatever the job raises.
     """
     spark.conf.set("spark.sql.session.timeZone", "UTC")
@@ -57,26 +56,6 @@ def run_epoch(spark: SparkSession, spec: EpochSpec, job: Job) -> ClosingRecord:
     for table in staged.values():
         log.info("%s: %s", table.table, "unchanged" if table.unchanged else f"staged {table.snapshot_id}")
     return ClosingRecord(spec.attempt_id, staged)
-
-
-def run_corrections(spark: SparkSession, spec: EpochSpec, *corrections: Correction) -> ClosingRecord:
-    """Run corrections in a session of a person's own, classic or Spark Connect, and return what they staged.
-
-        record = run_corrections(spark, spec, ReplaceByFrame("shop.shopping", mended))
-
-    ``spec`` is the attempt's, prepared as ever; ``corrections`` take the place of those in it, if there are any. What
-    the session's conf has to be meanwhile is put back. Raises what :func:`run_epoch` does.
-    """
-    corrected = replace(spec, corrections=corrections) if corrections else spec
-    zone = spark.conf.get("spark.sql.session.timeZone")
-    for table in {*spec.inputs, *spec.bases}:  # it may have cached them as they were before the branches were made
-        spark.sql(f"REFRESH TABLE {table_name(spec.catalog, table)}")
-    try:
-        return run_epoch(spark, corrected, Correcting(corrected))
-    finally:
-        spark.conf.set("spark.sql.session.timeZone", zone or "UTC")
-        for key in spec.stamp.properties():
-            spark.conf.unset(f"spark.sql.iceberg.snapshot-property.{key}")
 
 
 @contextmanager
@@ -122,45 +101,45 @@ def _with_line(spark: SparkSession, spec: EpochSpec, error: Exception) -> Source
 
 
 def _heads(spark: SparkSession, spec: EpochSpec) -> dict[str, int]:
-    """The head of the attempt branch on every sink: one query, since each costs a round trip, and no join in it."""
-    sinks = sorted(spec.bases)
+    """The head of the attempt branch on every outlet: one query, since each costs a round trip, and no join in it."""
+    outlets = sorted(spec.bases)
     query = " UNION ALL ".join(
-        f"SELECT {number} AS sink, snapshot_id FROM {table_name(spec.catalog, sink, 'refs')} "
+        f"SELECT {number} AS outlet, snapshot_id FROM {table_name(spec.catalog, outlet, 'refs')} "
         "WHERE name = :branch AND type = 'BRANCH'"
-        for number, sink in enumerate(sinks)
+        for number, outlet in enumerate(outlets)
     )
     rows = spark.sql(query, args={"branch": spec.branch}).collect()
-    heads: dict[str, int] = {sinks[row.sink]: row.snapshot_id for row in rows}
-    for sink in sinks:
-        if sink not in heads:
+    heads: dict[str, int] = {outlets[row.outlet]: row.snapshot_id for row in rows}
+    for outlet in outlets:
+        if outlet not in heads:
             raise StagedTableError(  # safety: driver-finds-its-branch
-                f"{_attempt(spec)}: expected branch {spec.branch} on table {sink}, found none; the attempt was "
+                f"{_attempt(spec)}: expected branch {spec.branch} on table {outlet}, found none; the attempt was "
                 "superseded or its branch dropped: a retry begins a new attempt"
             )
     return heads
 
 
 def _roots(spark: SparkSession, spec: EpochSpec, heads: dict[str, int]) -> frozenset[str]:
-    """Sinks without a snapshot of their own yet whose branch is as it was prepared: with an empty first snapshot."""
-    empty = sorted(sink for sink, base in spec.bases.items() if base is None)
+    """Outlets without a snapshot of their own yet whose branch is as it was prepared: with an empty first snapshot."""
+    empty = sorted(outlet for outlet, base in spec.bases.items() if base is None)
     if not empty:
         return frozenset()
     query = " UNION ALL ".join(
-        f"SELECT {number} AS sink FROM {table_name(spec.catalog, sink, 'snapshots')} "
-        f"WHERE snapshot_id = {heads[sink]:d} AND parent_id IS NULL"
-        for number, sink in enumerate(empty)
+        f"SELECT {number} AS outlet FROM {table_name(spec.catalog, outlet, 'snapshots')} "
+        f"WHERE snapshot_id = {heads[outlet]:d} AND parent_id IS NULL"
+        for number, outlet in enumerate(empty)
     )
-    return frozenset(empty[row.sink] for row in spark.sql(query).collect())
+    return frozenset(empty[row.outlet] for row in spark.sql(query).collect())
 
 
 def _check_untouched(spec: EpochSpec, heads: dict[str, int], roots: frozenset[str]) -> None:
     """A cluster manager may start a driver a second time; on top of the first one's half it would write twice."""
-    for sink, base in spec.bases.items():
-        fresh = sink in roots if base is None else heads[sink] == base
+    for outlet, base in spec.bases.items():
+        fresh = outlet in roots if base is None else heads[outlet] == base
         if not fresh:
             raise StagedTableError(  # safety: driver-starts-on-untouched-branch
-                f"{_attempt(spec)}: expected branch {spec.branch} of {sink} at its base {base}, found snapshot "
-                f"{heads[sink]}: an earlier run of this attempt wrote to it; a retry begins a new attempt"
+                f"{_attempt(spec)}: expected branch {spec.branch} of {outlet} at its base {base}, found snapshot "
+                f"{heads[outlet]}: an earlier run of this attempt wrote to it; a retry begins a new attempt"
             )
 
 
@@ -168,20 +147,20 @@ def _staged(
     spec: EpochSpec, before: dict[str, int], after: dict[str, int], unchanged: frozenset[str]
 ) -> dict[str, StagedTable]:
     staged = {}
-    for sink, base in spec.bases.items():
-        head = after[sink]
-        written = head != before[sink]
-        if written and sink in unchanged:
-            raise ChangedSinkError(  # safety: changed-sink
-                f"{_attempt(spec)}: expected {sink} untouched, since the job called epoch.unchanged({sink!r}), found "
-                f"snapshot {head} on its branch; do one or the other"
+    for outlet, base in spec.bases.items():
+        head = after[outlet]
+        written = head != before[outlet]
+        if written and outlet in unchanged:
+            raise ChangedOutletError(  # safety: changed-outlet
+                f"{_attempt(spec)}: expected {outlet} untouched, since the job called epoch.unchanged({outlet!r}), "
+                f"found snapshot {head} on its branch; do one or the other"
             )
-        if not written and sink not in unchanged:
-            raise SilentSinkError(  # safety: driver-silent-sink
-                f"{_attempt(spec)}: expected output in {sink}, found none; write to epoch.target({sink!r}), or call "
-                f"epoch.unchanged({sink!r}) if the epoch adds nothing"
+        if not written and outlet not in unchanged:
+            raise SilentOutletError(  # safety: driver-silent-outlet
+                f"{_attempt(spec)}: expected output in {outlet}, found none; write to epoch.target({outlet!r}), or "
+                f"call epoch.unchanged({outlet!r}) if the epoch adds nothing"
             )
-        staged[sink] = StagedTable(sink, head if written else base, unchanged=not written)
+        staged[outlet] = StagedTable(outlet, head if written else base, unchanged=not written)
     return staged
 
 

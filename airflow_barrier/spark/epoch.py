@@ -66,7 +66,7 @@ class Epoch:
         Raises :class:`~airflow_barrier.protocol.errors.NotAppendOnlyError` if it also updated or deleted rows: use
         :meth:`changes` then.
         """
-        inputs, previous = self._source(table)
+        inputs, previous = self._inlet(table)
         return appends(self.spark, self._name(table), previous, inputs)
 
     def changes(self, table: str) -> DataFrame:
@@ -75,20 +75,20 @@ class Epoch:
         An updated row is there twice, so ``sum(x * _weight)`` takes back what no longer holds. Raises
         :class:`~airflow_barrier.protocol.errors.InexactChangesError` where the changes cannot be told exactly.
         """
-        inputs, previous = self._source(table)
+        inputs, previous = self._inlet(table)
         return changes(self.spark, self._name(table), previous, inputs)
 
     def read(self, table: str) -> DataFrame:
-        """``table`` as of this barrier. Of the job's own sink: what this attempt has staged so far."""
+        """``table`` as of this barrier. Of the job's own outlet: what this attempt has staged so far."""
         if table in self._spec.bases:
             return self.spark.table(self.target(table))
-        return self._at(table, self._source(table)[0])
+        return self._at(table, self._inlet(table)[0])
 
     def previous(self, table: str) -> DataFrame:
-        """``table`` as of the barrier before. Of the job's own sink: the state that this epoch builds on."""
+        """``table`` as of the barrier before. Of the job's own outlet: the state that this epoch builds on."""
         if table in self._spec.bases:
             return self._at(table, self._spec.bases[table])
-        return self._at(table, self._source(table)[1])
+        return self._at(table, self._inlet(table)[1])
 
     def delta_join(self, left: str, right: str, on: str | list[str], how: str = "inner") -> DataFrame:
         """The changes of ``left JOIN right``, from the two tables' deltas and their shared previous state.
@@ -108,7 +108,7 @@ class Epoch:
         spec = self._spec
         if name not in spec.externals:
             raise _undeclared(
-                spec.job, "external source", name, "sources", spec.externals
+                spec.job, "external source", name, "inlets", spec.externals
             )  # safety: undeclared-external
         return source_of(spec.externals[name]).load(
             self.spark, spec.cuts[name], spec.previous_timestamp, spec.timestamp, spec.catalog, _delta
@@ -118,17 +118,17 @@ class Epoch:
 
     def target(self, table: str) -> str:
         """The quoted name to write ``table`` under: its attempt branch. For Spark's own writers and for SQL."""
-        self._check_sink(table)
+        self._check_outlet(table)
         return self._name(table, f"branch_{self._spec.branch}")
 
     def unchanged(self, table: str) -> None:
-        """Say that this epoch adds nothing to sink ``table``. Absence of output is never taken as that."""
-        self._check_sink(table)
+        """Say that this epoch adds nothing to outlet ``table``. Absence of output is never taken as that."""
+        self._check_outlet(table)
         self._unchanged.add(table)
 
     @property
     def declared_unchanged(self) -> frozenset[str]:
-        """The sinks that the job called :meth:`unchanged`."""
+        """The outlets that the job called :meth:`unchanged`."""
         return frozenset(self._unchanged)
 
     # --- how --------------------------------------------------------------------------------------
@@ -141,15 +141,15 @@ class Epoch:
             return self.spark.table(self._name(table)).limit(0)
         return self.spark.read.option("versionAsOf", snapshot_id).table(self._name(table))
 
-    def _source(self, table: str) -> tuple[int | None, int | None]:
-        """The snapshots of a source table at this barrier and at the one before."""
+    def _inlet(self, table: str) -> tuple[int | None, int | None]:
+        """The snapshots of an inlet at this barrier and at the one before."""
         if table not in self._spec.inputs:
-            raise _undeclared(self._spec.job, "table", table, "sources", self._spec.inputs)  # safety: undeclared-source
+            raise _undeclared(self._spec.job, "table", table, "inlets", self._spec.inputs)  # safety: undeclared-inlet
         return self._spec.inputs[table], self._spec.previous.get(table)
 
-    def _check_sink(self, table: str) -> None:
+    def _check_outlet(self, table: str) -> None:
         if table not in self._spec.bases:
-            raise _undeclared(self._spec.job, "table", table, "sinks", self._spec.bases)  # safety: undeclared-sink
+            raise _undeclared(self._spec.job, "table", table, "outlets", self._spec.bases)  # safety: undeclared-outlet
 
 
 def _delta(
@@ -160,9 +160,9 @@ def _delta(
 
 
 def _undeclared(job: str, what: str, name: str, role: str, declared: Mapping[str, object]) -> UndeclaredTableError:
-    line = f"sources=[..., {name!r}]" if role == "sources" else f"sinks=[..., {name!r}]"
+    line = f"inlets=[..., {name!r}]" if role == "inlets" else f"outlets=[..., {name!r}]"
     if what == "external source":
-        line = f"sources=[..., Files(..., name={name!r})]"
+        line = f"inlets=[..., Files(..., name={name!r})]"
     return UndeclaredTableError(
         f"job {job} uses {what} {name!r}, which is not among its {role}; declared: "
         f"{', '.join(sorted(declared)) or 'none'}. Add {line} to its barrier.job(...)"

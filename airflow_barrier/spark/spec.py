@@ -32,8 +32,8 @@ _VERSION = 2
 class EpochSpec:
     """What one attempt reads and where it writes.
 
-    ``timestamp`` and ``previous_timestamp`` (None at barrier 1) are UTC. ``inputs`` and ``previous``: source table ->
-    snapshot at this barrier and at its predecessor; ``bases``: sink -> snapshot it builds on. ``catalog`` is the name
+    ``timestamp`` and ``previous_timestamp`` (None at barrier 1) are UTC. ``inputs`` and ``previous``: inlet ->
+    snapshot at this barrier and at its predecessor; ``bases``: outlet -> snapshot it builds on. ``catalog`` is the name
     of the catalog in Spark. ``seed`` makes random functions repeatable. ``sql`` is the statement of an SQL job.
     ``corrections``: what a revision runs instead of the job, whichever that is; none: the job runs. ``nonce`` is the
     attempt's: it is known to its worker and its driver, and is never to be shown.

@@ -24,7 +24,7 @@ class SqlJob:
             WHEN NOT MATCHED THEN INSERT (userId, amount) VALUES (s.userId, s.d)
         ''')
 
-    ``{target:ns.table}`` is a sink; ``{appends:…}``, ``{changes:…}``, ``{read:…}``, ``{previous:…}`` and
+    ``{target:ns.table}`` is an outlet; ``{appends:…}``, ``{changes:…}``, ``{read:…}``, ``{previous:…}`` and
     ``{source:name}`` are relations, as the methods of :class:`~airflow_barrier.spark.epoch.Epoch` of these names;
     ``{timestamp}``, ``{previous_timestamp}`` and ``{seed}`` are literals. Single braces pass through Jinja.
     Raises :class:`~airflow_barrier.protocol.errors.ConfigurationError` for a statement that cannot be used.

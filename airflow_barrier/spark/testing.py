@@ -1,10 +1,10 @@
-"""Epochs for unit tests of jobs: DataFrames go in, and the sinks are real Iceberg tables that vanish with the session.
+"""Epochs for unit tests of jobs: DataFrames go in; the outlets are real Iceberg tables that vanish with the session.
 
 def test_amount(spark):
     epoch = epoch_of(
         spark,
         changes={"shop.shopping": spark.createDataFrame([(1, 7, Decimal("2.50"))], SHOPPING)},
-        sinks={"shop.user_item_amount": spark.createDataFrame([], AMOUNT)},
+        outlets={"shop.user_item_amount": spark.createDataFrame([], AMOUNT)},
     )
     amount(epoch)
     assert epoch.read("shop.user_item_amount").collect() == [Row(userId=1, itemId=7, totalAmount=Decimal("2.50"))]
@@ -37,24 +37,24 @@ def epoch_of(
     read: Frames | None = None,
     previous: Frames | None = None,
     sources: Frames | None = None,
-    sinks: Frames | None = None,
+    outlets: Frames | None = None,
     timestamp: datetime = datetime(2026, 1, 2, tzinfo=timezone.utc),
     previous_timestamp: datetime | None = datetime(2026, 1, 1, tzinfo=timezone.utc),
     seed: int = 0,
 ) -> Epoch:
     """An epoch whose input is given, for calling a job with.
 
-    ``changes``: source table -> delta; without column ``_change_type`` its rows count as inserted, else it says
-    ``insert`` or ``delete``. ``appends`` reads the same delta. ``read``, ``previous``: source table -> rows as of this
-    barrier and the one before. ``sources``: external source -> records. ``sinks``: sink -> its rows before the epoch
-    (an empty frame with the table's schema in the first). What the job wrote is in ``epoch.read(sink)``, and sinks that
-    it called unchanged are in ``epoch.declared_unchanged``.
+    ``changes``: inlet -> delta; without column ``_change_type`` its rows count as inserted, else it says ``insert``
+    or ``delete``. ``appends`` reads the same delta. ``read``, ``previous``: inlet -> rows as of this barrier and the
+    one before. ``sources``: external source -> records. ``outlets``: outlet -> its rows before the epoch (an empty
+    frame with the table's schema in the first). What the job wrote is in ``epoch.read(outlet)``, and outlets that it
+    called unchanged are in ``epoch.declared_unchanged``.
 
     ``spark`` is any local session with Iceberg's runtime jar. Raises ConfigurationError for input that is not given.
     """
     tables = {*(changes or {}), *(read or {}), *(previous or {})}
     catalog = _scratch_catalog(spark)
-    names = {sink: quoted(catalog, *sink.split(".")) for sink in sinks or {}}
+    names = {outlet: quoted(catalog, *outlet.split(".")) for outlet in outlets or {}}
     spec = EpochSpec(
         job="job under test",
         topology="test",
@@ -67,7 +67,7 @@ def epoch_of(
         catalog=catalog,
         inputs=dict.fromkeys(tables),
         previous=dict.fromkeys(tables),
-        bases={sink: _create(spark, names[sink], frame) for sink, frame in (sinks or {}).items()},
+        bases={outlet: _create(spark, names[outlet], frame) for outlet, frame in (outlets or {}).items()},
         externals={name: ExternalSource(name, "frame") for name in sources or {}},
         cuts={name: Cut(name, None, {}) for name in sources or {}},
         closing_uri="",
@@ -95,7 +95,7 @@ class _EpochOfFrames(Epoch):
     def changes(self, table: str) -> DataFrame:
         from pyspark.sql import functions as f
 
-        self._source(table)
+        self._inlet(table)
         frame = self._given("changes", table)
         if "_change_type" not in frame.columns:
             frame = frame.withColumn("_change_type", f.lit("insert"))
@@ -112,13 +112,13 @@ class _EpochOfFrames(Epoch):
     def read(self, table: str) -> DataFrame:
         if table in self._names:
             return super().read(table)
-        self._source(table)
+        self._inlet(table)
         return self._given("read", table)
 
     def previous(self, table: str) -> DataFrame:
         if table in self._names:
             return super().previous(table)
-        self._source(table)
+        self._inlet(table)
         return self._given("previous", table)
 
     def source(self, name: str) -> DataFrame:
@@ -127,7 +127,7 @@ class _EpochOfFrames(Epoch):
         return self._given("sources", name)
 
     def target(self, table: str) -> str:
-        self._check_sink(table)
+        self._check_outlet(table)
         return self._names[table]
 
     def _given(self, what: str, name: str) -> DataFrame:

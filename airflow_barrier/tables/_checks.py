@@ -319,7 +319,7 @@ def _attempts_of(document: Document, topology: str) -> Iterator[tuple[str, Branc
 
 _ONLY_ITS_JOB = (
     "Somebody else wrote to the table, and that is not overwritten: see to it that only the job which declares the "
-    "table as its sink writes to it"
+    "table as its outlet writes to it"
 )
 
 
@@ -333,7 +333,7 @@ def _way_back(table: str, document: Document, expected: int | None) -> str:
     if expected is None or expected not in snapshots_of(document):
         return (
             "let the table leave the topology and join it again, which takes what main is at as its baseline (its "
-            f"job's start_from says what of its sources is in that): {at(expected)} cannot come back"
+            f"job's start_from says what of its inlets is in that): {at(expected)} cannot come back"
         )
     main = ref_of(document, MAIN)
     below = main is not None and any(each["snapshot-id"] == expected for each in lineage(document, main))

@@ -55,7 +55,7 @@ def check_schema(table: str, faults: Sequence[str]) -> None:
         raise SchemaChangedError(  # safety: schema-as-it-was
             f"table {table}: expected the columns that the revised barriers were computed with, besides further ones "
             f"that may be NULL, found: {'; '.join(faults)}. Begin the revision at a later barrier, or compute "
-            "history into a new table: declare the table under a new name as the job's sink, and let the job join "
+            "history into a new table: declare the table under a new name as the job's outlet, and let the job join "
             "with it"
         )
 

@@ -22,10 +22,10 @@ FILES = Path(os.environ["BENCHMARK_JOBS"])
 def fill(barrier: BarrierGroup, via: str, folder: str) -> None:
     conf = SUBMIT_CONF if via == "submit" else {}
     files = {one.name: Files(f"{folder}/{one.name}", schema=one.schema) for one in (SHOPPING, PRODUCTS)}
-    for name, (file, sources, sinks) in JOBS.items():
+    for name, (file, inlets, outlets) in JOBS.items():
         what = {"sql": (FILES / file).read_text()} if file.endswith(".sql") else {"application": str(FILES / file)}
         operator = SparkEpochOperator(task_id=name, via=via, conf=conf, **what)
-        barrier.job(operator, sources=[files.get(source, source) for source in sources], sinks=sinks)
+        barrier.job(operator, inlets=[files.get(inlet, inlet) for inlet in inlets], outlets=outlets)
 
 
 with (

@@ -22,8 +22,8 @@ def plain(file: str) -> None:
 
 with DAG("plain", schedule=None, start_date=datetime(2025, 1, 1, tzinfo=timezone.utc), **OPTIONS):
     tasks = {name: plain.override(task_id=name)(file) for name, (file, _, _) in JOBS.items()}
-    writers = {sink: name for name, (_, _, sinks) in JOBS.items() for sink in sinks}
-    for name, (_, sources, _) in JOBS.items():
-        for source in sources:
-            if source in writers:
-                tasks[writers[source]] >> tasks[name]
+    writers = {outlet: name for name, (_, _, outlets) in JOBS.items() for outlet in outlets}
+    for name, (_, inlets, _) in JOBS.items():
+        for inlet in inlets:
+            if inlet in writers:
+                tasks[writers[inlet]] >> tasks[name]

@@ -1,4 +1,4 @@
-"""Runs for each barrier that both of its sources, of two other DAGs, have reached."""
+"""Runs for each barrier that both of its inlets, of two other DAGs, have reached."""
 
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
@@ -27,6 +27,6 @@ with (
 ):
     barrier.job(
         SparkEpochOperator(task_id="avg_price", application=str(JOBS / "avg_price.py")),
-        sources=["shop.user_item_amount", "shop.user_item_price"],
-        sinks=["shop.user_item_avg_price"],
+        inlets=["shop.user_item_amount", "shop.user_item_price"],
+        outlets=["shop.user_item_avg_price"],
     )

@@ -1,4 +1,4 @@
-"""Runs for each barrier that both of its sources have reached."""
+"""Runs for each barrier that both of its inlets have reached."""
 
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
@@ -26,6 +26,6 @@ with (
 ):
     barrier.job(
         SparkEpochOperator(task_id="category_spend", application=str(JOBS / "category_spend.py")),
-        sources=["shop.shopping", "shop.products"],
-        sinks=["shop.user_category_spend"],
+        inlets=["shop.shopping", "shop.products"],
+        outlets=["shop.user_category_spend"],
     )

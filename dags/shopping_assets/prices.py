@@ -25,6 +25,6 @@ with (
 ):
     barrier.job(
         SparkEpochOperator(task_id="price", sql="shopping_jobs/price.sql"),
-        sources=["shop.shopping"],
-        sinks=["shop.user_item_price"],
+        inlets=["shop.shopping"],
+        outlets=["shop.user_item_price"],
     )

@@ -1,7 +1,7 @@
 """The root jobs: their DAG runs by the clock, opens and commits, and says of each table when a barrier has it.
 
 The same jobs and tables as in `shopping.py`, spread by assets: every other DAG runs once for each barrier, as soon as
-its sources are there, with the barrier as its partition. Nothing waits for anything. Run either these or that one.
+its inlets are there, with the barrier as its partition. Nothing waits for anything. Run either these or that one.
 """
 
 import os
@@ -30,11 +30,11 @@ with (
 ):
     barrier.job(
         SparkEpochOperator(task_id="load", application=str(JOBS / "load.py")),
-        sources=[SHOPPING],
-        sinks=["shop.shopping"],
+        inlets=[SHOPPING],
+        outlets=["shop.shopping"],
     )
     barrier.job(
         SparkEpochOperator(task_id="products", application=str(JOBS / "products.py")),
-        sources=[PRODUCTS],
-        sinks=["shop.products"],
+        inlets=[PRODUCTS],
+        outlets=["shop.products"],
     )

@@ -1,6 +1,6 @@
 """The same jobs without barriers, as pipelines are written today: each reads what is there now and writes to `main`.
 
-Each job remembers which snapshots of its sources it has processed and takes the changes since then. So every table by
+Each job remembers which snapshots of its inlets it has processed and takes the changes since then. So every table by
 itself is right; what is missing is only that the tables move together.
 """
 

@@ -25,6 +25,6 @@ with (
 ):
     barrier.job(
         SparkEpochOperator(task_id="amount", application=str(JOBS / "amount.py")),
-        sources=["shop.shopping"],
-        sinks=["shop.user_item_amount"],
+        inlets=["shop.shopping"],
+        outlets=["shop.user_item_amount"],
     )

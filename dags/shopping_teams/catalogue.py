@@ -26,6 +26,6 @@ with (
 ):
     barrier.job(
         SparkEpochOperator(task_id="products", application=str(JOBS / "products.py")),
-        sources=[PRODUCTS],
-        sinks=["shop.products"],
+        inlets=[PRODUCTS],
+        outlets=["shop.products"],
     )

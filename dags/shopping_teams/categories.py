@@ -25,6 +25,6 @@ with (
 ):
     barrier.job(
         SparkEpochOperator(task_id="category_spend", application=str(JOBS / "category_spend.py")),
-        sources=["shop.shopping", "shop.products"],
-        sinks=["shop.user_category_spend"],
+        inlets=["shop.shopping", "shop.products"],
+        outlets=["shop.user_category_spend"],
     )

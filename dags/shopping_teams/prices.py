@@ -26,11 +26,11 @@ with (
 ):
     barrier.job(
         SparkEpochOperator(task_id="price", sql="shopping_jobs/price.sql"),
-        sources=["shop.shopping"],
-        sinks=["shop.user_item_price"],
+        inlets=["shop.shopping"],
+        outlets=["shop.user_item_price"],
     )
     barrier.job(
         SparkEpochOperator(task_id="avg_price", application=str(JOBS / "avg_price.py")),
-        sources=["shop.user_item_amount", "shop.user_item_price"],
-        sinks=["shop.user_item_avg_price"],
+        inlets=["shop.user_item_amount", "shop.user_item_price"],
+        outlets=["shop.user_item_avg_price"],
     )

@@ -30,6 +30,6 @@ with (
 ):
     barrier.job(
         SparkEpochOperator(task_id="load", application=str(JOBS / "load.py")),
-        sources=[SHOPPING],
-        sinks=["shop.shopping"],
+        inlets=[SHOPPING],
+        outlets=["shop.shopping"],
     )

@@ -26,6 +26,7 @@ from airflow_barrier.protocol.topology import Fragment, Job
 from airflow_barrier.sources.files import Files
 from airflow_barrier.spark.spec import ClosingRecord
 from tests.sources.landing import day, land_parquet
+from tests.support.runs import run_of
 
 NAME = "old"
 EVENTS, MIRROR = "old.events", "old.mirror"
@@ -89,11 +90,11 @@ class Existing:
         path_date = {"path_date": "date=%Y-%m-%d"} if self.options.get("attribute_by") == "path" else {}
         source = Files(str(self.folder), name=name, schema="n BIGINT", **self.options, **path_date)
         start = declared_start("load", start_from, [name])
-        return Job("load", owner, sinks=(EVENTS,), externals=(source.declare(),), start_from=start)
+        return Job("load", owner, outlets=(EVENTS,), externals=(source.declare(),), start_from=start)
 
     def mirror_job(self, start_from: StartFrom | None = None, owner: str = COPY) -> Job:
         start = declared_start("mirror", start_from, [EVENTS])
-        return Job("mirror", owner, sources=(EVENTS,), sinks=(MIRROR,), start_from=start)
+        return Job("mirror", owner, inlets=(EVENTS,), outlets=(MIRROR,), start_from=start)
 
     def open(self, number: float, *jobs: Job, owner: str = LOAD) -> Barrier:
         opened = self.try_to_open(number, *jobs, owner=owner)
@@ -106,25 +107,31 @@ class Existing:
         own = tuple(replace(job, owner=owner) for job in jobs)
         fragment = Fragment(NAME, owner, own)
         return open_barrier(
-            self.deployment, fragment, moment, origin="test", run_key=f"{owner}/{number}", actor="test", now=moment
+            self.deployment,
+            fragment,
+            moment,
+            timestamp_from="test",
+            run=run_of(f"{owner}/{number}"),
+            actor="test",
+            now=moment,
         )
 
     def process(self, barrier: Barrier, job: str) -> Barrier:
         """One try, by a driver that appends what is new in its source."""
         ready = begin(self.deployment, barrier, job, request_key=job, generation="g0", actor="test")
         assert isinstance(ready, Ready), ready
-        (sink,) = ready.spec.bases
+        (outlet,) = ready.spec.bases
         rows = self._epoch(ready)
         if not rows:
-            staged = StagedTable(sink, None, unchanged=True)
+            staged = StagedTable(outlet, None, unchanged=True)
         else:
-            iceberg = self.deployment.tables.load(sink)
+            iceberg = self.deployment.tables.load(outlet)
             arrow = pa.Table.from_pylist([{"n": n} for n in rows], iceberg.schema().as_arrow())
             iceberg.append(arrow, snapshot_properties=ready.spec.stamp.properties(), branch=ready.spec.branch)
             head = iceberg.refresh().snapshot_by_name(ready.spec.branch)
             assert head is not None
-            staged = StagedTable(sink, head.snapshot_id)
-        record = ClosingRecord(ready.attempt.attempt_id, {sink: staged})
+            staged = StagedTable(outlet, head.snapshot_id)
+        record = ClosingRecord(ready.attempt.attempt_id, {outlet: staged})
         return close(self.deployment, ready.attempt.attempt_id, record=record, actor="test")
 
     def _epoch(self, ready: Ready) -> list[int]:

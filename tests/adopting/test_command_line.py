@@ -22,9 +22,9 @@ from airflow_barrier.sources.files import Files
 with DAG("load_dag", start_date=datetime(2017, 1, 1, tzinfo=timezone.utc)), BarrierGroup("{NAME}") as barrier:
     landing = Files("/landing", schema="n BIGINT", name="landing")
     load = SparkEpochOperator(task_id="load", application="/jobs/load.py")
-    barrier.job(load, sources=[landing], sinks=["{EVENTS}"], START)
+    barrier.job(load, inlets=[landing], outlets=["{EVENTS}"], START)
     barrier.job(
-        SparkEpochOperator(task_id="mirror", application="/jobs/mirror.py"), sources=["{EVENTS}"], sinks=["{MIRROR}"]
+        SparkEpochOperator(task_id="mirror", application="/jobs/mirror.py"), inlets=["{EVENTS}"], outlets=["{MIRROR}"]
     )
 '''
 

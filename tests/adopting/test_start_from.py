@@ -1,4 +1,4 @@
-"""What of its sources is in a job's tables already is in no epoch of it, and everything else in exactly one."""
+"""What of its inlets is in a job's tables already is in no epoch of it, and everything else in exactly one."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_tables_that_hold_rows_do_not_join_without_a_word_and_nothing_is_opened(
     existing.load_plainly(1)
     told = (
         rf"job load \(DAG load_dag\) joins with tables that hold rows: {EVENTS} at snapshot {existing.main(EVENTS)} "
-        r"\(1 rows\).*'earliest'.*'latest'.*a datetime.*\{source: position\}"
+        r"\(1 rows\).*'earliest'.*'latest'.*a datetime.*\{inlet: position\}"
     )
     with pytest.raises(StartFromError, match=told):
         existing.try_to_open(1, existing.load_job())
@@ -139,14 +139,14 @@ def test_plain_writes_after_an_aborted_first_barrier_count_as_well(existing: Exi
 def test_a_job_that_joins_later_does_not_take_part_in_cuts_that_others_have_made(existing: Existing) -> None:
     existing.land(1)
     existing.run(1, existing.load_job())
-    second = Job("again", "load_dag", sinks=(MIRROR,), externals=existing.load_job().externals)
+    second = Job("again", "load_dag", outlets=(MIRROR,), externals=existing.load_job().externals)
     with pytest.raises(StartFromError, match=r"job again .*source landing has been cut.*name='landing_again'"):
         existing.try_to_open(2, existing.load_job(), second)
 
 
 def test_a_job_that_comes_back_to_a_source_that_others_went_on_reading_is_told_so(existing: Existing) -> None:
     load = existing.load_job()
-    other = Job("other", "load_dag", sinks=(MIRROR,), externals=load.externals)
+    other = Job("other", "load_dag", outlets=(MIRROR,), externals=load.externals)
     existing.land(1)
     existing.run(1, load, other)
     existing.deployment.meta.leave(NAME, "load_dag", "other", "away", "test")
@@ -157,16 +157,16 @@ def test_a_job_that_comes_back_to_a_source_that_others_went_on_reading_is_told_s
         existing.try_to_open(3, load, other)
 
 
-def test_a_job_without_sources_is_not_asked_what_its_tables_hold(existing: Existing) -> None:
+def test_a_job_without_inlets_is_not_asked_what_its_tables_hold(existing: Existing) -> None:
     existing.land(1)
     existing.load_plainly(1)
-    existing.open(1, Job("whole", "load_dag", sinks=(EVENTS,)))
+    existing.open(1, Job("whole", "load_dag", outlets=(EVENTS,)))
 
 
 def test_jobs_that_join_with_one_source_begin_at_one_place_of_it(existing: Existing) -> None:
     existing.land(1)
     existing.load_plainly(1)
-    second = Job("again", "load_dag", sinks=(MIRROR,), externals=existing.load_job().externals)
+    second = Job("again", "load_dag", outlets=(MIRROR,), externals=existing.load_job().externals)
     with pytest.raises(
         StartFromError, match=r"share source landing begin at the same place.*again at earliest, load at"
     ):
@@ -213,7 +213,7 @@ def test_a_start_after_the_barrier_or_of_unknown_things_is_refused(existing: Exi
     [
         ("newest", "expected start_from='earliest'"),
         (day(1).replace(tzinfo=None), "with a time zone"),
-        ({"a": "latest"}, "name each of its sources, a, b, found a"),
+        ({"a": "latest"}, "name each of its inlets, a, b, found a"),
     ],
 )
 def test_declarations_that_mean_nothing_fail_while_the_dag_is_parsed(start_from: Any, told: str) -> None:

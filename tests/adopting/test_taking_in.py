@@ -147,7 +147,7 @@ def test_an_open_barrier_goes_on_with_a_job_that_leaves_and_keeps_its_tables_unt
 # --- members --------------------------------------------------------------------------------------
 
 
-def test_a_member_whose_source_nobody_writes_yet_waits_and_then_joins(existing: Existing) -> None:
+def test_a_member_whose_inlet_nobody_writes_yet_waits_and_then_joins(existing: Existing) -> None:
     mirror = existing.mirror_job()
     waits = member(existing, mirror, 1)
     assert isinstance(waits, Later)
@@ -235,7 +235,7 @@ def test_what_left_gives_back_no_table_that_another_dag_has_taken_over(existing:
     existing.deployment.meta.register(NAME, COPY, [mirror], "test")
     second = existing.open(2, load)
     assert leave(existing.deployment, NAME, COPY, "mirror", reason="moves", actor="me").tables == ()
-    other = Job("copy", "new_dag", sources=(EVENTS,), sinks=(MIRROR,))
+    other = Job("copy", "new_dag", inlets=(EVENTS,), outlets=(MIRROR,))
     existing.deployment.meta.register(NAME, "new_dag", [other], "test")
     for each in (barrier, second):
         existing.process(each, "load")
@@ -277,10 +277,10 @@ def test_what_is_no_table_of_ours_any_more_is_told_and_the_others_are_given_back
 def test_a_plan_tells_all_that_is_wrong(existing: Existing) -> None:
     existing.land(1)
     existing.load_plainly(1)
-    existing.deployment.meta.register("other", "dag", [Job("x", "dag", sinks=(MIRROR,))], "test")
-    second = Job("second", "third_dag", sinks=(EVENTS,))
-    away = Job("away", "third_dag", sources=("old.nowhere",), sinks=("old.gone",))
-    further = Job("further", "third_dag", sources=("old.gone",), sinks=("old.gone_too",))
+    existing.deployment.meta.register("other", "dag", [Job("x", "dag", outlets=(MIRROR,))], "test")
+    second = Job("second", "third_dag", outlets=(EVENTS,))
+    away = Job("away", "third_dag", inlets=("old.nowhere",), outlets=("old.gone",))
+    further = Job("further", "third_dag", inlets=("old.gone",), outlets=("old.gone_too",))
     waiting = fragment(second, away, further)
     jobs: list[Any] = [fragment(existing.load_job()), fragment(existing.mirror_job()), waiting]
     plan = plan_adoption(existing.deployment, jobs)

@@ -31,12 +31,12 @@ def each_run_is_one_barrier(counting: Counting, run_ids: list[str]) -> None:
     assert [b.state.value for b in barriers] == ["COMMIT"] * DAYS
     assert meta.open_barriers("catchup") == []
     # barrier n is the n-th day's, and committed after the one before
-    assert [b.run_key for b in barriers] == [f"catchup/{run_id}" for run_id in run_ids]
+    assert [str(b.run) for b in barriers] == [f"catchup/{run_id}" for run_id in run_ids]
     assert [b.timestamp.day for b in barriers] == list(range(1, DAYS + 1))
     commits = [b.commit_at for b in barriers if b.commit_at]
     assert commits == sorted(commits)
     assert len(commits) == DAYS
-    assert {b.timestamp_origin for b in barriers} == {"data interval end of scheduled run"}
+    assert {(b.timestamp_from, b.run.kind) for b in barriers} == {("data interval end", "scheduled")}
     # each epoch once in each barrier
     assert [counting.total_at("events", b.barrier_id) for b in barriers] == [
         sum_of_barriers(n) for n in range(1, DAYS + 1)

@@ -51,7 +51,7 @@ def test_workers_that_are_killed(
         counting.create_by(spark, *TABLES)
         airflow.unpause(counting.name)
 
-    # one dies while its driver has written half of its sinks
+    # one dies while its driver has written half of its outlets
     submitted = airflow.trigger("crashes")
     airflow.until((airflow.folder / "crashes-first").exists, "the first driver to stand between its writes")
     orphan = drivers()

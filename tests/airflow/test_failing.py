@@ -87,6 +87,7 @@ class World:
         )
         run = SimpleNamespace(
             run_type=SimpleNamespace(value="scheduled"),
+            logical_date=DAY,
             data_interval_start=DAY,
             data_interval_end=DAY,
             run_after=DAY,

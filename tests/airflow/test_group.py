@@ -30,10 +30,10 @@ def epoch(name: str) -> SparkEpochOperator:
 def test_edges_follow_tables(dag: DAG) -> None:
     landing = Files("/in/shopping", schema="id BIGINT")
     with dag, BarrierGroup("shopping") as group:
-        load = group.job(epoch("load"), sources=[landing], sinks=["shop.a"])
-        left = group.job(epoch("left"), sources=["shop.a"], sinks=["shop.l"])
-        right = group.job(epoch("right"), sources=["shop.a"], sinks=["shop.r"])
-        both = group.job(epoch("both"), sources=["shop.l", "shop.r"], sinks=["shop.b"])
+        load = group.job(epoch("load"), inlets=[landing], outlets=["shop.a"])
+        left = group.job(epoch("left"), inlets=["shop.a"], outlets=["shop.l"])
+        right = group.job(epoch("right"), inlets=["shop.a"], outlets=["shop.r"])
+        both = group.job(epoch("both"), inlets=["shop.l", "shop.r"], outlets=["shop.b"])
     assert group.start is not None
     assert group.commit is not None
     assert group.start.downstream_task_ids == {load.task_id}
@@ -52,7 +52,7 @@ def test_edges_follow_tables(dag: DAG) -> None:
 def test_a_wrapped_operator_stays_what_it_was(dag: DAG) -> None:
     with dag, BarrierGroup("shopping") as group:
         task = SparkSubmitOperator(task_id="load", application="/jobs/{{ ds }}.py", conf={"spark.x": "1"}, retries=2)
-        assert group.job(task, sinks=["shop.a"]) is task
+        assert group.job(task, outlets=["shop.a"]) is task
     assert isinstance(task, SparkSubmitOperator)
     assert task.task_type == "SparkSubmitOperator"
     assert task.retries == 2
@@ -66,15 +66,15 @@ def test_a_wrapped_operator_stays_what_it_was(dag: DAG) -> None:
 def test_a_check_of_the_authors_keeps_the_commit_in_its_task(dag: DAG) -> None:
     with dag:
         with BarrierGroup("shopping") as group:
-            load = group.job(epoch("load"), sinks=["shop.a"])
-            amount = group.job(epoch("amount"), sources=["shop.a"], sinks=["shop.b"])
-            price = group.job(epoch("price"), sources=["shop.a"], sinks=["shop.c"])
+            load = group.job(epoch("load"), outlets=["shop.a"])
+            amount = group.job(epoch("amount"), inlets=["shop.a"], outlets=["shop.b"])
+            price = group.job(epoch("price"), inlets=["shop.a"], outlets=["shop.c"])
         before_a_job = EmptyOperator(task_id="before_a_job")
         load >> before_a_job >> amount  # this one is over when the barrier is complete
         assert not_jobs_before(price, "shopping.commit", "shopping") == []
         price >> EmptyOperator(task_id="check") >> group.commit
         with BarrierGroup("other") as other:
-            other.job(epoch("load"), sinks=["other.a"]) >> group.commit
+            other.job(epoch("load"), outlets=["other.a"]) >> group.commit
     assert not_jobs_before(price, "shopping.commit", "shopping") == ["check", "other.load"]
     assert not_jobs_before(price, "other.commit", "other") == []
 
@@ -82,7 +82,7 @@ def test_a_check_of_the_authors_keeps_the_commit_in_its_task(dag: DAG) -> None:
 def test_abort_on_failure_does_not_hold_up_what_follows_the_group(dag: DAG) -> None:
     with dag:
         with BarrierGroup("shopping", on_failure="abort") as group:
-            load = group.job(epoch("load"), sinks=["shop.a"])
+            load = group.job(epoch("load"), outlets=["shop.a"])
         after = EmptyOperator(task_id="after")
         group >> after
     assert isinstance(group.abort, AbortBarrierOperator)
@@ -93,7 +93,7 @@ def test_abort_on_failure_does_not_hold_up_what_follows_the_group(dag: DAG) -> N
 
 def test_a_member_neither_opens_nor_commits(dag: DAG) -> None:
     with dag, BarrierGroup("shopping", member=True) as group:
-        price = group.job(epoch("price"), sources=["shop.a"], sinks=["shop.price"])
+        price = group.job(epoch("price"), inlets=["shop.a"], outlets=["shop.price"])
     assert dag.task_ids == [price.task_id]
 
 
@@ -110,8 +110,8 @@ def test_a_topology_that_cannot_work_is_an_import_error(
 ) -> None:
     def declare() -> None:
         with dag, BarrierGroup("shopping") as group:
-            for name, sources, sinks in jobs:
-                group.job(epoch(name), sources=sources, sinks=sinks)
+            for name, inlets, outlets in jobs:
+                group.job(epoch(name), inlets=inlets, outlets=outlets)
 
     with pytest.raises(error):
         declare()
@@ -119,10 +119,10 @@ def test_a_topology_that_cannot_work_is_an_import_error(
 
 def test_what_is_no_job_is_refused(dag: DAG) -> None:
     def declare(task: object) -> None:
-        group.job(task, sinks=["shop.a"])  # type: ignore[arg-type]
+        group.job(task, outlets=["shop.a"])  # type: ignore[arg-type]
 
     with dag, BarrierGroup("shopping") as group:
-        group.job(epoch("load"), sinks=["shop.z"])
+        group.job(epoch("load"), outlets=["shop.z"])
         with pytest.raises(ConfigurationError, match=r"expected SparkEpochOperator.*found EmptyOperator"):
             declare(EmptyOperator(task_id="empty"))
         with pytest.raises(ConfigurationError, match="a table has one writer"):
@@ -131,16 +131,16 @@ def test_what_is_no_job_is_refused(dag: DAG) -> None:
 
 def test_a_job_after_the_block_of_its_group_is_refused(dag: DAG) -> None:
     with dag, BarrierGroup("shopping") as group:
-        group.job(epoch("load"), sinks=["shop.a"])
+        group.job(epoch("load"), outlets=["shop.a"])
     with dag, pytest.raises(ConfigurationError, match=r"task late: expected barrier\.job.* within the block"):
-        group.job(epoch("late"), sinks=["shop.b"])
+        group.job(epoch("late"), outlets=["shop.b"])
 
 
 def test_conf_that_is_no_sparks_makes_no_job(dag: DAG) -> None:
     with dag, BarrierGroup("shopping") as group:
-        group.job(epoch("load"), sinks=["shop.a"])
+        group.job(epoch("load"), outlets=["shop.a"])
         with pytest.raises(ConfigurationError, match="found TriggerDagRunOperator, and nobody knows where"):
-            group.job(TriggerDagRunOperator(task_id="next", trigger_dag_id="b", conf={"a": 1}), sinks=["shop.b"])
+            group.job(TriggerDagRunOperator(task_id="next", trigger_dag_id="b", conf={"a": 1}), outlets=["shop.b"])
 
 
 def test_the_topology_of_a_commit_is_no_template() -> None:

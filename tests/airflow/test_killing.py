@@ -88,4 +88,4 @@ def test_jobs_that_are_submitted_take_part(counting: Counting, spark: SparkSessi
     assert submitted.states() == {1: "COMMIT"}
     # the DAG wants manual runs to open barriers, at the only time that such a run has
     barrier = submitted.deployment.meta.barrier("submitted", 1)
-    assert barrier.timestamp_origin == "run_after of manual run"
+    assert (barrier.timestamp_from, barrier.run.kind) == ("run_after", "manual")

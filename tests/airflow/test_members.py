@@ -44,7 +44,7 @@ def a_member_takes_part_from_the_next_barrier_on(counting: Counting) -> None:
     assert counting.states() == {1: "COMMIT", 2: "COMMIT"}
     assert set(counting.table_states(1)) == {"joined.events"}
     assert counting.table_states(2) == {"joined.events": "WRITTEN", "joined.mirror": "WRITTEN"}
-    # its table was empty, so it began with all that its source held
+    # its table was empty, so it began with all that its inlet held
     assert counting.published("events") == counting.published("mirror") == 11
 
 

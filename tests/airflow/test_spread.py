@@ -79,7 +79,7 @@ def test_teams_meet_through_the_barrier_and_then_through_assets(
     for consumer in ASSETS:
         airflow.unpause(f"shopping_assets_{consumer}")
     airflow.unpause("shopping_by_assets")
-    # a consumer joins when its sources are announced for the first time, and is a member from the next barrier on:
+    # a consumer joins when its inlets are announced for the first time, and is a member from the next barrier on:
     # the barriers come one by one, else it depends on who is quicker whether the last one has all tables
     roots = {"load", "products"}
     for day, expected in (
@@ -97,7 +97,7 @@ def test_teams_meet_through_the_barrier_and_then_through_assets(
         p.table for p in deployment.meta.progress("shopping", before.barrier_id)
     }
     assert differences(deployment) == []
-    # each run of a consumer was one barrier's, and none was deferred for its sources
+    # each run of a consumer was one barrier's, and none was deferred for its inlets
     keys = [run["partition_key"] for run in airflow.runs("shopping_assets_averages")]
     assert f"b{last.barrier_id}.r0" in keys
     assert len(keys) == len(set(keys))

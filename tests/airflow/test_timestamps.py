@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from airflow.sdk.api.datamodels._generated import DagRunType
 
-from airflow_barrier.operators._task import run_timestamp
-from airflow_barrier.protocol.origins import logical_date
+from airflow_barrier.operators._task import run_ref, run_timestamp
+from airflow_barrier.protocol.records import RunRef
 from tests.support.airflow import LONG, AirflowUnderTest
 
 TYPED = "2025-06-15T13:07:00Z"
@@ -29,19 +29,20 @@ TABLE = {
 }
 
 
-def timestamp_of(run: dict[str, Any]) -> tuple[str, str]:
-    """What the start operator would say of the run, in minutes."""
+def opening_of(run: dict[str, Any]) -> tuple[str, str, RunRef]:
+    """What the start operator would say of the run: timestamp in minutes, where it came from, and the run."""
     start, end, after = run["data_interval_start"], run["data_interval_end"], run["run_after"]
     dag_run = SimpleNamespace(
+        logical_date=datetime.fromisoformat(run["logical_date"]) if run["logical_date"] else None,
         run_type=DagRunType(run["run_type"]),
         data_interval_start=datetime.fromisoformat(start) if start else None,
         data_interval_end=datetime.fromisoformat(end) if end else None,
         run_after=datetime.fromisoformat(after),
     )
-    context: Any = {"dag_run": dag_run}
-    timestamp, origin = run_timestamp(context)
+    context: Any = {"dag_run": dag_run, "ti": SimpleNamespace(dag_id=run["dag_id"], run_id=run["dag_run_id"])}
+    timestamp, timestamp_from = run_timestamp(context)
     assert timestamp.tzinfo is timezone.utc
-    return f"{timestamp:%Y-%m-%dT%H:%M}", origin
+    return f"{timestamp:%Y-%m-%dT%H:%M}", timestamp_from, run_ref(context)
 
 
 def minute(text: str) -> str:
@@ -55,19 +56,20 @@ def test_every_timetable(airflow: AirflowUnderTest) -> None:
         dag_id = f"timetable_{name}"
         airflow.wait_for_dag(dag_id)
         with_date = airflow.get(f"/dags/{dag_id}/dagRuns/{airflow.trigger(dag_id, logical_date=TYPED)}")
-        timestamp, origin = timestamp_of(with_date)
-        assert (timestamp, origin.partition(" (")[0]) == (typed, "data interval end of manual run"), name
+        timestamp, timestamp_from, ref = opening_of(with_date)
+        assert (timestamp, timestamp_from, ref.kind) == (typed, "data interval end", "manual"), name
+        assert ref.logical_date == datetime.fromisoformat(TYPED), name
         without = airflow.get(f"/dags/{dag_id}/dagRuns/{airflow.trigger(dag_id)}")
-        assert timestamp_of(without) == (minute(without["run_after"]), "run_after of manual run"), name
+        timestamp, timestamp_from, ref = opening_of(without)
+        assert (timestamp, timestamp_from) == (minute(without["run_after"]), "run_after"), name
+        assert ref == RunRef(dag_id, without["dag_run_id"], "manual"), name
         if scheduled is not None:
             airflow.unpause(dag_id)
             runs = airflow.until(lambda dag_id=dag_id: scheduled_runs(airflow, dag_id), f"a scheduled run of {dag_id}")
-            first = runs[0]
-            timestamp, origin = timestamp_of(first)
-            assert (timestamp, origin.partition(" (")[0]) == (scheduled, "data interval end of scheduled run"), name
+            timestamp, timestamp_from, ref = opening_of(runs[0])
+            assert (timestamp, timestamp_from, ref.kind) == (scheduled, "data interval end", "scheduled"), name
             # by which a backfill finds the run again
-            end = datetime.fromisoformat(first["data_interval_end"])
-            assert logical_date(end, origin) == datetime.fromisoformat(first["logical_date"]), name
+            assert ref.logical_date == datetime.fromisoformat(runs[0]["logical_date"]), name
             airflow.pause(dag_id)
 
 
@@ -83,7 +85,8 @@ def test_an_asset_triggered_run_has_no_interval(airflow: AirflowUnderTest) -> No
     )[0]
     airflow.pause("timetable_asset")
     assert run["data_interval_end"] is None
-    assert timestamp_of(run) == (minute(run["run_after"]), "run_after of asset_triggered run")
+    ref = RunRef("timetable_asset", run["dag_run_id"], "asset_triggered")
+    assert opening_of(run) == (minute(run["run_after"]), "run_after", ref)
 
 
 def scheduled_runs(airflow: AirflowUnderTest, dag_id: str) -> list[dict[str, Any]]:

@@ -54,8 +54,8 @@ def test_what_is_not_declared_not_enabled_or_not_written_is_refused(
 
     said = {job: airflow.log("refused", run, f"refused.{job}") for job in ("peeks", "strays", "flat", "silent")}
     assert "the job reads table refused.secret, which it does not declare" in said["peeks"]
-    assert "sources=[..., 'refused.secret'] to its barrier.job(...)" in said["peeks"]
-    assert "sinks=[..., 'refused.secret'] to its barrier.job(...)" in said["strays"]
+    assert "inlets=[..., 'refused.secret'] to its barrier.job(...)" in said["peeks"]
+    assert "outlets=[..., 'refused.secret'] to its barrier.job(...)" in said["strays"]
     assert "found it missing on refused.flat" in said["flat"]
     assert "ALTER TABLE in_airflow.refused.flat SET TBLPROPERTIES ('write.wap.enabled'='true')" in json.dumps(
         said["flat"]

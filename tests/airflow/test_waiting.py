@@ -39,6 +39,7 @@ from airflow_barrier.triggers import barrier as triggers
 from airflow_barrier.triggers._watcher import REACHED, Outcome, watcher
 from airflow_barrier.triggers.barrier import BarrierTrigger
 from tests.metaservice.world import joining
+from tests.support.runs import run_of
 
 DAY = datetime(2025, 1, 1, tzinfo=timezone.utc)
 TABLE = "shop.shopping"
@@ -58,7 +59,7 @@ def meta(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[MetaServic
     monkeypatch.setenv(f"AIRFLOW_CONN_{CONN.upper()}", json.dumps(extras))
     MetaService(Settings.embedded(str(tmp_path)).metaservice_url).open()
     meta = BarrierHook(CONN).get_meta_service()
-    meta.register("shopping", "dag", [Job("load", "dag", sinks=(TABLE,))], "test")
+    meta.register("shopping", "dag", [Job("load", "dag", outlets=(TABLE,))], "test")
     yield meta
     meta.close()
 
@@ -71,8 +72,8 @@ def open_barrier(meta: MetaService, day: int = 0) -> Barrier:
         topology_version=meta.topology_version("shopping"),
         cuts=(),
         predecessor=head.barrier_id if head else 0,
-        run_key=f"dag/{day}",
-        origin="test",
+        run=run_of(f"dag/{day}"),
+        timestamp_from="test",
         max_open=4,
         baseline=baseline,
         starts=joining(meta.topology("shopping").jobs, baseline),
@@ -338,14 +339,19 @@ def test_a_start_that_failed_says_that_it_holds_up_later_ones(
     """Airflow starts them not, and so they cannot."""
     open_barrier(meta, day=1)
     run = SimpleNamespace(
-        run_type=DagRunType.SCHEDULED, data_interval_start=DAY, data_interval_end=DAY, conf=None, clear_number=0
+        run_type=DagRunType.SCHEDULED,
+        logical_date=DAY,
+        data_interval_start=DAY,
+        data_interval_end=DAY,
+        conf=None,
+        clear_number=0,
     )
     ti = SimpleNamespace(dag_id="dag", run_id="late", task_id="start", try_number=1, map_index=-1)
     with DAG("dag"):
         start = StartBarrierOperator(
             task_id="start",
             topology="shopping",
-            jobs=[Job("load", "dag", sinks=(TABLE,))],
+            jobs=[Job("load", "dag", outlets=(TABLE,))],
             barrier_conn_id=CONN,
             depends_on_past=in_order,
         )
@@ -426,7 +432,7 @@ def test_a_table_that_joins_is_waited_for_and_an_unknown_one_is_not(meta: MetaSe
     wanted = Condition("COMMIT", timestamp=DAY, tables=(TABLE, "shop.price"), or_newer=True)
     with pytest.raises(UnknownTableError, match=r"found shop\.price"):
         seen(meta, wanted)
-    meta.register("shopping", "other", [Job("price", "other", sinks=("shop.price",))], "test")
+    meta.register("shopping", "other", [Job("price", "other", outlets=("shop.price",))], "test")
     waits_for = "barrier of shopping at 2025-01-01 00:00:00+00:00 or newer to be COMMIT, with shop.shopping, shop.price"
     assert (seen(meta, wanted).waits_for or "").endswith(waits_for)
     process(meta, second := open_barrier(meta, 1))

@@ -128,7 +128,7 @@ def test_a_batch_ends_where_its_input_is_missing_or_somebody_has_begun(shop: Sho
 
 def test_a_batch_ends_where_the_job_is_another(shop: Shop) -> None:
     first = shop.open(1)
-    changed = [*JOBS[:2], Job("price", "shopping_dag", sources=(SHOPPING, AMOUNT), sinks=(PRICE,))]
+    changed = [*JOBS[:2], Job("price", "shopping_dag", inlets=(SHOPPING, AMOUNT), outlets=(PRICE,))]
     second = shop.open(2, Fragment("shopping", "shopping_dag", tuple(changed)))
     for barrier in (first, second):
         shop.process(barrier, "load", ROWS[1])

@@ -20,7 +20,7 @@ def declare(operator: Callable[[], Any], batch_barriers: int) -> Any:
     from airflow_barrier.operators.group import BarrierGroup
 
     with DAG("shopping", start_date=datetime(2026, 1, 1, tzinfo=timezone.utc)), BarrierGroup("shop") as barrier:
-        return barrier.job(operator(), sinks=["shop.a"], batch_barriers=batch_barriers)
+        return barrier.job(operator(), outlets=["shop.a"], batch_barriers=batch_barriers)
 
 
 def epoch_operator(**options: Any) -> Callable[[], Any]:

@@ -23,6 +23,7 @@ from airflow_barrier.protocol.records import Barrier
 from airflow_barrier.protocol.topology import Fragment, Job
 from demo.local_spark import PACKAGES, QUICK_JAVA, catalog_conf
 from tests.support.reporting import report
+from tests.support.runs import run_of
 
 if TYPE_CHECKING:
     from tests.support.spark import SparkServer
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 JOB = str(Path(__file__).parent / "jobs" / "dying.py")
 EVENTS, TOTALS = "batched.events", "batched.totals"
 FRAGMENT = Fragment(
-    "batched", "dag", (Job("load", "dag", sinks=(EVENTS,)), Job("total", "dag", sources=(EVENTS,), sinks=(TOTALS,)))
+    "batched", "dag", (Job("load", "dag", outlets=(EVENTS,)), Job("total", "dag", inlets=(EVENTS,), outlets=(TOTALS,)))
 )
 TOTAL = f"""INSERT INTO {{target:{TOTALS}}} SELECT k, n FROM {{appends:{EVENTS}}}"""
 START = datetime(2026, 1, 1, tzinfo=timezone.utc)
@@ -128,7 +129,12 @@ def test_a_driver_that_is_killed_in_its_third_epoch(
     barriers = []
     for day in range(1, 5):
         opened = open_barrier(
-            deployment, FRAGMENT, START + timedelta(days=day), origin="test", run_key=f"dag/{day}", actor="test"
+            deployment,
+            FRAGMENT,
+            START + timedelta(days=day),
+            timestamp_from="test",
+            run=run_of(f"dag/{day}"),
+            actor="test",
         )
         assert isinstance(opened, Opened)
         barriers.append(opened.barrier)

@@ -50,6 +50,7 @@ class Tasks:
             get_task_states=self._states,
         )
         run = SimpleNamespace(
+            logical_date=barrier.timestamp,
             data_interval_start=barrier.timestamp,
             data_interval_end=barrier.timestamp,
             run_type=SimpleNamespace(value="scheduled"),
@@ -160,6 +161,6 @@ def test_a_task_that_has_nothing_to_do_emits_no_events(shop: Shop, tasks: Tasks)
     shop.process_all(first, ROWS[1])
     shop.commit(first)
     steps = tasks.of(first)
-    steps.task.add_outlets([processed_asset("shopping", sink) for sink in JOBS[0].sinks])
+    steps.task.add_outlets([processed_asset("shopping", outlet) for outlet in JOBS[0].outlets])
     assert steps.execute() == 1
     assert steps.task.outlets == []

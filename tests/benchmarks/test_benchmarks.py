@@ -37,9 +37,9 @@ def test_what_is_unknown_or_half_is_refused(capsys: pytest.CaptureFixture[str]) 
 def test_a_barriers_path_is_the_chain_of_those_that_were_waited_for() -> None:
     ends = {"load": 3, "amount": 7, "price": 6, "top": 9, "aside": 5}
     tasks = {job: {"end_date": f"2026-01-01T00:00:0{second}Z"} for job, second in ends.items()}
-    sources = {"load": ["files"], "amount": ["a"], "price": ["a"], "top": ["b", "c"], "aside": ["a"]}
-    sinks = {"load": ["a"], "amount": ["b"], "price": ["c"], "top": ["d"], "aside": ["e"]}
-    assert path_of(tasks, sources, sinks) == ["start", "load", "amount", "top"]
+    inlets = {"load": ["files"], "amount": ["a"], "price": ["a"], "top": ["b", "c"], "aside": ["a"]}
+    outlets = {"load": ["a"], "amount": ["b"], "price": ["c"], "top": ["d"], "aside": ["e"]}
+    assert path_of(tasks, inlets, outlets) == ["start", "load", "amount", "top"]
 
 
 def test_a_figure_is_measured_again_by_itself() -> None:

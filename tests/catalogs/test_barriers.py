@@ -23,6 +23,7 @@ from airflow_barrier.protocol.topology import Fragment, Job
 from airflow_barrier.sources.iceberg_table import IcebergTable
 from tests.support.object_store import ObjectStore
 from tests.support.rest_catalog import RestServer
+from tests.support.runs import run_of
 from tests.support.shop import AMOUNT, COLUMNS, JOBS, PRICE, SHOPPING, Shop, make_shop
 from tests.support.waiting import patience
 
@@ -134,15 +135,15 @@ def test_a_table_outside_the_topology_is_cut_and_held_in_a_rest_catalog(shop: Sh
     tables.catalog.create_namespace_if_not_exists("outside")
     rates = tables.catalog.create_table("outside.rates", pa.schema([("rate", pa.int64())]))
     source = IcebergTable("outside.rates").declare()
-    load = Job("load", "shopping_dag", sinks=(SHOPPING,), externals=(source,))
+    load = Job("load", "shopping_dag", outlets=(SHOPPING,), externals=(source,))
     for barrier_id in (1, 2):
         rates.append(pa.table({"rate": [barrier_id]}))
         opened = open_barrier(
             shop.deployment,
             Fragment("shopping", "shopping_dag", (load, *JOBS[1:])),
             datetime.now(timezone.utc),
-            origin="test",
-            run_key=f"run-{barrier_id}",
+            timestamp_from="test",
+            run=run_of(f"run-{barrier_id}"),
             actor="test",
         )
         assert isinstance(opened, Opened)

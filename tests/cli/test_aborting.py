@@ -16,7 +16,7 @@ from tests.cli.deployed import Deployed, run
 from tests.support.shop import JOBS, SHOPPING, make_shop
 
 OUTSIDE = "crm.customers"
-LOAD = Job("load", "shopping_dag", sinks=(SHOPPING,), externals=(IcebergTable(OUTSIDE).declare(),))
+LOAD = Job("load", "shopping_dag", outlets=(SHOPPING,), externals=(IcebergTable(OUTSIDE).declare(),))
 #: A day after the outside table was written, by the clock of today.
 LATER = 36_500
 FRAGMENT = Fragment("shopping", "shopping_dag", (LOAD, *JOBS[1:]))

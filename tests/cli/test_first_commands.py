@@ -12,6 +12,7 @@ from airflow_barrier.cli.main import main
 from airflow_barrier.metaservice.store import MetaService
 from airflow_barrier.protocol.records import JobStart
 from airflow_barrier.protocol.topology import Job
+from tests.support.runs import run_of
 
 
 @pytest.fixture
@@ -19,15 +20,15 @@ def url(tmp_path: Path) -> str:
     """A database with one open barrier, at which nothing has been done."""
     where = f"sqlite:///{tmp_path}/barrier.db"
     meta = MetaService(where)
-    meta.register("shopping", "dag", [Job("load", "dag", sinks=("shop.a",))], "test")
+    meta.register("shopping", "dag", [Job("load", "dag", outlets=("shop.a",))], "test")
     meta.open_barrier(
         "shopping",
         datetime(2025, 1, 1, 6, tzinfo=timezone.utc),
         topology_version=1,
         cuts=(),
         predecessor=0,
-        run_key="dag/1",
-        origin="data interval end of scheduled run",
+        run=run_of("dag/1"),
+        timestamp_from="data interval end",
         max_open=4,
         baseline={"shop.a": None},
         starts=[JobStart("load", None, {"shop.a": None}, {}, {})],

@@ -11,7 +11,7 @@ import pytest
 from airflow_barrier.cli.main import main
 from airflow_barrier.protocol.leases import Lease
 from airflow_barrier.protocol.levels import Level
-from airflow_barrier.protocol.records import Attempt, Barrier, Cut, TableProgress
+from airflow_barrier.protocol.records import Attempt, Barrier, Cut, RunRef, TableProgress
 from tests.cli.deployed import CONN_ID, Deployed, as_json, run
 from tests.support.shop import AMOUNT, PRICE, SHOPPING
 
@@ -44,7 +44,7 @@ def test_barrier_list(deployed: Deployed) -> None:
     meta = deployed.meta
     told = run("barrier", "list", "shopping", "--json").json
     assert told == as_json([meta.barrier("shopping", number) for number in (5, 4, 3, 2, 1, 0)])
-    assert {"topology", "barrier_id", "revision", "timestamp", "state", "reason", "run_key"} <= set(told[0])
+    assert {"topology", "barrier_id", "computed_in", "timestamp", "state", "reason", "run"} <= set(told[0])
     chosen = run("barrier", "list", "shopping", "--state", "commit", "--state", "ABORTED", "--limit", "2", "--json")
     assert [(each["barrier_id"], each["state"]) for each in chosen.json] == [(5, "ABORTED"), (2, "COMMIT")]
     assert run("barrier", "list", "shopping", "--state", "BLOCKED", "--json").json == []
@@ -176,12 +176,16 @@ def test_the_database(deployed: Deployed) -> None:
 @pytest.mark.parametrize(
     ("record", "keys"),
     [
-        (Barrier, "topology barrier_id revision timestamp state predecessor topology_version run_key timestamp_origin"),
+        (
+            Barrier,
+            "topology barrier_id computed_in timestamp state predecessor topology_version kind run timestamp_from",
+        ),
         (Barrier, "opened_at precommit_at committing_at commit_at aborted_at expiring_at expired_at reason"),
         (TableProgress, "table job state snapshot_id attempt_id carried_from processed_at written_at"),
         (Attempt, "attempt_id job state requested_at started_at closed_at processed_at ended_at waited_for reason"),
+        (RunRef, "dag_id run_id kind logical_date"),
         (Cut, "source start end items"),
-        (Lease, "lease_id topology revision barrier_id through_id holder granted_at expires_at"),
+        (Lease, "lease_id topology line barrier_id through_id holder granted_at expires_at"),
     ],
 )
 def test_keys_are_promised(record: type, keys: str) -> None:

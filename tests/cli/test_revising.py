@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import shlex
-import threading
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import fields
 from datetime import datetime, timedelta, timezone
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
-from urllib.parse import urlsplit
 
 import pytest
 from airflow.cli.cli_parser import get_parser
@@ -268,7 +263,6 @@ def test_a_revision_from_its_beginning_to_its_publish(shop: RevisedShop) -> None
     assert begun.code == 0
     assert begun.json["revision"] == as_json(meta.revisions.get("shop", 1))
     (asked,) = begun.json["backfills"]
-    assert asked["backfill_id"] is None
     check_backfill(asked["command"], datetime(2040, 1, 4, tzinfo=timezone.utc), "1")
 
     (listed,) = revise("status", "--json").json
@@ -347,92 +341,6 @@ def test_cancel_asks_before(shop: RevisedShop) -> None:
     ended = revise("run", "--revision", "1")
     assert (ended.code, ended.out) == (1, "")
     assert "found CANCELLED" in ended.err
-
-
-# --- through Airflow's API ------------------------------------------------------------------------
-
-
-class AirflowStandIn(ThreadingHTTPServer):
-    """Takes backfills as Airflow's API does, or refuses them."""
-
-    daemon_threads = True
-
-    def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), _Handler)
-        self.backfills: list[dict[str, Any]] = []
-        self.busy = False
-
-
-class _Handler(BaseHTTPRequestHandler):
-    server: AirflowStandIn
-
-    def do_GET(self) -> None:
-        assert urlsplit(self.path).path == "/api/v2/dags/shopping_dag/dagRuns"
-        self._answer(200, {"dag_runs": [], "total_entries": 0})
-
-    def do_POST(self) -> None:
-        assert self.path == "/api/v2/backfills"
-        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        if self.server.busy:
-            self._answer(409, {"detail": "There is already a running backfill"})
-            return
-        self.server.backfills.append(body)
-        self._answer(200, {"id": 11 + len(self.server.backfills)})
-
-    def _answer(self, status: int, content: dict[str, Any]) -> None:
-        data = json.dumps(content).encode()
-        self.send_response(status)
-        self.send_header("Content-Type", "application/json")
-        self.send_header("Content-Length", str(len(data)))
-        self.end_headers()
-        self.wfile.write(data)
-
-    def log_message(self, *_: object) -> None:
-        pass
-
-
-@pytest.fixture
-def stand_in(monkeypatch: pytest.MonkeyPatch) -> Iterator[AirflowStandIn]:
-    with AirflowStandIn() as server:
-        connection = {
-            "conn_type": "http",
-            "host": f"http://127.0.0.1:{server.server_address[1]}",
-            "extra": {"token": "a-token"},
-        }
-        monkeypatch.setenv("AIRFLOW_CONN_THE_API", json.dumps(connection))
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        yield server
-        server.shutdown()
-        thread.join()
-
-
-def test_airflow_is_asked_for_the_backfill(shop: RevisedShop, stand_in: AirflowStandIn) -> None:
-    missing = revise("run", *FIRST_DAYS, "--reason", "r", "--airflow-conn-id", "nowhere")
-    assert (missing.code, missing.out) == (1, "")
-    assert "AIRFLOW_CONN_NOWHERE" in missing.err
-    assert shop.deployment.meta.revisions.newest("shop", 1) == []  # nothing is begun for that
-
-    stand_in.busy = True
-    refused = revise("run", *FIRST_DAYS, "--reason", "r", "--airflow-conn-id", "the_api")
-    assert refused.code == 75
-    assert "airflow backfill create" in refused.out  # what was begun stands, and can go on by hand
-    assert "--revision 1 --conn-id shop_cli --airflow-conn-id the_api" in refused.err
-    assert "There is already a running backfill" in refused.err
-
-    stand_in.busy = False
-    again = revise("run", "--revision", "1", "--airflow-conn-id", "the_api")
-    assert again.code == 75  # it is not computed yet
-    assert "Airflow's backfill 12 of DAG shopping_dag computes it" in again.out
-    (asked,) = stand_in.backfills
-    assert asked == {
-        "dag_id": "shopping_dag",
-        "from_date": "2040-01-04T00:00:00+00:00",
-        "to_date": "2040-01-05T00:00:00+00:00",
-        "reprocess_behavior": "completed",
-        "dag_run_conf": {"barrier_revision": 1},
-        "max_active_runs": asked["max_active_runs"],
-    }
 
 
 def test_several_backfills_of_one_dag_are_created_one_after_the_other(

@@ -25,6 +25,7 @@ from airflow_barrier.protocol.topology import Fragment, Job
 from demo.local_spark import PACKAGES, QUICK_JAVA, catalog_conf
 from tests.support.cluster import Cluster
 from tests.support.reporting import report
+from tests.support.runs import run_of
 from tests.support.spark import IVY
 
 pytestmark = pytest.mark.timeout(600)  # JVMs start, which on a busy machine takes its time
@@ -32,7 +33,9 @@ pytestmark = pytest.mark.timeout(600)  # JVMs start, which on a busy machine tak
 JOBS = Path(__file__).parent / "jobs"
 EVENTS, TOTALS = "clustered.events", "clustered.totals"
 FRAGMENT = Fragment(
-    "clustered", "dag", (Job("load", "dag", sinks=(EVENTS,)), Job("total", "dag", sources=(EVENTS,), sinks=(TOTALS,)))
+    "clustered",
+    "dag",
+    (Job("load", "dag", outlets=(EVENTS,)), Job("total", "dag", inlets=(EVENTS,), outlets=(TOTALS,))),
 )
 START = datetime(2026, 1, 1, tzinfo=timezone.utc)
 
@@ -46,7 +49,12 @@ class Lake:
 
     def open(self, day: int) -> Barrier:
         opened = open_barrier(
-            self.deployment, FRAGMENT, START + timedelta(days=day), origin="test", run_key=f"dag/{day}", actor="test"
+            self.deployment,
+            FRAGMENT,
+            START + timedelta(days=day),
+            timestamp_from="test",
+            run=run_of(f"dag/{day}"),
+            actor="test",
         )
         assert isinstance(opened, Opened)
         return opened.barrier

@@ -28,6 +28,7 @@ from airflow_barrier.protocol.states import AttemptState, BarrierState
 from airflow_barrier.protocol.topology import Fragment, Job
 from airflow_barrier.spark.spec import ClosingRecord
 from tests.support.replacing import replace_files
+from tests.support.runs import run_of
 from tests.support.shop import AMOUNT, MONDAY, PRICE, SHOPPING, Shop
 
 ROWS = [{"amount": 100, "price": 1000}]
@@ -83,7 +84,7 @@ def test_the_seeds_example_at_each_level(shop: Shop) -> None:
     assert [average_price(shop, level) for level in Level] == [8.33333, 8.33333, 8.33333]
 
 
-def test_a_job_waits_for_its_sources_and_for_its_own_predecessor(shop: Shop) -> None:
+def test_a_job_waits_for_its_inlets_and_for_its_own_predecessor(shop: Shop) -> None:
     first, second = shop.open(1), shop.open(2)
     waiting = begin(shop.deployment, second, "amount", request_key="k", generation="g0", actor="test")
     assert isinstance(waiting, Waiting)
@@ -313,8 +314,8 @@ def test_the_same_timestamp_is_observed_not_fought_over(shop: Shop) -> None:
         shop.deployment,
         Fragment("shopping", "shopping_dag", shop.deployment.meta.topology("shopping").jobs),
         MONDAY + timedelta(days=1),
-        origin="test",
-        run_key="another run",
+        timestamp_from="test",
+        run=run_of("another run"),
         actor="test",
     )
     assert isinstance(again, Opened)
@@ -327,14 +328,14 @@ def test_no_more_than_max_open_barriers(shop: Shop) -> None:
         shop.open(day)
     fragment = Fragment("shopping", "shopping_dag", shop.deployment.meta.topology("shopping").jobs)
     later = open_barrier(
-        shop.deployment, fragment, MONDAY + timedelta(days=5), origin="test", run_key="5", actor="test"
+        shop.deployment, fragment, MONDAY + timedelta(days=5), timestamp_from="test", run=run_of("5"), actor="test"
     )
     assert isinstance(later, Later)
     assert "max_open_barriers=4" in later.reason
 
 
 def test_a_table_that_is_not_in_the_catalog(shop: Shop) -> None:
-    jobs = (Job("load", "other_dag", sinks=("shop.not_created",)),)
+    jobs = (Job("load", "other_dag", outlets=("shop.not_created",)),)
     with pytest.raises(MissingTableError, match=r"shop\.not_created"):
         shop.open(1, Fragment("other", "other_dag", jobs))
 
@@ -342,7 +343,7 @@ def test_a_table_that_is_not_in_the_catalog(shop: Shop) -> None:
 def test_two_topologies_cannot_own_one_table(shop: Shop) -> None:
     shop.open(1)
     with pytest.raises(TableClaimedError, match=f"{SHOPPING}.*shopping"):
-        shop.open(1, Fragment("other", "other_dag", (Job("load", "other_dag", sinks=(SHOPPING,)),)))
+        shop.open(1, Fragment("other", "other_dag", (Job("load", "other_dag", outlets=(SHOPPING,)),)))
 
 
 def test_tags_follow_the_policy(shop: Shop) -> None:

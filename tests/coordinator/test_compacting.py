@@ -22,10 +22,11 @@ from airflow_barrier.protocol.states import AttemptState, BarrierState
 from airflow_barrier.protocol.topology import Fragment, Job
 from airflow_barrier.sources import IcebergTable
 from tests.support.replacing import replace_files
+from tests.support.runs import run_of
 from tests.support.shop import AMOUNT, JOBS, PRICE, SHOPPING, Shop
 
 ROWS = [{"amount": 1, "price": 2}]
-NIGHTLY = Compactor("upkeep", "upkeep/tonight", "g0", "test")
+NIGHTLY = Compactor(run_of("upkeep/tonight"), "upkeep/tonight", "g0", "test")
 
 
 def opened(shop: Shop, tables: list[str] | None = None, compactor: Compactor = NIGHTLY) -> Barrier:
@@ -98,7 +99,7 @@ def test_one_table_that_cannot_be_rewritten_keeps_no_other_from_it(shop: Shop) -
 def test_whoever_was_taken_over_from_changes_nothing(shop: Shop) -> None:
     day(shop, 1)
     barrier = opened(shop, [AMOUNT])
-    other = replace(NIGHTLY, run_key="upkeep/tomorrow")
+    other = replace(NIGHTLY, run=run_of("upkeep/tomorrow"), request_key="upkeep/tomorrow")
 
     def slow(_table: str, _branch: str) -> int:
         assert opened(shop, [AMOUNT], other) == barrier
@@ -129,7 +130,7 @@ def test_whoever_takes_over_can_let_go_of_all_of_it(shop: Shop) -> None:
     def killed(_table: str, _branch: str) -> int:
         raise KeyboardInterrupt
 
-    other = replace(NIGHTLY, run_key="upkeep/tomorrow")
+    other = replace(NIGHTLY, run=run_of("upkeep/tomorrow"), request_key="upkeep/tomorrow")
     assert opened(shop, None, other) == barrier
     with pytest.raises(KeyboardInterrupt):
         compact(shop.deployment, barrier, killed, other)
@@ -164,7 +165,7 @@ def test_an_outside_table_is_held_until_the_next_epoch_is_published(shop: Shop) 
     catalog.create_namespace_if_not_exists("outside")
     outside = catalog.create_table("outside.orders", pa.schema([("id", pa.int64())]))
     source = IcebergTable("outside.orders")
-    load = Job("load", "shopping_dag", sinks=(SHOPPING,), externals=(source.declare(),))
+    load = Job("load", "shopping_dag", outlets=(SHOPPING,), externals=(source.declare(),))
     fragment = Fragment("shopping", "shopping_dag", (load, *JOBS[1:]))
     now = datetime(2100, 1, 1, tzinfo=timezone.utc)
 
@@ -174,8 +175,8 @@ def test_an_outside_table_is_held_until_the_next_epoch_is_published(shop: Shop) 
             shop.deployment,
             fragment,
             now + timedelta(days=number),
-            origin="test",
-            run_key=f"day-{number}",
+            timestamp_from="test",
+            run=run_of(f"day-{number}"),
             actor="test",
             now=now + timedelta(days=number),
         )

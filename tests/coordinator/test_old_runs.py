@@ -18,8 +18,8 @@ OLD = Fragment("shopping", "shopping_dag", JOBS[:2])
 #: The opening DAG, and a member's two jobs.
 LOAD = Fragment("shopping", "shopping_dag", JOBS[:1])
 MEMBER = (
-    Job("amount", "member_dag", sources=(SHOPPING,), sinks=(AMOUNT,)),
-    Job("price", "member_dag", sources=(SHOPPING,), sinks=(PRICE,)),
+    Job("amount", "member_dag", inlets=(SHOPPING,), outlets=(AMOUNT,)),
+    Job("price", "member_dag", inlets=(SHOPPING,), outlets=(PRICE,)),
 )
 
 
@@ -79,7 +79,7 @@ def test_an_old_run_of_a_member_takes_nothing_back(embedded: Shop) -> None:
     third = embedded.open(3, LOAD)
     assert (members(embedded, second), members(embedded, third)) == (["amount", "load"], ["amount", "load", "price"])
     version = embedded.deployment.meta.topology_version("shopping")
-    other = Job("amount", "member_dag", sinks=(AMOUNT,))
+    other = Job("amount", "member_dag", outlets=(AMOUNT,))
     assert runs(embedded, other, 2, other) == second, "it has its part in the barrier of its run"
     assert embedded.deployment.meta.topology_version("shopping") == version
 
@@ -103,6 +103,6 @@ def test_a_job_that_has_never_been_a_member_joins_from_behind_and_changes_nothin
     for day in (1, 2):
         embedded.open(day, LOAD)
     assert isinstance(runs(embedded, price, 2, price), StaysOut)
-    assert isinstance(runs(embedded, amount, 1, amount, Job("price", "member_dag", sinks=(PRICE,))), StaysOut)
+    assert isinstance(runs(embedded, amount, 1, amount, Job("price", "member_dag", outlets=(PRICE,))), StaysOut)
     assert members(embedded, embedded.open(3, LOAD)) == ["amount", "load", "price"]
     assert embedded.deployment.meta.topology("shopping").job("price") == price

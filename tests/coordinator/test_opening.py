@@ -19,7 +19,7 @@ def test_each_further_look_waits_a_little(shop: Shop, monkeypatch: pytest.Monkey
     def register_beside(*arguments: Any) -> Any:
         if len(slept) < 3:
             name = f"other{len(slept)}"
-            job = Job(name, name, sources=(SHOPPING,), sinks=(f"shop.{name}",))
+            job = Job(name, name, inlets=(SHOPPING,), outlets=(f"shop.{name}",))
             shop.deployment.tables.catalog.create_table(f"shop.{name}", shop.deployment.tables.load(SHOPPING).schema())
             shop.deployment.meta.register("shopping", name, [job], "test")
         return cut(*arguments)

@@ -17,6 +17,7 @@ from airflow_barrier.protocol.states import BarrierState
 from airflow_barrier.protocol.topology import Fragment, Job
 from airflow_barrier.sources.files import Files
 from tests.metaservice.test_guards import statements
+from tests.support.runs import run_of
 from tests.support.shop import JOBS, MONDAY, SHOPPING, Shop
 
 ROWS = [{"amount": 1, "price": 2}]
@@ -33,7 +34,7 @@ def landing(folder: Path, **options: object) -> Files:
 
 
 def fragment(source: Files) -> Fragment:
-    load = Job("load", "shopping_dag", sinks=(SHOPPING,), externals=(source.declare(),))
+    load = Job("load", "shopping_dag", outlets=(SHOPPING,), externals=(source.declare(),))
     return Fragment("shopping", "shopping_dag", (load, *JOBS[1:]))
 
 
@@ -134,8 +135,8 @@ def test_the_watermark_gates_the_timestamp(shop: Shop, tmp_path: Path) -> None:
             shop.deployment,
             fragment(source),
             MONDAY + timedelta(days=1),
-            origin="test",
-            run_key="run",
+            timestamp_from="test",
+            run=run_of("run"),
             actor="test",
             now=datetime.now(MONDAY.tzinfo),
         )

@@ -134,8 +134,8 @@ def test_by_event_time_nothing_that_is_held_over_is_lost(shop: Shop, tmp_path: P
 
 
 def two_readers(source: Files) -> Fragment:
-    load = Job("load", "shopping_dag", sinks=(SHOPPING,), externals=(source.declare(),))
-    amount = replace(JOBS[1], sources=(), externals=(source.declare(),))
+    load = Job("load", "shopping_dag", outlets=(SHOPPING,), externals=(source.declare(),))
+    amount = replace(JOBS[1], inlets=(), externals=(source.declare(),))
     return Fragment("shopping", "shopping_dag", (load, amount, JOBS[2]))
 
 
@@ -164,7 +164,7 @@ def test_an_outside_table_that_is_gone(shop: Shop) -> None:
 
     outside = "shop.outside"
     shop.deployment.tables.catalog.create_table(outside, shop.deployment.tables.load(SHOPPING).schema())
-    load = Job("load", "shopping_dag", sinks=(SHOPPING,), externals=(IcebergTable(outside).declare(),))
+    load = Job("load", "shopping_dag", outlets=(SHOPPING,), externals=(IcebergTable(outside).declare(),))
     declared = Fragment("shopping", "shopping_dag", (load, *JOBS[1:]))
     first = shop.open(1, declared)
     shop.deployment.tables.catalog.drop_table(outside)
@@ -189,7 +189,7 @@ def test_the_first_cut_has_to_be_made_and_says_how_to_get_on(shop: Shop, tmp_pat
 
 def test_a_member_whose_source_is_not_there_does_not_join(shop: Shop, tmp_path: Path) -> None:
     shop.open(1)
-    reader = Job("reader", "other_dag", sinks=("shop.other",), externals=(landing(tmp_path / GONE).declare(),))
+    reader = Job("reader", "other_dag", outlets=("shop.other",), externals=(landing(tmp_path / GONE).declare(),))
     shop.deployment.tables.catalog.create_table("shop.other", shop.deployment.tables.load(SHOPPING).schema())
     at = MONDAY + timedelta(days=2)
     with pytest.raises(SourceDataError, match=r"job reader \(DAG other_dag\).*source purchases.*before it joins"):
@@ -250,7 +250,7 @@ def test_a_worker_asks_no_host(shop: Shop, tmp_path: Path, asked: tuple[str, lis
             Files(place, schema="n BIGINT")
         known = landing(tmp_path).declare()
         forged = ExternalSource(known.name, known.kind, {**known.options, "path": place})
-        load = Job("load", "shopping_dag", sinks=(SHOPPING,), externals=(forged,))
+        load = Job("load", "shopping_dag", outlets=(SHOPPING,), externals=(forged,))
         with pytest.raises(ConfigurationError):
             shop.open(1, Fragment("shopping", "shopping_dag", (load, *JOBS[1:])))
     assert paths == []
@@ -321,7 +321,7 @@ def test_a_source_outside_of_the_roots_is_not_opened(shop: Shop, tmp_path: Path)
         with pytest.raises(ConfigurationError, match="source purchases"):
             Shop(narrow).open(2, replace(declared, topology=name))
     assert narrow.meta.topologies() == ["shopping"]
-    member = Job("reader", "other_dag", sinks=("shop.other",), externals=declared.jobs[0].externals)
+    member = Job("reader", "other_dag", outlets=("shop.other",), externals=declared.jobs[0].externals)
     with pytest.raises(ConfigurationError, match="source purchases"):
         take_part(narrow, Fragment("shopping", "other_dag", (member,)), member, MONDAY + timedelta(days=2), "test")
 

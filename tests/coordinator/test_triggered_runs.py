@@ -20,7 +20,7 @@ from airflow_barrier.protocol.topology import Fragment, Job
 from tests.support.shop import JOBS, MONDAY, PRICE, SHOPPING, Shop
 
 OWN = Fragment("shopping", "shopping_dag", JOBS[:2])
-PRICES = Fragment("shopping", "price_dag", (Job("price", "price_dag", sources=(SHOPPING,), sinks=(PRICE,)),))
+PRICES = Fragment("shopping", "price_dag", (Job("price", "price_dag", inlets=(SHOPPING,), outlets=(PRICE,)),))
 ROWS = [{"amount": 10, "price": 20}]
 
 
@@ -44,6 +44,7 @@ def start(day: int, run_type: DagRunType = DagRunType.MANUAL, run_id: str | None
     ti = SimpleNamespace(dag_id="shopping_dag", run_id=run_id or f"{run_type.value}__{day}", task_id="start")
     ti.task, ti.try_number = task, 1
     run = SimpleNamespace(
+        logical_date=timestamp,
         data_interval_start=timestamp,
         data_interval_end=timestamp,
         run_after=timestamp,

@@ -40,8 +40,8 @@ class Waited(World):
     """A topology of two jobs, whose barrier of day 1 is committed."""
 
     def __init__(self, meta: MetaService, name: str) -> None:
-        load = Job("load", "dag", sinks=(rows(name),))
-        super().__init__(meta, name, [load, Job("sums", "other", sources=load.sinks, sinks=(sums(name),))])
+        load = Job("load", "dag", outlets=(rows(name),))
+        super().__init__(meta, name, [load, Job("sums", "other", inlets=load.outlets, outlets=(sums(name),))])
         self.committed(1)
 
     def declare(self, jobs: list[Job], owner: str = "dag") -> int:  # type: ignore[override]

@@ -28,14 +28,15 @@ from tests.crash.processes import Standing, Tell, fork, run
 from tests.crash.scenarios import tasks_of
 from tests.crash.shopping import COLUMNS, TASKS, Shop
 from tests.support.replacing import replace_files
+from tests.support.runs import run_of
 
 DAYS = 2
 #: A compaction dies so many operations later than the one before it.
 _STEP = 3
 
 
-def compacts(deployment: Deployment, shop: Shop, run_key: str) -> None:
-    compactor = Compactor("upkeep", run_key, "g0", "upkeep")
+def compacts(deployment: Deployment, shop: Shop, run: str) -> None:
+    compactor = Compactor(run_of(run), run, "g0", "upkeep")
     barrier = open_compaction(deployment, shop.name, None, compactor)
     if barrier is None:
         return  # the one before died when all was done
@@ -46,7 +47,7 @@ def compacts(deployment: Deployment, shop: Shop, run_key: str) -> None:
     assert done.over, done
 
 
-def dies(shop: Shop, run_key: str, after: int) -> str | None:
+def dies(shop: Shop, run: str, after: int) -> str | None:
     """At which operation a compaction died, after so many of those that change something; None: it ended before."""
 
     def work(tell: Tell) -> None:
@@ -64,7 +65,7 @@ def dies(shop: Shop, run_key: str, after: int) -> str | None:
             closing(Deployment.connect(shop.settings)) as deployment,
             watching(observe, shop.folder, shop.name),
         ):
-            compacts(deployment, shop, run_key)
+            compacts(deployment, shop, run)
 
     code, said = fork(work).end()
     assert code in (0, -signal.SIGKILL), said

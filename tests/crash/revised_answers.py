@@ -40,7 +40,7 @@ def ends(shop: RevisedShop, last: int, purpose: Purpose, version: Version) -> No
     for day in range(1, last + 1):
         barrier = shop.barrier(day)
         number = int(revised and FIRST <= day <= (revision.last or 0))
-        assert (barrier.state, barrier.revision) == (BarrierState.COMMIT, number)
+        assert (barrier.state, barrier.computed_in) == (BarrierState.COMMIT, number)
         _is(shop, day, number, version if day >= FIRST else purpose.old)
         if number and day <= COMMITTED:  # the others may not have been committed before they were revised
             _is(shop, day, 0, purpose.old)

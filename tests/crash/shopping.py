@@ -29,6 +29,7 @@ from airflow_barrier.protocol.topology import Fragment, Job
 from airflow_barrier.sources.files import Files
 from airflow_barrier.sources.iceberg_table import IcebergTable
 from airflow_barrier.spark.spec import ClosingRecord, EpochSpec
+from tests.support.runs import run_of
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table
@@ -109,9 +110,9 @@ class Shop:
             self.name,
             "shopping_dag",
             (
-                Job("load", "shopping_dag", sinks=(shopping, receipts), externals=(purchases,)),
-                Job("amount", "shopping_dag", sources=(shopping,), sinks=(amounts,), externals=(rates,)),
-                Job("price", "shopping_dag", sources=(shopping,), sinks=(prices,)),
+                Job("load", "shopping_dag", outlets=(shopping, receipts), externals=(purchases,)),
+                Job("amount", "shopping_dag", inlets=(shopping,), outlets=(amounts,), externals=(rates,)),
+                Job("price", "shopping_dag", inlets=(shopping,), outlets=(prices,)),
             ),
         )
 
@@ -167,18 +168,18 @@ class Shop:
             deployment,
             self.fragment,
             FIRST_DAY + timedelta(days=day),
-            origin="data interval end of scheduled run",
-            run_key=_run_key(day),
+            timestamp_from="data interval end",
+            run=run_of(_run_key(day)),
             actor="open",
         )
         assert isinstance(opened, Opened), opened
         return opened
 
     def _found(self, deployment: Deployment, day: int) -> Barrier:
-        return find_barrier(deployment, self.name, run_key=_run_key(day), timestamp=FIRST_DAY + timedelta(days=day))
+        return find_barrier(deployment, self.name, run=run_of(_run_key(day)), timestamp=FIRST_DAY + timedelta(days=day))
 
     def _work(self, deployment: Deployment, barrier: Barrier, job: str, generation: str) -> None:
-        request_key, by_branch = f"{barrier.run_key}/{job}/-1", job in self.unchanged
+        request_key, by_branch = f"{barrier.run}/{job}/-1", job in self.unchanged
         try:
             step = begin(
                 deployment,
@@ -204,13 +205,13 @@ class Shop:
     # --- the driver's part ------------------------------------------------------------------------
 
     def _drive(self, deployment: Deployment, spec: EpochSpec) -> None:
-        """What a driver does for its epoch: looks at its branches, reads its input, writes its sinks, and closes."""
-        sinks = {table: deployment.tables.load(table) for table in sorted(spec.bases)}
-        for table, iceberg in sinks.items():
+        """What a driver does for its epoch: looks at its branches, reads its input, writes its outlets, and closes."""
+        outlets = {table: deployment.tables.load(table) for table in sorted(spec.bases)}
+        for table, iceberg in outlets.items():
             _check_untouched(spec, table, iceberg)
         landed = self._input(deployment, spec)
         staged = {}
-        for table, iceberg in sinks.items():
+        for table, iceberg in outlets.items():
             rows = rows_of(table.rpartition(".")[2], landed)
             staged[table] = _written(iceberg, rows, spec, table)
         _close(deployment, spec, ClosingRecord(spec.attempt_id, staged))
@@ -222,8 +223,8 @@ class Shop:
     def _input(self, deployment: Deployment, spec: EpochSpec) -> list[dict[str, int]]:
         if spec.job == "load":
             return self._landed(deployment, spec)
-        source = self.table("shopping")
-        return _delta(deployment.tables.load(source), spec.previous[source], spec.inputs[source])
+        inlet = self.table("shopping")
+        return _delta(deployment.tables.load(inlet), spec.previous[inlet], spec.inputs[inlet])
 
     def _landed(self, deployment: Deployment, spec: EpochSpec) -> list[dict[str, int]]:
         files = [str(self.landing / file["path"]) for file in spec.cuts["purchases"].end["files"]]

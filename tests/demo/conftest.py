@@ -80,8 +80,8 @@ def shopping_in(catalog: str, landing: Path, server: SparkServer, spark: SparkSe
     }
     externals = {"load": _landed("SHOPPING", landing), "products": _landed("PRODUCTS", landing)}
     declared = tuple(
-        Job(name, "tests", sources=sources, sinks=(sink,), externals=externals.get(name, ()))
-        for name, (sources, sink) in _TABLES.items()
+        Job(name, "tests", inlets=inlets, outlets=(outlet,), externals=externals.get(name, ()))
+        for name, (inlets, outlet) in _TABLES.items()
     )
     yield Shopping(settings, deployment, server.url, Fragment("shopping", "tests", declared), jobs)
     deployment.close()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from decimal import ROUND_HALF_UP, Decimal
@@ -85,11 +85,11 @@ class RevisedShopping:
         plan = plan_revision(self.deployment, Wanted(TOPOLOGY, first, last, **wanted))
         return begin_revision(self.deployment, plan, reason="corrected", actor="person")
 
-    def replay(self, revision: Revision, day: int, without: Sequence[str] = ()) -> None:
+    def replay(self, revision: Revision, day: int) -> None:
         """What the tasks of a day's run do."""
         barrier = self.deployment.meta.barrier(TOPOLOGY, day, revision.revision)
         for name, job in self.jobs.items():
-            if name in revision.jobs and name not in without:
+            if name in revision.jobs:
                 process(self.deployment, self.shopping.spark_url, barrier, name, job)
 
     def replay_all(self, revision: Revision) -> None:
@@ -135,12 +135,12 @@ class RevisedShopping:
         """Somebody reads all tables together for as long as the block lasts: they have to see first what was there
         before, whole, then what is there after it, whole, and nothing else.
         """
-        before = (self.deployment.meta.barrier(TOPOLOGY, day).revision, self.at(day))
+        before = (self.deployment.meta.barrier(TOPOLOGY, day).computed_in, self.at(day))
         with _Reader(self.shopping.settings) as reader:
             reader.wait_for_an_answer()
             yield
             reader.wait_for_an_answer()
-        after = (self.deployment.meta.barrier(TOPOLOGY, day).revision, self.at(day))
+        after = (self.deployment.meta.barrier(TOPOLOGY, day).computed_in, self.at(day))
         assert after[0] == before[0] + 1
         assert reader.seen == [before, after], [revision for revision, _ in reader.seen]
 

@@ -47,7 +47,7 @@ def test_the_demos_airflow_finds_one_way_to_write_the_topology() -> None:
     assert found == {"shopping.py", "shopping_plain.py"}
 
 
-def test_edges_follow_from_sources_and_sinks() -> None:
+def test_edges_follow_from_inlets_and_outlets() -> None:
     between_jobs = [
         ["amount", "avg_price"],
         ["load", "amount"],

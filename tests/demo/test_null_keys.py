@@ -49,7 +49,7 @@ def price_sql() -> SqlJob:
 
 
 @pytest.mark.parametrize(
-    ("job", "sink", "columns", "before", "after"),
+    ("job", "outlet", "columns", "before", "after"),
     [
         (readme_sql, PRICE, TOTAL.format("totalPrice"), (1, None, 2), (1, None, 5)),
         (readme_python, AMOUNT, TOTAL.format("totalAmount"), (1, None, 2), (1, None, 3)),
@@ -66,16 +66,16 @@ def price_sql() -> SqlJob:
     ids=["README, SQL", "README, Python", "seeds", "price", "amount"],
 )
 def test_totals(
-    spark: SparkSession, job: Any, sink: str, columns: str, before: tuple[Any, ...], after: tuple[Any, ...]
+    spark: SparkSession, job: Any, outlet: str, columns: str, before: tuple[Any, ...], after: tuple[Any, ...]
 ) -> None:
     bought = spark.createDataFrame([(1, None, 7, 1, Decimal(3), NOON)], SHOPPING)
     epoch = epoch_of(
         spark,
         changes={"shop.shopping": bought, seeds.SHOPPING: bought},
-        sinks={sink: spark.createDataFrame([before], columns)},
+        outlets={outlet: spark.createDataFrame([before], columns)},
     )
     job()(epoch)
-    assert [tuple(row) for row in epoch.read(sink).collect()] == [after]
+    assert [tuple(row) for row in epoch.read(outlet).collect()] == [after]
 
 
 def test_lines_products_and_averages(spark: SparkSession) -> None:
@@ -100,7 +100,7 @@ def test_lines_products_and_averages(spark: SparkSession) -> None:
             "shopping": sent,
             "products": spark.createDataFrame([(None, "a", "b", "new")], listed),
         },
-        sinks={
+        outlets={
             "shop.shopping": spark.createDataFrame([(1, None, 7, 1, Decimal(3), NOON)], SHOPPING),
             "shop.products": spark.createDataFrame([(None, "a", "b", "old")], item),
             AVERAGE: spark.createDataFrame(
@@ -119,17 +119,17 @@ def test_what_is_spent_on_products_without_a_category(spark: SparkSession) -> No
     products = spark.createDataFrame([(9, None)], "itemId BIGINT, category STRING")
     bought = spark.createDataFrame([(1, 9, 7, 1, Decimal(3), NOON)], SHOPPING)
     none_yet = {"shop.shopping": bought.limit(0), "shop.products": products}
-    sink = "shop.user_category_spend"
+    outlet = "shop.user_category_spend"
     epoch = epoch_of(
         spark,
         changes={"shop.shopping": bought, "shop.products": products.limit(0)},
         read={"shop.shopping": bought, "shop.products": products},
         previous=none_yet,
-        sinks={
-            sink: spark.createDataFrame(
+        outlets={
+            outlet: spark.createDataFrame(
                 [(1, None, Decimal(2), 1)], "userId BIGINT, category STRING, spend DECIMAL(18, 2), purchases BIGINT"
             )
         },
     )
     job_of("category_spend.py")(epoch)
-    assert [tuple(row) for row in epoch.read(sink).collect()] == [(1, None, Decimal(5), 2)]
+    assert [tuple(row) for row in epoch.read(outlet).collect()] == [(1, None, Decimal(5), 2)]

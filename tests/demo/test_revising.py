@@ -11,21 +11,18 @@ from collections.abc import Callable, Iterator
 from datetime import timedelta
 from decimal import Decimal
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from airflow_barrier.coordinator.by_hand import stage_by_hand
 from airflow_barrier.coordinator.staging import Waiting, begin
 from airflow_barrier.coordinator.swapping import NotStaged, Swapped
-from airflow_barrier.protocol.errors import NotProcessedError, RevisionRefusedError
+from airflow_barrier.protocol.errors import RevisionRefusedError
 from airflow_barrier.protocol.revisions import RevisionMode, TableCorrection
 from airflow_barrier.reading.correcting import correct_by_sql
-from airflow_barrier.spark.connect import connect_session, stop_session
-from airflow_barrier.spark.corrections import ReplaceByFile, ReplaceByFrame, to_json
-from airflow_barrier.spark.driver import run_corrections
+from airflow_barrier.spark.corrections import ReplaceByFile, to_json
 from airflow_barrier.spark.sql import SqlJob
 from demo.cast import DAGS
 from demo.landing import FIRST_DAY, LINES, published
@@ -152,46 +149,26 @@ def test_two_days_of_which_the_second_comes_first_are_swapped_once(
             world.replay(revision, day)
         assert isinstance(swapped := world.publish(revision), Swapped)
         assert [barrier.barrier_id for barrier in swapped.barriers] == [2, 3, DAYS]
-    assert {meta.barrier(TOPOLOGY, day).revision for day in (2, 3, DAYS)} == {revision.revision}
+    assert {meta.barrier(TOPOLOGY, day).computed_in for day in (2, 3, DAYS)} == {revision.revision}
     assert world.differences() == []
     assert [world.at(day, revision=revision.revision - 1) for day in (2, 3, DAYS)] == before
 
 
-def test_epochs_replaced_by_a_file_and_a_frame_and_reused_when_what_landed_is_gone(
-    world: RevisedShopping, spark_server: SparkServer, tmp_path: Path
-) -> None:
+def test_epochs_replaced_by_files_and_reused_when_what_landed_is_gone(world: RevisedShopping, tmp_path: Path) -> None:
     replaced = {day: world.correct(world.truth, day, _other_purchases) for day in (2, 3)}
     assert all(replaced.values())
-    file = tmp_path / "mended.parquet"
-    pq.write_table(_rows_of(world, 2), file)
+    by_file = []
+    for day in replaced:
+        file = tmp_path / f"mended-{day}.parquet"
+        pq.write_table(_rows_of(world, day), file)
+        by_file.append(TableCorrection(day, SHOPPING, to_json(ReplaceByFile(SHOPPING, file.as_uri()))))
     shutil.rmtree(world.landing / "shopping")
-    by_file = TableCorrection(2, SHOPPING, to_json(ReplaceByFile(SHOPPING, file.as_uri())))
-    wanted: dict[str, Any] = {"corrections": [by_file, TableCorrection(3, SHOPPING, {"kind": "by hand"})]}
     with pytest.raises(RevisionRefusedError, match=f"--reuse {SHOPPING}"):
-        world.begin(2, 3, **wanted)
-    session = connect_session(spark_server.url)
-    frame = session.createDataFrame(_rows_of(world, 3))
+        world.begin(2, 3, corrections=by_file)
     with world.watched():
-        revision = world.begin(2, 3, **wanted, reused=[SHOPPING])
-
-        def stage() -> None:
-            stage_by_hand(
-                world.deployment,
-                revision,
-                3,
-                SHOPPING,
-                lambda spec: run_corrections(session, spec, ReplaceByFrame(SHOPPING, frame)),
-                actor="person",
-            )
-
-        with pytest.raises(NotProcessedError):
-            stage()  # on day 2, which is not there yet
-        world.replay(revision, 2)
-        stage()
-        world.replay(revision, 3, without=["load"])
-        world.replay(revision, DAYS)
+        revision = world.begin(2, 3, corrections=by_file, reused=[SHOPPING])
+        world.replay_all(revision)
         assert isinstance(world.publish(revision), Swapped)
-    stop_session(session)
     assert world.differences() == []
 
 

@@ -10,13 +10,14 @@ from typing import Any
 import pytest
 
 from airflow_barrier.protocol.levels import Level
-from airflow_barrier.protocol.records import Attempt, Barrier, StagedTable
+from airflow_barrier.protocol.records import Attempt, Barrier, BarrierKind, StagedTable
 from airflow_barrier.protocol.states import AttemptState, BarrierState
 from demo.killing import Aftermath, Killed
 from demo.progress import Reads
 from demo.screen import Claim, claims, lines_of
 from demo.seeds import SeedsExample
 from demo.verify import Equality
+from tests.support.runs import run_of
 
 _OPENED = datetime(2026, 1, 1, tzinfo=timezone.utc)
 _TABLE = "shop.user_item_amount"
@@ -32,7 +33,8 @@ def _barrier(number: int) -> Barrier:
         BarrierState.COMMIT,
         number - 1,
         1,
-        "run",
+        BarrierKind.EPOCH,
+        run_of("run"),
         "test",
         opened_at=_OPENED,
         precommit_at=_OPENED + timedelta(seconds=9),

@@ -16,6 +16,7 @@ from airflow_barrier.protocol.errors import StartFromError
 from airflow_barrier.protocol.retention import Retention
 from airflow_barrier.protocol.topology import Fragment
 from tests.expiry.taking import Takes
+from tests.support.runs import run_of
 from tests.support.shop import JOBS, PRICE, SHOPPING, Shop, make_shop
 
 ROWS = [{"amount": 1, "price": 1}]
@@ -90,7 +91,7 @@ def test_what_is_kept_is_gone_on_with(shop: Shop) -> None:
 
 def test_a_maintenance_barrier_is_not_taken_for_a_jobs_last_epoch(shop: Shop) -> None:
     """Also where it is the newest that still has a table which has left."""
-    somebody = Compactor("upkeep", "upkeep/1", "g0", "test")
+    somebody = Compactor(run_of("upkeep/1"), "upkeep/1", "g0", "test")
     third = open_compaction(shop.deployment, "shopping", None, somebody)
     assert third is not None
     compact(shop.deployment, third, lambda table, branch: "nothing to do", somebody)

@@ -16,12 +16,12 @@ from tests.foreign.attacked import Attacked, Template, epoch
 from tests.foreign.hands import Hands
 from tests.support.shop import AMOUNT, JOBS, SHOPPING, Shop, make_shop
 
-WITHOUT = Fragment("shopping", "shopping_dag", tuple(job for job in JOBS if AMOUNT not in job.sinks))
+WITHOUT = Fragment("shopping", "shopping_dag", tuple(job for job in JOBS if AMOUNT not in job.outlets))
 #: What somebody else wrote counts for all that was there; see `start_from`.
 AGAIN = Fragment(
     "shopping",
     "shopping_dag",
-    tuple(replace(job, start_from={SHOPPING: "latest"}) if AMOUNT in job.sinks else job for job in JOBS),
+    tuple(replace(job, start_from={SHOPPING: "latest"}) if AMOUNT in job.outlets else job for job in JOBS),
 )
 ADVICE = "let the table leave the topology and join it again"
 

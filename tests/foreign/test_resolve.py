@@ -145,7 +145,7 @@ def test_a_running_attempt_on_ours_is_voided_too(attacked: Attacked) -> None:
         attacked.meta.close_attempt(zombie.attempt.attempt_id, record.staged, "zombie")
 
 
-def test_a_source_that_theirs_stands_of_names_what_was_computed_from_ours(attacked: Attacked) -> None:
+def test_an_inlet_that_theirs_stands_of_names_what_was_computed_from_ours(attacked: Attacked) -> None:
     following = attacked.stage_next()
     hands = Hands(attacked.shop, attacked.barrier, attacked.hands.previous, name=SHOPPING)
     block(attacked, "append", hands)

@@ -25,6 +25,7 @@ from airflow_barrier.protocol.topology import Fragment, Job
 from airflow_barrier.spark.changes import changes
 from airflow_barrier.spark.spec import ClosingRecord
 from airflow_barrier.tables.iceberg import IcebergTables
+from tests.support.runs import run_of
 from tests.tables.lake import Lake, Rows
 
 START = datetime(2026, 1, 1, tzinfo=timezone.utc)
@@ -37,7 +38,7 @@ class Writer:
         self.lake, self.deployment, self.spark = lake, deployment, lake.spark
         self.table = lake.create(properties)
         self.topology = f"of_{self.table.replace('.', '_')}"
-        self.fragment = Fragment(self.topology, "dag", (Job("job", "dag", sinks=(self.table,)),))
+        self.fragment = Fragment(self.topology, "dag", (Job("job", "dag", outlets=(self.table,)),))
 
     def stage(self, number: int, rows: Rows) -> Barrier:
         """Open barrier ``number`` and stage ``rows``; none: the epoch leaves the table unchanged."""
@@ -45,8 +46,8 @@ class Writer:
             self.deployment,
             self.fragment,
             START + timedelta(days=number),
-            origin="test",
-            run_key=f"run {number}",
+            timestamp_from="test",
+            run=run_of(f"run {number}"),
             actor="test",
         )
         assert isinstance(opened, Opened)

@@ -102,7 +102,7 @@ def test_pyspark_task(monkeypatch: pytest.MonkeyPatch, kind: str, jars: str | No
 
     with DAG("d", schedule=None, start_date=datetime(2025, 1, 1, tzinfo=timezone.utc)), BarrierGroup("t") as group:
         called = load()
-        assert group.job(called, sinks=["n.t"]) is called
+        assert group.job(called, outlets=["n.t"]) is called
     operator = handed(called.operator)
     assert operator.config_kwargs == {"spark.own": "1", **CONF, **({"spark.jars": jars} if jars else {})}
     assert type(operator).__name__ == "_PySparkDecoratedOperator"

@@ -16,7 +16,7 @@ from airflow_barrier.coordinator.staging import Ready, begin, close, closing_uri
 from airflow_barrier.protocol.errors import (
     ForeignWriteError,
     NotClosedError,
-    SilentSinkError,
+    SilentOutletError,
     StagedTableError,
     UnguardedError,
     WapDisabledError,
@@ -77,7 +77,7 @@ def test_nothing_is_begun_without_wap(shop: Shop) -> None:
     assert [each.state for each in shop.deployment.meta.attempts("shopping", 1)] == [AttemptState.ABORTED]
 
 
-def test_the_sources_need_wap_as_well(shop: Shop) -> None:
+def test_the_inlets_need_wap_as_well(shop: Shop) -> None:
     barrier = shop.open(1)
     shop.process(barrier, "load", [{"amount": 1, "price": 1}])
     shop.deployment.tables.take_in([AMOUNT])
@@ -85,8 +85,8 @@ def test_the_sources_need_wap_as_well(shop: Shop) -> None:
         begin(shop.deployment, barrier, "amount", request_key="k", generation="g0", actor="test", by_branch=True)
 
 
-def test_a_sink_without_output_is_not_taken_as_unchanged(shop: Shop, ready: Ready) -> None:
-    with pytest.raises(SilentSinkError, match="an empty append will do"):
+def test_an_outlet_without_output_is_not_taken_as_unchanged(shop: Shop, ready: Ready) -> None:
+    with pytest.raises(SilentOutletError, match="an empty append will do"):
         end(shop, ready)
     assert shop.deployment.meta.attempt(ready.attempt.attempt_id).state is AttemptState.ABORTED
 
@@ -178,7 +178,7 @@ def test_a_job_that_wrote_past_its_branch_is_told_so_and_the_way_back(
     assert committed(shop, second) == dict.fromkeys(COLUMNS, 2)
 
 
-def test_a_source_that_a_job_wrote_to_is_told(shop: Shop, second: Barrier) -> None:
+def test_an_inlet_that_a_job_wrote_to_is_told(shop: Shop, second: Barrier) -> None:
     shop.deployment.tables.take_in([AMOUNT])
     shop.process(second, "load", [{"amount": 1, "price": 1}])
     ready = begin(shop.deployment, second, "amount", request_key="k", generation="g0", actor="test", by_branch=True)

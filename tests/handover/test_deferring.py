@@ -84,8 +84,8 @@ def parsed(*sources: Files) -> Any:
     with DAG("shopping_dag", schedule=None, start_date=start), BarrierGroup("shopping") as group:
         return group.job(
             LivyOperator(task_id="load", file="s3://load.py", deferrable=True, conf={"spark.own": "1"}),
-            sources=sources,
-            sinks=[SHOPPING],
+            inlets=sources,
+            outlets=[SHOPPING],
         )
 
 
@@ -101,6 +101,7 @@ def context_of(operator: Any, day: int = 1) -> Any:
         xcom_push=lambda key, value: None,
     )
     run = SimpleNamespace(
+        logical_date=MONDAY,
         data_interval_start=MONDAY,
         data_interval_end=MONDAY + timedelta(days=day),
         run_type=SimpleNamespace(value="scheduled"),

@@ -25,6 +25,7 @@ from tests.hostile.names import WORKABLE
 from tests.sources.landing import land
 from tests.support.deployments import SHARED, settings_on
 from tests.support.postgresql import PostgreSQL
+from tests.support.runs import run_of
 
 TOPOLOGY = "select-" + "t" * 93
 NEW_YEAR = datetime(2026, 1, 1, tzinfo=timezone.utc)
@@ -88,8 +89,8 @@ def run_barrier(deployment: Deployment, jobs: tuple[Job, ...], day: int) -> Barr
         deployment,
         Fragment(TOPOLOGY, "dag", jobs),
         NEW_YEAR + timedelta(days=day),
-        origin="test",
-        run_key=f"dag/{day}",
+        timestamp_from="test",
+        run=run_of(f"dag/{day}"),
         actor="test",
     )
     assert isinstance(opened, Opened)
@@ -109,8 +110,8 @@ def test_barriers_over_tables_that_are_called_so(deployment: Deployment, tmp_pat
     written = [tuple(map(table_of, WORKABLE[start::3])) for start in range(3)]
     names = WORKABLE[:3]
     jobs = tuple(
-        Job(name, "dag", sources, sinks)
-        for name, sources, sinks in zip(names, [(), *written[:-1]], written, strict=True)
+        Job(name, "dag", inlets, outlets)
+        for name, inlets, outlets in zip(names, [(), *written[:-1]], written, strict=True)
     )
     for day in (1, 2):
         barrier = run_barrier(deployment, jobs, day)
@@ -132,7 +133,7 @@ def test_each_file_is_in_one_cut_whatever_it_is_called(deployment: Deployment, t
     create(deployment, "load")
     landing = tmp_path / "in [x] 100%"
     source = Files(str(landing), name='x"; DROP TABLE barrier_cut_item --', format="json", schema="n BIGINT")
-    jobs = (Job("load", "dag", sinks=(table_of("load"),), externals=(source.declare(),)),)
+    jobs = (Job("load", "dag", outlets=(table_of("load"),), externals=(source.declare(),)),)
     for name in FILES:
         land(landing / f"{name}.json", '{"n": 1}\n')
     first = run_barrier(deployment, jobs, 1)
@@ -155,7 +156,7 @@ def test_a_file_that_no_database_can_keep_is_named_before_anything_is_written(
     with open(path, "wb") as file:
         file.write(b'{"n": 1}\n')
     source = Files(str(landing), format="json", schema="n BIGINT")
-    jobs = (Job("load", "dag", sinks=(table_of("load"),), externals=(source.declare(),)),)
+    jobs = (Job("load", "dag", outlets=(table_of("load"),), externals=(source.declare(),)),)
     with pytest.raises(SourceDataError, match="rename the file") as caught:
         run_barrier(deployment, jobs, 30_000)
     assert str(caught.value).isprintable()

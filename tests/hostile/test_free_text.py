@@ -21,7 +21,7 @@ from airflow_barrier.plugins.html import render, render_revision
 from airflow_barrier.protocol.errors import FencedAttemptError
 from airflow_barrier.protocol.leases import Lease
 from airflow_barrier.protocol.names import one_line
-from airflow_barrier.protocol.records import Attempt, Barrier, TableProgress
+from airflow_barrier.protocol.records import Attempt, Barrier, BarrierKind, RunRef, TableProgress
 from airflow_barrier.protocol.revisions import Revision, RevisionMode, RevisionRun, RevisionState
 from airflow_barrier.protocol.states import AttemptState, BarrierState, TableState
 from tests.support.cases import cases
@@ -65,8 +65,8 @@ def opened(shop: Shop, text: str) -> Barrier:
         shop.deployment,
         FRAGMENT,
         datetime(2026, 1, 1, tzinfo=timezone.utc),
-        origin=text,
-        run_key=f"run {text[:250]}",
+        timestamp_from=text,
+        run=RunRef(f"dag {text[:250]}", f"run {text[:250]}", text),
         actor=text,
     )
     assert isinstance(opening, Opened)
@@ -92,9 +92,22 @@ class Texts(HTMLParser):
 def page_with(text: str) -> Texts:
     """A barrier's, of which all texts are ``text``."""
     now = datetime(2026, 1, 1, tzinfo=timezone.utc)
-    barrier = Barrier("shopping", 1, 0, now, BarrierState.ABORTED, 0, 1, text, text, now, reason=text)
+    barrier = Barrier(
+        "shopping",
+        1,
+        0,
+        now,
+        BarrierState.ABORTED,
+        0,
+        1,
+        BarrierKind.EPOCH,
+        RunRef(text, text, text),
+        text,
+        now,
+        reason=text,
+    )
     attempt = Attempt(1, "shopping", 1, 0, text, AttemptState.ABORTED, text, text, "i", now, reason=text)
-    table = TableProgress("shopping", 1, 0, text, text, TableState.PENDING)
+    table = TableProgress("shopping", 1, text, text, TableState.PENDING)
     lease = Lease(1, "shopping", 0, 1, 1, text, now, now)
     return Texts(render(BarrierStatus(barrier, (table,), (JobStatus(text, attempt),)), [lease]))
 
@@ -102,7 +115,9 @@ def page_with(text: str) -> Texts:
 def revision_page_with(text: str) -> Texts:
     """A revision's, likewise."""
     now = datetime(2026, 1, 1, tzinfo=timezone.utc)
-    barrier = Barrier("shopping", 1, 0, now, BarrierState.OPEN, 0, 1, text, text, now)
+    barrier = Barrier(
+        "shopping", 1, 0, now, BarrierState.OPEN, 0, 1, BarrierKind.EPOCH, RunRef(text, text, text), text, now
+    )
     attempt = Attempt(1, "shopping", 1, 0, text, AttemptState.ABORTED, text, text, "i", now, reason=text)
     of_barrier = BarrierStatus(barrier, (), (JobStatus(text, attempt),))
     revision = Revision(
@@ -134,8 +149,10 @@ def _kept_and_shown(shop: Shop, text: str, caplog: pytest.LogCaptureFixture) -> 
     meta = shop.deployment.meta
     caplog.clear()
     barrier = opened(shop, text)
-    assert meta.barrier_of_run("shopping", f"run {text[:250]}") == barrier
-    assert barrier.timestamp_origin == one_line(text)
+    run = RunRef(f"dag {text[:250]}", f"run {text[:250]}", text)
+    assert meta.barrier_of_run("shopping", run) == barrier
+    assert barrier.run == RunRef(one_line(run.dag_id), one_line(run.run_id), one_line(text))
+    assert barrier.timestamp_from == one_line(text)
 
     # an attempt that failed of it, after one that a retry of the same name had asked for
     begun, again = (

@@ -21,6 +21,7 @@ from airflow_barrier.spark.epoch import Epoch
 from airflow_barrier.spark.identifiers import quoted, table_name
 from airflow_barrier.spark.sql import SqlJob
 from tests.sources.landing import land
+from tests.support.runs import run_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -94,14 +95,14 @@ def test_a_barrier_over_hostile_names(
 
     first, third, dropping = (table_of(NAMES[number]) for number in (0, 2, 4))
     work: dict[Job, Work | str] = {
-        Job("write; --", "dag", sinks=tuple(map(table_of, NAMES))): write_all,
+        Job("write; --", "dag", outlets=tuple(map(table_of, NAMES))): write_all,
         Job(
-            "copy'", "dag", sources=tuple(map(table_of, NAMES)), sinks=tuple(f"copies.{name}" for name in NAMES)
+            "copy'", "dag", inlets=tuple(map(table_of, NAMES)), outlets=tuple(f"copies.{name}" for name in NAMES)
         ): copy_changes,
-        Job("load`", "dag", sinks=(LOADED,), externals=(source.declare(),)): (
+        Job("load`", "dag", outlets=(LOADED,), externals=(source.declare(),)): (
             f"INSERT INTO {{target:{LOADED}}} SELECT * FROM {{source:{source.name}}}"
         ),
-        Job("sum", "dag", sources=(first, third, dropping), sinks=(SUMMED,)): f"""
+        Job("sum", "dag", inlets=(first, third, dropping), outlets=(SUMMED,)): f"""
             MERGE INTO {{target:{SUMMED}}} t USING (
                 SELECT sum(_weight) AS n FROM {{changes:{third}}} c JOIN {{appends:{dropping}}} a USING ({quoted(KEY)})
                 JOIN {{read:{first}}} r USING ({quoted(KEY)})
@@ -113,8 +114,8 @@ def test_a_barrier_over_hostile_names(
         deployment,
         Fragment(TOPOLOGY, "dag", tuple(work)),
         datetime(2026, 1, 1, tzinfo=timezone.utc),
-        origin="test",
-        run_key="run",
+        timestamp_from="test",
+        run=run_of("run"),
         actor="test",
         now=datetime.now(timezone.utc) + timedelta(days=1),
     )

@@ -37,7 +37,7 @@ from tests.support.reporting import report
 
 LONGEST_TOPOLOGY = "t" * 100
 HUGE = 2**63 - 1
-LOAD = Job("load", "dag", sinks=("shop.a",))
+LOAD = Job("load", "dag", outlets=("shop.a",))
 
 
 @pytest.fixture(scope="module", params=SHARED)
@@ -58,7 +58,7 @@ def _url(where: Settings) -> str:
 
 def reading(source: str) -> Job:
     """A job that reads an external source of that name."""
-    return Job("load", "dag", sinks=("shop.a",), externals=(ExternalSource(source, "files", {"path": "/in"}),))
+    return Job("load", "dag", outlets=("shop.a",), externals=(ExternalSource(source, "files", {"path": "/in"}),))
 
 
 def refused(meta: MetaService, topology: str, job: Job) -> str:
@@ -98,12 +98,12 @@ def test_a_job_a_dag_a_source_a_namespace_and_a_table() -> None:
     with cases() as case:
         for name in UNPRINTABLE:
             for job in (
-                Job(name, "dag", sinks=("shop.a",)),
-                Job("load", name, sinks=("shop.a",)),
+                Job(name, "dag", outlets=("shop.a",)),
+                Job("load", name, outlets=("shop.a",)),
                 reading(name),
-                Job("load", "dag", sinks=(f"{name}.a",)),
-                Job("load", "dag", sinks=(f"shop.{name}",)),
-                Job("load", "dag", sources=(f"shop.{name}",), sinks=("shop.a",)),
+                Job("load", "dag", outlets=(f"{name}.a",)),
+                Job("load", "dag", outlets=(f"shop.{name}",)),
+                Job("load", "dag", inlets=(f"shop.{name}",), outlets=("shop.a",)),
             ):
                 with case(job):
                     assert ascii(name)[1:-1] in refusal("refused", job)
@@ -114,12 +114,12 @@ def test_a_table() -> None:
         for name in NO_TABLES:
             with case(name):
                 table = f"shop.{name}"
-                assert ascii(table) in refusal("refused", Job("load", "dag", sinks=(table,)))
+                assert ascii(table) in refusal("refused", Job("load", "dag", outlets=(table,)))
                 with pytest.raises(ConfigurationError, match=r"expected namespace\.table"):
                     IcebergTable(table)
         for name in ("nodot", ".a", "shop."):
             with case(name):
-                assert ascii(name) in refusal("refused", Job("load", "dag", sinks=(name,)))
+                assert ascii(name) in refusal("refused", Job("load", "dag", outlets=(name,)))
 
 
 def test_a_source_that_no_placeholder_can_hold() -> None:
@@ -131,11 +131,11 @@ def test_what_is_refused_is_not_written(meta: MetaService) -> None:
     """A name of each kind, among them what databases cannot hold or would cut off."""
     for name, topology, job in (
         ("nul\0l", "nul\0l", LOAD),
-        ("half \ud800", "refused", Job("half \ud800", "dag", sinks=("shop.a",))),
-        ("x" * 251, "refused", Job("load", "x" * 251, sinks=("shop.a",))),
+        ("half \ud800", "refused", Job("half \ud800", "dag", outlets=("shop.a",))),
+        ("x" * 251, "refused", Job("load", "x" * 251, outlets=("shop.a",))),
         ("{braced", "refused", reading("{braced")),
-        ("new\nline", "refused", Job("load", "dag", sinks=("new\nline.a",))),
-        ("é" * 226, "refused", Job("load", "dag", sinks=(f"shop.{'é' * 226}",))),
+        ("new\nline", "refused", Job("load", "dag", outlets=("new\nline.a",))),
+        ("é" * 226, "refused", Job("load", "dag", outlets=(f"shop.{'é' * 226}",))),
     ):
         assert ascii(name)[1:-1] in refused(meta, topology, job)
 
@@ -148,7 +148,7 @@ def test_while_the_dag_is_parsed(member: bool, table: str) -> None:
             DAG("hostile", schedule=None, start_date=datetime(2025, 1, 1, tzinfo=timezone.utc)),
             BarrierGroup("hostile", member=member) as group,
         ):
-            group.job(SparkEpochOperator(task_id="load", application="/jobs/load.py"), sinks=[table])
+            group.job(SparkEpochOperator(task_id="load", application="/jobs/load.py"), outlets=[table])
 
     with pytest.raises(TopologyError, match="rename it"):
         declare()
@@ -168,16 +168,16 @@ def test_any_text_is_refused_whole_or_comes_back_as_it_was(meta: MetaService) ->
     def register(job: str, owner: str, namespace: str, table: str, source: str) -> None:
         nonlocal taken, turned_down
         declared = Job(
-            job, owner, sinks=(f"{namespace}.{table}",), externals=(ExternalSource(source, "files", {"path": table}),)
+            job, owner, outlets=(f"{namespace}.{table}",), externals=(ExternalSource(source, "files", {"path": table}),)
         )
-        if any((name_fault(job), name_fault(owner), table_fault(declared.sinks[0]), source_fault(source))):
+        if any((name_fault(job), name_fault(owner), table_fault(declared.outlets[0]), source_fault(source))):
             turned_down += 1
             refused(meta, "any", declared)
             return
         version = meta.register("any", owner, [declared], job)
         taken += 1
         assert meta.topology("any", version).job(job) == declared
-        assert unquote(table_asset("any", declared.sinks[0]).uri).endswith(declared.sinks[0])
+        assert unquote(table_asset("any", declared.outlets[0]).uri).endswith(declared.outlets[0])
         meta.register("any", owner, [], "test")  # leaves, so that the next one's table is not claimed
 
     register()
@@ -194,7 +194,7 @@ def test_a_name_that_works_comes_back_as_it_was(meta: MetaService) -> None:
         for name in WORKABLE:
             with case(name):
                 table = f"{'n' * 150 if len(name) == 250 else name}.{name}"
-                job = Job(name, name, sinks=(table,), externals=(ExternalSource(name, "files", {"path": name}),))
+                job = Job(name, name, outlets=(table,), externals=(ExternalSource(name, "files", {"path": name}),))
                 version = meta.register("any", name, [job], name)
                 assert meta.register("any", name, [job], name) == version
                 assert meta.topology("any").job(name) == job

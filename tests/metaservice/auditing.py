@@ -40,13 +40,11 @@ def _stored(connection: Connection) -> dict[_Thing, str]:
     found: dict[_Thing, str] = {}
     for row in connection.execute(
         # below zero are copies of what stood
-        select(barrier.topology, barrier.revision, barrier.barrier_id, barrier.state).where(barrier.revision >= 0)
+        select(barrier.topology, barrier.line, barrier.barrier_id, barrier.state).where(barrier.line >= 0)
     ):
-        found["barrier", row.topology, row.revision, row.barrier_id, str(row.barrier_id)] = row.state
-    for row in connection.execute(
-        select(table.topology, table.revision, table.barrier_id, table.table_name, table.state)
-    ):
-        found["table", row.topology, row.revision, row.barrier_id, row.table_name] = row.state
+        found["barrier", row.topology, row.line, row.barrier_id, str(row.barrier_id)] = row.state
+    for row in connection.execute(select(table.topology, table.line, table.barrier_id, table.table_name, table.state)):
+        found["table", row.topology, row.line, row.barrier_id, row.table_name] = row.state
     for row in connection.execute(select(attempt.topology, attempt.barrier_id, attempt.attempt_id, attempt.state)):
         found["attempt", row.topology, 0, row.barrier_id, str(row.attempt_id)] = row.state
     for row in connection.execute(select(revision.topology, revision.revision, revision.state)):

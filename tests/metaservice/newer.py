@@ -87,4 +87,5 @@ def _replace(file: Path, old: str, new: str) -> None:
 
 
 def _tuple(versions: tuple[str, ...]) -> str:
-    return "(" + ", ".join(f'"{version}"' for version in versions) + ")"
+    names = ", ".join(f'"{version}"' for version in versions)
+    return f"({names},)" if len(versions) == 1 else f"({names})"

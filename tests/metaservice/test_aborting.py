@@ -8,6 +8,7 @@ from airflow_barrier.protocol.errors import AlreadyCommittedError, BarrierAborte
 from airflow_barrier.protocol.levels import Level
 from airflow_barrier.protocol.states import AttemptState, BarrierState, TableState
 from tests.metaservice.world import SHOPPING, World, day
+from tests.support.runs import run_of
 
 
 def test_it_takes_every_later_uncommitted_barrier_along(world: World) -> None:
@@ -58,7 +59,7 @@ def test_the_run_may_reopen_its_timestamp_under_a_new_id_on_the_predecessor(worl
     assert world.meta.used_items("shopping", "files", ["a", "b", "c"]) == {"a"}
     again = world.open(2, items=["b", "c"])
     assert (again.barrier_id, again.timestamp, again.predecessor) == (4, second.timestamp, 1)
-    assert world.meta.barrier_of_run("shopping", "scheduled__2") == again
+    assert world.meta.barrier_of_run("shopping", run_of("scheduled__2")) == again
     assert world.meta.barrier_at("shopping", day(2)) == again
     assert world.meta.barrier_at("shopping", day(3)) is None
     started = world.start(4, "load")

@@ -12,7 +12,7 @@ from airflow_barrier.protocol.errors import (
     FencedAttemptError,
     IllegalTransitionError,
     NotOwnerError,
-    SilentSinkError,
+    SilentOutletError,
     TopologyError,
     UndeclaredTableError,
     UnknownBarrierError,
@@ -40,7 +40,7 @@ def test_from_request_to_processed(world: World) -> None:
     )
 
 
-def test_it_waits_for_sources_here_and_for_sources_and_sinks_before(world: World) -> None:
+def test_it_waits_for_inlets_here_and_for_inlets_and_outlets_before(world: World) -> None:
     world.open(1)
     world.open(2)
     attempt = world.request(2, "amount")
@@ -180,12 +180,12 @@ def test_closing_twice_is_fine_if_it_says_the_same(world: World) -> None:
 @pytest.mark.parametrize(
     ("closing", "error", "named"),
     [
-        ({}, SilentSinkError, SHOPPING),
-        ({SHOPPING: StagedTable(SHOPPING, None)}, SilentSinkError, SHOPPING),
+        ({}, SilentOutletError, SHOPPING),
+        ({SHOPPING: StagedTable(SHOPPING, None)}, SilentOutletError, SHOPPING),
         ({SHOPPING: StagedTable(SHOPPING, 1), "shop.x": StagedTable("shop.x", 2)}, UndeclaredTableError, "shop.x"),
     ],
 )
-def test_a_closing_record_speaks_of_every_sink_and_of_no_other(
+def test_a_closing_record_speaks_of_every_outlet_and_of_no_other(
     world: World, closing: dict[str, StagedTable], error: type[BarrierError], named: str
 ) -> None:
     world.open(1)

@@ -34,7 +34,7 @@ from tests.metaservice.world import (
 
 
 def late(job: Job) -> Job:
-    return dataclasses.replace(job, start_from=dict.fromkeys(job.sources, "history"))
+    return dataclasses.replace(job, start_from=dict.fromkeys(job.inlets, "history"))
 
 
 PRICE_LATE = late(PRICE_JOB)
@@ -57,7 +57,7 @@ def names(world: World) -> list[str]:
 
 def begin(world: World, *jobs: Job, **given: Any) -> Revision:
     jobs = jobs or (PRICE_LATE,)
-    tables = sorted(sink for job in jobs for sink in job.sinks)
+    tables = sorted(outlet for job in jobs for outlet in job.outlets)
     new = {
         "topology": world.name,
         "mode": RevisionMode.HISTORY,
@@ -113,11 +113,11 @@ def test_before_the_first_barrier_there_is_nothing_to_wait_for(meta: MetaService
 
 def test_its_tables_are_taken(running: World) -> None:
     with pytest.raises(TableClaimedError, match=rf"{PRICE} .*belongs to topology shopping"):
-        World(running.meta, "other", [Job("mine", "dag", sinks=(PRICE,))])
+        World(running.meta, "other", [Job("mine", "dag", outlets=(PRICE,))])
     with pytest.raises(SecondWriterError, match=PRICE):
-        running.declare([Job("mine", "other", sinks=(PRICE,))], owner="other")
+        running.declare([Job("mine", "other", outlets=(PRICE,))], owner="other")
     running.declare(MEMBERS)
-    World(running.meta, "other", [Job("mine", "dag", sinks=(PRICE,))])
+    World(running.meta, "other", [Job("mine", "dag", outlets=(PRICE,))])
 
 
 def test_nobody_reads_them_before(running: World) -> None:
@@ -214,7 +214,7 @@ def test_a_plan_is_stale_once_the_job_is_declared_otherwise(running: World) -> N
     running.declare(MEMBERS)
     with pytest.raises(RevisionRefusedError, match=r"wait for the history of shop\.price, found that of none; plan it"):
         begin(running)
-    running.declare((*MEMBERS, dataclasses.replace(PRICE_LATE, sinks=(TOP,))))
+    running.declare((*MEMBERS, dataclasses.replace(PRICE_LATE, outlets=(TOP,))))
     with pytest.raises(RevisionRefusedError, match=r"found that of shop\.top; plan it again"):
         begin(running)
     assert running.meta.revisions.under_way("shopping") is None

@@ -200,7 +200,7 @@ def test_a_publish_that_goes_by_another_decision_is_not_written_down(ready: Worl
 
 
 def test_topologies_publish_independently(ready: World) -> None:
-    other = World(ready.meta, "pricing", [Job("mine", "dag", sinks=("p.a",))])
+    other = World(ready.meta, "pricing", [Job("mine", "dag", outlets=("p.a",))])
     other.open(1)
     other.process_all(1)
     ready.begin_commit(1)

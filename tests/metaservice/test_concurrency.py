@@ -19,6 +19,7 @@ from airflow_barrier.protocol.records import Attempt, Cut
 from airflow_barrier.protocol.states import LIVE_ATTEMPTS, AttemptState, BarrierState
 from airflow_barrier.protocol.topology import Job
 from tests.metaservice.world import AMOUNT, JOBS, World, day, joining
+from tests.support.runs import run_of
 from tests.support.waiting import patience
 
 _R = TypeVar("_R")
@@ -44,8 +45,8 @@ def test_one_of_many_openers_opens(world: World) -> None:
     def open_first(number: int) -> int:
         return world.meta.open_barrier(
             "shopping", day(1), topology_version=1, cuts=[Cut("files", None, {}, ("a",))], predecessor=0,
-            run_key=f"run {number}", origin="o", max_open=4, baseline=baseline, starts=joining(JOBS, baseline),
-            actor="test",
+            run=run_of(f"run {number}"), timestamp_from="o", max_open=4, baseline=baseline,
+            starts=joining(JOBS, baseline), actor="test",
         ).barrier_id  # fmt: skip
 
     baseline = dict.fromkeys(world.meta.topology("shopping").tables)
@@ -118,7 +119,7 @@ def test_a_commit_and_an_abort_never_both_win(world: World) -> None:
 
 def test_dags_that_register_at_once_are_all_in(world: World) -> None:
     def join(number: int) -> int:
-        job = Job(f"job {number}", f"dag {number}", sources=(AMOUNT,), sinks=(f"shop.t{number}",))
+        job = Job(f"job {number}", f"dag {number}", inlets=(AMOUNT,), outlets=(f"shop.t{number}",))
         return world.meta.register("shopping", job.owner, [job], "test")
 
     assert sorted(at_once(join), key=str) == list(range(2, _MANY + 2))
@@ -127,7 +128,7 @@ def test_dags_that_register_at_once_are_all_in(world: World) -> None:
 
 def test_of_many_topologies_one_gets_the_table(meta: MetaService) -> None:
     def claim(number: int) -> int:
-        return meta.register(f"topology{number}", "dag", [Job("mine", "dag", sinks=("shop.a",))], "test")
+        return meta.register(f"topology{number}", "dag", [Job("mine", "dag", outlets=("shop.a",))], "test")
 
     results = Counter(result if isinstance(result, int) else type(result).__name__ for result in at_once(claim))
     assert results == {1: 1, "TableClaimedError": _MANY - 1}
@@ -141,7 +142,7 @@ def first_barrier(url: str, number: int) -> tuple[str, str, bool]:
     meta = MetaService(url)
     world = World(meta, jobs=[replace(job, externals=()) for job in JOBS[:1]])
     try:
-        opened = str(world.open(1, run_key=f"run {number}").barrier_id)
+        opened = str(world.open(1, run=run_of(f"run {number}")).barrier_id)
     except BarrierError as error:
         opened = type(error).__name__
     try:

@@ -16,14 +16,15 @@ from sqlalchemy.exc import IntegrityError
 from airflow_barrier.metaservice import schema
 from airflow_barrier.metaservice.commits import Settled
 from airflow_barrier.metaservice.database import Database
-from airflow_barrier.metaservice.rows import barrier_key
+from airflow_barrier.metaservice.rows import barrier_key, opened_by
 from airflow_barrier.metaservice.transitions import Event, move_attempt, move_barrier, move_tables
 from airflow_barrier.protocol.errors import IllegalTransitionError, JournalError, NotPrecommitError
 from airflow_barrier.protocol.journal import History, JournalEntry
-from airflow_barrier.protocol.records import Cut
+from airflow_barrier.protocol.records import BarrierKind, Cut
 from airflow_barrier.protocol.states import AttemptState, BarrierState, Decision, TableState
 from airflow_barrier.protocol.topology import Job
 from tests.metaservice.world import AMOUNT, SHOPPING, World, day
+from tests.support.runs import run_of
 
 
 @contextmanager
@@ -94,7 +95,13 @@ def life(world: World) -> Iterator[tuple[str, Callable[[], object]]]:
     yield (
         "maintain",
         lambda: world.meta.open_maintenance(
-            "shopping", [AMOUNT], owner="upkeep", run_key="run", generation="g1", max_open=4, actor="test"
+            "shopping",
+            [AMOUNT],
+            run=run_of("upkeep/tonight"),
+            request_key="upkeep/tonight",
+            generation="g1",
+            max_open=4,
+            actor="test",
         ),
     )
     yield "carry", lambda: world.meta.carry("shopping", 5, "test")
@@ -142,7 +149,7 @@ def test_every_transition_locks_its_topology_before_it_looks(world: World) -> No
 @on_one_database
 def test_registrations_queue_whatever_topology_they_are_for(world: World) -> None:
     """Unless a look says that there is nothing to register."""
-    jobs = [Job("mine", "dag", sinks=("shop.mine",))]
+    jobs = [Job("mine", "dag", outlets=("shop.mine",))]
     for again in (False, True):
         with statements() as said:
             world.meta.register("pricing", "dag", jobs, "test")
@@ -157,7 +164,7 @@ def test_registrations_queue_whatever_topology_they_are_for(world: World) -> Non
 
 @on_one_database
 def test_who_joins_or_leaves_queues_too(world: World) -> None:
-    yours = Job("yours", "other", sinks=("shop.yours",))
+    yours = Job("yours", "other", outlets=("shop.yours",))
     changes: dict[str, tuple[str, Callable[[], object]]] = {
         "join": ("fragment", lambda: world.meta.join("shopping", "other", "yours", [yours], "test")),
         "leave": ("fragment", lambda: world.meta.leave("shopping", "other", None, "because", "test")),
@@ -239,8 +246,7 @@ def barrier_row(barrier_id: int, number: int, state: BarrierState) -> dict[str, 
         "timestamp": day(number),
         "state": state.value,
         "topology_version": 1,
-        "run_key": "run",
-        "timestamp_origin": "test",
+        **opened_by(BarrierKind.EPOCH, run_of("run"), "test"),
         "opened_at": day(number),
     }
 
@@ -296,12 +302,13 @@ def test_a_recovery_puts_nothing_back_that_is_commit(world: World) -> None:
     entry = JournalEntry(
         topology="shopping",
         barrier_id=1,
-        revision=0,
+        computed_in=0,
         incarnation="another",
         predecessor=0,
         timestamp=barrier.timestamp,
-        timestamp_origin="test",
-        run_key="run",
+        timestamp_from="test",
+        kind=BarrierKind.EPOCH,
+        run=run_of("run"),
         topology_digest=topology.digest,
         cuts={},
         tables={},

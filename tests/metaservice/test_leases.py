@@ -70,7 +70,7 @@ def test_the_answer_comes_with_a_lease_on_it(read: World) -> None:
         after = read.meta.now()
         lease = answer.lease
         assert lease is not None
-        assert (lease.topology, lease.revision, lease.barrier_id, lease.through_id) == ("shopping", 0, first, through)
+        assert (lease.topology, lease.line, lease.barrier_id, lease.through_id) == ("shopping", 0, first, through)
         assert (lease.holder, lease.rolled_back) == ("ada's report", False)
         assert before <= lease.granted_at <= after
         assert before + timedelta(seconds=60) <= lease.expires_at <= after + timedelta(seconds=60)
@@ -108,7 +108,7 @@ def test_a_person_ends_the_lease_of_a_reader(read: World, url: str) -> None:
             read.meta.end_lease(read.name, lease_id, "ada")
     with pytest.raises(UnknownTopologyError, match="found only: shopping"):
         read.meta.end_lease("other", one.lease_id, "ada")
-    read.meta.register("other", "dag", [Job("load", "dag", sinks=("shop.other",))], actor="test")
+    read.meta.register("other", "dag", [Job("load", "dag", outlets=("shop.other",))], actor="test")
     with pytest.raises(ConfigurationError, match="holds barriers of other"):
         read.meta.end_lease("other", one.lease_id, "ada")
     (entry,) = (entry for entry in read.meta.audit(read.name) if entry.kind == "lease")

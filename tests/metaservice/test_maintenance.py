@@ -25,13 +25,20 @@ from tests.metaservice.world import (
     day,
 )
 from tests.scale.meters import metering
+from tests.support.runs import run_of
 
 PENDING, PROCESSED = TableState.PENDING, TableState.PROCESSED
 
 
 def maintain(world: World, tables: Sequence[str] | None = (AMOUNT,), max_open: int = 4) -> Barrier | None:
     return world.meta.open_maintenance(
-        world.name, tables, owner="upkeep", run_key="run", generation="g1", max_open=max_open, actor="test"
+        world.name,
+        tables,
+        run=run_of("upkeep/tonight"),
+        request_key="upkeep/tonight",
+        generation="g1",
+        max_open=max_open,
+        actor="test",
     )
 
 
@@ -107,7 +114,7 @@ def test_carrying_costs_what_its_tables_cost(tmp_path: Path) -> None:
     with metering() as meter:
         for count in (20, 80):
             tables = tuple(f"wide.t{number:02}" for number in range(count))
-            world = World(MetaService(f"sqlite:///{tmp_path}/{count}.db"), "wide", [Job("wide", "dag", sinks=tables)])
+            world = World(MetaService(f"sqlite:///{tmp_path}/{count}.db"), "wide", [Job("wide", "dag", outlets=tables)])
             world.committed(1)
             barrier = maintain(world, tables[:1])
             assert barrier is not None

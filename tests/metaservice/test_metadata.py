@@ -30,9 +30,9 @@ QUOTED = OTHER_SPELLING.replace("__META_ETL_SOURCE", '"__META_ETL_SOURCE"').repl
     "__META_ETL_SINK", '"__META_ETL_SINK"'
 )
 SEEDS_JOBS = (
-    Job("load", "dag", sinks=(SHOPPING,), externals=(FILES,)),
-    Job("amount", "dag", sources=(SHOPPING,), sinks=(AMOUNT,)),
-    Job("price", "dag", sources=(SHOPPING,), sinks=(PRICE,)),
+    Job("load", "dag", outlets=(SHOPPING,), externals=(FILES,)),
+    Job("amount", "dag", inlets=(SHOPPING,), outlets=(AMOUNT,)),
+    Job("price", "dag", inlets=(SHOPPING,), outlets=(PRICE,)),
 )
 
 
@@ -40,8 +40,8 @@ SEEDS_JOBS = (
 def seeds(meta: MetaService) -> World:
     """The seeds' topology, and one beside it whose jobs and tables bear similar names."""
     other = [
-        Job("load", "dag", sinks=("b.shopping",)),
-        Job("amount", "dag", sources=("b.shopping",), sinks=("b.amount",)),
+        Job("load", "dag", outlets=("b.shopping",)),
+        Job("amount", "dag", inlets=("b.shopping",), outlets=("b.amount",)),
     ]
     World(meta, "other", other)
     return World(meta, jobs=SEEDS_JOBS)

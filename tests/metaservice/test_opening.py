@@ -34,6 +34,7 @@ from tests.metaservice.world import (
     day,
     joining,
 )
+from tests.support.runs import run_of
 
 
 def test_the_first_opens_on_the_baseline(world: World) -> None:
@@ -41,7 +42,7 @@ def test_the_first_opens_on_the_baseline(world: World) -> None:
     assert world.meta.unjoined("shopping") == (AMOUNT, PRICE, SHOPPING, TOP)
     first = world.open(1, baseline={AMOUNT: 11, PRICE: None, SHOPPING: 2**62, TOP: None})
     assert (first.barrier_id, first.predecessor, first.state) == (1, 0, BarrierState.OPEN)
-    assert (first.timestamp, first.run_key, first.timestamp_origin) == (day(1), "scheduled__1", "data_interval_end")
+    assert (first.timestamp, first.run, first.timestamp_from) == (day(1), run_of("scheduled__1"), "data interval end")
     assert set(world.tables(1).values()) == {TableState.PENDING}
     assert {p.table: p.job for p in world.meta.progress("shopping", 1)} == {
         AMOUNT: "amount", PRICE: "price", SHOPPING: "load", TOP: "top",
@@ -64,8 +65,8 @@ def test_times_are_utc_whatever_zone_they_came_in(world: World) -> None:
     world.open(1)
     cest = day(2).astimezone(timezone(timedelta(hours=2)))
     opened = world.meta.open_barrier(
-        "shopping", cest, topology_version=1, cuts=[Cut("files", None, {})], predecessor=1, run_key="r", origin="o",
-        max_open=9, baseline={}, starts=[], actor="test",
+        "shopping", cest, topology_version=1, cuts=[Cut("files", None, {})], predecessor=1, run=run_of("r"),
+        timestamp_from="o", max_open=9, baseline={}, starts=[], actor="test",
     )  # fmt: skip
     assert opened.timestamp == day(2)
     assert opened.timestamp.utcoffset() == opened.opened_at.utcoffset() == timedelta(0)
@@ -77,7 +78,7 @@ def test_a_timestamp_not_after_the_head_names_both_and_the_run(world: World, num
     world.open(1)
     world.open(2)
     with pytest.raises(BarrierOrderError) as refused:
-        world.open(number, run_key="manual__x")
+        world.open(number, run=run_of("manual__x"))
     for part in (day(2).isoformat(), "barrier 2", "scheduled__2", day(number).isoformat(), relation):
         assert part in str(refused.value)
 
@@ -85,8 +86,8 @@ def test_a_timestamp_not_after_the_head_names_both_and_the_run(world: World, num
 def test_a_timestamp_without_zone_is_refused(world: World) -> None:
     with pytest.raises(ConfigurationError, match="time zone"):
         world.meta.open_barrier(
-            "shopping", day(1).replace(tzinfo=None), topology_version=1, cuts=[], predecessor=0, run_key="r",
-            origin="o", max_open=1, baseline={}, starts=[], actor="test",
+            "shopping", day(1).replace(tzinfo=None), topology_version=1, cuts=[], predecessor=0, run=run_of("r"),
+            timestamp_from="o", max_open=1, baseline={}, starts=[], actor="test",
         )  # fmt: skip
 
 
@@ -133,8 +134,8 @@ def test_barriers_are_found_by_time_and_by_run(world: World) -> None:
     second = world.open(2)
     assert world.meta.barrier_at("shopping", day(2)) == second
     assert world.meta.barrier_at("shopping", day(3)) is None
-    assert world.meta.barrier_of_run("shopping", "scheduled__2") == second
-    assert world.meta.barrier_of_run("shopping", "scheduled__3") is None
+    assert world.meta.barrier_of_run("shopping", run_of("scheduled__2")) == second
+    assert world.meta.barrier_of_run("shopping", run_of("scheduled__3")) is None
     with pytest.raises(UnknownBarrierError, match="found barriers up to 2"):
         world.barrier(3)
 
@@ -258,7 +259,7 @@ def test_a_table_whose_first_barrier_was_aborted_joins_anew(world: World) -> Non
 
 
 def test_a_job_that_left_does_not_hold_up_precommit_of_later_barriers_but_their_commit(world: World) -> None:
-    world.declare([LOAD_JOB, Job("other", "dag", sinks=("shop.other",))])
+    world.declare([LOAD_JOB, Job("other", "dag", outlets=("shop.other",))])
     world.open(1)
     world.process(1, "load")
     world.declare([LOAD_JOB])

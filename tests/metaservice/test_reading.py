@@ -161,7 +161,7 @@ def test_the_audit_tells_one_barriers_story(world: World) -> None:
     assert story == [
         ("opened", "OPEN"), ("precommit", "PRECOMMIT"), ("committing", "COMMITTING"), ("commit", "COMMIT"),
     ]  # fmt: skip
-    assert entries[0].detail["run_key"] == "scheduled__1"
+    assert entries[0].detail["run"] == "dag/scheduled__1"
 
 
 def test_the_audit_gives_the_newest(world: World) -> None:

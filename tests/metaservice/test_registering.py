@@ -35,7 +35,7 @@ def test_the_same_again_writes_nothing(world: World) -> None:
 
 def test_options_that_are_the_same_as_json_are_the_same(meta: MetaService) -> None:
     def jobs(options: dict[str, object]) -> list[Job]:
-        return [Job("load", "dag", sinks=("t.a",), externals=(ExternalSource("files", "files", options),))]
+        return [Job("load", "dag", outlets=("t.a",), externals=(ExternalSource("files", "files", options),))]
 
     meta.register("shopping", "dag", jobs({"columns": ("a", "b"), "path": "/x"}), "test")
     assert meta.register("shopping", "dag", jobs({"path": "/x", "columns": ["a", "b"]}), "test") == 1
@@ -61,7 +61,7 @@ def test_a_dag_that_declares_less_takes_its_jobs_out(meta: MetaService) -> None:
 def test_the_union_is_what_has_to_be_valid_and_a_refusal_changes_nothing(meta: MetaService) -> None:
     meta.register("shopping", "dag", [LOAD_JOB, AMOUNT_JOB], "test")
     with pytest.raises(SecondWriterError, match=r"shop\.amount.*DAG dag.*DAG other"):
-        meta.register("shopping", "other", [Job("mine", "other", sinks=(AMOUNT,))], "test")
+        meta.register("shopping", "other", [Job("mine", "other", outlets=(AMOUNT,))], "test")
     with pytest.raises(UnknownTableError, match=r"job amount .*reads table shop\.shopping"):
         meta.register("shopping", "dag", [AMOUNT_JOB], "test")
     assert meta.topology_version("shopping") == 1
@@ -75,14 +75,14 @@ def test_a_dag_registers_only_jobs_of_its_own(meta: MetaService) -> None:
 
 def test_two_topologies_cannot_have_one_table(world: World) -> None:
     with pytest.raises(TableClaimedError, match=r"topology pricing: table shop\.price .*belongs to topology shopping"):
-        World(world.meta, "pricing", [Job("mine", "dag", sinks=(PRICE,))])
+        World(world.meta, "pricing", [Job("mine", "dag", outlets=(PRICE,))])
     assert world.meta.topologies() == ["shopping"]
 
 
 def test_a_table_can_be_taken_once_its_topology_has_let_it_go(world: World) -> None:
     world.open(1)
     world.declare([LOAD_JOB, AMOUNT_JOB])
-    mine = [Job("mine", "dag", sinks=(TOP,))]
+    mine = [Job("mine", "dag", outlets=(TOP,))]
     with pytest.raises(TableClaimedError, match="let its open barriers commit"):
         world.meta.register("pricing", "dag", mine, "test")
     world.process_all(1)
@@ -103,7 +103,7 @@ def test_asking_for_a_topology_that_nobody_registered_names_those_there_are(worl
 
 # --- members, whose jobs join one by one ------------------------------------------------------------
 
-PAIR = (PRICING[0], Job("ratio", "pricing", sources=(AMOUNT, PRICE), sinks=("shop.ratio",)))
+PAIR = (PRICING[0], Job("ratio", "pricing", inlets=(AMOUNT, PRICE), outlets=("shop.ratio",)))
 
 
 def names(meta: MetaService) -> list[str]:
@@ -138,18 +138,20 @@ def test_fragments_that_contradict_each_other_are_refused_naming_both_dags(meta:
     meta.register("shopping", "pricing", PAIR[:1], "test")
     other = ExternalSource("files", "files", {"path": "/elsewhere"})
     for job, told in (
-        (Job("mine", "late", sinks=(PRICE,)), r"DAG late.*DAG pricing"),
-        (Job("price", "late", sinks=("shop.x",)), r"by DAG (pricing|late) and by DAG (pricing|late)"),
+        (Job("mine", "late", outlets=(PRICE,)), r"DAG late.*DAG pricing"),
+        (Job("price", "late", outlets=("shop.x",)), r"by DAG (pricing|late) and by DAG (pricing|late)"),
         (
-            Job("mine", "late", sinks=("shop.x",), externals=(other,)),
+            Job("mine", "late", outlets=("shop.x",), externals=(other,)),
             r"DAG (dag|late)\) .*DAG (dag|late)\) declare external",
         ),
     ):
         with pytest.raises(TopologyError, match=told):
             meta.join("shopping", "late", job.name, [job], "test")
-    meta.register("shopping", "dag", [LOAD_JOB, AMOUNT_JOB, Job("back", "dag", sources=(PRICE,), sinks=(TOP,))], "test")
+    meta.register(
+        "shopping", "dag", [LOAD_JOB, AMOUNT_JOB, Job("back", "dag", inlets=(PRICE,), outlets=(TOP,))], "test"
+    )
     with pytest.raises(TopologyError, match=r"circle.*of DAGs dag, pricing"):
-        meta.join("shopping", "pricing", "price", [dataclasses.replace(PAIR[0], sources=(TOP,))], "test")
+        meta.join("shopping", "pricing", "price", [dataclasses.replace(PAIR[0], inlets=(TOP,))], "test")
     assert meta.join("shopping", "pricing", "price", PAIR, "test") == 3, "the others go on undisturbed"
 
 
@@ -209,7 +211,7 @@ def test_a_topology_is_read_while_other_threads_read_many(meta: MetaService, mon
     """
     names = [f"topology_{number}" for number in range(rows._TOPOLOGIES_KEPT + 1)]
     for name in names:
-        meta.register(name, "dag", [Job(name, "dag", sinks=(f"shop.{name}",))], "test")
+        meta.register(name, "dag", [Job(name, "dag", outlets=(f"shop.{name}",))], "test")
     monkeypatch.setattr(rows, "_topologies", {})
 
     def before_each_line(frame: FrameType, event: str, _: Any) -> Any:

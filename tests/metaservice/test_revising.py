@@ -128,7 +128,7 @@ def test_the_database_itself_has_one_under_way(history: World, url: str) -> None
 
 def test_begins_with_what_was_planned(history: World) -> None:
     version = history.meta.topology_version(history.name)
-    history.declare([*JOBS, Job("more", "dag", sources=(PRICE,), sinks=("shop.more",))])
+    history.declare([*JOBS, Job("more", "dag", inlets=(PRICE,), outlets=("shop.more",))])
     with pytest.raises(RevisionRefusedError, match=r"expected it to be as it was planned with \(version 1\)"):
         history.revise(2, "price", topology_version=version)
 
@@ -142,7 +142,7 @@ def test_what_has_expired_since_the_plan_is_not_built_on(history: World) -> None
 
 def test_a_barrier_without_its_tables_is_carried(history: World) -> None:
     """A job that joined late leaves the barriers before it with nothing to compute."""
-    late = Job("late", "dag", sources=(SHOPPING,), sinks=("shop.late",))
+    late = Job("late", "dag", inlets=(SHOPPING,), outlets=("shop.late",))
     history.declare([*JOBS, late])
     history.committed(4)
     revision = history.revise(3, "late")
@@ -151,16 +151,16 @@ def test_a_barrier_without_its_tables_is_carried(history: World) -> None:
     history.replay(revision)
     history.begin_swap(revision)
     assert history.swap(revision)
-    assert (history.snapshots(3), history.barrier(3).revision) == (before, 1)
+    assert (history.snapshots(3), history.barrier(3).computed_in) == (before, 1)
 
 
 def test_jobs_are_replayed_as_they_are_declared_now(history: World) -> None:
-    history.declare([LOAD_JOB, AMOUNT_JOB, Job("price", "dag", sources=(SHOPPING, AMOUNT), sinks=(PRICE,)), TOP_JOB])
+    history.declare([LOAD_JOB, AMOUNT_JOB, Job("price", "dag", inlets=(SHOPPING, AMOUNT), outlets=(PRICE,)), TOP_JOB])
     revision = history.revise(2, "price")
     assert history.start(2, "price", line=1).inputs.keys() == {SHOPPING, AMOUNT}
     history.meta.revisions.cancel(history.name, revision.revision, "no", "person")
-    late = Job("late", "dag", sources=(SHOPPING,), sinks=("shop.late",))
-    price = Job("price", "dag", sources=(SHOPPING, "shop.late"), sinks=(PRICE,))
+    late = Job("late", "dag", inlets=(SHOPPING,), outlets=("shop.late",))
+    price = Job("price", "dag", inlets=(SHOPPING, "shop.late"), outlets=(PRICE,))
     history.declare([LOAD_JOB, AMOUNT_JOB, late, price, TOP_JOB])
     with pytest.raises(
         RevisionRefusedError, match=r"job price reads shop.late by now, which barrier 2 .*does not have"
@@ -223,7 +223,7 @@ def test_what_was_aborted_has_no_part_in_the_exchange(history: World, when: str)
 
 def test_a_job_that_comes_to_read_what_is_revised_is_not_left_out(history: World) -> None:
     history.revise(2, "price")
-    history.declare([*JOBS, Job("more", "dag", sources=(PRICE,), sinks=("shop.more",))])
+    history.declare([*JOBS, Job("more", "dag", inlets=(PRICE,), outlets=("shop.more",))])
     history.open(4)
     with pytest.raises(RevisionRefusedError, match=r"found at barrier 4 .*job more, which reads that"):
         history.meta.revisions.extend(history.name, 1, "person")
@@ -473,14 +473,14 @@ def test_the_lines_are_exchanged(history: World) -> None:
     for number in (2, 3):
         only_revised(before[number], at(history, number))
         assert at(history, number, revision=0) == before[number]
-        assert history.barrier(number).revision == 1
+        assert history.barrier(number).computed_in == 1
         assert set(history.tables(number).values()) == {WRITTEN}
         assert all(row.written_at for row in history.meta.progress(history.name, number))
         assert history.barrier(number).tags == tuple(f"barrier_shopping_b{number}_r{r}" for r in (0, 1))
     attempts = {a.job: a for a in history.meta.attempts(history.name, 3)}
     assert {a.attempt_id for a in attempts.values() if a.job in revision.jobs} == line
     assert {a.attempt_id for a in attempts.values() if a.job not in revision.jobs} < old
-    assert (attempts["price"].revision, attempts["load"].revision) == (1, 0)
+    assert (attempts["price"].computed_in, attempts["load"].computed_in) == (1, 0)
     assert of_line(history, revision) == {}
     with pytest.raises(UnknownRevisionError, match=r"found that revisions 0, 1 did"):
         at(history, 3, revision=2)
@@ -524,7 +524,7 @@ def test_open_barriers_are_pointed_to_what_was_revised(history: World) -> None:
     assert (history.state(5), history.tables(5)[TOP]) == (BarrierState.OPEN, PENDING)
     history.process_all(5, generation="g2")
     history.commit(5)
-    assert history.barrier(5).revision == 1
+    assert history.barrier(5).computed_in == 1
 
 
 def test_a_barrier_that_is_half_done_is_as_far_as_what_is_left_of_it(history: World) -> None:
@@ -642,12 +642,12 @@ def test_a_cancelled_revision_lets_go_of_what_would_have_joined(landed: World) -
 
 
 def test_a_job_that_changed_is_what_stands_from_then_on(history: World) -> None:
-    changed = Job("price", "dag", sources=(SHOPPING, AMOUNT), sinks=(PRICE,), externals=())
+    changed = Job("price", "dag", inlets=(SHOPPING, AMOUNT), outlets=(PRICE,), externals=())
     history.declare([LOAD_JOB, AMOUNT_JOB, changed, TOP_JOB])
     history.revised(2, "price")
     versions = [history.barrier(number).topology_version for number in (1, 2, 3)]
     assert versions == [1, 2, 2]
-    assert history.meta.topology(history.name, 2).job("price").sources == (SHOPPING, AMOUNT)
+    assert history.meta.topology(history.name, 2).job("price").inlets == (SHOPPING, AMOUNT)
 
 
 def test_maintenance_between_is_carried(history: World) -> None:
@@ -702,7 +702,7 @@ def test_trimming_forgets_what_was_replaced_too(history: World, url: str) -> Non
     database = Database(url)
     for table in (schema.table_progress, schema.attempt):
         found = Counter(
-            row.revision for row in database.read(lambda c, t=table: c.execute(t.select()).all()) if row.barrier_id == 2
+            row.line for row in database.read(lambda c, t=table: c.execute(t.select()).all()) if row.barrier_id == 2
         )
         assert not found, table.name
     database.close()

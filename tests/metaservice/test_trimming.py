@@ -17,6 +17,7 @@ from airflow_barrier.protocol.records import Cut
 from airflow_barrier.protocol.states import BarrierState, TableState
 from tests.metaservice.test_expiring import expire
 from tests.metaservice.world import AMOUNT, AMOUNT_JOB, JOBS, LOAD_JOB, PRICE, SHOPPING, TOP, World, day
+from tests.support.runs import run_of
 
 
 def trim(world: World, days: int = 1) -> list[int]:
@@ -95,7 +96,13 @@ def test_what_was_aborted_goes_when_nobody_reads_below_it_any_more(world: World)
 def test_the_epoch_that_a_compaction_stands_on_stays(world: World) -> None:
     world.committed(1)
     world.meta.open_maintenance(
-        world.name, [AMOUNT], owner="upkeep", run_key="run", generation="g1", max_open=4, actor="test"
+        world.name,
+        [AMOUNT],
+        run=run_of("upkeep/tonight"),
+        request_key="upkeep/tonight",
+        generation="g1",
+        max_open=4,
+        actor="test",
     )
     world.meta.abort_attempt(world.meta.attempts(world.name, 2)[0].attempt_id, "changed my mind", "test")
     world.meta.carry(world.name, 2, "test")

@@ -15,15 +15,16 @@ from airflow_barrier.protocol.records import Attempt, Barrier, Cut, JobStart, St
 from airflow_barrier.protocol.revisions import Revision, RevisionMode, affected_jobs
 from airflow_barrier.protocol.states import BarrierState, TableState
 from airflow_barrier.protocol.topology import ExternalSource, Job, downstream_jobs
+from tests.support.runs import run_of
 
 START = datetime(2017, 1, 1, tzinfo=timezone.utc)
 FILES = ExternalSource("files", "files", {"path": "/landing"})
 SHOPPING, AMOUNT, PRICE, TOP = "shop.shopping", "shop.amount", "shop.price", "shop.top"
 
-LOAD_JOB = Job("load", "dag", sinks=(SHOPPING,), externals=(FILES,))
-AMOUNT_JOB = Job("amount", "dag", sources=(SHOPPING,), sinks=(AMOUNT,))
-PRICE_JOB = Job("price", "dag", sources=(SHOPPING,), sinks=(PRICE,))
-TOP_JOB = Job("top", "dag", sources=(AMOUNT, PRICE), sinks=(TOP,))
+LOAD_JOB = Job("load", "dag", outlets=(SHOPPING,), externals=(FILES,))
+AMOUNT_JOB = Job("amount", "dag", inlets=(SHOPPING,), outlets=(AMOUNT,))
+PRICE_JOB = Job("price", "dag", inlets=(SHOPPING,), outlets=(PRICE,))
+TOP_JOB = Job("top", "dag", inlets=(AMOUNT, PRICE), outlets=(TOP,))
 #: A diamond, writers before readers.
 JOBS = (LOAD_JOB, AMOUNT_JOB, PRICE_JOB, TOP_JOB)
 
@@ -37,9 +38,9 @@ def day(number: int) -> datetime:
 def joining(jobs: Sequence[Job], baseline: Mapping[str, int | None]) -> list[JobStart]:
     """How those of ``jobs`` begin whose tables are all new: with what the tables hold, at the barrier before."""
     return [
-        JobStart(job.name, None, {table: baseline[table] for table in job.sinks}, {}, {})
+        JobStart(job.name, None, {table: baseline[table] for table in job.outlets}, {}, {})
         for job in jobs
-        if baseline.keys() >= set(job.sinks)
+        if baseline.keys() >= set(job.outlets)
     ]
 
 
@@ -66,8 +67,8 @@ class World:
             "topology_version": self.meta.topology_version(self.name),
             "cuts": [Cut(source.name, None, {"day": number}, tuple(items)) for source in topology.externals],
             "predecessor": head.barrier_id if head else 0,
-            "run_key": f"scheduled__{number}",
-            "origin": "data_interval_end",
+            "run": run_of(f"scheduled__{number}"),
+            "timestamp_from": "data interval end",
             "max_open": 4,
             "baseline": baseline,
             "starts": joining(topology.jobs, baseline),
@@ -129,9 +130,9 @@ class World:
         left = list(topology.jobs)
         while left:
             states = self.tables(barrier_id)
-            job = next(each for each in left if all(states[table] is not TableState.PENDING for table in each.sources))
+            job = next(each for each in left if all(states[table] is not TableState.PENDING for table in each.inlets))
             left.remove(job)
-            if any(states[table] is TableState.PENDING for table in job.sinks):
+            if any(states[table] is TableState.PENDING for table in job.outlets):
                 self.process(barrier_id, job.name, generation)
 
     # --- revisions --------------------------------------------------------------------------------
@@ -149,7 +150,7 @@ class World:
             "first_barrier": first,
             "predecessor": self.barrier(first).predecessor or 0,
             "window_end": first,
-            "tables": sorted(sink for job in jobs for sink in topology.job(job).sinks),
+            "tables": sorted(outlet for job in jobs for outlet in topology.job(job).outlets),
             "jobs": jobs,
             "changed": changed,
             "topology_version": version,
@@ -214,5 +215,5 @@ class World:
 
 
 def staged(attempt: Attempt, unchanged: bool = False) -> dict[str, StagedTable]:
-    """A closing record's tables: new snapshots for all sinks, or all unchanged."""
+    """A closing record's tables: new snapshots for all outlets, or all unchanged."""
     return {table: StagedTable(table, None if unchanged else next(_snapshots), unchanged) for table in attempt.bases}

@@ -24,11 +24,12 @@ from tests.model.inputs import Log
 from tests.model.readers import LEASE_SECONDS
 from tests.model.topology import NAME, TABLES
 from tests.model.world import World
+from tests.support.runs import run_of
 
 BESIDE, TABLE, SOURCE = "beside", "b.rows", "beside"
 #: What may be done to it. A day is all of it.
 STEPS = ("day", "day", "open", "process", "commit", "abort", "read", "leave")
-_JOB = Job("copy", BESIDE, sinks=(TABLE,), externals=(ExternalSource(SOURCE, Log.kind),))
+_JOB = Job("copy", BESIDE, outlets=(TABLE,), externals=(ExternalSource(SOURCE, Log.kind),))
 _FRAGMENT = Fragment(BESIDE, BESIDE, (_JOB,))
 
 
@@ -78,7 +79,13 @@ class Neighbour:
         self.days += 1
         moment = work.moment_of(self.days)
         opened = open_barrier(
-            self.deployment, _FRAGMENT, moment, origin="test", run_key=f"b/{self.days}", actor="beside", now=moment
+            self.deployment,
+            _FRAGMENT,
+            moment,
+            timestamp_from="test",
+            run=run_of(f"b/{self.days}"),
+            actor="beside",
+            now=moment,
         )
         assert isinstance(opened, Opened), opened
 

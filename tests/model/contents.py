@@ -77,8 +77,8 @@ class Contents(Memory):
         for source in job.externals:
             records = self._all_of(opened, source.name) if anew else opened.epoch[source.name]
             texts += self.input_of(attempt_id, opened, source.name, records)
-        for name in job.sources:
-            # what is computed anew sees all that is in its sources as new
+        for name in job.inlets:
+            # what is computed anew sees all that is in its inlets as new
             came = self.expected(opened, name, line) if anew else self._news(opened, attempt_id, name, line)
             weights.update({(row, name): times for row, times in came.items()})
         return Epoch(by, tuple(texts), weights)
@@ -97,36 +97,36 @@ class Contents(Memory):
         assert found in [texts(records, edition) for edition in possible], f"attempt {attempt_id} read {found}"
         return found
 
-    def _news(self, opened: Opened, attempt_id: int, source: str, line: int) -> Rows:
-        """What came into an attempt's source, and went: with the epoch or, if its job joins, since its start."""
+    def _news(self, opened: Opened, attempt_id: int, inlet: str, line: int) -> Rows:
+        """What came into an attempt's inlet, and went: with the epoch or, if its job joins, since its start."""
         begins = opened.starts.get(self.attempts[attempt_id].job, {})
-        before = self.world.tables.rows(begins[source]) if source in begins else self.before(opened, source, line)
-        return difference(self._as_read(opened, attempt_id, source, line), before)
+        before = self.world.tables.rows(begins[inlet]) if inlet in begins else self.before(opened, inlet, line)
+        return difference(self._as_read(opened, attempt_id, inlet, line), before)
 
-    def _as_read(self, opened: Opened, attempt_id: int, source: str, line: int) -> Rows:
-        """A source at the barrier as it was staged: a person may have decided against it since, which is too late for
+    def _as_read(self, opened: Opened, attempt_id: int, inlet: str, line: int) -> Rows:
+        """An inlet at the barrier as it was staged: a person may have decided against it since, which is too late for
         who read it before, and only a revision reads it after that.
         """
-        row, attempt = self.row(opened.barrier_id, source, line), self.attempts[attempt_id]
+        row, attempt = self.row(opened.barrier_id, inlet, line), self.attempts[attempt_id]
         assert row is not None
-        if attempt.computed_in and row.decision == ADOPT and json.loads(attempt.inputs)[source] == row.snapshot_id:
+        if attempt.computed_in and row.decision == ADOPT and json.loads(attempt.inputs)[inlet] == row.snapshot_id:
             return self.world.tables.rows(row.snapshot_id)
-        return self.epoch(opened, source, line).onto(self.before(opened, source, line))
+        return self.epoch(opened, inlet, line).onto(self.before(opened, inlet, line))
 
     def needs(self, barrier_id: int, job: str, line: int = 0) -> set[tuple[str, int]]:
-        """What a job has to wait for: its sources here and, with its sinks, just before."""
-        before, reads = self.opened[barrier_id].before, JOBS[job].sources
+        """What a job has to wait for: its inlets here and, with its outlets, just before."""
+        before, reads = self.opened[barrier_id].before, JOBS[job].inlets
         if line and barrier_id == self.revisions[line].first and self.revisions[line].mode != "incremental":
             before = None
         wanted = [(barrier_id, table) for table in reads]
         if before is not None:
             had = before.tables | self.tables_of(before.barrier_id, line)
-            wanted += [(self._stands_at(before, t, line), t) for t in (*reads, *JOBS[job].sinks) if t in had]
+            wanted += [(self._stands_at(before, t, line), t) for t in (*reads, *JOBS[job].outlets) if t in had]
         return {(table, number) for number, table in wanted if self._is_pending(number, table, line)}
 
     def _is_pending(self, barrier_id: int, table: str, line: int = 0) -> bool:
         line = line if line and self._is_revised(barrier_id, table, line) else 0
-        query = "SELECT state FROM barrier_table_progress WHERE revision = ? AND barrier_id = ? AND table_name = ?"
+        query = "SELECT state FROM barrier_table_progress WHERE line = ? AND barrier_id = ? AND table_name = ?"
         return bool(self.raw.execute(query, (line, barrier_id, table)).fetchone()[0] == "PENDING")
 
     def _stands_at(self, opened: Opened, table: str, line: int = 0) -> int:
@@ -134,7 +134,7 @@ class Contents(Memory):
         if line and opened.is_maintenance and opened.before and self._is_revised(opened.barrier_id, table, line):
             return self._stands_at(opened.before, table, line)
         query = (
-            "SELECT count(*) FROM barrier_attempt WHERE revision = 0 AND barrier_id = ? AND job = ? "
+            "SELECT count(*) FROM barrier_attempt WHERE line = 0 AND barrier_id = ? AND job = ? "
             "AND state IN ('REQUESTED', 'RUNNING', 'CLOSED', 'PROCESSED')"
         )
         key = (opened.barrier_id, f"compaction of {table}")
@@ -150,5 +150,5 @@ class Contents(Memory):
     def job_of(self, barrier_id: int, table: str) -> Job:
         """Who makes a table at a barrier."""
         if self.barriers[barrier_id].is_maintenance:
-            return Job(f"compaction of {table}", "upkeep", sinks=(table,))
+            return Job(f"compaction of {table}", "upkeep", outlets=(table,))
         return JOBS[WRITER[table]]

@@ -10,7 +10,7 @@ from typing import Any
 from tests.model.inputs import adds_nothing, key_of, taken_back_by
 from tests.support.memory_tables import Rows
 
-#: (row of a source table, that table) -> how often it came; below zero: how often it went.
+#: (row of an inlet, that table) -> how often it came; below zero: how often it went.
 Weights = Mapping[tuple[Any, str], int]
 
 

@@ -38,7 +38,7 @@ class Joining(Revising):
     @precondition(lambda self: self._waiting() and self.oracle.readable)
     @rule(jobs=_JOBS, first=st.one_of(st.none(), st.none(), _INDEX), steps=_STEPS, gated=st.booleans())
     def bootstrap(self, jobs: set[str], first: int | None, steps: int | None, gated: bool) -> None:
-        """A person begins to compute the history of what waits: from the first barrier that has its sources, or from a
+        """A person begins to compute the history of what waits: from the first barrier that has its inlets, or from a
         later one.
         """
         self._bootstrap(jobs, first, steps, gated)
@@ -72,7 +72,7 @@ class Joining(Revising):
     def _had(self) -> set[str]:
         """The latecomers that some barrier has."""
         there = [self.oracle.opened[barrier.barrier_id].tables for barrier in self.oracle.chain]
-        return {name for name in LATECOMERS if any(set(JOBS[name].sinks) & tables for tables in there)}
+        return {name for name in LATECOMERS if any(set(JOBS[name].outlets) & tables for tables in there)}
 
     def _waiting(self) -> list[str]:
         return [name for name in self.late if name not in self._had()]

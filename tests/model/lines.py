@@ -108,10 +108,10 @@ class Lines(Holding):
                 assert (attempt.line, attempt.barrier_id, attempt.job) == key, where
                 assert newest[key] == attempt.attempt_id, f"{where} is of an old attempt"
                 inputs = {}
-                for name in job.sources:
-                    source = self.row(number, name, revision.number)
-                    assert source is not None
-                    inputs[name] = source.snapshot_id
+                for name in job.inlets:
+                    inlet = self.row(number, name, revision.number)
+                    assert inlet is not None
+                    inputs[name] = inlet.snapshot_id
                 assert json.loads(attempt.inputs) == inputs, f"{where} was made of what does not count"
                 found = self.world.tables.rows(row.snapshot_id)
                 expected = self.expected(opened, row.table, revision.number)

@@ -180,7 +180,7 @@ class Schedules(Batches, RuleBasedStateMachine):
         if how == "killed" and zombie.attempt_id is not None:
             give_up(self.world.deployment, zombie.attempt_id, reason="killed", actor="on_kill")
         if how == "scribbled":
-            self._scribble(TABLES[0] if barrier.is_maintenance else JOBS[name].sinks[0])
+            self._scribble(TABLES[0] if barrier.is_maintenance else JOBS[name].outlets[0])
         else:
             self._settled(self.world.run(self._processing(barrier, name, how == "clear"), None), "job")
         self.oracle.check()

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from airflow_barrier.protocol.records import INHERITED
+from airflow_barrier.protocol.records import BarrierKind
 from airflow_barrier.protocol.states import Decision
 from tests.model.inputs import Landing
 from tests.model.topology import JOBS, LATE, NAME
@@ -16,21 +16,21 @@ from tests.support.memory_tables import Rows
 
 _OURS = f"topology = '{NAME}'"
 COUNTING = (
-    "SELECT barrier_id, state, predecessor, timestamp, topology_version, timestamp_origin, computed_in "
-    f"FROM barrier_barrier WHERE {_OURS} AND revision = 0 ORDER BY 1"
+    "SELECT barrier_id, state, predecessor, timestamp, topology_version, kind, computed_in "
+    f"FROM barrier_barrier WHERE {_OURS} AND line = 0 ORDER BY 1"
 )
 PROGRESS = (
     "SELECT barrier_id, table_name, state, snapshot_id, attempt_id, carried_from, decision, expected_snapshot "
-    f"FROM barrier_table_progress WHERE {_OURS} AND revision = 0 ORDER BY 1, 2"
+    f"FROM barrier_table_progress WHERE {_OURS} AND line = 0 ORDER BY 1, 2"
 )
 _UNDER_WAY = f"(SELECT revision FROM barrier_revision WHERE {_OURS} AND state IN ('STAGING', 'COMMITTING'))"
 LINE = PROGRESS.replace("= 0", f"= {_UNDER_WAY}")
 ENDS = (
     "SELECT barrier_id, thinned_at, expiring_at, expired_at, trimmed_at FROM barrier_barrier "
-    f"WHERE {_OURS} AND revision = 0 ORDER BY 1"
+    f"WHERE {_OURS} AND line = 0 ORDER BY 1"
 )
 ATTEMPTS = (
-    "SELECT attempt_id, barrier_id, job, state, generation, inputs, bases, revision, computed_in FROM barrier_attempt "
+    "SELECT attempt_id, barrier_id, job, state, generation, inputs, bases, line, computed_in FROM barrier_attempt "
     f"WHERE {_OURS} ORDER BY attempt_id"
 )
 REVISIONS = (
@@ -38,12 +38,12 @@ REVISIONS = (
     f"WHERE {_OURS} ORDER BY 1"
 )
 LINE_STATES = (
-    f"SELECT barrier_id, state FROM barrier_barrier WHERE {_OURS} AND revision = {_UNDER_WAY} AND state <> 'ABORTED' "
+    f"SELECT barrier_id, state FROM barrier_barrier WHERE {_OURS} AND line = {_UNDER_WAY} AND state <> 'ABORTED' "
     "ORDER BY 1"
 )
 _QUERIES = (COUNTING, PROGRESS, ATTEMPTS, ENDS, REVISIONS, LINE, LINE_STATES)
 _ATTEMPTS_AT = 2
-COUNTING_BESIDE = f"SELECT count(*) FROM barrier_barrier WHERE {_OURS} AND revision > 0 AND state <> 'ABORTED'"
+COUNTING_BESIDE = f"SELECT count(*) FROM barrier_barrier WHERE {_OURS} AND line > 0 AND state <> 'ABORTED'"
 UNCOMMITTED = ("OPEN", "PRECOMMIT", "COMMITTING", "BLOCKED")
 DECIDED = ("COMMITTING", "BLOCKED", "COMMIT")
 ENDED = {"FENCED", "VOIDED", "ABORTED"}
@@ -57,13 +57,13 @@ class Barrier(NamedTuple):
     predecessor: int | None
     timestamp: str
     version: int
-    origin: str
+    kind: str
     #: by which revision it stands as it does
     revision: int
 
     @property
     def is_maintenance(self) -> bool:
-        return self.origin == INHERITED
+        return self.kind == BarrierKind.MAINTENANCE
 
 
 class Revision(NamedTuple):
@@ -267,7 +267,7 @@ class Memory:
         assert sum(b.state in UNCOMMITTED for b in earlier) < MAX_OPEN, "no more open than allowed"
         jobs = self.members(barrier.version)
         self._check_members(jobs)
-        tables = frozenset(sink for job in jobs for sink in JOBS[job].sinks)
+        tables = frozenset(outlet for job in jobs for outlet in JOBS[job].outlets)
         assert set(self.progress[number]) == tables, "it needs the tables of its topology"
         assert {p.state for p in self.progress[number].values()} == {"PENDING"}
         joining = tables - (before.tables if before else frozenset())
@@ -285,7 +285,7 @@ class Memory:
             read[source] = read.get(source, frozenset()) | set(epoch[source])
         opened = Opened(number, before, barrier.timestamp, barrier.version, tables, False, baseline, epoch)
         opened.edition, opened.read = self.world.input.edition, read
-        opened.starts = {job: self._start(number, job) for job in jobs if joining.issuperset(JOBS[job].sinks)}
+        opened.starts = {job: self._start(number, job) for job in jobs if joining.issuperset(JOBS[job].outlets)}
         return opened
 
     def _start(self, number: int, job: str) -> dict[str, int | None]:
@@ -299,24 +299,24 @@ class Memory:
         possible = [self._declared_start(job)]
         if (left_off := self._left_off(number, job)) is not None:
             # what a stranger wrote to its tables may have been taken back
-            possible = [left_off, *(possible if self.meddled.intersection(JOBS[job].sinks) else [])]
+            possible = [left_off, *(possible if self.meddled.intersection(JOBS[job].outlets) else [])]
         assert found in possible, f"{job} joins with barrier {number} from {found}, not from {possible}"
         return found
 
     def _left_off(self, number: int, job: str) -> dict[str, int | None] | None:
-        sinks = set(JOBS[job].sinks)
+        outlets = set(JOBS[job].outlets)
         had = [b for b in self.chain if b.barrier_id < number and not b.is_maintenance]
-        last = next((b for b in reversed(had) if sinks <= self.opened[b.barrier_id].tables), None)
+        last = next((b for b in reversed(had) if outlets <= self.opened[b.barrier_id].tables), None)
         if last is None:
             return None
         there = self.progress[last.barrier_id]
-        return {table: there[table].snapshot_id if table in there else None for table in JOBS[job].sources}
+        return {table: there[table].snapshot_id if table in there else None for table in JOBS[job].inlets}
 
     def _declared_start(self, job: str) -> dict[str, int | None]:
         start = "undeclared" if JOBS[job].owner == LATE else self.world.starts.get(job, "latest")
         if start == "latest":
             return {}
-        return {table: self._main_then(table) if start == "moment" else None for table in JOBS[job].sources}
+        return {table: self._main_then(table) if start == "moment" else None for table in JOBS[job].inlets}
 
     def _main_then(self, table: str) -> int | None:
         """Where `main` was at the moment of the declarations."""
@@ -353,7 +353,7 @@ class Memory:
         there = [self.opened[barrier.barrier_id].tables for barrier in self.chain if barrier.barrier_id in self.opened]
         had = {table for tables in there for table in tables}
         late = {job for job in declared if JOBS[job].owner == LATE}
-        return {job for job in late if there and not had & set(JOBS[job].sinks)}
+        return {job for job in late if there and not had & set(JOBS[job].outlets)}
 
     def members(self, version: int) -> list[str]:
         query = "SELECT definition FROM barrier_topology_version WHERE topology = ? AND version = ?"
@@ -366,7 +366,7 @@ class Memory:
     def _epoch(self, barrier_id: int, source: str, kind: str, read: frozenset[str]) -> list[str]:
         """Exactly what had arrived when the cut was made and is in no epoch before."""
         key = (NAME, barrier_id, source)
-        query = "FROM barrier_cut WHERE revision = 0 AND topology = ? AND barrier_id = ? AND source = ?"
+        query = "FROM barrier_cut WHERE line = 0 AND topology = ? AND barrier_id = ? AND source = ?"
         start, end = self.raw.execute(f"SELECT start_position, end_position {query}", key).fetchone()
         arrived = self.world.input.of(source)
         upto = json.loads(end)["seen" if kind == Landing.kind else "position"]

@@ -103,8 +103,8 @@ class Oracle(Histories):
             if not number or self.barriers[number].state == "ABORTED" or self.progress[number][table].decision:
                 continue
             job, before = self.job_of(number, table), self.barriers[number].predecessor or 0
-            stands_on = {(number, source) for source in job.sources}
-            stands_on |= {(before, name) for name in (*job.sources, *job.sinks)}
+            stands_on = {(number, inlet) for inlet in job.inlets}
+            stands_on |= {(before, name) for name in (*job.inlets, *job.outlets)}
             anew = newest[0, number, job.name] != earlier[number][table].attempt_id
             assert anew or stands_on & changed, f"{table} at barrier {number} was given up without need"
 
@@ -154,7 +154,7 @@ class Oracle(Histories):
                         if attempt.computed_in and rows[name].decision == ADOPT:  # which may have been decided before
                             counted.add(rows[name].snapshot_id)
                         assert read in counted, f"{where} was made of what does not count"
-                    assert set(json.loads(attempt.inputs)) == set(job.sources), where
+                    assert set(json.loads(attempt.inputs)) == set(job.inlets), where
                 found, expected = tables.rows(row.snapshot_id), self.expected(opened, row.table)
                 assert found == expected, f"{where}: too much {found - expected}, too little {expected - found}"
                 if row.carried_from is not None:
@@ -213,12 +213,12 @@ class Oracle(Histories):
             tables.documents.files[f"{WAREHOUSE}/_barrier/{NAME}/journal/b{newest}.json"].decode()
         )
         for revision in self.revisions.values():
-            if revision.state == "COMMIT" and revision.number > entry.revision:
+            if revision.state == "COMMIT" and revision.number > entry.computed_in:
                 decided = RevisionEntry.loads(
                     tables.documents.files[f"{WAREHOUSE}/_barrier/{NAME}/journal/r{revision.number}.json"].decode()
                 )
                 entry = next((each for each in decided.entries if each.barrier_id == newest), entry)
-        assert head["revision"] >= self.barriers[newest].revision == entry.revision, "the journal lacks a revision"
+        assert head["revision"] >= self.barriers[newest].revision == entry.computed_in, "the journal lacks a revision"
         written = {name: table.snapshot_id for name, table in entry.tables.items()}
         assert written == {row.table: row.snapshot_id for row in self.progress[newest].values()}, "another journal"
 

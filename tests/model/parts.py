@@ -127,7 +127,7 @@ class Parts:
             tables = frozenset(row.table for row in rows)
         else:
             tables = self.oracle.opened[barrier.barrier_id].tables
-        return [name for name in ORDER if set(JOBS[name].sinks) <= tables]
+        return [name for name in ORDER if set(JOBS[name].outlets) <= tables]
 
     def _process_all(self, barrier: Barrier) -> None:
         for job in self._jobs(barrier):
@@ -198,12 +198,12 @@ class Parts:
             if self.foreign:
                 allowed += (errors.ForeignWriteError, errors.HeadMovedError, StillNamedError)
             if kind in ("open", "take") and any(
-                self.foreign.intersection(JOBS[name].sinks) for name in (*self.members, *self.late)
+                self.foreign.intersection(JOBS[name].outlets) for name in (*self.members, *self.late)
             ):
                 # a table that is not where its job left it joins anew when the job comes back
                 allowed += (errors.StartFromError,)
             if any(end.expiring_at for end in self.oracle.ends.values()):
-                # some of what came into the sources of a job that comes back is gone; or, since a person began to
+                # some of what came into the inlets of a job that comes back is gone; or, since a person began to
                 # plan, what a revision was to begin with
                 allowed += {
                     "open": (errors.StartFromError,),

@@ -131,7 +131,7 @@ class Reading(Parts):
         not opened until a person says another start, or takes the job out.
         """
         had = {table for barrier in self.oracle.chain for table in self.oracle.opened[barrier.barrier_id].tables}
-        return any(start == "moment" and not had >= set(JOBS[job].sinks) for job, start in self.world.starts.items())
+        return any(start == "moment" and not had >= set(JOBS[job].outlets) for job, start in self.world.starts.items())
 
     def _idle(self) -> list[Reader]:
         return [reader for reader in self.oracle.readers if not reader.busy and not reader.dead]

@@ -206,7 +206,7 @@ def test_a_table_that_joins_while_a_revision_is_under_way_is_revised_too(
     state.oracle.check()
     assert publisher.paused
     assert state.oracle.revisions[1].state == "COMMITTING"
-    assert set(JOBS[job].sinks) <= set(state.oracle.revisions[1].tables)
+    assert set(JOBS[job].outlets) <= set(state.oracle.revisions[1].tables)
     state._happen("commit", 0)
     state.oracle.check()
     state.world.run(publisher, None)
@@ -265,7 +265,7 @@ def test_a_compaction_waits_while_the_gate_is_closed(state: Schedules) -> None:
 
 @pytest.mark.parametrize(("joined", "first"), [(1, 1), (2, 2), (2, 1)])
 def test_the_first_epoch_of_a_history_can_be_computed_once_more(state: Schedules, joined: int, first: int) -> None:
-    """It is all that its sources held, also before the first barrier of all, or before the one it joined with."""
+    """It is all that its inlets held, also before the first barrier of all, or before the one it joined with."""
     state.begin(shared=True, extra=set(), foreign=True)
     state._finish()
     state._open(None)

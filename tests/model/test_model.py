@@ -150,7 +150,7 @@ def passed_by(bench: Bench) -> Iterator[Schedules]:
 
 @pytest.mark.drawn("what the model tells")
 def test_a_start_that_is_lost_is_told(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever joins would miss what its sources held, and nothing else would say so."""
+    """Whoever joins would miss what its inlets held, and nothing else would say so."""
     found = barriers.insert_starts
 
     def lose(connection: Any, topology: str, barrier_id: int, starts: Any, actor: str) -> None:
@@ -163,7 +163,7 @@ def test_a_start_that_is_lost_is_told(bench: Bench, monkeypatch: pytest.MonkeyPa
 
 @pytest.mark.drawn("what the model tells")
 def test_a_retraction_that_a_job_loses_is_told(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its drivers read what came into a source, as an incremental append scan does, and not what went."""
+    """Its drivers read what came into an inlet, as an incremental append scan does, and not what went."""
     monkeypatch.setattr(work, "difference", lambda after, before: after - before)
     assert "too much Counter({(" in _first_violation().rpartition("AssertionError")[2]
 

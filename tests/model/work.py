@@ -31,6 +31,7 @@ from tests.model.tasks import Task, stepping
 from tests.model.topology import COMING_AND_GOING, EXTRA, NAME
 from tests.model.world import World
 from tests.support.memory_tables import Rows
+from tests.support.runs import run_of
 
 #: How the operations begin with which a driver writes to a table.
 WRITES = ("write t.", "rewrite t.")
@@ -57,8 +58,8 @@ def opening(world: World, day: int) -> Task:
             world.deployment,
             world.fragment,
             moment,
-            origin="test",
-            run_key=f"run/{day}",
+            timestamp_from="test",
+            run=run_of(f"run/{day}"),
             actor=task.name,
             now=moment,
         )
@@ -117,7 +118,7 @@ def compacting(world: World, barrier: Barrier | None) -> Task:
         return "files"
 
     def work(task: Task) -> Any:
-        compactor = Compactor("upkeep", f"upkeep/{number}", "g0", task.name)
+        compactor = Compactor(run_of(f"upkeep/{number}"), f"upkeep/{number}", "g0", task.name)
         here = barrier or open_compaction(world.deployment, NAME, None, compactor)
         if not isinstance(here, Barrier):
             return here
@@ -236,15 +237,15 @@ def _go_on(world: World, task: Task, step: Ready | Adopted | Waiting) -> Any:
 
 
 def drive(world: World, ready: Ready, *, lies: bool) -> None:
-    """A Spark driver: knows its spec, writes each sink on the attempt's branch, says last what it wrote.
+    """A Spark driver: knows its spec, writes each outlet on the attempt's branch, says last what it wrote.
 
     One that lies calls a table unchanged that it wrote, or names another snapshot.
     """
     tables = world.tables
     spec = EpochSpec.loads(tables.read_text(ready.spec_uri), ready.digest)
     world.read[spec.attempt_id] = {name: cut.end["edition"] for name, cut in spec.cuts.items()}
-    for source, snapshot_id in spec.inputs.items():
-        _check_there(world, ready.attempt.line, source, spec.previous[source], snapshot_id)
+    for inlet, snapshot_id in spec.inputs.items():
+        _check_there(world, ready.attempt.line, inlet, spec.previous[inlet], snapshot_id)
     staged: dict[str, StagedTable] = {}
     for table in sorted(spec.bases):
         epoch = epoch_of(world, spec, ready.attempt.generation)
@@ -261,7 +262,7 @@ def drive(world: World, ready: Ready, *, lies: bool) -> None:
 
 
 def epoch_of(world: World, spec: EpochSpec, generation: str) -> Epoch:
-    """What the job does: what came into its sources, and went, marked with who made it of what.
+    """What the job does: what came into its inlets, and went, marked with who made it of what.
 
     The generation stands for the code, which may have been corrected before a clear.
     """
@@ -269,9 +270,9 @@ def epoch_of(world: World, spec: EpochSpec, generation: str) -> Epoch:
     weights: Rows = Counter()
     for name, cut in spec.cuts.items():
         texts += records_of(spec.externals[name].kind, cut)
-    for source, snapshot_id in spec.inputs.items():
-        delta = difference(world.tables.rows(snapshot_id), world.tables.rows(spec.previous[source]))
-        weights.update({(row, source): times for row, times in delta.items()})
+    for inlet, snapshot_id in spec.inputs.items():
+        delta = difference(world.tables.rows(snapshot_id), world.tables.rows(spec.previous[inlet]))
+        weights.update({(row, inlet): times for row, times in delta.items()})
     return Epoch(f"{spec.job} {generation}", tuple(texts), weights)
 
 
@@ -296,18 +297,18 @@ def _write(world: World, table: str, spec: EpochSpec, epoch: Epoch) -> int:
     return snapshot_id
 
 
-def _check_there(world: World, line: int, source: str, previous: int | None, snapshot_id: int | None) -> None:
-    """What came into a source is read from the steps between two snapshots.
+def _check_there(world: World, line: int, inlet: str, previous: int | None, snapshot_id: int | None) -> None:
+    """What came into an inlet is read from the steps between two snapshots.
 
     For a revision that was given up nothing is kept: its drivers die over that.
     """
-    steps = world.tables.steps(source, snapshot_id)
+    steps = world.tables.steps(inlet, snapshot_id)
     if line and (not steps or previous not in (None, *steps)):
         under_way = world.meta.revisions.under_way(NAME)
         if under_way is None or under_way.revision != line:
-            raise FileNotFoundError(f"{source}: snapshot {snapshot_id} is gone with revision {line}")
-    assert snapshot_id is None or steps, f"{source}: snapshot {snapshot_id} is gone"
-    assert previous is None or previous in steps, f"{source}: of the steps from {previous} on only {steps} are there"
+            raise FileNotFoundError(f"{inlet}: snapshot {snapshot_id} is gone with revision {line}")
+    assert snapshot_id is None or steps, f"{inlet}: snapshot {snapshot_id} is gone"
+    assert previous is None or previous in steps, f"{inlet}: of the steps from {previous} on only {steps} are there"
 
 
 Change = Callable[[Rows], Rows]

@@ -11,8 +11,13 @@ from pathlib import Path
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
+from sqlalchemy import MetaData
+
 from tests.mutation.marks import PACKAGE
 from tests.mutation.operators import mutant
+
+#: Its marks are in tables, which a migration makes.
+SCHEMA = "metaservice/schema.py"
 
 
 def apply(path: str, line: int, label: str) -> None:
@@ -25,7 +30,9 @@ def apply(path: str, line: int, label: str) -> None:
         _when_loaded(file, compile(tree, str(file), "exec"))
         return
     scope = _scope(ast.parse(source), line)
-    if scope:
+    if path == SCHEMA:
+        _replace_table(module, tree, line)
+    elif scope:
         function = _living(module, scope)
         function.__code__ = _code(compile(tree, str(file), "exec"), scope)
     else:
@@ -66,6 +73,17 @@ def _code(module: CodeType, scope: list[str]) -> CodeType:
     for name in scope:
         code = next(const for const in code.co_consts if isinstance(const, CodeType) and const.co_name == name)
     return code
+
+
+def _replace_table(module: ModuleType, tree: ast.Module, line: int) -> None:
+    """Databases are made with the other table from then on. Queries go on with the one that they were written with."""
+    statement = next(node for node in tree.body if node.lineno <= line <= (node.end_lineno or 0))
+    made = MetaData()
+    exec(compile(ast.Module([statement], []), str(module.__file__), "exec"), {**vars(module), "metadata": made})
+    for table in module.metadata.tables.values():
+        if table.name not in made.tables:
+            table.to_metadata(made)
+    module.metadata = made  # type: ignore[attr-defined]
 
 
 def _replace_constant(module: ModuleType, tree: ast.Module, line: int) -> None:

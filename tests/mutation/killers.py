@@ -28,7 +28,7 @@ _STATES = ("tests/protocol/test_states.py::test_exactly_the_protocols_transition
 _GROUPS = ("tests/protocol/test_states.py::test_every_state_has_its_transitions_and_every_barrier_its_group",)
 _LOCKS = (f"{_META}test_guards.py::test_every_transition_locks_its_topology_before_it_looks",)
 _FENCED = (f"{_META}test_attempts.py::test_a_superseded_attempt_can_report_nothing",)
-_CLOSING = (f"{_META}test_attempts.py::test_a_closing_record_speaks_of_every_sink_and_of_no_other",)
+_CLOSING = (f"{_META}test_attempts.py::test_a_closing_record_speaks_of_every_outlet_and_of_no_other",)
 _MISSING = (f"{_META}test_committing.py::test_what_is_not_precommit_says_who_is_missing",)
 _BLOCKED = (f"{_META}test_committing.py::test_blocked_until_a_person_decides",)
 _RESTAGED = (f"{_META}test_restaging.py::test_what_is_downstream_is_voided_and_read_committed_falls_back",)
@@ -62,7 +62,7 @@ _STAMP = (
 )
 _DROPS = (f"{_TABLES}test_checks.py::test_a_publish_drops_its_own_attempts_and_leaves_what_is_not_its_own",)
 _BRANCH = (f"{_TABLES}test_checks.py::test_an_attempt_starts_on_its_base_and_not_on_its_own_half",)
-_SINKS = (f"{_SPARK}test_driver_checks.py::test_each_sink_is_written_or_called_unchanged_and_not_both",)
+_OUTLETS = (f"{_SPARK}test_driver_checks.py::test_each_outlet_is_written_or_called_unchanged_and_not_both",)
 _DECLARED = (f"{_SPARK}test_driver_checks.py::test_a_job_touches_what_it_declares_and_nothing_else",)
 _SPEC = (f"{_SPARK}test_driver_checks.py::test_a_driver_without_its_own_spec_does_nothing",)
 _APPENDS = (
@@ -202,7 +202,7 @@ _WITHOUT_SPARK: Mapping[str, tuple[str, ...]] = {
     "aborted-takes-nothing": (f"{_META}test_attempts.py::test_an_aborted_barrier_takes_no_reports",),
     "decided-takes-no-attempt": (f"{_META}test_attempts.py::test_from_committing_on_only_a_retry_gets_an_answer",),
     "started-once": (f"{_META}test_attempts.py::test_of_two_that_start_one_attempt_the_second_is_told_to_ask_again",),
-    "inputs-are-there": (f"{_META}test_attempts.py::test_it_waits_for_sources_here_and_for_sources_and_sinks_before",),
+    "inputs-are-there": (f"{_META}test_attempts.py::test_it_waits_for_inlets_here_and_for_inlets_and_outlets_before",),
     "rebase-only-running": (f"{_META}test_attempts.py::test_reports_out_of_order_are_refused",),
     "kill-spares": (f"{_META}test_attempts.py::test_a_kill_leaves_what_is_processed_alone",),
     "closing-again": (f"{_META}test_attempts.py::test_closing_twice_is_fine_if_it_says_the_same",),
@@ -220,8 +220,8 @@ _WITHOUT_SPARK: Mapping[str, tuple[str, ...]] = {
     "abort-voids-attempts": _VOIDED,
     "abort-unstages-tables": _VOIDED,
     # PROCESSED
-    "only-declared-sinks": (*_CLOSING, f"{_META}test_attempts.py::test_bases_follow_a_compaction"),
-    "silent-sink": _CLOSING,
+    "only-declared-outlets": (*_CLOSING, f"{_META}test_attempts.py::test_bases_follow_a_compaction"),
+    "silent-outlet": _CLOSING,
     "precommit-needs-all-tables": (f"{_META}test_attempts.py::test_the_last_table_makes_the_barrier_precommit",),
     "closing-record": (f"{_SHOP}test_barrier.py::test_a_driver_that_died_before_its_last_write_is_not_processed",),
     "file-bears-the-nonce": (f"{_FORGED}test_a_forged_record_publishes_nothing",),
@@ -229,7 +229,7 @@ _WITHOUT_SPARK: Mapping[str, tuple[str, ...]] = {
     "unproven-is-given-up": (f"{_FORGED}test_a_forged_record_publishes_nothing",),
     "opened-is-not-closed": (f"{_HANDED}test_a_driver_that_reads_its_spec_and_died_is_not_an_unchanged_job", _TOLD),
     "wap-is-enabled": (f"{_HANDED}test_nothing_is_begun_without_wap",),
-    "unchanged-job-wrote": (f"{_HANDED}test_a_sink_without_output_is_not_taken_as_unchanged",),
+    "unchanged-job-wrote": (f"{_HANDED}test_an_outlet_without_output_is_not_taken_as_unchanged",),
     "one-driver": (f"{_HANDED}test_a_second_driver_of_the_same_attempt_is_noticed",),
     "guard-was-there": (f"{_HANDED}test_a_driver_without_the_guard_is_refused",),
     "unchanged-job-leaves-main-alone": (f"{_HANDED}test_a_job_that_wrote_past_its_branch_is_told_so_and_the_way_back",),
@@ -264,12 +264,12 @@ _WITHOUT_SPARK: Mapping[str, tuple[str, ...]] = {
     "spec-is-named": _SPEC,
     "spec-is-there": _SPEC,
     "spec-has-sql": (f"{_SPARK}test_driver_checks.py::test_the_sql_application_does_nothing_without_a_statement",),
-    "changed-sink": _SINKS,
-    "driver-silent-sink": _SINKS,
+    "changed-outlet": _OUTLETS,
+    "driver-silent-outlet": _OUTLETS,
     "opened-once": (f"{_SPARK}test_driver_checks.py::test_of_two_drivers_of_one_attempt_one_opens_it",),
     "closed-once": (f"{_SPARK}test_driver_checks.py::test_of_two_drivers_of_one_attempt_one_closes_it",),
-    "undeclared-source": _DECLARED,
-    "undeclared-sink": _DECLARED,
+    "undeclared-inlet": _DECLARED,
+    "undeclared-outlet": _DECLARED,
     "undeclared-external": _DECLARED,
     # corrections
     "corrects-its-table": (
@@ -459,8 +459,6 @@ _WITHOUT_SPARK: Mapping[str, tuple[str, ...]] = {
     "gone-is-not-empty": (f"{_BAD_INPUT}input_that_is_gone_unless_what_came_of_it_is_reused",),
     "stands-in-for-a-whole-job": (f"{_RUNS}what_stands_in_for_a_job_stands_in_for_all_of_it",),
     "corrections-are-whole": (f"{_RUNS}a_correction_of_half_a_job_is_refused",),
-    "by-hand-on-its-input": (f"{_RUNS}a_person_stages_on_what_comes_before",),
-    "by-hand-as-planned": (f"{_RUNS}a_person_stages_what_the_plan_left_to_them_alone",),
     "old-backup-of-a-revision": (f"{_LOST_REVISION}a_backup_of_before_a_revision_is_noticed_and_caught_up",),
     "origins-revision-is-known": (f"{_LOST_REVISION}a_head_that_lags_does_not_hide_a_revision",),
     "journal-leads-back-to-the-revision": (f"{_LOST_REVISION}a_stranger_with_a_revision_of_its_own_is_refused",),

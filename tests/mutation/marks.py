@@ -25,7 +25,7 @@ PLAIN = frozenset(
         errors.UnknownTopologyError,
         errors.UnknownBarrierError,
         errors.UnknownRevisionError,
-        errors.JobWithoutSinksError,
+        errors.JobWithoutOutletsError,
         errors.DuplicateJobError,
         errors.MissingTableError,
         errors.StoreUnavailableError,

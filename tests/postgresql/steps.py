@@ -22,6 +22,7 @@ from airflow_barrier.protocol.revisions import Revision
 from airflow_barrier.protocol.states import Decision
 from airflow_barrier.protocol.topology import Job
 from tests.metaservice.world import AMOUNT, JOBS, SHOPPING, World, staged
+from tests.support.runs import run_of
 
 
 @dataclass(frozen=True)
@@ -80,7 +81,13 @@ def _two_committed(world: World) -> None:
 
 def _maintain(world: World) -> object:
     return world.meta.open_maintenance(
-        "shopping", [AMOUNT], owner="upkeep", run_key="run", generation="g1", max_open=4, actor="test"
+        "shopping",
+        [AMOUNT],
+        run=run_of("upkeep/tonight"),
+        request_key="upkeep/tonight",
+        generation="g1",
+        max_open=4,
+        actor="test",
     )
 
 
@@ -174,7 +181,7 @@ STEPS = {
         "join",
         _nothing,
         lambda world, _: world.meta.join(
-            "shopping", "late", "mine", [Job("mine", "late", sinks=("shop.mine",))], "test"
+            "shopping", "late", "mine", [Job("mine", "late", outlets=("shop.mine",))], "test"
         ),
     ),
     "a leave": Step("leave", _nothing, lambda world, _: world.meta.leave("shopping", "dag", "top", "moves", "test")),

@@ -9,12 +9,12 @@ from airflow_barrier.protocol.restaging import Membership, consumers, consumers_
 from airflow_barrier.protocol.states import AttemptState
 from airflow_barrier.protocol.topology import Job, Topology
 
-LOAD = Job("load", "dag", sinks=("t.shopping",))
-PRODUCTS = Job("products", "dag", sinks=("t.products",))
-AMOUNT = Job("amount", "dag", sources=("t.shopping",), sinks=("t.amount",))
-PRICE = Job("price", "dag", sources=("t.shopping",), sinks=("t.price",))
-TOP = Job("top", "dag", sources=("t.amount", "t.price"), sinks=("t.top",))
-SPEND = Job("spend", "dag", sources=("t.shopping", "t.products"), sinks=("t.spend",))
+LOAD = Job("load", "dag", outlets=("t.shopping",))
+PRODUCTS = Job("products", "dag", outlets=("t.products",))
+AMOUNT = Job("amount", "dag", inlets=("t.shopping",), outlets=("t.amount",))
+PRICE = Job("price", "dag", inlets=("t.shopping",), outlets=("t.price",))
+TOP = Job("top", "dag", inlets=("t.amount", "t.price"), outlets=("t.top",))
+SPEND = Job("spend", "dag", inlets=("t.shopping", "t.products"), outlets=("t.spend",))
 FULL = Topology.of("shopping", [LOAD, PRODUCTS, AMOUNT, PRICE, TOP, SPEND])
 
 
@@ -33,7 +33,7 @@ def test_at_its_own_barrier_what_is_downstream_without_the_job_itself() -> None:
     assert as_sets(dict(consumers(in_a_row(FULL), "top"))) == {1: set()}
 
 
-def test_at_later_barriers_the_job_too_since_it_builds_on_its_own_sinks() -> None:
+def test_at_later_barriers_the_job_too_since_it_builds_on_its_own_outlets() -> None:
     assert as_sets(dict(consumers(in_a_row(FULL, FULL, FULL), "amount"))) == {
         1: {"top"},
         2: {"amount", "top"},
@@ -68,10 +68,10 @@ def test_the_predecessor_counts_and_not_the_number() -> None:
     assert as_sets(dict(consumers(barriers, "price"))) == {2: {"top"}, 4: {"price", "top"}}
 
 
-def test_two_sinks_of_one_job_go_together() -> None:
-    split = Job("split", "dag", sources=("t.shopping",), sinks=("t.even", "t.odd"))
-    odd = Job("odd", "dag", sources=("t.odd",), sinks=("t.odd_sum",))
-    even = Job("even", "dag", sources=("t.even",), sinks=("t.even_sum",))
+def test_two_outlets_of_one_job_go_together() -> None:
+    split = Job("split", "dag", inlets=("t.shopping",), outlets=("t.even", "t.odd"))
+    odd = Job("odd", "dag", inlets=("t.odd",), outlets=("t.odd_sum",))
+    even = Job("even", "dag", inlets=("t.even",), outlets=("t.even_sum",))
     topology = Topology.of("split", [LOAD, split, odd, even])
     assert as_sets(dict(consumers(in_a_row(topology), "split"))) == {1: {"odd", "even"}}
 

@@ -7,9 +7,10 @@ from datetime import datetime, timedelta, timezone
 import pytest
 
 from airflow_barrier.protocol.errors import ConfigurationError
-from airflow_barrier.protocol.records import Barrier
+from airflow_barrier.protocol.records import Barrier, BarrierKind
 from airflow_barrier.protocol.retention import Retention, barrier_verdicts, window_start
 from airflow_barrier.protocol.states import BarrierState
+from tests.support.runs import run_of
 
 NOW = datetime(2026, 1, 31, 12, tzinfo=timezone.utc)
 DAY = timedelta(days=1)
@@ -21,13 +22,14 @@ def committed(count: int) -> list[Barrier]:
         Barrier(
             topology="shopping",
             barrier_id=number,
-            revision=0,
+            computed_in=0,
             timestamp=NOW - DAY * (count - number),
             state=BarrierState.COMMIT,
             predecessor=number - 1,
             topology_version=1,
-            run_key=f"run {number}",
-            timestamp_origin="test",
+            kind=BarrierKind.EPOCH,
+            run=run_of(f"run {number}"),
+            timestamp_from="test",
             opened_at=NOW,
             commit_at=NOW - DAY * (count - number),
         )

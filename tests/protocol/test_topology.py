@@ -10,7 +10,7 @@ import pytest
 from airflow_barrier.protocol.errors import (
     CycleError,
     DuplicateJobError,
-    JobWithoutSinksError,
+    JobWithoutOutletsError,
     SecondWriterError,
     TopologyError,
     UnknownTableError,
@@ -18,10 +18,10 @@ from airflow_barrier.protocol.errors import (
 from airflow_barrier.protocol.topology import ExternalSource, Job, Topology, downstream_jobs
 
 FILES = ExternalSource("files", "files", {"path": "/landing"})
-LOAD = Job("load", "shopping_dag", sinks=("shop.shopping",), externals=(FILES,))
-AMOUNT = Job("amount", "shopping_dag", sources=("shop.shopping",), sinks=("shop.amount",))
-PRICE = Job("price", "pricing_dag", sources=("shop.shopping",), sinks=("shop.price",))
-TOP = Job("top", "pricing_dag", sources=("shop.amount", "shop.price"), sinks=("shop.top",))
+LOAD = Job("load", "shopping_dag", outlets=("shop.shopping",), externals=(FILES,))
+AMOUNT = Job("amount", "shopping_dag", inlets=("shop.shopping",), outlets=("shop.amount",))
+PRICE = Job("price", "pricing_dag", inlets=("shop.shopping",), outlets=("shop.price",))
+TOP = Job("top", "pricing_dag", inlets=("shop.amount", "shop.price"), outlets=("shop.top",))
 DIAMOND = (LOAD, AMOUNT, PRICE, TOP)
 
 
@@ -49,7 +49,9 @@ def test_the_order_of_declaration_is_no_part_of_a_topology() -> None:
 
 
 def test_another_option_of_a_source_is_another_topology() -> None:
-    moved = Job("load", "shopping_dag", sinks=LOAD.sinks, externals=(ExternalSource("files", "files", {"path": "/b"}),))
+    moved = Job(
+        "load", "shopping_dag", outlets=LOAD.outlets, externals=(ExternalSource("files", "files", {"path": "/b"}),)
+    )
     assert Topology.of("shopping", [LOAD]).digest != Topology.of("shopping", [moved]).digest
 
 
@@ -64,18 +66,21 @@ def test_the_durable_form_gives_the_same_topology_back() -> None:
     ("jobs", "error", "named"),
     [
         pytest.param(
-            [LOAD, Job("again", "other_dag", sinks=("shop.shopping",))],
+            [LOAD, Job("again", "other_dag", outlets=("shop.shopping",))],
             SecondWriterError,
             ["shop.shopping", "load", "shopping_dag", "again", "other_dag"],
             id="second writer",
         ),
         pytest.param(
-            [Job("twice", "dag", sinks=("shop.a", "shop.a"))], SecondWriterError, ["shop.a", "twice"], id="sink twice"
+            [Job("twice", "dag", outlets=("shop.a", "shop.a"))],
+            SecondWriterError,
+            ["shop.a", "twice"],
+            id="outlet twice",
         ),
         pytest.param([AMOUNT], UnknownTableError, ["amount", "shop.shopping", "IcebergTable"], id="unknown table"),
-        pytest.param([Job("idle", "dag")], JobWithoutSinksError, ["idle", "dag"], id="no sinks"),
+        pytest.param([Job("idle", "dag")], JobWithoutOutletsError, ["idle", "dag"], id="no outlets"),
         pytest.param(
-            [LOAD, Job("load", "other_dag", sinks=("shop.b",))],
+            [LOAD, Job("load", "other_dag", outlets=("shop.b",))],
             DuplicateJobError,
             ["load", "shopping_dag", "other_dag"],
             id="duplicate job",
@@ -88,7 +93,10 @@ def test_the_durable_form_gives_the_same_topology_back() -> None:
         ),
         pytest.param([Job("self", "dag", ("t.a",), ("t.a",))], CycleError, ["self", "t.a"], id="cycle of one"),
         pytest.param(
-            [LOAD, Job("b", "dag", sinks=("t.b",), externals=(ExternalSource("files", "files", {"path": "/other"}),))],
+            [
+                LOAD,
+                Job("b", "dag", outlets=("t.b",), externals=(ExternalSource("files", "files", {"path": "/other"}),)),
+            ],
             TopologyError,
             ["load", "b", "files"],
             id="one source, two settings",

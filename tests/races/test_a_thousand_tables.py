@@ -38,12 +38,13 @@ from airflow_barrier.tables._metadata import EMPTY_ROOT, Changes, Document, line
 from tests.races.racers import Racers
 from tests.races.writing import append
 from tests.support.reporting import report
+from tests.support.runs import run_of
 from tests.support.shop import MONDAY
 from tests.support.waiting import wait_for
 
 COUNT, BUSY, WRITERS = 1000, 100, 2
 TABLES = tuple(f"wide.t{number:04}" for number in range(COUNT))
-JOBS = tuple(Job(f"job{first:04}", "wide_dag", sinks=TABLES[first : first + BUSY]) for first in range(0, COUNT, BUSY))
+JOBS = tuple(Job(f"job{first:04}", "wide_dag", outlets=TABLES[first : first + BUSY]) for first in range(0, COUNT, BUSY))
 FRAGMENT = Fragment("wide", "wide_dag", JOBS)
 
 
@@ -78,7 +79,9 @@ def deployment(settings: Settings) -> Iterator[Deployment]:
 
 
 def opened(deployment: Deployment, day: int) -> Barrier:
-    found = open_barrier(deployment, FRAGMENT, MONDAY.replace(day=day), origin="test", run_key=f"{day}", actor="test")
+    found = open_barrier(
+        deployment, FRAGMENT, MONDAY.replace(day=day), timestamp_from="test", run=run_of(f"{day}"), actor="test"
+    )
     assert isinstance(found, Opened)
     return found.barrier
 
@@ -193,7 +196,7 @@ def test_publishing_a_thousand_tables_ends_while_writers_keep_staging(
         ready = begun(deployment, first, job)
         close(deployment, ready.attempt.attempt_id, record=staged(deployment, ready), actor="test")
     ahead = begun(deployment, second, JOBS[0])
-    shares = [JOBS[0].sinks[writer::WRITERS] for writer in range(WRITERS)]
+    shares = [JOBS[0].outlets[writer::WRITERS] for writer in range(WRITERS)]
     counted = Counted()
     with Racers([settings] * WRITERS) as writers:
         writers.start([(keep_writing, (ahead.attempt.stamp, share, first.barrier_id)) for share in shares])

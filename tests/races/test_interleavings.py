@@ -41,6 +41,7 @@ from tests.support.computing import a_core
 from tests.support.drawing import OPERATIONS
 from tests.support.replacing import replace_files
 from tests.support.reporting import report
+from tests.support.runs import run_of
 from tests.support.shop import COLUMNS, FRAGMENT, MONDAY, SHOPPING, Shop
 from tests.support.waiting import patience
 
@@ -85,7 +86,9 @@ def kill(shop: Shop) -> Callable[[], Any]:
 def start(day: int, run_key: str) -> Operation:
     timestamp = MONDAY + timedelta(days=day)
     return lambda shop: (
-        lambda: open_barrier(shop.deployment, FRAGMENT, timestamp, origin="test", run_key=run_key, actor=run_key)
+        lambda: open_barrier(
+            shop.deployment, FRAGMENT, timestamp, timestamp_from="test", run=run_of(run_key), actor=run_key
+        )
     )
 
 

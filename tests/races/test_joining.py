@@ -19,11 +19,12 @@ from tests.metaservice.auditing import check_audit
 from tests.races.interleaving import Explored, all_orders, explore, stepping
 from tests.races.worlds import worlds
 from tests.support.reporting import report
+from tests.support.runs import run_of
 from tests.support.shop import AMOUNT, JOBS, MONDAY, PRICE, SHOPPING, Shop
 
 OWN = Fragment("shopping", "shopping_dag", JOBS[:2])
 #: Of another team, over the same table.
-PRICES = Fragment("shopping", "price_dag", (Job("price", "price_dag", sources=(SHOPPING,), sinks=(PRICE,)),))
+PRICES = Fragment("shopping", "price_dag", (Job("price", "price_dag", inlets=(SHOPPING,), outlets=(PRICE,)),))
 ROWS = [{"amount": 10, "price": 20}]
 
 
@@ -59,7 +60,7 @@ def register(shop: Shop, day: int = 2) -> Any:
 
 def opens(shop: Shop, day: int = 2) -> Callable[[], Any]:
     at, run = MONDAY + timedelta(days=day), f"shopping_dag/{day}"
-    return lambda: open_barrier(shop.deployment, OWN, at, origin="test", run_key=run, actor="opener")
+    return lambda: open_barrier(shop.deployment, OWN, at, timestamp_from="test", run=run_of(run), actor="opener")
 
 
 def joins(shop: Shop, day: int = 2) -> Callable[[], Any]:
@@ -85,7 +86,7 @@ def since_it_left(previous: Any) -> None:
     ids=["for the first time", "coming back"],
 )
 @pytest.mark.drawn
-def test_a_job_that_joins_while_a_barrier_opens_gets_all_of_its_sources(
+def test_a_job_that_joins_while_a_barrier_opens_gets_all_of_its_inlets(
     before: Callable[[Shop], None], day: int, begins: Callable[[Any], None], shared: bool
 ) -> None:
     seen: Counter[bool] = Counter()

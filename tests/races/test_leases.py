@@ -144,7 +144,7 @@ def expire(deployment: Deployment, barrier_id: int) -> list[int]:
 
 def test_of_readers_and_expiries_at_once_one_side_has_its_way(settings: Settings, racers: Racers) -> None:
     deployment = Deployment.connect(settings)
-    world = World(deployment.meta, "shopping", [Job("load", "dag", sinks=("shop.a",))])
+    world = World(deployment.meta, "shopping", [Job("load", "dag", outlets=("shop.a",))])
     for number in range(1, BARRIERS + 2):
         world.committed(number)
     ends: Counter[str] = Counter()

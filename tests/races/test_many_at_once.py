@@ -25,6 +25,7 @@ from tests.races.conftest import RACERS
 from tests.races.racers import Racers
 from tests.races.writing import write
 from tests.support.reporting import report
+from tests.support.runs import run_of
 from tests.support.shop import FRAGMENT, MONDAY, SHOPPING, Shop
 
 ROWS = [{"amount": 1, "price": 10}]
@@ -37,7 +38,7 @@ def commit(deployment: Deployment, barrier_id: int) -> Committed | NotYet:
 
 def start(deployment: Deployment, day: int, run_key: str) -> Opened | Later:
     return open_barrier(
-        deployment, FRAGMENT, MONDAY + timedelta(days=day), origin="race", run_key=run_key, actor=run_key
+        deployment, FRAGMENT, MONDAY + timedelta(days=day), timestamp_from="race", run=run_of(run_key), actor=run_key
     )
 
 
@@ -82,8 +83,8 @@ def test_of_many_starters_of_one_timestamp_one_opens_and_all_have_its_barrier(
         assert names(outcomes) == {"Opened": RACERS}, outcomes
         assert Counter(outcome.created for outcome in outcomes) == {True: 1, False: RACERS - 1}
         (barrier,) = {outcome.barrier.barrier_id for outcome in outcomes}
-        opener = next(outcome.barrier.run_key for outcome in outcomes if outcome.created)
-        assert {outcome.barrier.run_key for outcome in outcomes} == {opener}, "each is told whose barrier it observes"
+        opener = next(outcome.barrier.run for outcome in outcomes if outcome.created)
+        assert {outcome.barrier.run for outcome in outcomes} == {opener}, "each is told whose barrier it observes"
         shop.process_all(shop.deployment.meta.barrier("shopping", barrier), ROWS)
         shop.commit(shop.deployment.meta.barrier("shopping", barrier))
     check_published_once(shop, settings)

@@ -29,6 +29,7 @@ from airflow_barrier.protocol.topology import Fragment
 from tests.races.checks import check_published_once
 from tests.races.racers import Racers
 from tests.races.test_many_at_once import commit, start
+from tests.support.runs import run_of
 from tests.support.shop import AMOUNT, FRAGMENT, MONDAY, PRICE, SHOPPING, Shop, make_shop
 
 ROWS = [{"amount": 1, "price": 10}]
@@ -66,11 +67,11 @@ def test_on_one_metaservice_the_second_one_observes_and_finds_all_done(shop: Sho
         outcomes = airflows.race([(start, (2, "dag/run of one")), (start, (2, "dag/run of the other"))])
         assert sorted(outcome.created for outcome in outcomes) == [False, True]
         observer = next(outcome for outcome in outcomes if not outcome.created)
-        assert observer.barrier.run_key == next(o.barrier.run_key for o in outcomes if o.created), "it is told whose"
+        assert observer.barrier.run == next(o.barrier.run for o in outcomes if o.created), "it is told whose"
         shop.process_all(barrier, ROWS)
         for run_key in ("dag/run of one", "dag/run of the other"):
             timestamp = MONDAY + timedelta(days=2)
-            found = find_barrier(shop.deployment, "shopping", run_key=run_key, timestamp=timestamp)
+            found = find_barrier(shop.deployment, "shopping", run=run_of(run_key), timestamp=timestamp)
             assert found.barrier_id == observer.barrier.barrier_id, "its own tasks work for the same barrier"
         shop.process_all(found, ROWS)
         # the other's task of the same kind, of which there was no clear, finds that the work is done

@@ -123,7 +123,7 @@ def test_duckdb_and_pyiceberg_read_by_it(shop: Shop, of: Of) -> None:
 @ANSWERS
 def test_a_table_that_joined_later_is_refused_naming_its_first_barrier(shop: Shop, of: Of) -> None:
     shop.deployment.tables.catalog.create_table(LATE, shop.deployment.tables.load(AMOUNT).schema())
-    shop.open(2, Fragment("shopping", "shopping_dag", (*JOBS, Job("late", "shopping_dag", sinks=(LATE,)))))
+    shop.open(2, Fragment("shopping", "shopping_dag", (*JOBS, Job("late", "shopping_dag", outlets=(LATE,)))))
     with of(shop) as answer:
         with pytest.raises(UnknownTableError, match=f"found {LATE}, which joined with barrier 2 of"):
             answer.table(LATE)

@@ -119,9 +119,9 @@ def test_names_of_metadata_become_what_they_are_called_where_the_query_runs() ->
 
 
 def test_views_may_read_metadata() -> None:
-    sinks = View("SELECT table_name FROM __META_ETL_SINK", Place("lake", "shop"))
+    outlets = View("SELECT table_name FROM __META_ETL_SINK", Place("lake", "shop"))
     found = rewrite(
-        "SELECT * FROM v", "spark", {}, catalog="lake", views={("lake", "v"): sinks}.get, metadata=lambda _: "x"
+        "SELECT * FROM v", "spark", {}, catalog="lake", views={("lake", "v"): outlets}.get, metadata=lambda _: "x"
     )
     assert "FROM ((SELECT * FROM `x`\n) AS `__META_ETL_SINK`)" in found.sql
     assert found.views == ("lake.v",)

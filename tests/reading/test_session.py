@@ -386,7 +386,7 @@ def test_a_table_that_joined_later_is_refused_and_its_first_barrier_named(shop: 
     bring(shop, 1)
     total = "shop.total"
     shop.deployment.tables.catalog.create_table(total, shop.deployment.tables.load(AMOUNT).schema())
-    shop.open(2, Fragment("shopping", "shopping_dag", (*JOBS, Job("total", "shopping_dag", sinks=(total,)))))
+    shop.open(2, Fragment("shopping", "shopping_dag", (*JOBS, Job("total", "shopping_dag", outlets=(total,)))))
     query = f"SELECT * FROM lake.{total}"
     joined = r"expected tables that it has, found shop\.total, which joined with barrier 2"
     with consistent_session(shop.deployment, "shopping") as session, session.duckdb() as connection:

@@ -36,7 +36,7 @@ class LandedShop:
             str(self.folder), name="purchases", schema="amount BIGINT, price BIGINT", attribute_by="path",
             path_date="date=%Y-%m-%d",
         )  # fmt: skip
-        load = Job("load", "shopping_dag", sinks=(SHOPPING,), externals=(source.declare(),))
+        load = Job("load", "shopping_dag", outlets=(SHOPPING,), externals=(source.declare(),))
         return Fragment("shopping", "shopping_dag", (load, *JOBS[1:]))
 
     def open(self, day: int) -> Barrier:

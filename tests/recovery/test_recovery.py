@@ -43,6 +43,7 @@ from tests.recovery.landing import TABLES, LandedShop, landed_shop
 from tests.support.deployments import settings_on
 from tests.support.postgresql import PostgreSQL
 from tests.support.reporting import report
+from tests.support.runs import run_of
 from tests.support.shop import AMOUNT, COLUMNS, SHOPPING, Shop
 
 
@@ -163,7 +164,7 @@ def test_attempts_of_the_lost_time_get_no_namesake(old: LandedShop, backups: Bac
     landed.check_oracle(7)
 
 
-OTHER = Fragment("other", "other_dag", (Job("other", "other_dag", sinks=("shop.other",)),))
+OTHER = Fragment("other", "other_dag", (Job("other", "other_dag", outlets=("shop.other",)),))
 
 
 def run_other(shop: Shop, day: int) -> None:
@@ -220,7 +221,7 @@ def test_a_lost_metaservice_is_noticed_and_rebuilt(landed: LandedShop, backups: 
             (r.table, r.snapshot_id, r.job) for r in before[barrier_id]
         ]
         assert meta.cuts("shopping", barrier_id) == cuts[barrier_id]
-        assert meta.barrier("shopping", barrier_id).run_key == f"shopping_dag/day-{barrier_id}"
+        assert meta.barrier("shopping", barrier_id).run == run_of(f"shopping_dag/day-{barrier_id}")
     assert served(landed.shop.deployment) == 3
     landed.check_oracle(3)
     landed.committed(4, 5)

@@ -115,7 +115,7 @@ def seen(shop: RevisedShop) -> Seen:
     meta, name, level = shop.deployment.meta, shop.shop.name, Level.REPEATABLE_READ
     found: Seen = {}
     for barrier in meta.readable(name):
-        for number in (None, *range(barrier.revision + 1)):
+        for number in (None, *range(barrier.computed_in + 1)):
             with suppress(UnknownRevisionError):
                 tables = meta.resolve(name, level, at=barrier.barrier_id, revision=number).tables
                 found[barrier.barrier_id, number] = {table: each.snapshot_id for table, each in tables.items()}
@@ -123,7 +123,7 @@ def seen(shop: RevisedShop) -> Seen:
 
 
 def numbers(shop: RevisedShop) -> dict[int, int]:
-    return {each.barrier_id: each.revision for each in shop.deployment.meta.readable(shop.shop.name)}
+    return {each.barrier_id: each.computed_in for each in shop.deployment.meta.readable(shop.shop.name)}
 
 
 def states(shop: RevisedShop) -> dict[int, RevisionState]:

@@ -70,7 +70,7 @@ def known(deployment: Deployment, last: int) -> list[tuple[object, ...]]:
     numbers = range(1, last + 1)
     barriers = [meta.barrier("shopping", number) for number in numbers]
     return [
-        *((each.state, each.timestamp, each.run_key, each.predecessor, each.line) for each in barriers),
+        *((each.state, each.timestamp, each.run, each.predecessor, each.line) for each in barriers),
         *((meta.cuts("shopping", number), meta.progress("shopping", number)) for number in numbers),
         *((row.table, row.snapshot_id) for row in meta.progress("shopping", 0)),
         [each.barrier_id for each in meta.readable("shopping")],
@@ -198,10 +198,10 @@ def test_a_strangers_backup_is_refused_by_time_where_the_snapshots_are_forgotten
     expired(landed)
     uri = landed.shop.deployment.tables.location("_barrier", "shopping", "journal", "trimmed-0.json")
     text = landed.shop.deployment.tables.read_text(uri)
-    run_key = landed.shop.deployment.meta.barrier("shopping", 2).run_key
+    run_id = landed.shop.deployment.meta.barrier("shopping", 2).run.run_id
     landed.close()
     backups.put_back()
     landed.reconnect()
-    landed.shop.deployment.tables.write_text(uri, text.replace(run_key, "scheduled__by another"))
+    landed.shop.deployment.tables.write_text(uri, text.replace(run_id, "scheduled__by another"))
     with pytest.raises(JournalError, match="found others of run: this MetaService is of another deployment"):
         recover(landed.shop.deployment, "shopping", actor="test", reason="test")

@@ -29,7 +29,7 @@ class GrowingShop(Shop):
         self.jobs.update({name: every[name] for name in names})
         if "price" in names:
             price = every["price"]
-            self.jobs["price"] = replace(price, start_from=dict.fromkeys(price.sources, "history"), **changed)
+            self.jobs["price"] = replace(price, start_from=dict.fromkeys(price.inlets, "history"), **changed)
 
 
 def declare(shop: RevisedShop, **changed: Any) -> None:

@@ -5,27 +5,27 @@ from __future__ import annotations
 from datetime import datetime, timedelta, timezone
 
 from airflow_barrier.coordinator.revision_backfills import Backfill, backfill_dates, backfills_of
-from airflow_barrier.protocol.origins import interval_origin, logical_date
-from airflow_barrier.protocol.records import Barrier
+from airflow_barrier.protocol.records import Barrier, BarrierKind, RunRef
 from airflow_barrier.protocol.states import BarrierState
 
 MONDAY = datetime(2017, 1, 2, tzinfo=timezone.utc)
 DAY = timedelta(days=1)
 
 
-def barrier(day: int, origin: str, dag: str = "shopping_dag") -> Barrier:
+def barrier(day: int, logical_date: datetime | None, dag: str = "shopping_dag") -> Barrier:
     at = MONDAY + day * DAY
-    return Barrier("shopping", day, 0, at, BarrierState.COMMIT, day - 1, 1, f"{dag}/scheduled__{at}", origin, at)
+    run = RunRef(dag, f"scheduled__{at}", "scheduled", logical_date)
+    return Barrier("shopping", day, 0, at, BarrierState.COMMIT, day - 1, 1, BarrierKind.EPOCH, run, "test", at)
 
 
-def over(day: int) -> str:
-    """Of a run for the day before."""
-    return interval_origin("scheduled", MONDAY + (day - 1) * DAY, MONDAY + day * DAY)
+def over(day: int) -> datetime:
+    """The logical date of a run for the day before."""
+    return MONDAY + (day - 1) * DAY
 
 
-def moment(day: int) -> str:
-    """Of a run for a moment, as of `@daily` in Airflow 3."""
-    return interval_origin("scheduled", MONDAY + day * DAY, MONDAY + day * DAY)
+def moment(day: int) -> datetime:
+    """The logical date of a run for a moment, as of `@daily` in Airflow 3."""
+    return MONDAY + day * DAY
 
 
 def test_runs_for_a_moment_have_its_date() -> None:
@@ -51,9 +51,5 @@ def test_each_opener_is_asked_for_its_own_days() -> None:
     assert backfills_of([]) == ()
 
 
-def test_an_interval_is_kept_in_utc_and_other_origins_are_what_they_were() -> None:
-    east = timezone(timedelta(hours=5, minutes=30))
-    origin = interval_origin("backfill", (MONDAY - DAY).astimezone(east), MONDAY.astimezone(east))
-    assert origin == "data interval end of backfill run (interval since 2017-01-01T00:00:00+00:00)"
-    assert logical_date(MONDAY, origin) == MONDAY - DAY
-    assert logical_date(MONDAY, "run_after of manual run") == MONDAY
+def test_a_run_without_a_logical_date_goes_by_its_barriers_timestamp() -> None:
+    assert backfill_dates([barrier(3, None)]) == (MONDAY + 3 * DAY, MONDAY + 3 * DAY)

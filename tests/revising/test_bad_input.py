@@ -16,6 +16,7 @@ from airflow_barrier.coordinator.swapping import Swapped
 from airflow_barrier.protocol.errors import RevisionRefusedError, SchemaChangedError, TopologyError
 from airflow_barrier.protocol.revisions import TableCorrection
 from airflow_barrier.protocol.topology import Job
+from airflow_barrier.spark.corrections import ReplaceByFile, to_json
 from tests.crash.shopping import FIRST_DAY
 from tests.revising.world import RevisedShop
 
@@ -24,6 +25,10 @@ def refused(shop: RevisedShop, match: str, first: Any, last: Any = None, **wante
     with pytest.raises(RevisionRefusedError, match=match):
         plan_revision(shop.deployment, Wanted(shop.shop.name, first, last, **wanted))
     assert shop.deployment.meta.revisions.newest(shop.shop.name, 1) == []
+
+
+def by_file(barrier_id: int, table: str) -> TableCorrection:
+    return TableCorrection(barrier_id, table, to_json(ReplaceByFile(table, "s3://mended/day.parquet")))
 
 
 def test_days_outside_of_history(embedded: RevisedShop) -> None:
@@ -70,7 +75,7 @@ def test_a_barrier_that_has_expired(embedded: RevisedShop) -> None:
 
 def test_a_table_that_nobody_writes_and_a_job_that_is_not_there(embedded: RevisedShop) -> None:
     embedded.days(1, 1)
-    nobody = TableCorrection(1, "shop.nobody", {"kind": "by hand"})
+    nobody = by_file(1, "shop.nobody")
     refused(embedded, "expected a table that one of its jobs writes.*found shop.nobody", 1, corrections=[nobody])
     with pytest.raises(TopologyError, match="nobody"):
         embedded.begin(1, changed=["nobody"])
@@ -81,8 +86,8 @@ def test_input_that_is_gone_unless_what_came_of_it_is_reused(embedded: RevisedSh
     for file in embedded.shop.landing.rglob("*.parquet"):
         file.unlink()
     refused(embedded, r"expected its source purchases to still hold .* --reuse shop.shopping", 1)
-    sinks = [embedded.shop.table("shopping"), embedded.shop.table("receipts")]
-    plan = plan_revision(embedded.deployment, Wanted(embedded.shop.name, 1, changed=["load", "price"], reused=sinks))
+    outlets = [embedded.shop.table("shopping"), embedded.shop.table("receipts")]
+    plan = plan_revision(embedded.deployment, Wanted(embedded.shop.name, 1, changed=["load", "price"], reused=outlets))
     assert [(each.job, each.kind) for each in plan.inputs if each.job == "load"] == [("load", "reused")]
 
 
@@ -99,7 +104,7 @@ def test_a_table_outside_that_has_expired_what_an_epoch_read(embedded: RevisedSh
 
 def test_corrections_that_reading_the_source_again_would_undo_are_named(embedded: RevisedShop) -> None:
     embedded.days(1, 2)
-    revision = embedded.begin(2, corrections=[TableCorrection(2, "shop.amounts", {"kind": "by hand"})])
+    revision = embedded.begin(2, corrections=[by_file(2, "shop.amounts")])
     embedded.replay_all(revision)
     assert isinstance(embedded.publish(revision), Swapped)
 
@@ -138,13 +143,11 @@ def test_a_column_that_was_dropped_since(embedded: RevisedShop) -> None:
 
 
 def test_code_that_reads_by_now_what_was_not_there(embedded: RevisedShop) -> None:
-    """Declared with the same name and other sources since."""
+    """Declared with the same name and other inlets since."""
     embedded.days(1, 2)
     meta, fragment = embedded.deployment.meta, embedded.shop.fragment
-    jobs = [
-        replace(job, sources=("shop.shopping", "shop.new")) if job.name == "price" else job for job in fragment.jobs
-    ]
-    jobs.append(Job("new", "shopping_dag", sources=("shop.shopping",), sinks=("shop.new",)))
+    jobs = [replace(job, inlets=("shop.shopping", "shop.new")) if job.name == "price" else job for job in fragment.jobs]
+    jobs.append(Job("new", "shopping_dag", inlets=("shop.shopping",), outlets=("shop.new",)))
     meta.register("shop", "shopping_dag", jobs, "test")
     tables = embedded.deployment.tables
     tables.catalog.create_table("shop.new", tables.load("shop.prices").schema())

@@ -220,7 +220,7 @@ def test_what_is_asked_for_beside_it(embedded: RevisedShop) -> None:
 
 def test_what_another_one_has_yet_to_compute(embedded: RevisedShop) -> None:
     days(embedded, 1, 2)
-    declare(embedded, sinks=("shop.receipts_priced",))
+    declare(embedded, outlets=("shop.receipts_priced",))
     meta, fragment = embedded.deployment.meta, embedded.shop.fragment
     dear = Job("dear", "shopping_dag", ("shop.receipts_priced",), (PRICES,), (), {"shop.receipts_priced": "history"})
     meta.register("shop", fragment.owner, (*fragment.jobs, dear), "test")
@@ -252,7 +252,7 @@ def test_a_shared_source_is_read_from_its_first_cut_on(embedded: RevisedShop) ->
 def test_the_task_of_a_member_that_waits_says_so(embedded: RevisedShop) -> None:
     days(embedded, 1, 2)
     price = Job(
-        "price", "pricing", sources=("shop.shopping",), sinks=(PRICES,), start_from={"shop.shopping": "history"}
+        "price", "pricing", inlets=("shop.shopping",), outlets=(PRICES,), start_from={"shop.shopping": "history"}
     )
     embedded.day(3, ["open"])
     fragment = Fragment("shop", "pricing", (price,))
@@ -275,7 +275,7 @@ def test_backfills_of_a_member_are_asked_for_until_its_runs_have_come(embedded: 
     meta = embedded.deployment.meta
     days(embedded, 1, 2)
     price = Job(
-        "price", "pricing", sources=("shop.shopping",), sinks=(PRICES,), start_from={"shop.shopping": "history"}
+        "price", "pricing", inlets=("shop.shopping",), outlets=(PRICES,), start_from={"shop.shopping": "history"}
     )
     assert isinstance(meta.join("shop", "pricing", "price", [price], "test"), int)
     plan = plan_revision(embedded.deployment, Wanted("shop", None, changed=["price"]))
@@ -316,6 +316,7 @@ def test_the_task_of_the_opening_dag_does_nothing_while_it_waits(
         try_number=1,
     )
     run = SimpleNamespace(
+        logical_date=timestamp,
         data_interval_start=timestamp,
         data_interval_end=timestamp,
         run_type=SimpleNamespace(value="scheduled"),

@@ -25,7 +25,7 @@ def test_a_corrected_day_is_in_every_table_at_every_barrier_and_the_old_revision
         assert shop.at(day) == shop.expected(day), day
         assert shop.at(day, revision=0) == before[day], day
         number = 0 if day == 1 else revision.revision
-        assert shop.barrier(day).revision == number
+        assert shop.barrier(day).computed_in == number
         for table, rows in shop.expected(day).items():
             assert shop.by_tag(table, f"barrier_shop_b{day}_r{number}") == rows
     assert shop.mains() == shop.expected(4)

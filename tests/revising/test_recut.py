@@ -13,6 +13,7 @@ from airflow_barrier.coordinator.swapping import NotStaged, Swapped, cancel_revi
 from airflow_barrier.protocol.errors import RevisionRefusedError
 from airflow_barrier.protocol.journal import RevisionEntry
 from airflow_barrier.protocol.revisions import Revision, RevisionMode, TableCorrection
+from airflow_barrier.spark.corrections import ReplaceByFile, to_json
 from tests.revising.world import RevisedShop
 
 SOURCE = "purchases"
@@ -181,14 +182,14 @@ def test_the_journal_has_what_was_cut_anew(embedded: RevisedShop) -> None:
 
 def test_only_what_is_read_from_files_is_cut_anew(embedded: RevisedShop) -> None:
     embedded.days(1, 3)
-    sinks = (embedded.shop.table("shopping"), embedded.shop.table("receipts"))
-    by_hand = [TableCorrection(2, table, {"kind": "by hand"}) for table in sinks]
+    outlets = (embedded.shop.table("shopping"), embedded.shop.table("receipts"))
+    by_file = [TableCorrection(2, table, to_json(ReplaceByFile(table, "s3://mended/2.parquet"))) for table in outlets]
     refusals: list[tuple[str, dict[str, Any]]] = [
         ("which are purchases, rates, found orders; correct the name", {"recut": ["orders"]}),
         ("source rates: .* found an Iceberg table, where the next cut begins", {"recut": ["rates"]}),
         (r"read all that came before it \(full\)", {"mode": RevisionMode.FULL}),
-        ("at barrier 2, found that something stands in for that", {"reused": sinks}),
-        ("at barrier 2, found that something stands in for that", {"corrections": by_hand}),
+        ("at barrier 2, found that something stands in for that", {"reused": outlets}),
+        ("at barrier 2, found that something stands in for that", {"corrections": by_file}),
     ]
     for match, wanted in refusals:
         with pytest.raises(RevisionRefusedError, match=match):

@@ -15,19 +15,15 @@ from airflow.sdk.execution_time.task_runner import RuntimeTaskInstance
 from sqlalchemy import text
 
 from airflow_barrier.coordinator import runs as of_runs
-from airflow_barrier.coordinator.by_hand import stage_by_hand
 from airflow_barrier.coordinator.replaying import corrections_of
 from airflow_barrier.coordinator.revising import begin_revision, plan_revision
 from airflow_barrier.coordinator.revision_plan import Wanted
-from airflow_barrier.coordinator.swapping import Swapped
 from airflow_barrier.coordinator.waking import barrier_of_run, next_unstaged, runs_at
 from airflow_barrier.operators._waking import AirflowScheduler
-from airflow_barrier.protocol.errors import NotProcessedError, RevisionRefusedError
-from airflow_barrier.protocol.records import RunRef, StagedTable
+from airflow_barrier.protocol.errors import RevisionRefusedError
+from airflow_barrier.protocol.records import RunRef
 from airflow_barrier.protocol.revisions import RevisionMode, TableCorrection
-from airflow_barrier.protocol.states import BarrierState
 from airflow_barrier.spark.corrections import CorrectBySql, ReuseRows, to_json
-from airflow_barrier.spark.spec import ClosingRecord, EpochSpec
 from tests.crash.shopping import FIRST_DAY
 from tests.revising.world import RevisedShop
 from tests.support.supervising import supervised
@@ -107,39 +103,6 @@ def test_what_stands_in_for_a_job_stands_in_for_all_of_it(embedded: RevisedShop)
     assert started.bases[embedded.shop.table("shopping")] == next(
         row.snapshot_id for row in deployment.meta.progress(name, 2) if row.table == embedded.shop.table("shopping")
     )
-
-
-def not_called(spec: EpochSpec) -> ClosingRecord:
-    raise AssertionError(spec)
-
-
-def test_a_person_stages_what_the_plan_left_to_them_alone(embedded: RevisedShop) -> None:
-    embedded.days(1, 2)
-    revision = embedded.begin(2, mode=RevisionMode.INCREMENTAL)
-    with pytest.raises(RevisionRefusedError, match="left to a person in the plan, found that it is not"):
-        stage_by_hand(embedded.deployment, revision, 2, embedded.shop.table("shopping"), not_called, actor="me")
-
-
-def test_a_person_stages_on_what_comes_before(embedded: RevisedShop) -> None:
-    embedded.days(1, 3)
-    deployment, price = embedded.deployment, embedded.shop.table("prices")
-    plan = plan_revision(
-        deployment,
-        Wanted(
-            embedded.shop.name, 2, 3, corrections=[TableCorrection(3, price, {"kind": "by hand"})], changed=["price"]
-        ),
-    )
-    revision = begin_revision(deployment, plan, reason="test", actor="test")
-    with pytest.raises(NotProcessedError, match=r"waits for shop.prices at barrier 2"):
-        stage_by_hand(deployment, revision, 3, price, not_called, actor="me")
-    embedded.replay(revision, 2)
-
-    def nothing(spec: EpochSpec) -> ClosingRecord:
-        return ClosingRecord(spec.attempt_id, {price: StagedTable(price, None, unchanged=True)})
-
-    assert stage_by_hand(deployment, revision, 3, price, nothing, actor="me").state is BarrierState.PRECOMMIT
-    assert isinstance(embedded.publish(revision), Swapped)
-    assert embedded.at(3)[price] == embedded.at(2)[price]
 
 
 def test_a_correction_of_half_a_job_is_refused(embedded: RevisedShop) -> None:

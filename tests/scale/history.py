@@ -23,7 +23,7 @@ def multiply(connection: Connection, template: int, last: int) -> int:
         "timestamp": f"timestamp + {later} * interval '1 day'"
         if postgresql
         else f"strftime('%Y-%m-%d %H:%M:%S', timestamp, {later} || ' days') || '.000000'",
-        "run_key": "'scheduled__' || n.i",
+        "run_id": "'scheduled__' || n.i",
         "item": "'file ' || n.i",
         "attempt_id": f"attempt_id + {later} * {attempts}",
         "audit_id": f"audit_id + {later} * {audits}",

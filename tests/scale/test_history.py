@@ -24,6 +24,7 @@ from tests.scale.history import multiply
 from tests.scale.meters import Cost, Meter, metering
 from tests.support.postgresql import USER, PostgreSQL, with_driver
 from tests.support.reporting import report
+from tests.support.runs import run_of
 
 FEW, MANY = 100, 100_000
 
@@ -54,7 +55,7 @@ def costs(world: World, meter: Meter, number: int) -> dict[str, Cost]:
         "open": lambda: world.open(number, items=[f"file {number}"]),
         "open barriers": lambda: meta.open_barriers(name),
         "by time": lambda: meta.barrier_at(name, day(last)),
-        "by run": lambda: meta.barrier_of_run(name, f"scheduled__{last}"),
+        "by run": lambda: meta.barrier_of_run(name, run_of(f"scheduled__{last}")),
         "cuts": lambda: meta.cuts(name, last),
         "replay of the last one": lambda: replay_of(meta, Wanted(name, last)),
         "replay of a day": lambda: replay_of(meta, Wanted(name, day(gone).date(), mode=RevisionMode.FULL)),

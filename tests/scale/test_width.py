@@ -57,7 +57,7 @@ def _costs(file: Path, jobs: int, others_are_done: bool) -> dict[str, tuple[int,
 
 def _pairs(jobs: int) -> list[Job]:
     """Each second job reads the table of the one before it."""
-    return [Job(f"job{n}", "dag", sources=(f"w.t{n - 1}",) if n % 2 else (), sinks=(f"w.t{n}",)) for n in range(jobs)]
+    return [Job(f"job{n}", "dag", inlets=(f"w.t{n - 1}",) if n % 2 else (), outlets=(f"w.t{n}",)) for n in range(jobs)]
 
 
 @contextmanager

@@ -184,7 +184,7 @@ def test_the_job_that_met_a_malformed_record_fails_naming_the_file(
     source = Files(str(tmp_path / "in"), format="csv", schema="userId BIGINT, itemId BIGINT, totalAmount DECIMAL(38,2)")
     bad = land(tmp_path / "in" / "bad.csv", "1,2,3.00\n1,2,dear\n")
     cut = Cutter(source).cut(day(1))
-    spec = replace(barriers.begin(1, sources=[], sinks=[AMOUNT]), externals={"in": source.declare()}, cuts={"in": cut})
+    spec = replace(barriers.begin(1, inlets=[], outlets=[AMOUNT]), externals={"in": source.declare()}, cuts={"in": cut})
 
     def job(epoch: Epoch) -> None:
         epoch.source("in").writeTo(epoch.target(AMOUNT)).append()

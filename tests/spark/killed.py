@@ -11,12 +11,13 @@ from airflow_barrier.coordinator.settings import Settings
 from airflow_barrier.protocol.records import Barrier
 from airflow_barrier.spark.compacting import rewrite_files
 from airflow_barrier.spark.connect import connect_session
+from tests.support.runs import run_of
 
 
 def compact_until_killed(settings: Settings, spark_url: str, pipe: Connection) -> None:
     """It says so when Spark has rewritten the second table, and does no more."""
     deployment, session = Deployment.connect(settings), connect_session(spark_url)
-    yesterday = Compactor("upkeep", "upkeep/yesterday", "g", "killed")
+    yesterday = Compactor(run_of("upkeep/yesterday"), "upkeep/yesterday", "g", "killed")
     barrier = open_compaction(deployment, "shopping", None, yesterday)
     assert isinstance(barrier, Barrier)
     rewritten: list[str] = []

@@ -225,7 +225,7 @@ def test_an_epoch_of_added_files(spark: SparkSession, spark_server: SparkServer,
 
     for barrier in (1, 2, 3):
         session = connect_session(spark_server.url)
-        spec = barriers.begin(barrier, sources=[SHOPPING], sinks=[AMOUNT])
+        spec = barriers.begin(barrier, inlets=[SHOPPING], outlets=[AMOUNT])
         barriers.publish(spec, run_epoch(session, spec, job))
         stop_session(session)
     summed = spark.table(table_name(CATALOG, AMOUNT)).groupBy("userId").agg(F.sum("totalAmount"))
@@ -256,11 +256,11 @@ def test_of_a_tables_own_file_nobody_is_told_to_move_it_away(
     session = connect_session(spark_server.url)
     try:
         with pytest.raises(Exception, match="FAILED_READ_FILE") as raised:
-            run_epoch(session, barriers.begin(2, sources=[SHOPPING], sinks=[AMOUNT]), job)
+            run_epoch(session, barriers.begin(2, inlets=[SHOPPING], outlets=[AMOUNT]), job)
         # Without a name mapping it shows only when a row is read.
         barriers.write(3, SHOPPING, add, "ALTER TABLE {t} UNSET TBLPROPERTIES ('schema.name-mapping.default')")
         with pytest.raises(InexactChangesError, match=r"attempt .*: expected data files with field ids .* and no name"):
-            run_epoch(session, barriers.begin(3, sources=[SHOPPING], sinks=[AMOUNT]), job)
+            run_epoch(session, barriers.begin(3, inlets=[SHOPPING], outlets=[AMOUNT]), job)
     finally:
         stop_session(session)
     assert not re.search("[Mm]end the file|move it away", str(raised.value))

@@ -166,12 +166,12 @@ def test_a_job_that_reads_changes_sees_none_of_it(shop: Shop, spark_server: Spar
     seventh = shop.open(6)
     shop.process(seventh, "load", ROWS)
     seen: dict[str, list[int]] = {}
-    for job, sink in (("amount", AMOUNT), ("price", PRICE)):
+    for job, outlet in (("amount", AMOUNT), ("price", PRICE)):
 
-        def take_over(epoch: Epoch, sink: str = sink) -> None:
+        def take_over(epoch: Epoch, outlet: str = outlet) -> None:
             changes = epoch.changes(SHOPPING)
-            seen[sink] = [row._weight for row in changes.collect()]
-            changes.select(*COLUMNS[sink]).writeTo(epoch.target(sink)).append()
+            seen[outlet] = [row._weight for row in changes.collect()]
+            changes.select(*COLUMNS[outlet]).writeTo(epoch.target(outlet)).append()
 
         ready = shop.begin(seventh, job)
         shop.close(ready, ConnectRun(spark_server.url, ready.spec).run(take_over))

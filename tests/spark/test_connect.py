@@ -130,7 +130,7 @@ def goes_on_after_being_interrupted(epoch: Epoch) -> None:
 
 def test_the_job_of_a_file_runs_in_a_session_of_its_own(server: LocalConnectServer, barriers: Barriers) -> None:
     shop_for_a_day(barriers, 1)
-    spec = barriers.begin(1, sources=[SHOPPING], sinks=[AMOUNT])
+    spec = barriers.begin(1, inlets=[SHOPPING], outlets=[AMOUNT])
     record = ConnectRun(server.url, spec).run(load_job(JOB_FILE))
     text = record.dumps(spec.nonce)
     barriers.publish(spec, ClosingRecord.loads(text, spec.attempt_id, spec.nonce, "the record"))
@@ -155,7 +155,7 @@ def test_sessions_are_never_shared_and_their_ids_can_be_derived(server: LocalCon
 def test_interrupted_work_no_longer_runs_on_the_server(
     server: LocalConnectServer, monitor: Monitor, barriers: Barriers, background: Background
 ) -> None:
-    spec = barriers.begin(1, sources=[SHOPPING], sinks=[AMOUNT])
+    spec = barriers.begin(1, inlets=[SHOPPING], outlets=[AMOUNT])
     run = ConnectRun(server.url, spec)
     work = background(run, writes_half_then_works_for_hours)
     wait_for("the long query to start", lambda: monitor.running(spec.branch) and monitor.active_tasks(spec.branch))
@@ -167,7 +167,7 @@ def test_interrupted_work_no_longer_runs_on_the_server(
 def test_a_job_that_swallows_the_interruption_cannot_go_on(
     server: LocalConnectServer, monitor: Monitor, barriers: Barriers, background: Background
 ) -> None:
-    spec = barriers.begin(1, sources=[SHOPPING], sinks=[AMOUNT])
+    spec = barriers.begin(1, inlets=[SHOPPING], outlets=[AMOUNT])
     work = background(ConnectRun(server.url, spec), goes_on_after_being_interrupted)
     wait_for("the long query to start", lambda: monitor.running(spec.branch))
     interrupt(server.url, spec.stamp)
@@ -180,7 +180,7 @@ def test_another_process_can_stop_the_work_and_a_signal_handler_too(
     server: LocalConnectServer, monitor: Monitor, barriers: Barriers, tmp_path: Path
 ) -> None:
     """Like an Airflow worker: the main thread waits for Spark when the signal comes, and the handler calls on_kill."""
-    spec = barriers.begin(1, sources=[SHOPPING], sinks=[AMOUNT])
+    spec = barriers.begin(1, inlets=[SHOPPING], outlets=[AMOUNT])
     (tmp_path / "spec.json").write_text(spec.dumps())
     worker = subprocess.Popen(
         [sys.executable, "-W", "error", str(Path(__file__).parent / "jobs" / "worker.py"), server.url, str(tmp_path)],
@@ -243,7 +243,7 @@ def test_a_server_that_goes_away_in_the_middle_is_worth_a_retry(
     """The last test of this file: it takes the server along."""
     monkeypatch.setattr("airflow_barrier.spark.connect._RETRIES", 3)
     barriers = shopping_barriers(spark, tmp_path)
-    spec = barriers.begin(1, sources=[SHOPPING], sinks=[AMOUNT])
+    spec = barriers.begin(1, inlets=[SHOPPING], outlets=[AMOUNT])
     work = background(ConnectRun(server.url, spec), writes_half_then_works_for_hours)
     wait_for("the long query to start", lambda: monitor.running(spec.branch))
     server.stop()

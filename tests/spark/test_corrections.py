@@ -1,9 +1,9 @@
-"""Corrections of one table at one barrier: each kind on real tables, by both drivers, and what is refused."""
+"""Corrections of one table at one barrier: each kind on real tables, and what is refused."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import date
 from decimal import Decimal
@@ -15,21 +15,21 @@ from pyspark.sql import SparkSession
 
 from airflow_barrier.protocol.errors import ConfigurationError, InexactChangesError, SourceDataError
 from airflow_barrier.reading.correcting import correct_by_sql
-from airflow_barrier.spark.connect import ConnectRun, connect_session, stop_session
+from airflow_barrier.spark.connect import ConnectRun
 from airflow_barrier.spark.corrections import (
     CorrectBySql,
     Correction,
     ReplaceByFile,
-    ReplaceByFrame,
     ReuseRows,
 )
-from airflow_barrier.spark.driver import run_corrections
 from airflow_barrier.spark.epoch import Epoch
 from airflow_barrier.spark.spec import ClosingRecord, EpochSpec
 from tests.support.defaults import give_default
 from tests.support.drawing import OPERATIONS
 from tests.support.epochs import CATALOG, Barriers
 from tests.support.spark import SparkServer
+
+Run = Callable[[EpochSpec], ClosingRecord]
 
 pytestmark = [pytest.mark.drawn("corrections"), pytest.mark.touches(*OPERATIONS["correction"])]
 T, USERS = "shop.corrected", "shop.corrected_users"
@@ -64,16 +64,19 @@ def two_barriers(spark: SparkSession, folder: Path, version: str) -> Barriers:
 
 
 @pytest.fixture
-def session(spark_server: SparkServer) -> Iterator[SparkSession]:
-    session = connect_session(spark_server.url)
-    yield session
-    stop_session(session)
+def run(spark_server: SparkServer) -> Run:
+    """An attempt, on the server; its job does not run, since the spec has corrections."""
+
+    def never(epoch: Epoch) -> None:
+        raise AssertionError("the job ran although the spec has corrections")
+
+    return lambda spec: ConnectRun(spark_server.url, spec).run(never)
 
 
 def begin(barriers: Barriers, base: int | None, *corrections: Correction, barrier: int = 2) -> EpochSpec:
     """An attempt of a revision, whose branch is at ``base``."""
     barriers.at[barrier - 1] = {**barriers.at.get(barrier - 1, {}), T: base}
-    return replace(barriers.begin(barrier, sinks=[T]), corrections=corrections)
+    return replace(barriers.begin(barrier, outlets=[T]), corrections=corrections)
 
 
 def staged(barriers: Barriers, record: ClosingRecord) -> Counter[tuple[Any, ...]]:
@@ -93,9 +96,7 @@ THREE = row(3, "3", None, (("a", 1), ("b", None)))
 # --- by SQL ---------------------------------------------------------------------------------------
 
 
-def test_rows_are_deleted_by_sql_with_plain_names_and_the_conf_is_put_back(
-    session: SparkSession, barriers: Barriers
-) -> None:
+def test_rows_are_deleted_by_sql_with_plain_names(run: Run, barriers: Barriers) -> None:
     barriers.create(USERS, "id BIGINT")
     barriers.write(1, USERS, "INSERT INTO {t} VALUES (2)")
     pins = {T: barriers.at[2][T], USERS: barriers.main(USERS)}
@@ -103,11 +104,8 @@ def test_rows_are_deleted_by_sql_with_plain_names_and_the_conf_is_put_back(
     correction = correct_by_sql(
         f"DELETE FROM {T} WHERE corrected.id = 3 OR id IN (SELECT u.id FROM {USERS} u)", T, catalog=CATALOG, pins=pins
     )
-    zone = session.conf.get("spark.sql.session.timeZone")
-    record = run_corrections(session, begin(barriers, pins[T]), correction)
+    record = run(begin(barriers, pins[T], correction))
     assert staged(barriers, record) == Counter({ONE: 2, row(4, "4"): 1})
-    assert session.conf.get("spark.sql.session.timeZone") == zone
-    assert session.conf.get("spark.sql.iceberg.snapshot-property.barrier.attempt", "none") == "none"
 
 
 STATEMENTS: list[tuple[str, dict[tuple[Any, ...], int]]] = [
@@ -126,11 +124,11 @@ STATEMENTS: list[tuple[str, dict[tuple[Any, ...], int]]] = [
 ]
 
 
-def test_other_statements(session: SparkSession, barriers: Barriers) -> None:
+def test_other_statements(run: Run, barriers: Barriers) -> None:
     base = barriers.at[1][T]
     for sql, expected in STATEMENTS:
         correction = correct_by_sql(sql.format(t=T), T, catalog=CATALOG, pins={T: base})
-        record = run_corrections(session, begin(barriers, base), correction)
+        record = run(begin(barriers, base, correction))
         assert staged(barriers, record) == Counter(expected), sql
         assert not record.staged[T].unchanged
 
@@ -138,7 +136,7 @@ def test_other_statements(session: SparkSession, barriers: Barriers) -> None:
 # --- by a file ------------------------------------------------------------------------------------
 
 
-def test_a_csv_file_replaces_the_rows_of_an_epoch(spark: SparkSession, session: SparkSession, tmp_path: Path) -> None:
+def test_a_csv_file_replaces_the_rows_of_an_epoch(spark: SparkSession, run: Run, tmp_path: Path) -> None:
     barriers = Barriers(spark, tmp_path)
     barriers.create(T, "id BIGINT, price DECIMAL(10, 2), bought DATE")
     barriers.write(1, T, "INSERT INTO {t} VALUES (1, 1.5, NULL)")
@@ -146,18 +144,18 @@ def test_a_csv_file_replaces_the_rows_of_an_epoch(spark: SparkSession, session: 
     file = tmp_path / "mended [1].csv"
     file.write_text("Price,bought,id\n7.25,2017-01-02,7\n,,8\n")
     options = {"header": True}
-    record = run_corrections(session, begin(barriers, base), ReplaceByFile(T, f"file://{file}", "csv", (), options))
+    record = run(begin(barriers, base, ReplaceByFile(T, f"file://{file}", "csv", (), options)))
     name = f"{CATALOG}.{T} VERSION AS OF {record.staged[T].snapshot_id}"
     found = {tuple(row) for row in spark.sql(f"SELECT * FROM {name}").collect()}
     assert found == {(1, Decimal("1.50"), None), (7, Decimal("7.25"), date(2017, 1, 2)), (8, None, None)}
     file.write_text("7,2017-01-02,7.251\n")
     unnamed = ReplaceByFile(T, f"file://{file}", "csv", ("id", "bought", "price"))
     with pytest.raises(SourceDataError, match=r"expected price DECIMAL\(10,2\), found a number with more digits"):
-        run_corrections(session, begin(barriers, base), unnamed)
+        run(begin(barriers, base, unnamed))
 
 
 def test_a_file_that_spark_would_pass_over_does_not_take_an_epochs_rows_away(
-    spark: SparkSession, session: SparkSession, tmp_path: Path
+    spark: SparkSession, run: Run, tmp_path: Path
 ) -> None:
     barriers = Barriers(spark, tmp_path)
     barriers.create(T, "id BIGINT")
@@ -165,34 +163,33 @@ def test_a_file_that_spark_would_pass_over_does_not_take_an_epochs_rows_away(
     hidden = tmp_path / "_mended.csv"
     hidden.write_text("7\n")
     with pytest.raises(SourceDataError, match="or only such as Spark takes for no data"):
-        run_corrections(session, begin(barriers, barriers.at[1][T]), ReplaceByFile(T, hidden.as_uri(), "csv", ("id",)))
+        run(begin(barriers, barriers.at[1][T], ReplaceByFile(T, hidden.as_uri(), "csv", ("id",))))
 
 
-def test_a_parquet_folder_and_json_lines(session: SparkSession, newest: Barriers, tmp_path: Path) -> None:
+def test_a_parquet_folder_and_json_lines(run: Run, newest: Barriers, tmp_path: Path) -> None:
     base = newest.at[1][T]
     newest.spark.sql(f"SELECT labels, id, price, bought FROM {CATALOG}.{T} WHERE id > 2").write.parquet(
         str(tmp_path / "mended")
     )
-    record = run_corrections(session, begin(newest, base), ReplaceByFile(T, str(tmp_path / "mended")))
+    record = run(begin(newest, base, ReplaceByFile(T, str(tmp_path / "mended"))))
     assert staged(newest, record) == Counter({ONE: 2, row(2, "2"): 1, THREE: 1, row(4, "4"): 1})
     lines = tmp_path / "mended.json"
     lines.write_text('{"id": 6, "price": 6.5}\n{"id": 6, "price": 6.5, "labels": {"x": 1}}\n')
     columns = ("bought",)  # which no line has
-    record = run_corrections(session, begin(newest, base), ReplaceByFile(T, lines.as_uri(), "json", columns))
+    record = run(begin(newest, base, ReplaceByFile(T, lines.as_uri(), "json", columns)))
     more = {row(6, "6.5"): 1, row(6, "6.5", None, (("x", 1),)): 1}
     assert staged(newest, record) == Counter({ONE: 2, row(2, "2"): 1, **more})
 
 
 def test_columns_that_are_missing_or_too_many_and_files_that_are_not_there(
-    session: SparkSession, newest: Barriers, tmp_path: Path
+    run: Run, newest: Barriers, tmp_path: Path
 ) -> None:
     base = newest.at[1][T]
-    session.sql("SELECT 1L AS id, 1 AS prize").write.parquet(str(tmp_path / "odd"))
-    spec = begin(newest, base)
+    newest.spark.sql("SELECT 1L AS id, 1 AS prize").write.parquet(str(tmp_path / "odd"))
     with pytest.raises(SourceDataError, match="found none named price, bought, labels and prize besides; name each"):
-        run_corrections(session, spec, ReplaceByFile(T, (tmp_path / "odd").as_uri()))
+        run(begin(newest, base, ReplaceByFile(T, (tmp_path / "odd").as_uri())))
     with pytest.raises(SourceDataError, match="found no such file"):
-        run_corrections(session, spec, ReplaceByFile(T, (tmp_path / "none").as_uri()))
+        run(begin(newest, base, ReplaceByFile(T, (tmp_path / "none").as_uri())))
     for options, message in [
         ({"format": "orc"}, "expected format"),
         ({"format": "csv"}, "names its columns"),
@@ -202,42 +199,22 @@ def test_columns_that_are_missing_or_too_many_and_files_that_are_not_there(
             ReplaceByFile(T, "/x", **options)  # type: ignore[arg-type]
 
 
-# --- by a frame -----------------------------------------------------------------------------------
-
-
-def test_a_frame_replaces_the_rows_of_an_epoch(session: SparkSession, newest: Barriers) -> None:
-    base = newest.at[1][T]
-    query = "SELECT CAST(NULL AS MAP<STRING, INT>) AS labels, DATE '2017-01-01' AS bought, 1.5 AS price, 1 AS ID"
-    for rows in (session.sql(query), lambda epoch: epoch.spark.sql(query)):
-        record = run_corrections(session, begin(newest, base), ReplaceByFrame(T, rows))
-        assert staged(newest, record) == Counter({ONE: 3, row(2, "2"): 1})
-    spec = begin(newest, base)
-    with pytest.raises(ConfigurationError, match="found one of another session"):
-        run_corrections(session, spec, ReplaceByFrame(T, newest.spark.sql(query)))
-    with pytest.raises(SourceDataError, match="found one of them twice"):
-        run_corrections(session, spec, ReplaceByFrame(T, session.sql(f"SELECT *, id FROM ({query})")))
-    with pytest.raises(ConfigurationError, match=r"write its rows to a file and give ReplaceByFile\(...\)"):
-        replace(spec, corrections=(ReplaceByFrame(T, session.sql(query)),)).dumps()
-
-
 # --- the old epoch's rows -------------------------------------------------------------------------
 
 
-def test_an_epoch_that_appended_is_appended_again(session: SparkSession, barriers: Barriers) -> None:
+def test_an_epoch_that_appended_is_appended_again(run: Run, barriers: Barriers) -> None:
     old = barriers.at[1][T], barriers.at[2][T]
-    corrected = run_corrections(
-        session, begin(barriers, old[0]), CorrectBySql(T, f"DELETE FROM {{target:{T}}} WHERE id = 1")
-    )
+    corrected = run(begin(barriers, old[0], CorrectBySql(T, f"DELETE FROM {{target:{T}}} WHERE id = 1")))
     revised = corrected.staged[T].snapshot_id
-    record = run_corrections(session, begin(barriers, revised), ReuseRows(T, *old))
+    record = run(begin(barriers, revised, ReuseRows(T, *old)))
     assert staged(barriers, record) == Counter({row(2, "2"): 1, THREE: 1, row(4, "4"): 1})
     nothing = CorrectBySql(T, f"DELETE FROM {{target:{T}}}")
-    emptied = run_corrections(session, begin(barriers, old[0]), nothing).staged[T].snapshot_id
-    again = run_corrections(session, begin(barriers, emptied), ReuseRows(T, None, old[1]))
+    emptied = run(begin(barriers, old[0], nothing)).staged[T].snapshot_id
+    again = run(begin(barriers, emptied, ReuseRows(T, None, old[1])))
     assert staged(barriers, again) == Counter({ONE: 2, row(2, "2"): 1, THREE: 1, row(4, "4"): 1})
 
 
-def test_of_equal_rows_as_many_are_deleted_as_went(session: SparkSession, barriers: Barriers) -> None:
+def test_of_equal_rows_as_many_are_deleted_as_went(run: Run, barriers: Barriers) -> None:
     barriers.write(
         3,
         T,
@@ -247,64 +224,60 @@ def test_of_equal_rows_as_many_are_deleted_as_went(session: SparkSession, barrie
     )
     start, end = barriers.at[2][T], barriers.at[3][T]
     more = f"INSERT INTO {{target:{T}}} SELECT * FROM {{target:{T}}} WHERE id IN (1, 3)"
-    doubled = run_corrections(session, begin(barriers, start), CorrectBySql(T, more)).staged[T].snapshot_id
+    doubled = run(begin(barriers, start, CorrectBySql(T, more))).staged[T].snapshot_id
     barriers.spark.sql(f"ALTER TABLE {CATALOG}.{T} ADD COLUMN shop STRING")
-    record = run_corrections(session, begin(barriers, doubled), ReuseRows(T, start, end))
+    record = run(begin(barriers, doubled, ReuseRows(T, start, end)))
     expected = Counter({ONE: 3, row(2, "2"): 1, THREE: 1, row(4, "8"): 1})
     assert staged(barriers, record) == expected
 
 
-def test_rows_of_before_a_column_that_older_rows_have_by_default(session: SparkSession, newest: Barriers) -> None:
+def test_rows_of_before_a_column_that_older_rows_have_by_default(run: Run, newest: Barriers) -> None:
     """Appended again they would have NULL in it."""
     newest.spark.sql(f"ALTER TABLE {CATALOG}.{T} ADD COLUMN shop STRING")
     give_default(newest.spark, f"{CATALOG}.{T}", "shop", "main street")
     start, end = newest.at[1][T], newest.at[2][T]
     with pytest.raises(InexactChangesError, match="found that shop has a default there"):
-        run_corrections(session, begin(newest, start), ReuseRows(T, start, end))
+        run(begin(newest, start, ReuseRows(T, start, end)))
 
 
-def test_several_corrections_of_one_table_run_one_after_the_other(session: SparkSession, newest: Barriers) -> None:
+def test_several_corrections_of_one_table_run_one_after_the_other(run: Run, newest: Barriers) -> None:
     start, end = newest.at[1][T], newest.at[2][T]
     correction = CorrectBySql(T, f"DELETE FROM {{target:{T}}} WHERE id < 4")
-    record = run_corrections(session, begin(newest, start), ReuseRows(T, start, end), correction)
+    record = run(begin(newest, start, ReuseRows(T, start, end), correction))
     assert staged(newest, record) == Counter({row(4, "4"): 1})
 
 
-def test_a_row_that_went_and_is_not_there_as_it_was(session: SparkSession, newest: Barriers) -> None:
+def test_a_row_that_went_and_is_not_there_as_it_was(run: Run, newest: Barriers) -> None:
     newest.write(3, T, "UPDATE {t} SET bought = DATE '2017-02-02' WHERE id = 4")
     start, end = newest.at[2][T], newest.at[3][T]
     priced = CorrectBySql(T, f"UPDATE {{target:{T}}} SET price = 40 WHERE id = 4")
-    revised = run_corrections(session, begin(newest, start), priced).staged[T].snapshot_id
+    revised = run(begin(newest, start, priced)).staged[T].snapshot_id
     spec = begin(newest, revised)
     with pytest.raises(InexactChangesError, match=r"expected the 1 rows that went .* found 0 of them"):
-        run_corrections(session, spec, ReuseRows(T, start, end))
+        run(replace(spec, corrections=(ReuseRows(T, start, end),)))
     assert newest.spark.sql(f"SELECT * FROM {CATALOG}.{T}.`branch_{spec.branch}` WHERE price = 40").count() == 1
 
 
-def test_an_epoch_that_changed_nothing(session: SparkSession, newest: Barriers) -> None:
+def test_an_epoch_that_changed_nothing(run: Run, newest: Barriers) -> None:
     base = newest.at[2][T]
     for reused in (ReuseRows(T, base, base), ReuseRows(T, None, None)):
-        record = run_corrections(session, begin(newest, base), reused)
+        record = run(begin(newest, base, reused))
         assert (record.staged[T].snapshot_id, record.staged[T].unchanged) == (base, True)
 
 
 # --- in a spec ------------------------------------------------------------------------------------
 
 
-def never(epoch: Epoch) -> None:
-    raise AssertionError("the job ran although the spec has corrections")
-
-
-def test_corrections_travel_in_the_spec_and_run_instead_of_the_job(spark_server: SparkServer, newest: Barriers) -> None:
+def test_corrections_travel_in_the_spec_and_run_instead_of_the_job(run: Run, newest: Barriers) -> None:
     spec = begin(newest, newest.at[2][T], CorrectBySql(T, f"DELETE FROM {{target:{T}}} WHERE id = 1"))
     travelled = EpochSpec.loads(spec.dumps())
     assert travelled == spec
-    record = ConnectRun(spark_server.url, travelled).run(never)
+    record = run(travelled)
     assert staged(newest, record) == Counter({row(2, "2"): 1, THREE: 1, row(4, "4"): 1})
 
 
-def test_each_sink_has_a_correction(session: SparkSession, newest: Barriers) -> None:
+def test_each_outlet_has_a_correction(run: Run, newest: Barriers) -> None:
     newest.create(USERS, "id BIGINT")
-    spec = replace(begin(newest, newest.at[1][T]), bases={T: 1, USERS: 2})
-    with pytest.raises(ConfigurationError, match=r"for each of its sinks \(shop.corrected, shop.corrected_users\)"):
-        run_corrections(session, spec, ReuseRows(T, 1, 2))
+    spec = replace(newest.begin(2, outlets=[T, USERS]), corrections=(ReuseRows(T, 1, 2),))
+    with pytest.raises(ConfigurationError, match=r"for each of its outlets \(shop.corrected, shop.corrected_users\)"):
+        run(spec)

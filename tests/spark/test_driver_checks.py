@@ -14,9 +14,9 @@ from py4j.java_gateway import JavaGateway
 from pyspark.java_gateway import launch_gateway
 
 from airflow_barrier.protocol.errors import (
-    ChangedSinkError,
+    ChangedOutletError,
     ConfigurationError,
-    SilentSinkError,
+    SilentOutletError,
     SpecError,
     StagedTableError,
     UndeclaredTableError,
@@ -29,7 +29,7 @@ from airflow_barrier.spark.spec import SPEC_DIGEST, SPEC_URI, EpochSpec, digest_
 from airflow_barrier.spark.submit import _open_record, _sql_of, _write_new, read_spec
 from tests.support.waiting import patience
 
-SOURCE, SINK, EMPTY = "shop.shopping", "shop.amount", "shop.empty"
+INLET, OUTLET, EMPTY = "shop.shopping", "shop.amount", "shop.empty"
 MONDAY = datetime(2026, 1, 5, tzinfo=timezone.utc)
 SPEC = EpochSpec(
     job="amount",
@@ -41,47 +41,47 @@ SPEC = EpochSpec(
     timestamp=MONDAY,
     previous_timestamp=None,
     catalog="lake",
-    inputs={SOURCE: 11},
-    previous={SOURCE: 10},
-    bases={SINK: 20, EMPTY: None},
+    inputs={INLET: 11},
+    previous={INLET: 10},
+    bases={OUTLET: 20, EMPTY: None},
     externals={},
     cuts={},
     closing_uri="file:///a7.closed.json",
     seed=1,
     nonce="nonce of 7",
 )
-PREPARED = {SINK: 20, EMPTY: 30}
+PREPARED = {OUTLET: 20, EMPTY: 30}
 
 
 def test_a_driver_does_not_start_on_top_of_an_earlier_ones_half() -> None:
     roots = frozenset({EMPTY})
     _check_untouched(SPEC, PREPARED, roots)
-    for heads, found in ({**PREPARED, SINK: 21}, roots), ({**PREPARED, EMPTY: 31}, frozenset[str]()):
-        (sink,) = (one for one in heads if heads[one] != PREPARED[one])
-        with pytest.raises(StagedTableError, match=f"of {sink} at its base .* found snapshot {heads[sink]}: an"):
+    for heads, found in ({**PREPARED, OUTLET: 21}, roots), ({**PREPARED, EMPTY: 31}, frozenset[str]()):
+        (outlet,) = (one for one in heads if heads[one] != PREPARED[one])
+        with pytest.raises(StagedTableError, match=f"of {outlet} at its base .* found snapshot {heads[outlet]}: an"):
             _check_untouched(SPEC, heads, found)
 
 
-def test_each_sink_is_written_or_called_unchanged_and_not_both() -> None:
-    after = {**PREPARED, SINK: 21}
+def test_each_outlet_is_written_or_called_unchanged_and_not_both() -> None:
+    after = {**PREPARED, OUTLET: 21}
     assert _staged(SPEC, PREPARED, after, frozenset({EMPTY})) == {
-        SINK: StagedTable(SINK, 21),
+        OUTLET: StagedTable(OUTLET, 21),
         EMPTY: StagedTable(EMPTY, None, unchanged=True),
     }
-    with pytest.raises(SilentSinkError, match=f"expected output in {EMPTY}, found none"):
+    with pytest.raises(SilentOutletError, match=f"expected output in {EMPTY}, found none"):
         _staged(SPEC, PREPARED, after, frozenset())
-    with pytest.raises(ChangedSinkError, match=f"expected {SINK} untouched"):
-        _staged(SPEC, PREPARED, after, frozenset({SINK, EMPTY}))
+    with pytest.raises(ChangedOutletError, match=f"expected {OUTLET} untouched"):
+        _staged(SPEC, PREPARED, after, frozenset({OUTLET, EMPTY}))
 
 
 def test_a_job_touches_what_it_declares_and_nothing_else() -> None:
     epoch = Epoch(None, SPEC)  # type: ignore[arg-type]  # refused before Spark is asked for anything
     for read in (epoch.appends, epoch.changes, epoch.read, epoch.previous):
-        with pytest.raises(UndeclaredTableError, match=r"'shop\.other', which is not among its sources"):
+        with pytest.raises(UndeclaredTableError, match=r"'shop\.other', which is not among its inlets"):
             read("shop.other")
     for write in (epoch.target, epoch.unchanged):
-        with pytest.raises(UndeclaredTableError, match="not among its sinks"):
-            write(SOURCE)
+        with pytest.raises(UndeclaredTableError, match="not among its outlets"):
+            write(INLET)
     with pytest.raises(UndeclaredTableError, match="external source 'files'"):
         epoch.source("files")
 

@@ -1,4 +1,4 @@
-"""Drivers of two sinks that die by SIGKILL, and a Connect server that is lost: never is a half of it visible."""
+"""Drivers of two outlets that die by SIGKILL, and a Connect server that is lost: never is a half of it visible."""
 
 from __future__ import annotations
 
@@ -29,6 +29,7 @@ from airflow_barrier.spark.submit import submit_conf
 from demo.local_spark import PACKAGES, QUICK_JAVA, LocalConnectServer, catalog_conf
 from tests.support.ports import free_port
 from tests.support.reporting import report
+from tests.support.runs import run_of
 from tests.support.spark import SparkServer
 from tests.support.waiting import patience
 
@@ -36,19 +37,24 @@ if TYPE_CHECKING:
     from airflow_barrier.spark.epoch import Epoch
 
 TABLES = ("dying.left", "dying.right")
-FRAGMENT = Fragment("dying", "dag", (Job("both", "dag", sinks=TABLES),))
+FRAGMENT = Fragment("dying", "dag", (Job("both", "dag", outlets=TABLES),))
 START = datetime(2026, 1, 1, tzinfo=timezone.utc)
 
 
 @dataclass
 class World:
-    """One job with two sinks, over a MetaService of its own."""
+    """One job with two outlets, over a MetaService of its own."""
 
     deployment: Deployment
 
     def open(self, day: int) -> Barrier:
         opened = open_barrier(
-            self.deployment, FRAGMENT, START + timedelta(days=day), origin="test", run_key=f"dag/{day}", actor="test"
+            self.deployment,
+            FRAGMENT,
+            START + timedelta(days=day),
+            timestamp_from="test",
+            run=run_of(f"dag/{day}"),
+            actor="test",
         )
         assert isinstance(opened, Opened)
         return opened.barrier
@@ -196,7 +202,7 @@ def test_a_driver_that_dies_at_each_of_its_steps(
     assert world.visible() == [[1, 10], [1, 10]]
     assert world.states(second) == ["ABORTED", "PROCESSED"]
     assert world.refs() == [{"main", first.tag, second.tag}] * 2
-    report("Spark drivers of a job with two sinks killed in 4 ways: no half was visible, nothing came twice")
+    report("Spark drivers of a job with two outlets killed in 4 ways: no half was visible, nothing came twice")
 
 
 def test_an_orphan_that_goes_on_after_the_commit(world: World, spark_server: SparkServer) -> None:

@@ -56,7 +56,7 @@ def test_a_root_job_loads_exactly_its_cut_by_sql_and_by_code(
         cut = cutter.cut(day(barrier))
         assert isinstance(cut, Cut)
         land(tmp_path / "landing" / f"late{barrier}.json", landed + "\n", day(barrier + 90))
-        spec = barriers.begin(barrier, sinks=[ITEMS], externals={"landing": (source.declare(), cut)})
+        spec = barriers.begin(barrier, outlets=[ITEMS], externals={"landing": (source.declare(), cut)})
         barriers.publish(spec, run_epoch(session, type(spec).loads(spec.dumps()), job))
     assert barriers.rows(ITEMS) == [(1, "item 1"), (2, "item 2")]
 
@@ -87,7 +87,7 @@ def test_a_join_is_kept_up_to_date_from_both_sides_deltas(session: SparkSession,
     for barrier, statements in items.items():
         shop_for_a_day(barriers, barrier)
         barriers.write(barrier, ITEMS, *statements)
-        spec = barriers.begin(barrier, sources=[SHOPPING, ITEMS], sinks=[NAMED])
+        spec = barriers.begin(barrier, inlets=[SHOPPING, ITEMS], outlets=[NAMED])
         barriers.publish(spec, run_epoch(session, spec, join))
         expected = sorted(tuple(row) for row in barriers.spark.sql(recomputed).collect())
         assert [row for row in barriers.rows(NAMED) if row[1]] == expected

@@ -10,9 +10,9 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 from airflow_barrier.protocol.errors import (
-    ChangedSinkError,
+    ChangedOutletError,
     NotAppendOnlyError,
-    SilentSinkError,
+    SilentOutletError,
     StagedTableError,
     UndeclaredTableError,
 )
@@ -49,7 +49,7 @@ def session(spark_server: SparkServer) -> Iterator[SparkSession]:
 
 
 def run(session: SparkSession, barriers: Barriers, barrier: int, job: Job = amount) -> tuple[EpochSpec, ClosingRecord]:
-    spec = barriers.begin(barrier, sources=[SHOPPING], sinks=[AMOUNT])
+    spec = barriers.begin(barrier, inlets=[SHOPPING], outlets=[AMOUNT])
     return spec, run_epoch(session, spec, job)
 
 
@@ -64,7 +64,7 @@ def test_sums_of_changes_equal_full_recomputation_after_every_barrier(
     for barrier in (1, 2, 3):
         shop_for_a_day(barriers, barrier)
         barriers.publish(*run(session, barriers, barrier))
-        # a group whose last purchase was taken back stays in the sink, at nothing
+        # a group whose last purchase was taken back stays in the outlet, at nothing
         assert [row for row in barriers.rows(AMOUNT) if row[2]] == recomputed_amount(barriers)
 
 
@@ -83,7 +83,7 @@ def test_what_is_staged_bears_the_attempts_stamp_and_leaves_main_alone(
     assert spec.stamp.properties().items() <= summary.items()
 
 
-def test_appends_of_a_source_with_updates_fail_loudly(session: SparkSession, barriers: Barriers) -> None:
+def test_appends_of_an_inlet_with_updates_fail_loudly(session: SparkSession, barriers: Barriers) -> None:
     def summing_appends(epoch: Epoch) -> None:
         epoch.appends(SHOPPING).groupBy("userId", "itemId").agg(F.sum("amount").alias("totalAmount")).writeTo(
             epoch.target(AMOUNT)
@@ -113,7 +113,7 @@ def test_reads_are_pinned_although_the_tables_move_on(session: SparkSession, bar
         seen.update(staged_after=epoch.read(AMOUNT).count(), base_after=epoch.previous(AMOUNT).count())
 
     barriers.write(1, SHOPPING, "INSERT INTO {t} VALUES (1, 1, 1, 1.00)", "INSERT INTO {t} VALUES (2, 1, 1, 1.00)")
-    spec = barriers.begin(1, sources=[SHOPPING], sinks=[AMOUNT])
+    spec = barriers.begin(1, inlets=[SHOPPING], outlets=[AMOUNT])
     barriers.write(2, SHOPPING, "INSERT INTO {t} VALUES (3, 1, 1, 1.00)", "INSERT INTO {t} VALUES (4, 1, 1, 1.00)")
     barriers.write(3, SHOPPING, "DELETE FROM {t} WHERE id < 4")
     barriers.publish(spec, run_epoch(session, spec, copying))
@@ -127,7 +127,7 @@ def test_reads_are_pinned_although_the_tables_move_on(session: SparkSession, bar
 
 
 def test_the_epochs_own_time_and_seed(session: SparkSession, barriers: Barriers) -> None:
-    spec = barriers.begin(1, sources=[SHOPPING], sinks=[AMOUNT])
+    spec = barriers.begin(1, inlets=[SHOPPING], outlets=[AMOUNT])
     epoch = Epoch(session, spec)
     assert (epoch.barrier_id, epoch.timestamp, epoch.previous_timestamp, epoch.seed) == (1, spec.timestamp, None, 7)
     assert epoch.changes(SHOPPING).collect() == []
@@ -135,23 +135,23 @@ def test_the_epochs_own_time_and_seed(session: SparkSession, barriers: Barriers)
 
 
 def test_undeclared_tables_are_named_with_the_line_to_add(session: SparkSession, barriers: Barriers) -> None:
-    epoch = Epoch(session, barriers.begin(1, sources=[SHOPPING], sinks=[AMOUNT]))
+    epoch = Epoch(session, barriers.begin(1, inlets=[SHOPPING], outlets=[AMOUNT]))
     for use in (epoch.read, epoch.previous, epoch.appends, epoch.changes):
-        with pytest.raises(UndeclaredTableError, match=r"job amount uses table 'shop\.products'.*sources=\[\.\.\., "):
+        with pytest.raises(UndeclaredTableError, match=r"job amount uses table 'shop\.products'.*inlets=\[\.\.\., "):
             use("shop.products")
     for use in (epoch.target, epoch.unchanged):
-        with pytest.raises(UndeclaredTableError, match=r"declared: shop\.user_item_amount\. Add sinks=\[\.\.\., "):
+        with pytest.raises(UndeclaredTableError, match=r"declared: shop\.user_item_amount\. Add outlets=\[\.\.\., "):
             use(SHOPPING)  # type: ignore[operator]
     with pytest.raises(UndeclaredTableError, match="external source 'landing'"):
         epoch.source("landing")
 
 
-def test_a_sink_without_output_is_never_taken_as_unchanged(session: SparkSession, barriers: Barriers) -> None:
-    with pytest.raises(SilentSinkError, match=r"epoch\.unchanged\('shop\.user_item_amount'\)"):
+def test_an_outlet_without_output_is_never_taken_as_unchanged(session: SparkSession, barriers: Barriers) -> None:
+    with pytest.raises(SilentOutletError, match=r"epoch\.unchanged\('shop\.user_item_amount'\)"):
         run(session, barriers, 1, lambda epoch: None)
 
 
-def test_an_unchanged_sink_keeps_its_base(session: SparkSession, barriers: Barriers) -> None:
+def test_an_unchanged_outlet_keeps_its_base(session: SparkSession, barriers: Barriers) -> None:
     shop_for_a_day(barriers, 1)
     barriers.publish(*run(session, barriers, 1))
     base = barriers.at[1][AMOUNT]
@@ -159,12 +159,12 @@ def test_an_unchanged_sink_keeps_its_base(session: SparkSession, barriers: Barri
     assert record.staged == {AMOUNT: StagedTable(AMOUNT, base, unchanged=True)}
 
 
-def test_writing_to_a_sink_that_was_called_unchanged_fails(session: SparkSession, barriers: Barriers) -> None:
+def test_writing_to_an_outlet_that_was_called_unchanged_fails(session: SparkSession, barriers: Barriers) -> None:
     def both(epoch: Epoch) -> None:
         epoch.unchanged(AMOUNT)
         amount(epoch)
 
-    with pytest.raises(ChangedSinkError, match="do one or the other"):
+    with pytest.raises(ChangedOutletError, match="do one or the other"):
         run(session, barriers, 1, both)
 
 
@@ -177,7 +177,7 @@ def test_an_attempt_does_not_run_on_top_of_its_own_half(session: SparkSession, b
 
     for barrier in (1, 2):
         shop_for_a_day(barriers, barrier)
-        spec = barriers.begin(barrier, sources=[SHOPPING], sinks=[AMOUNT])
+        spec = barriers.begin(barrier, inlets=[SHOPPING], outlets=[AMOUNT])
         with pytest.raises(RuntimeError, match="out of memory"):
             run_epoch(session, spec, dies_between_two_writes)
         with pytest.raises(StagedTableError, match="an earlier run of this attempt wrote to it"):
@@ -187,7 +187,7 @@ def test_an_attempt_does_not_run_on_top_of_its_own_half(session: SparkSession, b
 
 
 def test_a_dropped_branch_is_an_error_that_a_new_attempt_mends(session: SparkSession, barriers: Barriers) -> None:
-    spec = barriers.begin(1, sources=[SHOPPING], sinks=[AMOUNT])
+    spec = barriers.begin(1, inlets=[SHOPPING], outlets=[AMOUNT])
     barriers.spark.sql(f"ALTER TABLE {table_name(CATALOG, AMOUNT)} DROP BRANCH {spec.branch}")
     with pytest.raises(StagedTableError, match="found none") as caught:
         run_epoch(session, spec, amount)

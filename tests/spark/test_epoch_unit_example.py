@@ -1,4 +1,4 @@
-"""How a team tests its epoch job: DataFrames in, the sink's rows out. Nothing else runs."""
+"""How a team tests its epoch job: DataFrames in, the outlet's rows out. Nothing else runs."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_first_purchases_make_the_first_totals(spark: SparkSession) -> None:
     epoch = epoch_of(
         spark,
         changes={"shop.shopping": spark.createDataFrame([(1, 7, Decimal("2.50")), (1, 7, Decimal("1.00"))], SHOPPING)},
-        sinks={"shop.user_item_amount": spark.createDataFrame([], AMOUNT)},
+        outlets={"shop.user_item_amount": spark.createDataFrame([], AMOUNT)},
     )
     amount(epoch)
     assert rows(epoch) == [(1, 7, Decimal("3.50"))]
@@ -40,7 +40,7 @@ def test_a_corrected_purchase_is_taken_back_and_counted_anew(spark: SparkSession
     epoch = epoch_of(
         spark,
         changes={"shop.shopping": delta},
-        sinks={
+        outlets={
             "shop.user_item_amount": spark.createDataFrame([(1, 7, Decimal("3.50")), (2, 7, Decimal("9.00"))], AMOUNT)
         },
     )
@@ -59,7 +59,7 @@ def test_what_the_test_did_not_give_is_named(spark: SparkSession) -> None:
         spark,
         changes={"shop.shopping": spark.createDataFrame([], SHOPPING)},
         sources={"landing": spark.createDataFrame([(1,)], "id BIGINT")},
-        sinks={"shop.user_item_amount": spark.createDataFrame([], AMOUNT)},
+        outlets={"shop.user_item_amount": spark.createDataFrame([], AMOUNT)},
     )
     with pytest.raises(ConfigurationError, match=r"previous=\{'shop.shopping'"):
         epoch.previous("shop.shopping")

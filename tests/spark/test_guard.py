@@ -17,19 +17,19 @@ if TYPE_CHECKING:
     from tests.support.spark import SparkServer
 
 BRANCH = "barrier_guarded_b1_r0_a1"
-READS = "Add sources=[..., 'guarded.other']"
-WRITES = "Add sinks=[..., 'guarded.other']"
+READS = "Add inlets=[..., 'guarded.other']"
+WRITES = "Add outlets=[..., 'guarded.other']"
 DDL = "cannot be staged: do it outside the job"
 
 
 @pytest.fixture(scope="module")
 def job(spark_server: SparkServer) -> Iterator[SparkSession]:
-    """The session of a job that reads `guarded.source` and writes `guarded.sink`."""
+    """The session of a job that reads `guarded.inlet` and writes `guarded.outlet`."""
     from airflow_barrier.spark.connect import connect_session, stop_session
 
     session = connect_session(spark_server.url)
     session.sql("CREATE NAMESPACE lake.guarded")
-    for table in ("source", "sink", "other"):
+    for table in ("inlet", "outlet", "other"):
         session.sql(
             f"CREATE TABLE lake.guarded.{table} (k INT, n BIGINT) USING iceberg "
             "TBLPROPERTIES ('write.wap.enabled' = 'true')"
@@ -42,8 +42,8 @@ def job(spark_server: SparkServer) -> Iterator[SparkSession]:
     for key, value in {
         "spark.wap.branch": BRANCH,
         "spark.airflow_barrier.catalog": "lake",
-        "spark.airflow_barrier.reads": "guarded.sink,guarded.source",
-        "spark.airflow_barrier.writes": "guarded.sink",
+        "spark.airflow_barrier.reads": "guarded.outlet,guarded.inlet",
+        "spark.airflow_barrier.writes": "guarded.outlet",
         "spark.airflow_barrier.branch": BRANCH,
     }.items():
         session.conf.set(key, value)
@@ -55,31 +55,31 @@ def job(spark_server: SparkServer) -> Iterator[SparkSession]:
     ("statement", "said"),
     [
         ("SELECT * FROM lake.guarded.other", READS),
-        ("SELECT * FROM lake.guarded.source WHERE k IN (SELECT k FROM lake.guarded.other)", READS),
+        ("SELECT * FROM lake.guarded.inlet WHERE k IN (SELECT k FROM lake.guarded.other)", READS),
         ("WITH o AS (SELECT * FROM lake.guarded.other) SELECT * FROM o", READS),
         ("CREATE TEMPORARY VIEW peek AS SELECT * FROM lake.guarded.other", READS),
-        ("INSERT INTO lake.guarded.sink SELECT * FROM lake.guarded.other", READS),
+        ("INSERT INTO lake.guarded.outlet SELECT * FROM lake.guarded.other", READS),
         (
-            "MERGE INTO lake.guarded.sink t USING lake.guarded.other s ON t.k = s.k WHEN NOT MATCHED THEN INSERT *",
+            "MERGE INTO lake.guarded.outlet t USING lake.guarded.other s ON t.k = s.k WHEN NOT MATCHED THEN INSERT *",
             READS,
         ),
-        ("INSERT INTO lake.guarded.other SELECT * FROM lake.guarded.source", WRITES),
-        ("INSERT OVERWRITE lake.guarded.other SELECT * FROM lake.guarded.source", WRITES),
-        ("INSERT INTO lake.guarded.source VALUES (2, 2)", "Add sinks=[..., 'guarded.source']"),
+        ("INSERT INTO lake.guarded.other SELECT * FROM lake.guarded.inlet", WRITES),
+        ("INSERT OVERWRITE lake.guarded.other SELECT * FROM lake.guarded.inlet", WRITES),
+        ("INSERT INTO lake.guarded.inlet VALUES (2, 2)", "Add outlets=[..., 'guarded.inlet']"),
         (
-            "MERGE INTO lake.guarded.other t USING lake.guarded.source s ON t.k = s.k WHEN NOT MATCHED THEN INSERT *",
+            "MERGE INTO lake.guarded.other t USING lake.guarded.inlet s ON t.k = s.k WHEN NOT MATCHED THEN INSERT *",
             WRITES,
         ),
         ("UPDATE lake.guarded.other SET n = 2", WRITES),
         ("DELETE FROM lake.guarded.other", WRITES),
         ("DELETE FROM lake.guarded.other WHERE n = 1", WRITES),
         ("TRUNCATE TABLE lake.guarded.other", WRITES),
-        ("DROP TABLE lake.guarded.sink", DDL),
-        ("ALTER TABLE lake.guarded.sink ADD COLUMN more INT", DDL),
-        ("ALTER TABLE lake.guarded.sink CREATE BRANCH mine", DDL),
-        ("CREATE OR REPLACE TABLE lake.guarded.sink (k INT) USING iceberg", DDL),
-        ("CREATE TABLE lake.guarded.scratch USING iceberg AS SELECT * FROM lake.guarded.source", DDL),
-        ("CALL lake.system.rewrite_data_files('guarded.sink')", "call it outside the job"),
+        ("DROP TABLE lake.guarded.outlet", DDL),
+        ("ALTER TABLE lake.guarded.outlet ADD COLUMN more INT", DDL),
+        ("ALTER TABLE lake.guarded.outlet CREATE BRANCH mine", DDL),
+        ("CREATE OR REPLACE TABLE lake.guarded.outlet (k INT) USING iceberg", DDL),
+        ("CREATE TABLE lake.guarded.scratch USING iceberg AS SELECT * FROM lake.guarded.inlet", DDL),
+        ("CALL lake.system.rewrite_data_files('guarded.outlet')", "call it outside the job"),
     ],
 )
 def test_what_is_not_declared_is_refused(job: SparkSession, statement: str, said: str) -> None:
@@ -91,40 +91,40 @@ def test_what_is_not_declared_is_refused(job: SparkSession, statement: str, said
 @pytest.mark.parametrize(
     "statement",
     [
-        "SELECT * FROM lake.guarded.source.branch_main",
-        "SELECT * FROM lake.guarded.source.branch_another",
-        "SELECT * FROM lake.guarded.source.tag_old",
-        "SELECT * FROM lake.guarded.source.snapshot_id_{snapshot}",
-        "SELECT * FROM lake.guarded.source.at_timestamp_{now}",
-        "SELECT * FROM lake.guarded.source.changes",
-        "SELECT * FROM lake.guarded.source VERSION AS OF 'main'",
-        "SELECT * FROM lake.guarded.source VERSION AS OF 'old'",
-        "SELECT * FROM lake.guarded.source FOR VERSION AS OF {snapshot}",
-        "SELECT * FROM lake.guarded.source FOR SYSTEM_VERSION AS OF 'main'",
-        "SELECT * FROM lake.guarded.source TIMESTAMP AS OF current_timestamp()",
-        "SELECT * FROM lake.guarded.source WITH ('branch' = 'main')",
-        "SELECT * FROM lake.guarded.source WHERE k IN (SELECT k FROM lake.guarded.source.branch_main)",
-        "WITH o AS (SELECT * FROM lake.guarded.source VERSION AS OF 'main') SELECT * FROM o",
-        "CREATE TEMPORARY VIEW peek AS SELECT * FROM lake.guarded.source.branch_main",
-        "SELECT * FROM lake.guarded.sink.branch_main",
-        "INSERT INTO lake.guarded.sink SELECT * FROM lake.guarded.source VERSION AS OF 'main'",
-        "INSERT INTO lake.guarded.sink.branch_main VALUES (2, 2)",
-        "INSERT INTO lake.guarded.sink.branch_another VALUES (2, 2)",
-        "INSERT INTO lake.guarded.sink WITH ('branch' = 'main') VALUES (2, 2)",
-        "INSERT OVERWRITE lake.guarded.sink.branch_main SELECT * FROM lake.guarded.source",
-        "INSERT INTO lake.guarded.sink.branch_main REPLACE WHERE k = 1 SELECT * FROM lake.guarded.source",
-        "UPDATE lake.guarded.sink.branch_main SET n = 2",
-        "DELETE FROM lake.guarded.sink.branch_main",
-        "DELETE FROM lake.guarded.sink.branch_main WHERE n = 1",
-        "TRUNCATE TABLE lake.guarded.sink.branch_main",
-        "MERGE INTO lake.guarded.sink.branch_main t USING lake.guarded.source s ON t.k = s.k "
+        "SELECT * FROM lake.guarded.inlet.branch_main",
+        "SELECT * FROM lake.guarded.inlet.branch_another",
+        "SELECT * FROM lake.guarded.inlet.tag_old",
+        "SELECT * FROM lake.guarded.inlet.snapshot_id_{snapshot}",
+        "SELECT * FROM lake.guarded.inlet.at_timestamp_{now}",
+        "SELECT * FROM lake.guarded.inlet.changes",
+        "SELECT * FROM lake.guarded.inlet VERSION AS OF 'main'",
+        "SELECT * FROM lake.guarded.inlet VERSION AS OF 'old'",
+        "SELECT * FROM lake.guarded.inlet FOR VERSION AS OF {snapshot}",
+        "SELECT * FROM lake.guarded.inlet FOR SYSTEM_VERSION AS OF 'main'",
+        "SELECT * FROM lake.guarded.inlet TIMESTAMP AS OF current_timestamp()",
+        "SELECT * FROM lake.guarded.inlet WITH ('branch' = 'main')",
+        "SELECT * FROM lake.guarded.inlet WHERE k IN (SELECT k FROM lake.guarded.inlet.branch_main)",
+        "WITH o AS (SELECT * FROM lake.guarded.inlet VERSION AS OF 'main') SELECT * FROM o",
+        "CREATE TEMPORARY VIEW peek AS SELECT * FROM lake.guarded.inlet.branch_main",
+        "SELECT * FROM lake.guarded.outlet.branch_main",
+        "INSERT INTO lake.guarded.outlet SELECT * FROM lake.guarded.inlet VERSION AS OF 'main'",
+        "INSERT INTO lake.guarded.outlet.branch_main VALUES (2, 2)",
+        "INSERT INTO lake.guarded.outlet.branch_another VALUES (2, 2)",
+        "INSERT INTO lake.guarded.outlet WITH ('branch' = 'main') VALUES (2, 2)",
+        "INSERT OVERWRITE lake.guarded.outlet.branch_main SELECT * FROM lake.guarded.inlet",
+        "INSERT INTO lake.guarded.outlet.branch_main REPLACE WHERE k = 1 SELECT * FROM lake.guarded.inlet",
+        "UPDATE lake.guarded.outlet.branch_main SET n = 2",
+        "DELETE FROM lake.guarded.outlet.branch_main",
+        "DELETE FROM lake.guarded.outlet.branch_main WHERE n = 1",
+        "TRUNCATE TABLE lake.guarded.outlet.branch_main",
+        "MERGE INTO lake.guarded.outlet.branch_main t USING lake.guarded.inlet s ON t.k = s.k "
         "WHEN NOT MATCHED THEN INSERT *",
-        "MERGE INTO lake.guarded.sink t USING lake.guarded.source.branch_main s ON t.k = s.k "
+        "MERGE INTO lake.guarded.outlet t USING lake.guarded.inlet.branch_main s ON t.k = s.k "
         "WHEN NOT MATCHED THEN INSERT *",
     ],
 )
 def test_no_name_leads_away_from_the_attempts_branch(job: SparkSession, statement: str) -> None:
-    (snapshot,) = job.sql("SELECT snapshot_id FROM lake.guarded.source.refs WHERE name = 'main'").collect()
+    (snapshot,) = job.sql("SELECT snapshot_id FROM lake.guarded.inlet.refs WHERE name = 'main'").collect()
     with pytest.raises(PySparkException) as raised:
         job.sql(statement.format(snapshot=snapshot.snapshot_id, now=2**42)).collect()
     assert BRANCH in str(raised.value)
@@ -143,18 +143,18 @@ def test_no_name_leads_away_from_the_attempts_branch(job: SparkSession, statemen
     ],
 )
 def test_no_option_leads_a_reader_away_from_the_attempts_branch(job: SparkSession, option: str, value: str) -> None:
-    (snapshot,) = job.sql("SELECT snapshot_id FROM lake.guarded.source.refs WHERE name = 'main'").collect()
+    (snapshot,) = job.sql("SELECT snapshot_id FROM lake.guarded.inlet.refs WHERE name = 'main'").collect()
     given = value.format(snapshot=snapshot.snapshot_id)
     reader = job.read.format("iceberg").option(option, given)
     for load in (reader.table, reader.load):
         with pytest.raises(PySparkException) as raised:
-            load("lake.guarded.source").collect()
+            load("lake.guarded.inlet").collect()
         assert BRANCH in str(raised.value)
 
 
-@pytest.mark.parametrize("named", ["lake.guarded.sink", "lake.guarded.sink.branch_main"])
+@pytest.mark.parametrize("named", ["lake.guarded.outlet", "lake.guarded.outlet.branch_main"])
 def test_no_option_leads_a_writer_away_from_the_attempts_branch(job: SparkSession, named: str) -> None:
-    rows = job.table("lake.guarded.source")
+    rows = job.table("lake.guarded.inlet")
     option = {} if "branch" in named else {"branch": "main"}
     for write in (
         lambda: rows.writeTo(named).options(**option).append(),
@@ -170,16 +170,16 @@ def test_no_option_leads_a_writer_away_from_the_attempts_branch(job: SparkSessio
 
 def test_no_stream_leads_away_from_the_attempts_branch(job: SparkSession, tmp_path: Path) -> None:
     """Of both ends Iceberg takes main, whatever the conf or the table's name says."""
-    for named in ("source", f"source.branch_{BRANCH}"):
+    for named in ("inlet", f"inlet.branch_{BRANCH}"):
         with pytest.raises(PySparkException, match=f"{BRANCH}.* by a stream"):
             job.readStream.table(f"lake.guarded.{named}").writeStream.format("noop").start()
     counting = job.readStream.format("rate").load().selectExpr("1 AS k", "value AS n").writeStream
     writer = counting.format("iceberg").option("checkpointLocation", str(tmp_path))
-    for named in ("sink", "other", f"sink.branch_{BRANCH}"):
+    for named in ("outlet", "other", f"outlet.branch_{BRANCH}"):
         with pytest.raises(PySparkException, match=f"by a stream, .* branch, {BRANCH}"):
             writer.start(f"lake.guarded.{named}")
     with pytest.raises(PySparkException, match=f"by a stream, .* branch, {BRANCH}"):
-        writer.toTable("lake.guarded.sink")
+        writer.toTable("lake.guarded.outlet")
 
 
 @pytest.mark.parametrize("changed", [{"branch": None}, {"branch": "main"}, {"branch": "another"}, {"id": "1"}])
@@ -188,11 +188,11 @@ def test_no_conf_leads_away_from_the_attempts_branch(job: SparkSession, changed:
         for key, value in changed.items():
             job.sql(f"SET spark.wap.{key} = {value}") if value else job.conf.unset(f"spark.wap.{key}")
         for statement in (
-            "SELECT * FROM lake.guarded.source",
-            "INSERT INTO lake.guarded.sink VALUES (2, 2)",
-            "DELETE FROM lake.guarded.sink",
-            "TRUNCATE TABLE lake.guarded.sink",
-            "MERGE INTO lake.guarded.sink t USING (SELECT 5 k) s ON t.k = s.k WHEN MATCHED THEN DELETE",
+            "SELECT * FROM lake.guarded.inlet",
+            "INSERT INTO lake.guarded.outlet VALUES (2, 2)",
+            "DELETE FROM lake.guarded.outlet",
+            "TRUNCATE TABLE lake.guarded.outlet",
+            "MERGE INTO lake.guarded.outlet t USING (SELECT 5 k) s ON t.k = s.k WHEN MATCHED THEN DELETE",
         ):
             with pytest.raises(PySparkException) as raised:
                 job.sql(statement).collect()
@@ -205,8 +205,8 @@ def test_no_conf_leads_away_from_the_attempts_branch(job: SparkSession, changed:
 def test_a_table_that_no_longer_follows_the_conf_is_refused(job: SparkSession, spark: SparkSession) -> None:
     try:
         for change in ("SET TBLPROPERTIES ('{}' = 'false')", "UNSET TBLPROPERTIES ('{}')"):
-            spark.sql(f"ALTER TABLE lake.guarded.sink {change.format('write.wap.enabled')}")
-            job.sql("REFRESH TABLE lake.guarded.sink")
+            spark.sql(f"ALTER TABLE lake.guarded.outlet {change.format('write.wap.enabled')}")
+            job.sql("REFRESH TABLE lake.guarded.outlet")
             for statement in (
                 "SELECT * FROM {}",
                 "INSERT INTO {} VALUES (2, 2)",
@@ -214,21 +214,21 @@ def test_a_table_that_no_longer_follows_the_conf_is_refused(job: SparkSession, s
                 "TRUNCATE TABLE {}",
             ):
                 with pytest.raises(PySparkException, match=rf"{BRANCH}.*switched off its property write.wap.enabled"):
-                    job.sql(statement.format("lake.guarded.sink")).collect()
+                    job.sql(statement.format("lake.guarded.outlet")).collect()
     finally:
-        spark.sql("ALTER TABLE lake.guarded.sink SET TBLPROPERTIES ('write.wap.enabled' = 'true')")
-        job.sql("REFRESH TABLE lake.guarded.sink")
+        spark.sql("ALTER TABLE lake.guarded.outlet SET TBLPROPERTIES ('write.wap.enabled' = 'true')")
+        job.sql("REFRESH TABLE lake.guarded.outlet")
 
 
 def test_what_stands_at_the_attempts_branch_by_another_name_is_read(job: SparkSession) -> None:
-    named = f"lake.guarded.source.branch_{BRANCH}"
+    named = f"lake.guarded.inlet.branch_{BRANCH}"
     assert job.sql(f"SELECT * FROM {named}").count() == 1
-    assert job.read.option("branch", BRANCH).table("lake.guarded.source").count() == 1
+    assert job.read.option("branch", BRANCH).table("lake.guarded.inlet").count() == 1
     for part in ("snapshots", "HISTORY", "files", "refs", "partitions", "metadata_log_entries"):
-        assert job.sql(f"SELECT * FROM lake.guarded.source.{part}").count() > 0
+        assert job.sql(f"SELECT * FROM lake.guarded.inlet.{part}").count() > 0
 
 
-@pytest.mark.parametrize("table", ["lake.guarded.sink", "guarded.sink", "sink"])
+@pytest.mark.parametrize("table", ["lake.guarded.outlet", "guarded.outlet", "outlet"])
 def test_ddl_of_icebergs_own_is_refused_however_the_table_is_named(job: SparkSession, table: str) -> None:
     job.sql("USE lake.guarded")
     for change in ("CREATE BRANCH mine", "ADD PARTITION FIELD k", "WRITE ORDERED BY k"):
@@ -239,14 +239,14 @@ def test_ddl_of_icebergs_own_is_refused_however_the_table_is_named(job: SparkSes
 
 
 def test_what_is_declared_goes_to_the_branch_and_bears_the_mark(job: SparkSession, spark: SparkSession) -> None:
-    job.sql("CREATE TABLE IF NOT EXISTS lake.guarded.sink (k INT, n BIGINT) USING iceberg")
-    job.sql("INSERT INTO lake.guarded.sink SELECT k, n + 1 FROM lake.guarded.source")
-    job.table("lake.guarded.source").writeTo("lake.guarded.sink").overwritePartitions()
-    job.sql("UPDATE lake.guarded.sink SET n = 7 WHERE k = 1")
-    assert [row.n for row in job.table("lake.guarded.sink").collect()] == [7]
-    assert job.table("lake.guarded.sink.snapshots").count() == 4
-    assert [row.n for row in spark.table("lake.guarded.sink").collect()] == [1]
-    marks = spark.sql("SELECT summary FROM lake.guarded.sink.snapshots ORDER BY committed_at").collect()
+    job.sql("CREATE TABLE IF NOT EXISTS lake.guarded.outlet (k INT, n BIGINT) USING iceberg")
+    job.sql("INSERT INTO lake.guarded.outlet SELECT k, n + 1 FROM lake.guarded.inlet")
+    job.table("lake.guarded.inlet").writeTo("lake.guarded.outlet").overwritePartitions()
+    job.sql("UPDATE lake.guarded.outlet SET n = 7 WHERE k = 1")
+    assert [row.n for row in job.table("lake.guarded.outlet").collect()] == [7]
+    assert job.table("lake.guarded.outlet.snapshots").count() == 4
+    assert [row.n for row in spark.table("lake.guarded.outlet").collect()] == [1]
+    marks = spark.sql("SELECT summary FROM lake.guarded.outlet.snapshots ORDER BY committed_at").collect()
     assert [row.summary.get(GUARD_MARK) for row in marks] == [None, *[GUARD_PROMISE] * 3]
 
 

@@ -93,7 +93,7 @@ def _process_all(shop: Shop, barrier: Barrier, generation: str) -> None:
 
 
 def _replaced(shop: Shop, ready: Ready, value: int) -> ClosingRecord:
-    """The rows of every sink become one."""
+    """The rows of every outlet become one."""
     staged = {}
     for table in ready.spec.bases:
         iceberg, stamp = shop.deployment.tables.load(table), ready.spec.stamp

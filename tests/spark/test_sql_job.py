@@ -52,7 +52,7 @@ def test_a_merge_of_changes_equals_full_recomputation_after_every_barrier(
 ) -> None:
     for barrier in (1, 2, 3):
         shop_for_a_day(barriers, barrier)
-        spec = barriers.begin(barrier, sources=[SHOPPING], sinks=[AMOUNT], sql=AMOUNT_SQL)
+        spec = barriers.begin(barrier, inlets=[SHOPPING], outlets=[AMOUNT], sql=AMOUNT_SQL)
         barriers.publish(spec, run_epoch(session, spec, SqlJob(AMOUNT_SQL)))
         assert [row for row in barriers.rows(AMOUNT) if row[2]] == recomputed_amount(barriers)
 
@@ -67,13 +67,13 @@ def test_every_relation_and_value_in_one_insert(session: SparkSession, barriers:
            WHERE {timestamp} = TIMESTAMP '2026-01-03 00:00:00Z' AND {previous_timestamp} < {timestamp} AND {seed} = 7
              AND '{}' <> '{"a": 1}' AND 'it\\'s; {one}' IS NOT NULL"""
     )
-    spec = barriers.begin(2, sources=[SHOPPING], sinks=[AMOUNT])
+    spec = barriers.begin(2, inlets=[SHOPPING], outlets=[AMOUNT])
     barriers.publish(spec, run_epoch(session, spec, job))
     assert [tuple(map(int, row)) for row in barriers.rows(AMOUNT)] == [(5, 4, 13)]
 
 
 def test_names_are_quoted_and_undeclared_tables_named(session: SparkSession, barriers: Barriers) -> None:
-    epoch = Epoch(session, barriers.begin(1, sources=[SHOPPING], sinks=[AMOUNT]))
+    epoch = Epoch(session, barriers.begin(1, inlets=[SHOPPING], outlets=[AMOUNT]))
     rendered = SqlJob("INSERT INTO {target:shop.user_item_amount} SELECT {previous_timestamp}").render(epoch)
     target = epoch.target(AMOUNT)
     assert target.startswith("`lake`.`shop`.`user_item_amount`.`branch_barrier_shopping_b1_r0_a")

@@ -95,7 +95,7 @@ def test_the_same_file_runs_by_spark_submit_and_leaves_a_closing_record(
     hook_for: Callable[..., SparkSubmitHook], barriers: Barriers
 ) -> None:
     shop_for_a_day(barriers, 1)
-    spec = barriers.begin(1, sources=[SHOPPING], sinks=[AMOUNT])
+    spec = barriers.begin(1, inlets=[SHOPPING], outlets=[AMOUNT])
     hook_for(spec).submit(str(JOBS / "amount.py"))
     record = left_by(spec)
     assert record.attempt_id == spec.attempt_id
@@ -106,7 +106,7 @@ def test_the_same_file_runs_by_spark_submit_and_leaves_a_closing_record(
 @pytest.mark.drawn("drivers of their own")
 def test_an_sql_job_travels_in_the_spec(hook_for: Callable[..., SparkSubmitHook], barriers: Barriers) -> None:
     shop_for_a_day(barriers, 1)
-    spec = barriers.begin(1, sources=[SHOPPING], sinks=[AMOUNT], sql=SQL)
+    spec = barriers.begin(1, inlets=[SHOPPING], outlets=[AMOUNT], sql=SQL)
     hook_for(spec).submit(SQL_APPLICATION)
     record = left_by(spec)
     assert record.staged == {AMOUNT: StagedTable(AMOUNT, record.staged[AMOUNT].snapshot_id)}
@@ -121,7 +121,7 @@ def test_a_correction_runs_instead_of_the_job_that_is_submitted(
     shop_for_a_day(barriers, 1)
     barriers.at[1][SHOPPING] = barriers.main(SHOPPING)
     deletion = CorrectBySql(SHOPPING, "DELETE FROM {target:shop.shopping} WHERE userId = 1")
-    spec = replace(barriers.begin(2, sinks=[SHOPPING]), corrections=(deletion,))
+    spec = replace(barriers.begin(2, outlets=[SHOPPING]), corrections=(deletion,))
     hook_for(spec).submit(str(JOBS / "amount.py"))
     barriers.publish(spec, left_by(spec))
     assert [row[0] for row in barriers.rows(SHOPPING)] == [3, 4]
@@ -133,7 +133,7 @@ def test_a_spec_that_was_changed_on_the_way_is_refused(
 ) -> None:
     from airflow.sdk.exceptions import AirflowException
 
-    spec = barriers.begin(1, sources=[SHOPPING], sinks=[AMOUNT])
+    spec = barriers.begin(1, inlets=[SHOPPING], outlets=[AMOUNT])
     with pytest.raises(AirflowException, match="The epoch failed: SpecError: epoch spec: expected digest 0123"):
         hook_for(spec, digest="0123").submit(str(JOBS / "amount.py"))
     assert not closing_record(spec).exists()
@@ -143,7 +143,7 @@ def test_a_spec_that_was_changed_on_the_way_is_refused(
 def test_a_killed_driver_is_gone_and_its_half_does_not_count(
     hook_for: Callable[..., SparkSubmitHook], barriers: Barriers
 ) -> None:
-    spec = barriers.begin(1, sources=[SHOPPING], sinks=[AMOUNT])
+    spec = barriers.begin(1, inlets=[SHOPPING], outlets=[AMOUNT])
     half = barriers.spark.sql(f"SELECT * FROM lake.shop.user_item_amount.`branch_{spec.branch}`")
     hook = hook_for(spec)
     with ThreadPoolExecutor(1) as pool:

@@ -83,10 +83,10 @@ class Unchanged(Shop):
         if spec.job not in self.unchanged:
             super()._drive(deployment, spec)
             return
-        (sink,) = spec.bases
-        iceberg = deployment.tables.load(sink)
+        (outlet,) = spec.bases
+        iceberg = deployment.tables.load(outlet)
         schema, landed = iceberg.schema().as_arrow(), self._input(deployment, spec)
-        rows = [dict(zip(schema.names, row, strict=True)) for row in rows_of(sink.rpartition(".")[2], landed)]
+        rows = [dict(zip(schema.names, row, strict=True)) for row in rows_of(outlet.rpartition(".")[2], landed)]
         iceberg.append(pa.Table.from_pylist(rows, schema), snapshot_properties=self.summary(spec), branch=spec.branch)
 
     def summary(self, spec: EpochSpec) -> dict[str, str]:

@@ -14,7 +14,7 @@ from airflow_barrier.coordinator.joining import takes_part
 from airflow_barrier.coordinator.leaving import leave
 from airflow_barrier.protocol.errors import ExpiredBarrierError, UnknownBarrierError, UnknownRevisionError
 from airflow_barrier.protocol.levels import Level, Resolution
-from airflow_barrier.protocol.records import INHERITED, Barrier
+from airflow_barrier.protocol.records import Barrier
 from airflow_barrier.protocol.revisions import Revision, RevisionState
 from airflow_barrier.protocol.states import BarrierState
 from tests.crash.shopping import Shop
@@ -22,9 +22,10 @@ from tests.recovery.backups import Backups
 from tests.revising.world import JOBS, RevisedShop
 from tests.stories.kinds import ByEventTime
 from tests.support.replacing import replace_files
+from tests.support.runs import run_of
 
 Rows = dict[str, Counter[Any]]
-UPKEEP = Compactor("upkeep", "upkeep/tonight", "g0", "story")
+UPKEEP = Compactor(run_of("upkeep/tonight"), "upkeep/tonight", "g0", "story")
 
 
 @dataclass(frozen=True)
@@ -86,7 +87,7 @@ class Story:
         for barrier in self.in_flight():
             if barrier.barrier_id > until or barrier.state is not BarrierState.OPEN:
                 continue
-            if barrier.timestamp_origin == INHERITED:
+            if barrier.is_maintenance:
                 self.work_all_before(barrier)
                 self.compact(barrier)
                 continue
@@ -110,7 +111,7 @@ class Story:
         """Everything in flight is computed and committed, in order."""
         self.open_all()
         for barrier in self.in_flight():
-            if barrier.timestamp_origin == INHERITED:
+            if barrier.is_maintenance:
                 self.compact(barrier)
             else:
                 day = self.day_of(barrier)
@@ -143,7 +144,7 @@ class Story:
 
     def in_flight(self) -> list[Barrier]:
         found = self.shop.deployment.meta.open_barriers(self.name)
-        return sorted((each for each in found if each.revision == 0), key=lambda each: each.barrier_id)
+        return sorted((each for each in found if each.computed_in == 0), key=lambda each: each.barrier_id)
 
     def barrier_of(self, day: int) -> Barrier:
         return self.shop.shop._found(self.shop.deployment, day)

@@ -96,11 +96,6 @@ class AirflowUnderTest(LocalAirflow):
     # --- REST -------------------------------------------------------------------------------------
 
     @property
-    def api_connection(self) -> dict[str, Any]:
-        """An Airflow connection to the API server."""
-        return {"conn_type": "http", "host": self.url, "login": "admin", "password": self.password}
-
-    @property
     def api(self) -> httpx.Client:
         """A client that is logged in as admin."""
         if self._client is None:

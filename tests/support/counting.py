@@ -134,6 +134,6 @@ class Counting:
             told = event["extra"]["barriers"][event["partition_key"]]
             assert event["partition_key"] == f"b{told['barrier']}.r{told['revision']}"
             standing = self.deployment.meta.barrier(self.name, told["barrier"])
-            if standing.revision == told["revision"]:  # what a revision replaced had events of its own
+            if standing.computed_in == told["revision"]:  # what a revision replaced had events of its own
                 assert told["snapshot"] == self.snapshot(table, told["barrier"])
         return {event["partition_key"] for event in found}

@@ -54,13 +54,13 @@ class Barriers:
         self,
         barrier: int,
         *,
-        sources: Sequence[str] = (),
-        sinks: Sequence[str] = (),
+        inlets: Sequence[str] = (),
+        outlets: Sequence[str] = (),
         externals: Mapping[str, tuple[ExternalSource, Cut]] | None = None,
         job: str = "amount",
         sql: str | None = None,
     ) -> EpochSpec:
-        """A new attempt, with its branch on every sink at what the barrier before staged."""
+        """A new attempt, with its branch on every outlet at what the barrier before staged."""
         before = self.at.get(barrier - 1, {})
         attempt = next(_attempts)
         spec = EpochSpec(
@@ -73,9 +73,9 @@ class Barriers:
             timestamp=FIRST + timedelta(days=barrier),
             previous_timestamp=FIRST + timedelta(days=barrier - 1) if barrier > 1 else None,
             catalog=CATALOG,
-            inputs={table: self.at.get(barrier, {}).get(table) for table in sources},
-            previous={table: before.get(table) for table in sources},
-            bases={table: before.get(table) for table in sinks},
+            inputs={table: self.at.get(barrier, {}).get(table) for table in inlets},
+            previous={table: before.get(table) for table in inlets},
+            bases={table: before.get(table) for table in outlets},
             externals={name: pair[0] for name, pair in (externals or {}).items()},
             cuts={name: pair[1] for name, pair in (externals or {}).items()},
             closing_uri=(self.folder / f"a{attempt}.closed.json").as_uri(),
@@ -83,9 +83,9 @@ class Barriers:
             nonce=f"nonce of {attempt}",
             sql=sql,
         )
-        for sink, base in spec.bases.items():
+        for outlet, base in spec.bases.items():
             version = "" if base is None else f" AS OF VERSION {base}"
-            self.spark.sql(f"ALTER TABLE {table_name(CATALOG, sink)} CREATE BRANCH {quoted(spec.branch)}{version}")
+            self.spark.sql(f"ALTER TABLE {table_name(CATALOG, outlet)} CREATE BRANCH {quoted(spec.branch)}{version}")
         return spec
 
     def publish(self, spec: EpochSpec, record: ClosingRecord) -> None:

@@ -55,8 +55,8 @@ def commit_equality_delete(server: SparkServer, history: History, column: str, v
 
         path = f"{folder}/data/{uuid.uuid4()}-deletes.parquet"
         field = pa.field(column, pa.int64(), metadata={"PARQUET:field_id": str(field_id)})
-        with io.new_output(path).create() as sink:
-            pq.write_table(pa.table([[value]], schema=pa.schema([field])), sink)
+        with io.new_output(path).create() as file:
+            pq.write_table(pa.table([[value]], schema=pa.schema([field])), file)
         deletes = DataFile.from_args(
             content=DataFileContent.EQUALITY_DELETES,
             file_path=path,

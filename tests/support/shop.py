@@ -18,6 +18,7 @@ from airflow_barrier.coordinator.staging import Ready, begin, close
 from airflow_barrier.protocol.records import Barrier, StagedTable
 from airflow_barrier.protocol.topology import Fragment, Job
 from airflow_barrier.spark.spec import ClosingRecord
+from tests.support.runs import run_of
 
 MONDAY = datetime(2026, 1, 5, tzinfo=timezone.utc)
 SHOPPING = "shop.shopping"
@@ -29,9 +30,9 @@ COLUMNS = {
     PRICE: ("price",),
 }
 JOBS = (
-    Job("load", "shopping_dag", sinks=(SHOPPING,)),
-    Job("amount", "shopping_dag", sources=(SHOPPING,), sinks=(AMOUNT,)),
-    Job("price", "shopping_dag", sources=(SHOPPING,), sinks=(PRICE,)),
+    Job("load", "shopping_dag", outlets=(SHOPPING,)),
+    Job("amount", "shopping_dag", inlets=(SHOPPING,), outlets=(AMOUNT,)),
+    Job("price", "shopping_dag", inlets=(SHOPPING,), outlets=(PRICE,)),
 )
 FRAGMENT = Fragment("shopping", "shopping_dag", JOBS)
 
@@ -45,7 +46,12 @@ class Shop:
     def open(self, day: int, fragment: Fragment = FRAGMENT) -> Barrier:
         timestamp = MONDAY + timedelta(days=day)
         opened = open_barrier(
-            self.deployment, fragment, timestamp, origin="test", run_key=f"shopping_dag/day-{day}", actor="test"
+            self.deployment,
+            fragment,
+            timestamp,
+            timestamp_from="test",
+            run=run_of(f"shopping_dag/day-{day}"),
+            actor="test",
         )
         assert isinstance(opened, Opened), opened
         return opened.barrier
@@ -63,7 +69,7 @@ class Shop:
         return ready
 
     def write(self, ready: Ready, rows: list[dict[str, int]]) -> ClosingRecord:
-        """Append ``rows`` to every sink on the attempt branch, as a driver would, and say what was staged."""
+        """Append ``rows`` to every outlet on the attempt branch, as a driver would, and say what was staged."""
         staged = {}
         for table in ready.spec.bases:
             iceberg = self.deployment.tables.load(table)

@@ -61,7 +61,7 @@ def _show_list(barriers: Sequence[Barrier], console: Console) -> None:
             one.opened_at,
             one.precommit_at,
             one.commit_at,
-            one.run_key,
+            str(one.run),
         )
     console.print(shown)
 
@@ -118,8 +118,8 @@ def _look(meta: MetaService, topology: str, barrier_id: int) -> Shown:
 
 def _show_one(found: Shown, console: Console) -> None:
     barrier = found.barrier
-    line(console, f"{barrier}, revision {barrier.revision}: {barrier.state.value}", "bold")
-    line(console, f"  timestamp from the {barrier.timestamp_origin}; opened by {barrier.run_key}")
+    line(console, f"{barrier}, revision {barrier.computed_in}: {barrier.state.value}", "bold")
+    line(console, f"  timestamp from the {barrier.opening}")
     if barrier.predecessor is not None:
         line(console, f"  after barrier {barrier.predecessor}, topology version {barrier.topology_version}")
     if barrier.reason:

@@ -149,8 +149,8 @@ def _show_one(found: Shown, console: Console) -> None:
     line(console, f"{found.topology} (version {found.version})", "bold")
     jobs = table(console, "job", "DAG", "reads", "writes")
     for job in found.jobs:
-        sources = [*(f"{source.name} ({source.kind})" for source in job.externals), *job.sources]
-        row(jobs, job.name, job.owner, sources, job.sinks)
+        inlets = [*(f"{source.name} ({source.kind})" for source in job.externals), *job.inlets]
+        row(jobs, job.name, job.owner, inlets, job.outlets)
     console.print(jobs)
     tables = table(console, "table", "", "written by", "read by")
     for one in found.tables:

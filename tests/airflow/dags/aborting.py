@@ -23,4 +23,4 @@ with (
     ),
     BarrierGroup("aborting", on_failure="abort", poll_interval=0.5) as barrier,
 ):
-    barrier.job(RowsOperator(task_id="load"), sinks=["aborting.events"])
+    barrier.job(RowsOperator(task_id="load"), outlets=["aborting.events"])

@@ -25,7 +25,7 @@ def has_come(day: str) -> bool:
 with DAG("bootstrapping", start_date=FIRST, **DAYS):
     come = PythonSensor(task_id="come", python_callable=has_come, op_args=["{{ ds }}"], poke_interval=0.5)
     with BarrierGroup("bootstrapping", poll_interval=0.5) as barrier:
-        barrier.job(RowsOperator(task_id="load"), sinks=["bootstrapping.events"])
+        barrier.job(RowsOperator(task_id="load"), outlets=["bootstrapping.events"])
     come >> barrier
 
 with (
@@ -34,7 +34,7 @@ with (
 ):
     barrier.job(
         RowsOperator(task_id="total"),
-        sources=["bootstrapping.events"],
-        sinks=["bootstrapping.totals"],
+        inlets=["bootstrapping.events"],
+        outlets=["bootstrapping.totals"],
         start_from="history",
     )

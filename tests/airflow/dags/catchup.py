@@ -25,4 +25,4 @@ with (
     ),
     BarrierGroup("catchup", poll_interval=0.5) as barrier,
 ):
-    barrier.job(RowsOperator(task_id="load"), sinks=["catchup.events"])
+    barrier.job(RowsOperator(task_id="load"), outlets=["catchup.events"])

@@ -28,13 +28,13 @@ def group(name: str) -> BarrierGroup:
 with DAG("crashes", **OPTIONS), group("crashes") as barrier:
     barrier.job(
         SparkSubmitOperator(task_id="load", application=str(JOBS / "crashes.py"), conf=SUBMIT_CONF),
-        sinks=["crashes.events", "crashes.mirror"],
+        outlets=["crashes.events", "crashes.mirror"],
     )
 
 with DAG("crashing_commit", **OPTIONS), group("crashing_commit") as barrier:
     load = barrier.job(
         SparkEpochOperator(task_id="load", application=str(JOBS / "crashing_commit.py")),
-        sinks=["crashing_commit.events", "crashing_commit.mirror"],
+        outlets=["crashing_commit.events", "crashing_commit.mirror"],
     )
     # keeps the commit in its task, so that a test can kill that
     load >> EmptyOperator(task_id="check") >> barrier.commit

@@ -19,7 +19,7 @@ with (
     DAG("failing", schedule="@daily", start_date=DAY, end_date=DAY, catchup=True),
     BarrierGroup("failing", poll_interval=0.5) as barrier,
 ):
-    barrier.job(RowsOperator(task_id="load"), sinks=["failing.events"])
+    barrier.job(RowsOperator(task_id="load"), outlets=["failing.events"])
 
 with DAG("failing_reader", schedule=None):
     for name, deferrable in (("pokes", False), ("deferred", True)):

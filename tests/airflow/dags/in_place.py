@@ -23,5 +23,5 @@ with (
     ),
     BarrierGroup("in_place", poll_interval=0.5) as barrier,
 ):
-    barrier.job(RowsOperator(task_id="load"), sinks=["in_place.events"])
-    barrier.job(RowsOperator(task_id="total"), sources=["in_place.events"], sinks=["in_place.totals"])
+    barrier.job(RowsOperator(task_id="load"), outlets=["in_place.events"])
+    barrier.job(RowsOperator(task_id="total"), inlets=["in_place.events"], outlets=["in_place.totals"])

@@ -20,7 +20,7 @@ DAYS = {
 }
 
 with DAG("joined", **DAYS, max_active_runs=1), BarrierGroup("joined", poll_interval=0.5) as barrier:
-    barrier.job(RowsOperator(task_id="load"), sinks=["joined.events"])
+    barrier.job(RowsOperator(task_id="load"), outlets=["joined.events"])
 
 with DAG("joined_later", **DAYS), BarrierGroup("joined", member=True, poll_interval=0.5) as barrier:
-    barrier.job(RowsOperator(task_id="mirror"), sources=["joined.events"], sinks=["joined.mirror"])
+    barrier.job(RowsOperator(task_id="mirror"), inlets=["joined.events"], outlets=["joined.mirror"])

@@ -34,14 +34,14 @@ def submit(task_id: str, file: str) -> SparkSubmitOperator:
 with DAG("killing", **DAY), BarrierGroup("killing", poll_interval=0.5) as barrier:
     barrier.job(
         SparkEpochOperator(task_id="on_connect", application=str(JOBS / "endless_on_connect.py")),
-        sinks=["killing.connected"],
+        outlets=["killing.connected"],
     )
-    barrier.job(submit("by_submit", "endless_by_submit.py"), sinks=["killing.submitted"])
+    barrier.job(submit("by_submit", "endless_by_submit.py"), outlets=["killing.submitted"])
 
 with DAG("submitted", schedule=None), BarrierGroup("submitted", poll_interval=0.5) as barrier:
-    barrier.job(submit("load", "submitted.py"), sinks=["submitted.events"])
+    barrier.job(submit("load", "submitted.py"), outlets=["submitted.events"])
     barrier.job(
         SparkEpochOperator(task_id="total", via="submit", sql=total_sql("submitted"), conf=SUBMIT_CONF),
-        sources=["submitted.events"],
-        sinks=["submitted.totals"],
+        inlets=["submitted.events"],
+        outlets=["submitted.totals"],
     )

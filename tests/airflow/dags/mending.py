@@ -29,6 +29,6 @@ with DAG(
 ):
     gate = PythonSensor(task_id="gate", python_callable=is_open, op_args=["{{ ds }}"], poke_interval=0.5)
     with BarrierGroup("mending", poll_interval=0.5) as barrier:
-        barrier.job(RowsOperator(task_id="load"), sinks=["mending.events"])
-        total = barrier.job(RowsOperator(task_id="total"), sources=["mending.events"], sinks=["mending.totals"])
+        barrier.job(RowsOperator(task_id="load"), outlets=["mending.events"])
+        total = barrier.job(RowsOperator(task_id="total"), inlets=["mending.events"], outlets=["mending.totals"])
     total >> gate >> barrier.commit

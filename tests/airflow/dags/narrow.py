@@ -24,7 +24,7 @@ with (
     ),
     BarrierGroup("narrow", poll_interval=0.5) as barrier,
 ):
-    barrier.job(RowsOperator(task_id="load"), sinks=["narrow.events"])
+    barrier.job(RowsOperator(task_id="load"), outlets=["narrow.events"])
 
 with DAG("narrow_mend", schedule=None):
     ReviseOperator(task_id="mend", topology="narrow", first=2, last=2, reason="again", poll_interval=0.5)

@@ -32,12 +32,12 @@ with (
 ):
     barrier.job(
         SparkEpochOperator(task_id="load", via="submit", application=str(JOBS / "outage.py"), conf=SUBMIT_CONF),
-        sinks=["outage.events"],
+        outlets=["outage.events"],
         batch_barriers=6,
     )
     barrier.job(
         SparkEpochOperator(task_id="total", sql=total_sql("outage")),
-        sources=["outage.events"],
-        sinks=["outage.totals"],
+        inlets=["outage.events"],
+        outlets=["outage.totals"],
         batch_barriers=6,
     )

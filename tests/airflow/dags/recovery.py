@@ -23,9 +23,9 @@ DAYS = {
 
 
 with DAG("recovery", **DAYS), BarrierGroup("recovery", poll_interval=0.5) as barrier:
-    barrier.job(RowsOperator(task_id="load"), sinks=["recovery.events"])
-    barrier.job(RowsOperator(task_id="mirror"), sources=["recovery.events"], sinks=["recovery.mirror"])
-    barrier.job(RowsOperator(task_id="total"), sources=["recovery.events"], sinks=["recovery.totals"])
+    barrier.job(RowsOperator(task_id="load"), outlets=["recovery.events"])
+    barrier.job(RowsOperator(task_id="mirror"), inlets=["recovery.events"], outlets=["recovery.mirror"])
+    barrier.job(RowsOperator(task_id="total"), inlets=["recovery.events"], outlets=["recovery.totals"])
 
 with DAG("recovery_reader", **{**DAYS, "start_date": DAYS["end_date"]}):
     BarrierSensor(

@@ -25,7 +25,7 @@ with DAG(
     with BarrierGroup("reporting", poll_interval=0.5) as barrier:
         barrier.job(
             SparkEpochOperator(task_id="load", sql="INSERT INTO {target:reporting.events} VALUES (1, 25), (2, 50)"),
-            sinks=["reporting.events"],
+            outlets=["reporting.events"],
         )
     ask = ConsistentQueryOperator(
         task_id="ask",

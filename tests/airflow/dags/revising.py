@@ -21,8 +21,8 @@ DAYS = {
 }
 
 with DAG("revising", **DAYS), BarrierGroup("revising", poll_interval=0.5) as barrier:
-    barrier.job(RowsOperator(task_id="load"), sinks=["revising.events"])
-    barrier.job(RowsOperator(task_id="total"), sources=["revising.events"], sinks=["revising.totals"])
+    barrier.job(RowsOperator(task_id="load"), outlets=["revising.events"])
+    barrier.job(RowsOperator(task_id="total"), inlets=["revising.events"], outlets=["revising.totals"])
 
 with DAG("revising_member", **DAYS), BarrierGroup("revising", member=True, poll_interval=0.5) as barrier:
-    barrier.job(RowsOperator(task_id="mirror"), sources=["revising.events"], sinks=["revising.mirror"])
+    barrier.job(RowsOperator(task_id="mirror"), inlets=["revising.events"], outlets=["revising.mirror"])

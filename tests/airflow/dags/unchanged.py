@@ -48,15 +48,15 @@ with (
 ):
     barrier.job(
         SparkSubmitOperator(task_id="load", application=str(LOAD), application_args=["{{ ds }}"], conf=CONF),
-        sinks=["unchanged.events"],
+        outlets=["unchanged.events"],
     )
     barrier.job(
         spark_sql(
             "total",
             "INSERT OVERWRITE in_airflow.unchanged.totals SELECT k, sum(n) FROM in_airflow.unchanged.events GROUP BY k",
         ),
-        sources=["unchanged.events"],
-        sinks=["unchanged.totals"],
+        inlets=["unchanged.events"],
+        outlets=["unchanged.totals"],
     )
     barrier.job(
         on_connect(
@@ -64,10 +64,10 @@ with (
             "MERGE INTO in_airflow.unchanged.mirror t USING in_airflow.unchanged.events s ON t.n = s.n "
             "WHEN NOT MATCHED THEN INSERT *",
         ),
-        sources=["unchanged.events"],
-        sinks=["unchanged.mirror"],
+        inlets=["unchanged.events"],
+        outlets=["unchanged.mirror"],
     )
-    barrier.job(copy(), sources=["unchanged.events"], sinks=["unchanged.copy"])
+    barrier.job(copy(), inlets=["unchanged.events"], outlets=["unchanged.copy"])
 
 with (
     DAG("refused", schedule=None, start_date=datetime(2025, 1, 1, tzinfo=timezone.utc)),
@@ -75,7 +75,7 @@ with (
 ):
     refused.job(
         spark_sql("peeks", "INSERT INTO in_airflow.refused.peeked SELECT * FROM in_airflow.refused.secret"),
-        sinks=["refused.peeked"],
+        outlets=["refused.peeked"],
     )
     refused.job(
         on_connect(
@@ -83,7 +83,7 @@ with (
             "INSERT INTO in_airflow.refused.strayed VALUES (1, 1)",
             "INSERT INTO in_airflow.refused.secret VALUES (1, 1)",
         ),
-        sinks=["refused.strayed"],
+        outlets=["refused.strayed"],
     )
-    refused.job(on_connect("flat", "INSERT INTO in_airflow.refused.flat VALUES (1, 1)"), sinks=["refused.flat"])
-    refused.job(on_connect("silent", "SELECT 1"), sinks=["refused.silent"])
+    refused.job(on_connect("flat", "INSERT INTO in_airflow.refused.flat VALUES (1, 1)"), outlets=["refused.flat"])
+    refused.job(on_connect("silent", "SELECT 1"), outlets=["refused.silent"])

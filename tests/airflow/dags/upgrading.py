@@ -21,8 +21,8 @@ def lag_behind(context: Any) -> None:
     from airflow_barrier.metaservice import versions
 
     if (Path(os.environ["BARRIER_TEST_FOLDER"]) / "hold-upgrading-deploy-1").exists():
-        versions.VERSIONS = versions.VERSIONS[:-1]
-        versions.EXPECTED = versions.VERSIONS[-1]
+        versions.VERSIONS = ("0000",)
+        versions.EXPECTED = "0000"
 
 
 with (
@@ -35,5 +35,5 @@ with (
     ),
     BarrierGroup("upgrading", on_failure="abort", poll_interval=0.5) as barrier,
 ):
-    barrier.job(RowsOperator(task_id="load", pre_execute=lag_behind), sinks=["upgrading.events"])
-    barrier.job(RowsOperator(task_id="copy"), sources=["upgrading.events"], sinks=["upgrading.mirror"])
+    barrier.job(RowsOperator(task_id="load", pre_execute=lag_behind), outlets=["upgrading.events"])
+    barrier.job(RowsOperator(task_id="copy"), inlets=["upgrading.events"], outlets=["upgrading.mirror"])

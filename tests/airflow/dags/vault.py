@@ -28,7 +28,7 @@ with (
             application=str(JOBS / "vault.py"),
             conf={**SUBMIT_CONF, "spark.ui.enabled": "true"},
         ),
-        sinks=["vault.events"],
+        outlets=["vault.events"],
     )
     barrier.job(
         SparkEpochOperator(
@@ -36,8 +36,8 @@ with (
             spark_conn_id="vault_connect",
             sql="INSERT INTO {target:vault.totals} SELECT k, sum(n * _weight) FROM {changes:vault.events} GROUP BY k",
         ),
-        sources=["vault.events"],
-        sinks=["vault.totals"],
+        inlets=["vault.events"],
+        outlets=["vault.totals"],
     )
 
 with DAG("vault_errors", schedule=None, start_date=START):

@@ -30,8 +30,8 @@ _TRIES = 100
 
 
 class RowsOperator(BaseOperator):
-    """Adds one row to each sink: at barrier n a root job's is worth 10 to the power of n less one, and any other job's
-    as much as came to its sources.
+    """Adds one row to each outlet: at barrier n a root job's is worth 10 to the power of n less one, and any other
+    job's as much as came to its inlets.
     """
 
     operator_extra_links = (BarrierLink(),)
@@ -45,7 +45,7 @@ def _write(ready: Ready) -> ClosingRecord:
     obey(spec.topology, spec.job, spec.barrier_id)
     tables = BarrierHook("barrier_default").get_deployment().tables
     worth = _came(tables, spec) if spec.inputs else _loaded(spec)
-    staged = {sink: StagedTable(sink, _append(tables, sink, worth, spec.stamp)) for sink in spec.bases}
+    staged = {outlet: StagedTable(outlet, _append(tables, outlet, worth, spec.stamp)) for outlet in spec.bases}
     return ClosingRecord(spec.attempt_id, staged)
 
 

@@ -1,4 +1,4 @@
-"""A job with two sinks whose driver dies where the environment says."""
+"""A job with two outlets whose driver dies where the environment says."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def perhaps_die(where: str) -> None:
 
 
 @epoch_job
-def two_sinks(epoch: Epoch) -> None:
+def two_outlets(epoch: Epoch) -> None:
     row = f"VALUES ({epoch.barrier_id}, {10 ** (epoch.barrier_id - 1)})"
     epoch.spark.sql(f"INSERT INTO {epoch.target('dying.left')} {row}")
     perhaps_die("between its writes")
@@ -26,5 +26,5 @@ def two_sinks(epoch: Epoch) -> None:
 
 
 if __name__ == "__main__":
-    two_sinks.main()
+    two_outlets.main()
     perhaps_die("after its closing record")

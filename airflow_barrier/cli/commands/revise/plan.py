@@ -61,7 +61,7 @@ def _run(options: argparse.Namespace) -> int:
 def _readers(plan: RevisionPlan) -> Sequence[str]:
     first, head = plan.barriers[0].barrier_id, plan.head.barrier_id
     number = f"barrier {head}" if first == head else f"each barrier from {first} to {head}"
-    stands = sorted({str(barrier.revision) for barrier in plan.barriers})
+    stands = sorted({str(barrier.computed_in) for barrier in plan.barriers})
     return (
         "until it is published: what they see now, whole, at every level",
         f"then, in one step: {number} as computed again, whole, and every later one upon it",
@@ -132,10 +132,10 @@ def _ranges(numbers: Sequence[int]) -> str:
 def _unscheduled(window: Sequence[Barrier]) -> Sequence[str]:
     """A backfill is made of the schedule's runs."""
     return [
-        f"{barrier} was opened by a run that no schedule made ({barrier.timestamp_origin}), so a backfill passes over "
-        f"it: trigger the DAG for that time with the same conf"
+        f"{barrier} was opened by a run that no schedule made ({barrier.run.kind} run {barrier.run}), so a backfill "
+        f"passes over it: trigger the DAG for that time with the same conf"
         for barrier in window
-        if " of manual run" in barrier.timestamp_origin or " of asset_triggered run" in barrier.timestamp_origin
+        if not barrier.run.is_scheduled
     ]
 
 

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from airflow_barrier.cli.arguments import one_or_more
 from airflow_barrier.cli.commands.revise.wanting import (
     backfill_command,
-    continue_command,
     plan_of,
     topology_option,
     wanted_arguments,
 )
-from airflow_barrier.cli.connection import actor, airflow_api, connected, connection_option
+from airflow_barrier.cli.connection import actor, connected, connection_option
 from airflow_barrier.cli.frame import DONE, TRY_AGAIN, USAGE, Command, say
 from airflow_barrier.cli.screen import answer, line
 
@@ -26,7 +24,6 @@ if TYPE_CHECKING:
 
     from airflow_barrier.coordinator.deployment import Deployment
     from airflow_barrier.coordinator.revision_backfills import Backfill
-    from airflow_barrier.hooks.airflow_api import AirflowApi
     from airflow_barrier.protocol.revisions import Revision
 
 #: What :func:`~airflow_barrier.cli.commands.revise.wanting.wanted_arguments` adds and a revision that was begun knows.
@@ -50,12 +47,11 @@ _SHOWN = 3
 
 
 @dataclass(frozen=True)
-class Asked:
-    """A backfill: the command for it, and its number in Airflow once it was asked for."""
+class ToCreate:
+    """A backfill, and Airflow's command for it."""
 
     backfill: Backfill
     command: str
-    backfill_id: int | None
 
 
 @dataclass(frozen=True)
@@ -63,7 +59,7 @@ class Ran:
     """How far a revision is. ``missing``: what it lacks before it can be published, a phrase each."""
 
     revision: Revision
-    backfills: tuple[Asked, ...]
+    backfills: tuple[ToCreate, ...]
     missing: tuple[str, ...]
 
 
@@ -74,9 +70,6 @@ def _define(parser: argparse.ArgumentParser) -> None:
     )
     wanted_arguments(parser)
     parser.add_argument("--reason", help="why, for the audit; needed to begin one")
-    parser.add_argument(
-        "--airflow-conn-id", help="ask Airflow for the backfill, by this connection of type http to its API server"
-    )
     connection_option(parser)
 
 
@@ -88,25 +81,24 @@ def _run(options: argparse.Namespace) -> int:
     if options.revision is None and not options.reason:
         say("expected --reason to begin a revision, or --revision to go on with one; nothing was changed")
         return USAGE
-    # asked for first: a revision is not begun for want of a connection that is not there
-    api = airflow_api(options.airflow_conn_id) if options.airflow_conn_id else None
     with connected(options.conn_id) as deployment:
         if options.revision is None:
-            return _begin(deployment, options, api)
-        return _go_on(deployment, options, api)
+            return _begin(deployment, options)
+        return _go_on(deployment, options)
 
 
-def _begin(deployment: Deployment, options: argparse.Namespace, api: AirflowApi | None) -> int:
+def _begin(deployment: Deployment, options: argparse.Namespace) -> int:
     from airflow_barrier.coordinator.revising import begin_revision
     from airflow_barrier.coordinator.revision_backfills import backfills_of_plan
 
     plan = plan_of(deployment, options)
     revision = begin_revision(deployment, plan, reason=options.reason, actor=actor())
     missing = deployment.meta.revisions.unstaged(revision.topology, revision.revision)
-    return _ask(options, revision, backfills_of_plan(plan), missing, api)
+    _answer(options, revision, backfills_of_plan(plan), missing)
+    return DONE
 
 
-def _go_on(deployment: Deployment, options: argparse.Namespace, api: AirflowApi | None) -> int:
+def _go_on(deployment: Deployment, options: argparse.Namespace) -> int:
     from airflow_barrier.coordinator.revision_backfills import backfills_left
     from airflow_barrier.coordinator.swapping import Swapped, publish_revision
 
@@ -114,40 +106,15 @@ def _go_on(deployment: Deployment, options: argparse.Namespace, api: AirflowApi 
     if isinstance(outcome, Swapped):
         answer(options, Ran(outcome.revision, (), ()), _show)
         return DONE
-    left = backfills_left(deployment.meta, outcome.revision)
-    asked = _ask(options, outcome.revision, left, outcome.missing, api)
-    return asked or TRY_AGAIN
+    _answer(options, outcome.revision, backfills_left(deployment.meta, outcome.revision), outcome.missing)
+    return TRY_AGAIN
 
 
-def _ask(
-    options: argparse.Namespace,
-    revision: Revision,
-    backfills: Sequence[Backfill],
-    missing: Sequence[str],
-    api: AirflowApi | None,
-) -> int:
-    """Of Airflow or, without a connection to it, of the person."""
-    asked: list[Asked] = []
-    try:
-        for issued in _issued(revision, backfills, api):
-            asked.append(issued)  # one by one: the next may be refused
-    except Exception:
-        say(f"{revision} is begun; to go on: {continue_command(options, revision.revision)}")
-        raise
-    finally:  # what was begun stands, whatever Airflow says
-        rest = [Asked(each, backfill_command(each, revision.revision), None) for each in backfills[len(asked) :]]
-        answer(options, Ran(revision, (*asked, *rest), tuple(missing)), _show)
-    return DONE
-
-
-def _issued(revision: Revision, backfills: Sequence[Backfill], api: AirflowApi | None) -> Iterator[Asked]:
-    if api is None:
-        return
-    from airflow_barrier.protocol.revisions import TOKEN
-
-    for each in backfills:
-        number = api.create_backfill(each.dag_id, each.first, each.last, {TOKEN: revision.revision})
-        yield Asked(each, backfill_command(each, revision.revision), number)
+def _answer(
+    options: argparse.Namespace, revision: Revision, backfills: Sequence[Backfill], missing: Sequence[str]
+) -> None:
+    to_create = tuple(ToCreate(each, backfill_command(each, revision.revision)) for each in backfills)
+    answer(options, Ran(revision, to_create, tuple(missing)), _show)
 
 
 def _show(found: Ran, console: Console) -> None:
@@ -162,31 +129,26 @@ def _show(found: Ran, console: Console) -> None:
         line(console, f"  missing: {text}")
     if len(found.missing) > _SHOWN:
         line(console, f"  and at {len(found.missing) - _SHOWN} more barriers, which `revise status` lists")
-    for each in found.backfills:
-        if each.backfill_id is not None:
-            line(console, f"Airflow's backfill {each.backfill_id} of DAG {each.backfill.dag_id} computes it")
-    left = [each.command for each in found.backfills if each.backfill_id is None]
-    if left:
+    if found.backfills:
         line(console, "to be run where Airflow is:")
         dags = [each.backfill.dag_id for each in found.backfills]
         if len(set(dags)) < len(dags):
             line(console, "create each when the one before it has ended: Airflow takes one backfill of a DAG at a time")
-    for command in left:
-        line(console, f"  {command}")
+    for each in found.backfills:
+        line(console, f"  {each.command}")
 
 
 RUN = Command(
     "run",
-    "Begin a revision as `revise plan` says it, and have Airflow compute it. Prints its number, and the backfill that "
-    "computes it; with --airflow-conn-id Airflow is asked for that at once. The last run publishes it."
+    "Begin a revision as `revise plan` says it. Prints its number, and the command for the backfill that has Airflow "
+    "compute it. The last run publishes it."
     "\n\n"
     "--revision N goes on with one that was begun: publishes it if all is computed (also after a crash in the middle "
-    "of that), or else says what is missing, with exit code 75, and asks for the runs that have not come.",
+    "of that), or else says what is missing, with exit code 75, and which runs have not come, as backfills.",
     _define,
     _run,
     examples=(
         '--topology shopping --from 2017-01-05 --to 2017-01-06 --reason "ticket 19: store 367 twice"',
-        '--topology shopping --from 2017-01-05 --reason "ticket 20" --airflow-conn-id barrier_airflow_api',
         "--topology shopping --revision 7",
     ),
 )

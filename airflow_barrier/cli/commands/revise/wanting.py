@@ -41,7 +41,7 @@ def wanted_arguments(parser: argparse.ArgumentParser) -> None:
         default=[],
         metavar="JOB",
         help="a job whose code or input was corrected (default: all that read external sources), or that waits for its "
-        "history (then without --from: from the first barrier that has its sources)",
+        "history (then without --from: from the first barrier that has its inlets)",
     )
     parser.add_argument(
         "--table",
@@ -199,18 +199,6 @@ def run_command(options: argparse.Namespace) -> str:
     if options.conn_id != DEFAULT_CONN_ID:
         words += ["--conn-id", options.conn_id]
     return f'{shlex.join(words)} --reason "..."'
-
-
-def continue_command(options: argparse.Namespace, number: int) -> str:
-    """`revise run` for a revision that was begun."""
-    words = ["airflow-barrier", "revise", "run", "--topology", options.topology, "--revision", str(number)]
-    for name, value, usual in (
-        ("--conn-id", options.conn_id, DEFAULT_CONN_ID),
-        ("--airflow-conn-id", options.airflow_conn_id, None),
-    ):
-        if value != usual:
-            words += [name, value]
-    return shlex.join(words)
 
 
 def backfill_command(backfill: Backfill, number: int | str) -> str:

@@ -79,11 +79,11 @@ final class Declared {
     void check(LogicalPlan node) {
         String kind = node.getClass().getSimpleName();
         if (node instanceof V2WriteCommand) {
-            requireSink((LogicalPlan) ((V2WriteCommand) node).table(), node);
+            requireOutlet((LogicalPlan) ((V2WriteCommand) node).table(), node);
         } else if (Nodes.get(node, "sink") instanceof Table sink) {
             requireNoStream(sink);
         } else if (ROW_LEVEL.contains(kind)) {
-            requireSink(firstLeaf(node), node);
+            requireOutlet(firstLeaf(node), node);
         } else if (kind.startsWith("Resolved")) {
             return; // of the command above it, which was seen before
         } else if (isDdl(kind, node)) {
@@ -91,7 +91,7 @@ final class Declared {
         } else if (Nodes.get(node, "table") instanceof scala.collection.Seq) { // Iceberg's own DDL names its table by parts
             requireNoIcebergDdl((scala.collection.Seq<?>) Nodes.get(node, "table"), kind);
         } else {
-            nameOf(node).ifPresent(name -> requireSource(name, node));
+            nameOf(node).ifPresent(name -> requireInlet(name, node));
         }
     }
 
@@ -101,7 +101,7 @@ final class Declared {
                         node.children().head().getClass().getSimpleName());
     }
 
-    private void requireSource(String table, LogicalPlan relation) {
+    private void requireInlet(String table, LogicalPlan relation) {
         if (known(reads, table)) {
             requireBranch(table, relation);
             return;
@@ -113,17 +113,17 @@ final class Declared {
             throw new UndeclaredTableException("the job reads external source " + table + " as it is now, which is "
                     + "another input in every attempt: read it by current_epoch(spark).source(...)");
         }
-        throw new UndeclaredTableException("the job reads table " + table + ", which it does not declare. Add sources=["
+        throw new UndeclaredTableException("the job reads table " + table + ", which it does not declare. Add inlets=["
                 + "..., '" + table + "'] to its barrier.job(...); a table that no job of the topology writes is an "
-                + "external source: add sources=[..., IcebergTable('" + table + "')] and read it by "
+                + "external source: add inlets=[..., IcebergTable('" + table + "')] and read it by "
                 + "current_epoch(spark).source('" + table + "')");
     }
 
-    private void requireSink(LogicalPlan relation, LogicalPlan command) {
+    private void requireOutlet(LogicalPlan relation, LogicalPlan command) {
         nameOf(relation).ifPresent(table -> {
             if (!known(writes, table)) {
                 throw new UndeclaredTableException("the job writes to table " + table + ", which it does not declare. "
-                        + "Add sinks=[..., '" + table + "'] to its barrier.job(...)");
+                        + "Add outlets=[..., '" + table + "'] to its barrier.job(...)");
             }
             requireBranch(table, relation, command);
         });
