@@ -156,10 +156,7 @@ class EpochSteps:
         if nothing.barrier is not None:
             self._remember(nothing.barrier)
         if not self.done:
-            silence(
-                self.task,
-                [processed_asset(self.binding.fragment.topology, outlet) for outlet in self.binding.job.outlets],
-            )
+            self._silence()
         return nothing.barrier_id or self.done[-1]
 
     def _adopt(self, deployment: Deployment, adopted: Adopted) -> None:

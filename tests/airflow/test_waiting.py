@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from airflow.sdk import DAG
@@ -18,11 +18,11 @@ from airflow.triggers.base import TriggerEvent
 from sqlalchemy import create_engine, text
 
 from airflow_barrier.coordinator.settings import Settings
-from airflow_barrier.coordinator.waiting import Condition, Found, Room, TopologyView, look
+from airflow_barrier.coordinator.waiting import Condition, Found, Room, TopologyView, Wait, look
 from airflow_barrier.hooks.barrier import BarrierHook
 from airflow_barrier.metaservice.store import MetaService
 from airflow_barrier.metaservice.versions import EXPECTED, VERSION_TABLE
-from airflow_barrier.operators._waiting import check_event, waiting
+from airflow_barrier.operators._waiting import check_event, defer
 from airflow_barrier.operators.commit import CommitBarrierOperator
 from airflow_barrier.operators.compact import CompactTablesOperator
 from airflow_barrier.operators.start import StartBarrierOperator
@@ -366,13 +366,25 @@ def test_a_wait_has_an_end(meta: MetaService) -> None:
     open_barrier(meta)
     who = SimpleNamespace(barrier_conn_id=CONN, poll_interval=0.01, wait_timeout=timedelta(hours=1))
     context: Any = {"ti": SimpleNamespace(start_date=DAY)}
-    how = waiting(who, "shopping", context)
-    assert how["until"] == DAY + timedelta(hours=1)
-    late = BarrierTrigger(**how, conditions=[Condition("COMMIT", barrier_id=1)])
+
+    def deferred(*conditions: Condition) -> BarrierTrigger:
+        with pytest.raises(TaskDeferred) as waits:
+            defer(
+                StartBarrierOperator(task_id="start", topology="shopping", jobs=[]),
+                who,
+                "shopping",
+                Wait(conditions, "a barrier"),
+                context,
+                "resume",
+            )
+        return cast("BarrierTrigger", waits.value.trigger)
+
+    late = deferred(Condition("COMMIT", barrier_id=1))
+    assert late.until == DAY + timedelta(hours=1)
     event = asyncio.run(first(BarrierTrigger(**json.loads(json.dumps(late.serialize()[1])))))
     with pytest.raises(WaitTimeoutError, match=r"expected COMMIT of barrier 1 .* by 2025-01-01 01:00:00.* longer wait"):
         check_event(event)
-    there = BarrierTrigger(**how, conditions=[Condition(None, barrier_id=1)])
+    there = deferred(Condition(None, barrier_id=1))
     assert asyncio.run(first(there)) == {"status": "reached"}, "what has come is not late"
 
 

@@ -132,7 +132,6 @@ _WITHOUT_SPARK: Mapping[str, tuple[str, ...]] = {
     "timestamps-rise": (f"{_META}test_opening.py::test_a_timestamp_not_after_the_head_names_both_and_the_run",),
     "one-barrier-a-timestamp": (f"{_META}test_guards.py::test_the_database_itself_has_one_barrier_a_timestamp",),
     "max-open-barriers": (f"{_META}test_opening.py::test_no_more_than_max_open",),
-    "triggered-run-beside-others": (f"{_CLICKED}a_click_opens_no_barrier_that_would_wait_for_other_dags",),
     "triggered-run-of-a-done-barrier": (f"{_CLICKED}a_click_at_a_timestamp_that_is_done_says_so",),
     "comes-back-after-publish": (
         f"{_META}test_opening.py::test_a_table_cannot_come_back_while_it_is_still_to_be_published",

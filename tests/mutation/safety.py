@@ -56,7 +56,6 @@ PROMISES: Mapping[str, Mapping[str, str]] = {
         "timestamps-rise": "Its timestamp is after that of the newest one.",
         "one-barrier-a-timestamp": "The database itself has one barrier a timestamp, aborted ones aside.",
         "max-open-barriers": "No more barriers are in flight than was asked for.",
-        "triggered-run-beside-others": "A run that somebody triggered opens no barrier that other DAGs have jobs in.",
         "triggered-run-of-a-done-barrier": "A run that somebody triggered says so if its barrier is committed.",
         "comes-back-after-publish": "A table gets no new baseline while a barrier in flight will still publish it.",
     },
