@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass, field, replace
 from sqlalchemy import Connection, bindparam, insert, select, update
 
 from airflow_barrier.metaservice import schema
+from airflow_barrier.metaservice.mapping import to_record
 from airflow_barrier.metaservice.restage import restage
 from airflow_barrier.metaservice.revisions import begins_anew, check_staging, corrected_bases
 from airflow_barrier.metaservice.rows import (
@@ -24,7 +25,6 @@ from airflow_barrier.metaservice.rows import (
     progress,
     progress_before,
     raise_aborted,
-    to_attempt,
 )
 from airflow_barrier.metaservice.schema import DatabaseNow
 from airflow_barrier.metaservice.starts import start_of
@@ -90,7 +90,7 @@ def current_attempt(
         .order_by(table.c.attempt_id.desc())
         .limit(1)
     ).one_or_none()
-    return None if row is None else to_attempt(row)
+    return None if row is None else to_record(Attempt, row)
 
 
 def load_attempt(connection: Connection, attempt_id: int) -> Attempt:
@@ -100,7 +100,7 @@ def load_attempt(connection: Connection, attempt_id: int) -> Attempt:
             f"attempt {attempt_id}: expected one that was requested, found none; either its barrier expired or was "
             "aborted since, and its details were trimmed, or this is not the MetaService that it was requested from"
         )
-    return to_attempt(row)
+    return to_record(Attempt, row)
 
 
 def request_attempt(connection: Connection, request: Request) -> Attempt:
@@ -194,7 +194,7 @@ def _insert(connection: Connection, barrier: Barrier, request: Request) -> Attem
         )
         .returning(schema.attempt)
     ).one()
-    attempt = to_attempt(row)
+    attempt = to_record(Attempt, row)
     event = Event(
         "requested",
         request.actor,

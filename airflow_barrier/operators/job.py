@@ -93,7 +93,8 @@ def _adapter_for(operator: Any) -> Adapter:
             f"task {operator.task_id}: expected SparkEpochOperator, or an operator that hands Spark conf to a job, "
             f"found {type(operator).__name__}, and nobody knows where that takes it. If it starts a Spark job, put "
             "BARRIER_CONF (from airflow_barrier.operators.handover.placeholder) where the conf belongs in one of its "
-            "templated fields"
+            "templated fields, or register an adapter for its class: an entry point of the group "
+            "airflow_barrier.adapters (docs/unchanged-jobs.md)"
         )
     if refusal := adapter.refusal(operator):
         raise ConfigurationError(

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import datetime, timezone
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +30,7 @@ from airflow.providers.standard.operators.empty import EmptyOperator
 from airflow.sdk import DAG, BaseOperator, task
 
 from airflow_barrier.operators.group import BarrierGroup
-from airflow_barrier.operators.handover.finding import ADAPTERS, adapter_of
+from airflow_barrier.operators.handover.finding import ADAPTERS, adapter_of, registered
 from airflow_barrier.operators.handover.local_spark import installed_version
 from airflow_barrier.operators.handover.placeholder import BARRIER_CONF
 from airflow_barrier.operators.handover.port import Handing
@@ -64,8 +65,6 @@ def handed(operator: Any) -> Any:
 
 def test_every_adapter_is_of_a_class_that_is_there() -> None:
     """A provider that moves a class would otherwise be noticed by users."""
-    from importlib import import_module
-
     for name in ADAPTERS:
         module, _, cls = name.rpartition(".")
         assert issubclass(getattr(import_module(module), cls), BaseOperator)
@@ -184,18 +183,91 @@ def test_an_author_says_where_the_conf_goes() -> None:
     assert own.body == {"spec": {"conf": CONF, "size": 1}}
 
 
-def test_an_attribute_conf_is_enough() -> None:
-    class Own(BaseOperator):
-        def __init__(self, conf: dict[str, str] | None = None, **kwargs: Any) -> None:
-            super().__init__(**kwargs)
-            self.conf = conf
+NIGHTLY = """
+from airflow.sdk import BaseOperator
 
-    assert handed(Own(task_id="a")).conf == CONF
-    assert handed(Own(task_id="b", conf={"spark.own": "1"})).conf == {"spark.own": "1", **CONF}
+
+class NightlyOperator(BaseOperator):
+    def __init__(self, conf=None, **kwargs):
+        super().__init__(**kwargs)
+        self.conf = conf or {}
+
+
+class WeeklyOperator(NightlyOperator):
+    pass
+"""
+NIGHTLY_ADAPTER = """
+def refusal(operator):
+    return "a nightly job has a conf of its own: give it one" if not operator.conf else None
+
+
+def spark_version(operator):
+    return None
+
+
+def hand_over(operator, handing):
+    operator.conf = {**operator.conf, **handing.conf}
+"""
+
+
+@pytest.fixture
+def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], Any]]:
+    """A distribution with operators of its own, whose adapter is where its entry point says; returns its module."""
+    (tmp_path / "barrier_nightly.py").write_text(NIGHTLY)
+    (tmp_path / "barrier_nightly_adapter.py").write_text(NIGHTLY_ADAPTER)
+    metadata = tmp_path / "barrier_nightly-1.0.dist-info"
+    metadata.mkdir()
+    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: barrier-nightly\nVersion: 1.0\n")
+
+    def install(adapter: str) -> Any:
+        entry = f"[airflow_barrier.adapters]\nbarrier_nightly.NightlyOperator = {adapter}\n"
+        (metadata / "entry_points.txt").write_text(entry)
+        monkeypatch.syspath_prepend(str(tmp_path))
+        registered.cache_clear()
+        return import_module("barrier_nightly")
+
+    yield install
+    monkeypatch.undo()
+    registered.cache_clear()
+    for name in ("barrier_nightly", "barrier_nightly_adapter"):
+        sys.modules.pop(name, None)
+
+
+def test_an_author_registers_an_adapter(installed: Callable[[str], Any]) -> None:
+    nightly = installed("barrier_nightly_adapter")
+    for operator_class in (nightly.NightlyOperator, nightly.WeeklyOperator):
+        operator = operator_class(task_id="a", conf={"spark.own": "1"})
+        as_job(operator)
+        assert handed(operator).conf == {"spark.own": "1", **CONF}
+    with pytest.raises(ConfigurationError, match="has a conf of its own: give it one"):
+        as_job(nightly.NightlyOperator(task_id="b"))
+
+
+@pytest.mark.parametrize(
+    ("adapter", "says"),
+    [
+        ("barrier_nightly_adaptor", "expected an adapter there, found No module named 'barrier_nightly_adaptor'"),
+        ("barrier_nightly_adapter:Adapter", "found module 'barrier_nightly_adapter' has no attribute 'Adapter'"),
+        ("barrier_nightly", "found none named refusal, spark_version, hand_over"),
+    ],
+)
+def test_an_entry_point_that_leads_to_no_adapter(installed: Callable[[str], Any], adapter: str, says: str) -> None:
+    operator = installed(adapter).NightlyOperator(task_id="a", conf={"spark.own": "1"})
+    with pytest.raises(ConfigurationError, match=f"entry point barrier_nightly.NightlyOperator = {adapter} .*{says}"):
+        as_job(operator)
+
+
+class Stranger(BaseOperator):
+    """That it has an attribute ``conf`` does not say whose it is."""
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.conf = {"spark.own": "1"}
 
 
 REFUSED: list[tuple[Callable[[], BaseOperator], str]] = [
-    (lambda: EmptyOperator(task_id="a"), "BARRIER_CONF"),
+    (lambda: EmptyOperator(task_id="a"), "put BARRIER_CONF .* or register an adapter for its class"),
+    (lambda: Stranger(task_id="a"), "an entry point of the group airflow_barrier.adapters"),
     (
         lambda: SparkSubmitOperator(task_id="a", conf={"spark.yarn.submit.waitAppCompletion": "false"}),
         "ends the task before its job",

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-import inspect
+from functools import cache
 from importlib import import_module
+from importlib.metadata import EntryPoint, entry_points
 from typing import Any, cast
 
 from airflow_barrier.operators.handover import placeholder
 from airflow_barrier.operators.handover.port import Adapter
+from airflow_barrier.protocol.errors import ConfigurationError
 
 _HERE = __name__.rpartition(".")[0]
 _PROVIDERS = "airflow.providers"
@@ -28,25 +30,43 @@ ADAPTERS = {
 }
 
 
+#: Entry points of other distributions: dotted path of an operator's class -> module with the adapter's functions.
+GROUP = "airflow_barrier.adapters"
+_FUNCTIONS = ("refusal", "spark_version", "hand_over")
+
+
 def adapter_of(operator: Any) -> Adapter | None:
-    """The adapter of the operator's class, or of the next of its bases that has one; None for a stranger."""
-    for cls in type(operator).__mro__:
-        name = ADAPTERS.get(f"{cls.__module__}.{cls.__qualname__}")
-        if name is not None:
-            return cast(Adapter, import_module(f"{_HERE}.{name}"))
-    if placeholder.is_in(operator):
-        return cast(Adapter, placeholder)
-    if isinstance(getattr(operator, "conf", ""), dict | None) and not _is_others_conf(type(operator)):
-        return cast(Adapter, import_module(f"{_HERE}.conf_attribute"))
-    return None
+    """The adapter of the operator's class, or of the next of its bases that has one; None for a stranger.
 
-
-def _is_others_conf(cls: type) -> bool:
-    """Whether ``conf`` is what an operator of a provider takes, of which none here hands it to Spark: the conf of a DAG
-    run, say.
+    One that somebody registered goes before ours for the same class. Raises ConfigurationError if it is none.
     """
-    return any(
-        base.__module__.startswith(f"{_PROVIDERS}.") and "conf" in inspect.signature(vars(base)["__init__"]).parameters
-        for base in cls.__mro__
-        if "__init__" in vars(base)
-    )
+    for cls in type(operator).__mro__:
+        name = f"{cls.__module__}.{cls.__qualname__}"
+        if name in registered():
+            return _loaded(registered()[name])
+        if name in ADAPTERS:
+            return cast(Adapter, import_module(f"{_HERE}.{ADAPTERS[name]}"))
+    return cast(Adapter, placeholder) if placeholder.is_in(operator) else None
+
+
+@cache
+def registered() -> dict[str, EntryPoint]:
+    """Looked up once in a process: it reads the metadata of all that is installed."""
+    return {entry.name: entry for entry in entry_points(group=GROUP)}
+
+
+def _loaded(entry: EntryPoint) -> Adapter:
+    what = f"entry point {entry.name} = {entry.value} of group {GROUP}"
+    try:
+        adapter = entry.load()
+    except (ImportError, AttributeError) as error:
+        raise ConfigurationError(
+            f"{what}: expected an adapter there, found {error}; correct the entry point, and install its package again"
+        ) from error
+    missing = [name for name in _FUNCTIONS if not callable(getattr(adapter, name, None))]
+    if missing:
+        raise ConfigurationError(
+            f"{what}: expected the functions {', '.join(_FUNCTIONS)} there, found none named {', '.join(missing)}; "
+            "airflow_barrier.operators.handover.port.Adapter says what each does"
+        )
+    return cast(Adapter, adapter)

@@ -26,7 +26,13 @@ class Handing:
 
 
 class Adapter(Protocol):
-    """How to hand an attempt to the operators of one class."""
+    """How to hand an attempt to the operators of one class: a module with these functions.
+
+    That of an operator of your own is registered by an entry point of your distribution: in its `pyproject.toml`
+
+        [project.entry-points."airflow_barrier.adapters"]
+        "our_airflow.operators.NightlyOperator" = "our_airflow.nightly_adapter"
+    """
 
     def refusal(self, operator: Any) -> str | None:
         """What keeps this operator from being a job, and what to do about it; None if nothing does.
