@@ -18,12 +18,11 @@ from airflow.triggers.base import TriggerEvent
 from sqlalchemy import create_engine, text
 
 from airflow_barrier.coordinator.settings import Settings
-from airflow_barrier.coordinator.waiting import Condition, Found, Room, TopologyView, Wait, look
+from airflow_barrier.coordinator.waiting import Condition, Found, Room, TopologyView, Unseen, Wait, look
 from airflow_barrier.hooks.barrier import BarrierHook
 from airflow_barrier.metaservice.store import MetaService
 from airflow_barrier.metaservice.versions import EXPECTED, VERSION_TABLE
 from airflow_barrier.operators._waiting import check_event, defer
-from airflow_barrier.operators.commit import CommitBarrierOperator
 from airflow_barrier.operators.compact import CompactTablesOperator
 from airflow_barrier.operators.start import StartBarrierOperator
 from airflow_barrier.protocol.errors import (
@@ -289,6 +288,7 @@ def test_a_person_who_ends_a_waiting_compaction_lets_go_of_its_tables(meta: Meta
             start_date=DAY,
         ),
         "task": SimpleNamespace(retries=0),
+        "dag_run": SimpleNamespace(run_type=DagRunType.SCHEDULED, logical_date=DAY),
     }
     with pytest.raises(TaskDeferred) as deferred:
         CompactTablesOperator(task_id="compact", topology="shopping", barrier_conn_id=CONN).execute(context)
@@ -316,20 +316,14 @@ def test_a_trigger_fires_no_sooner_than_airflow_bears(meta: MetaService, monkeyp
     assert slept == [3600]
 
 
-def test_a_commit_that_waits_for_the_end_of_runs_has_an_end_too() -> None:
-    commit = CommitBarrierOperator(
-        task_id="commit", topology="shopping", barrier_conn_id=CONN, wait_timeout=timedelta(hours=1)
-    )
-    revision: Any = "revision 1 of shopping"
-
-    def waits(since: datetime) -> None:
-        context: Any = {"ti": SimpleNamespace(start_date=since)}
-        commit._wait_for_runs(revision, ["pricing/monday"], context)
-
-    with pytest.raises(TaskDeferred):
-        waits(datetime.now(timezone.utc))
-    with pytest.raises(WaitTimeoutError, match=r"expected pricing/monday to end by 2025-01-01 01:00.*longer wait"):
-        waits(DAY)
+def test_a_wait_for_what_only_the_task_can_see_ends_by_the_clock(meta: MetaService) -> None:
+    """Such as the end of another run: the task looks again every few seconds, and not for ever."""
+    runs_end = Unseen("pricing/monday to end")
+    again = trigger(runs_end, look_again=0.05, until=datetime.now(timezone.utc) + timedelta(hours=1))
+    assert asyncio.run(first(again)) == {"status": "reached"}
+    event = asyncio.run(first(trigger(runs_end, look_again=3600.0, until=DAY)))
+    with pytest.raises(WaitTimeoutError, match=r"expected pricing/monday to end by 2025-01-01 00:00.*longer wait"):
+        check_event(event)
 
 
 @pytest.mark.parametrize("in_order", [True, False])
@@ -368,15 +362,9 @@ def test_a_wait_has_an_end(meta: MetaService) -> None:
     context: Any = {"ti": SimpleNamespace(start_date=DAY)}
 
     def deferred(*conditions: Condition) -> BarrierTrigger:
+        start = StartBarrierOperator(task_id="start", topology="shopping", jobs=[])
         with pytest.raises(TaskDeferred) as waits:
-            defer(
-                StartBarrierOperator(task_id="start", topology="shopping", jobs=[]),
-                who,
-                "shopping",
-                Wait(conditions, "a barrier"),
-                context,
-                "resume",
-            )
+            defer(start, who, "shopping", Wait(conditions, "a barrier"), context, "resume")
         return cast("BarrierTrigger", waits.value.trigger)
 
     late = deferred(Condition("COMMIT", barrier_id=1))
