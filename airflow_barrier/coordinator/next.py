@@ -201,7 +201,7 @@ def _earlier_step(
 ) -> Step | None:
     for barrier in _lacking(deployment, run, task, scheduler, own):
         before = deployment.meta.current_attempt(barrier.topology, barrier.barrier_id, task.job.name, barrier.line)
-        if task.templated:
+        if task.templated:  # safety: rendered-for-its-run
             log.warning(
                 "%s lacks job %s, and this run cannot do it: Airflow has rendered %s for this run alone. Backfill that "
                 "day of DAG %s, or take what differs from the epoch ({timestamp} in SQL, epoch.timestamp)",

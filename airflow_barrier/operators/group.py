@@ -45,8 +45,7 @@ class BarrierGroup(TaskGroup):
     :param member: another DAG opens and commits; the jobs here join its barriers by their runs' timestamps.
     :param on_failure: when a job has failed for good: ``block`` (the barrier waits for a person or a clear) or
         ``abort`` (it is given up, with every later uncommitted one).
-    :param open_manual_runs: let runs that nobody scheduled open barriers also where the DAG catches up, or where other
-        DAGs have jobs in the topology: trigger those with the same logical date.
+    :param open_manual_runs: let runs that nobody scheduled open barriers also where the DAG catches up.
     :param announce_processed: each table gets an asset event when it is PROCESSED at a barrier, by which DAGs of other
         members may run (:func:`~airflow_barrier.operators.processed.processed_asset`). A member's run that was
         started by such events belongs to the barrier that its partition names.

@@ -3,13 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
 
 import pytest
 
-from airflow_barrier.coordinator.next import JobTask, Nothing, Skip, Step, next_opening, next_step
+from airflow_barrier.coordinator.next import (
+    JobTask,
+    Nothing,
+    Published,
+    Skip,
+    Step,
+    next_commit,
+    next_opening,
+    next_step,
+)
 from airflow_barrier.coordinator.opening import Opened
+from airflow_barrier.coordinator.revising import begin_revision, plan_revision
+from airflow_barrier.coordinator.revision_plan import Wanted
+from airflow_barrier.coordinator.runs import Run
 from airflow_barrier.coordinator.staging import Adopted, Ready
+from airflow_barrier.coordinator.status import status
 from airflow_barrier.coordinator.waiting import (
     Condition,
     TopologyView,
@@ -43,11 +57,11 @@ class Member:
         self.templated = tuple(templated)
         self.scheduler = Scheduled()
 
-    def task(self, at: datetime, done: Sequence[int] = ()) -> JobTask:
+    def task(self, run: Run, done: Sequence[int] = ()) -> JobTask:
         return JobTask(
             PRICES,
             PRICES.jobs[0],
-            request_key=f"price_dag/{at.isoformat()}/price/-1",
+            request_key=f"{run.ref}/price/-1",
             generation="2/2",
             actor="test",
             member=True,
@@ -55,20 +69,21 @@ class Member:
             done=tuple(done),
         )
 
-    def step(self, day: float, kind: str = "scheduled", done: Sequence[int] = (), partition: int | None = None) -> Step:
-        at = midnight_of(day)
-        run = run_at("price_dag", at, kind, partition)
-        return next_step(self.shop.deployment, run, self.task(at, done), self.scheduler)
+    def step(self, day: float, kind: str = "scheduled", done: Sequence[int] = (), **of_run: int) -> Step:
+        run = replace(run_at("price_dag", midnight_of(day), kind), **of_run)
+        return next_step(self.shop.deployment, run, self.task(run, done), self.scheduler)
 
-    def work(self, day: float, kind: str = "scheduled", partition: int | None = None) -> tuple[list[int], Step]:
+    def work(
+        self, day: float, kind: str = "scheduled", rows: list[dict[str, int]] = ROWS, **of_run: int
+    ) -> tuple[list[int], Step]:
         """As the operator goes on: the barriers that it worked at, and what it was told in the end."""
         done: list[int] = []
         while True:
-            step = self.step(day, kind, done, partition)
+            step = self.step(day, kind, done, **of_run)
             if not isinstance(step, Ready | Adopted):
                 return done, step
             if isinstance(step, Ready):
-                self.shop.close(step, self.shop.write(step, ROWS))
+                self.shop.close(step, self.shop.write(step, rows))
             done.append(step.attempt.barrier_id)
             if not step.earlier:
                 return done, step
@@ -102,6 +117,8 @@ def states(shop: Shop) -> list[str]:
 def test_after_a_weekends_pause_the_next_run_does_what_was_missed(shop: Shop) -> None:
     """Airflow's default is catchup=False: the pause's runs are never made."""
     opened(shop, 3, 4, 5)
+    oldest = status(shop.deployment.meta, "shopping").open[0]
+    assert [job.summary for job in oldest.jobs] == ["processed", "waits for the next run of DAG price_dag"]
     done, last = Member(shop).work(5)
     assert done == [2, 3, 4, 5]
     assert isinstance(last, Ready)
@@ -222,7 +239,7 @@ def test_a_click_does_what_is_missing_and_is_done(shop: Shop) -> None:
 def test_a_run_that_an_asset_timetable_missed_is_made_up_for(shop: Shop) -> None:
     """Such runs have no logical date, by which Airflow could say whether another one is at work."""
     opened(shop, 3)
-    assert Member(shop).work(3.1, "asset_triggered", partition=3)[0] == [2, 3]
+    assert Member(shop).work(3.1, "asset_triggered", barrier_id=3)[0] == [2, 3]
 
 
 def test_a_click_in_the_opening_dag_holds_nobody_up(shop: Shop) -> None:
@@ -283,3 +300,22 @@ def test_a_second_job_of_the_dag_follows_the_first(embedded: Shop) -> None:
             assert (ready.attempt.barrier_id, ready.earlier) == (barrier_id, barrier_id == 2)
             embedded.close(ready, embedded.write(ready, ROWS))
     assert states(embedded) == ["PRECOMMIT", "PRECOMMIT"]
+
+
+def test_a_revision_is_computed_by_the_run_that_did_it_then(shop: Shop) -> None:
+    """Barrier 2 has no run of the member's DAG: the run of barrier 3, which worked it off, does so again."""
+    deployment = shop.deployment
+    opened(shop, 3)
+    member = Member(shop)
+    assert member.work(3)[0] == [2, 3]
+    shop.commit(deployment.meta.barrier("shopping", 3))
+    plan = plan_revision(deployment, Wanted("shopping", 2, changed=["price"]))
+    revision = begin_revision(deployment, plan, reason="corrected", actor="person")
+    of_the_opener = {f"shopping_dag/day-{day}": "success" for day in (2, 3)}
+    member.scheduler.states = of_the_opener
+    assert member.work(3, token=revision.revision, rows=[{"amount": 1, "price": 7}])[0] == [2, 3]
+    assert member.scheduler.woken == ["shopping_dag/day-3"]
+    commit = replace(run_at("shopping_dag", midnight_of(3)), token=revision.revision)
+    published = next_commit(deployment, commit, "shopping", Scheduled(of_the_opener), actor="test")
+    assert isinstance(published, Published)
+    assert shop.main_totals()[PRICE] == 14

@@ -191,6 +191,7 @@ _WITHOUT_SPARK: Mapping[str, tuple[str, ...]] = {
         f"{_META}test_attempts.py::test_of_two_that_start_one_attempt_the_second_is_told_to_ask_again",
     ),
     "only-unbegun-is-led": (f"{_META}test_leading.py::test_what_somebody_has_begun_is_not_for_the_taking",),
+    "rendered-for-its-run": (f"{_SHOP}test_behind.py::test_what_is_rendered_for_one_run_is_no_other_barriers",),
     "new-attempt-fences": (f"{_META}test_attempts.py::test_a_clear_fences_what_was_under_way",),
     "one-live-attempt": (
         f"{_META}test_guards.py::test_the_database_itself_has_one_live_attempt_of_a_job_at_a_barrier",

@@ -25,6 +25,7 @@ class Scheduled:
 
     def wake(self, dag_id: str, run_id: str) -> None:
         self.woken.append(f"{dag_id}/{run_id}")
+        self.states[f"{dag_id}/{run_id}"] = "queued"
 
     def is_running(self, request_key: str) -> bool:
         return request_key in self.running
