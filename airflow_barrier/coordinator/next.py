@@ -187,7 +187,7 @@ def _without_barrier(run: Run, task: JobTask, reason: str) -> Nothing | Skip:
     if task.done:
         return Nothing(f"did job {task.job.name} at barriers {', '.join(map(str, task.done))}; {reason}")
     if run.ref.kind == "manual":  # whoever asked for it is to see that nothing was done
-        raise TriggeredRunError(
+        raise TriggeredRunError(  # safety: triggered-run-of-nothing
             f"{reason}; trigger the DAG with the logical date of a barrier, or let its schedule run it"
         )
     return Skip(reason)
@@ -390,7 +390,7 @@ def _answer(
     ]
     if dead:
         give_up(deployment, step.attempt.attempt_id, reason="its input was never staged", actor=task.actor)
-        raise NotProcessedError(
+        raise NotProcessedError(  # safety: input-never-comes
             f"{step.attempt} cannot run: not PROCESSED although the task before it has ended: "
             f"{', '.join(map(str, dead))}. Marking a task success stages nothing: clear it and what follows it"
         )
@@ -509,7 +509,7 @@ def _refuse_unprocessed(
     topology = deployment.meta.topology(barrier.topology, barrier.topology_version)
     own = [row for row in missing if topology.writer(row.table).owner == run.ref.dag_id]
     if own:
-        raise NotProcessedError(
+        raise NotProcessedError(  # safety: commit-has-its-own-tables
             f"{barrier} is not complete: not PROCESSED although the tasks before this one have ended: "
             f"{', '.join(f'{row.table} (job {row.job})' for row in own)}. Marking a task success stages nothing, and "
             "clearing a task voids what was built on it: clear these jobs' tasks and what follows them"
