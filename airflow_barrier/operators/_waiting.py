@@ -22,8 +22,6 @@ class Waits(Protocol):
     @property
     def barrier_conn_id(self) -> str: ...
     @property
-    def poll_interval(self) -> float: ...
-    @property
     def wait_timeout(self) -> timedelta: ...
 
 
@@ -43,7 +41,6 @@ def defer(
             attempt_ids=wait.attempt_ids,
             not_before=wait.not_before,
             look_again=wait.look_again,
-            poll_interval=who.poll_interval,
             # the time runs from the beginning of the try, however often it is deferred
             until=context["ti"].start_date + who.wait_timeout,
         ),

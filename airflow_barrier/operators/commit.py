@@ -26,7 +26,6 @@ from airflow_barrier.protocol.errors import (
 )
 from airflow_barrier.protocol.names import event_key, is_topology_name
 from airflow_barrier.protocol.records import Barrier
-from airflow_barrier.triggers import POLL_INTERVAL
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -66,7 +65,6 @@ class CommitBarrierOperator(BaseOperator):
     :param topology: the topology's name. Not templated: the tables' assets have it in their names.
     :param tables: tables with asset events; :class:`~airflow_barrier.operators.group.BarrierGroup` fills in those
         that its jobs write.
-    :param poll_interval: seconds between two looks while waiting.
     :param wait_timeout: how long a try may wait, from its beginning; then it fails, and says what for.
 
     Returns (XCom) the barrier's id.
@@ -80,7 +78,6 @@ class CommitBarrierOperator(BaseOperator):
         topology: str,
         tables: Sequence[str] = (),
         barrier_conn_id: str = DEFAULT_CONN_ID,
-        poll_interval: float = POLL_INTERVAL,
         wait_timeout: timedelta = WAIT_TIMEOUT,
         **kwargs: Any,
     ) -> None:
@@ -92,7 +89,6 @@ class CommitBarrierOperator(BaseOperator):
             )
         self.topology = topology
         self.barrier_conn_id = barrier_conn_id
-        self.poll_interval = poll_interval
         self.wait_timeout = wait_timeout
         self.tables: tuple[str, ...] = ()
         self.publishes(tables)

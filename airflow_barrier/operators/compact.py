@@ -15,7 +15,6 @@ from airflow_barrier.operators._session import TaskSession
 from airflow_barrier.operators._task import actor, generation, run_ref, task_key, without_useless_retries
 from airflow_barrier.operators._waiting import WAIT_TIMEOUT, check_event, defer
 from airflow_barrier.protocol.records import Barrier
-from airflow_barrier.triggers import POLL_INTERVAL
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -60,7 +59,6 @@ class CompactTablesOperator(BaseOperator):
         options: Mapping[str, str] | None = None,
         barrier_conn_id: str = DEFAULT_CONN_ID,
         spark_conn_id: str = "spark_connect_default",
-        poll_interval: float = POLL_INTERVAL,
         wait_timeout: timedelta = WAIT_TIMEOUT,
         **kwargs: Any,
     ) -> None:
@@ -70,7 +68,6 @@ class CompactTablesOperator(BaseOperator):
         self.options = dict(options or {})
         self.barrier_conn_id = barrier_conn_id
         self.spark_conn_id = spark_conn_id
-        self.poll_interval = poll_interval
         self.wait_timeout = wait_timeout
         #: where the barrier can be looked at, once it is known
         self.link_path: str | None = None

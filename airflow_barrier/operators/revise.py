@@ -22,7 +22,6 @@ from airflow_barrier.protocol.revisions import (
     RevisionState,
     TableCorrection,
 )
-from airflow_barrier.triggers import POLL_INTERVAL
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -52,7 +51,6 @@ class ReviseOperator(BaseOperator):
     :param max_replay_barriers: a revision that replays more is refused. (templated)
     :param accept_pause: barriers may wait until it is published, however long that takes. (templated)
     :param reason: why, for the audit and for people. (templated)
-    :param poll_interval: seconds between two looks while waiting.
     :param wait_timeout: how long a try may wait, from its beginning; then it fails, and says what for.
 
     Returns (XCom) the revision's number.
@@ -82,7 +80,6 @@ class ReviseOperator(BaseOperator):
         max_replay_barriers: int | str = MAX_REPLAY_BARRIERS,
         accept_pause: bool | str = False,
         barrier_conn_id: str = DEFAULT_CONN_ID,
-        poll_interval: float = POLL_INTERVAL,
         wait_timeout: timedelta = WAIT_TIMEOUT,
         **kwargs: Any,
     ) -> None:
@@ -99,7 +96,6 @@ class ReviseOperator(BaseOperator):
         self.max_replay_barriers = max_replay_barriers
         self.accept_pause = accept_pause
         self.barrier_conn_id = barrier_conn_id
-        self.poll_interval = poll_interval
         self.wait_timeout = wait_timeout
         self.link_path: str | None = None
 

@@ -22,7 +22,6 @@ from airflow_barrier.operators._task import (
 from airflow_barrier.operators._waiting import WAIT_TIMEOUT, check_event, defer
 from airflow_barrier.protocol.records import SCHEDULED_RUNS
 from airflow_barrier.protocol.topology import Fragment, Job
-from airflow_barrier.triggers import POLL_INTERVAL
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -46,7 +45,6 @@ class StartBarrierOperator(BaseOperator):
     :param topology: the topology's name. (templated)
     :param jobs: this DAG's jobs; :class:`~airflow_barrier.operators.group.BarrierGroup` fills them in.
     :param open_manual_runs: open a barrier for runs of every type, although the DAG catches up.
-    :param poll_interval: seconds between two looks whether a barrier may open; sources are asked every minute.
     :param wait_timeout: how long a try may wait, from its beginning; then it fails, and says what for.
 
     Returns (XCom) the barrier's id.
@@ -65,7 +63,6 @@ class StartBarrierOperator(BaseOperator):
         jobs: Sequence[Job],
         barrier_conn_id: str = DEFAULT_CONN_ID,
         open_manual_runs: bool = False,
-        poll_interval: float = POLL_INTERVAL,
         wait_timeout: timedelta = WAIT_TIMEOUT,
         depends_on_past: bool = True,
         **kwargs: Any,
@@ -75,7 +72,6 @@ class StartBarrierOperator(BaseOperator):
         self.jobs = tuple(jobs)
         self.barrier_conn_id = barrier_conn_id
         self.open_manual_runs = open_manual_runs
-        self.poll_interval = poll_interval
         self.wait_timeout = wait_timeout
 
     def execute(self, context: Context) -> int:

@@ -18,7 +18,7 @@ from airflow_barrier.coordinator.waiting import (
     look,
 )
 from airflow_barrier.hooks.barrier import BarrierHook
-from airflow_barrier.triggers import PATIENCE, POLL_INTERVAL
+from airflow_barrier.triggers import PATIENCE
 from airflow_barrier.triggers._watcher import REACHED, Outcome, watcher
 
 
@@ -41,14 +41,13 @@ class BarrierTrigger(BaseTrigger):
     aborted or passed over. Nothing is looked for before ``not_before`` (UTC). After ``look_again`` seconds it fires in
     any case, for what only the task itself can find out.
 
-    There is a look every ``poll_interval`` seconds, the shortest of those who wait. ``patience``: so many seconds
-    without an answer are survived, whether the MetaService or Airflow itself is away. Begins after ``settling``
-    seconds; None, as in a task that defers: its :func:`settling_time`. ``until``: how long it waits at most (UTC);
-    None: for ever. ``attempt_ids``: the attempts that wait; they are given up when a person clears or marks the
-    deferred task.
+    ``patience``: so many seconds without an answer are survived, whether the MetaService or Airflow itself is away.
+    Begins after ``settling`` seconds; None, as in a task that defers: its :func:`settling_time`. ``until``: how long it
+    waits at most (UTC); None: for ever. ``attempt_ids``: the attempts that wait; they are given up when a person clears
+    or marks the deferred task.
 
     Delivery: a trigger that is moved to another triggerer, or restarted, starts over from its arguments and looks
-    again; nothing is remembered between two looks, so an event is late at most by one interval and may come twice.
+    again; nothing is remembered between two looks, so an event is late at most by one look (``POLL_INTERVAL``) and may come twice.
     The resumed task therefore checks for itself and takes the event as a hint.
 
     Events: ``{"status": "reached"}``, ``{"status": "never", "message": ...}`` when what is waited for will not come any
@@ -73,7 +72,6 @@ class BarrierTrigger(BaseTrigger):
         attempt_ids: Sequence[int] = (),
         not_before: datetime | str | None = None,
         look_again: float | None = None,
-        poll_interval: float = POLL_INTERVAL,
         patience: float = PATIENCE,
         until: datetime | str | None = None,
         settling: float | None = None,
@@ -86,7 +84,6 @@ class BarrierTrigger(BaseTrigger):
         self.attempt_ids = tuple(attempt_ids)
         self.not_before = _time(not_before)
         self.look_again = look_again
-        self.poll_interval = poll_interval
         self.patience = patience
         self.until = _time(until)
         self.settling = settling_time() if settling is None else settling
@@ -100,7 +97,6 @@ class BarrierTrigger(BaseTrigger):
             "attempt_ids": list(self.attempt_ids),
             "not_before": self.not_before and self.not_before.isoformat(),
             "look_again": self.look_again,
-            "poll_interval": self.poll_interval,
             "patience": self.patience,
             "until": self.until and self.until.isoformat(),
             "settling": self.settling,
@@ -118,7 +114,7 @@ class BarrierTrigger(BaseTrigger):
         if self.not_before is not None and _seconds_to(self.not_before) > 0:
             self.log.info("Waiting until %s", self.not_before.isoformat())
             await asyncio.sleep(_seconds_to(self.not_before))
-        news = watcher(self.barrier_conn_id, self.topology).follow(self._look, self.poll_interval, self.patience)
+        news = watcher(self.barrier_conn_id, self.topology).follow(self._look, self.patience)
         outcome = await anext(news)  # however late it is, there is one look
         while outcome.event is None:
             self.log.info("Waiting for %s", outcome.waits_for)

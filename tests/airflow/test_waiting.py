@@ -34,6 +34,7 @@ from airflow_barrier.protocol.errors import (
 from airflow_barrier.protocol.records import Barrier, StagedTable
 from airflow_barrier.protocol.topology import Job
 from airflow_barrier.sensors.barrier import BarrierSensor
+from airflow_barrier.triggers import _watcher
 from airflow_barrier.triggers import barrier as triggers
 from airflow_barrier.triggers._watcher import REACHED, Outcome, watcher
 from airflow_barrier.triggers.barrier import BarrierTrigger
@@ -48,6 +49,7 @@ CONN = "barrier_waiting"
 @pytest.fixture(autouse=True)
 def no_settling(monkeypatch: pytest.MonkeyPatch) -> None:
     """No scheduler is there to be waited for."""
+    monkeypatch.setattr(_watcher, "POLL_INTERVAL", 0.01)
     monkeypatch.setenv("AIRFLOW__WORKERS__MIN_HEARTBEAT_INTERVAL", "0")
     monkeypatch.setenv("AIRFLOW__SCHEDULER__SCHEDULER_IDLE_SLEEP_TIME", "0")
 
@@ -102,9 +104,7 @@ def commit(meta: MetaService, barrier: Barrier) -> None:
 
 
 def trigger(*conditions: Condition, **options: Any) -> BarrierTrigger:
-    made = BarrierTrigger(
-        topology="shopping", barrier_conn_id=CONN, conditions=conditions, **{"poll_interval": 0.01, **options}
-    )
+    made = BarrierTrigger(topology="shopping", barrier_conn_id=CONN, conditions=conditions, **options)
     # the triggerer makes it anew from what the database keeps
     _, arguments = made.serialize()
     return BarrierTrigger(**json.loads(json.dumps(arguments)))
@@ -141,7 +141,7 @@ def test_a_triggerer_that_a_deploy_has_not_reached_waits_it_out(meta: MetaServic
 
     async def story() -> list[Outcome]:
         told = []
-        async for outcome in watcher(CONN, "shopping").follow(lambda _: REACHED, 0.01, 60):
+        async for outcome in watcher(CONN, "shopping").follow(lambda _: REACHED, 60):
             told.append(outcome)
             await asyncio.to_thread(version, tmp_path, EXPECTED)
         return told
@@ -358,7 +358,7 @@ def test_a_start_that_failed_says_that_it_holds_up_later_ones(
 def test_a_wait_has_an_end(meta: MetaService) -> None:
     """As long as the task's operator says, from the beginning of its try, however often it is deferred."""
     open_barrier(meta)
-    who = SimpleNamespace(barrier_conn_id=CONN, poll_interval=0.01, wait_timeout=timedelta(hours=1))
+    who = SimpleNamespace(barrier_conn_id=CONN, wait_timeout=timedelta(hours=1))
     context: Any = {"ti": SimpleNamespace(start_date=DAY)}
 
     def deferred(*conditions: Condition) -> BarrierTrigger:
@@ -385,7 +385,6 @@ def test_opening_waits_for_room_and_for_its_time(meta: MetaService) -> None:
             barrier_conn_id=CONN,
             conditions=[Room(max_open)],
             not_before=not_before,
-            poll_interval=0.01,
         )
         return BarrierTrigger(**json.loads(json.dumps(made.serialize()[1])))
 

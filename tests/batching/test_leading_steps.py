@@ -57,7 +57,7 @@ class Tasks:
             conf={},
             clear_number=0,
         )
-        binding = Binding(JOBS[0], FRAGMENT, False, None, "barrier_here", 0.5, timedelta(1), batch_barriers=9)
+        binding = Binding(JOBS[0], FRAGMENT, False, None, "barrier_here", timedelta(1), batch_barriers=9)
         work = SparkWork(run=lambda ready: None, stop=lambda: None, run_batch=self._run)
         context: Any = {"ti": ti, "task": operator, "dag_run": run}
         return LeadingSteps(operator, binding, work, context)

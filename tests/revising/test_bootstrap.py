@@ -325,7 +325,7 @@ def test_the_task_of_the_opening_dag_does_nothing_while_it_waits(
     )
     context: Any = {"ti": ti, "task": operator, "dag_run": run}
     fragment = embedded.shop.fragment
-    binding = Binding(fragment.jobs[-1], fragment, False, None, "barrier_here", 0.5, timedelta(hours=1))
+    binding = Binding(fragment.jobs[-1], fragment, False, None, "barrier_here", timedelta(hours=1))
 
     def never(ready: Ready) -> None:
         pytest.fail("there is nothing to run")

@@ -11,8 +11,8 @@ sys.path.append(str(Path(__file__).parents[1] / "jobs"))
 
 from rows import RowsOperator
 
-with DAG("behind", schedule=None, max_active_runs=4), BarrierGroup("behind", poll_interval=0.5) as barrier:
+with DAG("behind", schedule=None, max_active_runs=4), BarrierGroup("behind") as barrier:
     barrier.job(RowsOperator(task_id="load"), outlets=["behind.events"])
 
-with DAG("behind_later", schedule=None), BarrierGroup("behind", member=True, poll_interval=0.5) as barrier:
+with DAG("behind_later", schedule=None), BarrierGroup("behind", member=True) as barrier:
     barrier.job(RowsOperator(task_id="mirror"), inlets=["behind.events"], outlets=["behind.mirror"])
