@@ -47,7 +47,7 @@ class BarrierTrigger(BaseTrigger):
     or marks the deferred task.
 
     Delivery: a trigger that is moved to another triggerer, or restarted, starts over from its arguments and looks
-    again; nothing is remembered between two looks, so an event is late at most by one look (``POLL_INTERVAL``) and may come twice.
+    again; nothing is remembered between two looks, so an event is late by one look at most, and may come twice.
     The resumed task therefore checks for itself and takes the event as a hint.
 
     Events: ``{"status": "reached"}``, ``{"status": "never", "message": ...}`` when what is waited for will not come any
