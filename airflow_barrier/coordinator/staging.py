@@ -34,20 +34,25 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Ready:
-    """The Spark work may start: everything it needs stands in ``spec``, which lies at ``spec_uri``."""
+    """The Spark work may start: everything it needs stands in ``spec``, which lies at ``spec_uri``.
+
+    ``earlier``: it is for a barrier before the one of the task's run.
+    """
 
     attempt: Attempt
     spec: EpochSpec
     spec_uri: str
     digest: str
+    earlier: bool = False
 
 
 @dataclass(frozen=True)
 class Adopted:
-    """The work of an earlier try counts: nothing to run."""
+    """The work of an earlier try counts: nothing to run. ``earlier``: as in :class:`Ready`."""
 
     attempt: Attempt
     barrier: Barrier
+    earlier: bool = False
 
 
 @dataclass(frozen=True)
@@ -119,6 +124,52 @@ def begin(
         code=code,
     )
     return _proceed(deployment, attempt, actor, sql, by_branch)
+
+
+def take_over(
+    deployment: Deployment,
+    barrier: Barrier,
+    job: str,
+    *,
+    request_key: str,
+    generation: str,
+    actor: str,
+    owner: str,
+    sql: str | None = None,
+    by_branch: bool = False,
+    code: Mapping[str, str] | None = None,
+) -> Ready | Adopted | Waiting | None:
+    """As :func:`begin`, for a task of another run than the barrier's: None if another task is at it by now.
+
+    A task of the barrier's own run that comes later adopts what is done here.
+    """
+    meta = deployment.meta
+    newest = meta.current_attempt(barrier.topology, barrier.barrier_id, job, barrier.line)
+    if barrier.line or (newest is not None and newest.request_key == request_key):
+        return begin(
+            deployment,
+            barrier,
+            job,
+            request_key=request_key,
+            generation=generation,
+            actor=actor,
+            owner=owner,
+            sql=sql,
+            by_branch=by_branch,
+            code=code,
+        )
+    attempt = meta.lead_attempt(
+        barrier.topology,
+        barrier.barrier_id,
+        job,
+        request_key=request_key,
+        generation=generation,
+        actor=actor,
+        owner=owner,
+        code=code,
+        after_end=True,
+    )
+    return None if attempt is None else _proceed(deployment, attempt, actor, sql, by_branch)
 
 
 def begin_again(

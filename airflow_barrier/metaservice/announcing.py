@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from sqlalchemy import Connection, select, text
 
 from airflow_barrier.metaservice import schema
-from airflow_barrier.metaservice.rows import load_barrier, lock_topology, of_topology
+from airflow_barrier.metaservice.rows import STANDING, load_barrier, lock_topology
 from airflow_barrier.metaservice.transitions import Event, record
 
 _ANNOUNCED, _COMMIT = "announced", "commit"
@@ -28,7 +28,8 @@ def unannounced(connection: Connection, topology: str, barrier_id: int) -> dict[
     table = schema.audit
     rows = connection.execute(
         select(table.c.barrier_id, table.c.event, table.c.actor).where(
-            of_topology(table, topology),
+            table.c.topology == topology,
+            table.c.revision == STANDING,
             table.c.barrier_id.between(barrier_id - _LOOK_BACK, barrier_id - 1),
             text(schema.OF_BARRIERS),
             table.c.event.in_([_ANNOUNCED, _COMMIT]),

@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass, field, replace
 from sqlalchemy import Connection, bindparam, insert, select, update
 
 from airflow_barrier.metaservice import schema
+from airflow_barrier.metaservice.mapping import to_record
 from airflow_barrier.metaservice.restage import restage
 from airflow_barrier.metaservice.revisions import begins_anew, check_staging, corrected_bases
 from airflow_barrier.metaservice.rows import (
@@ -24,7 +25,6 @@ from airflow_barrier.metaservice.rows import (
     progress,
     progress_before,
     raise_aborted,
-    to_attempt,
 )
 from airflow_barrier.metaservice.schema import DatabaseNow
 from airflow_barrier.metaservice.starts import start_of
@@ -90,7 +90,7 @@ def current_attempt(
         .order_by(table.c.attempt_id.desc())
         .limit(1)
     ).one_or_none()
-    return None if row is None else to_attempt(row)
+    return None if row is None else to_record(Attempt, row)
 
 
 def load_attempt(connection: Connection, attempt_id: int) -> Attempt:
@@ -100,7 +100,7 @@ def load_attempt(connection: Connection, attempt_id: int) -> Attempt:
             f"attempt {attempt_id}: expected one that was requested, found none; either its barrier expired or was "
             "aborted since, and its details were trimmed, or this is not the MetaService that it was requested from"
         )
-    return to_attempt(row)
+    return to_record(Attempt, row)
 
 
 def request_attempt(connection: Connection, request: Request) -> Attempt:
@@ -133,15 +133,18 @@ def request_attempt(connection: Connection, request: Request) -> Attempt:
     return _insert(connection, barrier, request)
 
 
-def lead_attempt(connection: Connection, request: Request) -> Attempt | None:
-    """An attempt at a later barrier for a task that goes on past its own; None where it is not for the taking.
+def lead_attempt(connection: Connection, request: Request, after_end: bool = False) -> Attempt | None:
+    """An attempt at a barrier for a task of another run; None where it is not for the taking.
 
     A task that waits there finds itself fenced by an attempt of its own generation, which it can adopt once it is done.
+    ``after_end``: a task that waits is left alone, and a barrier where every attempt has ended is taken.
     """
     lock_topology(connection, request.topology)  # safety: topology-lock
     barrier = load_barrier(connection, request.topology, request.barrier_id)
     before = current_attempt(connection, request.topology, request.barrier_id, request.job)
-    begun = before is not None and before.state is not AttemptState.REQUESTED
+    if after_end and before is not None and before.state not in LIVE_ATTEMPTS:
+        before = None
+    begun = before is not None and (after_end or before.state is not AttemptState.REQUESTED)
     if barrier.state is not BarrierState.OPEN or begun:  # safety: only-unbegun-is-led
         return None
     _check_owner(connection, barrier, request.job, request.owner)
@@ -191,7 +194,7 @@ def _insert(connection: Connection, barrier: Barrier, request: Request) -> Attem
         )
         .returning(schema.attempt)
     ).one()
-    attempt = to_attempt(row)
+    attempt = to_record(Attempt, row)
     event = Event(
         "requested",
         request.actor,

@@ -11,6 +11,7 @@ from sqlalchemy import Connection, delete, insert, select, update
 from airflow_barrier.metaservice import revisions, schema
 from airflow_barrier.metaservice.cuts import check_begins, insert_cut
 from airflow_barrier.metaservice.leases import roll_back
+from airflow_barrier.metaservice.mapping import to_columns, to_record
 from airflow_barrier.metaservice.rows import (
     attempts_of,
     barrier_key,
@@ -22,10 +23,8 @@ from airflow_barrier.metaservice.rows import (
     newest,
     of_barrier,
     of_topology,
-    opened_by,
     own_progress,
     progress,
-    to_barrier,
     topology_version,
     uncommitted,
 )
@@ -117,7 +116,7 @@ def insert_open(connection: Connection, opening: Opening, topology: Topology) ->
             state=BarrierState.OPEN.value,
             predecessor=opening.predecessor,
             topology_version=opening.topology_version,
-            **opened_by(opening.kind, opening.run, opening.timestamp_from),
+            **to_columns(Barrier, kind=opening.kind, run=opening.run, timestamp_from=opening.timestamp_from),
             opened_at=DatabaseNow(),
         )
     )
@@ -209,7 +208,7 @@ def barrier_at(connection: Connection, topology: str, timestamp: datetime) -> Ba
     row = connection.execute(
         select(table).where(of_topology(table, topology), table.c.timestamp == timestamp, schema.ONE_A_TIMESTAMP)
     ).one_or_none()
-    return None if row is None else to_barrier(row)
+    return None if row is None else to_record(Barrier, row)
 
 
 def aborted_at(connection: Connection, topology: str, timestamp: datetime) -> Barrier | None:
@@ -226,7 +225,7 @@ def aborted_at(connection: Connection, topology: str, timestamp: datetime) -> Ba
         .order_by(table.c.barrier_id.desc())
         .limit(1)
     ).one_or_none()
-    return None if row is None else to_barrier(row)
+    return None if row is None else to_record(Barrier, row)
 
 
 def barrier_of_run(connection: Connection, topology: str, run: RunRef) -> Barrier | None:
@@ -238,7 +237,7 @@ def barrier_of_run(connection: Connection, topology: str, run: RunRef) -> Barrie
         .order_by(table.c.barrier_id.desc())
         .limit(1)
     ).one_or_none()
-    return None if row is None else to_barrier(row)
+    return None if row is None else to_record(Barrier, row)
 
 
 # --- the parts of opening -------------------------------------------------------------------------
@@ -317,7 +316,7 @@ def insert_baseline(connection: Connection, topology: str, version: int, actor: 
             timestamp=_BASELINE_TIME,
             state=BarrierState.COMMIT.value,
             topology_version=version,
-            **opened_by(BarrierKind.BASELINE, NO_RUN, "baseline"),
+            **to_columns(Barrier, kind=BarrierKind.BASELINE, run=NO_RUN, timestamp_from="baseline"),
             opened_at=DatabaseNow(),
             commit_at=DatabaseNow(),
         )

@@ -12,7 +12,8 @@ from sqlalchemy import ColumnElement, Connection, TextClause, exists, func, sele
 
 from airflow_barrier.metaservice import schema
 from airflow_barrier.metaservice.leases import sweep
-from airflow_barrier.metaservice.rows import chunks, lock_topology, newest, of_topology, to_barrier
+from airflow_barrier.metaservice.mapping import to_record
+from airflow_barrier.metaservice.rows import chunks, lock_topology, newest, of_topology
 from airflow_barrier.metaservice.schema import DatabaseNow
 from airflow_barrier.metaservice.transitions import Event, record
 from airflow_barrier.protocol.errors import IllegalTransitionError
@@ -150,4 +151,4 @@ def being_expired(connection: Connection, topology: str) -> list[Barrier]:
         .where(of_topology(schema.barrier, topology), schema.THINNED, _BARRIER.expiring_at.is_not(None))
         .order_by(_BARRIER.barrier_id)
     )
-    return [to_barrier(row) for row in rows]
+    return [to_record(Barrier, row) for row in rows]

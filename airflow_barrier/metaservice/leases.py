@@ -7,11 +7,10 @@ its row is there: who wants to take it for dead deletes the row, so that a renew
 
 from __future__ import annotations
 
-from typing import Any
-
-from sqlalchemy import Connection, Row, bindparam, delete, func, insert, select, update
+from sqlalchemy import Connection, bindparam, delete, func, insert, select, update
 
 from airflow_barrier.metaservice import schema
+from airflow_barrier.metaservice.mapping import to_record
 from airflow_barrier.metaservice.rows import STANDING, load_barrier, of_topology, topology_version
 from airflow_barrier.metaservice.schema import DatabaseLater, DatabaseNow
 from airflow_barrier.metaservice.transitions import Event, record
@@ -78,7 +77,7 @@ def grant(connection: Connection, topology: str, first: int, through: int, rollb
     row = connection.execute(
         _GRANT, {**values, "topology": topology, "rollbacks": rollbacks, "holder": hold.holder}
     ).one()
-    return _to_lease(row, rollbacks)
+    return to_record(Lease, row, rolled_back=False)
 
 
 def renew(connection: Connection, lease_id: int, seconds: float) -> Lease:
@@ -95,7 +94,7 @@ def renew(connection: Connection, lease_id: int, seconds: float) -> Lease:
             "what it held may be deleted by now, so resolve anew and read again"
         )
     row = connection.execute(_STANDING.where(_LEASE.lease_id == lease_id)).one()
-    return _to_lease(row, row.rollbacks_now)
+    return to_record(Lease, row, rolled_back=row.rollbacks_now != row.rollbacks)
 
 
 def release(connection: Connection, lease_id: int) -> None:
@@ -128,21 +127,10 @@ def leases(connection: Connection, topology: str, barrier_id: int | None) -> lis
     else:
         load_barrier(connection, topology, barrier_id)
         query = query.where(_LEASE.barrier_id <= barrier_id, _LEASE.through_id >= barrier_id)
-    return [_to_lease(row, row.rollbacks_now) for row in connection.execute(query.order_by(_LEASE.lease_id))]
-
-
-def _to_lease(row: Row[Any], rollbacks: int) -> Lease:
-    return Lease(
-        lease_id=row.lease_id,
-        topology=row.topology,
-        line=row.line,
-        barrier_id=row.barrier_id,
-        through_id=row.through_id,
-        holder=row.holder,
-        granted_at=row.granted_at,
-        expires_at=row.expires_at,
-        rolled_back=rollbacks != row.rollbacks,
-    )
+    return [
+        to_record(Lease, row, rolled_back=row.rollbacks_now != row.rollbacks)
+        for row in connection.execute(query.order_by(_LEASE.lease_id))
+    ]
 
 
 # --- for those who delete -----------------------------------------------------------------------------

@@ -8,7 +8,8 @@ from datetime import datetime
 from sqlalchemy import ColumnElement, Connection, func, select
 
 from airflow_barrier.metaservice import schema
-from airflow_barrier.metaservice.rows import of_topology, to_barrier, topology_version
+from airflow_barrier.metaservice.mapping import to_record
+from airflow_barrier.metaservice.rows import of_topology, topology_version
 from airflow_barrier.protocol.records import Barrier, BarrierKind
 from airflow_barrier.protocol.states import BarrierState
 
@@ -22,7 +23,7 @@ def barriers(connection: Connection, topology: str, states: Sequence[BarrierStat
         .order_by(schema.barrier.c.barrier_id.desc())
         .limit(limit)
     )
-    return [to_barrier(row) for row in connection.execute(query)]
+    return [to_record(Barrier, row) for row in connection.execute(query)]
 
 
 def epochs(
@@ -44,21 +45,21 @@ def epochs(
     else:  # timestamps rise with ids; said as text, planners see that there is an index by time
         query = query.where(schema.NOT_ABORTED, barrier.timestamp > after)
         query = query.order_by(barrier.timestamp, barrier.barrier_id)
-    return [to_barrier(row) for row in connection.execute(query.limit(limit))]
+    return [to_record(Barrier, row) for row in connection.execute(query.limit(limit))]
 
 
 def newest_epochs(connection: Connection, topology: str, limit: int) -> list[Barrier]:
     """The newest ``limit`` barriers that are COMMIT and have an epoch, the newest first."""
     query = select(schema.barrier).where(*_with_epoch(topology, committed=True))
     rows = connection.execute(query.order_by(schema.barrier.c.barrier_id.desc()).limit(limit))
-    return [to_barrier(row) for row in rows]
+    return [to_record(Barrier, row) for row in rows]
 
 
 def oldest_readable_epoch(connection: Connection, topology: str) -> Barrier | None:
     """The oldest barrier with an epoch that is COMMIT and has not begun to expire."""
     query = select(schema.barrier).where(*_with_epoch(topology, committed=True), schema.READABLE)
     row = connection.execute(query.order_by(schema.barrier.c.barrier_id).limit(1)).one_or_none()
-    return None if row is None else to_barrier(row)
+    return None if row is None else to_record(Barrier, row)
 
 
 def count_epochs(connection: Connection, topology: str, first: int) -> int:

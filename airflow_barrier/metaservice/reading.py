@@ -5,7 +5,8 @@ from __future__ import annotations
 from sqlalchemy import Connection, select
 
 from airflow_barrier.metaservice import schema
-from airflow_barrier.metaservice.rows import STANDING, load_barrier, load_topology, standing, to_audit
+from airflow_barrier.metaservice.mapping import to_record
+from airflow_barrier.metaservice.rows import STANDING, load_barrier, load_topology, standing
 from airflow_barrier.protocol.reaching import Standing
 from airflow_barrier.protocol.records import AuditEntry
 from airflow_barrier.protocol.states import BarrierState, TableState
@@ -30,4 +31,4 @@ def audit(connection: Connection, topology: str, barrier_id: int | None, limit: 
     if barrier_id is not None:
         query = query.where(table.c.barrier_id == barrier_id)
     rows = connection.execute(query.order_by(table.c.audit_id.desc()).limit(limit)).all()
-    return [to_audit(row) for row in reversed(rows)]
+    return [to_record(AuditEntry, row) for row in reversed(rows)]

@@ -11,6 +11,7 @@ from sqlalchemy import Connection, Table, delete, func, insert, select, text, up
 from airflow_barrier.metaservice import schema
 from airflow_barrier.metaservice.barriers import abort_one, insert_baseline
 from airflow_barrier.metaservice.cuts import insert_cut
+from airflow_barrier.metaservice.mapping import to_columns
 from airflow_barrier.metaservice.recovering_revisions import publish_again, use_up_number
 from airflow_barrier.metaservice.revisions import under_way
 from airflow_barrier.metaservice.rows import (
@@ -21,7 +22,6 @@ from airflow_barrier.metaservice.rows import (
     newest,
     of_barrier,
     of_topology,
-    opened_by,
     progress,
     uncommitted,
 )
@@ -31,6 +31,7 @@ from airflow_barrier.metaservice.topologies import adopt_topology, version_of
 from airflow_barrier.metaservice.transitions import Event, end_attempt, record
 from airflow_barrier.protocol.errors import JournalError
 from airflow_barrier.protocol.journal import History, JournalEntry
+from airflow_barrier.protocol.records import Barrier
 from airflow_barrier.protocol.revisions import RevisionState
 from airflow_barrier.protocol.states import (
     LIVE_ATTEMPTS,
@@ -121,7 +122,7 @@ def _put_back(connection: Connection, history: History, entry: JournalEntry, eve
         "state": state.value,
         "predecessor": entry.predecessor,
         "topology_version": version_of(connection, history.topologies[entry.topology_digest]),
-        **opened_by(entry.kind, entry.run, entry.timestamp_from),
+        **to_columns(Barrier, kind=entry.kind, run=entry.run, timestamp_from=entry.timestamp_from),
         "computed_in": entry.computed_in,
         "committing_at": DatabaseNow(),
         "commit_at": DatabaseNow() if written else None,

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import replace
 
 from sqlalchemy import Connection, func, insert, select
 
 from airflow_barrier.metaservice import schema
 from airflow_barrier.metaservice.cuts import cuts, insert_cut
+from airflow_barrier.metaservice.mapping import to_columns
 from airflow_barrier.metaservice.revisions import load_revision, move
-from airflow_barrier.metaservice.rows import barrier_key, load_barrier, opened_by, topology_version
+from airflow_barrier.metaservice.rows import barrier_key, load_barrier, topology_version
 from airflow_barrier.metaservice.schema import DatabaseNow
 from airflow_barrier.metaservice.swapping import finish_swap, forget_line
 from airflow_barrier.metaservice.topologies import version_of
 from airflow_barrier.metaservice.transitions import Event, record
 from airflow_barrier.protocol.errors import UnknownRevisionError
 from airflow_barrier.protocol.journal import History, JournalEntry, RevisionEntry
+from airflow_barrier.protocol.records import Barrier
 from airflow_barrier.protocol.revisions import Revision, RevisionMode, RevisionState
 from airflow_barrier.protocol.states import BarrierState, TableState
 
@@ -73,36 +75,15 @@ def _decide(
     connection: Connection, history: History, entry: RevisionEntry, known: Revision | None, event: Event
 ) -> Revision:
     """The revision COMMITTING, with nothing in its line."""
-    decided = entry.revision
     # what was open beside the committed barriers then is given up by now, or has an entry of its own
-    values = {"head": decided.head, "last": decided.head, "expected": dict(decided.expected)}
+    decided = replace(entry.revision, state=RevisionState.COMMITTING, last=entry.revision.head)
     if known is not None:
         forget_line(connection, known)
+        values = to_columns(Revision, head=decided.head, last=decided.last, expected=decided.expected)
         return move(connection, known, RevisionState.COMMITTING, event, **values, committing_at=DatabaseNow())
-    topology = history.topologies[entry.head.topology_digest]
-    connection.execute(
-        insert(_TABLE).values(
-            topology=history.topology,
-            revision=entry.number,
-            state=RevisionState.COMMITTING.value,
-            mode=decided.mode.value,
-            first_barrier=decided.first_barrier,
-            predecessor=decided.predecessor,
-            window_end=decided.window_end,
-            tables=list(decided.tables),
-            jobs=list(decided.jobs),
-            changed=list(decided.changed),
-            corrections=[asdict(each) for each in decided.corrections],
-            reused=list(decided.reused),
-            recut=list(decided.recut),
-            topology_version=version_of(connection, topology),
-            **values,
-            actor=decided.actor,
-            reason=decided.reason,
-            created_at=decided.created_at,
-            committing_at=decided.committing_at,
-        )
-    )
+    version = version_of(connection, history.topologies[entry.head.topology_digest])
+    values = {name: value for name, value in vars(decided).items() if name != "gated"}
+    connection.execute(insert(_TABLE).values(topology_version=version, **to_columns(Revision, **values)))
     _record(connection, history, entry.number, RevisionState.COMMITTING, event)
     return load_revision(connection, history.topology, entry.number)
 
@@ -118,7 +99,7 @@ def _stage(connection: Connection, history: History, entry: RevisionEntry, revis
             state=BarrierState.PRECOMMIT.value,
             predecessor=revised.predecessor,
             topology_version=version_of(connection, history.topologies[revised.topology_digest]),
-            **opened_by(revised.kind, revised.run, revised.timestamp_from),
+            **to_columns(Barrier, kind=revised.kind, run=revised.run, timestamp_from=revised.timestamp_from),
             opened_at=DatabaseNow(),
             computed_in=entry.number,
         )

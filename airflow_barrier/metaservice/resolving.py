@@ -13,6 +13,7 @@ from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.functions import FunctionElement
 
 from airflow_barrier.metaservice import leases, schema
+from airflow_barrier.metaservice.mapping import to_record
 from airflow_barrier.metaservice.revisions import load_revision
 from airflow_barrier.metaservice.rows import (
     STANDING,
@@ -21,7 +22,6 @@ from airflow_barrier.metaservice.rows import (
     of_topology,
     progress,
     raise_aborted,
-    to_barrier,
     topology_version,
 )
 from airflow_barrier.metaservice.schema import DatabaseNow
@@ -166,7 +166,7 @@ def _at_one_barrier(connection: Connection, asked: Asked) -> _Found:
         before, row = row, _row(connection, asked)
         if (row.barrier_id, row.state, row.rollbacks) == (before.barrier_id, before.state, before.rollbacks):
             break
-    barrier = to_barrier(row)
+    barrier = to_record(Barrier, row)
     snapshots = _decoder.decode(row.tables) if row.tables else {}
     number, revision = barrier.barrier_id, barrier.computed_in
     rows = {name: ResolvedTable(name, each, number, revision) for name, each in sorted(snapshots.items())}
@@ -181,7 +181,7 @@ def _row(connection: Connection, asked: Asked) -> Row[Any]:
     row = connection.execute(_STATEMENTS[asked.level, asked.by, asked.few], wanted).one_or_none()
     if row is None:
         _raise_no_barrier(connection, asked)
-    _check_readable(connection, asked, to_barrier(row))
+    _check_readable(connection, asked, to_record(Barrier, row))
     return row
 
 
@@ -274,7 +274,7 @@ def _newest_of_each(connection: Connection, asked: Asked) -> _Found:
         if latest is None:
             _raise_no_barrier(connection, asked)
         number = latest.barrier_id
-        _check_readable(connection, asked, to_barrier(latest))
+        _check_readable(connection, asked, to_record(Barrier, latest))
         between = _since_commit(connection, asked.topology, number)
         # Aborted since that look: this rollback is in `between`, so that the lease would not learn of it.
         if BarrierState(between[-1].state) is not BarrierState.ABORTED:
@@ -288,7 +288,7 @@ def _newest_of_each(connection: Connection, asked: Asked) -> _Found:
         for name, snapshot in _decoder.decode(row.tables).items()
     }
     rows = {name: staged[name] for name in _members(connection, asked.topology, number) if name in staged}
-    tables = _chosen(connection, asked, rows, to_barrier(latest))
+    tables = _chosen(connection, asked, rows, to_record(Barrier, latest))
     resolution = Resolution(asked.topology, asked.level, None, None, tables, None, latest.now)
     return _Found(resolution, last, number, sum(row.rollbacks for row in between))
 
@@ -305,11 +305,11 @@ def _in_revision(connection: Connection, asked: Asked) -> _Found:
     row = _row(connection, replace(asked, revision=None))
     lines = _replaced(connection, asked.topology, row.barrier_id)
     rows = progress(connection, asked.topology, row.barrier_id)
-    barrier = to_barrier(row)
+    barrier = to_record(Barrier, row)
     while barrier.computed_in != asked.revision:
         if not lines:
             raise UnknownRevisionError(
-                f"{to_barrier(row)}: expected that revision {asked.revision} computed it, found that revisions "
+                f"{to_record(Barrier, row)}: expected that revision {asked.revision} computed it, found that revisions "
                 f"{', '.join(str(number) for number in _numbers(connection, asked.topology, row.barrier_id))} did; "
                 "ask for one of these"
             )
@@ -341,7 +341,7 @@ def _replaced(connection: Connection, topology: str, barrier_id: int) -> list[Ba
         )
         .order_by(table.c.line)
     )
-    return [to_barrier(row) for row in rows]
+    return [to_record(Barrier, row) for row in rows]
 
 
 def _numbers(connection: Connection, topology: str, barrier_id: int) -> list[int]:
@@ -367,7 +367,7 @@ def readable(connection: Connection, topology: str, limit: int | None = None) ->
         .where(of_topology(schema.barrier, topology), schema.READABLE, schema.barrier.c.barrier_id > 0)
         .order_by(schema.barrier.c.barrier_id)
     )
-    return [to_barrier(row) for row in connection.execute(query if limit is None else query.limit(limit))]
+    return [to_record(Barrier, row) for row in connection.execute(query if limit is None else query.limit(limit))]
 
 
 def check_asked(asked: Asked) -> None:
@@ -440,7 +440,7 @@ def _first_barrier(connection: Connection, topology: str, *conditions: Any) -> B
         .order_by(schema.barrier.c.barrier_id)
         .limit(1)
     ).one_or_none()
-    return None if row is None else to_barrier(row)
+    return None if row is None else to_record(Barrier, row)
 
 
 def _chosen(

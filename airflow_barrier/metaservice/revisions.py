@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any
 
-from sqlalchemy import Connection, Row, delete, func, insert, or_, select, update
+from sqlalchemy import Connection, delete, func, insert, or_, select, update
 
 from airflow_barrier.metaservice import schema
+from airflow_barrier.metaservice.mapping import to_columns, to_record
 from airflow_barrier.metaservice.rows import (
     STANDING,
     barrier_key,
     load_topology,
     lock_topology,
     of_topology,
-    opened_by,
     progress,
-    to_barrier,
     topology_version,
 )
 from airflow_barrier.metaservice.schema import DatabaseNow
@@ -75,34 +74,6 @@ class NewRevision:
 # --- finding --------------------------------------------------------------------------------------
 
 
-def to_revision(row: Row[Any]) -> Revision:
-    return Revision(
-        topology=row.topology,
-        revision=row.revision,
-        state=RevisionState(row.state),
-        mode=RevisionMode(row.mode),
-        first_barrier=row.first_barrier,
-        predecessor=row.predecessor,
-        window_end=row.window_end,
-        tables=tuple(row.tables),
-        jobs=tuple(row.jobs),
-        changed=tuple(row.changed),
-        gated=row.gated_at is not None,
-        created_at=row.created_at,
-        actor=row.actor,
-        reason=row.reason,
-        head=row.head,
-        last=row.last,
-        expected=row.expected,
-        corrections=tuple(TableCorrection(**each) for each in row.corrections),
-        reused=tuple(row.reused),
-        recut=tuple(row.recut),
-        committing_at=row.committing_at,
-        commit_at=row.commit_at,
-        cancelled_at=row.cancelled_at,
-    )
-
-
 def load_revision(connection: Connection, topology: str, number: int) -> Revision:
     """Raises UnknownRevisionError."""
     row = connection.execute(_one(topology, number)).one_or_none()
@@ -114,7 +85,7 @@ def load_revision(connection: Connection, topology: str, number: int) -> Revisio
             f"revision {number} of {topology}: expected one that was begun, found revisions up to {newest}; "
             f"airflow-barrier revision status {topology} lists them"
         )
-    return to_revision(row)
+    return to_record(Revision, row, gated=row.gated_at is not None)
 
 
 def under_way(connection: Connection, topology: str) -> Revision | None:
@@ -122,7 +93,7 @@ def under_way(connection: Connection, topology: str) -> Revision | None:
     row = connection.execute(
         select(_TABLE).where(_TABLE.c.topology == topology, schema.REVISION_UNDER_WAY)
     ).one_or_none()
-    return None if row is None else to_revision(row)
+    return None if row is None else to_record(Revision, row, gated=row.gated_at is not None)
 
 
 def revisions(connection: Connection, topology: str, limit: int) -> list[Revision]:
@@ -130,7 +101,7 @@ def revisions(connection: Connection, topology: str, limit: int) -> list[Revisio
     rows = connection.execute(
         select(_TABLE).where(_TABLE.c.topology == topology).order_by(_TABLE.c.revision.desc()).limit(limit)
     )
-    return [to_revision(row) for row in rows]
+    return [to_record(Revision, row, gated=row.gated_at is not None) for row in rows]
 
 
 def newest_decided(connection: Connection, topology: str) -> int:
@@ -150,7 +121,7 @@ def barriers_of(connection: Connection, revision: Revision) -> list[Barrier]:
         .where(of_topology(table, revision.topology, revision.revision), schema.NOT_ABORTED)
         .order_by(table.c.barrier_id)
     )
-    return [to_barrier(row) for row in rows]
+    return [to_record(Barrier, row) for row in rows]
 
 
 def check_staging(connection: Connection, topology: str, line: int) -> None:
@@ -222,24 +193,27 @@ def begin(connection: Connection, new: NewRevision) -> Revision:
     )
     connection.execute(
         insert(_TABLE).values(
-            topology=new.topology,
-            revision=number,
-            state=RevisionState.STAGING.value,
-            mode=new.mode.value,
-            first_barrier=new.first_barrier,
-            predecessor=new.predecessor,
-            window_end=new.window_end,
-            tables=list(new.tables),
-            jobs=list(new.jobs),
-            changed=list(new.changed),
-            corrections=[asdict(each) for each in new.corrections],
-            reused=list(new.reused),
-            recut=list(new.recut),
             topology_version=_with_joining(connection, new) if new.joining else version,
-            expected=dict(new.joining),
-            actor=new.actor,
-            reason=new.reason,
-            created_at=DatabaseNow(),
+            **to_columns(
+                Revision,
+                topology=new.topology,
+                revision=number,
+                state=RevisionState.STAGING,
+                mode=new.mode,
+                first_barrier=new.first_barrier,
+                predecessor=new.predecessor,
+                window_end=new.window_end,
+                tables=new.tables,
+                jobs=new.jobs,
+                changed=new.changed,
+                corrections=new.corrections,
+                reused=new.reused,
+                recut=new.recut,
+                expected=new.joining,
+                actor=new.actor,
+                reason=new.reason,
+                created_at=DatabaseNow(),
+            ),
         )
     )
     detail = {
@@ -319,7 +293,7 @@ def _epochs_after(connection: Connection, revision: Revision, known: Sequence[Ba
         .where(of_topology(table, revision.topology), schema.ONE_A_TIMESTAMP, table.c.barrier_id >= first)
         .order_by(table.c.barrier_id)
     )
-    return [to_barrier(row) for row in rows]
+    return [to_record(Barrier, row) for row in rows]
 
 
 def _insert(
@@ -338,7 +312,7 @@ def _insert(
             state=state.value,
             predecessor=before,
             topology_version=version,
-            **opened_by(barrier.kind, barrier.run, barrier.timestamp_from),
+            **to_columns(Barrier, kind=barrier.kind, run=barrier.run, timestamp_from=barrier.timestamp_from),
             opened_at=DatabaseNow(),
             computed_in=revision.revision,
         )
@@ -489,7 +463,7 @@ def runs_of(connection: Connection, revision: Revision) -> list[RevisionRun]:
         .where(_RUNS.c.topology == revision.topology, _RUNS.c.revision == revision.revision)
         .order_by(_RUNS.c.barrier_id, _RUNS.c.dag_id, _RUNS.c.run_id)
     )
-    return [_to_run(row) for row in rows]
+    return [to_record(RevisionRun, row) for row in rows]
 
 
 def run_binding(connection: Connection, topology: str, dag_id: str, run_id: str) -> RevisionRun | None:
@@ -500,13 +474,7 @@ def run_binding(connection: Connection, topology: str, dag_id: str, run_id: str)
         .order_by(_RUNS.c.revision.desc())
         .limit(1)
     ).one_or_none()
-    return None if row is None else _to_run(row)
-
-
-def _to_run(row: Row[Any]) -> RevisionRun:
-    return RevisionRun(
-        row.topology, row.revision, row.dag_id, row.run_id, row.barrier_id, row.clear_number, row.arrived_at
-    )
+    return None if row is None else to_record(RevisionRun, row)
 
 
 # --- the gate, and giving up ----------------------------------------------------------------------

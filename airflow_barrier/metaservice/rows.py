@@ -5,24 +5,20 @@ from __future__ import annotations
 import threading
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import Any, NoReturn, TypeVar
+from typing import NoReturn, TypeVar
 
-from sqlalchemy import BindParameter, ColumnElement, Connection, Row, Table, and_, bindparam, literal, select, update
+from sqlalchemy import BindParameter, ColumnElement, Connection, Table, and_, bindparam, literal, select, update
 
 from airflow_barrier.metaservice import schema
+from airflow_barrier.metaservice.mapping import to_record
 from airflow_barrier.protocol.errors import BarrierAbortedError, UnknownBarrierError, UnknownTopologyError
 from airflow_barrier.protocol.records import (
     Attempt,
-    AuditEntry,
     Barrier,
-    BarrierKind,
-    Need,
-    RunRef,
-    StagedTable,
     TableProgress,
 )
 from airflow_barrier.protocol.revisions import RevisionMode
-from airflow_barrier.protocol.states import LIVE_ATTEMPTS, AttemptState, BarrierState, Decision, TableState
+from airflow_barrier.protocol.states import LIVE_ATTEMPTS, BarrierState, TableState
 from airflow_barrier.protocol.topology import Topology
 
 _T = TypeVar("_T")
@@ -172,42 +168,6 @@ def load_topology(connection: Connection, name: str, version: int) -> Topology:
 # --- barriers -------------------------------------------------------------------------------------
 
 
-def to_barrier(row: Row[Any]) -> Barrier:
-    return Barrier(
-        topology=row.topology,
-        barrier_id=row.barrier_id,
-        computed_in=row.computed_in,
-        line=row.line,
-        timestamp=row.timestamp,
-        state=BarrierState(row.state),
-        predecessor=row.predecessor,
-        topology_version=row.topology_version,
-        kind=BarrierKind(row.kind),
-        run=RunRef(row.run_dag_id, row.run_id, row.run_kind, row.run_logical_date),
-        timestamp_from=row.timestamp_from,
-        opened_at=row.opened_at,
-        precommit_at=row.precommit_at,
-        committing_at=row.committing_at,
-        commit_at=row.commit_at,
-        aborted_at=row.aborted_at,
-        expiring_at=row.expiring_at,
-        expired_at=row.expired_at,
-        reason=row.reason,
-    )
-
-
-def opened_by(kind: BarrierKind, run: RunRef, timestamp_from: str) -> dict[str, Any]:
-    """The columns of a barrier that say what it is for and which run opened it."""
-    return {
-        "kind": kind.value,
-        "run_dag_id": run.dag_id,
-        "run_id": run.run_id,
-        "run_kind": run.kind,
-        "run_logical_date": run.logical_date,
-        "timestamp_from": timestamp_from,
-    }
-
-
 def load_barrier(connection: Connection, topology: str, barrier_id: int, line: int = STANDING) -> Barrier:
     """Raises UnknownBarrierError (UnknownTopologyError if not even that is known)."""
     key = {"topology": topology, "barrier_id": barrier_id, "line": line}
@@ -220,7 +180,7 @@ def load_barrier(connection: Connection, topology: str, barrier_id: int, line: i
             f"barrier {barrier_id} of {topology}: expected one that was opened, {found}; correct the number, or "
             "wait until it is opened"
         )
-    return to_barrier(row)
+    return to_record(Barrier, row)
 
 
 def head(connection: Connection, topology: str) -> Barrier | None:
@@ -239,13 +199,13 @@ def newest(connection: Connection, topology: str, states: Iterable[BarrierState]
     """The newest barrier in one of these states: walks back from the newest, past what is in flight."""
     wanted = {"topology": topology, "states": [state.value for state in states]}
     row = connection.execute(_NEWEST, wanted).one_or_none()
-    return None if row is None else to_barrier(row)
+    return None if row is None else to_record(Barrier, row)
 
 
 def uncommitted(connection: Connection, topology: str, first: int = 0, line: int = STANDING) -> list[Barrier]:
     """The barriers in flight, from ``first`` on, in order."""
     rows = connection.execute(_UNCOMMITTED, {"topology": topology, "barrier_id": first, "line": line})
-    return [to_barrier(row) for row in rows]
+    return [to_record(Barrier, row) for row in rows]
 
 
 def raise_aborted(barrier: Barrier) -> NoReturn:
@@ -256,25 +216,6 @@ def raise_aborted(barrier: Barrier) -> NoReturn:
 
 
 # --- tables ---------------------------------------------------------------------------------------
-
-
-def to_progress(row: Row[Any]) -> TableProgress:
-    return TableProgress(
-        topology=row.topology,
-        barrier_id=row.barrier_id,
-        line=row.line,
-        table=row.table_name,
-        job=row.job,
-        state=TableState(row.state),
-        snapshot_id=row.snapshot_id,
-        attempt_id=row.attempt_id,
-        carried_from=row.carried_from,
-        expected_snapshot=row.expected_snapshot,
-        decision=None if row.decision is None else Decision(row.decision),
-        set_aside=row.set_aside,
-        processed_at=row.processed_at,
-        written_at=row.written_at,
-    )
 
 
 def progress(
@@ -293,7 +234,7 @@ def progress(
         rows = connection.execute(_PROGRESS, key)
     else:
         rows = connection.execute(_PROGRESS_OF_SOME, {**key, "tables": list(tables)})
-    return {row.table_name: to_progress(row) for row in rows}
+    return {row.table_name: to_record(TableProgress, row) for row in rows}
 
 
 def own_progress(
@@ -391,55 +332,10 @@ def _baseline(row: TableProgress) -> TableProgress:
 # --- attempts -------------------------------------------------------------------------------------
 
 
-def to_attempt(row: Row[Any]) -> Attempt:
-    return Attempt(
-        attempt_id=row.attempt_id,
-        topology=row.topology,
-        barrier_id=row.barrier_id,
-        computed_in=row.computed_in,
-        line=row.line,
-        job=row.job,
-        state=AttemptState(row.state),
-        request_key=row.request_key,
-        generation=row.generation,
-        incarnation=row.incarnation,
-        requested_at=row.requested_at,
-        started_at=row.started_at,
-        closed_at=row.closed_at,
-        processed_at=row.processed_at,
-        ended_at=row.ended_at,
-        waited_for=tuple(Need(**need) for need in row.waited_for),
-        inputs=row.inputs,
-        previous=row.previous,
-        bases=row.bases,
-        staged={name: StagedTable(**staged) for name, staged in row.staged.items()},
-        reason=row.reason,
-        code=row.code,
-        nonce=row.nonce,
-    )
-
-
 def attempts_of(connection: Connection, topology: str, barrier_id: int, line: int = STANDING) -> list[Attempt]:
     """All attempts of a barrier, oldest first."""
     rows = connection.execute(_ATTEMPTS, {"topology": topology, "barrier_id": barrier_id, "line": line})
-    return [to_attempt(row) for row in rows]
-
-
-def to_audit(row: Row[Any]) -> AuditEntry:
-    return AuditEntry(
-        audit_id=row.audit_id,
-        at=row.at,
-        topology=row.topology,
-        revision=row.revision,
-        barrier_id=row.barrier_id,
-        kind=row.kind,
-        subject=row.subject,
-        event=row.event,
-        before=row.state_before,
-        after=row.state_after,
-        actor=row.actor,
-        detail=row.detail,
-    )
+    return [to_record(Attempt, row) for row in rows]
 
 
 def barrier_key(topology: str, barrier_id: int, line: int = STANDING) -> dict[str, str | int]:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
-from sqlalchemy import Connection, Row, and_, false, insert, or_, select
+from sqlalchemy import Connection, and_, false, insert, or_, select
 
 from airflow_barrier.metaservice import schema
-from airflow_barrier.metaservice.rows import barrier_key, load_barrier, of_barrier, of_topology, to_progress
+from airflow_barrier.metaservice.mapping import to_record
+from airflow_barrier.metaservice.rows import barrier_key, load_barrier, of_barrier, of_topology
 from airflow_barrier.metaservice.transitions import Event, record
 from airflow_barrier.protocol.records import Barrier, BarrierKind, JobStart, TableProgress
 from airflow_barrier.protocol.states import BarrierState
@@ -36,14 +36,14 @@ def start_of(connection: Connection, topology: str, barrier_id: int, job: str) -
     row = connection.execute(
         select(table).where(of_barrier(table, topology, barrier_id), table.c.job == job)
     ).one_or_none()
-    return None if row is None else _to_start(row)
+    return None if row is None else to_record(JobStart, row)
 
 
 def starts_at(connection: Connection, topology: str, barrier_id: int) -> list[JobStart]:
     """How jobs joined with a barrier."""
     table = schema.job_start
     rows = connection.execute(select(table).where(of_barrier(table, topology, barrier_id)).order_by(table.c.job))
-    return [_to_start(row) for row in rows]
+    return [to_record(JobStart, row) for row in rows]
 
 
 def last_start(connection: Connection, topology: str, job: str) -> tuple[Barrier, JobStart] | None:
@@ -54,7 +54,7 @@ def last_start(connection: Connection, topology: str, job: str) -> tuple[Barrier
         .order_by(table.c.barrier_id.desc())
         .limit(1)
     ).one_or_none()
-    return None if row is None else (load_barrier(connection, topology, row.barrier_id), _to_start(row))
+    return None if row is None else (load_barrier(connection, topology, row.barrier_id), to_record(JobStart, row))
 
 
 def starts_to_read(connection: Connection, topology: str, revised_from: int | None) -> list[JobStart]:
@@ -67,7 +67,7 @@ def starts_to_read(connection: Connection, topology: str, revised_from: int | No
         .where(of_topology(table, topology), schema.NOT_ABORTED, or_(schema.UNCOMMITTED, revised))
         .order_by(table.c.barrier_id, table.c.job)
     )
-    return [_to_start(row) for row in rows]
+    return [to_record(JobStart, row) for row in rows]
 
 
 def last_progress(connection: Connection, topology: str, table: str) -> TableProgress | None:
@@ -91,8 +91,4 @@ def last_progress(connection: Connection, topology: str, table: str) -> TablePro
         .order_by(progress.c.barrier_id.desc())
         .limit(1)
     ).one_or_none()
-    return None if row is None else to_progress(row)
-
-
-def _to_start(row: Row[Any]) -> JobStart:
-    return JobStart(row.job, row.start_from, row.baseline, row.previous, row.externals)
+    return None if row is None else to_record(TableProgress, row)

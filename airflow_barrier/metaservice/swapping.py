@@ -15,6 +15,7 @@ from airflow_barrier.metaservice import schema
 from airflow_barrier.metaservice.attempts import precommit_if_complete
 from airflow_barrier.metaservice.barriers import abort_one, join_tables
 from airflow_barrier.metaservice.leases import roll_back
+from airflow_barrier.metaservice.mapping import to_record
 from airflow_barrier.metaservice.revisions import barriers_of, check_staging, load_revision, move
 from airflow_barrier.metaservice.rows import (
     STANDING,
@@ -30,7 +31,6 @@ from airflow_barrier.metaservice.rows import (
     own_progress,
     progress,
     progress_before,
-    to_barrier,
     uncommitted,
 )
 from airflow_barrier.metaservice.schema import DatabaseNow
@@ -212,7 +212,7 @@ def _standing_from(connection: Connection, revision: Revision) -> list[Barrier]:
         )
         .order_by(table.c.barrier_id)
     )
-    return [to_barrier(row) for row in rows]
+    return [to_record(Barrier, row) for row in rows]
 
 
 def _starts(connection: Connection, revision: Revision, baseline: Mapping[str, int | None]) -> list[JobStart]:

@@ -9,7 +9,8 @@ from typing import Any
 from sqlalchemy import Connection, insert, select, update
 
 from airflow_barrier.metaservice import schema
-from airflow_barrier.metaservice.rows import STANDING, chunks, load_barrier, of_barrier, to_attempt
+from airflow_barrier.metaservice.mapping import to_record
+from airflow_barrier.metaservice.rows import STANDING, chunks, load_barrier, of_barrier
 from airflow_barrier.metaservice.schema import DatabaseNow
 from airflow_barrier.protocol.errors import IllegalTransitionError
 from airflow_barrier.protocol.records import Attempt, Barrier
@@ -115,7 +116,7 @@ def move_attempt(connection: Connection, attempt: Attempt, after: AttemptState, 
         after.value,
         revision=attempt.line,
     )
-    return to_attempt(connection.execute(select(table).where(table.c.attempt_id == attempt.attempt_id)).one())
+    return to_record(Attempt, connection.execute(select(table).where(table.c.attempt_id == attempt.attempt_id)).one())
 
 
 def end_attempt(connection: Connection, attempt: Attempt, after: AttemptState, reason: str, event: Event) -> Attempt:

@@ -13,6 +13,7 @@ from datetime import datetime
 from sqlalchemy import Connection, and_, delete, or_, select, update
 
 from airflow_barrier.metaservice import schema
+from airflow_barrier.metaservice.mapping import to_record
 from airflow_barrier.metaservice.resolving import readable
 from airflow_barrier.metaservice.rows import (
     epoch_of,
@@ -21,7 +22,6 @@ from airflow_barrier.metaservice.rows import (
     of_barrier,
     of_topology,
     progress,
-    to_barrier,
 )
 from airflow_barrier.metaservice.schema import DatabaseNow
 from airflow_barrier.metaservice.transitions import Event, record
@@ -72,7 +72,7 @@ def trimmed(connection: Connection, topology: str, first: int, last: int) -> lis
     rows = connection.execute(
         select(schema.barrier).where(here, barrier.state == BarrierState.COMMIT.value).order_by(barrier.barrier_id)
     )
-    return [to_barrier(row) for row in rows]
+    return [to_record(Barrier, row) for row in rows]
 
 
 def _candidates(connection: Connection, topology: str, before: datetime, last: int) -> list[Barrier]:
@@ -93,7 +93,7 @@ def _candidates(connection: Connection, topology: str, before: datetime, last: i
         .order_by(barrier.barrier_id)
         .limit(_AT_ONCE)
     )
-    return [to_barrier(row) for row in rows]
+    return [to_record(Barrier, row) for row in rows]
 
 
 def _newest_rows(

@@ -16,11 +16,12 @@ from sqlalchemy.exc import IntegrityError
 from airflow_barrier.metaservice import schema
 from airflow_barrier.metaservice.commits import Settled
 from airflow_barrier.metaservice.database import Database
-from airflow_barrier.metaservice.rows import barrier_key, opened_by
+from airflow_barrier.metaservice.mapping import to_columns
+from airflow_barrier.metaservice.rows import barrier_key
 from airflow_barrier.metaservice.transitions import Event, move_attempt, move_barrier, move_tables
 from airflow_barrier.protocol.errors import IllegalTransitionError, JournalError, NotPrecommitError
 from airflow_barrier.protocol.journal import History, JournalEntry
-from airflow_barrier.protocol.records import BarrierKind, Cut
+from airflow_barrier.protocol.records import Barrier, BarrierKind, Cut
 from airflow_barrier.protocol.states import AttemptState, BarrierState, Decision, TableState
 from airflow_barrier.protocol.topology import Job
 from tests.metaservice.world import AMOUNT, SHOPPING, World, day
@@ -246,7 +247,7 @@ def barrier_row(barrier_id: int, number: int, state: BarrierState) -> dict[str, 
         "timestamp": day(number),
         "state": state.value,
         "topology_version": 1,
-        **opened_by(BarrierKind.EPOCH, run_of("run"), "test"),
+        **to_columns(Barrier, kind=BarrierKind.EPOCH, run=run_of("run"), timestamp_from="test"),
         "opened_at": day(number),
     }
 

@@ -307,7 +307,13 @@ def test_the_task_of_the_opening_dag_does_nothing_while_it_waits(
     operator = SparkEpochOperator(task_id="price", sql="INSERT INTO {target:shop.prices} SELECT 1")
     timestamp = embedded.barrier(3).timestamp
     ti = SimpleNamespace(
-        dag_id="shopping_dag", run_id="scheduled__3", task_id="price", map_index=-1, start_date=timestamp
+        dag_id="shopping_dag",
+        run_id="scheduled__3",
+        task_id="price",
+        map_index=-1,
+        start_date=timestamp,
+        max_tries=0,
+        try_number=1,
     )
     run = SimpleNamespace(
         logical_date=timestamp,
@@ -315,10 +321,11 @@ def test_the_task_of_the_opening_dag_does_nothing_while_it_waits(
         data_interval_end=timestamp,
         run_type=SimpleNamespace(value="scheduled"),
         conf={},
+        clear_number=0,
     )
     context: Any = {"ti": ti, "task": operator, "dag_run": run}
     fragment = embedded.shop.fragment
-    binding = Binding(fragment.jobs[-1], fragment, False, None, "barrier_here", 0.5, timedelta(hours=1))
+    binding = Binding(fragment.jobs[-1], fragment, False, None, "barrier_here", timedelta(hours=1))
 
     def never(ready: Ready) -> None:
         pytest.fail("there is nothing to run")
