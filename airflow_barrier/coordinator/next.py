@@ -14,21 +14,25 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta, timezone
 
-from airflow_barrier.coordinator.bootstrapping import says_that_it_waits
 from airflow_barrier.coordinator.committing import Committed, NotYet, commit_barrier
 from airflow_barrier.coordinator.deployment import Deployment
 from airflow_barrier.coordinator.joining import StaysOut, take_part, takes_part, waits_for_history
 from airflow_barrier.coordinator.opening import Later, Opened, open_barrier
-from airflow_barrier.coordinator.runs import (
-    Run,
-    Scheduler,
+from airflow_barrier.coordinator.revisions.bootstrap import says_that_it_waits
+from airflow_barrier.coordinator.revisions.publish import Swapped, publish_revision
+from airflow_barrier.coordinator.revisions.runs import (
     attach,
+    barrier_of_run,
+    close_gate_if_near,
     newest_revision_of_run,
+    next_unstaged,
     revision_of_run,
+    runs_at,
     stays_out_until_published,
     wake_runs,
     wake_those_left_out,
 )
+from airflow_barrier.coordinator.runs import Run, Scheduler
 from airflow_barrier.coordinator.staging import (
     Adopted,
     Ready,
@@ -38,9 +42,7 @@ from airflow_barrier.coordinator.staging import (
     give_up,
     take_over,
 )
-from airflow_barrier.coordinator.swapping import Swapped, publish_revision
 from airflow_barrier.coordinator.waiting import AttemptEnd, Condition, Room, Unseen, Wait, barriers_before, lacks
-from airflow_barrier.coordinator.waking import barrier_of_run, close_gate_if_near, next_unstaged, runs_at
 from airflow_barrier.protocol.errors import (
     AlreadyCommittedError,
     AttemptTakenError,

@@ -12,7 +12,7 @@ from datetime import datetime
 from airflow_barrier.coordinator.cuts import begins_anew, checked_cuts, cut_put_off
 from airflow_barrier.coordinator.deployment import Deployment
 from airflow_barrier.coordinator.journal import current_mains
-from airflow_barrier.coordinator.replaying import corrections_of
+from airflow_barrier.coordinator.revisions.replay import corrections_of
 from airflow_barrier.coordinator.unchanged import require_wap, staged_without_record
 from airflow_barrier.protocol.errors import (
     BarrierError,

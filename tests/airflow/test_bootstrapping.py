@@ -8,8 +8,8 @@ import shlex
 import pytest
 
 from airflow_barrier.cli.main import main
-from airflow_barrier.coordinator.bootstrapping import says_that_it_waits
-from airflow_barrier.coordinator.runs import AFTERWARDS
+from airflow_barrier.coordinator.revisions.bootstrap import says_that_it_waits
+from airflow_barrier.coordinator.revisions.runs import AFTERWARDS
 from airflow_barrier.protocol.revisions import RevisionState
 from tests.support.airflow import LONG
 from tests.support.counting import Counting, sum_of_barriers

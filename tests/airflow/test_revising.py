@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from airflow_barrier.coordinator.revising import begin_revision, plan_revision
-from airflow_barrier.coordinator.revision_plan import Wanted
+from airflow_barrier.coordinator.revisions.begin import begin_revision, plan_revision
+from airflow_barrier.coordinator.revisions.plan import Wanted
 from airflow_barrier.protocol.revisions import RevisionState
 from tests.support.airflow import LONG
 from tests.support.counting import Counting

@@ -315,7 +315,7 @@ def test_a_decided_revision_is_rolled_forward_and_not_cancelled(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr("airflow_barrier.coordinator.swapping._roll_forward", dies)
+        patched.setattr("airflow_barrier.coordinator.revisions.publish._roll_forward", dies)
         assert revise("run", "1").code == 130
     assert shop.deployment.meta.revisions.get("shop", 1).state is RevisionState.COMMITTING
     assert "found COMMITTING" in revise("cancel", "1", "--reason", "no", "--yes").err

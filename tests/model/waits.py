@@ -9,7 +9,7 @@ from __future__ import annotations
 from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule
 
-from airflow_barrier.coordinator.swapping import Swapped
+from airflow_barrier.coordinator.revisions.publish import Swapped
 from airflow_barrier.coordinator.waiting import Condition
 from airflow_barrier.protocol.levels import Level
 from airflow_barrier.protocol.records import Barrier, TableProgress

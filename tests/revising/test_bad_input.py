@@ -10,9 +10,9 @@ import pyarrow as pa
 import pytest
 from pyiceberg.types import StringType
 
-from airflow_barrier.coordinator.revising import plan_revision
-from airflow_barrier.coordinator.revision_plan import Wanted
-from airflow_barrier.coordinator.swapping import Swapped
+from airflow_barrier.coordinator.revisions.begin import plan_revision
+from airflow_barrier.coordinator.revisions.plan import Wanted
+from airflow_barrier.coordinator.revisions.publish import Swapped
 from airflow_barrier.protocol.errors import RevisionRefusedError, SchemaChangedError, TopologyError
 from airflow_barrier.protocol.revisions import TableCorrection
 from airflow_barrier.protocol.topology import Job

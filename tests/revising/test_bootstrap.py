@@ -14,15 +14,15 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from airflow_barrier.coordinator.bootstrapping import says_that_it_waits
 from airflow_barrier.coordinator.deployment import Deployment
 from airflow_barrier.coordinator.joining import StaysOut, take_part
-from airflow_barrier.coordinator.revising import begin_revision, plan_revision
-from airflow_barrier.coordinator.revision_backfills import Backfill, backfills_left, backfills_of_plan
-from airflow_barrier.coordinator.revision_plan import Wanted
+from airflow_barrier.coordinator.revisions.backfills import Backfill, backfills_left, backfills_of_plan
+from airflow_barrier.coordinator.revisions.begin import begin_revision, plan_revision
+from airflow_barrier.coordinator.revisions.bootstrap import says_that_it_waits
+from airflow_barrier.coordinator.revisions.plan import Wanted
+from airflow_barrier.coordinator.revisions.publish import NotStaged, Swapped, cancel_revision
+from airflow_barrier.coordinator.revisions.runs import runs_at
 from airflow_barrier.coordinator.staging import Ready
-from airflow_barrier.coordinator.swapping import NotStaged, Swapped, cancel_revision
-from airflow_barrier.coordinator.waking import runs_at
 from airflow_barrier.operators._binding import Binding, SparkWork
 from airflow_barrier.operators._steps import EpochSteps
 from airflow_barrier.operators.epoch import SparkEpochOperator

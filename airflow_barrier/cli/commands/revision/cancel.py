@@ -35,7 +35,7 @@ def _define(parser: argparse.ArgumentParser) -> None:
 
 
 def _run(options: argparse.Namespace) -> int:
-    from airflow_barrier.coordinator.swapping import cancel_revision
+    from airflow_barrier.coordinator.revisions.publish import cancel_revision
     from airflow_barrier.protocol.revisions import RevisionState
 
     with connected(options.conn_id) as deployment:

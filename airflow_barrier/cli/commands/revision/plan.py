@@ -20,8 +20,8 @@ from airflow_barrier.cli.screen import answer, line, row, table
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from airflow_barrier.coordinator.revision_backfills import Backfill
-    from airflow_barrier.coordinator.revision_plan import PlannedRecut, RevisionPlan
+    from airflow_barrier.coordinator.revisions.backfills import Backfill
+    from airflow_barrier.coordinator.revisions.plan import PlannedRecut, RevisionPlan
     from airflow_barrier.protocol.records import Barrier
 
 #: Items of a cut, for a person: --json has all.
@@ -48,7 +48,7 @@ def _define(parser: argparse.ArgumentParser) -> None:
 
 
 def _run(options: argparse.Namespace) -> int:
-    from airflow_barrier.coordinator.revision_backfills import backfills_of_plan
+    from airflow_barrier.coordinator.revisions.backfills import backfills_of_plan
 
     with connected(options.conn_id) as deployment:
         plan = plan_of(deployment, options)

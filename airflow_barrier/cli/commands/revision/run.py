@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from airflow_barrier.coordinator.deployment import Deployment
-    from airflow_barrier.coordinator.revision_backfills import Backfill
+    from airflow_barrier.coordinator.revisions.backfills import Backfill
     from airflow_barrier.protocol.revisions import Revision
 
 #: What :func:`.wanted_arguments` adds and a revision that was begun knows.
@@ -85,8 +85,8 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def _begin(deployment: Deployment, options: argparse.Namespace) -> int:
-    from airflow_barrier.coordinator.revising import begin_revision
-    from airflow_barrier.coordinator.revision_backfills import backfills_of_plan
+    from airflow_barrier.coordinator.revisions.backfills import backfills_of_plan
+    from airflow_barrier.coordinator.revisions.begin import begin_revision
 
     plan = plan_of(deployment, options)
     revision = begin_revision(deployment, plan, reason=options.reason, actor=actor())
@@ -96,8 +96,8 @@ def _begin(deployment: Deployment, options: argparse.Namespace) -> int:
 
 
 def _go_on(deployment: Deployment, options: argparse.Namespace) -> int:
-    from airflow_barrier.coordinator.revision_backfills import backfills_left
-    from airflow_barrier.coordinator.swapping import Swapped, publish_revision
+    from airflow_barrier.coordinator.revisions.backfills import backfills_left
+    from airflow_barrier.coordinator.revisions.publish import Swapped, publish_revision
 
     outcome = publish_revision(deployment, options.topology, options.revision, actor=actor())
     if isinstance(outcome, Swapped):

@@ -60,7 +60,7 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def _status(meta: MetaService, topology: str, number: int) -> RevisionStatus:
-    from airflow_barrier.coordinator.revision_backfills import awaited
+    from airflow_barrier.coordinator.revisions.backfills import awaited
     from airflow_barrier.protocol.revisions import RevisionState
 
     revision = meta.revisions.get(topology, number)

@@ -13,8 +13,8 @@ from airflow_barrier.protocol.revisions import MAX_REPLAY_BARRIERS
 
 if TYPE_CHECKING:
     from airflow_barrier.coordinator.deployment import Deployment
-    from airflow_barrier.coordinator.revision_backfills import Backfill
-    from airflow_barrier.coordinator.revision_plan import RevisionPlan, Wanted
+    from airflow_barrier.coordinator.revisions.backfills import Backfill
+    from airflow_barrier.coordinator.revisions.plan import RevisionPlan, Wanted
     from airflow_barrier.protocol.records import Barrier
     from airflow_barrier.protocol.revisions import TableCorrection
     from airflow_barrier.spark.corrections import CorrectBySql
@@ -97,13 +97,13 @@ def wanted_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def plan_of(deployment: Deployment, options: argparse.Namespace) -> RevisionPlan:
-    """Changes nothing. Raises as :func:`airflow_barrier.coordinator.revising.plan_revision` does, ConfigurationError
-    for a correction that cannot be, and SqlSyntaxError.
+    """Changes nothing. Raises what :func:`~airflow_barrier.coordinator.revisions.begin.plan_revision` raises,
+    ConfigurationError for a correction that cannot be, and SqlSyntaxError.
     """
     from dataclasses import replace
 
-    from airflow_barrier.coordinator.revising import plan_revision
-    from airflow_barrier.coordinator.revision_window import replay_of
+    from airflow_barrier.coordinator.revisions.begin import plan_revision
+    from airflow_barrier.coordinator.revisions.window import replay_of
 
     wanted = _wanted(options)
     if options.sql or options.files or options.at is not None:
@@ -113,7 +113,7 @@ def plan_of(deployment: Deployment, options: argparse.Namespace) -> RevisionPlan
 
 
 def _wanted(options: argparse.Namespace) -> Wanted:
-    from airflow_barrier.coordinator.revision_plan import Wanted
+    from airflow_barrier.coordinator.revisions.plan import Wanted
     from airflow_barrier.protocol.revisions import RevisionMode
 
     return Wanted(
