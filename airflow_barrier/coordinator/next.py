@@ -213,6 +213,7 @@ def _earlier_step(
                 run.ref.dag_id,
             )
             return None
+        log.info("First %s, which lacks job %s and has no run of this DAG at work", barrier, task.job.name)
         step = take_over(
             deployment,
             barrier,
@@ -227,9 +228,6 @@ def _earlier_step(
         )
         if step is not None:
             _end(task, before, step.attempt)
-            log.info(
-                "%s lacks job %s, and no run of DAG %s is at it: first that", barrier, task.job.name, run.ref.dag_id
-            )
             answer = _answer(deployment, barrier, run, task, step)
             return answer if isinstance(answer, Wait) else replace(answer, earlier=True)
     return None

@@ -68,7 +68,10 @@ class Waits(Joining):
         """Members have missed their runs: the next one of each does all that its job lacks, and no person is asked."""
         self._open(None)
         self.oracle.check()
-        open_now = [each for each in self.oracle.in_flight if each.state == "OPEN" and not each.is_maintenance]
+        compacted = any(
+            each.is_maintenance for each in self.oracle.in_flight
+        )  # whose end jobs wait for, members or not
+        open_now = [each for each in self.oracle.in_flight if each.state == "OPEN" and not compacted]
         barriers = [self.world.meta.barrier(NAME, each.barrier_id) for each in open_now]
         taken = {
             (barrier.barrier_id, job)
