@@ -65,6 +65,53 @@ from airflow_barrier.cli.frame import Command
 
 PIGEONS = Command("pigeons", "Count pigeons.", lambda parser: None, lambda options: 3)
 """
+NEW_CATALOG = """
+class Nest:
+    atomic, database_url, joining = True, None, None
+
+    def __init__(self, uri, properties):
+        self.uri, self.properties = uri, properties
+
+    def check(self):
+        return f"{self.uri} has {self.properties}."
+
+    def close(self):
+        pass
+
+def connect(uri, warehouse, catalog_name, properties, documents, *, atomic):
+    return Nest(uri, properties)
+"""
+ITS_ENTRY = """
+    "nest": CatalogKind(
+        title="a nest",
+        about="which has no choice",
+        adapter="airflow_barrier.tables.nest",
+        extras=frozenset(),
+        schemes=("nest",),
+        properties=ConnectionProperties(frozenset({"twigs"}), (), "secret", ()),
+    ),"""
+NAMED_BY_A_CONNECTION = """
+import json
+from airflow.sdk import Connection
+from airflow_barrier.coordinator.deployment import tables_of
+from airflow_barrier.hooks.barrier import settings_of
+from airflow_barrier.protocol.errors import ConfigurationError
+
+def told(extras, **more):
+    barrier = Connection(conn_id="b", conn_type="barrier", extra=json.dumps({"warehouse": "/lake", **extras}))
+    its = {"type": "nest", "s3.region": "x", **more}
+    iceberg = Connection(
+        conn_id="i", conn_type="iceberg", host="nest://oak", login="a", password="b", extra=json.dumps(its)
+    )
+    try:
+        return tables_of(settings_of(barrier, iceberg)).check()
+    except ConfigurationError as error:
+        return error
+
+print(told({}, twigs=3))
+print(told({}, scope="x"))
+print(told({"catalog_publish": "atomic"}))
+"""
 
 
 @pytest.mark.parametrize(
@@ -96,6 +143,17 @@ PIGEONS = Command("pigeons", "Count pigeons.", lambda parser: None, lambda optio
             },
             "from airflow_barrier.cli.main import main\nprint(main(['pigeons']), 'pigeons')",
             "3 pigeons",
+        ),
+        (
+            "tables/nest.py",
+            NEW_CATALOG,
+            {"tables/__init__.py": ("CATALOGS = {", f"CATALOGS = {{{ITS_ENTRY}", "")},
+            NAMED_BY_A_CONNECTION,
+            "nest://oak has {'s3.region': 'x', 'secret': 'a:b', 'twigs': '3'}.\n"
+            "connection b: connection i: unknown extra 'scope'; expected some of: type, uri, twigs, or names that "
+            "begin with adls., client., gcs., hdfs., s3.\n"
+            "connection b: expected catalog_publish with a REST catalog only, found it with a nest, which has no "
+            "choice; leave it out\n",
         ),
     ],
 )
