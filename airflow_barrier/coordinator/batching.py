@@ -14,7 +14,7 @@ from airflow_barrier.coordinator.deployment import Deployment
 from airflow_barrier.coordinator.staging import Ready, begin_again, close, give_up
 from airflow_barrier.protocol.errors import AttemptTakenError, BarrierError, FencedAttemptError, VoidedAttemptError
 from airflow_barrier.protocol.records import Attempt, Barrier
-from airflow_barrier.protocol.states import UNDER_WAY_ATTEMPTS, TableState
+from airflow_barrier.protocol.states import TableState
 from airflow_barrier.spark.spec import ClosingRecord
 
 log = logging.getLogger(__name__)
@@ -112,18 +112,6 @@ def lead(deployment: Deployment, done: Attempt, leader: Leader) -> Ready | None:
     # its input was staged anew since we looked
     give_up(deployment, attempt.attempt_id, reason="its input is missing", actor=leader.actor)
     return None
-
-
-def led_by(attempt: Attempt | None, request_key: str, generation: str) -> str | None:
-    """Who leads an attempt that task ``request_key`` would otherwise begin; None: nobody does, any more.
-
-    After a clear the task asks with another ``generation``, and stages anew whoever is at it.
-    """
-    if attempt is None or attempt.state not in UNDER_WAY_ATTEMPTS:
-        return None
-    if attempt.request_key == request_key or attempt.generation != generation:
-        return None
-    return attempt.request_key
 
 
 def _can_be_led(deployment: Deployment, done: Attempt, barrier: Barrier) -> bool:

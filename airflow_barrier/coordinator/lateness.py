@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 
-from airflow_barrier.coordinator.status import JobStatus
+from airflow_barrier.coordinator.status import job_status
 from airflow_barrier.metaservice.store import MetaService
 from airflow_barrier.protocol.records import Barrier, TableProgress
 from airflow_barrier.protocol.states import LIVE_ATTEMPTS, BarrierState, TableState
@@ -45,7 +45,9 @@ def late_jobs(meta: MetaService, barrier: Barrier) -> tuple[LateJob, ...]:
         needs = [here[table] for table in job.inlets] + [before[table] for table in job.outlets if table in before]
         if missing and not any(map(_is_pending, needs)):
             since = max([barrier.opened_at, *(need.processed_at for need in needs if need.processed_at)])
-            late.append(LateJob(job.name, job.owner, missing, since, JobStatus(job.name, newest.get(job.name)).summary))
+            late.append(
+                LateJob(job.name, job.owner, missing, since, job_status(barrier, job, newest.get(job.name)).summary)
+            )
     return tuple(sorted(late, key=lambda job: (job.since, job.job)))
 
 

@@ -14,7 +14,7 @@ from airflow_barrier.protocol.errors import GatedError, HeadMovedError, StartFro
 from airflow_barrier.protocol.records import Barrier, Cut, RunRef
 from airflow_barrier.protocol.revisions import Revision
 from airflow_barrier.protocol.states import BarrierState
-from airflow_barrier.protocol.topology import Fragment, Topology
+from airflow_barrier.protocol.topology import Fragment
 from airflow_barrier.sources.port import NotReady
 
 log = logging.getLogger(__name__)
@@ -50,13 +50,12 @@ def open_barrier(
     actor: str,
     now: datetime | None = None,
     triggered: bool = False,
-    for_others: bool = True,
 ) -> Opened | Later:
     """Open the barrier at ``timestamp`` (UTC), or observe the one that is there.
 
     ``timestamp_from`` says where the timestamp came from, ``run`` which run opens. ``now`` (UTC; default: the clock) is
     what sources compare idle time with. ``triggered``: somebody asked for this run, and wants to be told if it does
-    nothing. ``for_others``: it may open a barrier that other DAGs have jobs in, too.
+    nothing.
 
     Raises BarrierOrderError if a later barrier is open already, TriggeredRunError, MissingTableError, TopologyError,
     SourceDataError, ForeignWriteError, StartFromError if a job joins with tables that hold nobody knows what,
@@ -81,7 +80,6 @@ def open_barrier(
                 run,
                 actor,
                 now or datetime.now(timezone.utc),
-                None if for_others else fragment.owner,
             )
     raise AssertionError("unreachable: tenacity returns or raises")
 
@@ -93,21 +91,8 @@ def _check_not_done(deployment: Deployment, topology: str, timestamp: datetime, 
         raise TriggeredRunError(  # safety: triggered-run-of-a-done-barrier
             f"run {run}, which somebody triggered: expected no barrier of {topology} at {timestamp.isoformat()} "
             f"yet, found {there}, which is {there.state.value} and was opened by run {there.run}: nothing is left "
-            "to do for it, so delete this run, and correct what is published by a revision: airflow-barrier revise "
-            f"plan --topology {topology} --from {there.barrier_id}"
-        )
-
-
-def _check_no_others(topology: Topology, owner: str, run: RunRef, timestamp: datetime) -> None:
-    """No other DAG has a run at the timestamp of a run that somebody triggered, and the barrier needs one of each."""
-    others = sorted({job.owner for job in topology.jobs} - {owner})
-    if others:
-        raise TriggeredRunError(  # safety: triggered-run-beside-others
-            f"run {run}, which somebody triggered: expected that all jobs of topology {topology.name} are DAG "
-            f"{owner}'s, found jobs of {', '.join(f'DAG {other}' for other in others)} too, which would have to run at "
-            f"{timestamp.isoformat()} as well, or the barrier would stay open: delete this run, and let the schedule "
-            "or a backfill run the DAGs, or set open_manual_runs=True in the group if all of them are triggered with "
-            "the same logical date"
+            "to do for it, so delete this run, and correct what is published by a revision: airflow-barrier "
+            f"revision plan {topology} --from {there.barrier_id}"
         )
 
 
@@ -119,9 +104,7 @@ def _open_once(
     run: RunRef,
     actor: str,
     now: datetime,
-    alone: str | None,
 ) -> Opened | Later:
-    """``alone``: the only DAG whose jobs the barrier may have; None: any."""
     meta = deployment.meta
     # Before the other looks: if a barrier opens or a job joins from here on, ours are stale, and we look again.
     head, version = meta.head(name), meta.topology_version(name)
@@ -130,8 +113,6 @@ def _open_once(
     if there is not None:
         log.info("%s is %s already, opened by %s; observing it", there, there.state.value, there.run)
         return Opened(there, created=False)
-    if alone is not None:
-        _check_no_others(topology, alone, run, timestamp)
     gatekeeper = meta.revisions.gatekeeper(name)
     if gatekeeper is not None:
         return Later(f"{gatekeeper}, {gatekeeper.state.value}, is published first", gatekeeper)

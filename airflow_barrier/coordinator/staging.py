@@ -12,7 +12,7 @@ from datetime import datetime
 from airflow_barrier.coordinator.cuts import begins_anew, checked_cuts, cut_put_off
 from airflow_barrier.coordinator.deployment import Deployment
 from airflow_barrier.coordinator.journal import current_mains
-from airflow_barrier.coordinator.replaying import corrections_of
+from airflow_barrier.coordinator.revisions.replay import corrections_of
 from airflow_barrier.coordinator.unchanged import require_wap, staged_without_record
 from airflow_barrier.protocol.errors import (
     BarrierError,
@@ -34,20 +34,25 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Ready:
-    """The Spark work may start: everything it needs stands in ``spec``, which lies at ``spec_uri``."""
+    """The Spark work may start: everything it needs stands in ``spec``, which lies at ``spec_uri``.
+
+    ``earlier``: it is for a barrier before the one of the task's run.
+    """
 
     attempt: Attempt
     spec: EpochSpec
     spec_uri: str
     digest: str
+    earlier: bool = False
 
 
 @dataclass(frozen=True)
 class Adopted:
-    """The work of an earlier try counts: nothing to run."""
+    """The work of an earlier try counts: nothing to run. ``earlier``: as in :class:`Ready`."""
 
     attempt: Attempt
     barrier: Barrier
+    earlier: bool = False
 
 
 @dataclass(frozen=True)
@@ -119,6 +124,52 @@ def begin(
         code=code,
     )
     return _proceed(deployment, attempt, actor, sql, by_branch)
+
+
+def take_over(
+    deployment: Deployment,
+    barrier: Barrier,
+    job: str,
+    *,
+    request_key: str,
+    generation: str,
+    actor: str,
+    owner: str,
+    sql: str | None = None,
+    by_branch: bool = False,
+    code: Mapping[str, str] | None = None,
+) -> Ready | Adopted | Waiting | None:
+    """As :func:`begin`, for a task of another run than the barrier's: None if another task is at it by now.
+
+    A task of the barrier's own run that comes later adopts what is done here.
+    """
+    meta = deployment.meta
+    newest = meta.current_attempt(barrier.topology, barrier.barrier_id, job, barrier.line)
+    if barrier.line or (newest is not None and newest.request_key == request_key):
+        return begin(
+            deployment,
+            barrier,
+            job,
+            request_key=request_key,
+            generation=generation,
+            actor=actor,
+            owner=owner,
+            sql=sql,
+            by_branch=by_branch,
+            code=code,
+        )
+    attempt = meta.lead_attempt(
+        barrier.topology,
+        barrier.barrier_id,
+        job,
+        request_key=request_key,
+        generation=generation,
+        actor=actor,
+        owner=owner,
+        code=code,
+        after_end=True,
+    )
+    return None if attempt is None else _proceed(deployment, attempt, actor, sql, by_branch)
 
 
 def begin_again(
@@ -259,7 +310,7 @@ def absorb_compactions(deployment: Deployment, attempt: Attempt) -> Attempt:
         raise GatedError(
             f"{attempt}: expected tables as they were before revision {revision.revision}, found some that it has "
             "swapped already while its publish is not at its end; try again once it is. If its publisher has died, "
-            f"`airflow-barrier revise run --topology {attempt.topology} --revision {revision.revision}` goes on with it"
+            f"`airflow-barrier revision run {attempt.topology} {revision.revision}` goes on with it"
         ) from error
     if bases == attempt.bases:
         return attempt

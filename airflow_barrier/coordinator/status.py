@@ -11,21 +11,27 @@ from airflow_barrier.protocol.levels import Level
 from airflow_barrier.protocol.records import Attempt, Barrier, TableProgress
 from airflow_barrier.protocol.revisions import Revision, RevisionRun
 from airflow_barrier.protocol.states import LIVE_ATTEMPTS, AttemptState
+from airflow_barrier.protocol.topology import Job
 
 
 @dataclass(frozen=True)
 class JobStatus:
-    """The newest attempt of a job at a barrier, if it was asked for at all."""
+    """The newest attempt of a job at a barrier, if it was asked for at all.
+
+    ``dag`` runs the job. ``member``: that is another DAG than the one that opened the barrier.
+    """
 
     job: str
     attempt: Attempt | None
+    dag: str
+    member: bool = False
 
     @property
     def summary(self) -> str:
         """What the job is doing, in a few words."""
         attempt = self.attempt
         if attempt is None:
-            return "not started"
+            return f"waits for the next run of DAG {self.dag}" if self.member else "not started"
         if attempt.state is AttemptState.REQUESTED:
             return "waits for " + ", ".join(map(str, attempt.waited_for)) if attempt.waited_for else "requested"
         state = str(attempt.state.value).lower()
@@ -95,18 +101,24 @@ def revision_status(meta: MetaService, topology: str, number: int) -> RevisionSt
 
 def _revised(meta: MetaService, revision: Revision, barrier: Barrier) -> BarrierStatus:
     newest = {each.job: each for each in meta.attempts(barrier.topology, barrier.barrier_id, barrier.line)}
+    topology = meta.topology(barrier.topology, barrier.topology_version)
     return BarrierStatus(
         barrier=barrier,
         tables=tuple(meta.revisions.progress(barrier.topology, revision.revision, barrier.barrier_id)),
-        jobs=tuple(JobStatus(job, newest.get(job)) for job in revision.jobs),
+        jobs=tuple(job_status(barrier, topology.job(job), newest.get(job)) for job in revision.jobs),
     )
+
+
+def job_status(barrier: Barrier, job: Job, attempt: Attempt | None) -> JobStatus:
+    """``attempt``: the newest one of ``job`` at ``barrier``."""
+    return JobStatus(job.name, attempt, job.owner, member=not barrier.line and job.owner != barrier.run.dag_id)
 
 
 def barrier_status(meta: MetaService, barrier: Barrier) -> BarrierStatus:
     """How far one barrier is."""
     newest = {attempt.job: attempt for attempt in meta.attempts(barrier.topology, barrier.barrier_id)}
     jobs = meta.topology(barrier.topology, barrier.topology_version).jobs
-    statuses = (JobStatus(job.name, newest.get(job.name)) for job in jobs)
+    statuses = (job_status(barrier, job, newest.get(job.name)) for job in jobs)
     return BarrierStatus(
         barrier=barrier,
         tables=tuple(meta.progress(barrier.topology, barrier.barrier_id)),

@@ -1,9 +1,9 @@
-"""What somebody waits for, and what has become of it."""
+"""What a task waits for, and what has become of it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -17,7 +17,7 @@ from airflow_barrier.protocol.levels import Level, Resolution
 from airflow_barrier.protocol.reaching import Standing
 from airflow_barrier.protocol.records import Attempt, Barrier
 from airflow_barrier.protocol.revisions import Revision
-from airflow_barrier.protocol.states import BarrierState, TableState
+from airflow_barrier.protocol.states import LIVE_ATTEMPTS, UNDER_WAY_ATTEMPTS, BarrierState, TableState
 
 if TYPE_CHECKING:
     from airflow_barrier.metaservice.store import MetaService
@@ -38,6 +38,9 @@ class Condition:
     The barrier is given by its id or by its timestamp (UTC); in the latter case it need not be open yet, and
     ``target`` None waits for no more than that it is. ``or_newer``: the newest barrier that is at ``target``
     (PRECOMMIT or COMMIT) will do if it is not older than the timestamp. ``line``: in a revision, by its number.
+
+    ``or_lacking``: while the barrier is not open, an open barrier before it will do that :func:`lacks` this job of
+    this DAG, and whose timestamp is after ``lacking_after`` (UTC; None: any).
     """
 
     target: str | None
@@ -46,6 +49,8 @@ class Condition:
     tables: tuple[str, ...] | None = None
     or_newer: bool = False
     line: int = 0
+    or_lacking: tuple[str, str] | None = None
+    lacking_after: datetime | None = None
 
     def __post_init__(self) -> None:
         if self.target is not None and self.target not in _STATES:
@@ -77,25 +82,82 @@ class Condition:
         return cls(target, timestamp=timestamp, tables=None if tables is None else tuple(tables), or_newer=True)
 
     def to_json(self) -> dict[str, Any]:
-        return {
-            "target": self.target,
-            "barrier_id": self.barrier_id,
-            "timestamp": self.timestamp.isoformat() if self.timestamp else None,
-            "tables": list(self.tables) if self.tables is not None else None,
-            "or_newer": self.or_newer,
-            "line": self.line,
-        }
+        times = {name: at and at.isoformat() for name, at in vars(self).items() if name in _TIMES}
+        return {**asdict(self), **times}
 
     @classmethod
-    def from_json(cls, data: dict[str, Any]) -> Condition:
-        return cls(
-            target=data["target"],
-            barrier_id=data["barrier_id"],
-            timestamp=datetime.fromisoformat(data["timestamp"]) if data["timestamp"] else None,
-            tables=tuple(data["tables"]) if data["tables"] is not None else None,
-            or_newer=data["or_newer"],
-            line=data["line"],
-        )
+    def from_json(cls, data: Mapping[str, Any]) -> Condition:
+        times = {name: data[name] and datetime.fromisoformat(data[name]) for name in _TIMES}
+        tuples = {name: None if data[name] is None else tuple(data[name]) for name in ("tables", "or_lacking")}
+        return cls(**{**data, **times, **tuples})
+
+
+_TIMES = ("timestamp", "lacking_after")
+
+
+@dataclass(frozen=True)
+class Room:
+    """Fewer than ``max_open`` barriers are open, so that another one may open."""
+
+    max_open: int
+
+
+@dataclass(frozen=True)
+class AttemptEnd:
+    """An attempt is PROCESSED, or has ended otherwise. ``because``: what it is waited for meanwhile, in words."""
+
+    attempt_id: int
+    because: str
+
+
+@dataclass(frozen=True)
+class RevisionEnd:
+    """A revision is COMMIT or CANCELLED."""
+
+    revision: int
+
+
+@dataclass(frozen=True)
+class Unseen:
+    """What nobody sees by looking at the MetaService, in words: the task itself has to look again."""
+
+    words: str
+
+
+AnyCondition = Condition | Room | AttemptEnd | RevisionEnd | Unseen
+_KINDS: dict[str, type[AnyCondition]] = {
+    kind.__name__: kind for kind in (Condition, Room, AttemptEnd, RevisionEnd, Unseen)
+}
+
+
+def condition_to_json(condition: AnyCondition) -> dict[str, Any]:
+    """JSON values, which :func:`condition_from_json` takes: a deferred task's trigger is kept as such."""
+    fields = condition.to_json() if isinstance(condition, Condition) else asdict(condition)
+    return {"kind": type(condition).__name__, **fields}
+
+
+def condition_from_json(data: Mapping[str, Any]) -> AnyCondition:
+    fields = dict(data)
+    kind = _KINDS[fields.pop("kind")]
+    return Condition.from_json(fields) if kind is Condition else kind(**fields)
+
+
+@dataclass(frozen=True)
+class Wait:
+    """A task has to wait until every condition holds (``any_of``: one of them), and why; then it asks again.
+
+    ``attempt_ids``: the attempts that wait with it, which end when a person clears or marks the task. ``not_before``
+    (UTC): nothing is looked for before. ``look_again``: after so many seconds the task asks again in any case, since
+    nobody would tell it. ``barrier``: what the task works for, as far as it is known.
+    """
+
+    conditions: tuple[AnyCondition, ...]
+    reason: str
+    any_of: bool = False
+    attempt_ids: tuple[int, ...] = ()
+    not_before: datetime | None = None
+    look_again: float | None = None
+    barrier: Barrier | None = None
 
 
 @dataclass(frozen=True)
@@ -155,6 +217,9 @@ class TopologyView:
     def attempt(self, attempt_id: int) -> Attempt:
         return self._once(("attempt", attempt_id), lambda: self.meta.attempt(attempt_id))
 
+    def lacks(self, barrier: Barrier, job: str, dag_id: str) -> bool:
+        return self._once(("lacks", barrier.barrier_id, job), lambda: lacks(self.meta, barrier, job, dag_id))
+
     def _once(self, question: Hashable, ask: Callable[[], _T]) -> _T:
         if question not in self._answers:
             try:
@@ -167,8 +232,41 @@ class TopologyView:
         return answer  # type: ignore[no-any-return]
 
 
-def look(view: TopologyView, condition: Condition) -> Found:
+def lacks(meta: MetaService, barrier: Barrier, job: str, dag_id: str, asking: str | None = None) -> bool:
+    """Whether a barrier lacks the tables of a DAG's job, and a task of that DAG can bring them.
+
+    It cannot while an attempt is under way, unless that is the ``asking`` task's own (its ``request_key``), nor while
+    the DAG's own jobs before it lack the barrier too: their tasks come first in the same run.
+    """
+    topology = meta.topology(barrier.topology, barrier.topology_version)
+    found = next((each for each in topology.jobs if (each.name, each.owner) == (job, dag_id)), None)
+    if found is None:
+        return False
+    rows = (
+        meta.revisions.progress(barrier.topology, barrier.line, barrier.barrier_id)
+        if barrier.line
+        else meta.progress(barrier.topology, barrier.barrier_id)
+    )
+    pending = {row.table for row in rows if row.state is TableState.PENDING}
+    if pending.isdisjoint(found.outlets):
+        return False
+    if any(table in pending and topology.writer(table).owner == dag_id for table in found.inlets):
+        return False
+    attempt = meta.current_attempt(barrier.topology, barrier.barrier_id, job, barrier.line)
+    return attempt is None or attempt.state not in LIVE_ATTEMPTS or attempt.request_key == asking
+
+
+def look(view: TopologyView, condition: AnyCondition) -> Found:
     """How far a condition is. Raises UnknownTableError, StoreUnavailableError."""
+    if isinstance(condition, Room):
+        return _look_for_room(view, condition)
+    if isinstance(condition, AttemptEnd):
+        attempt = view.attempt(condition.attempt_id)
+        return Found(None, condition.because if attempt.state in UNDER_WAY_ATTEMPTS else None)
+    if isinstance(condition, RevisionEnd):
+        return _look_for_end(view, condition)
+    if isinstance(condition, Unseen):
+        return Found(None, condition.words)
     if condition.or_newer:
         return _look_for_newer(view, condition)
     if condition.line:
@@ -178,6 +276,9 @@ def look(view: TopologyView, condition: Condition) -> Found:
     except (UnknownBarrierError, UnknownTopologyError):  # whoever registers and opens may not have run yet
         standing = None
     if standing is None:
+        lacking = _first_lacking(view, condition)
+        if lacking is not None:
+            return Found(lacking.barrier_id, None)
         which = condition.barrier_id if condition.timestamp is None else f"at {condition.timestamp.isoformat()}"
         never = _why_it_never_opens(view, condition.timestamp, condition.target)
         if never is not None and condition.target is None:
@@ -191,6 +292,45 @@ def look(view: TopologyView, condition: Condition) -> Found:
         return Found(barrier.barrier_id, None)
     never = f"{barrier} was aborted ({barrier.reason})" if reached.aborted else None
     return Found(barrier.barrier_id, f"{condition.target} of {barrier}{_named(reached.missing)}", never)
+
+
+def _look_for_room(view: TopologyView, room: Room) -> Found:
+    there = view.open_barriers()
+    if len(there) < room.max_open:
+        return Found(None, None)
+    numbers = ", ".join(str(barrier.barrier_id) for barrier in there)
+    return Found(None, f"one of the open barriers of {view.topology} to end: {numbers}")
+
+
+def _look_for_end(view: TopologyView, end: RevisionEnd) -> Found:
+    if not view.revision(end.revision).is_under_way:
+        return Found(None, None)
+    missing = "; ".join(view.unstaged(end.revision)[:3])
+    published = f"revision {end.revision} of {view.topology}, of which all is there, to be published"
+    return Found(None, missing or published)
+
+
+def _first_lacking(view: TopologyView, condition: Condition) -> Barrier | None:
+    """The oldest open barrier before the condition's that lacks its job, with no attempt under way."""
+    if condition.or_lacking is None:
+        return None
+    job, dag_id = condition.or_lacking
+    before = barriers_before(view.open_barriers(), condition)
+    return next((each for each in before if view.lacks(each, job, dag_id)), None)
+
+
+def barriers_before(barriers: Sequence[Barrier], condition: Condition) -> list[Barrier]:
+    """Those of ``barriers`` that have an epoch to be staged, and lie before the condition's barrier."""
+    at, number, after = condition.timestamp, condition.barrier_id, condition.lacking_after
+    return [
+        each
+        for each in barriers
+        if each.state is BarrierState.OPEN
+        and not each.is_maintenance
+        and (at is None or each.timestamp < at)
+        and (number is None or each.barrier_id < number)
+        and (after is None or each.timestamp > after)
+    ]
 
 
 def _standing(view: TopologyView, condition: Condition) -> Standing | None:

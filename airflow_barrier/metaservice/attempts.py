@@ -133,15 +133,18 @@ def request_attempt(connection: Connection, request: Request) -> Attempt:
     return _insert(connection, barrier, request)
 
 
-def lead_attempt(connection: Connection, request: Request) -> Attempt | None:
-    """An attempt at a later barrier for a task that goes on past its own; None where it is not for the taking.
+def lead_attempt(connection: Connection, request: Request, after_end: bool = False) -> Attempt | None:
+    """An attempt at a barrier for a task of another run; None where it is not for the taking.
 
     A task that waits there finds itself fenced by an attempt of its own generation, which it can adopt once it is done.
+    ``after_end``: a task that waits is left alone, and a barrier where every attempt has ended is taken.
     """
     lock_topology(connection, request.topology)  # safety: topology-lock
     barrier = load_barrier(connection, request.topology, request.barrier_id)
     before = current_attempt(connection, request.topology, request.barrier_id, request.job)
-    begun = before is not None and before.state is not AttemptState.REQUESTED
+    if after_end and before is not None and before.state not in LIVE_ATTEMPTS:
+        before = None
+    begun = before is not None and (after_end or before.state is not AttemptState.REQUESTED)
     if barrier.state is not BarrierState.OPEN or begun:  # safety: only-unbegun-is-led
         return None
     _check_owner(connection, barrier, request.job, request.owner)

@@ -83,7 +83,7 @@ def load_revision(connection: Connection, topology: str, number: int) -> Revisio
         ).scalar_one()
         raise UnknownRevisionError(
             f"revision {number} of {topology}: expected one that was begun, found revisions up to {newest}; "
-            f"airflow-barrier revise status --topology {topology} lists them"
+            f"airflow-barrier revision status {topology} lists them"
         )
     return to_record(Revision, row, gated=row.gated_at is not None)
 
@@ -182,8 +182,7 @@ def begin(connection: Connection, new: NewRevision) -> Revision:
         raise RevisionRefusedError(  # safety: one-revision-under-way
             f"topology {new.topology}: expected no revision under way, found {other} ({other.state.value}, barriers "
             f"from {other.first_barrier} on, tables {', '.join(other.tables)}: {other.reason}); wait until it is "
-            f"published, or cancel it: airflow-barrier revise cancel --topology {new.topology} --revision "
-            f"{other.revision}"
+            f"published, or cancel it: airflow-barrier revision cancel {new.topology} {other.revision}"
         )
     _check_readable(connection, new)
     number = (
@@ -393,7 +392,7 @@ def _version_at(connection: Connection, revision: Revision, barrier: Barrier, cu
             raise RevisionRefusedError(  # safety: revises-all-that-stands-on-it
                 f"{revision}: expected to compute again all that stands on {', '.join(revised)}, found at {barrier} "
                 f"job {job.name}, which reads that and is not part of it; cancel it and plan it again: "
-                f"airflow-barrier revise cancel --topology {barrier.topology} --revision {revision.revision}"
+                f"airflow-barrier revision cancel {barrier.topology} {revision.revision}"
             )
     now = {job.name: job for job in current.jobs if job.name in revision.jobs}
     jobs = [now.get(job.name, job) for job in then.jobs]

@@ -63,7 +63,7 @@ class MetaService:
     """The store behind a deployment, for any number of processes and threads.
 
     ``url`` is an SQLAlchemy URL of an SQLite file (which is created and upgraded on first use) or of a PostgreSQL
-    database (which ``airflow-barrier db migrate`` creates and upgrades). ``create`` overrides who may do that.
+    database (which ``airflow-barrier database migrate`` creates and upgrades). ``create`` overrides who may do that.
     ``new=False``: where there is no SQLite file, none is made, and calls raise MetaServiceMissingError (retryable).
     Nothing connects before the first call.
 
@@ -444,14 +444,20 @@ class MetaService:
         generation: str,
         actor: str,
         owner: str | None,
+        code: Mapping[str, str] | None = None,
+        after_end: bool = False,
     ) -> Attempt | None:
-        """For a task that goes on past its own barrier: a new attempt at this one, unless somebody has begun it.
+        """For a task of another run: a new attempt at a barrier, unless somebody has begun it.
 
-        What only waited is fenced, and the new attempt is of its generation (else of ``generation``), so that the task
-        that waits adopts it in the end. None: begun by somebody else, or the barrier is not OPEN. Raises NotOwnerError.
+        Fences an attempt that was only waiting, and takes over its generation (else: ``generation``), so that the
+        waiting task adopts the result. ``after_end``: leaves an attempt that waits alone, and takes a barrier where
+        every attempt has ended. Returns None if another task has begun, or if the barrier is not OPEN. Raises
+        NotOwnerError.
         """
-        request = attempts.Request(topology, barrier_id, job, request_key, generation, actor, owner)
-        return self._db.write(lambda c: attempts.lead_attempt(c, request))
+        request = attempts.Request(
+            topology, barrier_id, job, request_key, generation, actor, owner, code=dict(code or {})
+        )
+        return self._db.write(lambda c: attempts.lead_attempt(c, request, after_end))
 
     def needs(self, attempt: Attempt) -> tuple[Need, ...]:
         """What a REQUESTED attempt lacks before it can be started; empty for any other."""

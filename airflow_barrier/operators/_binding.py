@@ -31,7 +31,6 @@ class Binding:
     #: the task that commits the barrier; None: it is in another DAG
     commit_task_id: str | None
     barrier_conn_id: str
-    poll_interval: float
     wait_timeout: timedelta
     #: whether tables get asset events when they are PROCESSED
     announce_processed: bool = False

@@ -45,6 +45,27 @@ def code_of(task: BaseOperator, context: Context) -> dict[str, str]:
     return {**found, "fingerprint": digest.hexdigest()[:16]}
 
 
+def templated_fields(task: BaseOperator) -> tuple[str, ...]:
+    """The fields that hold Jinja, in files as well: Airflow has rendered them for the task's own run.
+
+    >>> templated_fields(task)  # doctest: +SKIP
+    ('sql',)
+    """
+    dag = task.get_dag()
+    original = dag.get_task(task.task_id) if dag is not None else task  # the one that runs is a rendered copy
+    return tuple(
+        name for name in task.template_fields if any(sign in _unrendered(original, name) for sign in ("{{", "{%"))
+    )
+
+
+def _unrendered(task: Any, name: str) -> str:
+    value = getattr(task, name, None)
+    if isinstance(value, str) and value.endswith(tuple(task.template_ext)):
+        environment = task.get_template_env()
+        value = environment.loader.get_source(environment, value)[0]
+    return str(value)
+
+
 def _parts(task: BaseOperator) -> Iterator[bytes]:
     attributes: dict[str, Any] = vars(task)
     for name in _FILES:

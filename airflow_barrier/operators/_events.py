@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from airflow_barrier.coordinator.deployment import Deployment
 from airflow_barrier.protocol.records import Barrier
 
 if TYPE_CHECKING:
-    from airflow.sdk import BaseOperator, Context
+    from airflow.sdk import Asset, BaseOperator, Context
 
 #: States in which a task will not run any more by itself. One whose run was deleted has none.
 _ENDED = frozenset({"success", "failed", "upstream_failed", "skipped", "removed"})
@@ -42,3 +43,8 @@ def _announcing_run(who: str, barrier: Barrier, task: BaseOperator) -> tuple[str
         return barrier.run.key
     dag_id, _, run = committer.removesuffix(f"/{task.task_id}").partition("/")
     return dag_id, run
+
+
+def silence(task: BaseOperator, assets: Sequence[Asset]) -> None:
+    """Let the end of a task, which emits an event for each of its outlets, emit none for these: nothing happened."""
+    task.outlets = [outlet for outlet in task.outlets if outlet not in assets]

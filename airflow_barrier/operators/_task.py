@@ -5,34 +5,26 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from datetime import datetime, timezone
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from airflow.sdk import TaskInstanceState, get_current_context
 from airflow.sdk.exceptions import AirflowFailException, AirflowRuntimeError, AirflowSkipException
 
-from airflow_barrier.protocol.errors import SchemaVersionError, Terminal
+from airflow_barrier.protocol.errors import ConfigurationError, SchemaVersionError, Terminal
+from airflow_barrier.protocol.names import parse_event_key
 from airflow_barrier.protocol.records import SCHEDULED_RUNS, RunRef
+from airflow_barrier.protocol.revisions import TOKEN
 
 if TYPE_CHECKING:
     from airflow.sdk import BaseOperator, Context
 
-    from airflow_barrier.protocol.records import Barrier
+    from airflow_barrier.coordinator.runs import Run
 
 #: Where the task SDK keeps what a task talks to its supervisor by; it is declared in every process.
 _SUPERVISOR = "SUPERVISOR_COMMS"
 
 #: XCom of a try that failed since its worker and the MetaService's database were of different versions.
 _OF_ANOTHER_VERSION = "barrier_of_another_version"
-
-
-def nothing_to_do(context: Context, barrier: Barrier) -> str:
-    """What a committed barrier's tasks say when they are cleared, or backfilled without a revision's token."""
-    again = "a backfill without a revision" if run_type(context) == "backfill" else "clearing"
-    return (
-        f"its tables are published, and {again} changes nothing about them. To correct them, and all that was computed "
-        f"from them, plan a revision: airflow-barrier revise plan --topology {barrier.topology} --from "
-        f"{barrier.barrier_id}; it says what would be done, and by which command"
-    )
 
 
 #: Runs that nobody asked for one by one: members of the topology have runs that go with them.
@@ -100,15 +92,56 @@ def run_of(key: str, context: Context) -> str | None:
 
 
 def run_timestamp(context: Context) -> tuple[datetime, str]:
-    """The barrier timestamp of a run, in UTC, and where it came from.
+    """The barrier timestamp of a task's run, in UTC, and where it came from.
 
     What each timetable gives to scheduled, manual and API-triggered runs stands in ``docs/timestamps.md``.
     """
-    run = context["dag_run"]
+    return timestamp_of(context["dag_run"])
+
+
+def timestamp_of(run: Any) -> tuple[datetime, str]:
+    """As :func:`run_timestamp`, of any run as the task SDK has it."""
     end = run.data_interval_end
     if end is not None:
         return end.astimezone(timezone.utc), "data interval end"
     return run.run_after.astimezone(timezone.utc), "run_after"
+
+
+def run_of_task(context: Context) -> Run:
+    """The run of a task, as the coordinator knows it. Raises ConfigurationError for a token that is no number."""
+    from airflow_barrier.coordinator.runs import Run
+
+    run, (timestamp, timestamp_from) = context["dag_run"], run_timestamp(context)
+    return Run(
+        run_ref(context),
+        timestamp,
+        timestamp_from,
+        barrier_id=barrier_of_partition(context),
+        token=_token(context),
+        clear_number=run.clear_number or 0,
+    )
+
+
+def _token(context: Context) -> int:
+    """0: the run has none."""
+    token = (context["dag_run"].conf or {}).get(TOKEN)
+    if token is None:
+        return 0
+    try:
+        number = int(token)
+    except (TypeError, ValueError):
+        number = 0
+    if number < 1:
+        raise ConfigurationError(
+            f"conf of the run: expected the number of a revision as {TOKEN!r}, found {token!r}; give the one that "
+            "airflow-barrier revision run has printed"
+        )
+    return number
+
+
+def barrier_of_partition(context: Context) -> int | None:
+    """The barrier that the run's partition names; None: the run has no partition of ours."""
+    return parse_event_key(getattr(context["dag_run"], "partition_key", None) or "")
 
 
 def skip(task: BaseOperator, reason: str) -> NoReturn:

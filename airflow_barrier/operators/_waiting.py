@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
 from airflow_barrier.protocol.errors import StoreUnavailableError, WaitTimeoutError
 
 if TYPE_CHECKING:
-    from airflow.sdk import Context
+    from airflow.sdk import BaseOperator, Context
+
+    from airflow_barrier.coordinator.waiting import Wait
 
 #: How long a try of a task may wait, as long as Airflow's sensors do.
 WAIT_TIMEOUT = timedelta(days=7)
@@ -20,19 +22,31 @@ class Waits(Protocol):
     @property
     def barrier_conn_id(self) -> str: ...
     @property
-    def poll_interval(self) -> float: ...
-    @property
     def wait_timeout(self) -> timedelta: ...
 
 
-def waiting(who: Waits, topology: str, context: Context) -> dict[str, Any]:
-    """What every trigger takes. The time runs from the beginning of the try, however often it is deferred."""
-    return {
-        "topology": topology,
-        "barrier_conn_id": who.barrier_conn_id,
-        "poll_interval": who.poll_interval,
-        "until": context["ti"].start_date + who.wait_timeout,
-    }
+def defer(
+    task: BaseOperator, who: Waits, topology: str, wait: Wait, context: Context, method: str, **kwargs: Any
+) -> NoReturn:
+    """Let the task wait in the triggerer, and go on with ``method`` of it. Its log says what it waits for."""
+    from airflow_barrier.triggers.barrier import BarrierTrigger
+
+    task.log.info("Waiting: %s", wait.reason)
+    task.defer(
+        trigger=BarrierTrigger(
+            topology=topology,
+            barrier_conn_id=who.barrier_conn_id,
+            conditions=wait.conditions,
+            any_of=wait.any_of,
+            attempt_ids=wait.attempt_ids,
+            not_before=wait.not_before,
+            look_again=wait.look_again,
+            # the time runs from the beginning of the try, however often it is deferred
+            until=context["ti"].start_date + who.wait_timeout,
+        ),
+        method_name=method,
+        kwargs=kwargs,
+    )
 
 
 def check_event(event: dict[str, Any]) -> None:

@@ -1,4 +1,6 @@
-"""Waking a run: a task clears it through its own supervisor, so that its tasks run again, in the run's own DAG.
+"""What a task can ask and have done of other runs: Airflow as the coordinator's scheduler.
+
+Waking a run: a task clears it through its own supervisor, so that its tasks run again, in the run's own DAG.
 
 No credentials of Airflow's API are needed. This is the one place that uses what the task SDK keeps to itself: the
 message that ``TriggerDagRunOperator(reset_dag_run=True)`` sends. That operator cannot be used, since its task ends with
@@ -9,12 +11,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import datetime
 from importlib.metadata import version
 from typing import TYPE_CHECKING
 
 from airflow.sdk import get_current_context
 from airflow.sdk.exceptions import AirflowRuntimeError
 
+from airflow_barrier.coordinator.runs import AT_REST, ENDED
+from airflow_barrier.operators._task import run_of, timestamp_of
 from airflow_barrier.protocol.errors import (
     AirflowRefusedError,
     AirflowUnavailableError,
@@ -24,13 +29,36 @@ from airflow_barrier.protocol.errors import (
 )
 
 if TYPE_CHECKING:
+    from airflow.sdk import Context
     from airflow.sdk.types import RuntimeTaskInstanceProtocol
 
-#: States of a run that does nothing any more.
-ENDED = frozenset({"success", "failed"})
-#: And of one that has not begun, since a person has cleared tasks of it for instance. It waits for a slot of its DAG,
-#: which may be the very one of the run that would wait for its end.
-AT_REST = ENDED | {"queued"}
+
+class AirflowScheduler:
+    """:class:`~airflow_barrier.coordinator.runs.Scheduler` for a running task, without credentials of Airflow's API."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+
+    def state(self, dag_id: str, run_id: str) -> str | None:
+        return run_state(self._context["ti"], dag_id, run_id)
+
+    def wake(self, dag_id: str, run_id: str) -> None:
+        wake(dag_id, run_id)
+
+    def is_running(self, request_key: str) -> bool:
+        """Of a task that is not this one in another run: False, since it would not be at this one's work."""
+        ti, run_id = self._context["ti"], run_of(request_key, self._context)
+        if run_id is None:
+            return False
+        states = ti.get_task_states(dag_id=ti.dag_id, task_ids=[ti.task_id], run_ids=[run_id])
+        return bool(states.get(run_id, {}).get(ti.task_id) == "running")
+
+    def at_work_until(self) -> datetime | None:
+        """Airflow orders runs by their logical date, which runs that asset events start have not."""
+        before = self._context["ti"].get_previous_dagrun()
+        if before is None or before.state in ENDED:
+            return None
+        return timestamp_of(before)[0]
 
 
 def wake(dag_id: str, run_id: str) -> None:

@@ -3,45 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime, timedelta, timezone
-from typing import TYPE_CHECKING, Any, NoReturn
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from airflow.providers.standard.triggers.temporal import TimeDeltaTrigger
 from airflow.sdk import Asset, BaseOperator
 
 from airflow_barrier.hooks.barrier import DEFAULT_CONN_ID, BarrierHook
 from airflow_barrier.operators._task import (
     actor,
     failed_by_a_deploy,
-    nothing_to_do,
+    run_of_task,
     run_ref,
     run_timestamp,
     without_useless_retries,
 )
-from airflow_barrier.operators._waiting import WAIT_TIMEOUT, check_event, waiting
+from airflow_barrier.operators._waiting import WAIT_TIMEOUT, check_event, defer
 from airflow_barrier.protocol.errors import (
     AlreadyCommittedError,
     ConfigurationError,
-    NotProcessedError,
     UnknownBarrierError,
-    WaitTimeoutError,
 )
 from airflow_barrier.protocol.names import event_key, is_topology_name
-from airflow_barrier.protocol.records import Barrier, TableProgress
-from airflow_barrier.protocol.revisions import Revision, RevisionState
-from airflow_barrier.protocol.states import BarrierState, TableState
-from airflow_barrier.triggers import POLL_INTERVAL
+from airflow_barrier.protocol.records import Barrier
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-    from airflow_barrier.coordinator.committing import Committed, NotYet
+    from airflow_barrier.coordinator.committing import Committed
     from airflow_barrier.coordinator.deployment import Deployment
-
-
-#: Seconds between two looks whether another run has ended: each is a task of a second or two.
-_RUN_POLL = 10.0
 
 
 def table_asset(topology: str, table: str) -> Asset:
@@ -75,7 +65,6 @@ class CommitBarrierOperator(BaseOperator):
     :param topology: the topology's name. Not templated: the tables' assets have it in their names.
     :param tables: tables with asset events; :class:`~airflow_barrier.operators.group.BarrierGroup` fills in those
         that its jobs write.
-    :param poll_interval: seconds between two looks while waiting.
     :param wait_timeout: how long a try may wait, from its beginning; then it fails, and says what for.
 
     Returns (XCom) the barrier's id.
@@ -89,7 +78,6 @@ class CommitBarrierOperator(BaseOperator):
         topology: str,
         tables: Sequence[str] = (),
         barrier_conn_id: str = DEFAULT_CONN_ID,
-        poll_interval: float = POLL_INTERVAL,
         wait_timeout: timedelta = WAIT_TIMEOUT,
         **kwargs: Any,
     ) -> None:
@@ -101,7 +89,6 @@ class CommitBarrierOperator(BaseOperator):
             )
         self.topology = topology
         self.barrier_conn_id = barrier_conn_id
-        self.poll_interval = poll_interval
         self.wait_timeout = wait_timeout
         self.tables: tuple[str, ...] = ()
         self.publishes(tables)
@@ -112,128 +99,31 @@ class CommitBarrierOperator(BaseOperator):
         self.add_outlets([table_asset(self.topology, table) for table in tables])
 
     def execute(self, context: Context) -> int:
-        from airflow_barrier.coordinator.committing import NotYet, commit_barrier
-        from airflow_barrier.operators._revising import newest_revision_of_run, revision_of_run, wake_those_left_out
+        from airflow_barrier.coordinator.next import Nothing, Published, next_commit
+        from airflow_barrier.coordinator.waiting import Wait
+        from airflow_barrier.operators._events import silence
+        from airflow_barrier.operators._waking import AirflowScheduler
 
         with without_useless_retries():
             deployment = BarrierHook(self.barrier_conn_id).get_deployment()
-            revision = revision_of_run(deployment, self.topology, context)
-            if revision is not None:
-                return self._publish(context, deployment, revision)
-            barrier = _barrier_of(deployment, self.topology, context)
-            outcome = commit_barrier(deployment, self.topology, barrier.barrier_id, actor=actor(context))
-            if isinstance(outcome, NotYet):
-                self._refuse_unprocessed(deployment, barrier, outcome)
-                self._wait(deployment, barrier, outcome, context)
+            run = run_of_task(context)
+            outcome = next_commit(deployment, run, self.topology, AirflowScheduler(context), actor=actor(context))
+            if isinstance(outcome, Wait):
+                defer(self, self, self.topology, outcome, context, self.resume.__name__)
+            if isinstance(outcome, Nothing):
+                self.log.info("%s", outcome.reason)
+                silence(self, [table_asset(self.topology, table) for table in self.tables])
+                return outcome.barrier_id
+            if isinstance(outcome, Published):
+                self.log.info("%s is COMMIT: readers see it from now on", outcome.revision)
+                self._tell(context, deployment, outcome.barriers)
+                return outcome.barrier.barrier_id
             self._emit(context, deployment, outcome)
-            revision = newest_revision_of_run(deployment, self.topology, context)
-            if revision is not None and revision.state is RevisionState.COMMIT:
-                wake_those_left_out(deployment, revision, context)  # if this task died when it had published
-            return barrier.barrier_id
+            return outcome.barrier.barrier_id
 
     def resume(self, context: Context, event: dict[str, Any]) -> int:
-        """Called when every barrier up to this one is PRECOMMIT, or one was aborted: try again."""
+        """Called when what was waited for is there, or never will be: ask again."""
         check_event(event)
-        return self.execute(context)
-
-    def _refuse_unprocessed(self, deployment: Deployment, barrier: Barrier, not_yet: NotYet) -> None:
-        if not_yet.barrier.barrier_id != barrier.barrier_id:
-            return  # an earlier run's jobs may still deliver
-        own = unprocessed_by(deployment, barrier, not_yet.missing, self.dag_id)
-        if own:
-            raise NotProcessedError(
-                f"{barrier} cannot be committed: not PROCESSED although the tasks before this one have ended: "
-                f"{', '.join(f'{p.table} (job {p.job})' for p in own)}. Marking a task success stages nothing, and "
-                "clearing a task voids what was built on it: clear these jobs' tasks and what follows them"
-            )
-
-    def _wait(self, deployment: Deployment, barrier: Barrier, not_yet: NotYet, context: Context) -> NoReturn:
-        from airflow_barrier.coordinator.waiting import Condition
-        from airflow_barrier.triggers.barrier import BarrierTrigger
-
-        self.log.info("%s waits: %s", barrier, not_yet.reason)
-        before = [
-            earlier
-            for earlier in deployment.meta.open_barriers(self.topology)
-            if earlier.barrier_id <= barrier.barrier_id
-        ]
-        self.defer(
-            trigger=BarrierTrigger(
-                **waiting(self, self.topology, context),
-                conditions=[Condition("PRECOMMIT", barrier_id=earlier.barrier_id) for earlier in before],
-            ),
-            method_name=self.resume.__name__,
-        )
-
-    # --- in a run of a revision -------------------------------------------------------------------
-
-    def _publish(self, context: Context, deployment: Deployment, revision: Revision) -> int:
-        """Publish the revision if this was the last barrier that it lacked, or let the next one's runs begin."""
-        from airflow_barrier.coordinator.swapping import Swapped, publish_revision
-        from airflow_barrier.coordinator.waking import close_gate_if_near, next_unstaged
-        from airflow_barrier.operators._revising import barrier_of, silence, wake_runs, wake_those_left_out
-
-        silence(self, [table_asset(self.topology, table) for table in self.tables])
-        meta, number = deployment.meta, barrier_of(deployment, revision, context).barrier_id
-        if meta.barrier(self.topology, number, revision.revision).state is BarrierState.OPEN:
-            self._wait_for_revised(deployment, revision, number, context)
-        outcome = publish_revision(deployment, self.topology, revision.revision, actor=actor(context))
-        if isinstance(outcome, Swapped):
-            self.add_outlets([table_asset(self.topology, table) for table in self.tables])
-            self.log.info("%s is COMMIT: readers see it from now on", outcome.revision)
-            self._tell(context, deployment, outcome.barriers)
-            wake_those_left_out(deployment, outcome.revision, context)
-            return number
-        self.log.info("%s", outcome.reason)
-        revision = close_gate_if_near(deployment, revision, actor(context))
-        following = next_unstaged(deployment, revision, number)
-        if number >= revision.window_end and following is not None:
-            busy = wake_runs(deployment, revision, following, context)
-            if busy:
-                self._wait_for_runs(revision, busy, context)
-        return number
-
-    def _wait_for_revised(self, deployment: Deployment, revision: Revision, number: int, context: Context) -> NoReturn:
-        from airflow_barrier.coordinator.waiting import Condition
-        from airflow_barrier.triggers.barrier import BarrierTrigger
-
-        rows = deployment.meta.revisions.progress(self.topology, revision.revision, number)
-        barrier = deployment.meta.barrier(self.topology, number, revision.revision)
-        pending = [row for row in rows if row.state is TableState.PENDING]
-        own = unprocessed_by(deployment, barrier, pending, self.dag_id)
-        if own:
-            raise NotProcessedError(
-                f"{barrier} is not complete: not PROCESSED although the tasks before this one have ended: "
-                f"{', '.join(f'{row.table} (job {row.job})' for row in own)}; clear these jobs' tasks and what follows "
-                "them"
-            )
-        self.log.info("%s waits for %s", barrier, ", ".join(f"{row.table} (job {row.job})" for row in pending))
-        self.defer(
-            trigger=BarrierTrigger(
-                **waiting(self, self.topology, context),
-                conditions=[Condition("PRECOMMIT", barrier_id=number, line=revision.revision)],
-            ),
-            method_name=self.resume.__name__,
-        )
-
-    def _wait_for_runs(self, revision: Revision, busy: Sequence[str], context: Context) -> NoReturn:
-        """Of the end of a run nobody is told, and only a task can ask for it. Raises WaitTimeoutError."""
-        from airflow_barrier.triggers.barrier import settling_time
-
-        until = waiting(self, self.topology, context)["until"]
-        if datetime.now(timezone.utc) >= until:
-            raise WaitTimeoutError(
-                f"{revision}: expected {', '.join(busy)} to end by {until}, found at work; end these runs or let them "
-                "end, then clear this task, or give it a longer wait_timeout"
-            )
-        self.log.info("%s waits for %s to end, to have it run again", revision, ", ".join(busy))
-        self.defer(
-            trigger=TimeDeltaTrigger(timedelta(seconds=max(self.poll_interval, _RUN_POLL, settling_time()))),
-            method_name=self.look_again.__name__,
-        )
-
-    def look_again(self, context: Context, event: Any) -> int:
-        """Called when a run that was at work may have ended."""
         return self.execute(context)
 
     # --- the world outside ------------------------------------------------------------------------
@@ -304,6 +194,7 @@ class AbortBarrierOperator(BaseOperator):
 
     def execute(self, context: Context) -> list[int]:
         from airflow_barrier.coordinator.aborting import abort_barrier
+        from airflow_barrier.coordinator.next import nothing_to_do
 
         with without_useless_retries():
             deployment = BarrierHook(self.barrier_conn_id).get_deployment()
@@ -316,7 +207,7 @@ class AbortBarrierOperator(BaseOperator):
                 self.log.warning(
                     "%s is kept: %s failed since their workers and the MetaService's database were of different "
                     "versions, which says nothing about the barrier. Finish the upgrade, then clear these tasks; or "
-                    "give it up: airflow-barrier abort %s %s",
+                    "give it up: airflow-barrier barrier abort %s %s",
                     barrier,
                     ", ".join(failed),
                     self.topology,
@@ -328,18 +219,10 @@ class AbortBarrierOperator(BaseOperator):
                     deployment, self.topology, barrier.barrier_id, reason=self.reason, actor=actor(context)
                 )
             except AlreadyCommittedError as error:
-                self.log.info("%s: %s", error, nothing_to_do(context, barrier))
+                self.log.info("%s: %s", error, nothing_to_do(run_of_task(context), barrier))
                 return []
         self.log.info("Aborted %s", ", ".join(map(str, aborted)) or f"nothing: {barrier} was aborted before")
         return [one.barrier_id for one in aborted]
-
-
-def unprocessed_by(
-    deployment: Deployment, barrier: Barrier, missing: Sequence[TableProgress], dag_id: str
-) -> list[TableProgress]:
-    """Those tables whose job is owned by ``dag_id``."""
-    topology = deployment.meta.topology(barrier.topology, barrier.topology_version)
-    return [p for p in missing if topology.writer(p.table).owner == dag_id]
 
 
 def _barrier_of(deployment: Deployment, topology: str, context: Context) -> Barrier:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from datetime import datetime, timedelta, timezone
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from airflow.sdk import BaseOperator
@@ -13,9 +13,8 @@ from airflow_barrier.hooks.barrier import DEFAULT_CONN_ID, BarrierHook
 from airflow_barrier.links.barrier import BarrierLink
 from airflow_barrier.operators._session import TaskSession
 from airflow_barrier.operators._task import actor, generation, run_ref, task_key, without_useless_retries
-from airflow_barrier.operators._waiting import WAIT_TIMEOUT, check_event, waiting
+from airflow_barrier.operators._waiting import WAIT_TIMEOUT, check_event, defer
 from airflow_barrier.protocol.records import Barrier
-from airflow_barrier.triggers import POLL_INTERVAL
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -60,7 +59,6 @@ class CompactTablesOperator(BaseOperator):
         options: Mapping[str, str] | None = None,
         barrier_conn_id: str = DEFAULT_CONN_ID,
         spark_conn_id: str = "spark_connect_default",
-        poll_interval: float = POLL_INTERVAL,
         wait_timeout: timedelta = WAIT_TIMEOUT,
         **kwargs: Any,
     ) -> None:
@@ -70,7 +68,6 @@ class CompactTablesOperator(BaseOperator):
         self.options = dict(options or {})
         self.barrier_conn_id = barrier_conn_id
         self.spark_conn_id = spark_conn_id
-        self.poll_interval = poll_interval
         self.wait_timeout = wait_timeout
         #: where the barrier can be looked at, once it is known
         self.link_path: str | None = None
@@ -88,8 +85,7 @@ class CompactTablesOperator(BaseOperator):
                 self.log.info("Nothing to compact: %s has no barrier, or none since it was compacted", self.topology)
                 return None
             if isinstance(barrier, Later):
-                self.log.info("The compaction cannot begin yet: %s", barrier.reason)
-                self._wait_for_room(deployment, context)
+                self._wait_for_room(deployment, barrier.reason, context)
             return self._compact(deployment, barrier, context)
 
     def resume(self, context: Context, event: dict[str, Any], barrier_id: int | None = None) -> int | None:
@@ -124,36 +120,22 @@ class CompactTablesOperator(BaseOperator):
         return barrier.barrier_id
 
     def _wait_for(self, compacted: Compacted, context: Context) -> NoReturn:
-        from airflow_barrier.coordinator.waiting import Condition
-        from airflow_barrier.triggers.barrier import BarrierTrigger
+        from airflow_barrier.coordinator.waiting import Condition, Wait
 
         barrier = compacted.barrier
-        conditions = [Condition("PROCESSED", barrier_id=n.barrier_id, tables=(n.table,)) for n in compacted.needs]
+        conditions = tuple(Condition("PROCESSED", barrier_id=n.barrier_id, tables=(n.table,)) for n in compacted.needs)
+        reason = f"{barrier} waits for {', '.join(map(str, compacted.needs))}"
         if not conditions:
-            self.log.info("%s waits for the barrier before it to be committed", barrier)
-            conditions = [Condition("COMMIT", barrier_id=barrier.predecessor)]
-        self.defer(
-            trigger=BarrierTrigger(
-                **waiting(self, self.topology, context),
-                conditions=conditions,
-                any_of=True,
-                attempt_ids=compacted.waiting,
-            ),
-            method_name=self.resume.__name__,
-            kwargs={"barrier_id": barrier.barrier_id},
-        )
+            conditions = (Condition("COMMIT", barrier_id=barrier.predecessor),)
+            reason = f"{barrier} waits for the barrier before it to be committed"
+        wait = Wait(conditions, reason, any_of=True, attempt_ids=compacted.waiting)
+        defer(self, self, self.topology, wait, context, self.resume.__name__, barrier_id=barrier.barrier_id)
 
-    def _wait_for_room(self, deployment: Deployment, context: Context) -> NoReturn:
-        from airflow_barrier.triggers.barrier import OpeningTrigger
+    def _wait_for_room(self, deployment: Deployment, reason: str, context: Context) -> NoReturn:
+        from airflow_barrier.coordinator.waiting import Room, Wait
 
-        self.defer(
-            trigger=OpeningTrigger(
-                **waiting(self, self.topology, context),
-                max_open=deployment.max_open_barriers,
-                not_before=datetime.now(timezone.utc),
-            ),
-            method_name=self.resume.__name__,
-        )
+        wait = Wait((Room(deployment.max_open_barriers),), f"the compaction cannot begin yet: {reason}")
+        defer(self, self, self.topology, wait, context, self.resume.__name__)
 
     def _compactor(self, context: Context) -> Compactor:
         from airflow_barrier.coordinator.compacting import Compactor

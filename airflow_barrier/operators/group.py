@@ -18,7 +18,6 @@ from airflow_barrier.operators.start import StartBarrierOperator
 from airflow_barrier.protocol.errors import ConfigurationError
 from airflow_barrier.protocol.starting import StartFrom, declared_start
 from airflow_barrier.protocol.topology import Fragment, Job, Topology, check_names
-from airflow_barrier.triggers import POLL_INTERVAL
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -45,12 +44,10 @@ class BarrierGroup(TaskGroup):
     :param member: another DAG opens and commits; the jobs here join its barriers by their runs' timestamps.
     :param on_failure: when a job has failed for good: ``block`` (the barrier waits for a person or a clear) or
         ``abort`` (it is given up, with every later uncommitted one).
-    :param open_manual_runs: let runs that nobody scheduled open barriers also where the DAG catches up, or where other
-        DAGs have jobs in the topology: trigger those with the same logical date.
+    :param open_manual_runs: let runs that nobody scheduled open barriers also where the DAG catches up.
     :param announce_processed: each table gets an asset event when it is PROCESSED at a barrier, by which DAGs of other
         members may run (:func:`~airflow_barrier.operators.processed.processed_asset`). A member's run that was
         started by such events belongs to the barrier that its partition names.
-    :param poll_interval: seconds between two looks of deferred tasks.
     :param wait_timeout: how long a try may wait, from its beginning; then it fails, and says what for.
     :param group_options: whatever else a TaskGroup takes, such as ``default_args`` or ``tooltip``.
     """
@@ -64,7 +61,6 @@ class BarrierGroup(TaskGroup):
         on_failure: str = "block",
         open_manual_runs: bool = False,
         announce_processed: bool = False,
-        poll_interval: float = POLL_INTERVAL,
         wait_timeout: timedelta = WAIT_TIMEOUT,
         **group_options: Any,
     ) -> None:
@@ -82,7 +78,6 @@ class BarrierGroup(TaskGroup):
         self.on_failure = on_failure
         self.open_manual_runs = open_manual_runs
         self.announce_processed = announce_processed
-        self.poll_interval = poll_interval
         self.wait_timeout = wait_timeout
         self._jobs: list[tuple[BaseOperator, Job]] = []
         self._batches: dict[str, int] = {}
@@ -161,14 +156,12 @@ class BarrierGroup(TaskGroup):
                 jobs=(),
                 barrier_conn_id=self.barrier_conn_id,
                 open_manual_runs=self.open_manual_runs,
-                poll_interval=self.poll_interval,
                 wait_timeout=self.wait_timeout,
             )
             self.commit = CommitBarrierOperator(
                 task_id="commit",
                 topology=self.topology,
                 barrier_conn_id=self.barrier_conn_id,
-                poll_interval=self.poll_interval,
                 wait_timeout=self.wait_timeout,
             )
         return self
@@ -234,7 +227,6 @@ class BarrierGroup(TaskGroup):
             member=self.member,
             commit_task_id=self.commit.task_id if self.commit is not None else None,
             barrier_conn_id=self.barrier_conn_id,
-            poll_interval=self.poll_interval,
             wait_timeout=self.wait_timeout,
             batch_barriers=self._batches[job.name],
             announce_processed=self.announce_processed,

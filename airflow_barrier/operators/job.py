@@ -132,7 +132,7 @@ def _job_class(operator_class: Any) -> Any:
             conf = unchanged_conf(ready.spec, ready.spec_uri, ready.digest)
             handing = Handing(conf, guard_jar(), ready.attempt.branch)
             _hand_over(self, adapter, handing)
-            with _deferral_is_ours(ready.attempt.attempt_id, handing):
+            with _deferral_is_ours(ready.attempt.attempt_id, handing, self._steps.done):
                 operator_class.execute(self, context)
 
         # what stops the work is the operator's own on_kill, which Airflow calls
@@ -151,19 +151,26 @@ def _job_class(operator_class: Any) -> Any:
     def execute(self: Any, context: Context) -> int:
         return begin(self, context).execute()
 
-    def resume_epoch(self: Any, context: Context, event: dict[str, Any], attempt_id: int | None = None) -> int:
-        return begin(self, context).resume(event, attempt_id)
+    def resume_epoch(self: Any, context: Context, event: dict[str, Any], done: list[int]) -> int:
+        return begin(self, context).resume(event, done)
 
     def resume_operator(
-        self: Any, context: Context, event: Any, attempt_id: int, handing: dict[str, Any], method: str, kwargs: Any
+        self: Any,
+        context: Context,
+        event: Any,
+        attempt_id: int,
+        handing: dict[str, Any],
+        method: str,
+        kwargs: Any,
+        done: list[int],
     ) -> int:
         def work() -> None:
             again = Handing(**handing)
             _hand_over(self, _adapter_for(self), again)  # this is another process than the one that deferred
-            with _deferral_is_ours(attempt_id, again):
+            with _deferral_is_ours(attempt_id, again, done):
                 getattr(operator_class, method)(self, context, event=event, **kwargs)
 
-        return begin(self, context).finish(attempt_id, work)
+        return begin(self, context).finish(attempt_id, work, done)
 
     def on_kill(self: Any) -> None:
         if self._steps is not None:
@@ -186,7 +193,7 @@ def _job_class(operator_class: Any) -> Any:
 
 
 @contextmanager
-def _deferral_is_ours(attempt_id: int, handing: Handing) -> Iterator[None]:
+def _deferral_is_ours(attempt_id: int, handing: Handing, done: list[int]) -> Iterator[None]:
     """An operator that defers itself resumes in our steps, so that the attempt is closed when its work is done."""
     try:
         yield
@@ -199,6 +206,7 @@ def _deferral_is_ours(attempt_id: int, handing: Handing) -> Iterator[None]:
                 "handing": asdict(handing),
                 "method": deferred.method_name,
                 "kwargs": deferred.kwargs or {},
+                "done": done,
             },
             timeout=deferred.timeout,
         ) from None

@@ -8,7 +8,7 @@ from urllib.parse import quote
 
 from airflow.sdk import Asset
 
-from airflow_barrier.protocol.names import event_key, parse_event_key
+from airflow_barrier.protocol.names import event_key
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -41,8 +41,3 @@ def announce_processed(context: Context, barrier: Barrier, tables: Sequence[str]
         accessor = context["outlet_events"][processed_asset(barrier.topology, table)]
         accessor.extra = {"timestamp": barrier.timestamp.isoformat()}
         accessor.add_partitions(event_key(barrier.barrier_id, barrier.computed_in))
-
-
-def barrier_of_partition(context: Context) -> int | None:
-    """The barrier that the run's partition names; None: the run has no partition of ours."""
-    return parse_event_key(getattr(context["dag_run"], "partition_key", None) or "")

@@ -12,8 +12,8 @@ from airflow.sdk.exceptions import AirflowException
 from airflow_barrier.hooks.barrier import DEFAULT_CONN_ID, BarrierHook
 from airflow_barrier.links.barrier import BarrierLink
 from airflow_barrier.operators._at import true_or_false, whole_number
-from airflow_barrier.operators._task import task_key, without_useless_retries
-from airflow_barrier.operators._waiting import WAIT_TIMEOUT, check_event, waiting
+from airflow_barrier.operators._task import run_of_task, task_key, without_useless_retries
+from airflow_barrier.operators._waiting import WAIT_TIMEOUT, check_event, defer
 from airflow_barrier.protocol.errors import RunActiveError
 from airflow_barrier.protocol.revisions import (
     MAX_REPLAY_BARRIERS,
@@ -22,13 +22,12 @@ from airflow_barrier.protocol.revisions import (
     RevisionState,
     TableCorrection,
 )
-from airflow_barrier.triggers import POLL_INTERVAL
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
     from airflow_barrier.coordinator.deployment import Deployment
-    from airflow_barrier.coordinator.revision_plan import RevisionPlan
+    from airflow_barrier.coordinator.revisions.plan import RevisionPlan
 
 
 class ReviseOperator(BaseOperator):
@@ -37,7 +36,7 @@ class ReviseOperator(BaseOperator):
     The runs of the days are cleared, each in its own DAG, as a backfill with the revision's token would do; what lies
     between them and the newest barrier follows by itself. Until all of it is there readers see the old revision whole.
     A retry goes on with what an earlier try began. Killing the task leaves the revision as it is: `airflow-barrier
-    revise cancel` gives it up.
+    revision cancel` gives it up.
 
     :param topology: what to correct. (templated)
     :param first: the first day (``2017-01-05``), a time with its zone, or a barrier's number. (templated)
@@ -52,7 +51,6 @@ class ReviseOperator(BaseOperator):
     :param max_replay_barriers: a revision that replays more is refused. (templated)
     :param accept_pause: barriers may wait until it is published, however long that takes. (templated)
     :param reason: why, for the audit and for people. (templated)
-    :param poll_interval: seconds between two looks while waiting.
     :param wait_timeout: how long a try may wait, from its beginning; then it fails, and says what for.
 
     Returns (XCom) the revision's number.
@@ -82,7 +80,6 @@ class ReviseOperator(BaseOperator):
         max_replay_barriers: int | str = MAX_REPLAY_BARRIERS,
         accept_pause: bool | str = False,
         barrier_conn_id: str = DEFAULT_CONN_ID,
-        poll_interval: float = POLL_INTERVAL,
         wait_timeout: timedelta = WAIT_TIMEOUT,
         **kwargs: Any,
     ) -> None:
@@ -99,12 +96,12 @@ class ReviseOperator(BaseOperator):
         self.max_replay_barriers = max_replay_barriers
         self.accept_pause = accept_pause
         self.barrier_conn_id = barrier_conn_id
-        self.poll_interval = poll_interval
         self.wait_timeout = wait_timeout
         self.link_path: str | None = None
 
     def execute(self, context: Context) -> int:
-        from airflow_barrier.operators._revising import wake_runs
+        from airflow_barrier.coordinator.revisions.runs import wake_runs
+        from airflow_barrier.operators._waking import AirflowScheduler
 
         with without_useless_retries():
             deployment = BarrierHook(self.barrier_conn_id).get_deployment()
@@ -114,7 +111,11 @@ class ReviseOperator(BaseOperator):
                 for barrier in deployment.meta.revisions.barriers(self.topology, revision.revision)
                 if barrier.barrier_id <= revision.window_end
                 for run in wake_runs(
-                    deployment, revision, deployment.meta.barrier(self.topology, barrier.barrier_id), context
+                    deployment,
+                    revision,
+                    deployment.meta.barrier(self.topology, barrier.barrier_id),
+                    run_of_task(context).ref,
+                    AirflowScheduler(context),
                 )
             ]
             if busy:
@@ -142,9 +143,9 @@ class ReviseOperator(BaseOperator):
         return revision if revision is not None and revision.actor == task_key(context) else None
 
     def _begin(self, deployment: Deployment, context: Context) -> Revision:
-        from airflow_barrier.coordinator.revising import begin_revision, plan_revision
-        from airflow_barrier.coordinator.revision_plan import Wanted
-        from airflow_barrier.coordinator.revision_window import days_or_barrier
+        from airflow_barrier.coordinator.revisions.begin import begin_revision, plan_revision
+        from airflow_barrier.coordinator.revisions.plan import Wanted
+        from airflow_barrier.coordinator.revisions.window import days_or_barrier
 
         wanted = Wanted(
             topology=self.topology,
@@ -187,15 +188,8 @@ class ReviseOperator(BaseOperator):
         self.link_path = f"{self.barrier_conn_id}/{self.topology}/revision/{revision.revision}"
 
     def _wait(self, revision: Revision, context: Context) -> NoReturn:
-        from airflow_barrier.triggers.revision import RevisionTrigger
+        from airflow_barrier.coordinator.waiting import RevisionEnd, Wait
 
         self._remember(revision)
-        self.log.info("%s is %s: waiting until readers see it", revision, revision.state.value)
-        self.defer(
-            trigger=RevisionTrigger(
-                **waiting(self, self.topology, context),
-                revision=revision.revision,
-            ),
-            method_name=self.resume.__name__,
-            kwargs={"number": revision.revision},
-        )
+        wait = Wait((RevisionEnd(revision.revision),), f"{revision} is {revision.state.value}, until readers see it")
+        defer(self, self, self.topology, wait, context, self.resume.__name__, number=revision.revision)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime, timedelta, timezone
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseOperator
@@ -13,21 +13,18 @@ from airflow_barrier.hooks.barrier import DEFAULT_CONN_ID, BarrierHook, warning_
 from airflow_barrier.operators._task import (
     RUNS_OF_A_SCHEDULE,
     actor,
-    run_ref,
+    run_of_task,
     run_timestamp,
     run_type,
+    skip,
     without_useless_retries,
 )
-from airflow_barrier.operators._waiting import WAIT_TIMEOUT, check_event, waiting
+from airflow_barrier.operators._waiting import WAIT_TIMEOUT, check_event, defer
 from airflow_barrier.protocol.records import SCHEDULED_RUNS
 from airflow_barrier.protocol.topology import Fragment, Job
-from airflow_barrier.triggers import POLL_INTERVAL
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
-
-#: Between two questions to sources whether they have reached a timestamp.
-_SOURCE_INTERVAL = timedelta(minutes=1)
 
 
 class StartBarrierOperator(BaseOperator):
@@ -38,15 +35,13 @@ class StartBarrierOperator(BaseOperator):
     that failed holds up those of all later runs, until it is cleared and succeeds, or is marked success.
     It defers while ``max_open_barriers`` of the connection are open, and while a source's watermark has not reached
     the timestamp. A run that a person, another DAG or an asset event started opens a barrier as well, if the DAG does
-    not catch up; else it fails, since days that are yet to be caught up could not open after it. One that a person or
-    another DAG started fails, too, where other DAGs have jobs in the topology, which have no run at its timestamp; and
-    where another run's barrier at its timestamp is committed.
+    not catch up; else it fails, since days that are yet to be caught up could not open after it. Jobs of other DAGs,
+    which have no run at its timestamp, come to its barrier with their next run. One that a person or another DAG
+    started fails, too, where another run's barrier at its timestamp is committed.
 
     :param topology: the topology's name. (templated)
     :param jobs: this DAG's jobs; :class:`~airflow_barrier.operators.group.BarrierGroup` fills them in.
-    :param open_manual_runs: open a barrier for runs of every type, although the DAG catches up, or other DAGs have jobs
-        in the topology: they have to be triggered with the same logical date.
-    :param poll_interval: seconds between two looks whether a barrier may open; sources are asked once a minute.
+    :param open_manual_runs: open a barrier for runs of every type, although the DAG catches up.
     :param wait_timeout: how long a try may wait, from its beginning; then it fails, and says what for.
 
     Returns (XCom) the barrier's id.
@@ -65,7 +60,6 @@ class StartBarrierOperator(BaseOperator):
         jobs: Sequence[Job],
         barrier_conn_id: str = DEFAULT_CONN_ID,
         open_manual_runs: bool = False,
-        poll_interval: float = POLL_INTERVAL,
         wait_timeout: timedelta = WAIT_TIMEOUT,
         depends_on_past: bool = True,
         **kwargs: Any,
@@ -75,11 +69,10 @@ class StartBarrierOperator(BaseOperator):
         self.jobs = tuple(jobs)
         self.barrier_conn_id = barrier_conn_id
         self.open_manual_runs = open_manual_runs
-        self.poll_interval = poll_interval
         self.wait_timeout = wait_timeout
 
     def execute(self, context: Context) -> int:
-        timestamp, timestamp_from = run_timestamp(context)
+        timestamp, _ = run_timestamp(context)
         if run_type(context) not in SCHEDULED_RUNS and self.dag.catchup and not self.open_manual_runs:
             raise AirflowFailException(
                 f"expected a scheduled run, found a {run_type(context)} one: it opens no barrier of {self.topology} at "
@@ -88,7 +81,7 @@ class StartBarrierOperator(BaseOperator):
             )
         try:
             with without_useless_retries():
-                return self._open(context, timestamp, timestamp_from)
+                return self._open(context)
         except AirflowSkipException:
             raise
         except Exception:
@@ -105,44 +98,28 @@ class StartBarrierOperator(BaseOperator):
         check_event(event)
         return self.execute(context)
 
-    def _open(self, context: Context, timestamp: datetime, timestamp_from: str) -> int:
-        from airflow_barrier.coordinator.opening import Later, open_barrier
-        from airflow_barrier.operators._revising import attach, stay_out_until_published
-        from airflow_barrier.triggers.barrier import OpeningTrigger
+    def _open(self, context: Context) -> int:
+        from airflow_barrier.coordinator.next import Skip, next_opening
+        from airflow_barrier.coordinator.waiting import Wait
+        from airflow_barrier.operators._waking import AirflowScheduler
 
         hook = BarrierHook(self.barrier_conn_id)
         warning = warning_of(hook.get_settings())
         if warning is not None:
             self.log.warning("%s", warning)
-        deployment = hook.get_deployment(new=True)
-        revised = attach(deployment, self.topology, context)
-        if revised is not None:
-            return revised.barrier_id
-        triggered = run_type(context) not in RUNS_OF_A_SCHEDULE
-        outcome = open_barrier(
-            deployment,
+        run = run_of_task(context)
+        outcome = next_opening(
+            hook.get_deployment(new=True),
+            run,
             Fragment(self.topology, self.dag_id, self.jobs),
-            timestamp,
-            timestamp_from=timestamp_from,
-            run=run_ref(context),
+            AirflowScheduler(context),
             actor=actor(context),
-            triggered=triggered,
-            for_others=self.open_manual_runs or not triggered,
+            triggered=run_type(context) not in RUNS_OF_A_SCHEDULE,
         )
-        if isinstance(outcome, Later):
-            self.log.info("The barrier at %s cannot open yet: %s", timestamp.isoformat(), outcome.reason)
-            if outcome.gatekeeper is not None:
-                stay_out_until_published(deployment, outcome.gatekeeper, context)
-            full = len(deployment.meta.open_barriers(self.topology)) >= deployment.max_open_barriers
-            wait = timedelta() if full else _SOURCE_INTERVAL
-            self.defer(
-                trigger=OpeningTrigger(
-                    **waiting(self, self.topology, context),
-                    max_open=deployment.max_open_barriers,
-                    not_before=datetime.now(timezone.utc) + wait,
-                ),
-                method_name=self.resume.__name__,
-            )
+        if isinstance(outcome, Wait):
+            defer(self, self, self.topology, outcome, context, self.resume.__name__)
+        if isinstance(outcome, Skip):
+            skip(self, outcome.reason)
         barrier = outcome.barrier
         self.log.info(
             "%s: %s at timestamp %s, from the %s",

@@ -14,6 +14,7 @@ from weakref import WeakKeyDictionary
 from airflow_barrier.coordinator.waiting import TopologyView
 from airflow_barrier.hooks.barrier import BarrierHook
 from airflow_barrier.protocol.errors import Retryable, Terminal
+from airflow_barrier.triggers import POLL_INTERVAL
 
 if TYPE_CHECKING:
     from airflow_barrier.metaservice.store import MetaService
@@ -43,7 +44,6 @@ Look = Callable[[TopologyView], Outcome]
 @dataclass(eq=False)
 class _Waiter:
     look: Look
-    interval: float
     patience: float
     #: when the MetaService answered last, as far as this one knows
     answered: float = field(default_factory=monotonic)
@@ -78,13 +78,13 @@ class Watcher:
         self._task: asyncio.Task[None] | None = None
         self._came = asyncio.Event()
 
-    async def follow(self, look: Look, interval: float, patience: float) -> AsyncIterator[Outcome]:
+    async def follow(self, look: Look, patience: float) -> AsyncIterator[Outcome]:
         """What becomes of what is waited for: each change in words, and the event at last.
 
-        ``interval``: seconds between two ticks, of the waiter that wants them shortest; ``patience``: seconds without
-        an answer until an event says so. Raises what ``look`` raises, unless trying again can help.
+        ``patience``: seconds without an answer until an event says so. Raises what ``look`` raises, unless trying again
+        can help.
         """
-        waiter = _Waiter(look, interval, patience)
+        waiter = _Waiter(look, patience)
         self._waiters.add(waiter)
         self._came.set()
         if self._task is None or self._task.done():
@@ -169,7 +169,7 @@ class Watcher:
         """Until the next tick; less long if somebody comes meanwhile, unless there is no answer just now."""
         if not self._waiters:
             return
-        interval = min(waiter.interval for waiter in self._waiters) * random.uniform(1 - _JITTER, 1 + _JITTER)
+        interval = POLL_INTERVAL * random.uniform(1 - _JITTER, 1 + _JITTER)
         if failures:
             await asyncio.sleep(interval * min(2 ** (failures - 1), _MOST_PAUSES))
             return

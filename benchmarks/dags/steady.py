@@ -37,12 +37,12 @@ with (
         catchup=True,
         **OPTIONS,
     ),
-    BarrierGroup("shopping", poll_interval=1) as barrier,
+    BarrierGroup("shopping") as barrier,
 ):
     fill(barrier, "connect", landing("barriers"))
 
 with (
     DAG("submitted", schedule=None, start_date=datetime(2025, 1, 1, tzinfo=timezone.utc), **OPTIONS),
-    BarrierGroup("shopping", barrier_conn_id="submitted", poll_interval=1) as barrier,
+    BarrierGroup("shopping", barrier_conn_id="submitted") as barrier,
 ):
     fill(barrier, "submit", landing("submitted"))

@@ -283,7 +283,6 @@ def test_a_trigger_waits_for_its_connection_as_long_as_it_has_patience(
             topology="shopping",
             barrier_conn_id=CONN,
             conditions=[Condition(None, barrier_id=1)],
-            poll_interval=0.01,
             patience=patience,
             settling=0,
         )

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from airflow.sdk import DAG
@@ -18,12 +18,11 @@ from airflow.triggers.base import TriggerEvent
 from sqlalchemy import create_engine, text
 
 from airflow_barrier.coordinator.settings import Settings
-from airflow_barrier.coordinator.waiting import Condition, Found, TopologyView, look
+from airflow_barrier.coordinator.waiting import Condition, Found, Room, TopologyView, Unseen, Wait, look
 from airflow_barrier.hooks.barrier import BarrierHook
 from airflow_barrier.metaservice.store import MetaService
 from airflow_barrier.metaservice.versions import EXPECTED, VERSION_TABLE
-from airflow_barrier.operators._waiting import check_event, waiting
-from airflow_barrier.operators.commit import CommitBarrierOperator
+from airflow_barrier.operators._waiting import check_event, defer
 from airflow_barrier.operators.compact import CompactTablesOperator
 from airflow_barrier.operators.start import StartBarrierOperator
 from airflow_barrier.protocol.errors import (
@@ -35,9 +34,10 @@ from airflow_barrier.protocol.errors import (
 from airflow_barrier.protocol.records import Barrier, StagedTable
 from airflow_barrier.protocol.topology import Job
 from airflow_barrier.sensors.barrier import BarrierSensor
+from airflow_barrier.triggers import _watcher
 from airflow_barrier.triggers import barrier as triggers
 from airflow_barrier.triggers._watcher import REACHED, Outcome, watcher
-from airflow_barrier.triggers.barrier import BarrierTrigger, OpeningTrigger
+from airflow_barrier.triggers.barrier import BarrierTrigger
 from tests.metaservice.world import joining
 from tests.support.runs import run_of
 
@@ -49,6 +49,7 @@ CONN = "barrier_waiting"
 @pytest.fixture(autouse=True)
 def no_settling(monkeypatch: pytest.MonkeyPatch) -> None:
     """No scheduler is there to be waited for."""
+    monkeypatch.setattr(_watcher, "POLL_INTERVAL", 0.01)
     monkeypatch.setenv("AIRFLOW__WORKERS__MIN_HEARTBEAT_INTERVAL", "0")
     monkeypatch.setenv("AIRFLOW__SCHEDULER__SCHEDULER_IDLE_SLEEP_TIME", "0")
 
@@ -103,9 +104,7 @@ def commit(meta: MetaService, barrier: Barrier) -> None:
 
 
 def trigger(*conditions: Condition, **options: Any) -> BarrierTrigger:
-    made = BarrierTrigger(
-        topology="shopping", barrier_conn_id=CONN, conditions=conditions, **{"poll_interval": 0.01, **options}
-    )
+    made = BarrierTrigger(topology="shopping", barrier_conn_id=CONN, conditions=conditions, **options)
     # the triggerer makes it anew from what the database keeps
     _, arguments = made.serialize()
     return BarrierTrigger(**json.loads(json.dumps(arguments)))
@@ -115,7 +114,7 @@ def seen(meta: MetaService, condition: Condition, topology: str = "shopping") ->
     return look(TopologyView(meta, topology), condition)
 
 
-async def first(waiting: BarrierTrigger | OpeningTrigger) -> Any:
+async def first(waiting: BarrierTrigger) -> Any:
     async for event in waiting.run():
         assert isinstance(event, TriggerEvent)
         return event.payload
@@ -142,7 +141,7 @@ def test_a_triggerer_that_a_deploy_has_not_reached_waits_it_out(meta: MetaServic
 
     async def story() -> list[Outcome]:
         told = []
-        async for outcome in watcher(CONN, "shopping").follow(lambda _: REACHED, 0.01, 60):
+        async for outcome in watcher(CONN, "shopping").follow(lambda _: REACHED, 60):
             told.append(outcome)
             await asyncio.to_thread(version, tmp_path, EXPECTED)
         return told
@@ -289,6 +288,7 @@ def test_a_person_who_ends_a_waiting_compaction_lets_go_of_its_tables(meta: Meta
             start_date=DAY,
         ),
         "task": SimpleNamespace(retries=0),
+        "dag_run": SimpleNamespace(run_type=DagRunType.SCHEDULED, logical_date=DAY),
     }
     with pytest.raises(TaskDeferred) as deferred:
         CompactTablesOperator(task_id="compact", topology="shopping", barrier_conn_id=CONN).execute(context)
@@ -316,20 +316,14 @@ def test_a_trigger_fires_no_sooner_than_airflow_bears(meta: MetaService, monkeyp
     assert slept == [3600]
 
 
-def test_a_commit_that_waits_for_the_end_of_runs_has_an_end_too() -> None:
-    commit = CommitBarrierOperator(
-        task_id="commit", topology="shopping", barrier_conn_id=CONN, wait_timeout=timedelta(hours=1)
-    )
-    revision: Any = "revision 1 of shopping"
-
-    def waits(since: datetime) -> None:
-        context: Any = {"ti": SimpleNamespace(start_date=since)}
-        commit._wait_for_runs(revision, ["pricing/monday"], context)
-
-    with pytest.raises(TaskDeferred):
-        waits(datetime.now(timezone.utc))
-    with pytest.raises(WaitTimeoutError, match=r"expected pricing/monday to end by 2025-01-01 01:00.*longer wait"):
-        waits(DAY)
+def test_a_wait_for_what_only_the_task_can_see_ends_by_the_clock(meta: MetaService) -> None:
+    """Such as the end of another run: the task looks again every few seconds, and not for ever."""
+    runs_end = Unseen("pricing/monday to end")
+    again = trigger(runs_end, look_again=0.05, until=datetime.now(timezone.utc) + timedelta(hours=1))
+    assert asyncio.run(first(again)) == {"status": "reached"}
+    event = asyncio.run(first(trigger(runs_end, look_again=3600.0, until=DAY)))
+    with pytest.raises(WaitTimeoutError, match=r"expected pricing/monday to end by 2025-01-01 00:00.*longer wait"):
+        check_event(event)
 
 
 @pytest.mark.parametrize("in_order", [True, False])
@@ -364,26 +358,35 @@ def test_a_start_that_failed_says_that_it_holds_up_later_ones(
 def test_a_wait_has_an_end(meta: MetaService) -> None:
     """As long as the task's operator says, from the beginning of its try, however often it is deferred."""
     open_barrier(meta)
-    who = SimpleNamespace(barrier_conn_id=CONN, poll_interval=0.01, wait_timeout=timedelta(hours=1))
+    who = SimpleNamespace(barrier_conn_id=CONN, wait_timeout=timedelta(hours=1))
     context: Any = {"ti": SimpleNamespace(start_date=DAY)}
-    how = waiting(who, "shopping", context)
-    assert how["until"] == DAY + timedelta(hours=1)
-    late = BarrierTrigger(**how, conditions=[Condition("COMMIT", barrier_id=1)])
+
+    def deferred(*conditions: Condition) -> BarrierTrigger:
+        start = StartBarrierOperator(task_id="start", topology="shopping", jobs=[])
+        with pytest.raises(TaskDeferred) as waits:
+            defer(start, who, "shopping", Wait(conditions, "a barrier"), context, "resume")
+        return cast("BarrierTrigger", waits.value.trigger)
+
+    late = deferred(Condition("COMMIT", barrier_id=1))
+    assert late.until == DAY + timedelta(hours=1)
     event = asyncio.run(first(BarrierTrigger(**json.loads(json.dumps(late.serialize()[1])))))
     with pytest.raises(WaitTimeoutError, match=r"expected COMMIT of barrier 1 .* by 2025-01-01 01:00:00.* longer wait"):
         check_event(event)
-    there = BarrierTrigger(**how, conditions=[Condition(None, barrier_id=1)])
+    there = deferred(Condition(None, barrier_id=1))
     assert asyncio.run(first(there)) == {"status": "reached"}, "what has come is not late"
 
 
 def test_opening_waits_for_room_and_for_its_time(meta: MetaService) -> None:
     open_barrier(meta)
 
-    def opening(max_open: int, not_before: datetime) -> OpeningTrigger:
-        made = OpeningTrigger(
-            topology="shopping", barrier_conn_id=CONN, max_open=max_open, not_before=not_before, poll_interval=0.01
+    def opening(max_open: int, not_before: datetime) -> BarrierTrigger:
+        made = BarrierTrigger(
+            topology="shopping",
+            barrier_conn_id=CONN,
+            conditions=[Room(max_open)],
+            not_before=not_before,
         )
-        return OpeningTrigger(**json.loads(json.dumps(made.serialize()[1])))
+        return BarrierTrigger(**json.loads(json.dumps(made.serialize()[1])))
 
     async def story() -> Any:
         waiting = asyncio.create_task(first(opening(1, DAY)))

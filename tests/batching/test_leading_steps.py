@@ -20,7 +20,7 @@ from airflow_barrier.operators.epoch import SparkEpochOperator
 from airflow_barrier.operators.processed import processed_asset
 from airflow_barrier.protocol.records import Barrier
 from airflow_barrier.triggers._watcher import Outcome
-from airflow_barrier.triggers.barrier import LedTrigger
+from airflow_barrier.triggers.barrier import BarrierTrigger
 from tests.support.batches import Rows
 from tests.support.shop import FRAGMENT, JOBS, Shop
 
@@ -55,8 +55,9 @@ class Tasks:
             data_interval_end=barrier.timestamp,
             run_type=SimpleNamespace(value="scheduled"),
             conf={},
+            clear_number=0,
         )
-        binding = Binding(JOBS[0], FRAGMENT, False, None, "barrier_here", 0.5, timedelta(1), batch_barriers=9)
+        binding = Binding(JOBS[0], FRAGMENT, False, None, "barrier_here", timedelta(1), batch_barriers=9)
         work = SparkWork(run=lambda ready: None, stop=lambda: None, run_batch=self._run)
         context: Any = {"ti": ti, "task": operator, "dag_run": run}
         return LeadingSteps(operator, binding, work, context)
@@ -120,23 +121,23 @@ def test_a_task_waits_while_its_leader_runs_and_adopts_its_work(shop: Shop, task
         tasks.of(second).execute()
     tasks.running = {"day-1"}
 
-    def looks(trigger: LedTrigger) -> Outcome:
+    def looks(trigger: BarrierTrigger) -> Outcome:
         return trigger._look(TopologyView(shop.deployment.meta, "shopping"))
 
     def resumed_too_early(barrier_id: int) -> None:
         if barrier_id == 2:
             with pytest.raises(TaskDeferred) as led:
-                tasks.of(second).resume({"status": "reached"}, waits.value.kwargs["attempt_id"])
+                tasks.of(second).resume({"status": "reached"}, waits.value.kwargs["done"])
             trigger = led.value.trigger
-            assert isinstance(trigger, LedTrigger)
+            assert isinstance(trigger, BarrierTrigger)
             assert looks(trigger).event is None
             self_ended.append(trigger)
 
-    self_ended: list[LedTrigger] = []
+    self_ended: list[BarrierTrigger] = []
     tasks.in_epoch = resumed_too_early
     assert tasks.of(first).execute() == 1
     assert looks(self_ended[0]).event == {"status": "reached"}
-    assert tasks.of(second).resume({"status": "reached"}, None) == 2
+    assert tasks.of(second).resume({"status": "reached"}, []) == 2
     assert tasks.states(2) == ["FENCED", "PROCESSED"]
 
 

@@ -109,7 +109,7 @@ def page_with(text: str) -> Texts:
     attempt = Attempt(1, "shopping", 1, 0, text, AttemptState.ABORTED, text, text, "i", now, reason=text)
     table = TableProgress("shopping", 1, text, text, TableState.PENDING)
     lease = Lease(1, "shopping", 0, 1, 1, text, now, now)
-    return Texts(render(BarrierStatus(barrier, (table,), (JobStatus(text, attempt),)), [lease]))
+    return Texts(render(BarrierStatus(barrier, (table,), (JobStatus(text, attempt, text),)), [lease]))
 
 
 def revision_page_with(text: str) -> Texts:
@@ -119,7 +119,7 @@ def revision_page_with(text: str) -> Texts:
         "shopping", 1, 0, now, BarrierState.OPEN, 0, 1, BarrierKind.EPOCH, RunRef(text, text, text), text, now
     )
     attempt = Attempt(1, "shopping", 1, 0, text, AttemptState.ABORTED, text, text, "i", now, reason=text)
-    of_barrier = BarrierStatus(barrier, (), (JobStatus(text, attempt),))
+    of_barrier = BarrierStatus(barrier, (), (JobStatus(text, attempt, text),))
     revision = Revision(
         "shopping", 1, RevisionState.STAGING, RevisionMode.FULL, 1, 0, 1, (text,), (text,), (), False, now, text, text
     )
@@ -192,7 +192,7 @@ def test_a_reason_on_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixt
     opened(shop, "test")
     reason = "[/red] \x1b[2J\nforged <b>"
     command = ["--metaservice-url", settings.metaservice_url]
-    assert main(["abort", "shopping", "1", "--reason", reason, "--yes", *command]) == 0
+    assert main(["barrier", "abort", "shopping", "1", "--reason", reason, "--yes", *command]) == 0
     assert main(["status", *command]) == 0
     assert main(["status", "no\nsuch", *command]) == 1
     said = capsys.readouterr()

@@ -58,6 +58,22 @@ def test_what_somebody_has_begun_is_not_for_the_taking(world: World, ends: str) 
     assert world.meta.attempts("shopping", 2) == before
 
 
+@pytest.mark.parametrize("ends", ["waits", "runs", "closed", "processed", "failed"])
+def test_an_earlier_barrier_is_taken_once_every_attempt_there_has_ended(world: World, ends: str) -> None:
+    two_open(world)
+    world.process(1, "load")
+    there = world.request(2, "load") if ends == "waits" else world.start(2, "load")
+    if ends == "failed":
+        world.meta.abort_attempt(there.attempt_id, "failed", "test")
+    if ends in ("closed", "processed"):
+        world.close(there)
+    if ends == "processed":
+        world.meta.report_processed(there.attempt_id, "test")
+    taken = world.lead(2, "load", after_end=True)
+    assert (taken is not None) == (ends == "failed")
+    assert world.meta.attempt(there.attempt_id).state is not AttemptState.FENCED
+
+
 def test_a_leader_leads_within_open_barriers_of_its_own_jobs(world: World) -> None:
     two_open(world)
     world.process(1, "load")

@@ -100,9 +100,16 @@ class World:
             self.name, barrier_id, job, request_key=key, generation=generation, actor="test", line=line
         )
 
-    def lead(self, barrier_id: int, job: str, key: str = "leader") -> Attempt | None:
+    def lead(self, barrier_id: int, job: str, key: str = "leader", after_end: bool = False) -> Attempt | None:
         return self.meta.lead_attempt(
-            self.name, barrier_id, job, request_key=key, generation="g1", actor="test", owner="dag"
+            self.name,
+            barrier_id,
+            job,
+            request_key=key,
+            generation="g1",
+            actor="test",
+            owner="dag",
+            after_end=after_end,
         )
 
     def start(

@@ -173,8 +173,8 @@ class Parts:
         return f"r{barrier.line}g{number}" if barrier.line else f"g{number}"
 
     def _runs_at(self, job: str, barrier: Barrier) -> bool:
-        """Whether the job's DAG has a run of the barrier's day. Where it has none, a batch does the work, or a person
-        triggers a run.
+        """Whether the job's DAG has a run of the barrier's day. Where it has none, a batch does the work, or its next
+        run.
         """
         return work.day_of(barrier.timestamp) % self.cadences.get(job, 1) == 0
 

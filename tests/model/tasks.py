@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from datetime import datetime
 from typing import Any
 
 from greenlet import GreenletExit, getcurrent, greenlet
@@ -70,8 +69,6 @@ class Task:
         self.lies = False
         #: makes the task that goes on, if this one is told to come back later
         self.again: Callable[[], Task] | None = None
-        #: the barrier that a member looks for
-        self.moment: datetime | None = None
         #: the one that it found
         self.found: Barrier | None = None
         self._left: int | None = 0

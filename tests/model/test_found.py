@@ -8,8 +8,9 @@ from itertools import count
 import pytest
 
 from airflow_barrier.coordinator.opening import Later, Opened
-from airflow_barrier.coordinator.revision_plan import Wanted
-from airflow_barrier.coordinator.swapping import Swapped, cancel_revision
+from airflow_barrier.coordinator.revisions.plan import Wanted
+from airflow_barrier.coordinator.revisions.publish import Swapped, cancel_revision
+from airflow_barrier.coordinator.waiting import Wait
 from airflow_barrier.protocol.errors import (
     GatedError,
     RevisionEndedError,
@@ -441,6 +442,6 @@ def test_two_first_runs_of_a_member_both_take_part(fresh: Callable[[], Schedules
         state.open(arrived=None, steps=None, again=False)
         if first.paused:
             state.world.run(first, None)
-            if isinstance(first.result, Later):  # it had looked for the barrier before it opened
+            if isinstance(first.result, Wait):  # it had looked for the barrier before it opened
                 first = state.world.run(work.taking_part(state.world, "visits", 2), None)
             assert isinstance(first.result, Barrier), first.error

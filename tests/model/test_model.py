@@ -56,7 +56,7 @@ _KINDS = frozenset(
         *("wait", "take part", "settle", "settled at the end", "settled, sensor", "settled, take", "settled, open"),
         *(f"beside, {what}" for what in STEPS),
         *("batch", "batch, went on", *(f"batch beside {what}" for what in MEANWHILE)),
-        *("take part, and process", "take part, of another schedule", "no run of its own"),
+        *("catch up", "caught up", "take part, and process", "take part, of another schedule", "no run of its own"),
         *("changed", "deleted", "delete", "shrank"),
         *("joined, at barriers of the past", "joined, later than the first", "joined, and an epoch since"),
     }

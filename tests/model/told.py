@@ -9,7 +9,7 @@ from airflow_barrier.coordinator.committing import NotYet
 from airflow_barrier.coordinator.compacting import Compacted
 from airflow_barrier.coordinator.opening import Later
 from airflow_barrier.coordinator.staging import Waiting
-from airflow_barrier.coordinator.waiting import Condition, TopologyView, look
+from airflow_barrier.coordinator.waiting import AnyCondition, Condition, TopologyView, Wait, look
 from airflow_barrier.metaservice.store import MetaService
 from airflow_barrier.protocol.errors import Retryable, UnknownTableError, VoidedAttemptError
 from airflow_barrier.protocol.records import Need
@@ -22,7 +22,7 @@ class Kept:
     """Somebody is deferred until all of his conditions have been reached, or one never will be. Then he looks again."""
 
     who: str
-    conditions: tuple[Condition, ...]
+    conditions: tuple[AnyCondition, ...]
     again: Callable[[], Task] | None = None
 
     def waits_for(self, meta: MetaService) -> list[str]:
@@ -46,15 +46,15 @@ def told_later(task: Task) -> bool:
     """
     if isinstance(task.error, VoidedAttemptError):
         return False
-    return isinstance(task.result, (Later, Waiting, NotYet)) or isinstance(task.error, Retryable)
+    return isinstance(task.result, (Later, Waiting, NotYet, Wait)) or isinstance(task.error, Retryable)
 
 
 def kept_of(task: Task) -> Kept | None:
     """With the conditions that the operators wait with."""
     result = task.result
-    conditions: tuple[Condition, ...] = ()
-    if isinstance(result, Later) and task.moment is not None:
-        conditions = (Condition(None, timestamp=task.moment),)
+    conditions: tuple[AnyCondition, ...] = ()
+    if isinstance(result, Wait):
+        conditions = result.conditions
     elif isinstance(result, Waiting):
         conditions = tuple(map(_processed, result.needs))
     elif isinstance(result, NotYet):

@@ -9,15 +9,16 @@ from __future__ import annotations
 from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule
 
-from airflow_barrier.coordinator.swapping import Swapped
+from airflow_barrier.coordinator.revisions.publish import Swapped
 from airflow_barrier.coordinator.waiting import Condition
 from airflow_barrier.protocol.levels import Level
-from airflow_barrier.protocol.states import BarrierState, TableState
+from airflow_barrier.protocol.records import Barrier, TableProgress
+from airflow_barrier.protocol.states import LIVE_ATTEMPTS, BarrierState, TableState
 from tests.model import work
 from tests.model.beside import STEPS
 from tests.model.joining import Joining
 from tests.model.told import Kept, told_later
-from tests.model.topology import COMING_AND_GOING, TABLES
+from tests.model.topology import COMING_AND_GOING, JOBS, NAME, TABLES
 
 #: More rounds than there is to do: a barrier needs one, and so does a revision.
 _ROUNDS = 8
@@ -61,6 +62,40 @@ class Waits(Joining):
         self.ran["take part, of another schedule"] += every > 1 and task.found is not None
         self._done("take part")
 
+    @precondition(lambda self: self.oracle.in_flight and not self.foreign and self.oracle.under_way is None)
+    @rule()
+    def catch_up(self) -> None:
+        """Members have missed their runs: the next one of each does all that its job lacks, and no person is asked."""
+        self._open(None)
+        self.oracle.check()
+        compacted = any(
+            each.is_maintenance for each in self.oracle.in_flight
+        )  # whose end jobs wait for, members or not
+        open_now = [each for each in self.oracle.in_flight if each.state == "OPEN" and not compacted]
+        barriers = [self.world.meta.barrier(NAME, each.barrier_id) for each in open_now]
+        taken = {
+            (barrier.barrier_id, job)
+            for barrier in barriers
+            for job in COMING_AND_GOING
+            if (attempt := self.world.meta.current_attempt(NAME, barrier.barrier_id, job)) is not None
+            and attempt.state in LIVE_ATTEMPTS
+        }
+        for barrier in barriers:
+            for job in self._jobs(barrier):
+                if job not in COMING_AND_GOING:
+                    self._settled(self.world.run(self._processing(barrier, job), None), "job")
+        newest = work.day_of(barriers[-1].timestamp) if barriers else self.days
+        came = [self.world.run(work.taking_part(self.world, job, newest), None) for job in COMING_AND_GOING]
+        for task in came:
+            self._settled(task, "take")
+        self.oracle.check()
+        for barrier in barriers if all(task.error is None for task in came) and not taken else ():
+            there = self.world.meta.barrier(NAME, barrier.barrier_id)
+            waits = [each.job for each in self._lacking(there)]
+            assert not set(waits) & set(COMING_AND_GOING), f"{there} lacks {waits} although their DAG has run since"
+            self.ran["caught up"] += 1
+        self._done("catch up")
+
     @precondition(lambda self: self.kept and not self.foreign)
     @rule(wake=st.booleans())
     def settle(self, wake: bool) -> None:
@@ -75,6 +110,12 @@ class Waits(Joining):
         self._done(f"beside, {what}")
 
     # --- parts ------------------------------------------------------------------------------------
+
+    def _lacking(self, barrier: Barrier) -> list[TableProgress]:
+        """The tables that are missing although all that their jobs read is there."""
+        rows = {row.table: row for row in self.world.meta.progress(NAME, barrier.barrier_id)}
+        pending = {name for name, row in rows.items() if row.state is TableState.PENDING}
+        return [rows[name] for name in sorted(pending) if pending.isdisjoint(JOBS[rows[name].job or ""].inlets)]
 
     def _settle(self, wake: bool) -> None:
         kept, self.kept = self.kept, []

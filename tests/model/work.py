@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from functools import partial
 from typing import Any
@@ -14,14 +15,15 @@ from airflow_barrier.coordinator.batching import Batch, Leader
 from airflow_barrier.coordinator.committing import commit_barrier
 from airflow_barrier.coordinator.compacting import Compactor, compact, let_go, open_compaction
 from airflow_barrier.coordinator.expiring import expire
-from airflow_barrier.coordinator.joining import take_part
+from airflow_barrier.coordinator.next import JobTask, next_step
 from airflow_barrier.coordinator.opening import open_barrier
-from airflow_barrier.coordinator.revising import begin_revision, plan_revision
-from airflow_barrier.coordinator.revision_plan import Wanted
+from airflow_barrier.coordinator.revisions.begin import begin_revision, plan_revision
+from airflow_barrier.coordinator.revisions.plan import Wanted
+from airflow_barrier.coordinator.revisions.publish import cancel_revision, publish_revision
+from airflow_barrier.coordinator.runs import Run
 from airflow_barrier.coordinator.staging import Adopted, Ready, Waiting, begin, begin_again, close, give_up
-from airflow_barrier.coordinator.swapping import cancel_revision, publish_revision
 from airflow_barrier.protocol.errors import BarrierError
-from airflow_barrier.protocol.records import Barrier, StagedTable
+from airflow_barrier.protocol.records import Barrier, RunRef, StagedTable
 from airflow_barrier.protocol.retention import Retention
 from airflow_barrier.protocol.topology import Fragment
 from airflow_barrier.spark.spec import ClosingRecord, EpochSpec
@@ -32,6 +34,7 @@ from tests.model.topology import COMING_AND_GOING, EXTRA, NAME
 from tests.model.world import World
 from tests.support.memory_tables import Rows
 from tests.support.runs import run_of
+from tests.support.scheduling import Scheduled
 
 #: How the operations begin with which a driver writes to a table.
 WRITES = ("write t.", "rewrite t.")
@@ -70,21 +73,32 @@ def opening(world: World, day: int) -> Task:
 def taking_part(
     world: World, job: str, day: int, generation_at: Callable[[Barrier], str] = lambda barrier: FIRST
 ) -> Task:
-    """A member's task looks for the barrier of its run and, where it finds one, does its job there."""
+    """A member's task of a day's run: it works off what its job lacks before, and does its part in its own barrier."""
     moment = moment_of(day)
+    run = Run(RunRef(EXTRA, f"day-{day}", "scheduled"), moment, "test")
+    fragment = Fragment(NAME, EXTRA, tuple(world.job(name) for name in COMING_AND_GOING))
 
     def work(task: Task) -> Any:
-        members = tuple(world.job(name) for name in COMING_AND_GOING)
-        found = take_part(world.deployment, Fragment(NAME, EXTRA, members), world.job(job), moment, actor=task.name)
-        if not isinstance(found, Barrier):
-            return found
-        task.found = found
-        generation = generation_at(found)
-        step = begin(world.deployment, found, job, request_key=task.name, generation=generation, actor=task.name)
-        return _go_on(world, task, step)
+        own = world.meta.barrier_at(NAME, moment)
+        asking = JobTask(
+            fragment,
+            world.job(job),
+            request_key=f"{EXTRA}/day-{day}/{job}",
+            generation=FIRST if own is None else generation_at(own),
+            actor=task.name,
+            member=True,
+        )
+        while True:
+            step = next_step(world.deployment, run, asking, Scheduled())
+            if not isinstance(step, (Ready, Adopted)):
+                return step
+            task.found = world.meta.barrier(NAME, step.attempt.barrier_id)
+            done = _go_on(world, task, step)
+            if not step.earlier or done is None:
+                return done
+            asking = replace(asking, done=(*asking.done, step.attempt.barrier_id))
 
     task = Task(f"take part {job}@day {day} #{next(world.numbers)}", work)
-    task.moment = moment
     return _repeated(task, partial(taking_part, world, job, day, generation_at))
 
 

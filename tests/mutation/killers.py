@@ -132,7 +132,7 @@ _WITHOUT_SPARK: Mapping[str, tuple[str, ...]] = {
     "timestamps-rise": (f"{_META}test_opening.py::test_a_timestamp_not_after_the_head_names_both_and_the_run",),
     "one-barrier-a-timestamp": (f"{_META}test_guards.py::test_the_database_itself_has_one_barrier_a_timestamp",),
     "max-open-barriers": (f"{_META}test_opening.py::test_no_more_than_max_open",),
-    "triggered-run-beside-others": (f"{_CLICKED}a_click_opens_no_barrier_that_would_wait_for_other_dags",),
+    "triggered-run-of-nothing": (f"{_SHOP}test_behind.py::test_a_click_does_what_is_missing_and_is_done",),
     "triggered-run-of-a-done-barrier": (f"{_CLICKED}a_click_at_a_timestamp_that_is_done_says_so",),
     "comes-back-after-publish": (
         f"{_META}test_opening.py::test_a_table_cannot_come_back_while_it_is_still_to_be_published",
@@ -192,6 +192,9 @@ _WITHOUT_SPARK: Mapping[str, tuple[str, ...]] = {
         f"{_META}test_attempts.py::test_of_two_that_start_one_attempt_the_second_is_told_to_ask_again",
     ),
     "only-unbegun-is-led": (f"{_META}test_leading.py::test_what_somebody_has_begun_is_not_for_the_taking",),
+    "input-never-comes": (f"{_SHOP}test_behind.py::test_a_second_job_of_the_dag_follows_the_first",),
+    "commit-has-its-own-tables": (f"{_SHOP}test_next.py::test_a_commit_whose_own_jobs_tables_are_missing_fails",),
+    "rendered-for-its-run": (f"{_SHOP}test_behind.py::test_what_is_rendered_for_one_run_is_no_other_barriers",),
     "new-attempt-fences": (f"{_META}test_attempts.py::test_a_clear_fences_what_was_under_way",),
     "one-live-attempt": (
         f"{_META}test_guards.py::test_the_database_itself_has_one_live_attempt_of_a_job_at_a_barrier",

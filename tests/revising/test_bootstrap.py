@@ -14,15 +14,15 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from airflow_barrier.coordinator.bootstrapping import says_that_it_waits
 from airflow_barrier.coordinator.deployment import Deployment
 from airflow_barrier.coordinator.joining import StaysOut, take_part
-from airflow_barrier.coordinator.revising import begin_revision, plan_revision
-from airflow_barrier.coordinator.revision_backfills import Backfill, backfills_left, backfills_of_plan
-from airflow_barrier.coordinator.revision_plan import Wanted
+from airflow_barrier.coordinator.revisions.backfills import Backfill, backfills_left, backfills_of_plan
+from airflow_barrier.coordinator.revisions.begin import begin_revision, plan_revision
+from airflow_barrier.coordinator.revisions.bootstrap import says_that_it_waits
+from airflow_barrier.coordinator.revisions.plan import Wanted
+from airflow_barrier.coordinator.revisions.publish import NotStaged, Swapped, cancel_revision
+from airflow_barrier.coordinator.revisions.runs import runs_at
 from airflow_barrier.coordinator.staging import Ready
-from airflow_barrier.coordinator.swapping import NotStaged, Swapped, cancel_revision
-from airflow_barrier.coordinator.waking import runs_at
 from airflow_barrier.operators._binding import Binding, SparkWork
 from airflow_barrier.operators._steps import EpochSteps
 from airflow_barrier.operators.epoch import SparkEpochOperator
@@ -259,7 +259,7 @@ def test_the_task_of_a_member_that_waits_says_so(embedded: RevisedShop) -> None:
     at = embedded.barrier(3).timestamp
     said = take_part(embedded.deployment, fragment, price, at, "test")
     assert said == StaysOut(says_that_it_waits("shop", "price"))
-    assert "airflow-barrier revise run --topology shop --job price" in says_that_it_waits("shop", "price")
+    assert "airflow-barrier revision run shop --job price" in says_that_it_waits("shop", "price")
     days(embedded, 3, 3)
     plan = plan_revision(embedded.deployment, Wanted("shop", None, changed=["price"]))
     assert plan.owners == ("pricing",)
@@ -307,7 +307,13 @@ def test_the_task_of_the_opening_dag_does_nothing_while_it_waits(
     operator = SparkEpochOperator(task_id="price", sql="INSERT INTO {target:shop.prices} SELECT 1")
     timestamp = embedded.barrier(3).timestamp
     ti = SimpleNamespace(
-        dag_id="shopping_dag", run_id="scheduled__3", task_id="price", map_index=-1, start_date=timestamp
+        dag_id="shopping_dag",
+        run_id="scheduled__3",
+        task_id="price",
+        map_index=-1,
+        start_date=timestamp,
+        max_tries=0,
+        try_number=1,
     )
     run = SimpleNamespace(
         logical_date=timestamp,
@@ -315,10 +321,11 @@ def test_the_task_of_the_opening_dag_does_nothing_while_it_waits(
         data_interval_end=timestamp,
         run_type=SimpleNamespace(value="scheduled"),
         conf={},
+        clear_number=0,
     )
     context: Any = {"ti": ti, "task": operator, "dag_run": run}
     fragment = embedded.shop.fragment
-    binding = Binding(fragment.jobs[-1], fragment, False, None, "barrier_here", 0.5, timedelta(hours=1))
+    binding = Binding(fragment.jobs[-1], fragment, False, None, "barrier_here", timedelta(hours=1))
 
     def never(ready: Ready) -> None:
         pytest.fail("there is nothing to run")

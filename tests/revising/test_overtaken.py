@@ -9,8 +9,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from airflow_barrier.coordinator import committing, swapping
-from airflow_barrier.coordinator.swapping import NotStaged, Swapped
+from airflow_barrier.coordinator import committing
+from airflow_barrier.coordinator.revisions import publish as swapping
+from airflow_barrier.coordinator.revisions.publish import NotStaged, Swapped
 from airflow_barrier.protocol.errors import ForeignWriteError, HeadMovedError
 from airflow_barrier.protocol.revisions import Revision, RevisionState
 from airflow_barrier.protocol.states import BarrierState

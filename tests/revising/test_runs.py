@@ -14,12 +14,14 @@ from airflow.sdk.execution_time.context import set_current_context
 from airflow.sdk.execution_time.task_runner import RuntimeTaskInstance
 from sqlalchemy import text
 
-from airflow_barrier.coordinator.replaying import corrections_of
-from airflow_barrier.coordinator.revising import begin_revision, plan_revision
-from airflow_barrier.coordinator.revision_plan import Wanted
-from airflow_barrier.coordinator.waking import barrier_of_run, next_unstaged, runs_at
-from airflow_barrier.operators import _revising
+from airflow_barrier.coordinator.revisions import runs as of_runs
+from airflow_barrier.coordinator.revisions.begin import begin_revision, plan_revision
+from airflow_barrier.coordinator.revisions.plan import Wanted
+from airflow_barrier.coordinator.revisions.replay import corrections_of
+from airflow_barrier.coordinator.revisions.runs import barrier_of_run, next_unstaged, runs_at
+from airflow_barrier.operators._waking import AirflowScheduler
 from airflow_barrier.protocol.errors import RevisionRefusedError
+from airflow_barrier.protocol.records import RunRef
 from airflow_barrier.protocol.revisions import RevisionMode, TableCorrection
 from airflow_barrier.spark.corrections import CorrectBySql, ReuseRows, to_json
 from tests.crash.shopping import FIRST_DAY
@@ -117,10 +119,10 @@ def test_the_ends_of_all_who_were_left_out_are_waited_for_a_minute(
     revision, revisions = embedded.begin(2), embedded.deployment.meta.revisions
     runs = [f"scheduled__{day}" for day in (4, 5, 6)]
     for run in runs:
-        revisions.bind_run("shop", revision.revision, _revising.AFTERWARDS, DAG, run, None)
+        revisions.bind_run("shop", revision.revision, of_runs.AFTERWARDS, DAG, run, None)
     slept: list[float] = []
     clock = SimpleNamespace(sleep=slept.append, monotonic=lambda: sum(slept))
-    monkeypatch.setattr(_revising, "time", clock)
+    monkeypatch.setattr(of_runs, "time", clock)
     said = logging.getLogger("task")
     ti = SimpleNamespace(task=SimpleNamespace(log=said), get_dagrun_state=RuntimeTaskInstance.get_dagrun_state)
     context: Any = {"ti": ti}
@@ -130,7 +132,7 @@ def test_the_ends_of_all_who_were_left_out_are_waited_for_a_minute(
             return DagRunStateResult(state=state) if isinstance(message, GetDagRunState) else None
 
         with set_current_context(context), supervised(answer) as supervisor:
-            _revising.wake_those_left_out(embedded.deployment, revision, context)
+            of_runs.wake_those_left_out(embedded.deployment, revision, AirflowScheduler(context))
         return [message.run_id for message in supervisor.asked if isinstance(message, TriggerDagRun)]
 
     assert woken("running") == []
@@ -158,6 +160,12 @@ def test_a_run_that_another_task_wakes_in_this_moment_stays_the_revisions(embedd
     state = RuntimeTaskInstance.get_dagrun_state
     context: Any = {"ti": SimpleNamespace(task=task, dag_id=DAG, run_id="another", get_dagrun_state=state)}
     with set_current_context(context), supervised(answer):
-        busy = _revising.wake_runs(embedded.deployment, revision, embedded.barrier(2), context)
+        busy = of_runs.wake_runs(
+            embedded.deployment,
+            revision,
+            embedded.barrier(2),
+            RunRef(DAG, "another", "scheduled"),
+            AirflowScheduler(context),
+        )
     assert busy == (f"{DAG}/scheduled__2",)
     assert [run.run_id for run in revisions.runs("shop", revision.revision)] == ["scheduled__2"] * bound

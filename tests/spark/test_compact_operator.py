@@ -11,6 +11,7 @@ from typing import Any, cast
 import pytest
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, TaskDeferred
 
+from airflow_barrier.coordinator.waiting import Room
 from airflow_barrier.hooks.barrier import BarrierHook
 from airflow_barrier.operators.compact import CompactTablesOperator
 from airflow_barrier.protocol.levels import Level
@@ -19,7 +20,7 @@ from airflow_barrier.protocol.states import BarrierState
 from airflow_barrier.protocol.topology import Fragment
 from airflow_barrier.spark.connect import ConnectRun
 from airflow_barrier.spark.epoch import Epoch
-from airflow_barrier.triggers.barrier import BarrierTrigger, OpeningTrigger
+from airflow_barrier.triggers.barrier import BarrierTrigger
 from tests.races.racers import PROCESSES
 from tests.spark.conftest import ROWS
 from tests.spark.killed import compact_until_killed
@@ -186,6 +187,6 @@ def test_there_has_to_be_room_and_something_to_compact(shop: Shop) -> None:
         shop.open(number)
     with pytest.raises(TaskDeferred) as deferred:
         operator().execute(context())
-    assert isinstance(deferred.value.trigger, OpeningTrigger)
+    assert cast("BarrierTrigger", deferred.value.trigger).conditions == (Room(shop.deployment.max_open_barriers),)
     shop.deployment.meta.register("empty", "dag", [], "test")
     assert CompactTablesOperator(task_id="compact", topology="empty").execute(context()) is None

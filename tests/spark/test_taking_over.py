@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-import logging
 from concurrent.futures import ThreadPoolExecutor
-from datetime import timedelta
-from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
-from airflow.sdk import DAG
 
+from airflow_barrier.coordinator.next import JobTask, Step, next_step
 from airflow_barrier.coordinator.staging import Ready
-from airflow_barrier.operators._binding import Binding
-from airflow_barrier.operators._steps import EpochSteps
 from airflow_barrier.operators.epoch import SparkEpochOperator
+from airflow_barrier.protocol.records import Barrier
 from airflow_barrier.protocol.states import AttemptState
 from airflow_barrier.spark.connect import connect_session, interrupt, session_id_of
 from tests.spark.test_connect import LONG, Monitor
-from tests.support.shop import JOBS, Shop
+from tests.support.scheduling import Scheduled, run_at
+from tests.support.shop import FRAGMENT, JOBS, Shop
 from tests.support.spark import SparkServer
 from tests.support.waiting import patience, wait_for
 
@@ -35,7 +32,7 @@ def test_the_next_try_ends_what_a_lost_worker_left_running(
         try:
             # Not earlier: Spark cancels no stage that it submits just then (docs/facts.md), and this one takes hours.
             wait_for("the long query to run", lambda: monitor.active_tasks(session.session_id))
-            assert isinstance(_next_try(spark_server, monkeypatch)._begin(shop.deployment, barrier), Ready)
+            assert isinstance(_next_step(shop, barrier, spark_server, monkeypatch), Ready)
             assert work.exception(patience()) is not None
         finally:
             interrupt(spark_server.url, lost.attempt.stamp)
@@ -50,20 +47,15 @@ def test_a_server_that_is_away_holds_up_no_try(
     shop.begin(barrier, "load")
     monkeypatch.setattr(connect_session, "__defaults__", (None, 0.5))  # seconds, in place of half a minute
     with caplog.at_level("WARNING"):
-        assert isinstance(_next_try(None, monkeypatch)._begin(shop.deployment, barrier), Ready)
+        assert isinstance(_next_step(shop, barrier, None, monkeypatch), Ready)
     assert "left running could not be stopped" in caplog.text
 
 
-def _next_try(server: SparkServer | None, monkeypatch: pytest.MonkeyPatch) -> EpochSteps:
+def _next_step(shop: Shop, barrier: Barrier, server: SparkServer | None, monkeypatch: pytest.MonkeyPatch) -> Step:
+    """What the next try of the job's task does, after a person cleared it."""
     address = "127.0.0.1:1" if server is None else server.url.removeprefix("sc://")
     monkeypatch.setenv("AIRFLOW_CONN_SPARK_CONNECT_DEFAULT", f"spark-connect://{address}")
-    operator = SparkEpochOperator(task_id="load", sql="SELECT 1", dag=DAG("shopping_dag", schedule=None))
-    ti = SimpleNamespace(
-        dag_id="shopping_dag", run_id="scheduled__5", task_id="load", map_index=-1, try_number=2, max_tries=3
-    )
-    run = SimpleNamespace(run_type=SimpleNamespace(value="scheduled"), conf={}, clear_number=0)
-    context: Any = {"ti": ti, "task": operator, "dag_run": run}
-    binding = Binding(JOBS[0], None, False, None, "barrier_here", 0.5, timedelta(hours=1))  # type: ignore[arg-type]
-    steps = EpochSteps(operator, binding, operator.epoch_work(context), context)
-    steps.log = logging.getLogger("load")
-    return steps
+    operator = SparkEpochOperator(task_id="load", sql="SELECT 1")
+    end = operator.epoch_work(cast("Any", {})).end
+    task = JobTask(FRAGMENT, JOBS[0], "shopping_dag/scheduled__5/load/-1", "cleared", "test", sql="SELECT 1", end=end)
+    return next_step(shop.deployment, run_at("shopping_dag", barrier.timestamp), task, Scheduled())

@@ -21,6 +21,6 @@ with (
         catchup=True,
         max_active_runs=1,
     ),
-    BarrierGroup("aborting", on_failure="abort", poll_interval=0.5) as barrier,
+    BarrierGroup("aborting", on_failure="abort") as barrier,
 ):
     barrier.job(RowsOperator(task_id="load"), outlets=["aborting.events"])

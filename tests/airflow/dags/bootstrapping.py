@@ -24,13 +24,13 @@ def has_come(day: str) -> bool:
 
 with DAG("bootstrapping", start_date=FIRST, **DAYS):
     come = PythonSensor(task_id="come", python_callable=has_come, op_args=["{{ ds }}"], poke_interval=0.5)
-    with BarrierGroup("bootstrapping", poll_interval=0.5) as barrier:
+    with BarrierGroup("bootstrapping") as barrier:
         barrier.job(RowsOperator(task_id="load"), outlets=["bootstrapping.events"])
     come >> barrier
 
 with (
     DAG("bootstrapping_late", start_date=DEPLOYED, **DAYS),
-    BarrierGroup("bootstrapping", member=True, poll_interval=0.5) as barrier,
+    BarrierGroup("bootstrapping", member=True) as barrier,
 ):
     barrier.job(
         RowsOperator(task_id="total"),

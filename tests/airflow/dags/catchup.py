@@ -23,6 +23,6 @@ with (
         # Airflow may fail a deferred task as it resumes (docs/facts.md), and this test defers more than any other
         default_args={"retries": 2, "retry_delay": timedelta(seconds=1)},
     ),
-    BarrierGroup("catchup", poll_interval=0.5) as barrier,
+    BarrierGroup("catchup") as barrier,
 ):
     barrier.job(RowsOperator(task_id="load"), outlets=["catchup.events"])

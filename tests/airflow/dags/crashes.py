@@ -22,7 +22,7 @@ OPTIONS = {
 
 
 def group(name: str) -> BarrierGroup:
-    return BarrierGroup(name, barrier_conn_id="crashes", poll_interval=0.5)
+    return BarrierGroup(name, barrier_conn_id="crashes")
 
 
 with DAG("crashes", **OPTIONS), group("crashes") as barrier:

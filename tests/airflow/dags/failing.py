@@ -17,7 +17,7 @@ DAY = datetime(2025, 1, 1, tzinfo=timezone.utc)
 
 with (
     DAG("failing", schedule="@daily", start_date=DAY, end_date=DAY, catchup=True),
-    BarrierGroup("failing", poll_interval=0.5) as barrier,
+    BarrierGroup("failing") as barrier,
 ):
     barrier.job(RowsOperator(task_id="load"), outlets=["failing.events"])
 

@@ -21,7 +21,7 @@ with (
         catchup=True,
         max_active_runs=1,
     ),
-    BarrierGroup("in_place", poll_interval=0.5) as barrier,
+    BarrierGroup("in_place") as barrier,
 ):
     barrier.job(RowsOperator(task_id="load"), outlets=["in_place.events"])
     barrier.job(RowsOperator(task_id="total"), inlets=["in_place.events"], outlets=["in_place.totals"])

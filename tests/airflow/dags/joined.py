@@ -19,8 +19,8 @@ DAYS = {
     "catchup": True,
 }
 
-with DAG("joined", **DAYS, max_active_runs=1), BarrierGroup("joined", poll_interval=0.5) as barrier:
+with DAG("joined", **DAYS, max_active_runs=1), BarrierGroup("joined") as barrier:
     barrier.job(RowsOperator(task_id="load"), outlets=["joined.events"])
 
-with DAG("joined_later", **DAYS), BarrierGroup("joined", member=True, poll_interval=0.5) as barrier:
+with DAG("joined_later", **DAYS), BarrierGroup("joined", member=True) as barrier:
     barrier.job(RowsOperator(task_id="mirror"), inlets=["joined.events"], outlets=["joined.mirror"])

@@ -31,14 +31,14 @@ def submit(task_id: str, file: str) -> SparkSubmitOperator:
     return SparkSubmitOperator(task_id=task_id, application=application, conf=SUBMIT_CONF, name="{{ task.task_id }}")
 
 
-with DAG("killing", **DAY), BarrierGroup("killing", poll_interval=0.5) as barrier:
+with DAG("killing", **DAY), BarrierGroup("killing") as barrier:
     barrier.job(
         SparkEpochOperator(task_id="on_connect", application=str(JOBS / "endless_on_connect.py")),
         outlets=["killing.connected"],
     )
     barrier.job(submit("by_submit", "endless_by_submit.py"), outlets=["killing.submitted"])
 
-with DAG("submitted", schedule=None), BarrierGroup("submitted", poll_interval=0.5) as barrier:
+with DAG("submitted", schedule=None), BarrierGroup("submitted") as barrier:
     barrier.job(submit("load", "submitted.py"), outlets=["submitted.events"])
     barrier.job(
         SparkEpochOperator(task_id="total", via="submit", sql=total_sql("submitted"), conf=SUBMIT_CONF),

@@ -28,7 +28,7 @@ with DAG(
     max_active_runs=1,
 ):
     gate = PythonSensor(task_id="gate", python_callable=is_open, op_args=["{{ ds }}"], poke_interval=0.5)
-    with BarrierGroup("mending", poll_interval=0.5) as barrier:
+    with BarrierGroup("mending") as barrier:
         barrier.job(RowsOperator(task_id="load"), outlets=["mending.events"])
         total = barrier.job(RowsOperator(task_id="total"), inlets=["mending.events"], outlets=["mending.totals"])
     total >> gate >> barrier.commit

@@ -22,9 +22,9 @@ with (
         catchup=True,
         max_active_runs=1,
     ),
-    BarrierGroup("narrow", poll_interval=0.5) as barrier,
+    BarrierGroup("narrow") as barrier,
 ):
     barrier.job(RowsOperator(task_id="load"), outlets=["narrow.events"])
 
 with DAG("narrow_mend", schedule=None):
-    ReviseOperator(task_id="mend", topology="narrow", first=2, last=2, reason="again", poll_interval=0.5)
+    ReviseOperator(task_id="mend", topology="narrow", first=2, last=2, reason="again")

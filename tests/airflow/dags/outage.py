@@ -28,7 +28,7 @@ with (
         max_active_runs=6,
         default_args={"retries": 2, "retry_delay": timedelta(seconds=1)},
     ),
-    BarrierGroup("outage", poll_interval=0.5) as barrier,
+    BarrierGroup("outage") as barrier,
 ):
     barrier.job(
         SparkEpochOperator(task_id="load", via="submit", application=str(JOBS / "outage.py"), conf=SUBMIT_CONF),

@@ -22,7 +22,7 @@ DAYS = {
 }
 
 
-with DAG("recovery", **DAYS), BarrierGroup("recovery", poll_interval=0.5) as barrier:
+with DAG("recovery", **DAYS), BarrierGroup("recovery") as barrier:
     barrier.job(RowsOperator(task_id="load"), outlets=["recovery.events"])
     barrier.job(RowsOperator(task_id="mirror"), inlets=["recovery.events"], outlets=["recovery.mirror"])
     barrier.job(RowsOperator(task_id="total"), inlets=["recovery.events"], outlets=["recovery.totals"])

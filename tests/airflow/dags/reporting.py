@@ -22,7 +22,7 @@ with DAG(
     end_date=datetime(2025, 1, 1, tzinfo=timezone.utc),
     catchup=True,
 ):
-    with BarrierGroup("reporting", poll_interval=0.5) as barrier:
+    with BarrierGroup("reporting") as barrier:
         barrier.job(
             SparkEpochOperator(task_id="load", sql="INSERT INTO {target:reporting.events} VALUES (1, 25), (2, 50)"),
             outlets=["reporting.events"],

@@ -20,9 +20,9 @@ DAYS = {
     "max_active_runs": 3,
 }
 
-with DAG("revising", **DAYS), BarrierGroup("revising", poll_interval=0.5) as barrier:
+with DAG("revising", **DAYS), BarrierGroup("revising") as barrier:
     barrier.job(RowsOperator(task_id="load"), outlets=["revising.events"])
     barrier.job(RowsOperator(task_id="total"), inlets=["revising.events"], outlets=["revising.totals"])
 
-with DAG("revising_member", **DAYS), BarrierGroup("revising", member=True, poll_interval=0.5) as barrier:
+with DAG("revising_member", **DAYS), BarrierGroup("revising", member=True) as barrier:
     barrier.job(RowsOperator(task_id="mirror"), inlets=["revising.events"], outlets=["revising.mirror"])

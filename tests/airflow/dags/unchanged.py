@@ -44,7 +44,7 @@ with (
         max_active_runs=1,
         default_args={"retries": 2, "retry_delay": timedelta(seconds=1)},
     ),
-    BarrierGroup("unchanged", poll_interval=0.5) as barrier,
+    BarrierGroup("unchanged") as barrier,
 ):
     barrier.job(
         SparkSubmitOperator(task_id="load", application=str(LOAD), application_args=["{{ ds }}"], conf=CONF),
@@ -71,7 +71,7 @@ with (
 
 with (
     DAG("refused", schedule=None, start_date=datetime(2025, 1, 1, tzinfo=timezone.utc)),
-    BarrierGroup("refused", poll_interval=0.5) as refused,
+    BarrierGroup("refused") as refused,
 ):
     refused.job(
         spark_sql("peeks", "INSERT INTO in_airflow.refused.peeked SELECT * FROM in_airflow.refused.secret"),

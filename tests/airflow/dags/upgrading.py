@@ -33,7 +33,7 @@ with (
         end_date=datetime(2025, 1, 1, tzinfo=timezone.utc),
         catchup=True,
     ),
-    BarrierGroup("upgrading", on_failure="abort", poll_interval=0.5) as barrier,
+    BarrierGroup("upgrading", on_failure="abort") as barrier,
 ):
     barrier.job(RowsOperator(task_id="load", pre_execute=lag_behind), outlets=["upgrading.events"])
     barrier.job(RowsOperator(task_id="copy"), inlets=["upgrading.events"], outlets=["upgrading.mirror"])

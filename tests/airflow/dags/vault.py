@@ -18,7 +18,7 @@ START = datetime(2025, 1, 1, tzinfo=timezone.utc)
 
 with (
     DAG("vault", schedule=None, start_date=START),
-    BarrierGroup("vault", barrier_conn_id="vault", poll_interval=0.5) as barrier,
+    BarrierGroup("vault", barrier_conn_id="vault") as barrier,
 ):
     barrier.job(
         SparkEpochOperator(

@@ -1,0 +1,516 @@
+"""What a task does next. One place decides it, whoever asks: an operator, a command, the model, a test.
+
+    next_step      a job's task          Ready | Adopted | Wait | Nothing | Skip
+    next_opening   the start task        Opened | Wait | Skip
+    next_commit    the commit task       Committed | Published | Wait | Nothing
+
+What is refused is raised. Nobody who waits is remembered: a task that is told to go on asks again from the beginning.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta, timezone
+
+from airflow_barrier.coordinator.committing import Committed, NotYet, commit_barrier
+from airflow_barrier.coordinator.deployment import Deployment
+from airflow_barrier.coordinator.joining import StaysOut, take_part, takes_part, waits_for_history
+from airflow_barrier.coordinator.opening import Later, Opened, open_barrier
+from airflow_barrier.coordinator.revisions.bootstrap import says_that_it_waits
+from airflow_barrier.coordinator.revisions.publish import Swapped, publish_revision
+from airflow_barrier.coordinator.revisions.runs import (
+    attach,
+    barrier_of_run,
+    close_gate_if_near,
+    newest_revision_of_run,
+    next_unstaged,
+    revision_of_run,
+    runs_at,
+    stays_out_until_published,
+    wake_runs,
+    wake_those_left_out,
+)
+from airflow_barrier.coordinator.runs import Run, Scheduler
+from airflow_barrier.coordinator.staging import (
+    Adopted,
+    Ready,
+    Waiting,
+    begin,
+    find_barrier,
+    give_up,
+    take_over,
+)
+from airflow_barrier.coordinator.waiting import AttemptEnd, Condition, Room, Unseen, Wait, barriers_before, lacks
+from airflow_barrier.protocol.errors import (
+    AlreadyCommittedError,
+    AttemptTakenError,
+    FencedAttemptError,
+    NotProcessedError,
+    RevisionEndedError,
+    SparkUnavailableError,
+    TriggeredRunError,
+    VoidedAttemptError,
+)
+from airflow_barrier.protocol.names import Stamp
+from airflow_barrier.protocol.records import Attempt, Barrier, TableProgress
+from airflow_barrier.protocol.revisions import Revision, RevisionState
+from airflow_barrier.protocol.states import (
+    UNDER_WAY_ATTEMPTS,
+    AttemptState,
+    BarrierState,
+    TableState,
+)
+from airflow_barrier.protocol.topology import Fragment, Job
+
+log = logging.getLogger(__name__)
+
+#: Seconds after which a task looks again for what nobody tells it: a source, the task of another run, a run's end.
+_LOOK_AGAIN = 60.0
+_LOOK_FOR_RUNS = 10.0
+#: How long an opening that cannot be done yet waits before it asks the sources again.
+SOURCE_INTERVAL = timedelta(seconds=60)
+
+
+@dataclass(frozen=True)
+class Nothing:
+    """The task ends well, and has done nothing for ``barrier``, its run's (None: that has none), so that it emits no
+    asset event for it. ``level``: of the line in its log.
+    """
+
+    reason: str
+    barrier: Barrier | None = None
+    level: int = logging.INFO
+
+    @property
+    def barrier_id(self) -> int:
+        return self.barrier.barrier_id if self.barrier is not None else 0
+
+
+@dataclass(frozen=True)
+class Skip:
+    """The task is skipped, and gives its slot back."""
+
+    reason: str
+
+
+@dataclass(frozen=True)
+class Published:
+    """``revision`` is COMMIT, and with it ``barriers``, which it computed; ``barrier`` is the run's."""
+
+    barrier: Barrier
+    revision: Revision
+    barriers: tuple[Barrier, ...]
+
+
+Step = Ready | Adopted | Wait | Nothing | Skip
+
+
+@dataclass(frozen=True)
+class JobTask:
+    """A task that is a job, as it asks for its next step.
+
+    ``request_key`` names the task in its run. ``generation`` is equal in all of its tries, and another one after a
+    person cleared it. ``member``: another DAG opens the barriers. ``sql``, ``by_branch`` and ``code`` are as in
+    :func:`~airflow_barrier.coordinator.staging.begin`. ``end`` stops the Spark work of an earlier attempt, whose
+    worker is lost. ``templated``: fields that Airflow rendered for this run, and that are right for no other barrier.
+    ``done``: barriers before the run's own that this task has worked off.
+    """
+
+    fragment: Fragment
+    job: Job
+    request_key: str
+    generation: str
+    actor: str
+    member: bool = False
+    sql: str | None = None
+    by_branch: bool = False
+    code: Mapping[str, str] = field(default_factory=dict)
+    end: Callable[[Stamp], None] | None = None
+    templated: tuple[str, ...] = ()
+    done: tuple[int, ...] = ()
+
+    @property
+    def topology(self) -> str:
+        return self.fragment.topology
+
+
+# --- a job ----------------------------------------------------------------------------------------
+
+
+def next_step(deployment: Deployment, run: Run, task: JobTask, scheduler: Scheduler) -> Step:
+    """What a job's task does next for the barrier of its run.
+
+    A member's task first works off the open barriers before it that lack its job, the oldest first: their runs were
+    missed, or are none of its DAG's. Such a step says that it is ``earlier``: ask again once it is done.
+
+    Raises NotProcessedError if what the job reads will not come, TriggeredRunError for a run that a person triggered
+    and that has nothing to do, and what :func:`~airflow_barrier.coordinator.staging.begin` and
+    :func:`~airflow_barrier.coordinator.joining.take_part` raise.
+    """
+    own = attach(deployment, task.topology, run, scheduler) or _own_barrier(deployment, run, task)
+    if task.member:
+        earlier = _earlier_step(deployment, run, task, scheduler, own)
+        if earlier is not None:
+            return earlier
+    if isinstance(own, Later):
+        return _until_it_opens(deployment, run, task, scheduler, own)
+    if isinstance(own, StaysOut):
+        return _without_barrier(run, task, own.reason)
+    return _step_at(deployment, own, run, task, scheduler)
+
+
+def _own_barrier(deployment: Deployment, run: Run, task: JobTask) -> Barrier | Later | StaysOut:
+    if task.member:
+        return take_part(deployment, task.fragment, task.job, run.at, task.actor)
+    return find_barrier(deployment, task.topology, run=run.ref, timestamp=run.timestamp)
+
+
+def _until_it_opens(
+    deployment: Deployment, run: Run, task: JobTask, scheduler: Scheduler, later: Later
+) -> Wait | Nothing | Skip:
+    if later.gatekeeper is not None:
+        reason = stays_out_until_published(deployment, later.gatekeeper, run)
+        if reason is not None:
+            return Skip(reason)
+    if task.done and run.ref.kind == "manual":  # a person wanted what was missing to be done, and no barrier
+        return _without_barrier(run, task, later.reason)
+    # of what is templated nothing can be done for an earlier barrier: waking up for one would be in vain
+    lacking = None if task.templated else (task.job.name, run.ref.dag_id)
+    if run.barrier_id is not None:
+        opened = Condition(None, barrier_id=run.barrier_id)
+    else:
+        opened = Condition(None, timestamp=run.timestamp, or_lacking=lacking, lacking_after=scheduler.at_work_until())
+    return Wait((opened,), later.reason)
+
+
+def _without_barrier(run: Run, task: JobTask, reason: str) -> Nothing | Skip:
+    if task.done:
+        return Nothing(f"did job {task.job.name} at barriers {', '.join(map(str, task.done))}; {reason}")
+    if run.ref.kind == "manual":  # whoever asked for it is to see that nothing was done
+        raise TriggeredRunError(  # safety: triggered-run-of-nothing
+            f"{reason}; trigger the DAG with the logical date of a barrier, or let its schedule run it"
+        )
+    return Skip(reason)
+
+
+# --- barriers before the run's own ----------------------------------------------------------------
+
+
+def _earlier_step(
+    deployment: Deployment, run: Run, task: JobTask, scheduler: Scheduler, own: Barrier | Later | StaysOut
+) -> Step | None:
+    for barrier in _lacking(deployment, run, task, scheduler, own):
+        before = deployment.meta.current_attempt(barrier.topology, barrier.barrier_id, task.job.name, barrier.line)
+        if task.templated:  # safety: rendered-for-its-run
+            log.warning(
+                "%s lacks job %s, and this run cannot do it: Airflow has rendered %s for this run alone. Backfill that "
+                "day of DAG %s, or take what differs from the epoch ({timestamp} in SQL, epoch.timestamp)",
+                barrier,
+                task.job.name,
+                ", ".join(task.templated),
+                run.ref.dag_id,
+            )
+            return None
+        log.info("First %s, which lacks job %s and has no run of this DAG at work", barrier, task.job.name)
+        step = take_over(
+            deployment,
+            barrier,
+            task.job.name,
+            request_key=task.request_key,
+            generation=task.generation,
+            actor=task.actor,
+            owner=run.ref.dag_id,
+            sql=task.sql,
+            by_branch=task.by_branch,
+            code=task.code,
+        )
+        if step is not None:
+            _end(task, before, step.attempt)
+            answer = _answer(deployment, barrier, run, task, step)
+            return answer if isinstance(answer, Wait) else replace(answer, earlier=True)
+    return None
+
+
+def _lacking(
+    deployment: Deployment, run: Run, task: JobTask, scheduler: Scheduler, own: Barrier | Later | StaysOut
+) -> Iterator[Barrier]:
+    """The open barriers before the run's own that lack its job and that no other run is at, the oldest first."""
+    for barrier in _before(deployment, run, task, scheduler, own):
+        if lacks(deployment.meta, barrier, task.job.name, run.ref.dag_id, asking=task.request_key):
+            yield barrier
+
+
+def _before(
+    deployment: Deployment, run: Run, task: JobTask, scheduler: Scheduler, own: Barrier | Later | StaysOut
+) -> list[Barrier]:
+    """The open barriers before the run's own, without those that another run of its DAG is responsible for."""
+    meta = deployment.meta
+    if isinstance(own, Barrier) and own.line:
+        revision = meta.revisions.get(own.topology, own.line)
+        return [
+            barrier
+            for barrier in meta.revisions.barriers(own.topology, own.line)
+            if barrier.barrier_id < own.barrier_id
+            and barrier.state is BarrierState.OPEN
+            # what this run worked off when they were computed first it works off again
+            and runs_at(deployment, revision, meta.barrier(own.topology, barrier.barrier_id)).of.get(run.ref.dag_id)
+            == run.ref.run_id
+        ]
+    if isinstance(own, Barrier):
+        end = Condition(None, barrier_id=own.barrier_id)
+    elif run.barrier_id is not None:
+        end = Condition(None, barrier_id=run.barrier_id)
+    else:
+        end = Condition(None, timestamp=run.timestamp)
+    before = barriers_before(meta.open_barriers(task.topology), end)
+    after = scheduler.at_work_until() if before else None
+    return [barrier for barrier in before if after is None or barrier.timestamp > after]
+
+
+# --- one barrier ----------------------------------------------------------------------------------
+
+
+def _step_at(deployment: Deployment, barrier: Barrier, run: Run, task: JobTask, scheduler: Scheduler) -> Step:
+    undone = _why_no_part(deployment, barrier, task)
+    if undone is not None:
+        return undone
+    led = _while_led(deployment, barrier, task, scheduler)
+    if led is not None:
+        return led
+    try:
+        return _answer(deployment, barrier, run, task, _begin(deployment, barrier, run, task))
+    except AlreadyCommittedError as error:
+        return Nothing(f"{error}: {nothing_to_do(run, barrier)}", barrier)
+    except RevisionEndedError as error:
+        return Nothing(str(error), barrier)
+    except (AttemptTakenError, FencedAttemptError, VoidedAttemptError):
+        # a task of another run began it since we looked, or what that task's attempt stood on was staged anew
+        newest = deployment.meta.current_attempt(barrier.topology, barrier.barrier_id, task.job.name, barrier.line)
+        if newest is None or newest.request_key == task.request_key:
+            raise
+        led = _while_led(deployment, barrier, task, scheduler)
+        return led or _answer(deployment, barrier, run, task, _begin(deployment, barrier, run, task))
+
+
+def _begin(deployment: Deployment, barrier: Barrier, run: Run, task: JobTask) -> Ready | Adopted | Waiting:
+    before = deployment.meta.current_attempt(barrier.topology, barrier.barrier_id, task.job.name, barrier.line)
+    step = begin(
+        deployment,
+        barrier,
+        task.job.name,
+        request_key=task.request_key,
+        generation=task.generation,
+        actor=task.actor,
+        owner=run.ref.dag_id,
+        sql=task.sql,
+        by_branch=task.by_branch,
+        code=task.code,
+    )
+    _end(task, before, step.attempt)
+    return step
+
+
+def _end(task: JobTask, before: Attempt | None, attempt: Attempt) -> None:
+    """Stop what a lost worker left running: ``attempt`` has fenced it, and it would still use up the cluster."""
+    if before is None or before.attempt_id == attempt.attempt_id or before.state is not AttemptState.RUNNING:
+        return
+    if task.end is None:
+        return
+    try:
+        task.end(before.stamp)
+    except SparkUnavailableError as error:
+        log.warning("What %s left running could not be stopped: %s", before, error)
+
+
+def _why_no_part(deployment: Deployment, barrier: Barrier, task: JobTask) -> Nothing | None:
+    """Why the job has nothing to do at a barrier; None: it has."""
+    job = task.job
+    if not takes_part(deployment, barrier, job.name):
+        if waits_for_history(deployment, barrier.topology, job.name):
+            return Nothing(says_that_it_waits(barrier.topology, job.name), barrier, logging.WARNING)
+        gone = deployment.meta.withdrawal(barrier.topology, job.owner, job.name)
+        if gone is not None:
+            which = f"--dag {job.owner}" + (f" --job {gone.job}" if gone.job else "")
+            reason = (
+                f"{gone}: nothing to run for {barrier}. Take the job out of the DAG's group, or let it take part "
+                f"again: airflow-barrier topology join {barrier.topology} {which}"
+            )
+            return Nothing(reason, barrier, logging.WARNING)
+    if barrier.line and job.name not in deployment.meta.revisions.get(barrier.topology, barrier.line).jobs:
+        kept = f"{barrier} does not change what job {job.name} made of it: {', '.join(job.outlets)} stay as they are"
+        return Nothing(kept, barrier)
+    return None
+
+
+def led_by(attempt: Attempt | None, request_key: str, generation: str) -> str | None:
+    """Which task does the work of an attempt that task ``request_key`` would otherwise begin; None: none, any more.
+
+    After a clear the task asks with another ``generation``, and stages anew whoever is at it.
+    """
+    if attempt is None or attempt.state not in UNDER_WAY_ATTEMPTS:
+        return None
+    if attempt.request_key == request_key or attempt.generation != generation:
+        return None
+    return attempt.request_key
+
+
+def _while_led(deployment: Deployment, barrier: Barrier, task: JobTask, scheduler: Scheduler) -> Wait | None:
+    """What to wait for while the same task of another run does this barrier's work; None: it does not."""
+    attempt = deployment.meta.current_attempt(barrier.topology, barrier.barrier_id, task.job.name, barrier.line)
+    leader = led_by(attempt, task.request_key, task.generation)
+    if attempt is None or leader is None:
+        return None
+    if not scheduler.is_running(leader):
+        log.info("%s was led by %s, which does not run any more", attempt, leader)
+        return None
+    # whether the other task is alive only the scheduler knows, and only a task can ask it
+    ended = AttemptEnd(attempt.attempt_id, f"{attempt}, which {leader} leads")
+    return Wait((ended,), f"{attempt} is led by {leader}", look_again=_LOOK_AGAIN, barrier=barrier)
+
+
+def _answer(
+    deployment: Deployment, barrier: Barrier, run: Run, task: JobTask, step: Ready | Adopted | Waiting
+) -> Ready | Adopted | Wait:
+    if not isinstance(step, Waiting):
+        return step
+    waiting = (step.attempt.attempt_id,)
+    if step.away is not None:
+        # nobody is told when a source can be cut, and the triggerer may not open it
+        ended = AttemptEnd(step.attempt.attempt_id, f"a source ({step.away})")
+        return Wait((ended,), step.away, attempt_ids=waiting, look_again=_LOOK_AGAIN, barrier=barrier)
+    topology = deployment.meta.topology(barrier.topology, barrier.topology_version)
+    dead = [
+        need
+        for need in step.needs
+        # tasks of one DAG follow each other by edges: this table's has ended, and nothing more will come
+        if (need.barrier_id, need.line) == (barrier.barrier_id, barrier.line)
+        and topology.job(need.job).owner == run.ref.dag_id
+    ]
+    if dead:
+        give_up(deployment, step.attempt.attempt_id, reason="its input was never staged", actor=task.actor)
+        raise NotProcessedError(  # safety: input-never-comes
+            f"{step.attempt} cannot run: not PROCESSED although the task before it has ended: "
+            f"{', '.join(map(str, dead))}. Marking a task success stages nothing: clear it and what follows it"
+        )
+    conditions = tuple(
+        Condition("PROCESSED", barrier_id=need.barrier_id, tables=(need.table,), line=need.line) for need in step.needs
+    )
+    return Wait(conditions, f"{step.attempt} waits for {step.reason}", attempt_ids=waiting, barrier=barrier)
+
+
+def nothing_to_do(run: Run, barrier: Barrier) -> str:
+    """What a committed barrier's tasks say when they are cleared, or backfilled without a revision's token."""
+    again = "a backfill without a revision" if run.ref.kind == "backfill" else "clearing"
+    return (
+        f"its tables are published, and {again} changes nothing about them. To correct them, and all that was computed "
+        f"from them, plan a revision: airflow-barrier revision plan {barrier.topology} --from "
+        f"{barrier.barrier_id}; it says what would be done, and by which command"
+    )
+
+
+# --- opening --------------------------------------------------------------------------------------
+
+
+def next_opening(
+    deployment: Deployment, run: Run, fragment: Fragment, scheduler: Scheduler, *, actor: str, triggered: bool
+) -> Opened | Wait | Skip:
+    """What the start task does next: open the barrier of its run with ``fragment``'s jobs, observe it, or wait.
+
+    ``triggered`` and what is raised: see :func:`~airflow_barrier.coordinator.opening.open_barrier`.
+    """
+    revised = attach(deployment, fragment.topology, run, scheduler)
+    if revised is not None:
+        return Opened(revised, created=False)
+    outcome = open_barrier(
+        deployment,
+        fragment,
+        run.timestamp,
+        timestamp_from=run.timestamp_from,
+        run=run.ref,
+        actor=actor,
+        triggered=triggered,
+    )
+    if isinstance(outcome, Opened):
+        return outcome
+    if outcome.gatekeeper is not None:
+        reason = stays_out_until_published(deployment, outcome.gatekeeper, run)
+        if reason is not None:
+            return Skip(reason)
+    full = len(deployment.meta.open_barriers(fragment.topology)) >= deployment.max_open_barriers
+    return Wait(
+        (Room(deployment.max_open_barriers),),
+        f"the barrier at {run.timestamp.isoformat()} cannot open yet: {outcome.reason}",
+        not_before=None if full else datetime.now(timezone.utc) + SOURCE_INTERVAL,
+    )
+
+
+# --- committing -----------------------------------------------------------------------------------
+
+
+def next_commit(
+    deployment: Deployment, run: Run, topology: str, scheduler: Scheduler, *, actor: str
+) -> Committed | Published | Wait | Nothing:
+    """What the commit task does next: commit the barrier of its run and those before it or, in a revision's run,
+    publish the revision once all of it is staged.
+
+    Raises NotProcessedError if a table of the run's own DAG is missing although its task has ended, and what
+    :func:`~airflow_barrier.coordinator.committing.commit_barrier` raises.
+    """
+    revision = revision_of_run(deployment, topology, run)
+    if revision is not None:
+        return _next_publish(deployment, run, revision, scheduler, actor)
+    barrier = find_barrier(deployment, topology, run=run.ref, timestamp=run.timestamp)
+    outcome = commit_barrier(deployment, topology, barrier.barrier_id, actor=actor)
+    if isinstance(outcome, NotYet):
+        if outcome.barrier.barrier_id == barrier.barrier_id:  # an earlier run's jobs may still deliver
+            _refuse_unprocessed(deployment, barrier, outcome.missing, run)
+        before = [b for b in deployment.meta.open_barriers(topology) if b.barrier_id <= barrier.barrier_id]
+        conditions = tuple(Condition("PRECOMMIT", barrier_id=earlier.barrier_id) for earlier in before)
+        return Wait(conditions, f"{barrier} waits: {outcome.reason}", barrier=barrier)
+    newest = newest_revision_of_run(deployment, topology, run)
+    if newest is not None and newest.state is RevisionState.COMMIT:
+        wake_those_left_out(deployment, newest, scheduler)  # if this task died when it had published
+    return outcome
+
+
+def _next_publish(
+    deployment: Deployment, run: Run, revision: Revision, scheduler: Scheduler, actor: str
+) -> Published | Wait | Nothing:
+    """Publish the revision if this was the last barrier that it lacked, or let the next one's runs begin."""
+    meta, topology = deployment.meta, revision.topology
+    number = barrier_of_run(deployment, revision, run.at, run.ref.dag_id).barrier_id
+    barrier = meta.barrier(topology, number, revision.revision)
+    if barrier.state is BarrierState.OPEN:
+        rows = meta.revisions.progress(topology, revision.revision, number)
+        pending = [row for row in rows if row.state is TableState.PENDING]
+        _refuse_unprocessed(deployment, barrier, pending, run)
+        missing = ", ".join(f"{row.table} (job {row.job})" for row in pending)
+        condition = Condition("PRECOMMIT", barrier_id=number, line=revision.revision)
+        return Wait((condition,), f"{barrier} waits for {missing}", barrier=barrier)
+    outcome = publish_revision(deployment, topology, revision.revision, actor=actor)
+    if isinstance(outcome, Swapped):
+        wake_those_left_out(deployment, outcome.revision, scheduler)
+        return Published(barrier, outcome.revision, outcome.barriers)
+    revision = close_gate_if_near(deployment, revision, actor)
+    following = next_unstaged(deployment, revision, number)
+    if number >= revision.window_end and following is not None:
+        busy = wake_runs(deployment, revision, following, run.ref, scheduler)
+        if busy:
+            ended = Unseen(f"{', '.join(busy)} to end, to have it run again for {revision}")
+            return Wait((ended,), f"{revision} waits for {ended.words}", look_again=_LOOK_FOR_RUNS, barrier=barrier)
+    return Nothing(outcome.reason, barrier)
+
+
+def _refuse_unprocessed(
+    deployment: Deployment, barrier: Barrier, missing: list[TableProgress] | tuple[TableProgress, ...], run: Run
+) -> None:
+    topology = deployment.meta.topology(barrier.topology, barrier.topology_version)
+    own = [row for row in missing if topology.writer(row.table).owner == run.ref.dag_id]
+    if own:
+        raise NotProcessedError(  # safety: commit-has-its-own-tables
+            f"{barrier} is not complete: not PROCESSED although the tasks before this one have ended: "
+            f"{', '.join(f'{row.table} (job {row.job})' for row in own)}. Marking a task success stages nothing, and "
+            "clearing a task voids what was built on it: clear these jobs' tasks and what follows them"
+        )

@@ -1,0 +1,63 @@
+"""A run that asks what its tasks do next, and what only the scheduler knows of runs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Protocol
+
+from airflow_barrier.protocol.records import RunRef
+
+#: States of a run that does nothing any more.
+ENDED = frozenset({"success", "failed"})
+#: And of one that has not begun, since a person has cleared tasks of it for instance. It waits for a slot of its DAG,
+#: which may be the very one of the run that would wait for its end.
+AT_REST = ENDED | {"queued"}
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run of a DAG, as one of its tasks asks for it.
+
+    ``timestamp`` (UTC) is the one that its barrier has, ``timestamp_from`` where it came from. ``barrier_id``: the
+    barrier that the run's partition names (None: it has none). ``token``: the number of a revision that whoever
+    started the run gave it (0: none). ``clear_number``: how often the run was cleared.
+    """
+
+    ref: RunRef
+    timestamp: datetime
+    timestamp_from: str
+    barrier_id: int | None = None
+    token: int = 0
+    clear_number: int = 0
+
+    @property
+    def at(self) -> datetime | int:
+        """How the run names its barrier."""
+        return self.timestamp if self.barrier_id is None else self.barrier_id
+
+
+class Scheduler(Protocol):
+    """What only the scheduler knows of runs and can do with them. Airflow's stands in the operators' room."""
+
+    def state(self, dag_id: str, run_id: str) -> str | None:
+        """``queued``, ``running``, ``success`` or ``failed``; None: there is no such run.
+
+        Raises AirflowUnavailableError, AirflowRefusedError.
+        """
+        ...
+
+    def wake(self, dag_id: str, run_id: str) -> None:
+        """Have all tasks of a run run again that has ended, or not begun.
+
+        Raises UnknownRunError, RunActiveError, AirflowRefusedError, AirflowUnavailableError.
+        """
+        ...
+
+    def is_running(self, request_key: str) -> bool:
+        """Whether the task that asked for an attempt, the same one in another run, is running."""
+        ...
+
+    def at_work_until(self) -> datetime | None:
+        """The timestamp (UTC) of the run before the asking one, of the same DAG, if it has not ended."""
+        ...
