@@ -67,7 +67,8 @@ class MetaService:
     ``new=False``: where there is no SQLite file, none is made, and calls raise MetaServiceMissingError (retryable).
     Nothing connects before the first call.
 
-    All times are the database's, in UTC. ``actor`` is free text for the audit. Every method raises
+    All times are the database's, in UTC. ``actor`` is free text for the audit; it, ``request_key``, ``generation``
+    and ``line`` are explained in ``docs/glossary.md``. Every method raises
     :class:`~airflow_barrier.protocol.errors.StoreUnavailableError` (retryable) when the database does not answer,
     :class:`~airflow_barrier.protocol.errors.SchemaVersionError` when it is of another version, and
     UnknownTopologyError or UnknownBarrierError for what is not there.

@@ -27,6 +27,19 @@ if TYPE_CHECKING:
 _RACES = 25
 
 
+def connect(
+    uri: str,
+    warehouse: str,
+    catalog_name: str,
+    properties: Mapping[str, str],
+    documents: Documents,
+    *,
+    atomic: bool,
+) -> RestTables:
+    server = RestServer(catalog_name, {**properties, "uri": uri})
+    return RestTables(server, documents, f"{warehouse.rstrip('/')}/_barrier/catalog", atomic=atomic)
+
+
 class OvertakenError(CatalogUnavailableError):
     """Another commit was faster."""
 
