@@ -44,7 +44,8 @@ def answer(options: argparse.Namespace, found: _T, show: Callable[[_T, Console],
 
 def plain(value: Any) -> Any:
     """What JSON can hold: records by the names of their fields, times in ISO 8601, in UTC, to the microsecond,
-    durations in seconds, decimal numbers as text.
+    durations in seconds, decimal numbers as text. Fields that a record does not show (``repr=False``) are secrets, and
+    left out.
 
     >>> plain({"at": datetime(2026, 1, 5, 6, tzinfo=timezone.utc), "ids": (1, None)})
     {'at': '2026-01-05T06:00:00.000000+00:00', 'ids': [1, None]}
@@ -54,7 +55,7 @@ def plain(value: Any) -> Any:
     if isinstance(value, datetime):
         return value.astimezone(timezone.utc).isoformat(timespec="microseconds")
     if is_dataclass(value):
-        return {each.name: plain(getattr(value, each.name)) for each in fields(value)}
+        return {each.name: plain(getattr(value, each.name)) for each in fields(value) if each.repr}
     if isinstance(value, Mapping):
         return {key: plain(each) for key, each in value.items()}
     if isinstance(value, (list, tuple)):

@@ -126,11 +126,19 @@ def request_attempt(connection: Connection, request: Request) -> Attempt:
     if before is not None and before.state in LIVE_ATTEMPTS:
         if before.state is AttemptState.PROCESSED:
             restage(connection, barrier, before, request.actor)  # safety: clear-restages
-        reason = f"superseded by {request.request_key}"
         end_attempt(
-            connection, before, AttemptState.FENCED, reason, Event("fenced", request.actor)
+            connection, before, AttemptState.FENCED, _why_fenced(before, request), Event("fenced", request.actor)
         )  # safety: new-attempt-fences
     return _insert(connection, barrier, request)
+
+
+def _why_fenced(before: Attempt, request: Request) -> str:
+    """Why an attempt that was under way counts no more: what is shown beside it."""
+    if before.request_key != request.request_key:
+        return f"superseded by task {request.request_key}"
+    if before.generation != request.generation:
+        return "superseded by its task, which somebody cleared"
+    return "superseded by the next try of its task"
 
 
 def lead_attempt(connection: Connection, request: Request, after_end: bool = False) -> Attempt | None:

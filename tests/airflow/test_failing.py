@@ -24,6 +24,7 @@ from airflow.sdk.execution_time.comms import (
     ErrorResponse,
     GetConnection,
     GetDagRunState,
+    GetPreviousDagRun,
     GetTaskStates,
     SetXCom,
     TriggerDagRun,
@@ -34,9 +35,8 @@ from airflow.sdk.execution_time.task_runner import RuntimeTaskInstance
 from airflow_barrier.coordinator.settings import Settings
 from airflow_barrier.coordinator.waiting import Condition
 from airflow_barrier.operators._events import swallowed
-from airflow_barrier.operators._leading import LeadingSteps
 from airflow_barrier.operators._task import failed_by_a_deploy, without_useless_retries
-from airflow_barrier.operators._waking import run_state, wake
+from airflow_barrier.operators._waking import AirflowScheduler, run_state, wake
 from airflow_barrier.operators.query import ConsistentQueryOperator
 from airflow_barrier.operators.start import StartBarrierOperator
 from airflow_barrier.protocol.errors import SchemaVersionError
@@ -170,9 +170,13 @@ def an_abort_asks_why_tasks_failed(world: World) -> None:
 
 
 def a_task_asks_whether_its_leader_runs(world: World) -> None:
-    nothing: Any = None
-    led = task()
-    LeadingSteps(led, nothing, nothing, world.context(led))._runs("dag/yesterday/task/-1")
+    AirflowScheduler(world.context(task())).is_running("dag/yesterday/task/-1")
+
+
+def a_member_asks_for_the_run_before(world: World) -> None:
+    context = world.context(task())
+    vars(context["ti"])["get_template_context"] = lambda: context  # which the task runner makes
+    AirflowScheduler(context).at_work_until()
 
 
 def a_commit_asks_who_has_told(world: World) -> None:
@@ -216,6 +220,7 @@ CALLS: list[tuple[Callable[[World], Any], type, dict[Callable[[], Any], str]]] =
     (a_run_is_woken, TriggerDagRun, {**RETRIED, refused: FAILS}),
     (an_abort_asks_why_tasks_failed, GetTaskStates, RETRIED),
     (a_task_asks_whether_its_leader_runs, GetTaskStates, RETRIED),
+    (a_member_asks_for_the_run_before, GetPreviousDagRun, {**RETRIED, refused: FAILS}),
     (a_commit_asks_who_has_told, GetTaskStates, RETRIED),
     (a_query_says_which_barrier_it_reads, SetXCom, RETRIED),
     (a_task_of_another_version_leaves_a_note, SetXCom, RETRIED),

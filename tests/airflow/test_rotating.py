@@ -104,11 +104,11 @@ def test_one_who_watches_goes_over_to_the_new_connections(rotating: Rotating) ->
             looked += 1
             return REACHED
 
-        async for _ in watcher.follow(look, 0.01, 60):
+        async for _ in watcher.follow(look, 60):
             pass
         rotating.rotate("another")
         await asyncio.to_thread(lambda: BarrierHook(CONN).get_meta_service().topologies())
-        async for _ in watcher.follow(look, 0.01, 60):
+        async for _ in watcher.follow(look, 60):
             pass
         return looked
 

@@ -91,7 +91,9 @@ def as_json(value: Any) -> Any:
         return value.astimezone(timezone.utc).isoformat(timespec="microseconds")
 
     def fields(value: Any) -> Any:
-        return value if isinstance(value, (Mapping, datetime)) else asdict(value)
+        if isinstance(value, (Mapping, datetime)):
+            return value
+        return {name: each for name, each in asdict(value).items() if name != "nonce"}
 
     records = [fields(each) for each in value] if isinstance(value, (list, tuple)) else fields(value)
     return json.loads(json.dumps(records, default=other))

@@ -51,6 +51,14 @@ def test_barrier_list(deployed: Deployed) -> None:
     assert run("barrier", "list", "shopping", "--state", "BLOCKED").out == "no such barrier\n"
 
 
+def test_what_proves_a_file_is_shown_to_nobody(deployed: Deployed) -> None:
+    nonces = [attempt.nonce for attempt in deployed.meta.attempts("shopping", 3)]
+    assert all(nonces)
+    for command in (("barrier", "show", "shopping", "3"), ("status", "shopping")):
+        for out in (run(*command).out, run(*command, "--json").out):
+            assert not [nonce for nonce in nonces if nonce in out]
+
+
 def test_barrier_show(deployed: Deployed) -> None:
     meta = deployed.meta
     told = run("barrier", "show", "shopping", "3", "--json").json

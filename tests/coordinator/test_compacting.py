@@ -106,7 +106,7 @@ def test_whoever_was_taken_over_from_changes_nothing(shop: Shop) -> None:
         compact(shop.deployment, barrier, rewriting(shop), other)
         return 0
 
-    with pytest.raises(FencedAttemptError, match=r"superseded by upkeep/tomorrow\)"):
+    with pytest.raises(FencedAttemptError, match=r"superseded by task upkeep/tomorrow\)"):
         compact(shop.deployment, barrier, slow, NIGHTLY)
     let_go(shop.deployment, barrier, "fenced", NIGHTLY)
     main = shop.deployment.tables.mains([AMOUNT])[AMOUNT]

@@ -106,16 +106,30 @@ def test_a_retry_adopts_what_was_closed_or_processed(world: World) -> None:
     assert world.meta.report_processed(adopted.attempt_id, "test").state is BarrierState.OPEN
 
 
+@pytest.mark.parametrize(
+    ("key", "reason"),
+    [("try 1", "superseded by the next try of its task"), ("another", "superseded by task another")],
+)
+def test_who_takes_over_what_runs_is_said(world: World, key: str, reason: str) -> None:
+    world.open(1)
+    lost = world.start(1, "load")
+    world.request(1, "load", key=key)
+    assert world.meta.attempt(lost.attempt_id).reason == reason
+
+
 @pytest.mark.parametrize("reached", ["requested", "running", "closed"])
 def test_a_clear_fences_what_was_under_way(world: World, reached: str) -> None:
     world.open(1)
     old = world.request(1, "load") if reached == "requested" else world.start(1, "load")
     if reached == "closed":
         world.close(old)
-    new = world.request(1, "load", generation="g2", key="cleared")
+    new = world.request(1, "load", generation="g2")
     assert new.state is AttemptState.REQUESTED
     fenced = world.meta.attempt(old.attempt_id)
-    assert (fenced.state, fenced.reason) == (AttemptState.FENCED, "superseded by cleared")
+    assert (fenced.state, fenced.reason) == (
+        AttemptState.FENCED,
+        "superseded by its task, which somebody cleared",
+    )
     assert fenced.ended_at is not None
     assert world.meta.current_attempt("shopping", 1, "load") == new
     assert [a.attempt_id for a in world.meta.attempts("shopping", 1)] == [old.attempt_id, new.attempt_id]

@@ -45,7 +45,8 @@ def context(run_id: str = "today", max_tries: int = 0) -> Any:
         max_tries=max_tries,
         start_date=datetime.now(timezone.utc),
     )
-    return {"ti": task, "task": SimpleNamespace(retries=0)}
+    run = SimpleNamespace(run_type=SimpleNamespace(value="scheduled"), logical_date=None)
+    return {"ti": task, "task": SimpleNamespace(retries=0), "dag_run": run}
 
 
 def files(shop: Shop, table: str, ref: str = "main") -> int:
