@@ -119,7 +119,7 @@ def attach(deployment: Deployment, topology: str, run: Run, scheduler: Scheduler
 
 def _wake_others(deployment: Deployment, revision: Revision, barrier: Barrier, run: Run, scheduler: Scheduler) -> None:
     """Let the other DAGs' runs of this barrier run again and, past the days that a person asked for, the next one's."""
-    standing = deployment.meta.barrier(barrier.topology, barrier.barrier_id)
+    standing = deployment.meta.barriers.get(barrier.topology, barrier.barrier_id)
     wake_runs(deployment, revision, standing, run.ref, scheduler)
     if barrier.barrier_id >= revision.window_end:
         following = next_unstaged(deployment, revision, barrier.barrier_id)

@@ -8,12 +8,13 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Connection, delete, insert, select, update
+from sqlalchemy import Connection, bindparam, delete, insert, select, update
 
 from airflow_barrier.metaservice import schema
 from airflow_barrier.metaservice.rows import (
     chunks,
     head,
+    incarnation_of,
     load_topology,
     lock_topology,
     of_topology,
@@ -22,12 +23,170 @@ from airflow_barrier.metaservice.rows import (
 )
 from airflow_barrier.metaservice.schema import DatabaseNow
 from airflow_barrier.metaservice.starts import last_progress, last_start
+from airflow_barrier.metaservice.transaction import Group, changes, reads
 from airflow_barrier.metaservice.transitions import Event, record
 from airflow_barrier.protocol.errors import StillReadError, TableClaimedError, TopologyError, WithdrawnError
 from airflow_barrier.protocol.records import Withdrawal
-from airflow_barrier.protocol.topology import Job, Topology
+from airflow_barrier.protocol.topology import Job, Topology, check_names
 
 log = logging.getLogger(__name__)
+
+_CHANGES = select(schema.topology.c.changes).where(schema.topology.c.name == bindparam("name"))
+
+
+class Topologies(Group):
+    """What DAGs declare, as one topology a name. A topology has a new version with each change of the union."""
+
+    def register(self, name: str, owner: str, jobs: Sequence[Job], actor: str, *, at: datetime | None = None) -> int:
+        """Replace what ``owner_dag`` declares; returns the topology's version, a new one if the union changed.
+
+        No jobs: the DAG leaves. Barriers that are open keep the version they were opened with. ``at`` (UTC): the
+        timestamp of the run that declares it. If a later barrier has been opened, aborted or not, the run may have the
+        code of then, and changes nothing. Raises a
+        :class:`~airflow_barrier.protocol.errors.TopologyError` of its own for each thing that is wrong with the
+        union of all DAGs' jobs, TableClaimedError for a table of another topology.
+        """
+        check_names(name, jobs)
+        version = self._read(lambda c: registered_version(c, name, owner, jobs))
+        if version is not None:
+            return version
+        return self._write(lambda c: register(c, name, owner, jobs, actor, at))
+
+    @reads
+    def is_settled(self, connection: Connection, name: str, owner: str, job: str, at: datetime) -> bool:
+        """Whether a run at ``at`` (UTC) leaves a job as it is: a later barrier has been opened, aborted or not, and the
+        job is or was a member.
+        """
+        return is_settled(connection, name, owner, job, at)
+
+    def join(
+        self, name: str, owner: str, job: str, declared: Sequence[Job], actor: str, *, at: datetime | None = None
+    ) -> int | tuple[str, ...]:
+        """Register one job of ``owner_dag``, whose task has started, beside those that have before.
+
+        Of ``declared``, all that the DAG declares, the others are not registered: a job that never runs would hold up
+        every barrier. Jobs that are no longer declared leave. ``at`` (UTC): the timestamp of the run. If a
+        later barrier has been opened, the run adds a job that has never been a member, and changes nothing else.
+        Returns the topology's version, or the tables that the job reads and nobody writes yet, with nothing
+        registered. Raises WithdrawnError for a job that was taken out, and what :meth:`register` does.
+        """
+        check_names(name, declared)
+        version = self._read(lambda c: joined_version(c, name, owner, job, declared))
+        if version is not None:
+            return version
+        return self._write(lambda c: join(c, name, owner, job, declared, actor, at))
+
+    @changes
+    def leave(
+        self, connection: Connection, name: str, owner: str, job: str | None, reason: str, actor: str
+    ) -> Withdrawal:
+        """Take a job of ``owner_dag``, or all of them (None), out: from the next barrier on, and until :meth:`readmit`.
+
+        Again changes nothing. Raises StillReadError for a table that others read, TopologyError if there is no such
+        job.
+        """
+        _wait_for_turn(connection)  # safety: registrations-queue
+        topology_version(connection, name)
+        registered = jobs_of(connection, name, owner)
+        going = [each for each in registered if job in (None, each.name)]
+        if not going:
+            gone = _withdrawal_of(withdrawals(connection, name, owner), job or "")
+            if gone is not None:
+                return gone
+            known = [
+                f"{each.name} (DAG {each.owner})" for each in (*registered, *jobs_of_others(connection, name, owner))
+            ]
+            raise TopologyError(
+                f"topology {name}: expected {f'job {job}' if job else 'jobs'} of DAG {owner}, found registered only: "
+                f"{', '.join(known) or 'none'}; correct the names"
+            )
+        staying = [each for each in registered if each not in going]
+        _check_unread(connection, name, going, [*staying, *jobs_of_others(connection, name, owner)])
+        _register(
+            connection,
+            name,
+            owner,
+            staying,
+            Event("left", actor, {"owner": owner, "jobs": [each.name for each in going], "reason": reason}),
+        )
+        table = schema.withdrawn
+        if job is None:
+            # those that left alone before leave with the DAG now: their tables may have yet to be given back
+            going = [*going, *(each for gone in withdrawals(connection, name, owner) for each in gone.jobs)]
+            connection.execute(delete(table).where(table.c.topology == name, table.c.owner == owner))
+        key = {"topology": name, "owner": owner, "job": job or ""}
+        connection.execute(
+            insert(table).values(**key, at=DatabaseNow(), actor=actor, reason=reason, jobs=_to_json(going))
+        )
+        (gone,) = (each for each in withdrawals(connection, name, owner) if each.job == job)
+        return gone
+
+    @changes
+    def readmit(self, connection: Connection, name: str, owner: str, job: str | None, actor: str) -> bool:
+        """Let what left register again when it runs next; False: nothing has left. Raises TopologyError."""
+        _wait_for_turn(connection)  # safety: registrations-queue
+        topology_version(connection, name)
+        table = schema.withdrawn
+        gone = withdrawals(connection, name, owner)
+        if job is not None and any(each.job is None for each in gone):
+            raise TopologyError(
+                f"topology {name}: expected that job {job} of DAG {owner} left alone, found that the whole DAG has "
+                f"left; let the DAG join: airflow-barrier topology join {name} --dag {owner}"
+            )
+        chosen = [each for each in gone if job in (None, each.job)]
+        for each in chosen:
+            connection.execute(
+                delete(table).where(table.c.topology == name, table.c.owner == owner, table.c.job == (each.job or ""))
+            )
+        detail = {"owner": owner, "jobs": [each.job for each in chosen]}
+        if chosen:
+            record(connection, Event("readmitted", actor, detail), name, None, "topology", [name])
+        return bool(chosen)
+
+    @reads
+    def withdrawal(self, connection: Connection, name: str, owner: str, job: str) -> Withdrawal | None:
+        """How a job of a DAG left, alone or with its whole DAG; None: it has not."""
+        return withdrawal(connection, name, owner, job)
+
+    @reads
+    def waiting(self, connection: Connection, name: str) -> tuple[Job, ...]:
+        """The registered jobs that join once a revision has computed their tables over history."""
+        return tuple(waiting(connection, name))
+
+    @reads
+    def waits(self, connection: Connection, name: str, job: Job) -> bool:
+        """Whether ``job``, registered or not, would be one of :meth:`waiting`."""
+        return waits(connection, name, job)
+
+    @reads
+    def get(self, connection: Connection, name: str, version: int | None = None) -> Topology:
+        """The topology as of a version; None: the current one."""
+        return load_topology(connection, name, topology_version(connection, name) if version is None else version)
+
+    @reads
+    def version(self, connection: Connection, name: str) -> int:
+        """The current version, which the next barrier is opened with."""
+        return topology_version(connection, name)
+
+    @reads
+    def names(self, connection: Connection) -> list[str]:
+        """The names of all topologies, in order."""
+        return list(connection.execute(select(schema.topology.c.name).order_by(schema.topology.c.name)).scalars())
+
+    @reads
+    def change_count(self, connection: Connection, name: str) -> int:
+        """How many changes there were: as long as it is the same, nothing has become of what somebody waits for.
+
+        0 of a topology that nobody has registered yet. One query, of one row.
+        """
+        return int(connection.execute(_CHANGES, {"name": name}).scalar_one_or_none() or 0)
+
+    @reads
+    def incarnation(self, connection: Connection, name: str) -> str:
+        """Made up when the database was created or the topology recovered; it stands in the stamp of every snapshot
+        that is staged for the topology, and in its journal.
+        """
+        return incarnation_of(connection, name)
 
 
 def registered_version(connection: Connection, name: str, owner: str, jobs: Sequence[Job]) -> int | None:
@@ -241,41 +400,6 @@ def _started(before: Sequence[Job], job: str, declared: Sequence[Job]) -> list[J
     ]
 
 
-def leave(connection: Connection, name: str, owner: str, job: str | None, reason: str, actor: str) -> Withdrawal:
-    """Take a job of ``owner``, or all of them (None), out of the topology. Again changes nothing."""
-    _wait_for_turn(connection)  # safety: registrations-queue
-    topology_version(connection, name)
-    registered = jobs_of(connection, name, owner)
-    going = [each for each in registered if job in (None, each.name)]
-    if not going:
-        gone = _withdrawal_of(withdrawals(connection, name, owner), job or "")
-        if gone is not None:
-            return gone
-        known = [f"{each.name} (DAG {each.owner})" for each in (*registered, *jobs_of_others(connection, name, owner))]
-        raise TopologyError(
-            f"topology {name}: expected {f'job {job}' if job else 'jobs'} of DAG {owner}, found registered only: "
-            f"{', '.join(known) or 'none'}; correct the names"
-        )
-    staying = [each for each in registered if each not in going]
-    _check_unread(connection, name, going, [*staying, *jobs_of_others(connection, name, owner)])
-    _register(
-        connection,
-        name,
-        owner,
-        staying,
-        Event("left", actor, {"owner": owner, "jobs": [each.name for each in going], "reason": reason}),
-    )
-    table = schema.withdrawn
-    if job is None:
-        # those that left alone before leave with the DAG now: their tables may have yet to be given back
-        going = [*going, *(each for gone in withdrawals(connection, name, owner) for each in gone.jobs)]
-        connection.execute(delete(table).where(table.c.topology == name, table.c.owner == owner))
-    key = {"topology": name, "owner": owner, "job": job or ""}
-    connection.execute(insert(table).values(**key, at=DatabaseNow(), actor=actor, reason=reason, jobs=_to_json(going)))
-    (gone,) = (each for each in withdrawals(connection, name, owner) if each.job == job)
-    return gone
-
-
 def _wait_for_turn(connection: Connection) -> None:
     """Who registers, joins, leaves or comes back does so after the one before, whatever their topologies."""
     connection.execute(select(schema.service.c.service_id).with_for_update())
@@ -294,28 +418,6 @@ def _check_unread(connection: Connection, name: str, going: Sequence[Job], stayi
             f"topology {name}: expected that nobody reads the tables of what leaves, found: {'; '.join(readers)}. Let "
             "the readers leave first, or have them read the table as an external source, IcebergTable(...)"
         )
-
-
-def readmit(connection: Connection, name: str, owner: str, job: str | None, actor: str) -> bool:
-    """Let what left be registered again by its DAG's next run. False: nothing of the kind has left."""
-    _wait_for_turn(connection)  # safety: registrations-queue
-    topology_version(connection, name)
-    table = schema.withdrawn
-    gone = withdrawals(connection, name, owner)
-    if job is not None and any(each.job is None for each in gone):
-        raise TopologyError(
-            f"topology {name}: expected that job {job} of DAG {owner} left alone, found that the whole DAG has left; "
-            f"let the DAG join: airflow-barrier topology join {name} --dag {owner}"
-        )
-    chosen = [each for each in gone if job in (None, each.job)]
-    for each in chosen:
-        connection.execute(
-            delete(table).where(table.c.topology == name, table.c.owner == owner, table.c.job == (each.job or ""))
-        )
-    detail = {"owner": owner, "jobs": [each.job for each in chosen]}
-    if chosen:
-        record(connection, Event("readmitted", actor, detail), name, None, "topology", [name])
-    return bool(chosen)
 
 
 def withdrawals(connection: Connection, name: str, owner: str) -> list[Withdrawal]:

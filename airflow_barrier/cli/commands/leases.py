@@ -32,8 +32,8 @@ def _define(parser: argparse.ArgumentParser) -> None:
 def _run(options: argparse.Namespace) -> int:
     with meta_service(options) as meta:
         if options.release is not None:
-            meta.end_lease(options.topology, options.release, actor())
-        found = meta.leases(options.topology, options.barrier)
+            meta.leases.end(options.topology, options.release, actor())
+        found = meta.leases.of(options.topology, options.barrier)
     answer(options, found, _show)
     return DONE
 
