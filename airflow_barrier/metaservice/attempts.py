@@ -103,7 +103,7 @@ class Attempts(Group):
         if barrier.state is BarrierState.ABORTED:
             raise_aborted(barrier)  # safety: aborted-takes-nothing
         _check_owner(connection, barrier, request.job, request.owner)
-        before = current_attempt(connection, request.topology, request.barrier_id, request.job, request.line)
+        before = _current_attempt(connection, request.topology, request.barrier_id, request.job, request.line)
         if (
             before is not None
             and before.generation == request.generation  # safety: clear-is-no-retry
@@ -135,7 +135,7 @@ class Attempts(Group):
         """
         lock_topology(connection, request.topology)  # safety: topology-lock
         barrier = load_barrier(connection, request.topology, request.barrier_id)
-        before = current_attempt(connection, request.topology, request.barrier_id, request.job)
+        before = _current_attempt(connection, request.topology, request.barrier_id, request.job)
         if after_end and before is not None and before.state not in LIVE_ATTEMPTS:
             before = None
         begun = before is not None and (after_end or before.state is not AttemptState.REQUESTED)
@@ -151,7 +151,7 @@ class Attempts(Group):
     @reads
     def needs(self, connection: Connection, attempt: Attempt) -> tuple[Need, ...]:
         """What a REQUESTED attempt lacks before it can be started; empty for any other."""
-        return needs_of(connection, attempt)
+        return _needs_of(connection, attempt)
 
     def start(self, attempt_id: int) -> Attempt | tuple[Need, ...]:
         """RUNNING, with inputs, previous and bases pinned; or what it waits for (which is kept in ``waited_for``).
@@ -283,10 +283,10 @@ class Attempts(Group):
         self, connection: Connection, topology: str, barrier_id: int, job: str, line: int = 0
     ) -> Attempt | None:
         """The newest attempt of a job at a barrier, whatever became of it; ``line``: of revision ``line``."""
-        return current_attempt(connection, topology, barrier_id, job, line)
+        return _current_attempt(connection, topology, barrier_id, job, line)
 
 
-def current_attempt(
+def _current_attempt(
     connection: Connection, topology: str, barrier_id: int, job: str, line: int = STANDING
 ) -> Attempt | None:
     """The newest attempt of a job at a barrier, whatever became of it."""
@@ -364,11 +364,11 @@ def _insert(connection: Connection, barrier: Barrier, request: Request) -> Attem
 def _still_waiting(connection: Connection, attempt_id: int) -> tuple[Need, ...]:
     """What the attempt waits for, if that is nothing new: then a poll need not write. Empty: look closer."""
     attempt = load_attempt(connection, attempt_id)
-    needs = needs_of(connection, attempt)
+    needs = _needs_of(connection, attempt)
     return needs if set(needs) <= set(attempt.waited_for) else ()
 
 
-def needs_of(connection: Connection, attempt: Attempt) -> tuple[Need, ...]:
+def _needs_of(connection: Connection, attempt: Attempt) -> tuple[Need, ...]:
     """What a REQUESTED attempt lacks."""
     if attempt.state is not AttemptState.REQUESTED:
         return ()

@@ -170,7 +170,7 @@ class Barriers(Group):
 
     @reads
     def aborted_at(self, connection: Connection, topology: str, timestamp: datetime) -> Barrier | None:
-        """The newest barrier that was aborted at that timestamp, also if another one is there: :meth:`barrier_at`."""
+        """The newest barrier that was aborted at that timestamp, also if another one is there: :meth:`at`."""
         table = schema.barrier
         row = connection.execute(
             select(table)

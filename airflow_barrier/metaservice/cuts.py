@@ -47,7 +47,7 @@ class Cuts(Group):
         *,
         items_of: Collection[str] | None = None,
     ) -> dict[str, Cut]:
-        """The cut of every source, by name; ``line``: as in :meth:`barrier`.
+        """The cut of every source, by name; ``line``: as a revision has them, too.
 
         ``items_of``: the sources whose items are wanted (None: all), of which there may be many. An aborted barrier's
         have none any more.

@@ -2,6 +2,11 @@
 
 COMMIT stays its state. ``thinned_at``: retention keeps it no longer, and it expires once nobody holds it;
 ``expiring_at``: no lease is granted any more; ``expired_at``: its tags are gone.
+
+At last what there is per table and attempt is forgotten (``trimmed_at``). The barriers themselves stay, with their cuts
+and the items that these used up: ids are not used again, predecessors lead back, and each input record is in one epoch.
+So do the newest row of each table that has left, by which a job that comes back goes on, and the audit of barriers as a
+whole.
 """
 
 from __future__ import annotations
@@ -25,7 +30,6 @@ from airflow_barrier.protocol.states import BarrierState
 
 #: How many barriers one step lets expire: what was held up is caught up by the next one.
 _MOST = 100
-
 #: How many barriers one transaction trims: others wait for it.
 _AT_ONCE = 20
 
@@ -45,13 +49,13 @@ _REVISED = exists().where(
 
 
 class Expiry(Group):
-    """The end of barriers as something to read."""
+    """The end of barriers as something to read, and of what is known about them in detail."""
 
     @changes
     def expire(self, connection: Connection, topology: str, barrier_ids: Sequence[int], actor: str) -> list[int]:
         """Let those of ``barrier_ids`` expire that can be read, are not the newest, and no lease holds; returns these.
 
-        From here on nobody gets them by :meth:`resolve`, so their tags and data may go; then call :meth:`expired`.
+        From here on nobody resolves them, so their tags and data may go; then call :meth:`expired`.
         """
         lock_topology(connection, topology)  # safety: topology-lock
         last = newest(connection, topology, {BarrierState.COMMIT})
@@ -74,7 +78,7 @@ class Expiry(Group):
 
     @reads
     def pending(self, connection: Connection, topology: str) -> list[Barrier]:
-        """The barriers between :meth:`expiring` and :meth:`expired`, oldest first: somebody may have died there."""
+        """The barriers between :meth:`expire` and :meth:`expired`, oldest first: somebody may have died there."""
         rows = connection.execute(
             select(schema.barrier)
             .where(of_topology(schema.barrier, topology), schema.THINNED, _BARRIER.expiring_at.is_not(None))

@@ -116,7 +116,7 @@ class Answers(Group):
         first one; BarrierAbortedError; NotReadableYetError (retryable) for a barrier that is not so far;
         ExpiredBarrierError, naming the oldest that can be read.
 
-        >>> meta.resolve("shopping", Level.REPEATABLE_READ, at=3, hold=Hold("report", seconds=60))  # doctest: +SKIP
+        >>> meta.answers.resolve("shopping", Level.REPEATABLE_READ, at=3, hold=Hold("report", 60))  # doctest: +SKIP
         """
         asked = Asked(topology, level, tables, at, revision)
         check_asked(asked)
