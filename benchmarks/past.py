@@ -18,8 +18,8 @@ from sqlalchemy import create_engine, delete, insert, select, update
 from airflow_barrier.coordinator.deployment import Deployment
 from airflow_barrier.coordinator.journal import entry_uri, read_entry
 from airflow_barrier.coordinator.recovering import recover
-from airflow_barrier.coordinator.revising import plan_revision
-from airflow_barrier.coordinator.revision_plan import Wanted
+from airflow_barrier.coordinator.revisions.begin import plan_revision
+from airflow_barrier.coordinator.revisions.plan import Wanted
 from airflow_barrier.coordinator.settings import Settings
 from airflow_barrier.coordinator.trimmed_journal import fold
 from airflow_barrier.metaservice import schema

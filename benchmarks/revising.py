@@ -9,10 +9,10 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
-from airflow_barrier.coordinator.revising import begin_revision, plan_revision
-from airflow_barrier.coordinator.revision_plan import Wanted
+from airflow_barrier.coordinator.revisions.begin import begin_revision, plan_revision
+from airflow_barrier.coordinator.revisions.plan import Wanted
+from airflow_barrier.coordinator.revisions.publish import Swapped, publish_revision
 from airflow_barrier.coordinator.settings import Settings
-from airflow_barrier.coordinator.swapping import Swapped, publish_revision
 from airflow_barrier.protocol.revisions import RevisionMode
 from benchmarks.polling import reading_beside
 from benchmarks.report import Measured

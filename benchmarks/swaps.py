@@ -10,10 +10,10 @@ from pathlib import Path
 from statistics import median
 
 from airflow_barrier.coordinator.deployment import Deployment
-from airflow_barrier.coordinator.revising import begin_revision, plan_revision
-from airflow_barrier.coordinator.revision_plan import Wanted
+from airflow_barrier.coordinator.revisions.begin import begin_revision, plan_revision
+from airflow_barrier.coordinator.revisions.plan import Wanted
+from airflow_barrier.coordinator.revisions.publish import Swapped, publish_revision
 from airflow_barrier.coordinator.settings import Settings
-from airflow_barrier.coordinator.swapping import Swapped, publish_revision
 from airflow_barrier.metaservice.attempts import Request
 from airflow_barrier.protocol.names import tag_name
 from airflow_barrier.protocol.records import Attempt, Barrier, StagedTable

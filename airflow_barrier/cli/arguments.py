@@ -16,6 +16,10 @@ def barrier_argument(parser: argparse._ActionsContainer, nargs: str | None = Non
     )
 
 
+def revision_argument(parser: argparse._ActionsContainer, text: str | None = None, nargs: str | None = None) -> None:
+    parser.add_argument("revision", type=one_or_more, metavar="NUMBER", nargs=nargs, help=text)
+
+
 def level_argument(parser: argparse.ArgumentParser) -> None:
     """``--level``; None: that of :func:`airflow_barrier.cli.connection.level`."""
     names = ", ".join(level.value for level in Level)

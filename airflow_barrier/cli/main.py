@@ -25,7 +25,7 @@ exit codes:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Returns the exit code.
 
-    >>> main(["abort", "shopping", "3", "--reason", "bad file", "--yes"])  # doctest: +SKIP
+    >>> main(["barrier", "abort", "shopping", "3", "--reason", "bad file", "--yes"])  # doctest: +SKIP
     0
     """
     options = parser().parse_args(arguments)

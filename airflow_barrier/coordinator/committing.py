@@ -10,8 +10,8 @@ from airflow_barrier.coordinator.blocking import IN_THE_WAY, block
 from airflow_barrier.coordinator.cuts import release_sources
 from airflow_barrier.coordinator.deployment import Deployment
 from airflow_barrier.coordinator.journal import check_lead, current_mains, write_entry
+from airflow_barrier.coordinator.revisions.publish import finish_decided
 from airflow_barrier.coordinator.staging import attempt_files
-from airflow_barrier.coordinator.swapping import finish_decided
 from airflow_barrier.protocol.errors import (
     BarrierAbortedError,
     BarrierBlockedError,

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 
-from airflow_barrier.coordinator.bootstrapping import says_that_it_waits
 from airflow_barrier.coordinator.cuts import check_allowed, check_reachable
 from airflow_barrier.coordinator.deployment import Deployment
 from airflow_barrier.coordinator.opening import Later
+from airflow_barrier.coordinator.revisions.bootstrap import says_that_it_waits
 from airflow_barrier.coordinator.starting import check_start, looks
 from airflow_barrier.protocol.errors import (
     HeadMovedError,

@@ -14,21 +14,25 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta, timezone
 
-from airflow_barrier.coordinator.bootstrapping import says_that_it_waits
 from airflow_barrier.coordinator.committing import Committed, NotYet, commit_barrier
 from airflow_barrier.coordinator.deployment import Deployment
 from airflow_barrier.coordinator.joining import StaysOut, take_part, takes_part, waits_for_history
 from airflow_barrier.coordinator.opening import Later, Opened, open_barrier
-from airflow_barrier.coordinator.runs import (
-    Run,
-    Scheduler,
+from airflow_barrier.coordinator.revisions.bootstrap import says_that_it_waits
+from airflow_barrier.coordinator.revisions.publish import Swapped, publish_revision
+from airflow_barrier.coordinator.revisions.runs import (
     attach,
+    barrier_of_run,
+    close_gate_if_near,
     newest_revision_of_run,
+    next_unstaged,
     revision_of_run,
+    runs_at,
     stays_out_until_published,
     wake_runs,
     wake_those_left_out,
 )
+from airflow_barrier.coordinator.runs import Run, Scheduler
 from airflow_barrier.coordinator.staging import (
     Adopted,
     Ready,
@@ -38,9 +42,7 @@ from airflow_barrier.coordinator.staging import (
     give_up,
     take_over,
 )
-from airflow_barrier.coordinator.swapping import Swapped, publish_revision
 from airflow_barrier.coordinator.waiting import AttemptEnd, Condition, Room, Unseen, Wait, barriers_before, lacks
-from airflow_barrier.coordinator.waking import barrier_of_run, close_gate_if_near, next_unstaged, runs_at
 from airflow_barrier.protocol.errors import (
     AlreadyCommittedError,
     AttemptTakenError,
@@ -211,6 +213,7 @@ def _earlier_step(
                 run.ref.dag_id,
             )
             return None
+        log.info("First %s, which lacks job %s and has no run of this DAG at work", barrier, task.job.name)
         step = take_over(
             deployment,
             barrier,
@@ -225,9 +228,6 @@ def _earlier_step(
         )
         if step is not None:
             _end(task, before, step.attempt)
-            log.info(
-                "%s lacks job %s, and no run of DAG %s is at it: first that", barrier, task.job.name, run.ref.dag_id
-            )
             answer = _answer(deployment, barrier, run, task, step)
             return answer if isinstance(answer, Wait) else replace(answer, earlier=True)
     return None
@@ -407,7 +407,7 @@ def nothing_to_do(run: Run, barrier: Barrier) -> str:
     again = "a backfill without a revision" if run.ref.kind == "backfill" else "clearing"
     return (
         f"its tables are published, and {again} changes nothing about them. To correct them, and all that was computed "
-        f"from them, plan a revision: airflow-barrier revise plan --topology {barrier.topology} --from "
+        f"from them, plan a revision: airflow-barrier revision plan {barrier.topology} --from "
         f"{barrier.barrier_id}; it says what would be done, and by which command"
     )
 

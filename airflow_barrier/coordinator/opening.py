@@ -92,8 +92,8 @@ def _check_not_done(deployment: Deployment, topology: str, timestamp: datetime, 
         raise TriggeredRunError(  # safety: triggered-run-of-a-done-barrier
             f"run {run}, which somebody triggered: expected no barrier of {topology} at {timestamp.isoformat()} "
             f"yet, found {there}, which is {there.state.value} and was opened by run {there.run}: nothing is left "
-            "to do for it, so delete this run, and correct what is published by a revision: airflow-barrier revise "
-            f"plan --topology {topology} --from {there.barrier_id}"
+            "to do for it, so delete this run, and correct what is published by a revision: airflow-barrier "
+            f"revision plan {topology} --from {there.barrier_id}"
         )
 
 

@@ -15,7 +15,7 @@ from airflow_barrier.coordinator.journal import (
     read_topology,
     write_head,
 )
-from airflow_barrier.coordinator.swapping import publications_of
+from airflow_barrier.coordinator.revisions.publish import publications_of
 from airflow_barrier.coordinator.trimmed_journal import JournalReader
 from airflow_barrier.metaservice.swapping import SwapRows
 from airflow_barrier.protocol.errors import JournalError, UnknownTopologyError

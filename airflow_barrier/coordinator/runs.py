@@ -1,31 +1,18 @@
-"""Runs that ask for a barrier: which one they compute, for which revision, and which other runs that needs."""
+"""A run that asks what its tasks do next, and what only the scheduler knows of runs."""
 
 from __future__ import annotations
 
-import logging
-import time
-from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
 
-from airflow_barrier.coordinator.deployment import Deployment
-from airflow_barrier.coordinator.waking import barrier_of_run, next_unstaged, runs_at
-from airflow_barrier.protocol.errors import AirflowRefusedError, RunActiveError, UnknownRunError
-from airflow_barrier.protocol.records import Barrier, RunRef
-from airflow_barrier.protocol.revisions import TOKEN, Revision, RevisionState
+from airflow_barrier.protocol.records import RunRef
 
-log = logging.getLogger(__name__)
-
-#: The barrier of runs that are not the revision's, but wait until it is published.
-AFTERWARDS = 0
 #: States of a run that does nothing any more.
 ENDED = frozenset({"success", "failed"})
 #: And of one that has not begun, since a person has cleared tasks of it for instance. It waits for a slot of its DAG,
 #: which may be the very one of the run that would wait for its end.
 AT_REST = ENDED | {"queued"}
-#: For how many seconds, and every how many, the ends of runs are looked for that are being skipped.
-_FOR_ENDS, _BETWEEN_LOOKS = 60.0, 2.0
 
 
 @dataclass(frozen=True)
@@ -74,152 +61,3 @@ class Scheduler(Protocol):
     def at_work_until(self) -> datetime | None:
         """The timestamp (UTC) of the run before the asking one, of the same DAG, if it has not ended."""
         ...
-
-
-# --- the revision that a run computes for ---------------------------------------------------------
-
-
-def newest_revision_of_run(deployment: Deployment, topology: str, run: Run) -> Revision | None:
-    """The newest revision that the run computed, or computes, something for. Raises UnknownRevisionError."""
-    revisions = deployment.meta.revisions
-    bound = revisions.run_binding(topology, run.ref.dag_id, run.ref.run_id)
-    number = max(run.token, bound.revision if bound is not None and bound.barrier_id != AFTERWARDS else 0)
-    return revisions.get(topology, number) if number else None
-
-
-def revision_of_run(deployment: Deployment, topology: str, run: Run) -> Revision | None:
-    """The revision that the run computes for; None: none, or one that is published or cancelled.
-
-    A run's conf stays what it was after later clears, so of a token and what the run was woken for the newer counts.
-    Raises UnknownRevisionError.
-    """
-    revision = newest_revision_of_run(deployment, topology, run)
-    if revision is not None and not revision.is_under_way:
-        log.info("%s, of run %s, is %s: nothing is left to do for it", revision, run.ref, revision.state.value)
-        return None
-    return revision
-
-
-def attach(deployment: Deployment, topology: str, run: Run, scheduler: Scheduler) -> Barrier | None:
-    """The barrier of the run as its revision computes it, with the runs that it needs woken; None: no revision's run.
-
-    Raises RevisionRefusedError for a day that is not in the revision, or a DAG that has no part in it.
-    """
-    revision = revision_of_run(deployment, topology, run)
-    if revision is None or revision.state is not RevisionState.STAGING:
-        return None
-    barrier = barrier_of_run(deployment, revision, run.at, run.ref.dag_id)
-    deployment.meta.revisions.bind_run(
-        topology, revision.revision, barrier.barrier_id, run.ref.dag_id, run.ref.run_id, run.clear_number
-    )
-    log.info("This run computes %s", barrier)
-    _wake_others(deployment, revision, barrier, run, scheduler)
-    return barrier
-
-
-def _wake_others(deployment: Deployment, revision: Revision, barrier: Barrier, run: Run, scheduler: Scheduler) -> None:
-    """Let the other DAGs' runs of this barrier run again and, past the days that a person asked for, the next one's."""
-    standing = deployment.meta.barriers.get(barrier.topology, barrier.barrier_id)
-    wake_runs(deployment, revision, standing, run.ref, scheduler)
-    if barrier.barrier_id >= revision.window_end:
-        following = next_unstaged(deployment, revision, barrier.barrier_id)
-        if following is not None:
-            wake_runs(deployment, revision, following, run.ref, scheduler)
-
-
-def wake_runs(
-    deployment: Deployment, revision: Revision, barrier: Barrier, asking: RunRef, scheduler: Scheduler
-) -> tuple[str, ...]:
-    """Wake the runs of ``barrier`` that have not come yet; returns those that are still at work for something else.
-
-    A run that is woken is bound to the revision: from then on its tasks know what they are for. The run that is
-    ``asking`` is left alone.
-    """
-    meta = deployment.meta
-    known = {(run.dag_id, run.run_id) for run in meta.revisions.runs(revision.topology, revision.revision)}
-    runs = runs_at(deployment, revision, barrier)
-    busy = []
-    for dag_id, run_id in sorted(runs.of.items()):
-        if (dag_id, run_id) == (asking.dag_id, asking.run_id):
-            continue
-        state = scheduler.state(dag_id, run_id)
-        if (dag_id, run_id) in known and (state not in ENDED or dag_id in runs.staged):
-            continue  # it is on its way or at work for the revision, or has done its part
-        if state is not None and state not in AT_REST:
-            busy.append(f"{dag_id}/{run_id}")
-            continue
-        # before it is woken: its first task asks at once what it is for
-        is_new = meta.revisions.bind_run(revision.topology, revision.revision, barrier.barrier_id, dag_id, run_id, None)
-        try:
-            scheduler.wake(dag_id, run_id)
-        except (RunActiveError, UnknownRunError, AirflowRefusedError) as error:
-            if is_new:  # else it is the binding of another task, which may be waking the run in this moment
-                meta.revisions.unbind_run(revision.topology, revision.revision, dag_id, run_id)
-            log.warning("%s waits for DAG %s: %s", revision, dag_id, error)
-            if isinstance(error, RunActiveError):
-                busy.append(f"{dag_id}/{run_id}")
-            continue
-        log.info("Woke run %s of DAG %s for barrier %s of %s", run_id, dag_id, barrier.barrier_id, revision)
-    for dag_id in runs.unknown:
-        log.warning(
-            "%s waits for DAG %s at %s, of which no run is known: backfill that day with --dag-run-conf '{\"%s\": %s}'",
-            revision,
-            dag_id,
-            barrier,
-            TOKEN,
-            revision.revision,
-        )
-    return tuple(busy)
-
-
-# --- runs that a revision keeps out ---------------------------------------------------------------
-
-
-def stays_out_until_published(deployment: Deployment, revision: Revision, run: Run) -> str | None:
-    """Why a run ends whose barrier may not open before the revision is published; whoever publishes it wakes the run.
-
-    A run that waited would hold one of the slots of its DAG that the revision's runs need. None: the revision has ended
-    since the look, so that nothing is in the way any more.
-    """
-    revisions = deployment.meta.revisions
-    revisions.bind_run(revision.topology, revision.revision, AFTERWARDS, run.ref.dag_id, run.ref.run_id, None)
-    # from here on whoever publishes sees it; it may have looked before
-    if not revisions.get(revision.topology, revision.revision).is_under_way:
-        revisions.unbind_run(revision.topology, revision.revision, run.ref.dag_id, run.ref.run_id)
-        return None
-    return (
-        f"no barrier of {revision.topology} opens before {revision} is published ({revision.reason}); this run is "
-        f"woken then. If {revision} is cancelled instead, clear the run; left out, its epoch joins the next barrier's"
-    )
-
-
-def wake_those_left_out(deployment: Deployment, revision: Revision, scheduler: Scheduler) -> None:
-    """Wake the runs that were skipped until the revision was published, the oldest first.
-
-    A run that has just been skipped is about to end, and nobody is told of that; all of them together are waited for
-    at most a minute. Calling it again is fine, for a task that died on its way: a run that was woken is not bound any
-    more.
-    """
-    revisions = deployment.meta.revisions
-    until = time.monotonic() + _FOR_ENDS
-    for run in revisions.runs(revision.topology, revision.revision):
-        if run.barrier_id != AFTERWARDS:
-            continue
-        try:
-            _wake_at_its_end(scheduler, run.dag_id, run.run_id, until)
-            log.info("Woke run %s of DAG %s: its barrier may open", run.run_id, run.dag_id)
-        except UnknownRunError as error:
-            log.warning("Run %s of DAG %s was left out: %s", run.run_id, run.dag_id, error)
-        except (RunActiveError, AirflowRefusedError) as error:
-            log.warning("Run %s of DAG %s was left out, clear it: %s", run.run_id, run.dag_id, error)
-            continue
-        revisions.unbind_run(revision.topology, revision.revision, run.dag_id, run.run_id)
-
-
-def _wake_at_its_end(scheduler: Scheduler, dag_id: str, run_id: str, until: float) -> None:
-    """``until``: by `time.monotonic`; after it there is one look more. Raises as :meth:`Scheduler.wake` does."""
-    while time.monotonic() < until:
-        with suppress(RunActiveError):
-            return scheduler.wake(dag_id, run_id)
-        time.sleep(_BETWEEN_LOOKS)
-    return scheduler.wake(dag_id, run_id)

@@ -12,7 +12,7 @@ from datetime import datetime
 from airflow_barrier.coordinator.cuts import begins_anew, checked_cuts, cut_put_off
 from airflow_barrier.coordinator.deployment import Deployment
 from airflow_barrier.coordinator.journal import current_mains
-from airflow_barrier.coordinator.replaying import corrections_of
+from airflow_barrier.coordinator.revisions.replay import corrections_of
 from airflow_barrier.coordinator.unchanged import require_wap, staged_without_record
 from airflow_barrier.metaservice.attempts import Request
 from airflow_barrier.protocol.errors import (
@@ -315,7 +315,7 @@ def absorb_compactions(deployment: Deployment, attempt: Attempt) -> Attempt:
         raise GatedError(
             f"{attempt}: expected tables as they were before revision {revision.revision}, found some that it has "
             "swapped already while its publish is not at its end; try again once it is. If its publisher has died, "
-            f"`airflow-barrier revise run --topology {attempt.topology} --revision {revision.revision}` goes on with it"
+            f"`airflow-barrier revision run {attempt.topology} {revision.revision}` goes on with it"
         ) from error
     if bases == attempt.bases:
         return attempt

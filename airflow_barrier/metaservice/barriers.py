@@ -294,8 +294,8 @@ def check_gate(connection: Connection, topology: str) -> None:
     if revision is not None:
         raise GatedError(  # safety: gate-is-closed
             f"topology {topology}: expected that barriers may open, found {revision} ({revision.state.value}), which "
-            "has caught up with the head and is published first; try again then, or cancel it: airflow-barrier revise "
-            f"cancel --topology {topology} --revision {revision.revision}"
+            "has caught up with the head and is published first; try again then, or cancel it: airflow-barrier "
+            f"revision cancel {topology} {revision.revision}"
         )
 
 

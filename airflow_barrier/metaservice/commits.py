@@ -262,8 +262,7 @@ def _check_turn(connection: Connection, barrier: Barrier) -> None:
     if revision is not None and revision.state is RevisionState.COMMITTING:
         raise NotPrecommitError(  # safety: one-publisher
             f"{barrier}: expected nothing else to be published in {barrier.topology}, found {revision}, COMMITTING; "
-            f"finish that one first: airflow-barrier revise run --topology {barrier.topology} --revision "
-            f"{revision.revision}"
+            f"finish that one first: airflow-barrier revision run {barrier.topology} {revision.revision}"
         )
     for other in uncommitted(connection, barrier.topology):
         if other.state in _PUBLISHING:

@@ -234,8 +234,8 @@ class Database:
     def _missing(self) -> MetaServiceMissingError:
         return MetaServiceMissingError(
             f"MetaService database {self.url}: expected one, found none on {socket.gethostname()}; it is made when a "
-            "DAG opens its first barrier, or by airflow-barrier db migrate. Where that was done, this host does not "
-            "see the folder: give all hosts the same one, or one database for all (metaservice_url)"
+            "DAG opens its first barrier, or by airflow-barrier database migrate. Where that was done, this host does "
+            "not see the folder: give all hosts the same one, or one database for all (metaservice_url)"
         )
 
     def _retried(self, call: Callable[[], _R]) -> _R:

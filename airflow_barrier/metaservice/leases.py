@@ -108,7 +108,7 @@ class Leases(Group):
         if ended is None:
             raise ConfigurationError(
                 f"lease {lease_id}: expected one that lives and holds barriers of {topology}, found none; it has "
-                f"ended, or the number is wrong: airflow-barrier leases {topology} lists those that live"
+                f"ended, or the number is wrong: airflow-barrier lease list {topology} lists those that live"
             )
         event = Event("released", actor, {"holder": ended.holder})
         record(connection, event, topology, ended.barrier_id, "lease", [str(lease_id)])

@@ -1,4 +1,4 @@
-"""What `airflow-barrier db` calls: upgrade a MetaService database, or say how it stands."""
+"""What `airflow-barrier database` calls: upgrade a MetaService database, or say how it stands."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ def load_revision(connection: Connection, topology: str, number: int) -> Revisio
         ).scalar_one()
         raise UnknownRevisionError(
             f"revision {number} of {topology}: expected one that was begun, found revisions up to {newest}; "
-            f"airflow-barrier revise status --topology {topology} lists them"
+            f"airflow-barrier revision status {topology} lists them"
         )
     return to_record(Revision, row, gated=row.gated_at is not None)
 

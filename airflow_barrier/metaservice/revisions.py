@@ -161,8 +161,8 @@ class Revisions(Group):
             raise RevisionRefusedError(  # safety: one-revision-under-way
                 f"topology {new.topology}: expected no revision under way, found {other} ({other.state.value}, "
                 f"barriers from {other.first_barrier} on, tables {', '.join(other.tables)}: {other.reason}); wait "
-                f"until it is published, or cancel it: airflow-barrier revise cancel --topology {new.topology} "
-                f"--revision {other.revision}"
+                f"until it is published, or cancel it: airflow-barrier revision cancel {new.topology} "
+                f"{other.revision}"
             )
         _check_readable(connection, new)
         number = (
@@ -508,7 +508,7 @@ def _version_at(connection: Connection, revision: Revision, barrier: Barrier, cu
             raise RevisionRefusedError(  # safety: revises-all-that-stands-on-it
                 f"{revision}: expected to compute again all that stands on {', '.join(revised)}, found at {barrier} "
                 f"job {job.name}, which reads that and is not part of it; cancel it and plan it again: "
-                f"airflow-barrier revise cancel --topology {barrier.topology} --revision {revision.revision}"
+                f"airflow-barrier revision cancel {barrier.topology} {revision.revision}"
             )
     now = {job.name: job for job in current.jobs if job.name in revision.jobs}
     jobs = [now.get(job.name, job) for job in then.jobs]

@@ -32,7 +32,7 @@ class MetaService:
     """The store behind a deployment, for any number of processes and threads.
 
     ``url`` is an SQLAlchemy URL of an SQLite file (which is created and upgraded on first use) or of a PostgreSQL
-    database (which ``airflow-barrier db migrate`` creates and upgrades). ``create`` overrides who may do that.
+    database (which ``airflow-barrier database migrate`` creates and upgrades). ``create`` overrides who may do that.
     ``new=False``: where there is no SQLite file, none is made, and calls raise MetaServiceMissingError (retryable).
     Nothing connects before the first call.
 

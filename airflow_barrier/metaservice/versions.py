@@ -61,7 +61,7 @@ def _expect(found: str | None, where: str) -> None:
     if found is None or found in VERSIONS:
         raise SchemaVersionError(  # safety: older-schema
             f"MetaService database {where}: expected schema version {EXPECTED}, found {found or 'none'}, which is "
-            "older; stop what uses it, then run `airflow-barrier db migrate`"
+            "older; stop what uses it, then run `airflow-barrier database migrate`"
         )
     raise SchemaVersionError(  # safety: newer-schema
         f"MetaService database {where}: expected schema version {EXPECTED}, found {found}, which this version of "

@@ -134,7 +134,7 @@ def _token(context: Context) -> int:
     if number < 1:
         raise ConfigurationError(
             f"conf of the run: expected the number of a revision as {TOKEN!r}, found {token!r}; give the one that "
-            "airflow-barrier revise run has printed"
+            "airflow-barrier revision run has printed"
         )
     return number
 

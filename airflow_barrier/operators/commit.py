@@ -209,7 +209,7 @@ class AbortBarrierOperator(BaseOperator):
                 self.log.warning(
                     "%s is kept: %s failed since their workers and the MetaService's database were of different "
                     "versions, which says nothing about the barrier. Finish the upgrade, then clear these tasks; or "
-                    "give it up: airflow-barrier abort %s %s",
+                    "give it up: airflow-barrier barrier abort %s %s",
                     barrier,
                     ", ".join(failed),
                     self.topology,

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
     from airflow_barrier.coordinator.deployment import Deployment
-    from airflow_barrier.coordinator.revision_plan import RevisionPlan
+    from airflow_barrier.coordinator.revisions.plan import RevisionPlan
 
 
 class ReviseOperator(BaseOperator):
@@ -36,7 +36,7 @@ class ReviseOperator(BaseOperator):
     The runs of the days are cleared, each in its own DAG, as a backfill with the revision's token would do; what lies
     between them and the newest barrier follows by itself. Until all of it is there readers see the old revision whole.
     A retry goes on with what an earlier try began. Killing the task leaves the revision as it is: `airflow-barrier
-    revise cancel` gives it up.
+    revision cancel` gives it up.
 
     :param topology: what to correct. (templated)
     :param first: the first day (``2017-01-05``), a time with its zone, or a barrier's number. (templated)
@@ -100,7 +100,7 @@ class ReviseOperator(BaseOperator):
         self.link_path: str | None = None
 
     def execute(self, context: Context) -> int:
-        from airflow_barrier.coordinator.runs import wake_runs
+        from airflow_barrier.coordinator.revisions.runs import wake_runs
         from airflow_barrier.operators._waking import AirflowScheduler
 
         with without_useless_retries():
@@ -143,9 +143,9 @@ class ReviseOperator(BaseOperator):
         return revision if revision is not None and revision.actor == task_key(context) else None
 
     def _begin(self, deployment: Deployment, context: Context) -> Revision:
-        from airflow_barrier.coordinator.revising import begin_revision, plan_revision
-        from airflow_barrier.coordinator.revision_plan import Wanted
-        from airflow_barrier.coordinator.revision_window import days_or_barrier
+        from airflow_barrier.coordinator.revisions.begin import begin_revision, plan_revision
+        from airflow_barrier.coordinator.revisions.plan import Wanted
+        from airflow_barrier.coordinator.revisions.window import days_or_barrier
 
         wanted = Wanted(
             topology=self.topology,

@@ -26,9 +26,6 @@ from airflow_barrier.protocol.topology import Fragment, Job
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-#: Between two questions to sources whether they have reached a timestamp.
-_SOURCE_INTERVAL = timedelta(minutes=1)
-
 
 class StartBarrierOperator(BaseOperator):
     """Registers this DAG's jobs and opens the barrier at the run's timestamp, with the cut of every source.

@@ -5,7 +5,7 @@
     )
 
 Nobody comes back for what is handed out as text, so each says how long it is to be held: ``hold``, in seconds, a week
-at most. The hold is named after the task instance (``airflow-barrier leases``) and ends by itself.
+at most. The hold is named after the task instance (``airflow-barrier lease list``) and ends by itself.
 
 All macros of one try that ask for the same (topology, level, ``at``) speak of one barrier, whatever is committed while
 its fields are rendered. The next try asks anew, and so does a task that resumes from deferral: name the barrier by

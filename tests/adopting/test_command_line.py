@@ -81,10 +81,10 @@ def test_validate_adopt_and_leave(existing: Existing, tmp_path: Path, capsys: py
     # the same file in an environment where there is nothing yet: looking makes no database there
     for look in (["validate", file], ["adopt", "--dry-run", file]):
         assert main(["topology", *look, "--conn-id", "dev"]) == 75
-        assert "by airflow-barrier db migrate" in capsys.readouterr().err
+        assert "by airflow-barrier database migrate" in capsys.readouterr().err
     assert list((tmp_path / "dev").iterdir()) == []
     # ... and where there are no such tables
-    assert main(["db", "migrate", "--conn-id", "dev"]) == 0
+    assert main(["database", "migrate", "--conn-id", "dev"]) == 0
     assert main(["topology", "validate", file, "--conn-id", "dev"]) == 1
     assert "refused: nothing was changed" in capsys.readouterr().out
 

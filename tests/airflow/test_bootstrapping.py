@@ -8,8 +8,8 @@ import shlex
 import pytest
 
 from airflow_barrier.cli.main import main
-from airflow_barrier.coordinator.bootstrapping import says_that_it_waits
-from airflow_barrier.coordinator.runs import AFTERWARDS
+from airflow_barrier.coordinator.revisions.bootstrap import says_that_it_waits
+from airflow_barrier.coordinator.revisions.runs import AFTERWARDS
 from airflow_barrier.protocol.revisions import RevisionState
 from tests.support.airflow import LONG
 from tests.support.counting import Counting, sum_of_barriers
@@ -18,7 +18,7 @@ NAMESPACE, LATE = "bootstrapping", "bootstrapping_late"
 #: The last one comes while the history is computed.
 DAYS = 4
 COMMITTED = range(1, DAYS)
-ASKED = ["--topology", NAMESPACE, "--job", "total", "--accept-pause", "--reason", "sums of last week"]
+ASKED = [NAMESPACE, "--job", "total", "--accept-pause", "--reason", "sums of last week"]
 
 
 @pytest.mark.drawn("stories of Airflow")
@@ -49,7 +49,7 @@ def test_a_job_of_another_team_joins_with_its_history(
     # a person begins the revision; a day that comes now does not open a barrier
     for name, connection in airflow.connections.items():
         monkeypatch.setenv(name, connection)
-    assert main(["revise", "run", *ASKED, "--json"]) == 0
+    assert main(["revision", "run", *ASKED, "--json"]) == 0
     told = json.loads(capsys.readouterr().out)
     number = told["revision"]["revision"]
     (airflow.folder / "bootstrapping-last-day").touch()

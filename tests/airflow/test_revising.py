@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from airflow_barrier.coordinator.revising import begin_revision, plan_revision
-from airflow_barrier.coordinator.revision_plan import Wanted
+from airflow_barrier.coordinator.revisions.begin import begin_revision, plan_revision
+from airflow_barrier.coordinator.revisions.plan import Wanted
 from airflow_barrier.protocol.revisions import RevisionState
 from tests.support.airflow import LONG
 from tests.support.counting import Counting
@@ -85,8 +85,7 @@ def test_two_days_are_corrected_while_the_schedule_goes_on(counting: Counting) -
     run = runs[CORRECTED[0] - 1]
     airflow.until(
         lambda: (
-            "airflow-barrier revise plan --topology revising --from 2"
-            in airflow.log("revising", run, counting.task("load"))
+            "airflow-barrier revision plan revising --from 2" in airflow.log("revising", run, counting.task("load"))
         ),
         "the sentence that says how",
     )

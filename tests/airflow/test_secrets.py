@@ -69,7 +69,7 @@ def test_planted_passwords_are_nowhere(
             monkeypatch.setenv(name, value)
         capfd.readouterr()
         for connection in ("vault", *(f"vault_{error}" for error in ERRORS)):
-            for command in (["status"], ["db", "check"]):
+            for command in (["status"], ["database", "check"]):
                 assert main([*command, "--conn-id", connection]) == (0 if connection == "vault" else 75)
             good, said = BarrierHook(connection).test_connection()
             assert good == (connection == "vault")

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from airflow_barrier.coordinator.batching import led_by
+from airflow_barrier.coordinator.next import led_by
 from airflow_barrier.coordinator.staging import Adopted, Ready, Waiting, begin
 from airflow_barrier.protocol.errors import (
     BarrierAbortedError,

@@ -45,14 +45,14 @@ def refs(deployed: Deployed) -> set[str]:
 def test_what_the_cut_held_is_let_go_of(deployed: Deployed) -> None:
     barrier = deployed.shop.open(LATER, FRAGMENT)
     assert refs(deployed) > {"main"}
-    assert run("abort", "shopping", "1", "--reason", "too early", "--yes").out == f"aborted {barrier}\n"
+    assert run("barrier", "abort", "shopping", "1", "--reason", "too early", "--yes").out == f"aborted {barrier}\n"
     assert refs(deployed) == {"main"}
 
 
 def test_a_barrier_is_aborted_while_the_tables_do_not_answer(deployed: Deployed, tmp_path: Path) -> None:
     deployed.shop.open(LATER, FRAGMENT)
     (tmp_path / "warehouse" / "crm").rename(tmp_path / "away")
-    said = run("abort", "shopping", "1", "--reason", "too early", "--yes")
+    said = run("barrier", "abort", "shopping", "1", "--reason", "too early", "--yes")
     assert said.code == 0
     assert "tags that hold its input in tables outside the topology are left: " in said.err
     assert deployed.meta.barriers.get("shopping", 1).state is BarrierState.ABORTED

@@ -53,21 +53,21 @@ def test_abort_takes_the_connection(
 ) -> None:
     extras = {"warehouse": "/w", "metaservice_url": url}
     monkeypatch.setenv("AIRFLOW_CONN_BARRIER_CLI", json.dumps({"conn_type": "barrier", "extra": extras}))
-    abort = ["abort", "shopping", "1", "--reason", "bad file", "--yes", "--conn-id", "barrier_cli"]
+    abort = ["barrier", "abort", "shopping", "1", "--reason", "bad file", "--yes", "--conn-id", "barrier_cli"]
     assert main(abort) == 0
     assert "aborted barrier 1 of shopping" in capsys.readouterr().out
     assert main(abort) == 0
     assert "was aborted before" in capsys.readouterr().out
     assert main([*abort, "--json"]) == 0
     assert json.loads(capsys.readouterr().out) == {"topology": "shopping", "barrier_id": 1, "aborted": []}
-    assert main(["abort", "shopping", "7", *abort[3:]]) == 1
+    assert main(["barrier", "abort", "shopping", "7", *abort[4:]]) == 1
     assert MetaService(url).barriers.get("shopping", 1).reason == "bad file"
 
 
 def test_the_database_is_looked_after(url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["db", "check", "--metaservice-url", url]) == 0
+    assert main(["database", "check", "--metaservice-url", url]) == 0
     assert "schema version" in capsys.readouterr().out
-    assert main(["db", "migrate", "--metaservice-url", f"sqlite:///{tmp_path}/new.db"]) == 0
+    assert main(["database", "migrate", "--metaservice-url", f"sqlite:///{tmp_path}/new.db"]) == 0
     assert "new.db" in capsys.readouterr().out
     # asking makes nothing
     assert main(["status", "--metaservice-url", f"sqlite:///{tmp_path}/other.db"]) == 1

@@ -168,7 +168,7 @@ def test_topologies(deployed: Deployed) -> None:
 
 
 def test_the_database(deployed: Deployed) -> None:
-    told = run("db", "check", "--json").json
+    told = run("database", "check", "--json").json
     assert set(told) == {"schema_version", "message"}
     assert told["schema_version"] in told["message"]
 

@@ -118,7 +118,7 @@ def _all_of(terminal: int) -> str:
 
 
 def test_abort_asks_a_person(deployed: Deployed, tmp_path: Path) -> None:
-    abort = ["airflow-barrier", "abort", "shopping", "3", "--reason", "landed twice", "--json"]
+    abort = ["airflow-barrier", "barrier", "abort", "shopping", "3", "--reason", "landed twice", "--json"]
     nobody = start(deployed, *abort, home=tmp_path)
     out, err = nobody.communicate(timeout=patience())
     assert (nobody.returncode, out) == (2, "")

@@ -1,4 +1,4 @@
-"""`query`, `leases` and `expire --dry-run`: what readers get, who holds what, what would go."""
+"""`query`, `lease` and `expiry plan`: what readers get, who holds what, what would go."""
 
 from __future__ import annotations
 
@@ -186,12 +186,12 @@ def test_leases(deployed: Deployed) -> None:
     for at in (1, 2):
         meta.answers.resolve("shopping", Level.REPEATABLE_READ, at=at, hold=Hold(f"reader of {at}", 600))
     first, second = meta.leases.of("shopping")
-    assert run("leases", "shopping", "--json").json == as_json([first, second])
-    assert run("leases", "shopping", "1", "--json").json == as_json([first])
-    shown = run("leases", "shopping").out
+    assert run("lease", "list", "shopping", "--json").json == as_json([first, second])
+    assert run("lease", "list", "shopping", "1", "--json").json == as_json([first])
+    shown = run("lease", "list", "shopping").out
     assert "reader of 1" in shown
-    assert run("leases", "shopping", "--release", str(first.lease_id), "--json").json == as_json([second])
-    run("leases", "shopping", "--release", str(second.lease_id))
+    assert run("lease", "release", "shopping", str(first.lease_id), "--json").json == as_json([second])
+    run("lease", "release", "shopping", str(second.lease_id))
     assert meta.leases.of("shopping") == []
     ended = [entry.subject for entry in meta.audit.newest("shopping") if entry.kind == "lease"]
     assert ended[-2:] == [str(first.lease_id), str(second.lease_id)]
@@ -200,39 +200,42 @@ def test_leases(deployed: Deployed) -> None:
 def test_leases_of_what_is_not_there(deployed: Deployed) -> None:
     with cases() as case:
         for arguments, message in (
-            (["nowhere"], "topology 'nowhere': expected one that a DAG has registered, found only: shopping"),
-            (["shopping", "99"], "barrier 99 of shopping: expected one that was opened, found barriers up to 4"),
-            (["shopping", "--release", "999"], "lease 999: expected one that lives and holds barriers of shopping"),
-            (["nowhere", "--release", "1"], "topology 'nowhere': expected one that a DAG has registered"),
+            (["list", "nowhere"], "topology 'nowhere': expected one that a DAG has registered, found only: shopping"),
+            (
+                ["list", "shopping", "99"],
+                "barrier 99 of shopping: expected one that was opened, found",
+            ),
+            (["release", "shopping", "999"], "lease 999: expected one that lives and holds barriers of shopping"),
+            (["release", "nowhere", "1"], "topology 'nowhere': expected one that a DAG has registered"),
         ):
             with case(arguments):
-                told = run("leases", *arguments)
+                told = run("lease", *arguments)
                 assert (told.code, told.out) == (1, "")
                 assert message in told.err
 
 
 def test_expire_only_says_what_would_go(deployed: Deployed) -> None:
-    told = run("expire", "shopping", "--keep", "1", "--dry-run", "--json").json
+    told = run("expiry", "plan", "shopping", "--keep", "1", "--json").json
     assert [(each["barrier"]["barrier_id"], each["keep"]) for each in told["barriers"]] == [(1, False), (2, True)]
     assert {each["reason"] for each in told["barriers"]} == {
         "beyond the newest barrier, and nobody holds it",
         "among the newest 1",
     }
     assert not told["tables"][AMOUNT][0]["keep"]
-    shown = run("expire", "shopping", "--keep", "1", "--dry-run").out
+    shown = run("expiry", "plan", "shopping", "--keep", "1").out
     assert "1 barriers and" in shown
     assert "tag policy" not in shown
-    capped = run("expire", "shopping", "--keep", "100", "--dry-run").out
+    capped = run("expiry", "plan", "shopping", "--keep", "100").out
     assert "expected to keep the newest 100 barriers, found that the connection's tag policy (newest=31)" in capped
-    young = run("expire", "shopping", "--keep", "1", "--keep-days", "1", "--dry-run", "--json").json
+    young = run("expiry", "plan", "shopping", "--keep", "1", "--keep-days", "1", "--json").json
     assert all(each["keep"] for each in young["barriers"])
     assert [barrier.barrier_id for barrier in deployed.meta.answers.readable("shopping")] == [1, 2]
 
 
-def test_expire_refuses_to_keep_nothing_and_to_delete(capsys: pytest.CaptureFixture[str]) -> None:
-    for arguments in (["--keep", "0", "--dry-run"], ["--keep", "1"], ["--dry-run"]):
+def test_expiry_refuses_to_keep_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    for arguments in (["--keep", "0"], []):
         with pytest.raises(SystemExit) as ended:
-            run("expire", "shopping", *arguments)
+            run("expiry", "plan", "shopping", *arguments)
         assert ended.value.code == 2
 
 
@@ -241,7 +244,7 @@ def test_how_long_is_a_number_from_0_on(capsys: pytest.CaptureFixture[str]) -> N
         for arguments in (
             ["query", "shopping", SQL, "--not-older-than"],
             ["query", "shopping", SQL, "--not-older-than", "5", "--wait"],
-            ["expire", "shopping", "--keep", "1", "--dry-run", "--keep-days"],
+            ["expiry", "plan", "shopping", "--keep", "1", "--keep-days"],
         ):
             for number in ("nan", "inf", "-1", "1e300", "few"):
                 with case([*arguments, number]):

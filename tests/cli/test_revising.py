@@ -32,7 +32,7 @@ REUSED = ("--reuse", SHOPPING, "--reuse", RECEIPTS)
 
 
 def revise(action: str, *arguments: str) -> Said:
-    return run("revise", action, "--topology", "shop", *arguments)
+    return run("revision", action, "shop", *arguments)
 
 
 def check_backfill(line: str, first: datetime, number: str) -> None:
@@ -113,10 +113,10 @@ def test_a_plan_is_readable_and_names_the_command_that_begins_it(history: Revise
         assert text in said.out
     (backfill,) = (line for line in said.out.splitlines() if "airflow backfill" in line)
     check_backfill(backfill, datetime(2040, 1, 5, tzinfo=timezone.utc), "N")
-    (command,) = (line for line in said.out.splitlines() if line.startswith("  airflow-barrier revise run"))
+    (command,) = (line for line in said.out.splitlines() if line.startswith("  airflow-barrier revision run"))
     words = shlex.split(command)[1:]
     again = vars(parser().parse_args(words))
-    asked = vars(parser().parse_args(["revise", "plan", "--topology", "shop", *DAYS, "--accept-pause"]))
+    asked = vars(parser().parse_args(["revision", "plan", "shop", *DAYS, "--accept-pause"]))
     assert again.pop("command").name == "run"
     same = asked.keys() - {"command", "conn_id", "json"}
     assert {name: again[name] for name in same} == {name: asked[name] for name in same}
@@ -226,13 +226,13 @@ def test_a_source_is_cut_anew(shop: RevisedShop) -> None:
         assert text in " ".join(said.split()), said
     begun = revise("run", "--from", "2", "--recut", "purchases", "--reason", "delivered again", "--json").json
     assert begun["revision"]["recut"] == ["purchases"]
-    assert "cut anew: purchases" in revise("status", "--revision", "1").out
-    assert revise("run", "--revision", "1", "--recut", "purchases").code == 2
+    assert "cut anew: purchases" in revise("status", "1").out
+    assert revise("run", "1", "--recut", "purchases").code == 2
 
 
 def test_nowhere_is_no_topology(history: RevisedShop) -> None:
     for arguments in (["plan", "--from", "3"], ["status"], ["run", "--from", "3", "--reason", "r"]):
-        said = run("revise", arguments[0], "--topology", "nowhere", *arguments[1:])
+        said = run("revision", arguments[0], "nowhere", *arguments[1:])
         assert (said.code, said.out) == (1, "")
         assert "found only: shop" in said.err
 
@@ -243,15 +243,15 @@ def test_wrong_usage(history: RevisedShop, capsys: pytest.CaptureFixture[str]) -
         ["plan", "--from", "3", "--max-replay-barriers", "0"],
         ["plan", "--from", "3", "--file", SHOPPING, "x"],
         ["cancel", "--reason", "r"],
-        ["cancel", "--revision", "1"],
-        ["status", "--revision", "1", "--limit", "1"],
+        ["cancel", "1"],
+        ["status", "1", "--limit", "1"],
     ):
         with pytest.raises(SystemExit) as ended:
-            main(["revise", arguments[0], "--topology", "shop", *arguments[1:]])
+            main(["revision", arguments[0], "shop", *arguments[1:]])
         assert ended.value.code == 2
-        assert "usage: airflow-barrier revise" in capsys.readouterr().err
+        assert "usage: airflow-barrier revision" in capsys.readouterr().err
     assert revise("run", "--from", "3").code == 2
-    assert revise("run", "--revision", "1", "--from", "3").code == 2
+    assert revise("run", "1", "--from", "3").code == 2
 
 
 # --- run, status, cancel --------------------------------------------------------------------------
@@ -270,39 +270,39 @@ def test_a_revision_from_its_beginning_to_its_publish(shop: RevisedShop) -> None
     (listed,) = revise("status", "--json").json
     assert listed == as_json(meta.revisions.get("shop", 1))
     assert {"revision", "state", "mode", "tables", "actor", "reason", "created_at"} <= set(listed)
-    told = revise("status", "--revision", "1", "--json").json
+    told = revise("status", "1", "--json").json
     assert set(told) == {"revision", "barriers", "missing", "awaited"}
     assert told["awaited"] == [2, 3]
     assert len(told["missing"]) == 2
-    said = revise("status", "--revision", "1").out
+    said = revise("status", "1").out
     for text in ("STAGING", "because amount, load changed: ticket 19", "gate open", f"{PRICES}: PENDING", "has come"):
         assert text in said
 
     second = revise("run", "--from", "3", "--reason", "another")
     assert (second.code, second.out) == (1, "")
     assert "found revision 1 of shop (STAGING" in second.err
-    assert "airflow-barrier revise cancel --topology shop --revision 1" in second.err
+    assert "airflow-barrier revision cancel shop 1" in second.err
 
     meta.revisions.bind_run("shop", 1, 3, "shopping_dag", "scheduled__3", 1)
     shop.replay(meta.revisions.get("shop", 1), 2)
-    unfinished = revise("run", "--revision", "1")
+    unfinished = revise("run", "1")
     assert unfinished.code == 75
     assert "missing: barrier 3 of shop" in unfinished.out
     assert "airflow backfill" not in unfinished.out  # both days have come
-    assert "shopping_dag/scheduled__3: came" in revise("status", "--revision", "1").out
+    assert "shopping_dag/scheduled__3: came" in revise("status", "1").out
 
     shop.replay(meta.revisions.get("shop", 1), 3)
-    assert "all is computed; to publish it: airflow-barrier revise run" in revise("status", "--revision", "1").out
+    assert "all is computed; to publish it: airflow-barrier revision run" in revise("status", "1").out
     for _ in range(2):
-        published = revise("run", "--revision", "1", "--json")
+        published = revise("run", "1", "--json")
         assert published.code == 0
         assert published.json["revision"]["state"] == "COMMIT"
     assert shop.at() == shop.mains() == shop.expected(3)
-    assert "published: barriers 2 to 3" in revise("status", "--revision", "1").out
+    assert "published: barriers 2 to 3" in revise("status", "1").out
     told = {number: run("snapshots", "shop", "2", "--revision", str(number)).out for number in (0, 1)}
     assert told[1] == run("snapshots", "shop", "2").out
     assert all(f"barrier_shop_b2_r{number}" in said for number, said in told.items())
-    late = revise("cancel", "--revision", "1", "--reason", "no", "--yes")
+    late = revise("cancel", "1", "--reason", "no", "--yes")
     assert (late.code, late.out) == (1, "")
     assert "the decision to publish it is durable" in late.err
 
@@ -317,30 +317,30 @@ def test_a_decided_revision_is_rolled_forward_and_not_cancelled(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr("airflow_barrier.coordinator.swapping._roll_forward", dies)
-        assert revise("run", "--revision", "1").code == 130
+        patched.setattr("airflow_barrier.coordinator.revisions.publish._roll_forward", dies)
+        assert revise("run", "1").code == 130
     assert shop.deployment.meta.revisions.get("shop", 1).state is RevisionState.COMMITTING
-    assert "found COMMITTING" in revise("cancel", "--revision", "1", "--reason", "no", "--yes").err
-    assert "decided, at barrier 3" in revise("status", "--revision", "1").out
-    assert revise("run", "--revision", "1").out.startswith("revision 1 of shop is COMMIT\n")
+    assert "found COMMITTING" in revise("cancel", "1", "--reason", "no", "--yes").err
+    assert "decided, at barrier 3" in revise("status", "1").out
+    assert revise("run", "1").out.startswith("revision 1 of shop is COMMIT\n")
 
 
 def test_cancel_asks_before(shop: RevisedShop) -> None:
     shop.begin(3)
-    unasked = revise("cancel", "--revision", "1", "--reason", "the wrong day")
+    unasked = revise("cancel", "1", "--reason", "the wrong day")
     assert (unasked.code, unasked.out) == (2, "")
     assert "expected --yes" in unasked.err
     assert shop.deployment.meta.revisions.get("shop", 1).state is RevisionState.STAGING
-    told = revise("cancel", "--revision", "1", "--reason", "the wrong day", "--yes", "--json").json
+    told = revise("cancel", "1", "--reason", "the wrong day", "--yes", "--json").json
     assert told == {"revision": as_json(shop.deployment.meta.revisions.get("shop", 1)), "now": True}
-    again = revise("cancel", "--revision", "1", "--reason", "the wrong day")
+    again = revise("cancel", "1", "--reason", "the wrong day")
     assert again.out == "revision 1 of shop was cancelled before; nothing to do\n"
     assert "CANCELLED" in revise("status").out
-    for arguments in (["cancel", "--revision", "2", "--reason", "r"], ["status", "--revision", "2"]):
+    for arguments in (["cancel", "2", "--reason", "r"], ["status", "2"]):
         said = revise(*arguments)
         assert (said.code, said.out) == (1, "")
         assert "found revisions up to 1" in said.err
-    ended = revise("run", "--revision", "1")
+    ended = revise("run", "1")
     assert (ended.code, ended.out) == (1, "")
     assert "found CANCELLED" in ended.err
 
@@ -365,7 +365,7 @@ def test_several_backfills_of_one_dag_are_created_one_after_the_other(
         begun = revise("run", "--from", "1", "--to", "2", "--job", "price", "--reason", "new")
         assert backfilled(begun) == ["old", "shopping_dag"]
         assert one_by_one not in begun.out
-        again = revise("run", "--revision", "1")
+        again = revise("run", "1")
         assert backfilled(again) == ["old", "shopping_dag", "shopping_dag"]
         assert one_by_one in again.out
 

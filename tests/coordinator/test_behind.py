@@ -19,8 +19,8 @@ from airflow_barrier.coordinator.next import (
     next_step,
 )
 from airflow_barrier.coordinator.opening import Opened
-from airflow_barrier.coordinator.revising import begin_revision, plan_revision
-from airflow_barrier.coordinator.revision_plan import Wanted
+from airflow_barrier.coordinator.revisions.begin import begin_revision, plan_revision
+from airflow_barrier.coordinator.revisions.plan import Wanted
 from airflow_barrier.coordinator.runs import Run
 from airflow_barrier.coordinator.staging import Adopted, Ready
 from airflow_barrier.coordinator.status import status

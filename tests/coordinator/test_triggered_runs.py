@@ -101,7 +101,7 @@ def test_a_click_at_a_timestamp_that_is_done_says_so(shop: Shop, open_manual_run
         start(1, open_manual_runs=open_manual_runs)
     for part in (
         "shopping_dag/manual__1", "barrier 1", "COMMIT", "opened by run shopping_dag/scheduled__1",
-        "delete this run", "airflow-barrier revise plan --topology shopping --from 1",
+        "delete this run", "airflow-barrier revision plan shopping --from 1",
     ):  # fmt: skip
         assert part in str(failed.value)
     assert start(1, DagRunType.BACKFILL_JOB) == 1, "a backfill clears and says so elsewhere"

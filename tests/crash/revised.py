@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 
 from airflow_barrier.coordinator.deployment import Deployment
-from airflow_barrier.coordinator.swapping import NotStaged, Swapped, cancel_revision
+from airflow_barrier.coordinator.revisions.publish import NotStaged, Swapped, cancel_revision
 from airflow_barrier.protocol.revisions import Revision
 from tests.crash.processes import Standing, Tell, run
 from tests.crash.shopping import COLUMNS, Row, Shop, purchases, rows_of

@@ -17,8 +17,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from airflow_barrier.coordinator.revisions.publish import NotStaged, Swapped
 from airflow_barrier.coordinator.staging import Waiting, begin
-from airflow_barrier.coordinator.swapping import NotStaged, Swapped
 from airflow_barrier.protocol.errors import RevisionRefusedError
 from airflow_barrier.protocol.revisions import RevisionMode, TableCorrection
 from airflow_barrier.reading.correcting import correct_by_sql

@@ -192,7 +192,7 @@ def test_a_reason_on_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixt
     opened(shop, "test")
     reason = "[/red] \x1b[2J\nforged <b>"
     command = ["--metaservice-url", settings.metaservice_url]
-    assert main(["abort", "shopping", "1", "--reason", reason, "--yes", *command]) == 0
+    assert main(["barrier", "abort", "shopping", "1", "--reason", reason, "--yes", *command]) == 0
     assert main(["status", *command]) == 0
     assert main(["status", "no\nsuch", *command]) == 1
     said = capsys.readouterr()

@@ -111,7 +111,7 @@ def test_only_the_embedded_database_makes_itself(url: str) -> None:
     if url.startswith("sqlite"):
         assert EXPECTED in meta.check()
     else:
-        with pytest.raises(SchemaVersionError, match=f"{EXPECTED}, found none.*`airflow-barrier db migrate`"):
+        with pytest.raises(SchemaVersionError, match=f"{EXPECTED}, found none.*`airflow-barrier database migrate`"):
             meta.check()
     meta.close()
 

@@ -102,7 +102,9 @@ def test_one_at_a_time(history: World) -> None:
     revision = history.revise(2, "price")
     assert (revision.revision, revision.state, set(revision.tables)) == (1, RevisionState.STAGING, REVISED)
     assert of_line(history, revision) == {2: BarrierState.OPEN, 3: BarrierState.OPEN}
-    with pytest.raises(RevisionRefusedError, match=r"found revision 1 of shopping \(STAGING, .*--revision 1"):
+    with pytest.raises(
+        RevisionRefusedError, match=r"found revision 1 of shopping \(STAGING, .*revision cancel shopping 1"
+    ):
         history.revise(3, "load")
     history.meta.revisions.cancel(history.name, 1, "no", "person")
     assert history.revise(3, "load").revision == 2

@@ -67,9 +67,9 @@ def count(url: str, table: str) -> int:
 
 
 def test_a_worker_from_before_an_upgrade_is_refused_at_once(newer: Newer, world: World, url: str) -> None:
-    code, said = newer.run("db", "migrate", url=url)
+    code, said = newer.run("database", "migrate", url=url)
     assert (code, NEXT in said) == (0, True), said
-    assert newer.run("db", "check", url=url)[0] == 0
+    assert newer.run("database", "check", url=url)[0] == 0
     before = count(url, "barrier_audit")
     restarted = MetaService(url)
     for call in (
@@ -89,8 +89,8 @@ def test_a_worker_from_before_an_upgrade_is_refused_at_once(newer: Newer, world:
 
 def test_a_database_that_is_older_than_its_worker_is_refused_as_well(newer: Newer, world: World, url: str) -> None:
     """Somebody restored a backup from before the upgrade."""
-    code, said = newer.run("db", "check", url=url)
-    older = rf"expected schema version {NEXT}, found {EXPECTED}, which is older.*`airflow-barrier db migrate`"
+    code, said = newer.run("database", "check", url=url)
+    older = rf"expected schema version {NEXT}, found {EXPECTED}, which is older.*`airflow-barrier database migrate`"
     assert (code, bool(re.search(older, " ".join(said.split())))) == (75, True), said
     engine = create_engine(with_driver(url))
     with engine.begin() as connection:
@@ -129,7 +129,7 @@ def test_an_upgrade_waits_for_a_transaction_and_whoever_comes_later_for_the_upgr
     with ThreadPoolExecutor(2) as pool:
         with world.meta.publishing.swapping("shopping", 1, "test") as connection:
             assert connection is not None
-            upgrade = newer.start("db", "migrate", url=url)
+            upgrade = newer.start("database", "migrate", url=url)
             wait_for("the upgrade waits for the publish", lambda: waiting() == 1)
             late = [pool.submit(world.open, 2), pool.submit(world.state, 1)]
             wait_for("who comes after it waits as well", lambda: waiting() == 3)
@@ -149,7 +149,7 @@ def test_nobody_sees_the_middle_of_an_upgrade(
     with postgresql.admin(url) as somebody, ThreadPoolExecutor(2) as pool:
         somebody.execute("BEGIN")
         somebody.execute("SELECT FROM barrier_audit")
-        upgrade = newer.start("db", "migrate", url=url)
+        upgrade = newer.start("database", "migrate", url=url)
         wait_for("the upgrade has made one table and is held up at the next", lambda: waiting() == 1)
         late = [pool.submit(world.open, 2), pool.submit(world.state, 1)]
         wait_for("workers wait for it", lambda: waiting() == 3)
@@ -167,14 +167,14 @@ def test_an_upgrade_that_waits_for_too_long_gives_up_and_workers_go_on(world: Wo
     impatient = Newer.made_in(tmp_path, lock_timeout=0.2)
     world.begin_commit(1)
     with world.meta.publishing.swapping("shopping", 1, "test"):
-        code, said = impatient.run("db", "migrate", url=url)
+        code, said = impatient.run("database", "migrate", url=url)
         assert (code, "holds a lock for more than 0.2 s: end that transaction, then try again" in said) == (75, True), (
             said
         )
     assert not migrated(url)
     assert world.state(1) is BarrierState.COMMIT
     assert world.open(2).barrier_id == 2
-    code, said = impatient.run("db", "migrate", url=url)
+    code, said = impatient.run("database", "migrate", url=url)
     assert (code, migrated(url)) == (0, True), said
 
 
@@ -185,7 +185,7 @@ def test_an_upgrade_that_is_killed_leaves_the_old_schema(
     with postgresql.admin(url) as somebody:
         somebody.execute("BEGIN")
         somebody.execute("SELECT FROM barrier_audit")
-        upgrade = newer.start("db", "migrate", url=url)
+        upgrade = newer.start("database", "migrate", url=url)
         wait_for("the upgrade has made one table and is held up at the next", lambda: waiting() == 1)
         upgrade.kill()
         upgrade.communicate(timeout=patience())

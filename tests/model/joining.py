@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule
 
-from airflow_barrier.coordinator.revision_plan import Wanted
+from airflow_barrier.coordinator.revisions.plan import Wanted
 from airflow_barrier.protocol.revisions import RevisionMode
 from tests.model.revising import OTHERS, Revising
 from tests.model.topology import JOBS, LATECOMERS, NAME

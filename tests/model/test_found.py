@@ -8,8 +8,8 @@ from itertools import count
 import pytest
 
 from airflow_barrier.coordinator.opening import Later, Opened
-from airflow_barrier.coordinator.revision_plan import Wanted
-from airflow_barrier.coordinator.swapping import Swapped, cancel_revision
+from airflow_barrier.coordinator.revisions.plan import Wanted
+from airflow_barrier.coordinator.revisions.publish import Swapped, cancel_revision
 from airflow_barrier.coordinator.waiting import Wait
 from airflow_barrier.protocol.errors import (
     GatedError,

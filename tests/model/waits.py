@@ -9,7 +9,7 @@ from __future__ import annotations
 from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule
 
-from airflow_barrier.coordinator.swapping import Swapped
+from airflow_barrier.coordinator.revisions.publish import Swapped
 from airflow_barrier.coordinator.waiting import Condition
 from airflow_barrier.protocol.levels import Level
 from airflow_barrier.protocol.records import Barrier, TableProgress
@@ -68,7 +68,10 @@ class Waits(Joining):
         """Members have missed their runs: the next one of each does all that its job lacks, and no person is asked."""
         self._open(None)
         self.oracle.check()
-        open_now = [each for each in self.oracle.in_flight if each.state == "OPEN" and not each.is_maintenance]
+        compacted = any(
+            each.is_maintenance for each in self.oracle.in_flight
+        )  # whose end jobs wait for, members or not
+        open_now = [each for each in self.oracle.in_flight if each.state == "OPEN" and not compacted]
         barriers = [self.world.meta.barriers.get(NAME, each.barrier_id) for each in open_now]
         taken = {
             (barrier.barrier_id, job)

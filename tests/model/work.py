@@ -17,11 +17,11 @@ from airflow_barrier.coordinator.compacting import Compactor, compact, let_go, o
 from airflow_barrier.coordinator.expiring import expire
 from airflow_barrier.coordinator.next import JobTask, next_step
 from airflow_barrier.coordinator.opening import open_barrier
-from airflow_barrier.coordinator.revising import begin_revision, plan_revision
-from airflow_barrier.coordinator.revision_plan import Wanted
+from airflow_barrier.coordinator.revisions.begin import begin_revision, plan_revision
+from airflow_barrier.coordinator.revisions.plan import Wanted
+from airflow_barrier.coordinator.revisions.publish import cancel_revision, publish_revision
 from airflow_barrier.coordinator.runs import Run
 from airflow_barrier.coordinator.staging import Adopted, Ready, Waiting, begin, begin_again, close, give_up
-from airflow_barrier.coordinator.swapping import cancel_revision, publish_revision
 from airflow_barrier.protocol.errors import BarrierError
 from airflow_barrier.protocol.records import Barrier, RunRef, StagedTable
 from airflow_barrier.protocol.retention import Retention

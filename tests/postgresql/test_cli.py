@@ -1,4 +1,4 @@
-"""`airflow-barrier db` on PostgreSQL, as its operator uses it."""
+"""`airflow-barrier database` on PostgreSQL, as its operator uses it."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ def url(postgresql: PostgreSQL, monkeypatch: pytest.MonkeyPatch) -> Iterator[str
 
 
 def test_an_operator_migrates_and_checks(url: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["db", "check", "--metaservice-url", url]) == 75
+    assert main(["database", "check", "--metaservice-url", url]) == 75
     assert f"expected schema version {EXPECTED}, found none" in capsys.readouterr().err
     for command in ("migrate", "migrate", "check"):
-        assert main(["db", command, "--metaservice-url", url]) == 0
+        assert main(["database", command, "--metaservice-url", url]) == 0
         said = capsys.readouterr().out
         assert f"{make_url(url).database} has schema version {EXPECTED}." in said
         assert PASSWORD not in said
@@ -38,7 +38,7 @@ def test_a_wrong_password_is_said_and_not_shown(
         monkeypatch.delenv("AIRFLOW_BARRIER_PASSWORD")
     else:
         monkeypatch.setenv("AIRFLOW_BARRIER_PASSWORD", password)
-    assert main(["db", "migrate", "--metaservice-url", url]) == 75
+    assert main(["database", "migrate", "--metaservice-url", url]) == 75
     said = capsys.readouterr().err
     assert "password" in said
     assert "wrong" not in said
@@ -46,10 +46,10 @@ def test_a_wrong_password_is_said_and_not_shown(
 
 def test_missing_rights_are_named(url: str, postgresql: PostgreSQL, capsys: pytest.CaptureFixture[str]) -> None:
     postgresql.run("REVOKE ALL ON SCHEMA public FROM public, pg_database_owner", database=url)
-    assert main(["db", "migrate", "--metaservice-url", url]) == 1
+    assert main(["database", "migrate", "--metaservice-url", url]) == 1
     assert "expected rights to read and write its tables" in capsys.readouterr().err
     postgresql.run("GRANT ALL ON SCHEMA public TO public", database=url)
-    assert main(["db", "migrate", "--metaservice-url", url]) == 0
+    assert main(["database", "migrate", "--metaservice-url", url]) == 0
     postgresql.run("ALTER TABLE barrier_schema_version OWNER TO admin", database=url)
-    assert main(["db", "check", "--metaservice-url", url]) == 1
+    assert main(["database", "check", "--metaservice-url", url]) == 1
     assert "permission denied for table barrier_schema_version; grant" in capsys.readouterr().err

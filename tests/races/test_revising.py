@@ -18,10 +18,10 @@ import pytest
 from airflow_barrier.coordinator.committing import Committed, NotYet
 from airflow_barrier.coordinator.journal import read_head
 from airflow_barrier.coordinator.opening import Later, Opened
-from airflow_barrier.coordinator.revising import begin_revision, plan_revision
-from airflow_barrier.coordinator.revision_plan import Wanted
+from airflow_barrier.coordinator.revisions.begin import begin_revision, plan_revision
+from airflow_barrier.coordinator.revisions.plan import Wanted
+from airflow_barrier.coordinator.revisions.publish import NotStaged, Swapped, cancel_revision, publish_revision
 from airflow_barrier.coordinator.staging import Ready, begin, close
-from airflow_barrier.coordinator.swapping import NotStaged, Swapped, cancel_revision, publish_revision
 from airflow_barrier.protocol.errors import GatedError, RevisionEndedError
 from airflow_barrier.protocol.levels import Level
 from airflow_barrier.protocol.revisions import Revision, RevisionState

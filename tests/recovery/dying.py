@@ -15,8 +15,8 @@ from airflow_barrier.coordinator.committing import commit_barrier
 from airflow_barrier.coordinator.deployment import Deployment
 from airflow_barrier.coordinator.expiring import expire
 from airflow_barrier.coordinator.recovering import recover
+from airflow_barrier.coordinator.revisions.publish import publish_revision
 from airflow_barrier.coordinator.settings import Settings
-from airflow_barrier.coordinator.swapping import publish_revision
 from airflow_barrier.metaservice.commits import Publishing
 from airflow_barrier.metaservice.expiring import Expiry
 from airflow_barrier.metaservice.recovering import Recovery

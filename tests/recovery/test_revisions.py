@@ -17,8 +17,8 @@ from airflow_barrier.coordinator.aborting import abort_barrier
 from airflow_barrier.coordinator.deployment import Deployment
 from airflow_barrier.coordinator.journal import check_lead, entry_uri, read_head, write_head, write_revision
 from airflow_barrier.coordinator.recovering import recover
+from airflow_barrier.coordinator.revisions.publish import Swapped, cancel_revision, publications_of
 from airflow_barrier.coordinator.settings import Settings
-from airflow_barrier.coordinator.swapping import Swapped, cancel_revision, publications_of
 from airflow_barrier.protocol.errors import JournalError, LostStateError, UnknownRevisionError
 from airflow_barrier.protocol.journal import JournalHead
 from airflow_barrier.protocol.levels import Level

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta, timezone
 
-from airflow_barrier.coordinator.revision_backfills import Backfill, backfill_dates, backfills_of
+from airflow_barrier.coordinator.revisions.backfills import Backfill, backfill_dates, backfills_of
 from airflow_barrier.protocol.records import Barrier, BarrierKind, RunRef
 from airflow_barrier.protocol.states import BarrierState
 

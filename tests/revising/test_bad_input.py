@@ -10,9 +10,9 @@ import pyarrow as pa
 import pytest
 from pyiceberg.types import StringType
 
-from airflow_barrier.coordinator.revising import plan_revision
-from airflow_barrier.coordinator.revision_plan import Wanted
-from airflow_barrier.coordinator.swapping import Swapped
+from airflow_barrier.coordinator.revisions.begin import plan_revision
+from airflow_barrier.coordinator.revisions.plan import Wanted
+from airflow_barrier.coordinator.revisions.publish import Swapped
 from airflow_barrier.protocol.errors import RevisionRefusedError, SchemaChangedError, TopologyError
 from airflow_barrier.protocol.revisions import TableCorrection
 from airflow_barrier.protocol.topology import Job
@@ -125,7 +125,7 @@ def test_corrections_that_reading_the_source_again_would_undo_are_named(embedded
 def test_a_second_one_while_one_is_under_way(embedded: RevisedShop) -> None:
     embedded.days(1, 2)
     first = embedded.begin(2)
-    with pytest.raises(RevisionRefusedError, match=r"found revision 1 .*STAGING.*revise cancel --topology shop"):
+    with pytest.raises(RevisionRefusedError, match=r"found revision 1 .*STAGING.*revision cancel shop"):
         embedded.begin(1)
     assert [each.revision for each in embedded.deployment.meta.revisions.newest("shop", 5)] == [first.revision]
 

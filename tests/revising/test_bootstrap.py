@@ -14,15 +14,15 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from airflow_barrier.coordinator.bootstrapping import says_that_it_waits
 from airflow_barrier.coordinator.deployment import Deployment
 from airflow_barrier.coordinator.joining import StaysOut, take_part
-from airflow_barrier.coordinator.revising import begin_revision, plan_revision
-from airflow_barrier.coordinator.revision_backfills import Backfill, backfills_left, backfills_of_plan
-from airflow_barrier.coordinator.revision_plan import Wanted
+from airflow_barrier.coordinator.revisions.backfills import Backfill, backfills_left, backfills_of_plan
+from airflow_barrier.coordinator.revisions.begin import begin_revision, plan_revision
+from airflow_barrier.coordinator.revisions.bootstrap import says_that_it_waits
+from airflow_barrier.coordinator.revisions.plan import Wanted
+from airflow_barrier.coordinator.revisions.publish import NotStaged, Swapped, cancel_revision
+from airflow_barrier.coordinator.revisions.runs import runs_at
 from airflow_barrier.coordinator.staging import Ready
-from airflow_barrier.coordinator.swapping import NotStaged, Swapped, cancel_revision
-from airflow_barrier.coordinator.waking import runs_at
 from airflow_barrier.operators._binding import Binding, SparkWork
 from airflow_barrier.operators._steps import EpochSteps
 from airflow_barrier.operators.epoch import SparkEpochOperator
@@ -259,7 +259,7 @@ def test_the_task_of_a_member_that_waits_says_so(embedded: RevisedShop) -> None:
     at = embedded.barrier(3).timestamp
     said = take_part(embedded.deployment, fragment, price, at, "test")
     assert said == StaysOut(says_that_it_waits("shop", "price"))
-    assert "airflow-barrier revise run --topology shop --job price" in says_that_it_waits("shop", "price")
+    assert "airflow-barrier revision run shop --job price" in says_that_it_waits("shop", "price")
     days(embedded, 3, 3)
     plan = plan_revision(embedded.deployment, Wanted("shop", None, changed=["price"]))
     assert plan.owners == ("pricing",)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from airflow_barrier.coordinator.swapping import Swapped
+from airflow_barrier.coordinator.revisions.publish import Swapped
 from airflow_barrier.protocol.errors import RevisionRefusedError
 from airflow_barrier.protocol.revisions import RevisionMode
 from tests.revising.world import RevisedShop

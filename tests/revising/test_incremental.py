@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from airflow_barrier.coordinator.swapping import NotStaged, Swapped
+from airflow_barrier.coordinator.revisions.publish import NotStaged, Swapped
 from airflow_barrier.protocol.journal import RevisionEntry
 from airflow_barrier.protocol.levels import Level
 from airflow_barrier.protocol.revisions import RevisionState
@@ -106,7 +106,7 @@ def test_a_revision_after_a_revision(shop: RevisedShop) -> None:
 
 
 def test_a_cancelled_revision_leaves_nothing(shop: RevisedShop) -> None:
-    from airflow_barrier.coordinator.swapping import cancel_revision
+    from airflow_barrier.coordinator.revisions.publish import cancel_revision
 
     shop.days(1, 3)
     before = {day: shop.at(day) for day in (1, 2, 3)}

@@ -9,8 +9,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from airflow_barrier.coordinator import committing, swapping
-from airflow_barrier.coordinator.swapping import NotStaged, Swapped
+from airflow_barrier.coordinator import committing
+from airflow_barrier.coordinator.revisions import publish as swapping
+from airflow_barrier.coordinator.revisions.publish import NotStaged, Swapped
 from airflow_barrier.protocol.errors import ForeignWriteError, HeadMovedError
 from airflow_barrier.protocol.revisions import Revision, RevisionState
 from airflow_barrier.protocol.states import BarrierState
@@ -164,7 +165,7 @@ def test_by_a_commit_that_dies_half_way(shop: RevisedShop, monkeypatch: pytest.M
         raise OSError("died")
 
     with monkeypatch.context() as dying:
-        dying.setattr(shop.deployment.meta.publishing, "swapping", dies)
+        dying.setattr(shop.deployment.meta.publishing.swapping, "swapping", dies)
         with pytest.raises(OSError, match="died"):
             shop.day(3, ["commit"])
     missing = shop.publish(revision)

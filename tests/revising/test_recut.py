@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from airflow_barrier.coordinator import opening
-from airflow_barrier.coordinator.revising import begin_revision, plan_revision
-from airflow_barrier.coordinator.revision_plan import RevisionPlan, Wanted
-from airflow_barrier.coordinator.swapping import NotStaged, Swapped, cancel_revision
+from airflow_barrier.coordinator.revisions.begin import begin_revision, plan_revision
+from airflow_barrier.coordinator.revisions.plan import RevisionPlan, Wanted
+from airflow_barrier.coordinator.revisions.publish import NotStaged, Swapped, cancel_revision
 from airflow_barrier.protocol.errors import RevisionRefusedError
 from airflow_barrier.protocol.journal import RevisionEntry
 from airflow_barrier.protocol.revisions import Revision, RevisionMode, TableCorrection

@@ -11,8 +11,8 @@ import pytest
 from sqlalchemy import text
 
 from airflow_barrier.coordinator.journal import read_head, write_head
-from airflow_barrier.coordinator.revising import plan_revision
-from airflow_barrier.coordinator.revision_plan import Wanted
+from airflow_barrier.coordinator.revisions.begin import plan_revision
+from airflow_barrier.coordinator.revisions.plan import Wanted
 from airflow_barrier.protocol.errors import LostStateError, RevisionRefusedError
 from airflow_barrier.protocol.journal import JournalHead
 from airflow_barrier.protocol.revisions import RevisionMode, RevisionState, TableCorrection

@@ -14,11 +14,11 @@ from airflow.sdk.execution_time.context import set_current_context
 from airflow.sdk.execution_time.task_runner import RuntimeTaskInstance
 from sqlalchemy import text
 
-from airflow_barrier.coordinator import runs as of_runs
-from airflow_barrier.coordinator.replaying import corrections_of
-from airflow_barrier.coordinator.revising import begin_revision, plan_revision
-from airflow_barrier.coordinator.revision_plan import Wanted
-from airflow_barrier.coordinator.waking import barrier_of_run, next_unstaged, runs_at
+from airflow_barrier.coordinator.revisions import runs as of_runs
+from airflow_barrier.coordinator.revisions.begin import begin_revision, plan_revision
+from airflow_barrier.coordinator.revisions.plan import Wanted
+from airflow_barrier.coordinator.revisions.replay import corrections_of
+from airflow_barrier.coordinator.revisions.runs import barrier_of_run, next_unstaged, runs_at
 from airflow_barrier.metaservice.attempts import Request
 from airflow_barrier.operators._waking import AirflowScheduler
 from airflow_barrier.protocol.errors import RevisionRefusedError

@@ -12,10 +12,10 @@ from typing import Any
 import pyarrow.parquet as pq
 
 from airflow_barrier.coordinator.deployment import Deployment
-from airflow_barrier.coordinator.revising import begin_revision, plan_revision
-from airflow_barrier.coordinator.revision_plan import Wanted
+from airflow_barrier.coordinator.revisions.begin import begin_revision, plan_revision
+from airflow_barrier.coordinator.revisions.plan import Wanted
+from airflow_barrier.coordinator.revisions.publish import NotStaged, Swapped, publish_revision
 from airflow_barrier.coordinator.settings import Settings
-from airflow_barrier.coordinator.swapping import NotStaged, Swapped, publish_revision
 from airflow_barrier.protocol.levels import Level
 from airflow_barrier.protocol.records import Barrier
 from airflow_barrier.protocol.revisions import Revision

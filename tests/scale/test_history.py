@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from sqlalchemy import create_engine, text
 
-from airflow_barrier.coordinator.revision_plan import Wanted
-from airflow_barrier.coordinator.revision_window import replay_of
+from airflow_barrier.coordinator.revisions.plan import Wanted
+from airflow_barrier.coordinator.revisions.window import replay_of
 from airflow_barrier.coordinator.status import status
 from airflow_barrier.metaservice.store import MetaService
 from airflow_barrier.protocol.errors import RevisionRefusedError

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 import pytest
 from pyspark.errors import PySparkException
 
-from airflow_barrier.coordinator.revising import begin_revision, plan_revision
-from airflow_barrier.coordinator.revision_plan import Wanted
+from airflow_barrier.coordinator.revisions.begin import begin_revision, plan_revision
+from airflow_barrier.coordinator.revisions.plan import Wanted
+from airflow_barrier.coordinator.revisions.publish import Swapped, publish_revision
 from airflow_barrier.coordinator.staging import Ready, begin, close
-from airflow_barrier.coordinator.swapping import Swapped, publish_revision
 from airflow_barrier.protocol.errors import FencedAttemptError, ForeignWriteError
 from airflow_barrier.protocol.records import Barrier
 from airflow_barrier.spark.unchanged import unchanged_conf

@@ -12,8 +12,8 @@ from airflow_barrier.coordinator.batching import Batch, Leader
 from airflow_barrier.coordinator.compacting import open_compaction
 from airflow_barrier.coordinator.opening import Later
 from airflow_barrier.coordinator.recovering import recover
+from airflow_barrier.coordinator.revisions.publish import NotStaged, Swapped
 from airflow_barrier.coordinator.staging import Ready, begin, close
-from airflow_barrier.coordinator.swapping import NotStaged, Swapped
 from airflow_barrier.protocol.errors import BarrierAbortedError, FencedAttemptError, VoidedAttemptError
 from airflow_barrier.protocol.leases import Hold
 from airflow_barrier.protocol.levels import Level

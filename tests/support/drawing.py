@@ -47,14 +47,19 @@ OPERATIONS = {
     "compaction": ("coordinator/compacting.py", "metaservice/maintenance.py", "metaservice/carrying.py"),
     "expiry": ("coordinator/expiring.py", "metaservice/expiring.py", "metaservice/leases.py", "tables/_expiry.py"),
     "revision": (
-        *("coordinator/swapping.py", "coordinator/revising.py"),
+        *("coordinator/revisions/publish.py", "coordinator/revisions/begin.py"),
         *("metaservice/revisions.py", "metaservice/revision_rows.py"),
     ),
     "changes": (
         *("spark/changes.py", "spark/delta_join.py", "spark/views.py"),
         *("spark/_fields.py", "spark/_rows.py", "spark/_scans.py", "spark/_touched.py", "spark/_weights.py"),
     ),
-    "correction": ("spark/corrections.py", "spark/correcting.py", "spark/_reusing.py", "coordinator/replaying.py"),
+    "correction": (
+        "spark/corrections.py",
+        "spark/correcting.py",
+        "spark/_reusing.py",
+        "coordinator/revisions/replay.py",
+    ),
 }
 #: The second names a file with what the landing changes: file of the package -> first and last lines of the changes.
 _PART, _CHANGED = "BARRIER_TEST_PART", "BARRIER_TEST_CHANGED"

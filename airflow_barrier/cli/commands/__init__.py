@@ -8,13 +8,14 @@ from airflow_barrier.cli.commands.barrier import LIST as BARRIERS
 from airflow_barrier.cli.commands.barrier import SHOW as BARRIER
 from airflow_barrier.cli.commands.commit import COMMIT
 from airflow_barrier.cli.commands.database import CHECK, MIGRATE
-from airflow_barrier.cli.commands.expire import EXPIRE
-from airflow_barrier.cli.commands.leases import LEASES
+from airflow_barrier.cli.commands.expiry import PLAN as EXPIRY
+from airflow_barrier.cli.commands.lease import LIST as LEASES
+from airflow_barrier.cli.commands.lease import RELEASE
 from airflow_barrier.cli.commands.leave import JOIN, LEAVE
 from airflow_barrier.cli.commands.query import QUERY
 from airflow_barrier.cli.commands.recover import RECOVER
 from airflow_barrier.cli.commands.resolve import RESOLVE
-from airflow_barrier.cli.commands.revise import REVISE
+from airflow_barrier.cli.commands.revision import REVISION
 from airflow_barrier.cli.commands.snapshots import SNAPSHOTS
 from airflow_barrier.cli.commands.status import STATUS
 from airflow_barrier.cli.commands.topology import LIST as TOPOLOGIES
@@ -25,20 +26,19 @@ COMMANDS: tuple[Command | Group, ...] = (
     STATUS,
     Group(
         "barrier",
-        "Look at barriers, commit one without its DAG, and lead a BLOCKED one out.",
-        (BARRIERS, BARRIER, COMMIT, RESOLVE),
+        "Look at barriers, commit one without its DAG, give one up, and lead a BLOCKED one out.",
+        (BARRIERS, BARRIER, COMMIT, ABORT, RESOLVE),
     ),
     QUERY,
     SNAPSHOTS,
-    LEASES,
-    EXPIRE,
-    ABORT,
-    REVISE,
+    REVISION,
+    Group("lease", "Who holds which barrier.", (LEASES, RELEASE)),
+    Group("expiry", "What may be deleted.", (EXPIRY,)),
     Group(
         "topology",
         "Look at topologies, take existing tables in, and give them back.",
         (TOPOLOGIES, TOPOLOGY, VALIDATE, ADOPT, LEAVE, JOIN),
     ),
     RECOVER,
-    Group("db", "The MetaService's database.", (MIGRATE, CHECK)),
+    Group("database", "The MetaService's database.", (MIGRATE, CHECK)),
 )

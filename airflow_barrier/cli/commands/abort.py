@@ -1,4 +1,4 @@
-"""`airflow-barrier abort`"""
+"""`airflow-barrier barrier abort`"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`airflow-barrier db migrate` and `check`"""
+"""`airflow-barrier database migrate` and `check`"""
 
 from __future__ import annotations
 

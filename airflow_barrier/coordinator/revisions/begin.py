@@ -9,10 +9,9 @@ import logging
 from collections.abc import Sequence
 from dataclasses import replace
 
-from airflow_barrier.coordinator.bootstrapping import check_history, first_with_inlets, joining_jobs, with_joining
 from airflow_barrier.coordinator.deployment import Deployment
-from airflow_barrier.coordinator.recutting import planned_recuts
-from airflow_barrier.coordinator.revision_checks import (
+from airflow_barrier.coordinator.revisions.bootstrap import check_history, first_with_inlets, joining_jobs, with_joining
+from airflow_barrier.coordinator.revisions.checks import (
     check_bases,
     check_can_be_cleared,
     check_readable,
@@ -20,15 +19,16 @@ from airflow_barrier.coordinator.revision_checks import (
     pace,
     predecessor_of,
 )
-from airflow_barrier.coordinator.revision_inputs import (
+from airflow_barrier.coordinator.revisions.inputs import (
     changed_jobs,
     code_changed,
     planned_inputs,
     planned_tables,
     undone_corrections,
 )
-from airflow_barrier.coordinator.revision_plan import PlannedRecut, RevisionPlan, Wanted
-from airflow_barrier.coordinator.revision_window import replay_of
+from airflow_barrier.coordinator.revisions.plan import PlannedRecut, RevisionPlan, Wanted
+from airflow_barrier.coordinator.revisions.recut import planned_recuts
+from airflow_barrier.coordinator.revisions.window import replay_of
 from airflow_barrier.metaservice.revisions import NewRevision
 from airflow_barrier.metaservice.store import MetaService
 from airflow_barrier.protocol.errors import RevisionRefusedError

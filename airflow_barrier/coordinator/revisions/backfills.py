@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from airflow_barrier.coordinator.revision_plan import RevisionPlan
+from airflow_barrier.coordinator.revisions.plan import RevisionPlan
 from airflow_barrier.metaservice.store import MetaService
 from airflow_barrier.protocol.records import Barrier
 from airflow_barrier.protocol.revisions import Revision, RevisionMode, RevisionState

@@ -1,4 +1,4 @@
-"""`airflow-barrier revise run`"""
+"""`airflow-barrier revision run`"""
 
 from __future__ import annotations
 
@@ -6,11 +6,10 @@ import argparse
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from airflow_barrier.cli.arguments import one_or_more
-from airflow_barrier.cli.commands.revise.wanting import (
+from airflow_barrier.cli.arguments import revision_argument
+from airflow_barrier.cli.commands.revision.wanting import (
     backfill_command,
     plan_of,
-    topology_option,
     wanted_arguments,
 )
 from airflow_barrier.cli.connection import actor, connected, connection_option
@@ -23,10 +22,10 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from airflow_barrier.coordinator.deployment import Deployment
-    from airflow_barrier.coordinator.revision_backfills import Backfill
+    from airflow_barrier.coordinator.revisions.backfills import Backfill
     from airflow_barrier.protocol.revisions import Revision
 
-#: What :func:`~airflow_barrier.cli.commands.revise.wanting.wanted_arguments` adds and a revision that was begun knows.
+#: What :func:`.wanted_arguments` adds and a revision that was begun knows.
 _SETTLED = (
     "first",
     "last",
@@ -64,10 +63,8 @@ class Ran:
 
 
 def _define(parser: argparse.ArgumentParser) -> None:
-    topology_option(parser)
-    parser.add_argument(
-        "--revision", type=one_or_more, metavar="N", help="go on with this one, which was begun, instead of another one"
-    )
+    parser.add_argument("topology")
+    revision_argument(parser, "go on with this one, which was begun, instead of another one", nargs="?")
     wanted_arguments(parser)
     parser.add_argument("--reason", help="why, for the audit; needed to begin one")
     connection_option(parser)
@@ -76,10 +73,10 @@ def _define(parser: argparse.ArgumentParser) -> None:
 def _run(options: argparse.Namespace) -> int:
     settled = [name for name in _SETTLED if getattr(options, name)]
     if options.revision is not None and settled:
-        say("expected nothing about what to revise beside --revision: that was settled when it was begun")
+        say("expected nothing about what to revise beside a revision's number: that was settled when it was begun")
         return USAGE
     if options.revision is None and not options.reason:
-        say("expected --reason to begin a revision, or --revision to go on with one; nothing was changed")
+        say("expected --reason to begin a revision, or the number of one to go on with; nothing was changed")
         return USAGE
     with connected(options.conn_id) as deployment:
         if options.revision is None:
@@ -88,8 +85,8 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def _begin(deployment: Deployment, options: argparse.Namespace) -> int:
-    from airflow_barrier.coordinator.revising import begin_revision
-    from airflow_barrier.coordinator.revision_backfills import backfills_of_plan
+    from airflow_barrier.coordinator.revisions.backfills import backfills_of_plan
+    from airflow_barrier.coordinator.revisions.begin import begin_revision
 
     plan = plan_of(deployment, options)
     revision = begin_revision(deployment, plan, reason=options.reason, actor=actor())
@@ -99,8 +96,8 @@ def _begin(deployment: Deployment, options: argparse.Namespace) -> int:
 
 
 def _go_on(deployment: Deployment, options: argparse.Namespace) -> int:
-    from airflow_barrier.coordinator.revision_backfills import backfills_left
-    from airflow_barrier.coordinator.swapping import Swapped, publish_revision
+    from airflow_barrier.coordinator.revisions.backfills import backfills_left
+    from airflow_barrier.coordinator.revisions.publish import Swapped, publish_revision
 
     outcome = publish_revision(deployment, options.topology, options.revision, actor=actor())
     if isinstance(outcome, Swapped):
@@ -128,7 +125,7 @@ def _show(found: Ran, console: Console) -> None:
     for text in found.missing[:_SHOWN]:
         line(console, f"  missing: {text}")
     if len(found.missing) > _SHOWN:
-        line(console, f"  and at {len(found.missing) - _SHOWN} more barriers, which `revise status` lists")
+        line(console, f"  and at {len(found.missing) - _SHOWN} more barriers, which `revision status` lists")
     if found.backfills:
         line(console, "to be run where Airflow is:")
         dags = [each.backfill.dag_id for each in found.backfills]
@@ -140,15 +137,15 @@ def _show(found: Ran, console: Console) -> None:
 
 RUN = Command(
     "run",
-    "Begin a revision as `revise plan` says it. Prints its number, and the command for the backfill that has Airflow "
+    "Begin a revision as `revision plan` says it. Prints its number, and the command for the backfill that has Airflow "
     "compute it. The last run publishes it."
     "\n\n"
-    "--revision N goes on with one that was begun: publishes it if all is computed (also after a crash in the middle "
-    "of that), or else says what is missing, with exit code 75, and which runs have not come, as backfills.",
+    "With a NUMBER it goes on with one that was begun: publishes it if all is computed (also after a crash in the "
+    "middle of that), or else says what is missing, with exit code 75, and which runs have not come, as backfills.",
     _define,
     _run,
     examples=(
-        '--topology shopping --from 2017-01-05 --to 2017-01-06 --reason "ticket 19: store 367 twice"',
-        "--topology shopping --revision 7",
+        'shopping --from 2017-01-05 --to 2017-01-06 --reason "ticket 19: store 367 twice"',
+        "shopping 7",
     ),
 )

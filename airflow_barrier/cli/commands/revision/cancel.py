@@ -1,4 +1,4 @@
-"""`airflow-barrier revise cancel`"""
+"""`airflow-barrier revision cancel`"""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from airflow_barrier.cli.arguments import one_or_more
-from airflow_barrier.cli.commands.revise.wanting import topology_option
+from airflow_barrier.cli.arguments import revision_argument
 from airflow_barrier.cli.connection import actor, connected, connection_option
 from airflow_barrier.cli.frame import DONE, REFUSED, USAGE, Command, say
 from airflow_barrier.cli.screen import answer, line
@@ -28,15 +27,15 @@ class Cancelled:
 
 
 def _define(parser: argparse.ArgumentParser) -> None:
-    topology_option(parser)
-    parser.add_argument("--revision", type=one_or_more, required=True, metavar="N")
+    parser.add_argument("topology")
+    revision_argument(parser)
     parser.add_argument("--reason", required=True, help="why, for the audit and for the tasks that meet it")
     parser.add_argument("--yes", action="store_true", help="do not ask; needed where there is no terminal")
     connection_option(parser)
 
 
 def _run(options: argparse.Namespace) -> int:
-    from airflow_barrier.coordinator.swapping import cancel_revision
+    from airflow_barrier.coordinator.revisions.publish import cancel_revision
     from airflow_barrier.protocol.revisions import RevisionState
 
     with connected(options.conn_id) as deployment:
@@ -73,7 +72,7 @@ CANCEL = Command(
     _define,
     _run,
     examples=(
-        '--topology shopping --revision 7 --reason "the wrong day"',
-        '--topology shopping --revision 7 --reason "the wrong day" --yes --json',
+        'shopping 7 --reason "the wrong day"',
+        'shopping 7 --reason "the wrong day" --yes --json',
     ),
 )

@@ -15,7 +15,7 @@ def says_that_it_waits(topology: str, job: str) -> str:
     """What the task of a job that waits for its history tells, and what to do."""
     return (
         f"job {job} waits for its history and has no part in any barrier yet; to have its tables computed at the "
-        f"barriers of the past: airflow-barrier revise run --topology {topology} --job {job} --reason ..."
+        f"barriers of the past: airflow-barrier revision run {topology} --job {job} --reason ..."
     )
 
 

@@ -13,15 +13,11 @@ from airflow_barrier.protocol.revisions import MAX_REPLAY_BARRIERS
 
 if TYPE_CHECKING:
     from airflow_barrier.coordinator.deployment import Deployment
-    from airflow_barrier.coordinator.revision_backfills import Backfill
-    from airflow_barrier.coordinator.revision_plan import RevisionPlan, Wanted
+    from airflow_barrier.coordinator.revisions.backfills import Backfill
+    from airflow_barrier.coordinator.revisions.plan import RevisionPlan, Wanted
     from airflow_barrier.protocol.records import Barrier
     from airflow_barrier.protocol.revisions import TableCorrection
     from airflow_barrier.spark.corrections import CorrectBySql
-
-
-def topology_option(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--topology", required=True)
 
 
 def wanted_arguments(parser: argparse.ArgumentParser) -> None:
@@ -101,13 +97,13 @@ def wanted_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def plan_of(deployment: Deployment, options: argparse.Namespace) -> RevisionPlan:
-    """Changes nothing. Raises as :func:`airflow_barrier.coordinator.revising.plan_revision` does, ConfigurationError
-    for a correction that cannot be, and SqlSyntaxError.
+    """Changes nothing. Raises what :func:`~airflow_barrier.coordinator.revisions.begin.plan_revision` raises,
+    ConfigurationError for a correction that cannot be, and SqlSyntaxError.
     """
     from dataclasses import replace
 
-    from airflow_barrier.coordinator.revising import plan_revision
-    from airflow_barrier.coordinator.revision_window import replay_of
+    from airflow_barrier.coordinator.revisions.begin import plan_revision
+    from airflow_barrier.coordinator.revisions.window import replay_of
 
     wanted = _wanted(options)
     if options.sql or options.files or options.at is not None:
@@ -117,7 +113,7 @@ def plan_of(deployment: Deployment, options: argparse.Namespace) -> RevisionPlan
 
 
 def _wanted(options: argparse.Namespace) -> Wanted:
-    from airflow_barrier.coordinator.revision_plan import Wanted
+    from airflow_barrier.coordinator.revisions.plan import Wanted
     from airflow_barrier.protocol.revisions import RevisionMode
 
     return Wanted(
@@ -181,8 +177,8 @@ def _by_sql(deployment: Deployment, barrier: Barrier, table: str, statement: str
 
 
 def run_command(options: argparse.Namespace) -> str:
-    """`revise run` for what `revise plan` was asked."""
-    words = ["airflow-barrier", "revise", "run", "--topology", options.topology]
+    """`revision run` for what `revision plan` was asked."""
+    words = ["airflow-barrier", "revision", "run", options.topology]
     for name, value in (("--from", options.first), ("--to", options.last), ("--at", options.at)):
         if value is not None:
             words += [name, _text(value)]

@@ -1,4 +1,4 @@
-"""`airflow-barrier revise status`"""
+"""`airflow-barrier revision status`"""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from airflow_barrier.cli.arguments import one_or_more
-from airflow_barrier.cli.commands.revise.wanting import topology_option
+from airflow_barrier.cli.arguments import one_or_more, revision_argument
 from airflow_barrier.cli.connection import database_options, meta_service
 from airflow_barrier.cli.frame import DONE, Command
 from airflow_barrier.cli.screen import answer, line, moment, row, state_of, table
@@ -43,9 +42,9 @@ class RevisionStatus:
 
 
 def _define(parser: argparse.ArgumentParser) -> None:
-    topology_option(parser)
+    parser.add_argument("topology")
     which = parser.add_mutually_exclusive_group()
-    which.add_argument("--revision", type=one_or_more, metavar="N", help="this one, barrier by barrier")
+    revision_argument(which, "this one, barrier by barrier", nargs="?")
     which.add_argument("--limit", type=one_or_more, default=20, metavar="N", help="how many (default: %(default)s)")
     database_options(parser)
 
@@ -61,7 +60,7 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def _status(meta: MetaService, topology: str, number: int) -> RevisionStatus:
-    from airflow_barrier.coordinator.revision_backfills import awaited
+    from airflow_barrier.coordinator.revisions.backfills import awaited
     from airflow_barrier.protocol.revisions import RevisionState
 
     revision = meta.revisions.get(topology, number)
@@ -138,11 +137,8 @@ def _show(found: RevisionStatus, console: Console) -> None:
     for text in found.missing:
         line(console, f"missing: {text}")
     if not found.missing:
-        line(
-            console,
-            "all is computed; to publish it: airflow-barrier revise run --topology "
-            f"{revision.topology} --revision {revision.revision}",
-        )
+        command = f"airflow-barrier revision run {revision.topology} {revision.revision}"
+        line(console, f"all is computed; to publish it: {command}")
 
 
 def _run_of(run: RevisionRun) -> str:
@@ -152,13 +148,13 @@ def _run_of(run: RevisionRun) -> str:
 
 STATUS = Command(
     "status",
-    "Show the revisions of a topology, the newest first. With --revision one of them: its barriers and their tables, "
+    "Show the revisions of a topology, the newest first. With a NUMBER one of them: its barriers and their tables, "
     "the runs that have come, and what is missing before it can be published.",
     _define,
     _run,
     examples=(
-        "--topology shopping",
-        "--topology shopping --revision 7",
-        "--topology shopping --revision 7 --json | jq -r '.missing[]'",
+        "shopping",
+        "shopping 7",
+        "shopping 7 --json | jq -r '.missing[]'",
     ),
 )

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 
 from airflow_barrier.coordinator.cuts import mended_cut, whole_cut
 from airflow_barrier.coordinator.deployment import Deployment
-from airflow_barrier.coordinator.recutting import check_read, readers_of
-from airflow_barrier.coordinator.revision_plan import PlannedInput, PlannedRecut, PlannedTable, Wanted
+from airflow_barrier.coordinator.revisions.plan import PlannedInput, PlannedRecut, PlannedTable, Wanted
+from airflow_barrier.coordinator.revisions.recut import check_read, readers_of
 from airflow_barrier.protocol.errors import BarrierError, RevisionRefusedError
 from airflow_barrier.protocol.records import Barrier
 from airflow_barrier.protocol.revisions import Revision, RevisionMode, RevisionState

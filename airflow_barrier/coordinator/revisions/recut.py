@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from airflow_barrier.coordinator.deployment import Deployment
-from airflow_barrier.coordinator.revision_plan import PlannedRecut, Wanted
+from airflow_barrier.coordinator.revisions.plan import PlannedRecut, Wanted
 from airflow_barrier.protocol.errors import RevisionRefusedError
 from airflow_barrier.protocol.records import Barrier, Cut
 from airflow_barrier.protocol.revisions import RevisionMode

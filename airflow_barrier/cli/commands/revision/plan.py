@@ -1,4 +1,4 @@
-"""`airflow-barrier revise plan`"""
+"""`airflow-barrier revision plan`"""
 
 from __future__ import annotations
 
@@ -7,11 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from airflow_barrier.cli.commands.revise.wanting import (
+from airflow_barrier.cli.commands.revision.wanting import (
     backfill_command,
     plan_of,
     run_command,
-    topology_option,
     wanted_arguments,
 )
 from airflow_barrier.cli.connection import connected, connection_option
@@ -21,8 +20,8 @@ from airflow_barrier.cli.screen import answer, line, row, table
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from airflow_barrier.coordinator.revision_backfills import Backfill
-    from airflow_barrier.coordinator.revision_plan import PlannedRecut, RevisionPlan
+    from airflow_barrier.coordinator.revisions.backfills import Backfill
+    from airflow_barrier.coordinator.revisions.plan import PlannedRecut, RevisionPlan
     from airflow_barrier.protocol.records import Barrier
 
 #: Items of a cut, for a person: --json has all.
@@ -43,13 +42,13 @@ class Planned:
 
 
 def _define(parser: argparse.ArgumentParser) -> None:
-    topology_option(parser)
+    parser.add_argument("topology")
     wanted_arguments(parser)
     connection_option(parser)
 
 
 def _run(options: argparse.Namespace) -> int:
-    from airflow_barrier.coordinator.revision_backfills import backfills_of_plan
+    from airflow_barrier.coordinator.revisions.backfills import backfills_of_plan
 
     with connected(options.conn_id) as deployment:
         plan = plan_of(deployment, options)
@@ -150,11 +149,11 @@ PLAN = Command(
     _define,
     _run,
     examples=(
-        "--topology shopping --from 2017-01-05 --to 2017-01-06",
-        "--topology shopping --from 2017-01-05 --job price",
-        '--topology shopping --from 2017-01-05 --sql shop.shopping "DELETE FROM shop.shopping WHERE store_id = 367"',
-        "--topology shopping --from 2017-01-05 --file shop.shopping s3://mended/2017-01-05.parquet parquet --json",
-        "--topology shopping --from 2017-01-05 --recut shopping",
-        "--topology shopping --full --table shop.user_item_price",
+        "shopping --from 2017-01-05 --to 2017-01-06",
+        "shopping --from 2017-01-05 --job price",
+        'shopping --from 2017-01-05 --sql shop.shopping "DELETE FROM shop.shopping WHERE store_id = 367"',
+        "shopping --from 2017-01-05 --file shop.shopping s3://mended/2017-01-05.parquet parquet --json",
+        "shopping --from 2017-01-05 --recut shopping",
+        "shopping --full --table shop.user_item_price",
     ),
 )

@@ -1,4 +1,4 @@
-"""`airflow-barrier expire`"""
+"""`airflow-barrier expiry plan`"""
 
 from __future__ import annotations
 
@@ -21,12 +21,6 @@ def _define(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--keep", type=one_or_more, required=True, metavar="N", help="how many barriers stay at least")
     parser.add_argument(
         "--keep-days", type=lasting("days"), default="0", metavar="D", help="and those committed in so many days"
-    )
-    parser.add_argument(
-        "--dry-run",
-        action="store_true",
-        required=True,
-        help="say what would go; what does it is ExpireSnapshotsOperator, since deleting files takes Spark",
     )
     connection_option(parser)
 
@@ -58,10 +52,11 @@ def _show(plan: ExpiryPlan, console: Console) -> None:
         line(console, said, "yellow")
 
 
-EXPIRE = Command(
-    "expire",
-    "Say which barriers and snapshots an expiry would take, and explain each that stays.",
+PLAN = Command(
+    "plan",
+    "Say which barriers and snapshots an expiry would take, and explain each that stays. Changes nothing: what does it "
+    "is ExpireSnapshotsOperator, since deleting files takes Spark.",
     _define,
     _run,
-    examples=("shopping --keep 31 --dry-run", "shopping --keep 7 --keep-days 30 --dry-run --json"),
+    examples=("shopping --keep 31", "shopping --keep 7 --keep-days 30 --json"),
 )

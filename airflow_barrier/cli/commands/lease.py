@@ -1,4 +1,4 @@
-"""`airflow-barrier leases`"""
+"""`airflow-barrier lease list` and `release`"""
 
 from __future__ import annotations
 
@@ -17,23 +17,29 @@ if TYPE_CHECKING:
     from airflow_barrier.protocol.leases import Lease
 
 
-def _define(parser: argparse.ArgumentParser) -> None:
+def _define_list(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("topology")
     barrier_argument(parser, nargs="?")
-    parser.add_argument(
-        "--release",
-        type=int,
-        metavar="LEASE",
-        help="end this lease before its time; its reader is told",
-    )
     database_options(parser)
 
 
-def _run(options: argparse.Namespace) -> int:
+def _list(options: argparse.Namespace) -> int:
     with meta_service(options) as meta:
-        if options.release is not None:
-            meta.leases.end(options.topology, options.release, actor())
         found = meta.leases.of(options.topology, options.barrier)
+    answer(options, found, _show)
+    return DONE
+
+
+def _define_release(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("topology")
+    parser.add_argument("lease", type=int, metavar="LEASE", help="its number, as `lease list` shows it")
+    database_options(parser)
+
+
+def _release(options: argparse.Namespace) -> int:
+    with meta_service(options) as meta:
+        meta.leases.end(options.topology, options.lease, actor())
+        found = meta.leases.of(options.topology)
     answer(options, found, _show)
     return DONE
 
@@ -47,10 +53,18 @@ def _show(found: Sequence[Lease], console: Console) -> None:
     console.print(shown)
 
 
-LEASES = Command(
-    "leases",
+LIST = Command(
+    "list",
     "Say who holds which barrier, since when, and until when unless it is renewed. What is held is not expired.",
-    _define,
-    _run,
-    examples=("shopping", "shopping 3 --json", "shopping --release 17"),
+    _define_list,
+    _list,
+    examples=("shopping", "shopping 3 --json"),
+)
+
+RELEASE = Command(
+    "release",
+    "End a lease before its time. Its reader is told, and the audit keeps it. Shows those that are left.",
+    _define_release,
+    _release,
+    examples=("shopping 17",),
 )

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import date, datetime, time, timedelta, timezone
 from itertools import pairwise
 
-from airflow_barrier.coordinator.revision_plan import Wanted
+from airflow_barrier.coordinator.revisions.plan import Wanted
 from airflow_barrier.metaservice.store import MetaService
 from airflow_barrier.protocol.errors import RevisionRefusedError
 from airflow_barrier.protocol.records import Barrier

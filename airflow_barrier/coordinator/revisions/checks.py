@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 from airflow_barrier.coordinator.deployment import Deployment
-from airflow_barrier.coordinator.revision_plan import Wanted
+from airflow_barrier.coordinator.revisions.plan import Wanted
 from airflow_barrier.protocol.errors import RevisionRefusedError, SnapshotMissingError
 from airflow_barrier.protocol.records import Barrier
 from airflow_barrier.protocol.revisions import RevisionMode
