@@ -1,25 +1,34 @@
-"""How the package is built: what stands on what, what a DAG file loads, and what a newcomer has to touch.
+"""How the package is built: what stands on what, what a DAG file loads, what a newcomer has to touch, and its words.
 
 Each bound is what was reached. Who makes it smaller tightens it.
 """
 
 from __future__ import annotations
 
+import ast
 import os
+import pkgutil
+import re
 import shutil
 import subprocess
 import sys
 from collections.abc import Mapping
+from enum import Enum
+from importlib import import_module
+from inspect import getmembers, isclass
 from pathlib import Path
 
 import grimp
 import pytest
 
 import airflow_barrier
+from airflow_barrier import protocol
+from airflow_barrier.protocol import errors
 from tests.support.waiting import patience
 
 PACKAGE = Path(airflow_barrier.__file__).parent
 DAGS = Path(__file__).parent.parent / "dags"
+GLOSSARY = Path(__file__).parent.parent / "docs" / "glossary.md"
 #: Of the package, to parse dags/shopping.py. Airflow's DAG processor does so for every DAG file, again and again.
 MODULES_OF_A_DAG_FILE = 52
 
@@ -65,6 +74,53 @@ from airflow_barrier.cli.frame import Command
 
 PIGEONS = Command("pigeons", "Count pigeons.", lambda parser: None, lambda options: 3)
 """
+NEW_CATALOG = """
+class Nest:
+    atomic, database_url, joining = True, None, None
+
+    def __init__(self, uri, properties):
+        self.uri, self.properties = uri, properties
+
+    def check(self):
+        return f"{self.uri} has {self.properties}."
+
+    def close(self):
+        pass
+
+def connect(uri, warehouse, catalog_name, properties, documents, *, atomic):
+    return Nest(uri, properties)
+"""
+ITS_ENTRY = """
+    "nest": CatalogKind(
+        title="a nest",
+        about="which has no choice",
+        adapter="airflow_barrier.tables.nest",
+        extras=frozenset(),
+        schemes=("nest",),
+        properties=ConnectionProperties(frozenset({"twigs"}), (), "secret", ()),
+    ),"""
+NAMED_BY_A_CONNECTION = """
+import json
+from airflow.sdk import Connection
+from airflow_barrier.coordinator.deployment import tables_of
+from airflow_barrier.hooks.barrier import settings_of
+from airflow_barrier.protocol.errors import ConfigurationError
+
+def told(extras, **more):
+    barrier = Connection(conn_id="b", conn_type="barrier", extra=json.dumps({"warehouse": "/lake", **extras}))
+    its = {"type": "nest", "s3.region": "x", **more}
+    iceberg = Connection(
+        conn_id="i", conn_type="iceberg", host="nest://oak", login="a", password="b", extra=json.dumps(its)
+    )
+    try:
+        return tables_of(settings_of(barrier, iceberg)).check()
+    except ConfigurationError as error:
+        return error
+
+print(told({}, twigs=3))
+print(told({}, scope="x"))
+print(told({"catalog_publish": "atomic"}))
+"""
 
 
 @pytest.mark.parametrize(
@@ -97,6 +153,17 @@ PIGEONS = Command("pigeons", "Count pigeons.", lambda parser: None, lambda optio
             "from airflow_barrier.cli.main import main\nprint(main(['pigeons']), 'pigeons')",
             "3 pigeons",
         ),
+        (
+            "tables/nest.py",
+            NEW_CATALOG,
+            {"tables/__init__.py": ("CATALOGS = {", f"CATALOGS = {{{ITS_ENTRY}", "")},
+            NAMED_BY_A_CONNECTION,
+            "nest://oak has {'s3.region': 'x', 'secret': 'a:b', 'twigs': '3'}.\n"
+            "connection b: connection i: unknown extra 'scope'; expected some of: type, uri, twigs, or names that "
+            "begin with adls., client., gcs., hdfs., s3.\n"
+            "connection b: expected catalog_publish with a REST catalog only, found it with a nest, which has no "
+            "choice; leave it out\n",
+        ),
     ],
 )
 def test_a_new_one_is_a_file_and_a_registration(
@@ -111,6 +178,60 @@ def test_a_new_one_is_a_file_and_a_registration(
         future = "from __future__ import annotations\n"
         path.write_text(text.replace(before, after, 1).replace(future, f"{future}{imported}\n", 1))
     assert said in said_by(use, tmp_path)
+
+
+def test_the_glossary_has_each_state_and_no_other() -> None:
+    """Who gives a barrier, table, attempt or revision another state says what it means; one that is gone leaves the
+    glossary, too.
+    """
+    states = {
+        name.removesuffix("State").lower(): [state.value for state in found]
+        for module in pkgutil.iter_modules(protocol.__path__, f"{protocol.__name__}.")
+        for name, found in getmembers(import_module(module.name), isclass)
+        if issubclass(found, Enum) and name.endswith("State")
+    }
+    assert states, "found no state to look for"
+    explained = {
+        column.removeprefix("state of ").split()[-1]: terms
+        for column, terms in glossary()
+        if column.startswith("state of ")
+    }
+    assert explained == states
+
+
+def test_the_glossary_has_what_errors_shout() -> None:
+    """Users meet errors before they meet documents: a word in capitals is one of ours, and has to be found."""
+    shouted = {
+        word
+        for _, error in getmembers(errors, isclass)
+        if error.__module__ == errors.__name__
+        for word in re.findall(r"\b[A-Z]{3,}\b", error.__doc__ or "")
+    } - {"API", "DAG", "SQL"}
+    assert "COMMITTING" in shouted
+    assert shouted <= {term for _, terms in glossary() for term in terms}
+
+
+def test_the_glossary_speaks_of_names_that_are_there() -> None:
+    """A word in code type is called so where it is passed or kept; a name that was changed is changed there, too."""
+    trees = [ast.parse(file.read_text()) for file in PACKAGE.rglob("*.py")]
+    nodes = [node for tree in trees for node in ast.walk(tree)]
+    names = {node.arg for node in nodes if isinstance(node, ast.arg)}
+    names |= {node.target.id for node in nodes if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name)}
+    told = {term.strip("`") for _, terms in glossary() for term in terms if term.startswith("`")}
+    assert told
+    assert told <= names
+
+
+def glossary() -> list[tuple[str, list[str]]]:
+    """The tables: what the first column is called, and the terms in it."""
+    tables: list[tuple[str, list[str]]] = []
+    rows = [line.split(" | ")[0].removeprefix("| ") for line in GLOSSARY.read_text().splitlines() if line[:2] == "| "]
+    for cell in rows:
+        if cell == "word" or cell.startswith("state of "):
+            tables.append((cell, []))
+        elif cell != "---":
+            tables[-1][1].extend(cell.split(", "))
+    return tables
 
 
 def said_by(code: str, folder: Path) -> str:

@@ -129,7 +129,8 @@ def _decided(deployment: Deployment, barrier: Barrier, actor: str) -> Barrier:
 
 def _tidy(deployment: Deployment, barrier: Barrier) -> None:
     """Let go of what nobody needs once ``barrier`` is COMMIT. Again is fine: a commit may die before it gets here."""
-    # what the cut before it holds was the start of this epoch, which is published now; maintenance has no sources
+    # This epoch is published, so the pins that the cut before it holds are not needed any more. Maintenance barriers
+    # have no cuts.
     before = deployment.meta.barriers.epoch_of(deployment.meta.barriers.get(barrier.topology, barrier.predecessor or 0))
     release_sources(deployment, barrier, before.barrier_id)
     # nor does anybody read the epoch specs of a committed barrier any more, and they would pile up
@@ -183,7 +184,8 @@ def _roll_forward(deployment: Deployment, barrier: Barrier, actor: str) -> None:
     if isinstance(met, ConfigurationError):
         raise met  # of the catalog as a whole: the tables were looked at, and nothing is in the way in any of them
     raise HeadMovedError(  # safety: looks-run-out
-        f"{barrier}: expected its tables to stay as they are for a moment, found they do not ({met}); try again"
+        f"{barrier}: expected no table to change between the look and the publish, found changes at each of {_LOOKS} "
+        f"looks, the last one: {met}. Commit again; if this repeats, find out who writes to these tables"
     ) from met
 
 

@@ -200,7 +200,8 @@ def _table_verdicts(
         on_each = deployment.tables.snapshot_verdicts(table, window, dropped, since)
         baseline = baselines.get(table)
         goes = any(verdict.snapshot_id == baseline and not verdict.keep for verdict in on_each)
-        # asked last: who reads it is seen here, or `main` was still at it when the table was looked at
+        # Leases are asked for last. A reader who came before this look is seen here; for one who comes later the table
+        # was still at its baseline when we decided.
         if goes and _is_baseline_held(deployment, topology, table):  # safety: held-baseline-stays
             held = "a reader holds the table as it was when it joined"
             return [replace(v, keep=True, reason=held) if v.snapshot_id == baseline else v for v in on_each]

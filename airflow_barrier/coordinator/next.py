@@ -13,6 +13,7 @@ import logging
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta, timezone
+from typing import Any
 
 from airflow_barrier.coordinator.committing import Committed, NotYet, commit_barrier
 from airflow_barrier.coordinator.deployment import Deployment
@@ -214,18 +215,7 @@ def _earlier_step(
             )
             return None
         log.info("First %s, which lacks job %s and has no run of this DAG at work", barrier, task.job.name)
-        step = take_over(
-            deployment,
-            barrier,
-            task.job.name,
-            request_key=task.request_key,
-            generation=task.generation,
-            actor=task.actor,
-            owner=run.ref.dag_id,
-            sql=task.sql,
-            by_branch=task.by_branch,
-            code=task.code,
-        )
+        step = take_over(deployment, barrier, task.job.name, **_asking(run, task))
         if step is not None:
             _end(task, before, step.attempt)
             answer = _answer(deployment, barrier, run, task, step)
@@ -298,20 +288,22 @@ def _step_at(deployment: Deployment, barrier: Barrier, run: Run, task: JobTask, 
 
 def _begin(deployment: Deployment, barrier: Barrier, run: Run, task: JobTask) -> Ready | Adopted | Waiting:
     before = deployment.meta.attempts.current(barrier.topology, barrier.barrier_id, task.job.name, barrier.line)
-    step = begin(
-        deployment,
-        barrier,
-        task.job.name,
-        request_key=task.request_key,
-        generation=task.generation,
-        actor=task.actor,
-        owner=run.ref.dag_id,
-        sql=task.sql,
-        by_branch=task.by_branch,
-        code=task.code,
-    )
+    step = begin(deployment, barrier, task.job.name, **_asking(run, task))
     _end(task, before, step.attempt)
     return step
+
+
+def _asking(run: Run, task: JobTask) -> dict[str, Any]:
+    """Who asks for an attempt, and for what work."""
+    return {
+        "request_key": task.request_key,
+        "generation": task.generation,
+        "actor": task.actor,
+        "owner": run.ref.dag_id,
+        "sql": task.sql,
+        "by_branch": task.by_branch,
+        "code": task.code,
+    }
 
 
 def _end(task: JobTask, before: Attempt | None, attempt: Attempt) -> None:

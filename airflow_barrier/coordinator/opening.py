@@ -68,7 +68,7 @@ def open_barrier(
     deployment.tables.prove()  # safety: catalog-is-proved
     check_allowed(deployment, fragment.jobs)
     if deployment.meta.barriers.at(fragment.topology, timestamp) is None:
-        # a run that observes may have the code of then: it is no news of what the DAG declares
+        # If the barrier is open already, nothing is registered: this run may be an old one with old code.
         deployment.meta.topologies.register(fragment.topology, fragment.owner, fragment.jobs, actor, at=timestamp)
     check_lead(deployment, fragment.topology)  # safety: lead-before-opening
     for attempt in looks(*_MOVED):

@@ -10,13 +10,10 @@ from airflow_barrier.protocol.levels import Level
 from airflow_barrier.protocol.tags import TagPolicy
 from airflow_barrier.sources.bounded import Limits
 from airflow_barrier.sources.roots import SourceRoots
+from airflow_barrier.tables import PUBLISHES
 
 if TYPE_CHECKING:
     from sqlalchemy import URL
-
-
-#: How a catalog publishes several tables.
-PUBLISHES = ("roll-forward", "atomic")
 
 
 @dataclass(frozen=True)

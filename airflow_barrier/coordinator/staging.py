@@ -149,18 +149,8 @@ def take_over(
     meta = deployment.meta
     newest = meta.attempts.current(barrier.topology, barrier.barrier_id, job, barrier.line)
     if barrier.line or (newest is not None and newest.request_key == request_key):
-        return begin(
-            deployment,
-            barrier,
-            job,
-            request_key=request_key,
-            generation=generation,
-            actor=actor,
-            owner=owner,
-            sql=sql,
-            by_branch=by_branch,
-            code=code,
-        )
+        asking = {"request_key": request_key, "generation": generation, "actor": actor, "owner": owner}
+        return begin(deployment, barrier, job, **asking, sql=sql, by_branch=by_branch, code=code)
     attempt = meta.attempts.lead(
         Request(
             barrier.topology,

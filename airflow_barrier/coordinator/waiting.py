@@ -343,8 +343,8 @@ def _standing(view: TopologyView, condition: Condition) -> Standing | None:
 
 
 def _why_it_never_opens(view: TopologyView, timestamp: datetime | None, target: str | None) -> str | None:
-    """A barrier opens after the newest one only. One that was aborted may be opened again; who waits for what comes of
-    its epoch is told all the same.
+    """Barriers open in order, so nothing opens before the newest one any more. An aborted timestamp may be opened
+    again; a task that waits for its result is told about the abort anyway.
     """
     if timestamp is None:
         return None

@@ -7,77 +7,61 @@ from typing import TYPE_CHECKING
 
 from airflow_barrier.coordinator.settings import require_no_password
 from airflow_barrier.protocol.errors import ConfigurationError
+from airflow_barrier.tables import CATALOGS, STORAGE, CatalogKind, ConnectionProperties
 
 if TYPE_CHECKING:
     from airflow.sdk import Connection
 
 CONN_TYPE = "iceberg"
 
-#: pyiceberg's properties that a REST catalog is asked with. `warehouse` is what the catalog calls its warehouse.
-_REST = frozenset(
-    {
-        "audience",
-        "oauth2-server-uri",
-        "prefix",
-        "resource",
-        "rest.signing-name",
-        "rest.signing-region",
-        "rest.sigv4-enabled",
-        "scope",
-        "token",
-        "warehouse",
-    }
-)
-#: Families of properties: headers of a REST catalog's requests, and the storage's.
-_FAMILIES = ("adls.", "client.", "gcs.", "hdfs.", "header.", "s3.")
+#: What a connection is about that does not say it.
+_USUAL = "rest"
 
 
 def catalog_of(connection: Connection) -> tuple[str | None, tuple[tuple[str, str], ...]]:
-    """A REST catalog's address (None: the connection is about storage only) and pyiceberg's properties.
+    """A catalog's address (None: the connection is about storage only) and pyiceberg's properties.
 
-    By allow-list, in the fields that the provider's own hook reads: host, login and password (OAuth2's client id and
-    secret), and extras. Raises :class:`ConfigurationError` naming what it does not understand, never a value.
+    By allow-list, which is in the catalog's entry of :data:`~airflow_barrier.tables.CATALOGS`, in the fields that the
+    provider's own hook reads: host, login and password (OAuth2's client id and secret), and extras. Raises
+    :class:`ConfigurationError` naming what it does not understand, never a value.
     """
     where = f"connection {connection.conn_id}"
     if connection.conn_type != CONN_TYPE:
         raise ConfigurationError(f"{where}: expected the type {CONN_TYPE}, found {connection.conn_type}")
     extras = {name: value for name, value in connection.extra_dejson.items() if value not in (None, "")}
-    kind = extras.pop("type", "rest")
-    if kind != "rest":
-        raise ConfigurationError(
-            f"{where}: expected a REST catalog (extra 'type' left out, or 'rest'), found {kind!r}; the address of an "
-            "SQL catalog is the barrier connection's catalog_uri; this connection then holds the storage's properties"
-        )
+    kind, own = _kind(where, extras.pop("type", _USUAL))
     uri = (connection.host or extras.pop("uri", None) or "").rstrip("/") or None
-    if "credential" in extras:
+    if own.credential in extras:
         raise ConfigurationError(
             f"{where}: expected client id and secret in the fields for login and password, which Airflow masks, found "
-            "the extra 'credential', which it shows; move it there, and make a new secret"
+            f"the extra {own.credential!r}, which it shows; move it there, and make a new secret"
         )
-    unknown = sorted(name for name in extras if name not in _REST and not name.startswith(_FAMILIES))
+    families = tuple(sorted((*STORAGE, *own.families)))
+    unknown = sorted(name for name in extras if name not in own.names and not name.startswith(families))
     if unknown:
         raise ConfigurationError(
             f"{where}: unknown extra {', '.join(map(repr, unknown))}; expected some of: type, uri, "
-            f"{', '.join(sorted(_REST))}, or names that begin with {', '.join(_FAMILIES)}"
+            f"{', '.join(sorted(own.names))}, or names that begin with {', '.join(families)}"
         )
     nested = sorted(name for name, value in extras.items() if not isinstance(value, (str, int, float, bool)))
     if nested:
         raise ConfigurationError(f"{where}: expected texts, found lists or objects in {', '.join(map(repr, nested))}")
-    unsendable = sorted(name for name, value in extras.items() if not _is_sendable(name, _text(value)))
+    unsendable = sorted(name for name, value in extras.items() if not _is_sendable(name, _text(value), own.headers))
     if unsendable:
         raise ConfigurationError(
             f"{where}: expected values without line breaks and outer blanks, which come along when a secret is pasted, "
             f"and tokens and headers of ASCII letters, found others in {', '.join(map(repr, unsendable))}; correct them"
         )
     if uri is not None:
-        if not uri.startswith(("http://", "https://")):
+        if not kind.has(uri):
             raise ConfigurationError(
-                f"{where}: expected the catalog's address to begin with http:// or https:// in the field host, found "
-                "another one; write it in full, as in https://catalog.example.com/api/catalog"
+                f"{where}: expected the catalog's address to begin with "
+                f"{' or '.join(f'{scheme}://' for scheme in kind.schemes)} in the field host, found another one; write "
+                f"it in full, as in {kind.schemes[-1]}://catalog.example.com/api/catalog"
             )
         require_no_password(f"{where}, host", uri, "put client id and secret into the fields for login and password")
     if connection.login and connection.password:
-        extras["credential"] = f"{connection.login}:{connection.password}"
+        extras[own.credential] = f"{connection.login}:{connection.password}"
     elif connection.login or connection.password:
         raise ConfigurationError(
             f"{where}: expected both, login (client id) and password (client secret), or neither, found one"
@@ -85,9 +69,24 @@ def catalog_of(connection: Connection) -> tuple[str | None, tuple[tuple[str, str
     return uri, tuple(sorted((name, _text(value)) for name, value in extras.items()))
 
 
-def _is_sendable(name: str, text: str) -> bool:
+def _kind(where: str, named: object) -> tuple[CatalogKind, ConnectionProperties]:
+    kind = CATALOGS.get(named) if isinstance(named, str) else None
+    if kind is not None and kind.properties is not None:
+        return kind, kind.properties
+    known = " or ".join(
+        f"{kind.title} (extra 'type' {'left out, or ' if name == _USUAL else ''}{name!r})"
+        for name, kind in CATALOGS.items()
+        if kind.properties is not None
+    )
+    raise ConfigurationError(
+        f"{where}: expected {known}, found {named!r}; the address of an SQL catalog is the barrier connection's "
+        "catalog_uri; this connection then holds the storage's properties"
+    )
+
+
+def _is_sendable(name: str, text: str, headers: tuple[str, ...]) -> bool:
     """Whether a request can be made of it. Those who find out when they send it show it in their errors."""
-    if name.startswith(("token", "header.")) and not text.isascii():
+    if name.startswith(headers) and not text.isascii():
         return False
     return text == text.strip() and not any(unicodedata.category(letter) == "Cc" for letter in text)
 

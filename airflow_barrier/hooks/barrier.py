@@ -13,7 +13,7 @@ from airflow.sdk import BaseHook, conf
 from airflow_barrier.coordinator.settings import Settings, parsed_url, require_no_password
 from airflow_barrier.hooks._iceberg import catalog_of
 from airflow_barrier.protocol.errors import BarrierError, ConfigurationError, MetaServiceMissingError
-from airflow_barrier.tables import is_rest
+from airflow_barrier.tables import CATALOGS, catalog_at
 
 if TYPE_CHECKING:
     from airflow.sdk import Connection
@@ -190,7 +190,7 @@ def settings_of(connection: Connection, iceberg: Connection | None = None) -> Se
             "catalog_uri", extras.get("catalog_uri", url), "put it into the extra catalog_password, which Airflow masks"
         )
         if named is None or iceberg is not None:
-            _check_publish(extras)
+            _check_catalog(extras)
         extras |= {name: _whole_number(name, extras[name]) for name in _WHOLE_NUMBERS if name in extras}
         if "source_roots" in extras:
             extras["source_roots"] = _folders(extras["source_roots"])
@@ -216,19 +216,16 @@ def _iceberg(extras: Mapping[str, Any], connection: Connection) -> dict[str, Any
     return {"catalog_uri": uri, "catalog_properties": properties}
 
 
-def _check_publish(extras: Mapping[str, Any]) -> None:
-    """What holds for SQL catalogs only, or for REST catalogs only."""
-    if is_rest(extras.get("catalog_uri", "")):
-        if "catalog_password" in extras:
+def _check_catalog(extras: Mapping[str, Any]) -> None:
+    """Raises :class:`ConfigurationError` for an extra that is for other catalogs."""
+    kind = catalog_at(extras.get("catalog_uri", ""))
+    for extra in sorted(extras.keys() - kind.extras):
+        others = [other.title for other in CATALOGS.values() if extra in other.extras]
+        if others:
             raise ConfigurationError(
-                "expected a REST catalog's credentials in a connection of the type iceberg, which iceberg_conn_id "
-                "names, found the extra catalog_password; leave it out"
+                f"expected {extra} with {' or '.join(others)} only, found it with {kind.title}, {kind.about}; leave it "
+                "out"
             )
-    elif "catalog_publish" in extras:
-        raise ConfigurationError(
-            "expected catalog_publish with a REST catalog only, found it with an SQL catalog, which publishes all "
-            "tables in one transaction; leave it out"
-        )
 
 
 def _catalog(extras: Mapping[str, Any], url: str, password: str | None) -> dict[str, Any]:

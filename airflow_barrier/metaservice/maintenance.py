@@ -1,8 +1,8 @@
 """Maintenance barriers: the rows of the predecessor, in other files. They have no epoch, no cut and no timestamp.
 
-Each table is a job of its own there, so that it waits for nothing but itself. A table that no live attempt takes is
-passed by: it stands where it stood before, and is carried as soon as somebody needs it. So whoever maintains tables may
-die at any time, and holds up nobody for longer than an attempt of theirs lives.
+Each table is a job of its own there, so that it waits for nothing but itself. A table without a live attempt is passed
+by: it keeps the snapshot that it had, and is carried over when a job needs it. A compaction that dies therefore delays
+others only until its attempt ends.
 """
 
 from __future__ import annotations

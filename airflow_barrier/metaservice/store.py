@@ -37,7 +37,8 @@ class MetaService:
     Nothing connects before the first call.
 
     What can be done stands in groups, one for each kind of rows; each method of a group is one transaction. All times
-    are the database's, in UTC. ``actor`` is free text for the audit. Every method raises
+    are the database's, in UTC. ``actor`` is free text for the audit; it, ``request_key``, ``generation`` and ``line``
+    are explained in ``docs/glossary.md``. Every method raises
     :class:`~airflow_barrier.protocol.errors.StoreUnavailableError` (retryable) when the database does not answer,
     :class:`~airflow_barrier.protocol.errors.SchemaVersionError` when it is of another version, and
     UnknownTopologyError or UnknownBarrierError for what is not there.

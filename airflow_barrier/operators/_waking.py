@@ -55,7 +55,9 @@ class AirflowScheduler:
 
     def at_work_until(self) -> datetime | None:
         """Airflow orders runs by their logical date, which runs that asset events start have not."""
-        before = self._context["ti"].get_previous_dagrun()
+        ti = self._context["ti"]
+        with _in_our_words(ti.dag_id, ti.run_id):
+            before = ti.get_previous_dagrun()
         if before is None or before.state in ENDED:
             return None
         return timestamp_of(before)[0]

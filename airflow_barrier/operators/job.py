@@ -108,6 +108,13 @@ def _hand_over(operator: Any, adapter: Adapter, handing: Handing) -> None:
     operator.log.info("Handed over: %s", ", ".join(f"{key}={value}" for key, value in handing.conf.items()))
 
 
+def _put_back(operator: Any, rendered: dict[str, Any]) -> None:
+    """The operator as Airflow rendered it: an earlier barrier's attempt, in the same task, was handed to it as well."""
+    attributes, steps = vars(operator), operator._steps
+    attributes.clear()
+    attributes.update(rendered, _steps=steps)
+
+
 def _check_version(operator: Any, adapter: Adapter) -> None:
     from airflow_barrier.spark.unchanged import OLDEST_SPARK, is_too_old
 
@@ -124,11 +131,13 @@ def _job_class(operator_class: Any) -> Any:
     def epoch_work(self: Any, context: Context) -> SparkWork:
         adapter = _adapter_for(self)
         _check_version(self, adapter)
+        rendered = dict(vars(self))
 
         def run(ready: Ready) -> None:
             from airflow_barrier.spark.guard import guard_jar
             from airflow_barrier.spark.unchanged import unchanged_conf
 
+            _put_back(self, rendered)
             conf = unchanged_conf(ready.spec, ready.spec_uri, ready.digest)
             handing = Handing(conf, guard_jar(), ready.attempt.branch)
             _hand_over(self, adapter, handing)

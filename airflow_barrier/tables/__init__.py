@@ -1,8 +1,96 @@
-"""The port for table formats (:mod:`.port`), and one adapter a file."""
+"""The port for table formats (:mod:`.port`), one adapter a file, and the catalogs that Iceberg tables may be in."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from importlib import import_module
+from typing import TYPE_CHECKING, cast
 
-def is_rest(uri: str) -> bool:
-    """Whether a catalog's URI is a REST catalog's."""
-    return uri.startswith(("http://", "https://"))
+if TYPE_CHECKING:
+    from airflow_barrier.tables._catalog import CatalogAdapter
+
+#: How several tables are published, where a connection may choose it (`catalog_publish`).
+PUBLISHES = ("roll-forward", "atomic")
+#: Beginnings of pyiceberg's properties of the storage, which lies under every catalog.
+STORAGE = ("adls.", "client.", "gcs.", "hdfs.", "s3.")
+
+
+@dataclass(frozen=True)
+class ConnectionProperties:
+    """What a catalog takes of a connection of the Iceberg provider's type, beside the storage's properties.
+
+    ``names`` and ``families`` (beginnings of names) are pyiceberg's properties. ``credential`` is the one that login
+    and password become; as an extra it would be shown. ``headers``: beginnings of the names whose values are sent in
+    headers, which are ASCII.
+    """
+
+    names: frozenset[str]
+    families: tuple[str, ...]
+    credential: str
+    headers: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class CatalogKind:
+    """What there is to know of a kind of catalog before it is connected to. The connected one says how it publishes.
+
+    ``title`` and ``about`` (a clause) are for messages. ``adapter`` is the module that connects to it, imported by who
+    connects. ``schemes``: of its addresses. ``extras``: of the extras of a barrier's connection, those that are refused
+    with a catalog that does not name them here. ``properties``: None, if the Iceberg provider's connections cannot
+    name it.
+    """
+
+    title: str
+    about: str
+    adapter: str
+    extras: frozenset[str]
+    schemes: tuple[str, ...] = ()
+    properties: ConnectionProperties | None = None
+
+    def has(self, uri: str) -> bool:
+        return uri.startswith(tuple(f"{scheme}://" for scheme in self.schemes))
+
+    def load(self) -> CatalogAdapter:
+        return cast("CatalogAdapter", import_module(self.adapter))
+
+
+#: By the name that a connection of the Iceberg provider's type has in its extra `type`.
+CATALOGS = {
+    "sql": CatalogKind(
+        title="an SQL catalog",
+        about="which publishes all tables in one transaction",
+        adapter="airflow_barrier.tables._sql_catalog",
+        extras=frozenset({"catalog_password"}),
+    ),
+    "rest": CatalogKind(
+        title="a REST catalog",
+        about="whose credentials are those of a connection of the type iceberg, which iceberg_conn_id names",
+        adapter="airflow_barrier.tables._rest_catalog",
+        extras=frozenset({"catalog_publish"}),
+        schemes=("http", "https"),
+        properties=ConnectionProperties(
+            names=frozenset(
+                {
+                    "audience",
+                    "oauth2-server-uri",
+                    "prefix",
+                    "resource",
+                    "rest.signing-name",
+                    "rest.signing-region",
+                    "rest.sigv4-enabled",
+                    "scope",
+                    "token",
+                    "warehouse",  # what the catalog calls its warehouse
+                }
+            ),
+            families=("header.",),
+            credential="credential",
+            headers=("token", "header."),
+        ),
+    ),
+}
+
+
+def catalog_at(uri: str) -> CatalogKind:
+    """The kind of the catalog at an address. What is no other's is taken for an SQLAlchemy URL, of an SQL catalog."""
+    return next((kind for kind in CATALOGS.values() if kind.has(uri)), CATALOGS["sql"])

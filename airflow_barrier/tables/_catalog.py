@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
+from airflow_barrier.tables._documents import Documents
 from airflow_barrier.tables._metadata import Changes, Document
 
 if TYPE_CHECKING:
@@ -103,3 +104,23 @@ class TableCatalog(Protocol):
         ...
 
     def close(self) -> None: ...
+
+
+class CatalogAdapter(Protocol):
+    """The module of one kind of catalog; :data:`airflow_barrier.tables.CATALOGS` names it."""
+
+    def connect(
+        self,
+        uri: str,
+        warehouse: str,
+        catalog_name: str,
+        properties: Mapping[str, str],
+        documents: Documents,
+        *,
+        atomic: bool,
+    ) -> TableCatalog:
+        """See :meth:`airflow_barrier.tables.iceberg.IcebergTables.connect`. ``documents``: the warehouse's files.
+
+        Touches nothing outside this process.
+        """
+        ...

@@ -27,6 +27,19 @@ if TYPE_CHECKING:
 _RACES = 25
 
 
+def connect(
+    uri: str,
+    warehouse: str,
+    catalog_name: str,
+    properties: Mapping[str, str],
+    documents: Documents,
+    *,
+    atomic: bool,
+) -> RestTables:
+    server = RestServer(catalog_name, {**properties, "uri": uri})
+    return RestTables(server, documents, f"{warehouse.rstrip('/')}/_barrier/catalog", atomic=atomic)
+
+
 class OvertakenError(CatalogUnavailableError):
     """Another commit was faster."""
 
@@ -77,7 +90,8 @@ class RestTables:
             return self._tirelessly(self._together, edits)
         for table, (location, document) in self._load_all(edits).items():
             edits[table](document, location)  # safety: all-are-looked-at-before-the-first
-        # In the order of their names: where publishers meet, the one that is behind finds done what it wants to do.
+        # Tables are committed in the order of their names. If two publishers work on the same barrier, the slower one
+        # finds each table published already.
         return {
             name: location
             for table in sorted(edits)

@@ -19,6 +19,18 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection
 
 
+def connect(
+    uri: str,
+    warehouse: str,
+    catalog_name: str,
+    properties: Mapping[str, str],
+    documents: Documents,
+    *,
+    atomic: bool,  # it is, whatever the connection says
+) -> SqlTables:
+    return SqlTables(SqlPointers(uri, catalog_name), documents, {**properties, "warehouse": warehouse})
+
+
 class SqlTables(Committer):
     """Implements :class:`~airflow_barrier.tables._catalog.TableCatalog`: one transaction swaps all tables' pointers."""
 

@@ -1,4 +1,4 @@
-"""Iceberg tables of format version 2 and 3, in an SQL or a REST catalog."""
+"""Iceberg tables of format version 2 and 3, in one of the catalogs that :mod:`airflow_barrier.tables` lists."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from airflow_barrier.protocol.errors import BarrierError, ConfigurationError, StagedTableError, Terminal
 from airflow_barrier.protocol.names import Stamp
-from airflow_barrier.tables import _attempts, _checks, _traces, is_rest
+from airflow_barrier.tables import _attempts, _checks, _traces, catalog_at
 from airflow_barrier.tables._catalog import Drafts, Edit, Joining, TableCatalog
 from airflow_barrier.tables._commit import now_ms
 from airflow_barrier.tables._documents import Documents
@@ -31,10 +31,6 @@ from airflow_barrier.tables._metadata import (
     taken_in,
 )
 from airflow_barrier.tables._pinned import pinned
-from airflow_barrier.tables._rest_catalog import RestTables
-from airflow_barrier.tables._rest_server import RestServer
-from airflow_barrier.tables._sql_catalog import SqlTables
-from airflow_barrier.tables._sql_swap import SqlPointers
 from airflow_barrier.tables.port import Publication, SnapshotVerdict, Traces
 from airflow_barrier.tables.schemas import incompatibilities
 
@@ -84,14 +80,10 @@ class IcebergTables:
         :class:`~airflow_barrier.protocol.errors.ConfigurationError` for a URL that cannot be used.
         """
         properties = dict(properties or {})
-        if is_rest(uri):
-            server = RestServer(catalog_name, {**properties, "uri": uri})
-            documents = Documents(properties)
-            proofs = f"{warehouse.rstrip('/')}/_barrier/catalog"
-            return cls(RestTables(server, documents, proofs, atomic=atomic), documents, warehouse)
-        properties["warehouse"] = warehouse
         documents = Documents(properties)
-        return cls(SqlTables(SqlPointers(uri, catalog_name), documents, properties), documents, warehouse)
+        adapter = catalog_at(uri).load()
+        committer = adapter.connect(uri, warehouse, catalog_name, properties, documents, atomic=atomic)
+        return cls(committer, documents, warehouse)
 
     def __enter__(self) -> IcebergTables:
         return self

@@ -11,6 +11,8 @@ from airflow.sdk import Connection
 
 from airflow_barrier.hooks.barrier import BarrierHook, settings_of
 from airflow_barrier.protocol.errors import ConfigurationError
+from airflow_barrier.provider import get_provider_info
+from airflow_barrier.tables import PUBLISHES
 from tests.support.object_store import ObjectStore
 from tests.support.rest_catalog import RestServer
 
@@ -87,7 +89,11 @@ def test_an_sql_catalog_takes_the_storage_only() -> None:
         ({}, iceberg(f"https://user:{SECRET}@catalog.example.com"), "expected a URL without password"),
         ({}, iceberg(password=SECRET), "expected both, login"),
         ({"catalog_uri": CATALOG}, iceberg(), "expected the catalog's address once"),
-        ({"catalog_uri": CATALOG, "catalog_password": SECRET}, None, "found the extra catalog_password; leave it out"),
+        (
+            {"catalog_uri": CATALOG, "catalog_password": SECRET},
+            None,
+            "found it with a REST catalog, whose credentials",
+        ),
         ({"catalog_uri": CATALOG, "catalog_publish": "at once"}, None, "expected one of roll-forward, atomic"),
         ({"catalog_publish": "roll-forward"}, iceberg(None), "which publishes all tables in one transaction"),
         ({"catalog_uri": META, "catalog_publish": "atomic"}, None, "which publishes all tables in one transaction"),
@@ -122,3 +128,9 @@ def test_testing_a_connection_says_which_catalog_and_how_it_publishes(
     assert not bad
     assert f"REST catalog at {s3.endpoint}" in said
     assert s3.properties["s3.secret-access-key"] not in said
+
+
+def test_the_connection_form_offers_what_can_be_chosen() -> None:
+    (form,) = get_provider_info()["connection-types"]
+    offered = form["conn-fields"]["catalog_publish"]["schema"]["enum"]
+    assert offered == [None, *PUBLISHES], "provider.py may import nothing of ours"

@@ -11,18 +11,19 @@ from pathlib import Path
 from pkgutil import resolve_name
 from threading import Thread
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, ClassVar
 
 import pyarrow as pa
 import pytest
 from airflow.providers.apache.livy.operators.livy import LivyOperator
-from airflow.sdk import DAG
+from airflow.sdk import DAG, BaseOperator
 from airflow.sdk.bases.operator import ExecutorSafeguard
 from airflow.sdk.exceptions import AirflowFailException, TaskDeferred
 from fsspec.implementations.local import LocalFileSystem
 
 from airflow_barrier.coordinator.settings import Settings
 from airflow_barrier.operators.group import BarrierGroup
+from airflow_barrier.operators.handover.placeholder import BARRIER_CONF
 from airflow_barrier.protocol.records import Barrier
 from airflow_barrier.protocol.states import AttemptState
 from airflow_barrier.sources import Files
@@ -106,6 +107,7 @@ def context_of(operator: Any, day: int = 1) -> Any:
         data_interval_end=MONDAY + timedelta(days=day),
         run_type=SimpleNamespace(value="scheduled"),
         conf={},
+        clear_number=0,
     )
     return {"ti": ti, "dag_run": run, "task": operator}
 
@@ -145,6 +147,37 @@ def test_a_batch_that_failed_ends_the_attempt(shop: Shop, posted: list[dict[str,
         again.resume_execution("resume_operator", {**(deferred.value.kwargs or {}), "event": event}, context_of(again))
     (attempt,) = shop.deployment.meta.attempts.of("shopping", 1)
     assert attempt.state is AttemptState.ABORTED
+
+
+class Submitting(BaseOperator):
+    """An operator of an author's own. ``submitted``: the command lines that it has run."""
+
+    template_fields = ("command",)
+    submitted: ClassVar[list[str]] = []
+
+    def __init__(self, *, command: str, **options: Any) -> None:
+        super().__init__(**options)
+        self.command = command
+
+    def execute(self, context: Any) -> None:
+        self.submitted.append(self.command)
+
+
+def test_each_attempt_of_a_task_is_handed_to_the_operator_as_it_was_rendered(shop: Shop) -> None:
+    """A member's task works off earlier barriers, whose conf must not be what its own is run with."""
+    first, second = shop.open(1), shop.open(2)
+    with DAG("shopping_dag", schedule=None), BarrierGroup("shopping") as group:
+        operator = Submitting(task_id="load", command=f"spark-submit {BARRIER_CONF} load.py")
+        group.job(operator, outlets=[SHOPPING])
+    work = operator.epoch_work(context_of(operator))
+    operator._steps = SimpleNamespace(done=[])  # as its task has them while it runs
+    branches = []
+    for barrier in (first, second):
+        ready = shop.begin(barrier, "load")
+        work.run(ready)
+        shop.close(ready, shop.write(ready, [{"amount": 1, "price": 1}]))
+        branches.append(ready.attempt.branch)
+    assert [[branch in line for branch in branches] for line in Submitting.submitted] == [[True, False], [False, True]]
 
 
 @pytest.fixture

@@ -168,7 +168,8 @@ def _decided(deployment: Deployment, revision: Revision, actor: str) -> Revision
         if missing and now.state is RevisionState.STAGING:
             return NotStaged(now, tuple(missing))
     raise HeadMovedError(  # safety: looks-run-out
-        f"{revision}: expected its tables to stay as they are for a moment, found they do not ({met}); try again"
+        f"{revision}: expected no table to change between the look and the publish, found changes at each of {_LOOKS} "
+        f"looks, the last one: {met}. Publish again; if this repeats, find out who writes to these tables"
     ) from met
 
 
