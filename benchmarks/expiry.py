@@ -159,7 +159,7 @@ class _Lake:
     def lease(self, barriers: Sequence[int]) -> None:
         for barrier in barriers:
             hold = Hold("benchmark", 24 * 3600)
-            self.deployment.meta.resolve(self.name, Level.REPEATABLE_READ, at=barrier, hold=hold)
+            self.deployment.meta.answers.resolve(self.name, Level.REPEATABLE_READ, at=barrier, hold=hold)
 
     def files(self) -> int:
         return sum(path.is_file() for path in (self.folder / "history").rglob("*"))
@@ -203,7 +203,7 @@ class _Timed:
 
     def __getattr__(self, name: str) -> Any:
         method = getattr(self._timed, name)
-        if not callable(method):  # what is asked about revisions
+        if not callable(method):  # a group of methods
             return _Timed(method, self._clock, self._parts)
 
         def call(*args: Any, **kwargs: Any) -> Any:

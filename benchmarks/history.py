@@ -185,8 +185,8 @@ def _record(deployment: Deployment, topology: str, tables: Sequence[str], barrie
         barrier = world.open(number)
         attempt = world.start(barrier.barrier_id, job.name)
         staged = {table: StagedTable(table, _FIRST_ID + number) for table in tables}
-        deployment.meta.close_attempt(attempt.attempt_id, staged, "benchmark")
-        deployment.meta.report_processed(attempt.attempt_id, "benchmark")
+        deployment.meta.attempts.close(attempt.attempt_id, staged, "benchmark")
+        deployment.meta.attempts.report(attempt.attempt_id, "benchmark")
         world.commit(barrier.barrier_id)
     engine = create_engine(deployment.meta.url)
     with engine.begin() as connection:

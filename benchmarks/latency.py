@@ -211,8 +211,8 @@ class Lake:
     def _looked_at(self, airflow: AirflowUnderTest, dag: str, run: str, number: int, plain: dict[str, float]) -> Run:
         deployment = Deployment.connect(self.deployments[dag])
         try:
-            barrier = deployment.meta.barrier("shopping", number + 1)
-            attempts = {one.job: one for one in deployment.meta.attempts("shopping", number + 1)}
+            barrier = deployment.meta.barriers.get("shopping", number + 1)
+            attempts = {one.job: one for one in deployment.meta.attempts.of("shopping", number + 1)}
         finally:
             deployment.close()
         tasks = {name.partition(".")[2]: task for name, task in airflow.tasks(dag, run).items()}

@@ -65,7 +65,7 @@ def measure(folder: Path, *, quick: bool) -> list[Measured]:
         ),
         Measured(
             "MetaService: resolving a consistent read",
-            f"`MetaService.resolve` of all tables at repeatable read, median of {_READS}: of {tables:,} tables at one "
+            f"`meta.answers.resolve` of all tables at repeatable read, median of {_READS}: of {tables:,} tables at one "
             f"barrier, the same with a lease (which writes), and of four tables after {history:,} barriers, whose rows "
             "are copies of a real one.",
             ["milliseconds", f"{tables:,} tables", "with a lease", f"{history:,} barriers", "rows of history"],
@@ -170,6 +170,6 @@ def _resolving(world: World, hold: Hold | None = None) -> float:
     times = []
     for _ in range(_READS):
         began = time.perf_counter()
-        world.meta.resolve(world.name, Level.REPEATABLE_READ, hold=hold)
+        world.meta.answers.resolve(world.name, Level.REPEATABLE_READ, hold=hold)
         times.append(time.perf_counter() - began)
     return median(times)

@@ -153,7 +153,7 @@ def _cuts(folder: Path, sizes: tuple[int, ...]) -> Measured:
         _use(deployment, paths[:-_NEW])
         listed, listing = _timed(Folder(str(landing)).files)
         names = [file.path for file in listed]
-        used, asking = _timed(partial(deployment.meta.used_items, TOPOLOGY, _SOURCE, names))
+        used, asking = _timed(partial(deployment.meta.cuts.used_items, TOPOLOGY, _SOURCE, names))
         _use(deployment, paths[-_NEW:])
         assert len(listed) - len(used) == _NEW
         rows.append([f"{size:,}", f"{listing:,.2f}", f"{asking:,.2f}"])

@@ -100,7 +100,7 @@ def _read(deployment: Deployment) -> Read:
         (each.revision for each in meta.revisions.newest(TOPOLOGY, 2) if each.state is RevisionState.COMMIT), default=0
     )
     try:
-        found = meta.resolve(TOPOLOGY, Level.REPEATABLE_READ)
+        found = meta.answers.resolve(TOPOLOGY, Level.REPEATABLE_READ)
         amount, price = (
             _total(deployment, PURCHASES, found.tables[PURCHASES].snapshot_id, "amount", "price"),
             (

@@ -14,6 +14,7 @@ from airflow_barrier.coordinator.revisions.begin import begin_revision, plan_rev
 from airflow_barrier.coordinator.revisions.plan import Wanted
 from airflow_barrier.coordinator.revisions.publish import Swapped, publish_revision
 from airflow_barrier.coordinator.settings import Settings
+from airflow_barrier.metaservice.attempts import Request
 from airflow_barrier.protocol.names import tag_name
 from airflow_barrier.protocol.records import Attempt, Barrier, StagedTable
 from airflow_barrier.protocol.topology import Job
@@ -125,18 +126,20 @@ def _swap(deployment: Deployment, first: int) -> Swap:
 def _process(deployment: Deployment, barrier: Barrier, head: int) -> Attempt:
     """An attempt of the one job, all of whose tables come to the same snapshot: ids are a table's own."""
     meta = deployment.meta
-    requested = meta.request_attempt(
-        barrier.topology,
-        barrier.barrier_id,
-        _JOB,
-        request_key="task",
-        generation="g",
-        actor="benchmark",
-        line=barrier.line,
+    requested = meta.attempts.request(
+        Request(
+            barrier.topology,
+            barrier.barrier_id,
+            _JOB,
+            request_key="task",
+            generation="g",
+            actor="benchmark",
+            line=barrier.line,
+        ),
     )
-    attempt = meta.start_attempt(requested.attempt_id)
+    attempt = meta.attempts.start(requested.attempt_id)
     assert isinstance(attempt, Attempt), attempt
     staged = {table: StagedTable(table, head) for table in attempt.bases}
-    meta.close_attempt(attempt.attempt_id, staged, "benchmark")
-    meta.report_processed(attempt.attempt_id, "benchmark")
+    meta.attempts.close(attempt.attempt_id, staged, "benchmark")
+    meta.attempts.report(attempt.attempt_id, "benchmark")
     return attempt

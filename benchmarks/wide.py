@@ -76,9 +76,9 @@ def _play(world: World, number: int, jobs: list[Job], found: defaultdict[str, li
     timed("open", lambda: world.open(number))
     for job in jobs:
         attempt = timed("request", lambda name=job.name: world.request(number, name))
-        started = timed("start", lambda one=attempt: world.meta.start_attempt(one.attempt_id))
+        started = timed("start", lambda one=attempt: world.meta.attempts.start(one.attempt_id))
         timed("close", lambda one=started: world.close(one))
-        timed("report", lambda one=attempt: world.meta.report_processed(one.attempt_id, "test"))
+        timed("report", lambda one=attempt: world.meta.attempts.report(one.attempt_id, "test"))
     timed("decide", lambda: world.begin_commit(number))
     timed("COMMIT", lambda: world.publish(number))
 

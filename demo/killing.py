@@ -52,7 +52,7 @@ def kill_held(deployment: Deployment, places: Places) -> Killed | None:
     if not places.held.exists():
         return None
     held = json.loads(places.held.read_text())
-    attempt = deployment.meta.attempt(held["attempt_id"])
+    attempt = deployment.meta.attempts.get(held["attempt_id"])
     [(table, base)] = attempt.bases.items()
     staged = deployment.tables.staged(table, attempt.stamp, base)
     if staged is None:
@@ -62,9 +62,9 @@ def kill_held(deployment: Deployment, places: Places) -> Killed | None:
 
 
 def aftermath(deployment: Deployment, killed: Killed) -> Aftermath:
-    victim = deployment.meta.attempt(killed.attempt_id)
-    attempts = deployment.meta.attempts(victim.topology, victim.barrier_id)
-    progress = {p.table: p for p in deployment.meta.progress(victim.topology, victim.barrier_id)}
+    victim = deployment.meta.attempts.get(killed.attempt_id)
+    attempts = deployment.meta.attempts.of(victim.topology, victim.barrier_id)
+    progress = {p.table: p for p in deployment.meta.barriers.progress(victim.topology, victim.barrier_id)}
     return Aftermath(
         killed,
         tuple(attempt for attempt in attempts if attempt.job == victim.job),

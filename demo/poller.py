@@ -109,9 +109,9 @@ def _ask_at_repeatable_read(deployment: Deployment) -> Answer | None:
     from airflow_barrier.protocol.levels import Level
 
     meta = deployment.meta
-    if "shopping" not in meta.topologies() or meta.head("shopping") is None:
+    if "shopping" not in meta.topologies.names() or meta.barriers.head("shopping") is None:
         return None
-    resolved = meta.resolve("shopping", Level.REPEATABLE_READ).tables
+    resolved = meta.answers.resolve("shopping", Level.REPEATABLE_READ).tables
     return ask(deployment.tables, "shop", {table: resolved[f"shop.{table}"].snapshot_id for table in QUESTION})
 
 

@@ -62,13 +62,13 @@ def reads_of(places: Places, side: str) -> Reads:
 
 def barriers_of(meta: MetaService) -> list[Barrier]:
     """All barriers opened so far that were not aborted, oldest first."""
-    if TOPOLOGY not in meta.topologies():
+    if TOPOLOGY not in meta.topologies.names():
         return []
     found: list[Barrier] = []
-    barrier = meta.head(TOPOLOGY)
+    barrier = meta.barriers.head(TOPOLOGY)
     while barrier is not None and barrier.barrier_id:
         found.append(barrier)
-        barrier = meta.barrier(TOPOLOGY, barrier.predecessor or 0)
+        barrier = meta.barriers.get(TOPOLOGY, barrier.predecessor or 0)
     return found[::-1]
 
 
@@ -79,7 +79,7 @@ def picture(meta: MetaService, barriers: Sequence[Barrier], wanted: int, places:
         grid.add_column(title)
     waits = []
     for barrier in barriers:
-        attempts = meta.attempts(TOPOLOGY, barrier.barrier_id) if barrier.state is BarrierState.OPEN else []
+        attempts = meta.attempts.of(TOPOLOGY, barrier.barrier_id) if barrier.state is BarrierState.OPEN else []
         grid.add_row(*_row(meta, barrier, attempts))
         waits += [
             Text(f"{attempt.job} at barrier {barrier.barrier_id} waits for {', '.join(map(str, attempt.waited_for))}")
@@ -103,7 +103,7 @@ def plain_days(memory: Path) -> int:
 
 
 def _row(meta: MetaService, barrier: Barrier, attempts: Sequence[Attempt]) -> list[Text]:
-    progress = {p.table: p for p in meta.progress(TOPOLOGY, barrier.barrier_id)}
+    progress = {p.table: p for p in meta.barriers.progress(TOPOLOGY, barrier.barrier_id)}
     cells = []
     for table in TABLES:
         found = progress[f"shop.{table}"]

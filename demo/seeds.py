@@ -103,7 +103,7 @@ def _look(deployment: Deployment) -> Seen:
     """`totalPrice / totalAmount` at each level."""
     seen = {}
     for level in Level:
-        tables = deployment.meta.resolve(TOPOLOGY, level, [AMOUNT, PRICE]).tables
+        tables = deployment.meta.answers.resolve(TOPOLOGY, level, [AMOUNT, PRICE]).tables
         price, amount = (
             deployment.tables.load(table).scan(snapshot_id=tables[table].snapshot_id).to_arrow()[column][0].as_py()
             for table, column in ((PRICE, "totalPrice"), (AMOUNT, "totalAmount"))

@@ -29,11 +29,11 @@ class Equality:
 def committed_barriers(deployment: Deployment) -> list[Barrier]:
     """The barriers of the shopping topology that are COMMIT, in order."""
     chain: list[Barrier] = []
-    barrier = deployment.meta.head(TOPOLOGY)
+    barrier = deployment.meta.barriers.head(TOPOLOGY)
     while barrier is not None and barrier.barrier_id:
         if barrier.state is BarrierState.COMMIT:
             chain.append(barrier)
-        barrier = deployment.meta.barrier(TOPOLOGY, barrier.predecessor or 0)
+        barrier = deployment.meta.barriers.get(TOPOLOGY, barrier.predecessor or 0)
     return chain[::-1]
 
 
@@ -46,7 +46,7 @@ def verify(deployment: Deployment, landing: Path) -> Equality:
     tables: set[str] = set()
     barriers = committed_barriers(deployment)
     for barrier in barriers:
-        cuts = deployment.meta.cuts(TOPOLOGY, barrier.barrier_id)
+        cuts = deployment.meta.cuts.of(TOPOLOGY, barrier.barrier_id)
         line_files |= {landing / "shopping" / item for item in cuts["shopping"].items}
         product_files |= {landing / "products" / item for item in cuts["products"].items}
         for table, expected in recompute(line_files, product_files).items():

@@ -19,7 +19,7 @@ def abort_barrier(
     Attempts in flight are voided in the same transaction; their branches go with the next publish. Returns the
     barriers that this call aborted (none if they were already). Raises AlreadyCommittedError from COMMITTING on.
     """
-    aborted = deployment.meta.abort_barrier(topology, barrier_id, reason, actor)
+    aborted = deployment.meta.barriers.abort(topology, barrier_id, reason, actor)
     for barrier in aborted:
         release_sources(deployment, barrier, barrier.barrier_id)
         log.info("%s is ABORTED: %s", barrier, reason)

@@ -109,7 +109,7 @@ def carry_out(deployment: Deployment, plan: AdoptionPlan) -> tuple[str, ...]:
 
 def _registered(deployment: Deployment, topology: str) -> Sequence[Job]:
     try:
-        return deployment.meta.topology(topology).jobs
+        return deployment.meta.topologies.get(topology).jobs
     except UnknownTopologyError:
         return ()
 

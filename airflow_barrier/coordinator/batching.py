@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 from airflow_barrier.coordinator.deployment import Deployment
 from airflow_barrier.coordinator.staging import Ready, begin_again, close, give_up
+from airflow_barrier.metaservice.attempts import Request
 from airflow_barrier.protocol.errors import AttemptTakenError, BarrierError, FencedAttemptError, VoidedAttemptError
 from airflow_barrier.protocol.records import Attempt, Barrier
 from airflow_barrier.protocol.states import TableState
@@ -84,17 +85,19 @@ class Batch:
 def lead(deployment: Deployment, done: Attempt, leader: Leader) -> Ready | None:
     """Begin the attempt of the barrier after that of ``done``, if its inputs are there and nobody has begun it."""
     meta = deployment.meta
-    barrier = next((b for b in meta.open_barriers(done.topology) if b.predecessor == done.barrier_id), None)
+    barrier = next((b for b in meta.barriers.uncommitted(done.topology) if b.predecessor == done.barrier_id), None)
     if barrier is None or not _can_be_led(deployment, done, barrier):
         return None
-    attempt = meta.lead_attempt(
-        barrier.topology,
-        barrier.barrier_id,
-        done.job,
-        request_key=leader.request_key,
-        generation=leader.generation,
-        actor=leader.actor,
-        owner=leader.owner,
+    attempt = meta.attempts.lead(
+        Request(
+            barrier.topology,
+            barrier.barrier_id,
+            done.job,
+            request_key=leader.request_key,
+            generation=leader.generation,
+            actor=leader.actor,
+            owner=leader.owner,
+        ),
     )
     if attempt is None:
         return None
@@ -117,13 +120,13 @@ def lead(deployment: Deployment, done: Attempt, leader: Leader) -> Ready | None:
 def _can_be_led(deployment: Deployment, done: Attempt, barrier: Barrier) -> bool:
     """The same job, and its inlets are PROCESSED."""
     meta = deployment.meta
-    before = meta.barrier(done.topology, done.barrier_id)
+    before = meta.barriers.get(done.topology, done.barrier_id)
     jobs = [
-        {job.name: job for job in meta.topology(done.topology, each.topology_version).jobs}
+        {job.name: job for job in meta.topologies.get(done.topology, each.topology_version).jobs}
         for each in (before, barrier)
     ]
     job = jobs[0][done.job]
     if jobs[1].get(done.job) != job:
         return False
-    states = {each.table: each.state for each in meta.progress(barrier.topology, barrier.barrier_id)}
+    states = {each.table: each.state for each in meta.barriers.progress(barrier.topology, barrier.barrier_id)}
     return all(states[inlet] is not TableState.PENDING for inlet in job.inlets)

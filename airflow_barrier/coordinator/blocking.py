@@ -40,12 +40,14 @@ def block(
     True: another committer has brought it to COMMIT meanwhile. False: nothing is in the way (any more).
     """
     findings = deployment.tables.findings(publications)
-    if deployment.meta.barrier(barrier.topology, barrier.barrier_id).state is BarrierState.COMMIT:
+    if deployment.meta.barriers.get(barrier.topology, barrier.barrier_id).state is BarrierState.COMMIT:
         return True
     if not findings:
         log.info("%s: nothing is in the way any more of what was met as: %s", barrier, error)
         return False
-    blocked = deployment.meta.block(barrier.topology, barrier.barrier_id, reason_of(barrier, findings), actor)
+    blocked = deployment.meta.publishing.block(
+        barrier.topology, barrier.barrier_id, reason_of(barrier, findings), actor
+    )
     if blocked.state is BarrierState.COMMIT:
         return True
     raise BarrierBlockedError(f"{barrier} is BLOCKED: {blocked.reason}") from error  # safety: blocked-is-told

@@ -62,28 +62,28 @@ def commit_barrier(deployment: Deployment, topology: str, barrier_id: int, *, ac
     it: then the barrier is BLOCKED, readers stay at the one before, and the error says how a person leads it out.
     """
     finish_decided(deployment, topology, actor=actor)
-    barrier = deployment.meta.barrier(topology, barrier_id)
+    barrier = deployment.meta.barriers.get(topology, barrier_id)
     _check_not_aborted(barrier)  # safety: aborted-is-told
     if barrier.state is BarrierState.COMMIT:
         _tidy(deployment, barrier)  # whoever committed it may have died before that
         return Committed(barrier, ())
     published: list[Barrier] = []
-    for candidate in deployment.meta.open_barriers(topology):
+    for candidate in deployment.meta.barriers.uncommitted(topology):
         if candidate.barrier_id > barrier_id:  # safety: commits-no-further
             break
-        if candidate.is_maintenance and deployment.meta.carry(topology, candidate.barrier_id, actor):
-            candidate = deployment.meta.barrier(topology, candidate.barrier_id)
+        if candidate.is_maintenance and deployment.meta.maintenance.carry(topology, candidate.barrier_id, actor):
+            candidate = deployment.meta.barriers.get(topology, candidate.barrier_id)
         try:
             published.append(_commit_one(deployment, candidate, actor))
         except NotPrecommitError:
-            now = deployment.meta.barrier(topology, candidate.barrier_id)
+            now = deployment.meta.barriers.get(topology, candidate.barrier_id)
             missing = [
                 progress
-                for progress in deployment.meta.progress(topology, candidate.barrier_id)
+                for progress in deployment.meta.barriers.progress(topology, candidate.barrier_id)
                 if progress.state is TableState.PENDING
             ]
             return NotYet(now, tuple(missing))
-    barrier = deployment.meta.barrier(topology, barrier_id)
+    barrier = deployment.meta.barriers.get(topology, barrier_id)
     # since our first look: then it was not among the open ones
     _check_not_aborted(barrier)  # safety: aborted-is-told
     return Committed(barrier, tuple(published))
@@ -100,7 +100,7 @@ def _commit_one(deployment: Deployment, barrier: Barrier, actor: str) -> Barrier
     decided = _decided(deployment, barrier, actor)
     _roll_forward(deployment, decided, actor)
     _tidy(deployment, decided)
-    return deployment.meta.barrier(barrier.topology, barrier.barrier_id)
+    return deployment.meta.barriers.get(barrier.topology, barrier.barrier_id)
 
 
 def _decided(deployment: Deployment, barrier: Barrier, actor: str) -> Barrier:
@@ -120,7 +120,7 @@ def _decided(deployment: Deployment, barrier: Barrier, actor: str) -> Barrier:
         except HeadMovedError as error:
             met = error
             log.info("%s", error)
-            barrier = deployment.meta.barrier(barrier.topology, barrier.barrier_id)
+            barrier = deployment.meta.barriers.get(barrier.topology, barrier.barrier_id)
     raise HeadMovedError(  # safety: looks-run-out
         f"{barrier}: expected its snapshots to stay as they are until its commit is decided, found that they changed "
         f"at each of {_LOOKS} looks ({met}); try again"
@@ -131,10 +131,10 @@ def _tidy(deployment: Deployment, barrier: Barrier) -> None:
     """Let go of what nobody needs once ``barrier`` is COMMIT. Again is fine: a commit may die before it gets here."""
     # This epoch is published, so the pins that the cut before it holds are not needed any more. Maintenance barriers
     # have no cuts.
-    before = deployment.meta.epoch_of(deployment.meta.barrier(barrier.topology, barrier.predecessor or 0))
+    before = deployment.meta.barriers.epoch_of(deployment.meta.barriers.get(barrier.topology, barrier.predecessor or 0))
     release_sources(deployment, barrier, before.barrier_id)
     # nor does anybody read the epoch specs of a committed barrier any more, and they would pile up
-    attempts = deployment.meta.attempts(barrier.topology, barrier.barrier_id)
+    attempts = deployment.meta.attempts.of(barrier.topology, barrier.barrier_id)
     deployment.tables.delete(uri for attempt in attempts for uri in attempt_files(deployment, attempt))
 
 
@@ -150,7 +150,7 @@ def _decide(deployment: Deployment, barrier: Barrier, actor: str) -> None:
         deployment.tables.look(publications_of(deployment, barrier, expected))  # safety: last-look
     except ForeignWriteError:
         # while nobody has decided, no committer moves a table; afterwards it was one of us who did
-        now = meta.barrier(barrier.topology, barrier.barrier_id)
+        now = meta.barriers.get(barrier.topology, barrier.barrier_id)
         if now.state in DECIDED_BARRIERS:  # safety: decided-by-another
             return
         if now.computed_in != barrier.computed_in:
@@ -160,7 +160,7 @@ def _decide(deployment: Deployment, barrier: Barrier, actor: str) -> None:
             ) from None
         raise
     thinned = deployment.tag_policy.dropped(barrier.predecessor or 0, barrier.barrier_id)
-    meta.begin_commit(barrier.topology, barrier.barrier_id, expected, actor, thinned, barrier.computed_in)
+    meta.publishing.begin(barrier.topology, barrier.barrier_id, expected, actor, thinned, barrier.computed_in)
     log.info("%s is COMMITTING", barrier)
 
 
@@ -198,13 +198,15 @@ def _publish(
         # tables and COMMIT in one transaction; what takes time is done before it begins
         with (
             deployment.tables.staging(publications) as staging,
-            deployment.meta.publishing(barrier.topology, barrier.barrier_id, actor, expected, gone) as connection,
+            deployment.meta.publishing.swapping(
+                barrier.topology, barrier.barrier_id, actor, expected, gone
+            ) as connection,
         ):
             if connection is not None:  # None: somebody else has committed it meanwhile
                 deployment.tables.publish(publications, connection, staging)
     else:
         deployment.tables.publish(publications)
-        with deployment.meta.publishing(barrier.topology, barrier.barrier_id, actor, expected, gone):
+        with deployment.meta.publishing.swapping(barrier.topology, barrier.barrier_id, actor, expected, gone):
             pass  # published already: only COMMIT is left to write down
     log.info("%s is COMMIT: published %s", barrier, ", ".join(p.table for p in publications if p.new != p.expected))
 
@@ -226,7 +228,7 @@ def _readers(deployment: Deployment, barrier: Barrier) -> Readers:
     meta = deployment.meta
     revision = meta.revisions.under_way(barrier.topology)
     staged = frozenset({revision.revision} if revision is not None else ())
-    return Readers(tuple(meta.being_expired(barrier.topology)), meta.held(barrier.topology), staged)
+    return Readers(tuple(meta.expiry.pending(barrier.topology)), meta.leases.held(barrier.topology), staged)
 
 
 def publications_of(
@@ -255,7 +257,7 @@ def publications_of(
             decision=progress.decision,
             set_aside=set_aside(barrier, progress.set_aside),
         )
-        for progress in deployment.meta.progress(barrier.topology, barrier.barrier_id)
+        for progress in deployment.meta.barriers.progress(barrier.topology, barrier.barrier_id)
         for main in [progress.expected_snapshot if expected is None else expected[progress.table]]
     ]
 
@@ -270,7 +272,7 @@ def set_aside(barrier: Barrier, snapshot_id: int | None) -> dict[str, int]:
 def _published_before(deployment: Deployment, barrier: Barrier) -> Mapping[str, int | None]:
     """What `main` of each of the barrier's tables must be at: the predecessor's snapshot, or its baseline."""
     meta = deployment.meta
-    baseline = {p.table: p.snapshot_id for p in meta.progress(barrier.topology, 0)}
-    before = {p.table: p.snapshot_id for p in meta.progress(barrier.topology, barrier.predecessor or 0)}
-    tables = [progress.table for progress in meta.progress(barrier.topology, barrier.barrier_id)]
+    baseline = {p.table: p.snapshot_id for p in meta.barriers.progress(barrier.topology, 0)}
+    before = {p.table: p.snapshot_id for p in meta.barriers.progress(barrier.topology, barrier.predecessor or 0)}
+    tables = [progress.table for progress in meta.barriers.progress(barrier.topology, barrier.barrier_id)]
     return {table: before.get(table, baseline.get(table)) for table in tables}

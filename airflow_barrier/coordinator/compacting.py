@@ -16,6 +16,8 @@ from airflow_barrier.coordinator.committing import commit_barrier
 from airflow_barrier.coordinator.deployment import Deployment
 from airflow_barrier.coordinator.opening import Later
 from airflow_barrier.coordinator.staging import absorb_compactions, check_and_report
+from airflow_barrier.metaservice.attempts import Request
+from airflow_barrier.metaservice.maintenance import Upkeep
 from airflow_barrier.protocol.errors import (
     BarrierError,
     CompactionError,
@@ -68,14 +70,16 @@ def open_compaction(
     UnknownTopologyError, UnknownTableError.
     """
     try:
-        barrier = deployment.meta.open_maintenance(
-            topology,
-            tables,
-            run=compactor.run,
-            request_key=compactor.request_key,
-            generation=compactor.generation,
-            max_open=deployment.max_open_barriers,
-            actor=compactor.actor,
+        barrier = deployment.meta.maintenance.open(
+            Upkeep(
+                topology,
+                tables,
+                run=compactor.run,
+                request_key=compactor.request_key,
+                generation=compactor.generation,
+                max_open=deployment.max_open_barriers,
+                actor=compactor.actor,
+            ),
         )
     except (TooManyOpenBarriersError, GatedError) as error:
         return Later(str(error))
@@ -98,17 +102,17 @@ def compact(deployment: Deployment, barrier: Barrier, rewrite: Rewrite, compacto
     needs: list[Need] = []
     waiting: list[int] = []
     for attempt in _taken(deployment, barrier, compactor):
-        (table,) = meta.topology(barrier.topology, barrier.topology_version).job(attempt.job).outlets
+        (table,) = meta.topologies.get(barrier.topology, barrier.topology_version).job(attempt.job).outlets
         try:
             lacks = _compact_table(deployment, attempt, table, rewrite, compactor.actor)
         except CompactionError as error:
             log.warning("%s: %s", barrier, error)
             failed.append(str(error))
-            meta.abort_attempt(attempt.attempt_id, str(error), compactor.actor)
+            meta.attempts.abort(attempt.attempt_id, str(error), compactor.actor)
         else:
             needs += lacks
             waiting += [attempt.attempt_id] if lacks else []
-    carried = meta.carry(barrier.topology, barrier.barrier_id, compactor.actor)
+    carried = meta.maintenance.carry(barrier.topology, barrier.barrier_id, compactor.actor)
     if carried:
         log.info("%s: %d tables carried as they were", barrier, carried)
     barrier = _commit(deployment, barrier, compactor.actor)
@@ -124,13 +128,13 @@ def let_go(deployment: Deployment, barrier: Barrier, reason: str, compactor: Com
     """Give up what is not rewritten yet: the barriers after this one go on with the tables as they were."""
     for attempt in _under_way(deployment, barrier):
         if attempt.request_key == compactor.request_key:
-            deployment.meta.abort_attempt(attempt.attempt_id, reason, compactor.actor)
-    carried = deployment.meta.carry(barrier.topology, barrier.barrier_id, compactor.actor)
+            deployment.meta.attempts.abort(attempt.attempt_id, reason, compactor.actor)
+    carried = deployment.meta.maintenance.carry(barrier.topology, barrier.barrier_id, compactor.actor)
     log.info("%s: compaction given up (%s); %d tables carried as they were", barrier, reason, carried)
 
 
 def _under_way(deployment: Deployment, barrier: Barrier) -> list[Attempt]:
-    attempts = deployment.meta.attempts(barrier.topology, barrier.barrier_id)
+    attempts = deployment.meta.attempts.of(barrier.topology, barrier.barrier_id)
     return [attempt for attempt in attempts if attempt.state in UNDER_WAY_ATTEMPTS]
 
 
@@ -148,8 +152,8 @@ def _taken(deployment: Deployment, barrier: Barrier, compactor: Compactor) -> li
             "owner": None,
         }
         if begun.request_key != compactor.request_key:
-            deployment.meta.lead_attempt(*job, **us)
-        taken.append(deployment.meta.request_attempt(*job, **us))
+            deployment.meta.attempts.lead(Request(*job, **us))
+        taken.append(deployment.meta.attempts.request(Request(*job, **us)))
     return sorted(taken, key=lambda attempt: attempt.state is not AttemptState.CLOSED)
 
 
@@ -159,14 +163,14 @@ def _compact_table(
     """One table; what it needs first, if anything."""
     meta = deployment.meta
     if attempt.state is AttemptState.REQUESTED:
-        started = meta.start_attempt(attempt.attempt_id)
+        started = meta.attempts.start(attempt.attempt_id)
         if isinstance(started, tuple):
             log.info("%s waits for %s", attempt, ", ".join(map(str, started)))
             return started
         try:
             attempt = _rewrite(deployment, absorb_compactions(deployment, started), table, rewrite, actor)
         except BarrierError:
-            now = meta.attempt(attempt.attempt_id)
+            now = meta.attempts.get(attempt.attempt_id)
             if now.state in (AttemptState.FENCED, AttemptState.VOIDED):
                 # what it met is the work of those who superseded it, or a revision's since, and no stranger's
                 refuse_ended(now)
@@ -191,14 +195,14 @@ def _rewrite(deployment: Deployment, attempt: Attempt, table: str, rewrite: Rewr
             f"{', '.join(sorted(map(str, operations)))}; something else wrote to the branch: run the compaction again"
         )
     record = {table: StagedTable(table, staged, unchanged=staged is None)}
-    return deployment.meta.close_attempt(attempt.attempt_id, record, actor)
+    return deployment.meta.attempts.close(attempt.attempt_id, record, actor)
 
 
 def _commit(deployment: Deployment, barrier: Barrier, actor: str) -> Barrier:
     """Commit ``barrier`` if it is complete and its turn has come; the one before it may have checks of its author's."""
     meta = deployment.meta
-    barrier = meta.barrier(barrier.topology, barrier.barrier_id)
-    before = meta.barrier(barrier.topology, barrier.predecessor or 0)
+    barrier = meta.barriers.get(barrier.topology, barrier.barrier_id)
+    before = meta.barriers.get(barrier.topology, barrier.predecessor or 0)
     if barrier.state is not BarrierState.OPEN and before.state is BarrierState.COMMIT:
         commit_barrier(deployment, barrier.topology, barrier.barrier_id, actor=actor)
-    return meta.barrier(barrier.topology, barrier.barrier_id)
+    return meta.barriers.get(barrier.topology, barrier.barrier_id)

@@ -49,13 +49,13 @@ def cut_sources(
     them begins. Only the first cut of a source is not: what the jobs join with has to be known. Its error says so.
     """
     meta = deployment.meta
-    before = meta.cuts(topology.name, head.barrier_id, items_of=()) if head else {}
+    before = meta.cuts.of(topology.name, head.barrier_id, items_of=()) if head else {}
     cuts: list[Cut] = []
     for declared in topology.externals:
         start, after = before.get(declared.name), head
         if start is None and head is not None:
             # where its jobs left off, if they left and come back: nothing is read twice, and nothing is skipped
-            after, start = meta.last_cut(topology.name, declared.name) or (head, None)
+            after, start = meta.cuts.last(topology.name, declared.name) or (head, None)
         if start is not None and start.put_off is not None:  # safety: put-off-follows
             why = f"its cut at {after} is put off, and comes first: {start.put_off}"
             cuts.append(_put_off(topology, declared, why))
@@ -109,7 +109,7 @@ def _request(
     """Of a source's cut what does not depend on where it begins."""
 
     def used(items: Sequence[str]) -> set[str]:
-        return deployment.meta.used_items(topology, declared.name, items)
+        return deployment.meta.cuts.used_items(topology, declared.name, items)
 
     return CutRequest(topology, barrier_id, None, until, None, used, now, deployment.tables)
 
@@ -159,7 +159,7 @@ def checked_cuts(deployment: Deployment, attempt: Attempt, job: Job, actor: str)
     the old content, and a cleared task takes the file as it is now.
     """
     meta, names = deployment.meta, [declared.name for declared in job.externals]
-    cuts = meta.cuts(attempt.topology, attempt.barrier_id, attempt.line, items_of=names) if names else {}
+    cuts = meta.cuts.of(attempt.topology, attempt.barrier_id, attempt.line, items_of=names) if names else {}
     checked: dict[str, Cut] = {}
     for declared in job.externals:
         cut = cuts[declared.name]
@@ -185,7 +185,7 @@ def checked_cuts(deployment: Deployment, attempt: Attempt, job: Job, actor: str)
                 raise
             cut = source.repin(cut)
             source.check(cut)
-            meta.repin_cut(attempt.topology, attempt.barrier_id, cut, actor)
+            meta.cuts.repin(attempt.topology, attempt.barrier_id, cut, actor)
             log.info("%s takes source %s as it was mended", attempt, declared.name)
         checked[declared.name] = cut
     return checked
@@ -201,13 +201,13 @@ def cut_put_off(deployment: Deployment, attempt: Attempt, actor: str) -> str | N
     if attempt.line:  # a revision's barriers stand on cuts that were made
         return None
     meta = deployment.meta
-    barrier = meta.barrier(attempt.topology, attempt.barrier_id)
-    job = meta.topology(attempt.topology, barrier.topology_version).job(attempt.job)
+    barrier = meta.barriers.get(attempt.topology, attempt.barrier_id)
+    job = meta.topologies.get(attempt.topology, barrier.topology_version).job(attempt.job)
     if not job.externals:
         return None
-    cuts = meta.cuts(attempt.topology, attempt.barrier_id, items_of=())
+    cuts = meta.cuts.of(attempt.topology, attempt.barrier_id, items_of=())
     put_off = {external: why for external in job.externals if (why := cuts[external.name].put_off) is not None}
-    if not put_off or meta.needs(attempt):
+    if not put_off or meta.attempts.needs(attempt):
         return None
     for declared, why in put_off.items():
         try:
@@ -225,8 +225,8 @@ def _cut_now(deployment: Deployment, attempt: Attempt, declared: ExternalSource,
     Raises what the source does, and SourceUnavailableError (retryable) if it is not ready.
     """
     meta = deployment.meta
-    barrier = meta.barrier(attempt.topology, attempt.barrier_id)
-    after, before = meta.last_cut(attempt.topology, declared.name, before=attempt.barrier_id) or (None, None)
+    barrier = meta.barriers.get(attempt.topology, attempt.barrier_id)
+    after, before = meta.cuts.last(attempt.topology, declared.name, before=attempt.barrier_id) or (None, None)
     if after is None or before is None or before.put_off is not None:
         raise SourceUnavailableError(  # safety: put-off-follows
             f"{attempt}: expected the cut of source {declared.name} before it, which this one begins at, found that it "
@@ -245,7 +245,7 @@ def _cut_now(deployment: Deployment, attempt: Attempt, declared: ExternalSource,
         raise kind(f"{found}: {_said(error)}; {remedy}, other jobs go on") from error
     if isinstance(cut, NotReady):
         raise SourceUnavailableError(f"{found} that it is not ready: {cut.reason}; it is tried again")
-    made = meta.make_cut(attempt.topology, attempt.barrier_id, cut, actor)
+    made = meta.cuts.make(attempt.topology, attempt.barrier_id, cut, actor)
     log.info("%s has cut source %s, which was put off when the barrier opened", attempt, declared.name)
     return made
 
@@ -260,7 +260,7 @@ def begins_anew(deployment: Deployment, attempt: Attempt) -> bool:
 
 def whole_cut(deployment: Deployment, source: Source, topology: str, cut: Cut, barrier_id: int) -> Cut:
     """All that the source had up to ``cut``, which is the one of ``barrier_id``."""
-    earlier = deployment.meta.cuts_up_to(topology, source.name, barrier_id - 1)
+    earlier = deployment.meta.cuts.up_to(topology, source.name, barrier_id - 1)
     return source.whole([*earlier, cut])
 
 
@@ -286,17 +286,17 @@ def mended_cut(source: Source, cut: Cut) -> Cut:
 
 def release_sources(deployment: Deployment, barrier: Barrier, cut_of: int) -> None:
     """Let go of what the cuts of barrier ``cut_of`` hold; ``barrier`` says which sources there are."""
-    topology = deployment.meta.topology(barrier.topology, barrier.topology_version)
+    topology = deployment.meta.topologies.get(barrier.topology, barrier.topology_version)
     declared = {source.name: source for source in topology.externals}
-    for name, cut in deployment.meta.cuts(barrier.topology, cut_of, items_of=()).items():
+    for name, cut in deployment.meta.cuts.of(barrier.topology, cut_of, items_of=()).items():
         if name in declared and cut.put_off is None:
             source_of(declared[name]).release(cut, deployment.tables)
 
 
 def _cleared_before_anything_closed(deployment: Deployment, attempt: Attempt, source: str) -> bool:
-    barrier = deployment.meta.barrier(attempt.topology, attempt.barrier_id)
-    topology = deployment.meta.topology(attempt.topology, barrier.topology_version)
+    barrier = deployment.meta.barriers.get(attempt.topology, attempt.barrier_id)
+    topology = deployment.meta.topologies.get(attempt.topology, barrier.topology_version)
     readers = {job.name for job in topology.jobs if any(external.name == source for external in job.externals)}
-    attempts = [a for a in deployment.meta.attempts(attempt.topology, attempt.barrier_id) if a.job in readers]
+    attempts = [a for a in deployment.meta.attempts.of(attempt.topology, attempt.barrier_id) if a.job in readers]
     cleared = any(a.job == attempt.job and a.generation != attempt.generation for a in attempts)
     return cleared and all(a.closed_at is None for a in attempts)

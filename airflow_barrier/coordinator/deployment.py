@@ -89,7 +89,7 @@ class Deployment:
 
     def topologies_by_table(self) -> dict[str, str]:
         """Every table that a job is registered for, and its topology."""
-        return {table: name for name in self.meta.topologies() for table in self.meta.topology(name).tables}
+        return {table: name for name in self.meta.topologies.names() for table in self.meta.topologies.get(name).tables}
 
     def close(self) -> None:
         self.meta.close()

@@ -68,10 +68,10 @@ def plan_expiry(deployment: Deployment, topology: str, retention: Retention) -> 
     """What :func:`expire` would do now; changes nothing."""
     verdicts = _barrier_verdicts(deployment, topology, retention)
     going = [verdict.barrier for verdict in verdicts if not verdict.keep]
-    tags = [tag for barrier in (*going, *deployment.meta.being_expired(topology)) for tag in barrier.tags]
+    tags = [tag for barrier in (*going, *deployment.meta.expiry.pending(topology)) for tag in barrier.tags]
     verdicts_on = _table_verdicts(deployment, topology, verdicts, tags)
     tables, failed = {}, []
-    for table in deployment.meta.topology(topology).tables:
+    for table in deployment.meta.topologies.get(topology).tables:
         try:
             tables[table] = tuple(verdicts_on(table))
         except _NOT_A_TABLE as error:
@@ -91,11 +91,13 @@ def expire(deployment: Deployment, topology: str, retention: Retention, take_out
     verdicts = _barrier_verdicts(deployment, topology, retention)
     if cut_short := _cut_short(deployment, topology, retention, verdicts):
         log.warning("topology %s: %s", topology, cut_short)
-    deployment.meta.expiring(topology, [verdict.barrier.barrier_id for verdict in verdicts if not verdict.keep], actor)
+    deployment.meta.expiry.expire(
+        topology, [verdict.barrier.barrier_id for verdict in verdicts if not verdict.keep], actor
+    )
     expired, failed = _drop_tags(deployment, topology, actor)
     verdicts_on = _table_verdicts(deployment, topology, verdicts)
     snapshots = {}
-    for table in deployment.meta.topology(topology).tables:
+    for table in deployment.meta.topologies.get(topology).tables:
         try:
             going = [verdict.snapshot_id for verdict in verdicts_on(table) if not verdict.keep]
             if not going:
@@ -108,7 +110,7 @@ def expire(deployment: Deployment, topology: str, retention: Retention, take_out
             log.info("table %s: %d snapshots expired: %s", table, len(going), said)
             snapshots[table] = tuple(going)
     trimmed: list[int] = []
-    while some := deployment.meta.trim(topology, began, actor):
+    while some := deployment.meta.expiry.trim(topology, began, actor):
         for barrier_id in some:  # a commit may have died before it tidied up, and an abort leaves files
             deployment.tables.clear(barrier_folder(deployment, topology, barrier_id))
         trimmed += some
@@ -128,10 +130,10 @@ def _drop_tags(deployment: Deployment, topology: str, actor: str) -> tuple[list[
 
     Returns those that have expired by that, and table -> why its tags could not be dropped: its barriers have not.
     """
-    members, barriers = deployment.meta.topology(topology).tables, deployment.meta.being_expired(topology)
+    members, barriers = deployment.meta.topologies.get(topology).tables, deployment.meta.expiry.pending(topology)
     tagged: defaultdict[str, list[Barrier]] = defaultdict(list)
     for barrier in barriers:
-        for progress in deployment.meta.progress(topology, barrier.barrier_id):
+        for progress in deployment.meta.barriers.progress(topology, barrier.barrier_id):
             tagged[progress.table].append(barrier)
     failed: dict[str, str] = {}
     for table, its in tagged.items():
@@ -144,22 +146,22 @@ def _drop_tags(deployment: Deployment, topology: str, actor: str) -> tuple[list[
                 log.info("%s; its tags have gone with what it was", error)
     undone = {barrier.barrier_id for table in failed for barrier in tagged[table]}
     expired = [barrier for barrier in barriers if barrier.barrier_id not in undone]
-    deployment.meta.expired(topology, [barrier.barrier_id for barrier in expired], actor)
+    deployment.meta.expiry.expired(topology, [barrier.barrier_id for barrier in expired], actor)
     return expired, failed
 
 
 def _barrier_verdicts(deployment: Deployment, topology: str, retention: Retention) -> list[BarrierVerdict]:
     meta = deployment.meta
     held: defaultdict[int, set[str]] = defaultdict(set)
-    for lease in meta.leases(topology):
+    for lease in meta.leases.of(topology):
         for barrier_id in range(lease.barrier_id, lease.through_id + 1):
             held[barrier_id].add(lease.holder)
     in_use = {
         barrier.predecessor: f"{barrier} stands on it"
-        for barrier in meta.open_barriers(topology)
+        for barrier in meta.barriers.uncommitted(topology)
         if barrier.predecessor
     }
-    return barrier_verdicts(meta.readable(topology), retention, meta.now(), held, in_use)
+    return barrier_verdicts(meta.answers.readable(topology), retention, meta.now(), held, in_use)
 
 
 def _cut_short(
@@ -181,7 +183,7 @@ def _cut_short(
 def _is_young(deployment: Deployment, topology: str, barrier_id: int, retention: Retention) -> bool:
     """Whether a barrier was committed within the retention's age, readable or not."""
     try:
-        commit_at = deployment.meta.barrier(topology, barrier_id).commit_at
+        commit_at = deployment.meta.barriers.get(topology, barrier_id).commit_at
     except UnknownBarrierError:
         return False
     return commit_at is not None and deployment.meta.now() - commit_at < retention.age
@@ -191,7 +193,7 @@ def _table_verdicts(
     deployment: Deployment, topology: str, verdicts: Sequence[BarrierVerdict], dropped: Sequence[str] = ()
 ) -> Callable[[str], Sequence[SnapshotVerdict]]:
     """What says of a table of the topology what becomes of each of its snapshots, as it is by then."""
-    baselines = {row.table: row.snapshot_id for row in deployment.meta.progress(topology, 0)}
+    baselines = {row.table: row.snapshot_id for row in deployment.meta.barriers.progress(topology, 0)}
 
     def on(table: str) -> Sequence[SnapshotVerdict]:
         window, since = _window_tag(deployment, topology, verdicts), _read_since(deployment, topology, table)
@@ -211,16 +213,16 @@ def _table_verdicts(
 def _is_baseline_held(deployment: Deployment, topology: str, table: str) -> bool:
     """Whether somebody may read the table as it was when it joined, of which there is no tag: who was answered before
     it was in a barrier that is COMMIT."""
-    firsts = {lease.barrier_id for lease in deployment.meta.leases(topology)}
+    firsts = {lease.barrier_id for lease in deployment.meta.leases.of(topology)}
     return 0 in firsts or any(
-        all(row.table != table for row in deployment.meta.progress(topology, first)) for first in firsts
+        all(row.table != table for row in deployment.meta.barriers.progress(topology, first)) for first in firsts
     )
 
 
 def _read_since(deployment: Deployment, topology: str, table: str) -> Collection[int]:
     """From where on jobs that joined, or came back, read a table step by step: at open barriers, or once more."""
     revision = deployment.meta.revisions.under_way(topology)
-    starts = deployment.meta.starts_to_read(topology, revised_from=None if revision is None else revision.first_barrier)
+    starts = deployment.meta.starts.to_read(topology, revised_from=None if revision is None else revision.first_barrier)
     previous = [start.previous.get(table) for start in starts]
     return {snapshot_id for snapshot_id in previous if snapshot_id is not None}
 
@@ -231,5 +233,5 @@ def _window_tag(deployment: Deployment, topology: str, verdicts: Sequence[Barrie
     earlier = revision is not None and (start is None or revision.predecessor < start.barrier_id)
     if revision is not None and earlier:  # safety: revised-steps-stay
         # it builds on what is before its first barrier, and reads every step since
-        start = deployment.meta.barrier(topology, revision.predecessor)
+        start = deployment.meta.barriers.get(topology, revision.predecessor)
     return None if start is None else start.tag

@@ -78,26 +78,30 @@ def take_part(
 
 def takes_part(deployment: Deployment, barrier: Barrier, job: str) -> bool:
     """Whether a barrier has the job: its members are fixed since it was opened."""
-    return any(each.name == job for each in deployment.meta.topology(barrier.topology, barrier.topology_version).jobs)
+    return any(
+        each.name == job for each in deployment.meta.topologies.get(barrier.topology, barrier.topology_version).jobs
+    )
 
 
 def waits_for_history(deployment: Deployment, topology: str, job: str) -> bool:
     """Whether a job joins only once a revision has computed its tables over history."""
-    return any(each.name == job for each in deployment.meta.waiting(topology))
+    return any(each.name == job for each in deployment.meta.topologies.waiting(topology))
 
 
 def _out_of_reach(deployment: Deployment, topology: str, job: Job, at: datetime) -> Later | StaysOut | None:
     """What to do if the barrier of that timestamp will not come, or others come before it."""
-    head = deployment.meta.head(topology)
+    head = deployment.meta.barriers.head(topology)
     if head is None or not head.barrier_id:
         return None  # there is the baseline at most
-    if head.timestamp > at and deployment.meta.barrier_at(topology, at) is None:
+    if head.timestamp > at and deployment.meta.barriers.at(topology, at) is None:
         return StaysOut(
             f"no barrier of {topology} opens {_said(at)} any more, since one at {head.timestamp.isoformat()} is there: "
             "it was aborted, or no run opened one; what the job has not had yet comes with its next barrier. If no run "
             "of this DAG ever has the timestamp of a barrier, give the DAG the schedule of the one that opens them"
         )
-    if _is_ahead(deployment, deployment.meta.epoch_of(head), at) and not _is_registered(deployment, topology, job):
+    if _is_ahead(deployment, deployment.meta.barriers.epoch_of(head), at) and not _is_registered(
+        deployment, topology, job
+    ):
         return Later(
             f"the barriers of {topology} are not near {at.isoformat()} yet; the job joins when they are, since those "
             "that open until then would wait for its tables"
@@ -109,7 +113,7 @@ def _is_ahead(deployment: Deployment, head: Barrier, at: datetime) -> bool:
     """Whether more barriers open before that timestamp, as far as the last two tell."""
     if not head.predecessor:
         return False
-    before = deployment.meta.epoch_of(deployment.meta.barrier(head.topology, head.predecessor))
+    before = deployment.meta.barriers.epoch_of(deployment.meta.barriers.get(head.topology, head.predecessor))
     if not before.barrier_id:
         return False  # the baseline
     period = head.timestamp - before.timestamp
@@ -118,9 +122,9 @@ def _is_ahead(deployment: Deployment, head: Barrier, at: datetime) -> bool:
 
 def _barrier(deployment: Deployment, topology: str, at: datetime | int) -> Barrier | None:
     if isinstance(at, datetime):
-        return deployment.meta.barrier_at(topology, at)
+        return deployment.meta.barriers.at(topology, at)
     try:
-        return deployment.meta.barrier(topology, at)
+        return deployment.meta.barriers.get(topology, at)
     except (UnknownBarrierError, UnknownTopologyError):
         return None
 
@@ -138,7 +142,7 @@ def _register(deployment: Deployment, fragment: Fragment, job: Job, at: datetime
     for attempt in looks(HeadMovedError):
         with attempt:
             _check_start(deployment, fragment, job, timestamp)
-    joined = meta.join(fragment.topology, fragment.owner, job.name, fragment.jobs, actor, at=timestamp)
+    joined = meta.topologies.join(fragment.topology, fragment.owner, job.name, fragment.jobs, actor, at=timestamp)
     return joined if isinstance(joined, tuple) else ()
 
 
@@ -147,10 +151,12 @@ def _check_start(deployment: Deployment, fragment: Fragment, job: Job, timestamp
     meta = deployment.meta
     if (
         not _is_registered(deployment, fragment.topology, job)
-        and meta.withdrawal(fragment.topology, fragment.owner, job.name) is None
-        and not meta.waits(fragment.topology, job)  # what it joins with is found out when its history is planned
+        and meta.topologies.withdrawal(fragment.topology, fragment.owner, job.name) is None
+        and not meta.topologies.waits(
+            fragment.topology, job
+        )  # what it joins with is found out when its history is planned
     ):
-        if timestamp is not None and meta.is_settled(fragment.topology, fragment.owner, job.name, timestamp):
+        if timestamp is not None and meta.topologies.is_settled(fragment.topology, fragment.owner, job.name, timestamp):
             return  # it does not join now
         check_reachable(deployment, job)
         if timestamp is not None:
@@ -159,6 +165,6 @@ def _check_start(deployment: Deployment, fragment: Fragment, job: Job, timestamp
 
 def _is_registered(deployment: Deployment, topology: str, job: Job) -> bool:
     try:
-        return any(each.name == job.name for each in deployment.meta.topology(topology).jobs)
+        return any(each.name == job.name for each in deployment.meta.topologies.get(topology).jobs)
     except UnknownTopologyError:
         return False

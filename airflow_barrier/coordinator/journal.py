@@ -30,9 +30,9 @@ def check_lead(deployment: Deployment, topology: str) -> None:
     """
     # Before the MetaService, which is always ahead of it: the other way round a commit in between looks like a loss.
     head = read_head(deployment, topology)
-    incarnation, known = deployment.meta.incarnation(topology), _newest_known(deployment, topology)
+    incarnation, known = deployment.meta.topologies.incarnation(topology), _newest_known(deployment, topology)
     if head is None:
-        for table in deployment.meta.topology(topology).tables:
+        for table in deployment.meta.topologies.get(topology).tables:
             _check_origin(deployment, topology, table)  # safety: origin-before-leading
         write_head(deployment, topology, JournalHead(incarnation, known, _newest_revision(deployment, topology)))
         return
@@ -90,9 +90,9 @@ def _check_origin(deployment: Deployment, topology: str, table: str) -> None:
         raise LostStateError(  # safety: origin-is-known
             f"topology {topology}: table {table} is at barrier {stamp.barrier_id}, which MetaService incarnation "
             f"{stamp.incarnation} published; expected a MetaService that knows it, found incarnation "
-            f"{deployment.meta.incarnation(topology)} at {deployment.meta.url}, which knows barriers up to {known} "
-            "only. Does the connection point to another deployment's MetaService? Then correct it. Was the MetaService "
-            f"lost, or restored from an older backup? Then run `airflow-barrier recover {topology}`"
+            f"{deployment.meta.topologies.incarnation(topology)} at {deployment.meta.url}, which knows barriers up to "
+            f"{known} only. Does the connection point to another deployment's MetaService? Then correct it. Was the "
+            f"MetaService lost, or restored from an older backup? Then run `airflow-barrier recover {topology}`"
         )
     if stamp.revision > revision:
         raise LostStateError(  # safety: origins-revision-is-known
@@ -108,7 +108,7 @@ def _newest_published(deployment: Deployment, topology: str) -> TagName:
 
     Of a table that nobody writes any more the tags may have expired, while those of others tell.
     """
-    tables = deployment.meta.topology(topology).tables
+    tables = deployment.meta.topologies.get(topology).tables
     tags = [(0, 0), *(tag for table in tables for tag in deployment.tables.traces(table, topology).tags)]
     barriers, revisions = zip(*tags, strict=True)
     return TagName(topology, max(barriers), max(revisions))
@@ -116,10 +116,10 @@ def _newest_published(deployment: Deployment, topology: str) -> TagName:
 
 def write_entry(deployment: Deployment, barrier: Barrier) -> None:
     """Put a decided barrier into the journal, as the MetaService has it now."""
-    rows = deployment.meta.progress(barrier.topology, barrier.barrier_id)
+    rows = deployment.meta.barriers.progress(barrier.topology, barrier.barrier_id)
     metadata = deployment.tables.metadata_locations([row.table for row in rows])
     entry = _entry(deployment, barrier, rows, metadata)
-    _write_topology(deployment, deployment.meta.topology(barrier.topology, barrier.topology_version))
+    _write_topology(deployment, deployment.meta.topologies.get(barrier.topology, barrier.topology_version))
     deployment.tables.write_text(entry_uri(deployment, barrier.topology, barrier.barrier_id), entry.dumps())
     _advance_head(deployment, barrier.topology, entry.incarnation, barrier.barrier_id)
 
@@ -134,19 +134,19 @@ def _entry(
     """``staged_in``: the line that its cuts are in, until a revision is published."""
     meta = deployment.meta
     line = barrier.line if staged_in is None or barrier.is_maintenance else staged_in
-    topology = meta.topology(barrier.topology, barrier.topology_version)
+    topology = meta.topologies.get(barrier.topology, barrier.topology_version)
     return JournalEntry(
         topology=barrier.topology,
         barrier_id=barrier.barrier_id,
         computed_in=barrier.computed_in,
-        incarnation=meta.incarnation(barrier.topology),
+        incarnation=meta.topologies.incarnation(barrier.topology),
         predecessor=barrier.predecessor or 0,
         timestamp=barrier.timestamp,
         timestamp_from=barrier.timestamp_from,
         kind=barrier.kind,
         run=barrier.run,
         topology_digest=topology.digest,
-        cuts=meta.cuts(barrier.topology, barrier.barrier_id, line),
+        cuts=meta.cuts.of(barrier.topology, barrier.barrier_id, line),
         tables={
             row.table: DecidedTable(
                 row.job, row.snapshot_id, row.expected_snapshot, row.carried_from, metadata[row.table]
@@ -164,7 +164,7 @@ def write_revision(
     """
     meta, topology = deployment.meta, revision.topology
     entries, replaced = [], []
-    stands = [meta.progress(topology, barrier.barrier_id) for barrier in barriers]
+    stands = [meta.barriers.progress(topology, barrier.barrier_id) for barrier in barriers]
     # looked up once: of 100 tables at 30 barriers that is half of the time that nothing else can be published
     metadata = deployment.tables.metadata_locations(
         sorted({*revision.tables, *(r.table for rows in stands for r in rows)})
@@ -175,8 +175,8 @@ def write_revision(
         revised = meta.revisions.as_revised(barrier, revision.revision)
         entries.append(_entry(deployment, revised.barrier, revised.rows, metadata, revision.revision))
         for version in {barrier.topology_version, revised.barrier.topology_version}:
-            _write_topology(deployment, meta.topology(topology, version))
-    incarnation = meta.incarnation(topology)
+            _write_topology(deployment, meta.topologies.get(topology, version))
+    incarnation = meta.topologies.incarnation(topology)
     before = max(
         (each.revision for each in meta.revisions.newest(topology, revision.revision) if _stands(each)), default=0
     )
@@ -245,7 +245,7 @@ def _revision_uri(deployment: Deployment, topology: str, number: int) -> str:
 
 
 def _newest_known(deployment: Deployment, topology: str) -> int:
-    newest = deployment.meta.newest_decided(topology)
+    newest = deployment.meta.barriers.newest_decided(topology)
     return newest.barrier_id if newest is not None else 0
 
 

@@ -33,11 +33,11 @@ def late_jobs(meta: MetaService, barrier: Barrier) -> tuple[LateJob, ...]:
     """
     if barrier.state is not BarrierState.OPEN:
         return ()
-    here = _by_table(meta.progress(barrier.topology, barrier.barrier_id))
-    before = _by_table(meta.progress(barrier.topology, barrier.predecessor or 0))
-    newest = {attempt.job: attempt for attempt in meta.attempts(barrier.topology, barrier.barrier_id)}
+    here = _by_table(meta.barriers.progress(barrier.topology, barrier.barrier_id))
+    before = _by_table(meta.barriers.progress(barrier.topology, barrier.predecessor or 0))
+    newest = {attempt.job: attempt for attempt in meta.attempts.of(barrier.topology, barrier.barrier_id)}
     late = []
-    for job in meta.topology(barrier.topology, barrier.topology_version).jobs:
+    for job in meta.topologies.get(barrier.topology, barrier.topology_version).jobs:
         if barrier.is_maintenance and (job.name not in newest or newest[job.name].state not in LIVE_ATTEMPTS):
             continue  # nobody waits for it: the table is passed by
         missing = tuple(table for table in job.outlets if _is_pending(here[table]))

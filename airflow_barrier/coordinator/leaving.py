@@ -29,12 +29,12 @@ def leave(deployment: Deployment, topology: str, dag: str, job: str | None, *, r
     Attempt branches are dropped, and write-audit-publish is off again if `adopt` switched it on. Raises StillReadError
     naming who still reads a table, TopologyError if there is no such job.
     """
-    gone = deployment.meta.leave(topology, dag, job, reason, actor)
+    gone = deployment.meta.topologies.leave(topology, dag, job, reason, actor)
     left = {outlet for each in gone.jobs for outlet in each.outlets}
     still = tuple(
         barrier
-        for barrier in deployment.meta.open_barriers(topology)
-        if any(row.table in left for row in deployment.meta.progress(topology, barrier.barrier_id))
+        for barrier in deployment.meta.barriers.uncommitted(topology)
+        if any(row.table in left for row in deployment.meta.barriers.progress(topology, barrier.barrier_id))
     )
     if still:
         return Left(gone, still, ())
@@ -48,7 +48,7 @@ def leave(deployment: Deployment, topology: str, dag: str, job: str | None, *, r
 
 def _give_back(deployment: Deployment, topology: str, table: str) -> bool:
     try:
-        deployment.tables.give_back([table], topology, deployment.meta.held(topology))
+        deployment.tables.give_back([table], topology, deployment.meta.leases.held(topology))
     except (MissingTableError, ConfigurationError) as error:  # dropped, or no table any more whose refs we can edit
         log.warning("nothing to give back: %s", error)
         return False
@@ -58,8 +58,8 @@ def _give_back(deployment: Deployment, topology: str, table: str) -> bool:
 
 def _release_sources(deployment: Deployment, gone: Withdrawal) -> None:
     """Let go of what held the input of an epoch that will not come; a source that others read stays held."""
-    read = {source.name for source in deployment.meta.topology(gone.topology).externals}
+    read = {source.name for source in deployment.meta.topologies.get(gone.topology).externals}
     for source in {source.name: source for job in gone.jobs for source in job.externals}.values():
-        last = deployment.meta.last_cut(gone.topology, source.name)
+        last = deployment.meta.cuts.last(gone.topology, source.name)
         if source.name not in read and last is not None and last[1].put_off is None:
             source_of(source).release(last[1], deployment.tables)

@@ -203,7 +203,7 @@ def _earlier_step(
     deployment: Deployment, run: Run, task: JobTask, scheduler: Scheduler, own: Barrier | Later | StaysOut
 ) -> Step | None:
     for barrier in _lacking(deployment, run, task, scheduler, own):
-        before = deployment.meta.current_attempt(barrier.topology, barrier.barrier_id, task.job.name, barrier.line)
+        before = deployment.meta.attempts.current(barrier.topology, barrier.barrier_id, task.job.name, barrier.line)
         if task.templated:  # safety: rendered-for-its-run
             log.warning(
                 "%s lacks job %s, and this run cannot do it: Airflow has rendered %s for this run alone. Backfill that "
@@ -245,7 +245,9 @@ def _before(
             if barrier.barrier_id < own.barrier_id
             and barrier.state is BarrierState.OPEN
             # what this run worked off when they were computed first it works off again
-            and runs_at(deployment, revision, meta.barrier(own.topology, barrier.barrier_id)).of.get(run.ref.dag_id)
+            and runs_at(deployment, revision, meta.barriers.get(own.topology, barrier.barrier_id)).of.get(
+                run.ref.dag_id
+            )
             == run.ref.run_id
         ]
     if isinstance(own, Barrier):
@@ -254,7 +256,7 @@ def _before(
         end = Condition(None, barrier_id=run.barrier_id)
     else:
         end = Condition(None, timestamp=run.timestamp)
-    before = barriers_before(meta.open_barriers(task.topology), end)
+    before = barriers_before(meta.barriers.uncommitted(task.topology), end)
     after = scheduler.at_work_until() if before else None
     return [barrier for barrier in before if after is None or barrier.timestamp > after]
 
@@ -277,7 +279,7 @@ def _step_at(deployment: Deployment, barrier: Barrier, run: Run, task: JobTask, 
         return Nothing(str(error), barrier)
     except (AttemptTakenError, FencedAttemptError, VoidedAttemptError):
         # a task of another run began it since we looked, or what that task's attempt stood on was staged anew
-        newest = deployment.meta.current_attempt(barrier.topology, barrier.barrier_id, task.job.name, barrier.line)
+        newest = deployment.meta.attempts.current(barrier.topology, barrier.barrier_id, task.job.name, barrier.line)
         if newest is None or newest.request_key == task.request_key:
             raise
         led = _while_led(deployment, barrier, task, scheduler)
@@ -285,7 +287,7 @@ def _step_at(deployment: Deployment, barrier: Barrier, run: Run, task: JobTask, 
 
 
 def _begin(deployment: Deployment, barrier: Barrier, run: Run, task: JobTask) -> Ready | Adopted | Waiting:
-    before = deployment.meta.current_attempt(barrier.topology, barrier.barrier_id, task.job.name, barrier.line)
+    before = deployment.meta.attempts.current(barrier.topology, barrier.barrier_id, task.job.name, barrier.line)
     step = begin(deployment, barrier, task.job.name, **_asking(run, task))
     _end(task, before, step.attempt)
     return step
@@ -322,7 +324,7 @@ def _why_no_part(deployment: Deployment, barrier: Barrier, task: JobTask) -> Not
     if not takes_part(deployment, barrier, job.name):
         if waits_for_history(deployment, barrier.topology, job.name):
             return Nothing(says_that_it_waits(barrier.topology, job.name), barrier, logging.WARNING)
-        gone = deployment.meta.withdrawal(barrier.topology, job.owner, job.name)
+        gone = deployment.meta.topologies.withdrawal(barrier.topology, job.owner, job.name)
         if gone is not None:
             which = f"--dag {job.owner}" + (f" --job {gone.job}" if gone.job else "")
             reason = (
@@ -350,7 +352,7 @@ def led_by(attempt: Attempt | None, request_key: str, generation: str) -> str | 
 
 def _while_led(deployment: Deployment, barrier: Barrier, task: JobTask, scheduler: Scheduler) -> Wait | None:
     """What to wait for while the same task of another run does this barrier's work; None: it does not."""
-    attempt = deployment.meta.current_attempt(barrier.topology, barrier.barrier_id, task.job.name, barrier.line)
+    attempt = deployment.meta.attempts.current(barrier.topology, barrier.barrier_id, task.job.name, barrier.line)
     leader = led_by(attempt, task.request_key, task.generation)
     if attempt is None or leader is None:
         return None
@@ -372,7 +374,7 @@ def _answer(
         # nobody is told when a source can be cut, and the triggerer may not open it
         ended = AttemptEnd(step.attempt.attempt_id, f"a source ({step.away})")
         return Wait((ended,), step.away, attempt_ids=waiting, look_again=_LOOK_AGAIN, barrier=barrier)
-    topology = deployment.meta.topology(barrier.topology, barrier.topology_version)
+    topology = deployment.meta.topologies.get(barrier.topology, barrier.topology_version)
     dead = [
         need
         for need in step.needs
@@ -430,7 +432,7 @@ def next_opening(
         reason = stays_out_until_published(deployment, outcome.gatekeeper, run)
         if reason is not None:
             return Skip(reason)
-    full = len(deployment.meta.open_barriers(fragment.topology)) >= deployment.max_open_barriers
+    full = len(deployment.meta.barriers.uncommitted(fragment.topology)) >= deployment.max_open_barriers
     return Wait(
         (Room(deployment.max_open_barriers),),
         f"the barrier at {run.timestamp.isoformat()} cannot open yet: {outcome.reason}",
@@ -458,7 +460,7 @@ def next_commit(
     if isinstance(outcome, NotYet):
         if outcome.barrier.barrier_id == barrier.barrier_id:  # an earlier run's jobs may still deliver
             _refuse_unprocessed(deployment, barrier, outcome.missing, run)
-        before = [b for b in deployment.meta.open_barriers(topology) if b.barrier_id <= barrier.barrier_id]
+        before = [b for b in deployment.meta.barriers.uncommitted(topology) if b.barrier_id <= barrier.barrier_id]
         conditions = tuple(Condition("PRECOMMIT", barrier_id=earlier.barrier_id) for earlier in before)
         return Wait(conditions, f"{barrier} waits: {outcome.reason}", barrier=barrier)
     newest = newest_revision_of_run(deployment, topology, run)
@@ -473,7 +475,7 @@ def _next_publish(
     """Publish the revision if this was the last barrier that it lacked, or let the next one's runs begin."""
     meta, topology = deployment.meta, revision.topology
     number = barrier_of_run(deployment, revision, run.at, run.ref.dag_id).barrier_id
-    barrier = meta.barrier(topology, number, revision.revision)
+    barrier = meta.barriers.get(topology, number, revision.revision)
     if barrier.state is BarrierState.OPEN:
         rows = meta.revisions.progress(topology, revision.revision, number)
         pending = [row for row in rows if row.state is TableState.PENDING]
@@ -498,7 +500,7 @@ def _next_publish(
 def _refuse_unprocessed(
     deployment: Deployment, barrier: Barrier, missing: list[TableProgress] | tuple[TableProgress, ...], run: Run
 ) -> None:
-    topology = deployment.meta.topology(barrier.topology, barrier.topology_version)
+    topology = deployment.meta.topologies.get(barrier.topology, barrier.topology_version)
     own = [row for row in missing if topology.writer(row.table).owner == run.ref.dag_id]
     if own:
         raise NotProcessedError(  # safety: commit-has-its-own-tables

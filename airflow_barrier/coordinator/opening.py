@@ -10,6 +10,7 @@ from airflow_barrier.coordinator.cuts import check_allowed, cut_sources
 from airflow_barrier.coordinator.deployment import Deployment
 from airflow_barrier.coordinator.journal import check_lead
 from airflow_barrier.coordinator.starting import already, check_newest, looks, starts_of
+from airflow_barrier.metaservice.barriers import Opening
 from airflow_barrier.protocol.errors import GatedError, HeadMovedError, StartFromError, TriggeredRunError
 from airflow_barrier.protocol.records import Barrier, Cut, RunRef
 from airflow_barrier.protocol.revisions import Revision
@@ -66,9 +67,9 @@ def open_barrier(
         _check_not_done(deployment, fragment.topology, timestamp, run)
     deployment.tables.prove()  # safety: catalog-is-proved
     check_allowed(deployment, fragment.jobs)
-    if deployment.meta.barrier_at(fragment.topology, timestamp) is None:
+    if deployment.meta.barriers.at(fragment.topology, timestamp) is None:
         # If the barrier is open already, nothing is registered: this run may be an old one with old code.
-        deployment.meta.register(fragment.topology, fragment.owner, fragment.jobs, actor, at=timestamp)
+        deployment.meta.topologies.register(fragment.topology, fragment.owner, fragment.jobs, actor, at=timestamp)
     check_lead(deployment, fragment.topology)  # safety: lead-before-opening
     for attempt in looks(*_MOVED):
         with attempt:
@@ -86,7 +87,7 @@ def open_barrier(
 
 def _check_not_done(deployment: Deployment, topology: str, timestamp: datetime, run: RunRef) -> None:
     """Whoever triggered a run is to see that it does nothing: its tasks would all succeed at once."""
-    there = deployment.meta.barrier_at(topology, timestamp)
+    there = deployment.meta.barriers.at(topology, timestamp)
     if there is not None and there.state is BarrierState.COMMIT and there.run.key != run.key:
         raise TriggeredRunError(  # safety: triggered-run-of-a-done-barrier
             f"run {run}, which somebody triggered: expected no barrier of {topology} at {timestamp.isoformat()} "
@@ -107,16 +108,16 @@ def _open_once(
 ) -> Opened | Later:
     meta = deployment.meta
     # Before the other looks: if a barrier opens or a job joins from here on, ours are stale, and we look again.
-    head, version = meta.head(name), meta.topology_version(name)
-    topology = meta.topology(name, version)
-    there = meta.barrier_at(name, timestamp)
+    head, version = meta.barriers.head(name), meta.topologies.version(name)
+    topology = meta.topologies.get(name, version)
+    there = meta.barriers.at(name, timestamp)
     if there is not None:
         log.info("%s is %s already, opened by %s; observing it", there, there.state.value, there.run)
         return Opened(there, created=False)
     gatekeeper = meta.revisions.gatekeeper(name)
     if gatekeeper is not None:
         return Later(f"{gatekeeper}, {gatekeeper.state.value}, is published first", gatekeeper)
-    open_now = meta.open_barriers(name)
+    open_now = meta.barriers.uncommitted(name)
     if len(open_now) >= deployment.max_open_barriers:
         return Later(
             f"{len(open_now)} barriers of {name} are open (max_open_barriers={deployment.max_open_barriers}); "
@@ -130,18 +131,20 @@ def _open_once(
     cuts = cut_sources(deployment, topology, head, timestamp, now, already(starts))
     if isinstance(cuts, NotReady):
         return Later(f"source {cuts.source}: {cuts.reason}")
-    barrier = meta.open_barrier(
-        name,
-        timestamp,
-        cuts=cuts,
-        topology_version=version,
-        predecessor=head.barrier_id if head else 0,
-        run=run,
-        timestamp_from=timestamp_from,
-        max_open=deployment.max_open_barriers,
-        baseline=deployment.tables.mains(meta.unjoined(name)),
-        actor=actor,
-        starts=starts,
+    barrier = meta.barriers.open(
+        Opening(
+            name,
+            timestamp,
+            cuts=cuts,
+            topology_version=version,
+            predecessor=head.barrier_id if head else 0,
+            run=run,
+            timestamp_from=timestamp_from,
+            max_open=deployment.max_open_barriers,
+            baseline=deployment.tables.mains(meta.barriers.unjoined(name)),
+            actor=actor,
+            starts=starts,
+        ),
     )
     log.info("opened %s: %s", barrier, "; ".join(f"{cut.source} up to {_brief(cut)}" for cut in cuts) or "no sources")
     return Opened(barrier, created=True, cuts=tuple(cuts))

@@ -17,7 +17,7 @@ from airflow_barrier.coordinator.journal import (
 )
 from airflow_barrier.coordinator.revisions.publish import publications_of
 from airflow_barrier.coordinator.trimmed_journal import JournalReader
-from airflow_barrier.metaservice.revision_store import SwapRows
+from airflow_barrier.metaservice.swapping import SwapRows
 from airflow_barrier.protocol.errors import JournalError, UnknownTopologyError
 from airflow_barrier.protocol.journal import History, JournalEntry, JournalHead, RevisionEntry
 from airflow_barrier.protocol.records import Barrier
@@ -87,7 +87,7 @@ def recover(deployment: Deployment, topology: str, *, actor: str, reason: str) -
         newest_revision=max((head.revision, *(trace.newest_revision for trace in traces.values()))),
         baseline=journal.baseline,
     )
-    incarnation = deployment.meta.recover(history, actor, reason)
+    incarnation = deployment.meta.recovery.put_back(history, actor, reason)
     _drop_given_up(deployment, topology, tuple(traces))
     standing = _newest_revision(deployment, topology)
     write_head(deployment, topology, JournalHead(incarnation, newest.barrier_id if newest else 0, standing))
@@ -104,7 +104,9 @@ def recover(deployment: Deployment, topology: str, *, actor: str, reason: str) -
         log.info("%s is COMMIT again", revision)
     _expire_untagged(deployment, topology, traces, actor)  # safety: recovered-without-tags-is-expired
     numbers = tuple(revision.number for revision in revisions)
-    return Recovered(topology, incarnation, entries, deployment.meta.newest_decided(topology), reattached, numbers)
+    return Recovered(
+        topology, incarnation, entries, deployment.meta.barriers.newest_decided(topology), reattached, numbers
+    )
 
 
 def _drop_given_up(deployment: Deployment, topology: str, tables: Sequence[str]) -> None:
@@ -126,14 +128,14 @@ def _expire_untagged(deployment: Deployment, topology: str, traces: Mapping[str,
     somewhere = frozenset[int]().union(*(trace.tagged for trace in traces.values()))
     untagged = [
         barrier.barrier_id
-        for barrier in meta.readable(topology)
+        for barrier in meta.answers.readable(topology)
         if barrier.barrier_id not in somewhere
         or any(
             row.snapshot_id is not None and row.table in traces and barrier.barrier_id not in traces[row.table].tagged
-            for row in meta.progress(topology, barrier.barrier_id)
+            for row in meta.barriers.progress(topology, barrier.barrier_id)
         )
     ]
-    meta.expired(topology, meta.expiring(topology, untagged, actor), actor)
+    meta.expiry.expired(topology, meta.expiry.expire(topology, untagged, actor), actor)
 
 
 def _published_revisions(
@@ -197,11 +199,11 @@ def _was_given_up(deployment: Deployment, entry: RevisionEntry) -> bool:
 def _newest_committed(deployment: Deployment, topology: str) -> Barrier | None:
     """What the MetaService still knows to be COMMIT: there the history that it lacks begins."""
     try:
-        decided = deployment.meta.newest_decided(topology)
+        decided = deployment.meta.barriers.newest_decided(topology)
     except UnknownTopologyError:
         return None
     while decided is not None and decided.state is not BarrierState.COMMIT:
-        decided = deployment.meta.barrier(topology, decided.predecessor or 0)
+        decided = deployment.meta.barriers.get(topology, decided.predecessor or 0)
     return decided
 
 
@@ -287,7 +289,7 @@ def _told(entry: JournalEntry) -> dict[str, object]:
 def _told_by(deployment: Deployment, known: Barrier, *, trimmed: bool) -> dict[str, object]:
     if trimmed:
         return {"timestamp": known.timestamp, "run": known.run, "predecessor": known.predecessor or 0}
-    return {row.table: row.snapshot_id for row in deployment.meta.progress(known.topology, known.barrier_id)}
+    return {row.table: row.snapshot_id for row in deployment.meta.barriers.progress(known.topology, known.barrier_id)}
 
 
 def _reattach(deployment: Deployment, newest: JournalEntry) -> tuple[str, ...]:
@@ -304,7 +306,7 @@ def _reattach(deployment: Deployment, newest: JournalEntry) -> tuple[str, ...]:
 
 def _tables(deployment: Deployment, topology: str, newest: JournalEntry | None) -> Sequence[str]:
     """Where attempts of the lost time may have left traces."""
-    return tuple(newest.tables) if newest is not None else deployment.meta.topology(topology).tables
+    return tuple(newest.tables) if newest is not None else deployment.meta.topologies.get(topology).tables
 
 
 def _published(entries: Sequence[JournalEntry], traces: Mapping[str, Traces]) -> int:

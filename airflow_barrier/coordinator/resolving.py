@@ -57,10 +57,10 @@ def resolve_table(
     ConfigurationError (this table is not in the way, or cannot be decided that way), SnapshotMissingError (ours is
     gone), RefTakenError.
     """
-    barrier = deployment.meta.barrier(topology, barrier_id)
+    barrier = deployment.meta.barriers.get(topology, barrier_id)
     if barrier.state is not BarrierState.BLOCKED:
         raise_not_blocked(barrier)  # safety: only-blocked-is-unblocked
-    rows = {row.table: row for row in deployment.meta.progress(topology, barrier_id)}
+    rows = {row.table: row for row in deployment.meta.barriers.progress(topology, barrier_id)}
     if table not in rows:
         raise UnknownTableError(
             f"{barrier}: expected one of its tables, which are {', '.join(rows)}; found {table}; correct the name"
@@ -75,10 +75,10 @@ def resolve_table(
     current = next(each for each in planned if each.table == table)
     _check(deployment, barrier, _decided(barrier, current, decision, theirs, ours))
     settled = Settled(table, decision, theirs, ours, reason, actor)
-    after, voided = deployment.meta.settle(topology, barrier_id, settled)
+    after, voided = deployment.meta.publishing.settle(topology, barrier_id, settled)
     log.info("%s: %s for %s by %s: %s", barrier, decision.value, table, actor, reason)
     if still := deployment.tables.findings(publications_of(deployment, after)):
-        after = deployment.meta.block(topology, barrier_id, reason_of(barrier, still), actor)
+        after = deployment.meta.publishing.block(topology, barrier_id, reason_of(barrier, still), actor)
     aside = theirs if decision is Decision.KEEP_OURS else ours
     return Resolved(
         barrier=after,
@@ -113,7 +113,7 @@ def _not_in_the_way(
             f"{barrier}: expected somebody else's snapshot of {table} to adopt, found that nothing is in the way any "
             f"more; `{keep}` goes on"
         )
-    after = deployment.meta.unblock(barrier.topology, barrier.barrier_id, reason, actor)
+    after = deployment.meta.publishing.unblock(barrier.topology, barrier.barrier_id, reason, actor)
     return Resolved(after, table, None)
 
 
@@ -160,6 +160,6 @@ def _check(deployment: Deployment, barrier: Barrier, decided: Publication) -> No
 
 def _readers(deployment: Deployment, barrier: Barrier, table: str) -> tuple[str, ...]:
     """The tables of this barrier that were computed from ``table``, directly or through others."""
-    topology = deployment.meta.topology(barrier.topology, barrier.topology_version)
+    topology = deployment.meta.topologies.get(barrier.topology, barrier.topology_version)
     jobs = downstream_jobs(topology, *(job.name for job in topology.readers(table)))
     return tuple(sorted(outlet for name in jobs for outlet in topology.job(name).outlets))

@@ -14,6 +14,7 @@ from airflow_barrier.coordinator.deployment import Deployment
 from airflow_barrier.coordinator.journal import current_mains
 from airflow_barrier.coordinator.revisions.replay import corrections_of
 from airflow_barrier.coordinator.unchanged import require_wap, staged_without_record
+from airflow_barrier.metaservice.attempts import Request
 from airflow_barrier.protocol.errors import (
     BarrierError,
     ForeignWriteError,
@@ -75,9 +76,9 @@ def find_barrier(
     deployment: Deployment, topology: str, *, run: RunRef | None = None, timestamp: datetime | None = None
 ) -> Barrier:
     """The barrier that a run opened, or else the one at a timestamp (UTC). Raises UnknownBarrierError."""
-    barrier = deployment.meta.barrier_of_run(topology, run) if run is not None else None
+    barrier = deployment.meta.barriers.of_run(topology, run) if run is not None else None
     if barrier is None and timestamp is not None:
-        barrier = deployment.meta.barrier_at(topology, timestamp)
+        barrier = deployment.meta.barriers.at(topology, timestamp)
     if barrier is None:
         raise UnknownBarrierError(
             f"topology {topology}: expected a barrier opened by run {run} or at {timestamp}, found none; "
@@ -109,19 +110,21 @@ def begin(
     GatedError (retryable), MissingTableError, NotOwnerError, WapDisabledError.
     """
     meta = deployment.meta
-    earlier = meta.current_attempt(barrier.topology, barrier.barrier_id, job, barrier.line)
+    earlier = meta.attempts.current(barrier.topology, barrier.barrier_id, job, barrier.line)
     if earlier is not None and earlier.state is AttemptState.RUNNING and earlier.generation == generation:
         _close_what_the_driver_closed(deployment, earlier, actor)
-    attempt = meta.request_attempt(
-        barrier.topology,
-        barrier.barrier_id,
-        job,
-        request_key=request_key,
-        generation=generation,
-        actor=actor,
-        owner=owner,
-        line=barrier.line,
-        code=code,
+    attempt = meta.attempts.request(
+        Request(
+            barrier.topology,
+            barrier.barrier_id,
+            job,
+            request_key=request_key,
+            generation=generation,
+            actor=actor,
+            owner=owner,
+            line=barrier.line,
+            code=code or {},
+        ),
     )
     return _proceed(deployment, attempt, actor, sql, by_branch)
 
@@ -144,19 +147,21 @@ def take_over(
     A task of the barrier's own run that comes later adopts what is done here.
     """
     meta = deployment.meta
-    newest = meta.current_attempt(barrier.topology, barrier.barrier_id, job, barrier.line)
+    newest = meta.attempts.current(barrier.topology, barrier.barrier_id, job, barrier.line)
     if barrier.line or (newest is not None and newest.request_key == request_key):
         asking = {"request_key": request_key, "generation": generation, "actor": actor, "owner": owner}
         return begin(deployment, barrier, job, **asking, sql=sql, by_branch=by_branch, code=code)
-    attempt = meta.lead_attempt(
-        barrier.topology,
-        barrier.barrier_id,
-        job,
-        request_key=request_key,
-        generation=generation,
-        actor=actor,
-        owner=owner,
-        code=code,
+    attempt = meta.attempts.lead(
+        Request(
+            barrier.topology,
+            barrier.barrier_id,
+            job,
+            request_key=request_key,
+            generation=generation,
+            actor=actor,
+            owner=owner,
+            code=code or {},
+        ),
         after_end=True,
     )
     return None if attempt is None else _proceed(deployment, attempt, actor, sql, by_branch)
@@ -169,7 +174,7 @@ def begin_again(
 
     Raises FencedAttemptError if another one took its place meanwhile, VoidedAttemptError if its input was staged anew.
     """
-    return _proceed(deployment, deployment.meta.attempt(attempt_id), actor, sql, by_branch)
+    return _proceed(deployment, deployment.meta.attempts.get(attempt_id), actor, sql, by_branch)
 
 
 def close(
@@ -189,26 +194,26 @@ def close(
     attempt has ended, a new one mends them), FencedAttemptError, VoidedAttemptError, SilentOutletError, UnguardedError.
     """
     meta = deployment.meta
-    attempt = meta.attempt(attempt_id)
+    attempt = meta.attempts.get(attempt_id)
     if record is None:
         record = _read_closing_record(deployment, attempt, actor)
         if record is None and by_branch and not _was_opened(deployment, attempt):
             record = _staged_by_unchanged_job(deployment, attempt, actor)
         if record is None:
             reason = "the Spark work ended without a closing record"
-            meta.abort_attempt(attempt_id, reason, actor)
+            meta.attempts.abort(attempt_id, reason, actor)
             raise NotClosedError(  # safety: closing-record
                 f"{attempt}: expected a closing record at {closing_uri(deployment, attempt)}, found none: the driver "
                 "died before its last write; what it staged is discarded and a new attempt starts afresh"
             )
     if attempt.state is not AttemptState.PROCESSED:
-        attempt = meta.close_attempt(attempt_id, record.staged, actor, owner)
+        attempt = meta.attempts.close(attempt_id, record.staged, actor, owner)
     return check_and_report(deployment, attempt, actor, owner)
 
 
 def give_up(deployment: Deployment, attempt_id: int, *, reason: str, actor: str) -> Attempt:
     """The task was killed or failed: the attempt ends, its branch is never looked at again."""
-    attempt = deployment.meta.abort_attempt(attempt_id, reason, actor)
+    attempt = deployment.meta.attempts.abort(attempt_id, reason, actor)
     log.info("%s is %s: %s", attempt, attempt.state.value, attempt.reason)
     return attempt
 
@@ -241,14 +246,14 @@ def _proceed(
     if attempt.state in (AttemptState.CLOSED, AttemptState.PROCESSED):
         barrier = check_and_report(deployment, attempt, actor)
         log.info("%s was closed by an earlier try; adopted, nothing to run", attempt)
-        return Adopted(meta.attempt(attempt.attempt_id), barrier)
+        return Adopted(meta.attempts.get(attempt.attempt_id), barrier)
     if attempt.state is AttemptState.REQUESTED:
         with _ending(deployment, attempt, actor):
             away = cut_put_off(deployment, attempt, actor)
         if away is not None:
             log.warning("%s waits: %s", attempt, away)
             return Waiting(attempt, (), away)
-    started = meta.start_attempt(attempt.attempt_id)
+    started = meta.attempts.start(attempt.attempt_id)
     if isinstance(started, tuple):
         log.info("%s waits for %s", attempt, ", ".join(map(str, started)))
         return Waiting(attempt, started)
@@ -266,7 +271,7 @@ def _ending(deployment: Deployment, attempt: Attempt, actor: str) -> Iterator[No
     except Exception as error:
         # of errors that are not ours only the kind: there is no telling what they quote
         reason = str(error) if isinstance(error, BarrierError) else type(error).__name__
-        ended = deployment.meta.abort_attempt(attempt.attempt_id, reason, actor)
+        ended = deployment.meta.attempts.abort(attempt.attempt_id, reason, actor)
         if ended.state in (AttemptState.FENCED, AttemptState.VOIDED):
             # what it met is the work of those who superseded it, and no stranger's
             refuse_ended(ended)
@@ -287,8 +292,8 @@ def absorb_compactions(deployment: Deployment, attempt: Attempt) -> Attempt:
     """
     if attempt.line:  # a revision builds on its own line, which `main` has left or is not at yet
         return attempt
-    barrier = deployment.meta.barrier(attempt.topology, attempt.barrier_id)
-    predecessor = deployment.meta.barrier(attempt.topology, barrier.predecessor or 0)
+    barrier = deployment.meta.barriers.get(attempt.topology, attempt.barrier_id)
+    predecessor = deployment.meta.barriers.get(attempt.topology, barrier.predecessor or 0)
     if predecessor.state is not BarrierState.COMMIT:
         return attempt
     try:
@@ -307,14 +312,14 @@ def absorb_compactions(deployment: Deployment, attempt: Attempt) -> Attempt:
     for table in bases:
         if bases[table] != attempt.bases[table]:
             log.info("%s builds on compaction %s of %s, not on %s", attempt, bases[table], table, attempt.bases[table])
-    return deployment.meta.rebase_attempt(attempt.attempt_id, bases)
+    return deployment.meta.attempts.rebase(attempt.attempt_id, bases)
 
 
 def _write_spec(deployment: Deployment, attempt: Attempt, actor: str, sql: str | None, by_branch: bool) -> Ready:
     meta = deployment.meta
-    barrier = meta.barrier(attempt.topology, attempt.barrier_id, attempt.line)
-    predecessor = meta.barrier(attempt.topology, barrier.predecessor or 0)
-    job = meta.topology(attempt.topology, barrier.topology_version).job(attempt.job)
+    barrier = meta.barriers.get(attempt.topology, attempt.barrier_id, attempt.line)
+    predecessor = meta.barriers.get(attempt.topology, barrier.predecessor or 0)
+    job = meta.topologies.get(attempt.topology, barrier.topology_version).job(attempt.job)
     corrections = corrections_of(deployment, attempt, job, by_branch)
     spec = EpochSpec(
         job=attempt.job,
@@ -364,7 +369,7 @@ def _close_what_the_driver_closed(deployment: Deployment, attempt: Attempt, acto
         log.warning("%s", error)
         return
     if record is not None:
-        deployment.meta.close_attempt(attempt.attempt_id, record.staged, actor)
+        deployment.meta.attempts.close(attempt.attempt_id, record.staged, actor)
 
 
 def _was_opened(deployment: Deployment, attempt: Attempt) -> bool:
@@ -376,7 +381,7 @@ def _staged_by_unchanged_job(deployment: Deployment, attempt: Attempt, actor: st
     try:
         return staged_without_record(deployment, attempt)
     except BarrierError as error:
-        deployment.meta.abort_attempt(attempt.attempt_id, str(error), actor)
+        deployment.meta.attempts.abort(attempt.attempt_id, str(error), actor)
         raise
 
 
@@ -391,7 +396,7 @@ def _read_closing_record(deployment: Deployment, attempt: Attempt, actor: str) -
     except (UnprovenFileError, UnicodeDecodeError) as error:
         unproven = error if isinstance(error, UnprovenFileError) else damaged(where, "text")
         # left RUNNING, every retry would read the same file
-        deployment.meta.abort_attempt(attempt.attempt_id, str(unproven), actor)  # safety: unproven-is-given-up
+        deployment.meta.attempts.abort(attempt.attempt_id, str(unproven), actor)  # safety: unproven-is-given-up
         raise unproven from error
 
 
@@ -401,9 +406,9 @@ def check_and_report(deployment: Deployment, attempt: Attempt, actor: str, owner
             _check_tables(deployment, attempt)  # safety: trust-the-table
         except StagedTableError as error:
             # left CLOSED, every retry would adopt it and fail the same way
-            deployment.meta.abort_attempt(attempt.attempt_id, str(error), actor)  # safety: bad-staging-is-given-up
+            deployment.meta.attempts.abort(attempt.attempt_id, str(error), actor)  # safety: bad-staging-is-given-up
             raise
-    barrier = deployment.meta.report_processed(attempt.attempt_id, actor, owner)
+    barrier = deployment.meta.attempts.report(attempt.attempt_id, actor, owner)
     log.info("%s PROCESSED %s; %s is %s", attempt, ", ".join(attempt.bases), barrier, barrier.state.value)
     return barrier
 

@@ -30,7 +30,7 @@ def starts_of(deployment: Deployment, topology: Topology, timestamp: datetime) -
 
     Raises StartFromError if that is not known, SourceDataError if a table no longer tells where `main` was.
     """
-    unjoined = set(deployment.meta.unjoined(topology.name))
+    unjoined = set(deployment.meta.barriers.unjoined(topology.name))
     joining = [job for job in topology.jobs if unjoined.issuperset(job.outlets)]
     starts = [start_of(deployment, topology, job, timestamp) for job in joining]
     _check_shared_sources(topology, starts)
@@ -94,9 +94,9 @@ def check_newest(deployment: Deployment, topology: str, expected: tuple[int, int
 
 
 def _newest(deployment: Deployment, topology: str) -> tuple[int, int]:
-    head = deployment.meta.head(topology)
+    head = deployment.meta.barriers.head(topology)
     try:
-        version = deployment.meta.topology_version(topology)
+        version = deployment.meta.topologies.version(topology)
     except UnknownTopologyError:
         version = 0
     return head.barrier_id if head else 0, version
@@ -112,7 +112,7 @@ def already(starts: Iterable[JobStart]) -> dict[str, Mapping[str, Any]]:
 
 def _last_rows(deployment: Deployment, topology: str, job: Job) -> Sequence[TableProgress]:
     """Its tables at the last barrier that had it; none if it never joined."""
-    rows = [deployment.meta.last_progress(topology, outlet) for outlet in job.outlets]
+    rows = [deployment.meta.starts.last_progress(topology, outlet) for outlet in job.outlets]
     found = [row for row in rows if row is not None and row.job == job.name]
     same_barrier = len({row.barrier_id for row in found}) == 1
     return found if len(found) == len(job.outlets) and same_barrier else ()
@@ -120,7 +120,7 @@ def _last_rows(deployment: Deployment, topology: str, job: Job) -> Sequence[Tabl
 
 def _as_they_were_left(deployment: Deployment, rows: Sequence[TableProgress]) -> bool:
     """Whether nobody has changed the rows of what the last barrier with the job published."""
-    barrier = deployment.meta.barrier(rows[0].topology, rows[0].barrier_id)
+    barrier = deployment.meta.barriers.get(rows[0].topology, rows[0].barrier_id)
     if barrier.state is not BarrierState.COMMIT:
         return True  # it is yet to be published, and until then nobody comes back: opening says so
     try:
@@ -133,9 +133,9 @@ def _as_they_were_left(deployment: Deployment, rows: Sequence[TableProgress]) ->
 def _left_off(deployment: Deployment, topology: str, job: Job, last: int) -> dict[str, int | None]:
     """Up to where the job read each of its inlets. What came since must not have expired in part."""
     meta, tables = deployment.meta, deployment.tables
-    barrier = meta.barrier(topology, last)
-    had = meta.topology(topology, barrier.topology_version).tables
-    there = {row.table: row.snapshot_id for row in meta.progress(topology, last)}
+    barrier = meta.barriers.get(topology, last)
+    had = meta.topologies.get(topology, barrier.topology_version).tables
+    there = {row.table: row.snapshot_id for row in meta.barriers.progress(topology, last)}
     if barrier.state is not BarrierState.COMMIT:
         return {table: there.get(table) for table in job.inlets}  # opening says that it has to wait
     for table in job.inlets:
@@ -154,7 +154,7 @@ def _left_off(deployment: Deployment, topology: str, job: Job, last: int) -> dic
 def _check_nothing_missed(deployment: Deployment, topology: Topology, job: Job, last: int) -> None:
     """A source that others went on reading was cut for barriers that the job had no part in."""
     for source in job.externals:
-        cut = deployment.meta.last_cut(topology.name, source.name)
+        cut = deployment.meta.cuts.last(topology.name, source.name)
         if cut is not None and cut[0].barrier_id > last:
             raise _cut_before(topology, job, source)  # safety: source-of-its-own
 
@@ -230,7 +230,7 @@ def _externals(
     found: dict[str, Mapping[str, Any]] = {}
     for source in job.externals:
         start = declared[source.name]
-        if deployment.meta.last_cut(topology.name, source.name) is not None:
+        if deployment.meta.cuts.last(topology.name, source.name) is not None:
             raise _cut_before(topology, job, source)  # safety: source-of-its-own
         if start == "latest":
             found[source.name] = {"time": timestamp.isoformat()}
@@ -248,7 +248,7 @@ def _kept(
     deployment: Deployment, topology: Topology, job: Job, baseline: Mapping[str, int | None]
 ) -> Mapping[str, Mapping[str, Any]] | None:
     """What was found when the job joined with a barrier that was aborted since, if nothing has changed."""
-    last = deployment.meta.last_start(topology.name, job.name)
+    last = deployment.meta.starts.last(topology.name, job.name)
     if last is None:
         return None
     barrier, start = last

@@ -73,18 +73,18 @@ class TopologyStatus:
 
 def status(meta: MetaService, topology: str) -> TopologyStatus:
     """The state of ``topology`` now. Raises UnknownTopologyError."""
-    version = meta.topology_version(topology)
-    started = meta.head(topology) is not None
-    committed = meta.resolve(topology, Level.REPEATABLE_READ).barrier_id if started else None
-    staged = meta.resolve(topology, Level.READ_UNCOMMITTED).tables if started else {}
+    version = meta.topologies.version(topology)
+    started = meta.barriers.head(topology) is not None
+    committed = meta.answers.resolve(topology, Level.REPEATABLE_READ).barrier_id if started else None
+    staged = meta.answers.resolve(topology, Level.READ_UNCOMMITTED).tables if started else {}
     return TopologyStatus(
         topology=topology,
         version=version,
         committed=committed,
-        committed_timestamp=meta.barrier(topology, committed).timestamp if committed else None,
-        precommitted=meta.resolve(topology, Level.READ_COMMITTED).barrier_id if started else None,
+        committed_timestamp=meta.barriers.get(topology, committed).timestamp if committed else None,
+        precommitted=meta.answers.resolve(topology, Level.READ_COMMITTED).barrier_id if started else None,
         uncommitted={name: table.barrier_id for name, table in staged.items()},
-        open=tuple(barrier_status(meta, barrier) for barrier in meta.open_barriers(topology)),
+        open=tuple(barrier_status(meta, barrier) for barrier in meta.barriers.uncommitted(topology)),
     )
 
 
@@ -100,8 +100,8 @@ def revision_status(meta: MetaService, topology: str, number: int) -> RevisionSt
 
 
 def _revised(meta: MetaService, revision: Revision, barrier: Barrier) -> BarrierStatus:
-    newest = {each.job: each for each in meta.attempts(barrier.topology, barrier.barrier_id, barrier.line)}
-    topology = meta.topology(barrier.topology, barrier.topology_version)
+    newest = {each.job: each for each in meta.attempts.of(barrier.topology, barrier.barrier_id, barrier.line)}
+    topology = meta.topologies.get(barrier.topology, barrier.topology_version)
     return BarrierStatus(
         barrier=barrier,
         tables=tuple(meta.revisions.progress(barrier.topology, revision.revision, barrier.barrier_id)),
@@ -116,12 +116,12 @@ def job_status(barrier: Barrier, job: Job, attempt: Attempt | None) -> JobStatus
 
 def barrier_status(meta: MetaService, barrier: Barrier) -> BarrierStatus:
     """How far one barrier is."""
-    newest = {attempt.job: attempt for attempt in meta.attempts(barrier.topology, barrier.barrier_id)}
-    jobs = meta.topology(barrier.topology, barrier.topology_version).jobs
+    newest = {attempt.job: attempt for attempt in meta.attempts.of(barrier.topology, barrier.barrier_id)}
+    jobs = meta.topologies.get(barrier.topology, barrier.topology_version).jobs
     statuses = (job_status(barrier, job, newest.get(job.name)) for job in jobs)
     return BarrierStatus(
         barrier=barrier,
-        tables=tuple(meta.progress(barrier.topology, barrier.barrier_id)),
+        tables=tuple(meta.barriers.progress(barrier.topology, barrier.barrier_id)),
         # what nobody asked for at a maintenance barrier nobody has to do
         jobs=tuple(status for status in statuses if status.attempt is not None or not barrier.is_maintenance),
     )

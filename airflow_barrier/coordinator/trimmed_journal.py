@@ -32,7 +32,7 @@ def fold(deployment: Deployment, topology: str, trimmed: Collection[int]) -> Non
     spans = {barrier_id // SPAN for barrier_id in trimmed}
     # whoever trimmed the rest of the one before may have died over it
     for span in sorted(spans | {span - 1 for span in spans if span}):
-        barriers = deployment.meta.trimmed(topology, span * SPAN, span * SPAN + SPAN - 1)
+        barriers = deployment.meta.expiry.trimmed(topology, span * SPAN, span * SPAN + SPAN - 1)
         if barriers and (folded := _folded(deployment, topology, span) or _fold(deployment, topology, span, barriers)):
             _delete_singles(deployment, folded)
 
@@ -49,12 +49,12 @@ def _fold(deployment: Deployment, topology: str, span: int, barriers: Sequence[B
                     "the journal of barriers %d to %d stays as it is: %s", span * SPAN, barriers[-1].barrier_id, error
                 )
             return folded
-        kept = {row.table for row in deployment.meta.progress(topology, barrier.barrier_id)}
+        kept = {row.table for row in deployment.meta.barriers.progress(topology, barrier.barrier_id)}
         tables = {name: row for name, row in entry.tables.items() if name in kept}
         entry = replace(entry, tables=tables, trimmed=True)
         if len(entry.dumps()) <= _LONGEST:
             entries.append(entry)
-    baseline = {row.table: row.snapshot_id for row in deployment.meta.progress(topology, 0)}
+    baseline = {row.table: row.snapshot_id for row in deployment.meta.barriers.progress(topology, 0)}
     folded = TrimmedEntries(tuple(entries), baseline)
     deployment.tables.write_text(_uri(deployment, topology, span), folded.dumps())
     log.info(

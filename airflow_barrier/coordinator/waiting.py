@@ -184,27 +184,29 @@ class TopologyView:
         self._answers: dict[Hashable, tuple[Any, BarrierError | None]] = {}
 
     def head(self) -> Barrier | None:
-        return self._once("head", lambda: self.meta.head(self.topology))
+        return self._once("head", lambda: self.meta.barriers.head(self.topology))
 
     def open_barriers(self) -> list[Barrier]:
-        return self._once("open", lambda: self.meta.open_barriers(self.topology))
+        return self._once("open", lambda: self.meta.barriers.uncommitted(self.topology))
 
     def barrier_at(self, timestamp: datetime) -> Barrier | None:
-        return self._once(("at", timestamp), lambda: self.meta.barrier_at(self.topology, timestamp))
+        return self._once(("at", timestamp), lambda: self.meta.barriers.at(self.topology, timestamp))
 
     def aborted_at(self, timestamp: datetime) -> Barrier | None:
-        return self._once(("aborted", timestamp), lambda: self.meta.aborted_at(self.topology, timestamp))
+        return self._once(("aborted", timestamp), lambda: self.meta.barriers.aborted_at(self.topology, timestamp))
 
     def stands(self, barrier_id: int, line: int = 0) -> Standing:
-        return self._once(("stands", barrier_id, line), lambda: self.meta.stands(self.topology, barrier_id, line))
+        return self._once(
+            ("stands", barrier_id, line), lambda: self.meta.barriers.stands(self.topology, barrier_id, line)
+        )
 
     def newest(self, level: Level) -> Resolution:
-        return self._once(("newest", level), lambda: self.meta.resolve(self.topology, level))
+        return self._once(("newest", level), lambda: self.meta.answers.resolve(self.topology, level))
 
     def coming(self) -> set[str]:
         """The tables that barriers have which are still to be committed, or that the next one has."""
         versions = {None, *(barrier.topology_version for barrier in self.open_barriers())}
-        topologies = [self.meta.topology(self.topology, version) for version in versions]
+        topologies = [self.meta.topologies.get(self.topology, version) for version in versions]
         return {table for each in topologies for table in each.tables}
 
     def revision(self, number: int) -> Revision:
@@ -215,7 +217,7 @@ class TopologyView:
         return self._once(("unstaged", number), lambda: self.meta.revisions.unstaged(self.topology, number))
 
     def attempt(self, attempt_id: int) -> Attempt:
-        return self._once(("attempt", attempt_id), lambda: self.meta.attempt(attempt_id))
+        return self._once(("attempt", attempt_id), lambda: self.meta.attempts.get(attempt_id))
 
     def lacks(self, barrier: Barrier, job: str, dag_id: str) -> bool:
         return self._once(("lacks", barrier.barrier_id, job), lambda: lacks(self.meta, barrier, job, dag_id))
@@ -238,21 +240,21 @@ def lacks(meta: MetaService, barrier: Barrier, job: str, dag_id: str, asking: st
     It cannot while an attempt is under way, unless that is the ``asking`` task's own (its ``request_key``), nor while
     the DAG's own jobs before it lack the barrier too: their tasks come first in the same run.
     """
-    topology = meta.topology(barrier.topology, barrier.topology_version)
+    topology = meta.topologies.get(barrier.topology, barrier.topology_version)
     found = next((each for each in topology.jobs if (each.name, each.owner) == (job, dag_id)), None)
     if found is None:
         return False
     rows = (
         meta.revisions.progress(barrier.topology, barrier.line, barrier.barrier_id)
         if barrier.line
-        else meta.progress(barrier.topology, barrier.barrier_id)
+        else meta.barriers.progress(barrier.topology, barrier.barrier_id)
     )
     pending = {row.table for row in rows if row.state is TableState.PENDING}
     if pending.isdisjoint(found.outlets):
         return False
     if any(table in pending and topology.writer(table).owner == dag_id for table in found.inlets):
         return False
-    attempt = meta.current_attempt(barrier.topology, barrier.barrier_id, job, barrier.line)
+    attempt = meta.attempts.current(barrier.topology, barrier.barrier_id, job, barrier.line)
     return attempt is None or attempt.state not in LIVE_ATTEMPTS or attempt.request_key == asking
 
 
@@ -379,7 +381,7 @@ def _look_for_newer(view: TopologyView, condition: Condition) -> Found:
         return Found(None, waits_for)
     if not newest.tables.keys() >= set(tables):
         if not view.coming().issuperset(tables):
-            view.meta.resolve(view.topology, _LEVELS[target], tables)  # raises: it says which there are
+            view.meta.answers.resolve(view.topology, _LEVELS[target], tables)  # raises: it says which there are
         return Found(None, f"{waits_for}, with {', '.join(tables)}")
     if newest.timestamp is None or timestamp is None or newest.timestamp < timestamp:
         return Found(newest.barrier_id, f"{waits_for}; the newest is {newest.barrier_id} at {newest.timestamp}")

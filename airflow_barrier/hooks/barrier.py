@@ -57,7 +57,7 @@ class BarrierHook(BaseHook):
     catalog's address as well; then, or to reach an object store, ``iceberg_conn_id`` names a connection of the type
     `iceberg` with credentials and storage properties, and if it has a host, that is the REST catalog.
 
-    >>> BarrierHook("barrier_prod").get_deployment().meta.topologies()  # doctest: +SKIP
+    >>> BarrierHook("barrier_prod").get_deployment().meta.topologies.names()  # doctest: +SKIP
     ['shopping']
     """
 

@@ -6,17 +6,19 @@ import secrets
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 
-from sqlalchemy import Connection, bindparam, insert, select, update
+from sqlalchemy import Connection, insert, select, update
 
 from airflow_barrier.metaservice import schema
+from airflow_barrier.metaservice.carrying import pass_by
 from airflow_barrier.metaservice.mapping import to_record
 from airflow_barrier.metaservice.restage import restage
-from airflow_barrier.metaservice.revisions import begins_anew, check_staging, corrected_bases
+from airflow_barrier.metaservice.revision_rows import begins_anew, check_staging, corrected_bases
 from airflow_barrier.metaservice.rows import (
     STANDING,
+    attempts_of,
     barrier_key,
     incarnation_of,
-    is_complete,
+    load_attempt,
     load_barrier,
     load_topology,
     lock_topology,
@@ -28,12 +30,13 @@ from airflow_barrier.metaservice.rows import (
 )
 from airflow_barrier.metaservice.schema import DatabaseNow
 from airflow_barrier.metaservice.starts import start_of
+from airflow_barrier.metaservice.transaction import Group, changes, reads
 from airflow_barrier.metaservice.transitions import (
     Event,
     end_attempt,
     move_attempt,
-    move_barrier,
     move_tables,
+    precommit_if_complete,
     record,
 )
 from airflow_barrier.protocol.errors import (
@@ -43,7 +46,6 @@ from airflow_barrier.protocol.errors import (
     NotOwnerError,
     SilentOutletError,
     UndeclaredTableError,
-    UnknownBarrierError,
 )
 from airflow_barrier.protocol.records import Attempt, Barrier, Need, StagedTable, TableProgress
 from airflow_barrier.protocol.restaging import refuse_ended
@@ -57,8 +59,6 @@ from airflow_barrier.protocol.states import (
 
 #: What a retry of the same task takes over instead of doing it again.
 _ADOPTED = frozenset({AttemptState.REQUESTED, AttemptState.CLOSED, AttemptState.PROCESSED})  # safety: adopted-states
-
-_ATTEMPT = select(schema.attempt).where(schema.attempt.c.attempt_id == bindparam("attempt_id"))
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,213 @@ class Request:
     code: Mapping[str, str] = field(default_factory=dict)
 
 
-def current_attempt(
+class Attempts(Group):
+    """The attempts of jobs at barriers."""
+
+    @changes
+    def request(self, connection: Connection, request: Request) -> Attempt:
+        """An attempt for this task: adopted from a try before it, or new.
+
+        Of the same ``generation`` (a retry), REQUESTED, CLOSED and PROCESSED attempts are adopted; a RUNNING one is
+        fenced and replaced. Another generation (a clear) stages anew: it fences the one before and, if that was
+        PROCESSED, voids every attempt that consumed its output, at this barrier and later; their tables are PENDING
+        and their barriers OPEN again. Raises AlreadyCommittedError from COMMITTING on, BarrierAbortedError, and
+        NotOwnerError if ``owner``, the DAG that asks, is not the job's.
+
+        ``code``: what the task runs, kept with the attempt.
+
+        ``line``: for revision ``line``, which computes the barrier again. Raises RevisionEndedError once that is
+        decided or cancelled.
+        """
+        lock_topology(connection, request.topology)  # safety: topology-lock
+        check_staging(connection, request.topology, request.line)  # safety: ended-revision-takes-nothing
+        barrier = load_barrier(connection, request.topology, request.barrier_id, request.line)
+        if barrier.state is BarrierState.ABORTED:
+            raise_aborted(barrier)  # safety: aborted-takes-nothing
+        _check_owner(connection, barrier, request.job, request.owner)
+        before = _current_attempt(connection, request.topology, request.barrier_id, request.job, request.line)
+        if (
+            before is not None
+            and before.generation == request.generation  # safety: clear-is-no-retry
+            and before.state in _ADOPTED  # safety: running-is-fenced
+        ):
+            return before
+        if barrier.state in DECIDED_BARRIERS:
+            raise AlreadyCommittedError(  # safety: decided-takes-no-attempt
+                f"{barrier}: expected OPEN or PRECOMMIT to stage job {request.job} again, found {barrier.state.value}; "
+                "its tables stay as they are: correct them at a later barrier"
+            )
+        if before is not None and before.state in LIVE_ATTEMPTS:
+            if before.state is AttemptState.PROCESSED:
+                restage(connection, barrier, before, request.actor)  # safety: clear-restages
+            end_attempt(
+                connection, before, AttemptState.FENCED, _why_fenced(before, request), Event("fenced", request.actor)
+            )  # safety: new-attempt-fences
+        return _insert(connection, barrier, request)
+
+    @changes
+    def lead(self, connection: Connection, request: Request, after_end: bool = False) -> Attempt | None:
+        """For a task of another run: a new attempt at a barrier, unless somebody has begun it.
+
+        Fences an attempt that was only waiting, and takes over its generation (else: ``generation``), so that the
+        waiting task adopts the result. ``after_end``: leaves an attempt that waits alone, and takes a barrier where
+        every attempt has ended. Returns None if another task has begun, or if the barrier is not OPEN. Raises
+        NotOwnerError.
+        """
+        lock_topology(connection, request.topology)  # safety: topology-lock
+        barrier = load_barrier(connection, request.topology, request.barrier_id)
+        before = _current_attempt(connection, request.topology, request.barrier_id, request.job)
+        if after_end and before is not None and before.state not in LIVE_ATTEMPTS:
+            before = None
+        begun = before is not None and (after_end or before.state is not AttemptState.REQUESTED)
+        if barrier.state is not BarrierState.OPEN or begun:  # safety: only-unbegun-is-led
+            return None
+        _check_owner(connection, barrier, request.job, request.owner)
+        if before is None:
+            return _insert(connection, barrier, request)
+        reason = f"led by {request.request_key}"
+        end_attempt(connection, before, AttemptState.FENCED, reason, Event("fenced", request.actor))
+        return _insert(connection, barrier, replace(request, generation=before.generation))
+
+    @reads
+    def needs(self, connection: Connection, attempt: Attempt) -> tuple[Need, ...]:
+        """What a REQUESTED attempt lacks before it can be started; empty for any other."""
+        return _needs_of(connection, attempt)
+
+    def start(self, attempt_id: int) -> Attempt | tuple[Need, ...]:
+        """RUNNING, with inputs, previous and bases pinned; or what it waits for (which is kept in ``waited_for``).
+
+        Of several callers one starts it; the others get AttemptTakenError (request again, which fences). Raises
+        FencedAttemptError, VoidedAttemptError, BarrierAbortedError.
+        """
+        return self._read(lambda c: _still_waiting(c, attempt_id)) or self._write(lambda c: _start(c, attempt_id))
+
+    @changes
+    def rebase(self, connection: Connection, attempt_id: int, bases: Mapping[str, int | None]) -> Attempt:
+        """Other bases for outlets of a RUNNING attempt, after a compaction.
+
+        Raises FencedAttemptError, VoidedAttemptError.
+        """
+        attempt, barrier = _reporting(connection, attempt_id)
+        if attempt.state is not AttemptState.RUNNING:
+            raise IllegalTransitionError(  # safety: rebase-only-running
+                f"{attempt}: expected RUNNING to build on other snapshots, found {attempt.state.value}; "
+                "request a new attempt"
+            )
+        _check_declared(attempt, bases)  # safety: only-declared-outlets
+        table = schema.attempt
+        changed = {**attempt.bases, **bases}
+        connection.execute(update(table).where(table.c.attempt_id == attempt_id).values(bases=changed))
+        event = Event("rebased", attempt.request_key, {"before": dict(attempt.bases), "after": changed})
+        record(
+            connection,
+            event,
+            barrier.topology,
+            barrier.barrier_id,
+            "attempt",
+            [str(attempt_id)],
+            attempt.state.value,
+            attempt.state.value,
+            revision=attempt.line,
+        )
+        return load_attempt(connection, attempt_id)
+
+    @changes
+    def close(
+        self,
+        connection: Connection,
+        attempt_id: int,
+        staged: Mapping[str, StagedTable],
+        actor: str,
+        owner: str | None = None,
+    ) -> Attempt:
+        """RUNNING -> CLOSED with what was staged in each of its outlets; the same again changes nothing.
+
+        Raises SilentOutletError, UndeclaredTableError, FencedAttemptError, VoidedAttemptError, BarrierAbortedError,
+        NotOwnerError.
+        """
+        attempt, barrier = _reporting(connection, attempt_id)
+        _check_owner(connection, barrier, attempt.job, owner)
+        if attempt.staged and attempt.staged == dict(staged):  # safety: closing-again
+            return attempt
+        _check_declared(attempt, staged)  # safety: only-declared-outlets
+        silent = [
+            name
+            for name in sorted(attempt.bases)
+            if name not in staged or (staged[name].snapshot_id is None and not staged[name].unchanged)
+        ]
+        if attempt.state is AttemptState.RUNNING and silent:
+            raise SilentOutletError(  # safety: silent-outlet
+                f"{attempt}: expected each outlet staged or declared unchanged, found nothing said of "
+                f"{', '.join(silent)}; write to it, or call epoch.unchanged"
+            )
+        said = {name: asdict(table) for name, table in staged.items()}
+        event = Event("closed", actor, {"staged": said})
+        return move_attempt(connection, attempt, AttemptState.CLOSED, event, closed_at=DatabaseNow(), staged=said)
+
+    @changes
+    def report(self, connection: Connection, attempt_id: int, actor: str, owner: str | None = None) -> Barrier:
+        """CLOSED -> PROCESSED, its tables too; the barrier is PRECOMMIT if these were the last. Again changes nothing.
+
+        For callers that have checked the tables themselves. Raises FencedAttemptError, VoidedAttemptError,
+        BarrierAbortedError, NotOwnerError.
+        """
+        attempt, barrier = _reporting(connection, attempt_id)
+        _check_owner(connection, barrier, attempt.job, owner)
+        if attempt.state is AttemptState.PROCESSED:  # safety: processed-again
+            return barrier
+        event = Event("processed", actor, {"attempt_id": attempt_id})
+        move_attempt(connection, attempt, AttemptState.PROCESSED, event, processed_at=DatabaseNow())
+        before = progress_before(connection, barrier, attempt.staged)
+        for name, staged in sorted(attempt.staged.items()):
+            if staged.unchanged:
+                carried, snapshot = before[name].origin, attempt.bases[name]
+            else:
+                carried, snapshot = None, staged.snapshot_id
+            move_tables(
+                connection,
+                barrier,
+                [name],
+                TableState.PENDING,
+                TableState.PROCESSED,
+                event,
+                snapshot_id=snapshot,
+                attempt_id=attempt_id,
+                carried_from=carried,
+                processed_at=DatabaseNow(),
+            )
+        return precommit_if_complete(connection, barrier, actor)
+
+    @changes
+    def abort(self, connection: Connection, attempt_id: int, reason: str, actor: str) -> Attempt:
+        """The task was killed or failed. An attempt that has ended or is PROCESSED stays as it is."""
+        lock_topology(connection, load_attempt(connection, attempt_id).topology)  # safety: topology-lock
+        attempt = load_attempt(connection, attempt_id)
+        if attempt.state not in LIVE_ATTEMPTS or attempt.state is AttemptState.PROCESSED:  # safety: kill-spares
+            return attempt
+        return end_attempt(
+            connection, attempt, AttemptState.ABORTED, reason, Event("aborted", actor, {"reason": reason})
+        )
+
+    @reads
+    def get(self, connection: Connection, attempt_id: int) -> Attempt:
+        """The attempt of that number. Raises UnknownBarrierError if there is none."""
+        return load_attempt(connection, attempt_id)
+
+    @reads
+    def of(self, connection: Connection, topology: str, barrier_id: int, line: int = 0) -> list[Attempt]:
+        """All attempts of a barrier, oldest first; ``line``: those of revision ``line``."""
+        return attempts_of(connection, topology, barrier_id, line)
+
+    @reads
+    def current(
+        self, connection: Connection, topology: str, barrier_id: int, job: str, line: int = 0
+    ) -> Attempt | None:
+        """The newest attempt of a job at a barrier, whatever became of it; ``line``: of revision ``line``."""
+        return _current_attempt(connection, topology, barrier_id, job, line)
+
+
+def _current_attempt(
     connection: Connection, topology: str, barrier_id: int, job: str, line: int = STANDING
 ) -> Attempt | None:
     """The newest attempt of a job at a barrier, whatever became of it."""
@@ -93,45 +299,6 @@ def current_attempt(
     return None if row is None else to_record(Attempt, row)
 
 
-def load_attempt(connection: Connection, attempt_id: int) -> Attempt:
-    row = connection.execute(_ATTEMPT, {"attempt_id": attempt_id}).one_or_none()
-    if row is None:
-        raise UnknownBarrierError(
-            f"attempt {attempt_id}: expected one that was requested, found none; either its barrier expired or was "
-            "aborted since, and its details were trimmed, or this is not the MetaService that it was requested from"
-        )
-    return to_record(Attempt, row)
-
-
-def request_attempt(connection: Connection, request: Request) -> Attempt:
-    """Adopt what a retry may take over; otherwise a new attempt that fences the one before."""
-    lock_topology(connection, request.topology)  # safety: topology-lock
-    check_staging(connection, request.topology, request.line)  # safety: ended-revision-takes-nothing
-    barrier = load_barrier(connection, request.topology, request.barrier_id, request.line)
-    if barrier.state is BarrierState.ABORTED:
-        raise_aborted(barrier)  # safety: aborted-takes-nothing
-    _check_owner(connection, barrier, request.job, request.owner)
-    before = current_attempt(connection, request.topology, request.barrier_id, request.job, request.line)
-    if (
-        before is not None
-        and before.generation == request.generation  # safety: clear-is-no-retry
-        and before.state in _ADOPTED  # safety: running-is-fenced
-    ):
-        return before
-    if barrier.state in DECIDED_BARRIERS:
-        raise AlreadyCommittedError(  # safety: decided-takes-no-attempt
-            f"{barrier}: expected OPEN or PRECOMMIT to stage job {request.job} again, found {barrier.state.value}; "
-            "its tables stay as they are: correct them at a later barrier"
-        )
-    if before is not None and before.state in LIVE_ATTEMPTS:
-        if before.state is AttemptState.PROCESSED:
-            restage(connection, barrier, before, request.actor)  # safety: clear-restages
-        end_attempt(
-            connection, before, AttemptState.FENCED, _why_fenced(before, request), Event("fenced", request.actor)
-        )  # safety: new-attempt-fences
-    return _insert(connection, barrier, request)
-
-
 def _why_fenced(before: Attempt, request: Request) -> str:
     """Why an attempt that was under way counts no more: what is shown beside it."""
     if before.request_key != request.request_key:
@@ -139,28 +306,6 @@ def _why_fenced(before: Attempt, request: Request) -> str:
     if before.generation != request.generation:
         return "superseded by its task, which somebody cleared"
     return "superseded by the next try of its task"
-
-
-def lead_attempt(connection: Connection, request: Request, after_end: bool = False) -> Attempt | None:
-    """An attempt at a barrier for a task of another run; None where it is not for the taking.
-
-    A task that waits there finds itself fenced by an attempt of its own generation, which it can adopt once it is done.
-    ``after_end``: a task that waits is left alone, and a barrier where every attempt has ended is taken.
-    """
-    lock_topology(connection, request.topology)  # safety: topology-lock
-    barrier = load_barrier(connection, request.topology, request.barrier_id)
-    before = current_attempt(connection, request.topology, request.barrier_id, request.job)
-    if after_end and before is not None and before.state not in LIVE_ATTEMPTS:
-        before = None
-    begun = before is not None and (after_end or before.state is not AttemptState.REQUESTED)
-    if barrier.state is not BarrierState.OPEN or begun:  # safety: only-unbegun-is-led
-        return None
-    _check_owner(connection, barrier, request.job, request.owner)
-    if before is None:
-        return _insert(connection, barrier, request)
-    reason = f"led by {request.request_key}"
-    end_attempt(connection, before, AttemptState.FENCED, reason, Event("fenced", request.actor))
-    return _insert(connection, barrier, replace(request, generation=before.generation))
 
 
 def _check_owner(connection: Connection, barrier: Barrier, job: str, reporter: str | None) -> None:
@@ -224,22 +369,23 @@ def _insert(connection: Connection, barrier: Barrier, request: Request) -> Attem
 # --- starting -------------------------------------------------------------------------------------
 
 
-def still_waiting(connection: Connection, attempt_id: int) -> tuple[Need, ...]:
+def _still_waiting(connection: Connection, attempt_id: int) -> tuple[Need, ...]:
     """What the attempt waits for, if that is nothing new: then a poll need not write. Empty: look closer."""
     attempt = load_attempt(connection, attempt_id)
-    needs = needs_of(connection, attempt)
+    needs = _needs_of(connection, attempt)
     return needs if set(needs) <= set(attempt.waited_for) else ()
 
 
-def needs_of(connection: Connection, attempt: Attempt) -> tuple[Need, ...]:
+def _needs_of(connection: Connection, attempt: Attempt) -> tuple[Need, ...]:
     """What a REQUESTED attempt lacks."""
     if attempt.state is not AttemptState.REQUESTED:
         return ()
     return _needs(attempt, *_surroundings(connection, attempt))
 
 
-def start_attempt(connection: Connection, attempt_id: int) -> Attempt | tuple[Need, ...]:
+def _start(connection: Connection, attempt_id: int) -> Attempt | tuple[Need, ...]:
     """REQUESTED -> RUNNING with pinned inputs; or what it waits for."""
+    pass_by(connection, attempt_id)
     attempt, _ = _reporting(connection, attempt_id)
     if attempt.state is not AttemptState.REQUESTED:
         raise AttemptTakenError(  # safety: started-once
@@ -322,57 +468,6 @@ def _reporting(connection: Connection, attempt_id: int) -> tuple[Attempt, Barrie
     return attempt, barrier
 
 
-def rebase_attempt(connection: Connection, attempt_id: int, bases: Mapping[str, int | None]) -> Attempt:
-    """Other bases for a RUNNING attempt: somebody compacted its outlets, which keeps the rows."""
-    attempt, barrier = _reporting(connection, attempt_id)
-    if attempt.state is not AttemptState.RUNNING:
-        raise IllegalTransitionError(  # safety: rebase-only-running
-            f"{attempt}: expected RUNNING to build on other snapshots, found {attempt.state.value}; "
-            "request a new attempt"
-        )
-    _check_declared(attempt, bases)  # safety: only-declared-outlets
-    table = schema.attempt
-    changed = {**attempt.bases, **bases}
-    connection.execute(update(table).where(table.c.attempt_id == attempt_id).values(bases=changed))
-    event = Event("rebased", attempt.request_key, {"before": dict(attempt.bases), "after": changed})
-    record(
-        connection,
-        event,
-        barrier.topology,
-        barrier.barrier_id,
-        "attempt",
-        [str(attempt_id)],
-        attempt.state.value,
-        attempt.state.value,
-        revision=attempt.line,
-    )
-    return load_attempt(connection, attempt_id)
-
-
-def close_attempt(
-    connection: Connection, attempt_id: int, staged: Mapping[str, StagedTable], actor: str, owner: str | None = None
-) -> Attempt:
-    """RUNNING -> CLOSED with what was staged in each outlet. The same again changes nothing."""
-    attempt, barrier = _reporting(connection, attempt_id)
-    _check_owner(connection, barrier, attempt.job, owner)
-    if attempt.staged and attempt.staged == dict(staged):  # safety: closing-again
-        return attempt
-    _check_declared(attempt, staged)  # safety: only-declared-outlets
-    silent = [
-        name
-        for name in sorted(attempt.bases)
-        if name not in staged or (staged[name].snapshot_id is None and not staged[name].unchanged)
-    ]
-    if attempt.state is AttemptState.RUNNING and silent:
-        raise SilentOutletError(  # safety: silent-outlet
-            f"{attempt}: expected each outlet staged or declared unchanged, found nothing said of {', '.join(silent)}; "
-            "write to it, or call epoch.unchanged"
-        )
-    said = {name: asdict(table) for name, table in staged.items()}
-    event = Event("closed", actor, {"staged": said})
-    return move_attempt(connection, attempt, AttemptState.CLOSED, event, closed_at=DatabaseNow(), staged=said)
-
-
 def _check_declared(attempt: Attempt, tables: Mapping[str, object]) -> None:
     undeclared = sorted(set(tables) - set(attempt.bases))
     if undeclared and attempt.bases:
@@ -380,54 +475,3 @@ def _check_declared(attempt: Attempt, tables: Mapping[str, object]) -> None:
             f"{attempt}: expected only its outlets {', '.join(sorted(attempt.bases))}, found {', '.join(undeclared)}; "
             "declare it as an outlet of the job, or do not write to it"
         )
-
-
-def report_processed(connection: Connection, attempt_id: int, actor: str, owner: str | None = None) -> Barrier:
-    """CLOSED -> PROCESSED, its tables too, and the barrier PRECOMMIT if they were the last. Again changes nothing."""
-    attempt, barrier = _reporting(connection, attempt_id)
-    _check_owner(connection, barrier, attempt.job, owner)
-    if attempt.state is AttemptState.PROCESSED:  # safety: processed-again
-        return barrier
-    event = Event("processed", actor, {"attempt_id": attempt_id})
-    move_attempt(connection, attempt, AttemptState.PROCESSED, event, processed_at=DatabaseNow())
-    before = progress_before(connection, barrier, attempt.staged)
-    for name, staged in sorted(attempt.staged.items()):
-        if staged.unchanged:
-            carried, snapshot = before[name].origin, attempt.bases[name]
-        else:
-            carried, snapshot = None, staged.snapshot_id
-        move_tables(
-            connection,
-            barrier,
-            [name],
-            TableState.PENDING,
-            TableState.PROCESSED,
-            event,
-            snapshot_id=snapshot,
-            attempt_id=attempt_id,
-            carried_from=carried,
-            processed_at=DatabaseNow(),
-        )
-    return precommit_if_complete(connection, barrier, actor)
-
-
-def precommit_if_complete(connection: Connection, barrier: Barrier, actor: str) -> Barrier:
-    """An OPEN barrier is PRECOMMIT once its own tables are PROCESSED.
-
-    A table that an earlier barrier still lacks is not among them (its job has left), and the commit, which goes in
-    order, waits for that one.
-    """
-    if is_complete(connection, barrier):  # safety: precommit-needs-all-tables
-        return move_barrier(
-            connection, barrier, BarrierState.PRECOMMIT, Event("precommit", actor), precommit_at=DatabaseNow()
-        )
-    return barrier
-
-
-def abort_attempt(connection: Connection, attempt_id: int, reason: str, actor: str) -> Attempt:
-    """Its task was killed or failed. What has ended, or is PROCESSED, stays as it is."""
-    lock_topology(connection, load_attempt(connection, attempt_id).topology)  # safety: topology-lock
-    attempt = load_attempt(connection, attempt_id)
-    if attempt.state not in LIVE_ATTEMPTS or attempt.state is AttemptState.PROCESSED:  # safety: kill-spares
-        return attempt
-    return end_attempt(connection, attempt, AttemptState.ABORTED, reason, Event("aborted", actor, {"reason": reason}))

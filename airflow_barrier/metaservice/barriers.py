@@ -1,4 +1,4 @@
-"""Opening and aborting barriers, and their cuts."""
+"""Barriers: opened, aborted, and looked for."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
 
-from sqlalchemy import Connection, delete, insert, select, update
+from sqlalchemy import ColumnElement, Connection, delete, func, insert, select, update
 
-from airflow_barrier.metaservice import revisions, schema
+from airflow_barrier.metaservice import revision_rows, schema
 from airflow_barrier.metaservice.cuts import check_begins, insert_cut
 from airflow_barrier.metaservice.leases import roll_back
 from airflow_barrier.metaservice.mapping import to_columns, to_record
@@ -25,12 +25,14 @@ from airflow_barrier.metaservice.rows import (
     of_topology,
     own_progress,
     progress,
+    standing,
     topology_version,
     uncommitted,
 )
 from airflow_barrier.metaservice.schema import DatabaseNow
 from airflow_barrier.metaservice.starts import insert_starts
 from airflow_barrier.metaservice.topologies import staged_somewhere
+from airflow_barrier.metaservice.transaction import Group, changes, reads
 from airflow_barrier.metaservice.transitions import Event, end_attempt, move_barrier, record, unstage_tables
 from airflow_barrier.protocol.errors import (
     AlreadyCommittedError,
@@ -41,7 +43,8 @@ from airflow_barrier.protocol.errors import (
     TooManyOpenBarriersError,
     TopologyError,
 )
-from airflow_barrier.protocol.records import NO_RUN, Barrier, BarrierKind, Cut, JobStart, RunRef
+from airflow_barrier.protocol.reaching import Standing
+from airflow_barrier.protocol.records import NO_RUN, Barrier, BarrierKind, Cut, JobStart, RunRef, TableProgress
 from airflow_barrier.protocol.states import (
     DECIDED_BARRIERS,
     LIVE_ATTEMPTS,
@@ -57,11 +60,16 @@ _BASELINE_TIME = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
 @dataclass(frozen=True)
 class Opening:
-    """What a barrier is opened with: all of it was found out before, in a look that may be stale by now."""
+    """What a barrier is opened with: all of it was found out before, in a look that may be stale by now.
+
+    ``timestamp`` is aware. ``topology_version`` and ``predecessor``, the head (0 before the first open), are those that
+    the rest was found with; ``baseline`` is the `main` snapshot of each of :meth:`Barriers.unjoined`, ``starts`` says
+    what the tables of each job hold all of whose tables join.
+    """
 
     topology: str
-    topology_version: int
     timestamp: datetime
+    topology_version: int
     cuts: Sequence[Cut]
     predecessor: int
     run: RunRef
@@ -73,31 +81,216 @@ class Opening:
     kind: BarrierKind = BarrierKind.EPOCH
 
 
-def open_barrier(connection: Connection, opening: Opening) -> Barrier:
-    """The next barrier, if nothing has changed since the look."""
-    version = lock_topology(connection, opening.topology)
-    topology = load_topology(connection, opening.topology, version)
-    check_gate(connection, opening.topology)
-    latest = head(connection, opening.topology)
-    _check_head(opening, latest)
-    _check_look(opening, topology, version, unjoined(connection, topology, latest))
-    if latest is not None:
-        check_begins(connection, epoch_of(connection, latest), opening.cuts)
-    check_room(opening, uncommitted(connection, opening.topology))
-    if latest is None:
-        insert_baseline(connection, opening.topology, version, opening.actor)
-    join_tables(connection, opening.topology, opening.baseline, opening.actor)
-    barrier_id = insert_open(connection, opening, topology)
-    barrier = load_barrier(connection, opening.topology, barrier_id)
-    for cut in opening.cuts:
-        insert_cut(connection, barrier, cut)
-    insert_starts(connection, opening.topology, barrier_id, opening.starts, opening.actor)
-    return barrier
+class Barriers(Group):
+    """The barriers of each topology, and their tables.
+
+    ``line`` 0 is what stands; another one is the number of a revision, which computes barriers again.
+    """
+
+    @changes
+    def open(self, connection: Connection, opening: Opening) -> Barrier:
+        """Open the next barrier, with the cut of every source and all tables PENDING.
+
+        Raises HeadMovedError (look again) if head or topology changed since the look, BarrierOrderError for a timestamp
+        that is not after the head's, TooManyOpenBarriersError when ``max_open`` are uncommitted, GatedError while a
+        revision is published first, SourceDataError for an item that was read before.
+        """
+        version = lock_topology(connection, opening.topology)
+        topology = load_topology(connection, opening.topology, version)
+        check_gate(connection, opening.topology)
+        latest = head(connection, opening.topology)
+        _check_head(opening, latest)
+        _check_look(opening, topology, version, unjoined(connection, topology, latest))
+        if latest is not None:
+            check_begins(connection, epoch_of(connection, latest), opening.cuts)
+        check_room(opening, uncommitted(connection, opening.topology))
+        if latest is None:
+            insert_baseline(connection, opening.topology, version, opening.actor)
+        join_tables(connection, opening.topology, opening.baseline, opening.actor)
+        barrier_id = insert_open(connection, opening, topology)
+        barrier = load_barrier(connection, opening.topology, barrier_id)
+        for cut in opening.cuts:
+            insert_cut(connection, barrier, cut)
+        insert_starts(connection, opening.topology, barrier_id, opening.starts, opening.actor)
+        return barrier
+
+    @changes
+    def abort(self, connection: Connection, topology: str, barrier_id: int, reason: str, actor: str) -> list[Barrier]:
+        """Give up a barrier and all later ones, with their attempts; returns them, [] if it was aborted before.
+
+        Raises AlreadyCommittedError from COMMITTING on.
+        """
+        lock_topology(connection, topology)  # safety: topology-lock
+        barrier = load_barrier(connection, topology, barrier_id)
+        if barrier.state is BarrierState.ABORTED:  # safety: abort-again
+            return []
+        if barrier.state in DECIDED_BARRIERS:
+            raise AlreadyCommittedError(  # safety: decided-is-not-aborted
+                f"{barrier}: expected OPEN or PRECOMMIT, found {barrier.state.value}; the decision to commit is "
+                "durable, so it cannot be aborted any more: let it commit, then correct the data at a later barrier"
+            )
+        aborted = [
+            abort_one(
+                connection,
+                each,
+                reason if each.barrier_id == barrier_id else f"with barrier {barrier_id}: {reason}",
+                actor,
+            )
+            for each in uncommitted(connection, topology, first=barrier_id)
+        ]
+        revision = revision_rows.under_way(connection, topology)
+        if revision is not None:
+            for each in uncommitted(connection, topology, first=barrier_id, line=revision.revision):
+                abort_one(connection, each, f"barrier {barrier_id} was aborted: {reason}", actor)
+        return aborted
+
+    @reads
+    def get(self, connection: Connection, topology: str, barrier_id: int, line: int = 0) -> Barrier:
+        """The barrier of that number, aborted or not; ``line``: as revision ``line`` computes it again."""
+        return load_barrier(connection, topology, barrier_id, line)
+
+    @reads
+    def epoch_of(self, connection: Connection, barrier: Barrier) -> Barrier:
+        """``barrier`` or, if it is a maintenance barrier and so has no epoch, the newest below it that has one."""
+        return epoch_of(connection, barrier)
+
+    @reads
+    def head(self, connection: Connection, topology: str) -> Barrier | None:
+        """The newest barrier that is not aborted, the baseline (0) included; None before the first open."""
+        return head(connection, topology)
+
+    @reads
+    def at(self, connection: Connection, topology: str, timestamp: datetime) -> Barrier | None:
+        """The barrier of that timestamp that is not aborted."""
+        table = schema.barrier
+        row = connection.execute(
+            select(table).where(of_topology(table, topology), table.c.timestamp == timestamp, schema.ONE_A_TIMESTAMP)
+        ).one_or_none()
+        return None if row is None else to_record(Barrier, row)
+
+    @reads
+    def aborted_at(self, connection: Connection, topology: str, timestamp: datetime) -> Barrier | None:
+        """The newest barrier that was aborted at that timestamp, also if another one is there: :meth:`at`."""
+        table = schema.barrier
+        row = connection.execute(
+            select(table)
+            .where(
+                of_topology(table, topology),
+                table.c.timestamp == timestamp,
+                table.c.state == BarrierState.ABORTED.value,
+                table.c.kind != BarrierKind.MAINTENANCE.value,
+            )
+            .order_by(table.c.barrier_id.desc())
+            .limit(1)
+        ).one_or_none()
+        return None if row is None else to_record(Barrier, row)
+
+    @reads
+    def of_run(self, connection: Connection, topology: str, run: RunRef) -> Barrier | None:
+        """The newest barrier that this run opened, aborted or not."""
+        table = schema.barrier
+        row = connection.execute(
+            select(table)
+            .where(of_topology(table, topology), table.c.run_dag_id == run.dag_id, table.c.run_id == run.run_id)
+            .order_by(table.c.barrier_id.desc())
+            .limit(1)
+        ).one_or_none()
+        return None if row is None else to_record(Barrier, row)
+
+    @reads
+    def newest_decided(self, connection: Connection, topology: str) -> Barrier | None:
+        """The newest barrier that is COMMITTING, BLOCKED or COMMIT, the baseline included; None before it."""
+        return newest(connection, topology, DECIDED_BARRIERS)
+
+    @reads
+    def uncommitted(self, connection: Connection, topology: str) -> list[Barrier]:
+        """All that are neither committed nor aborted, in order."""
+        return uncommitted(connection, topology)
+
+    @reads
+    def newest(
+        self, connection: Connection, topology: str, states: Sequence[BarrierState] = tuple(BarrierState), *, limit: int
+    ) -> list[Barrier]:
+        """The newest ``limit`` barriers in one of ``states``, the newest first; the baseline is one of them."""
+        topology_version(connection, topology)
+        query = (
+            select(schema.barrier)
+            .where(of_topology(schema.barrier, topology), schema.barrier.c.state.in_([state.value for state in states]))
+            .order_by(schema.barrier.c.barrier_id.desc())
+            .limit(limit)
+        )
+        return [to_record(Barrier, row) for row in connection.execute(query)]
+
+    @reads
+    def epochs(
+        self,
+        connection: Connection,
+        topology: str,
+        *,
+        first: int = 1,
+        after: datetime | None = None,
+        committed: bool = False,
+        limit: int,
+    ) -> list[Barrier]:
+        """The oldest ``limit`` barriers that have an epoch which counts, oldest first: neither aborted nor maintenance.
+
+        From barrier ``first`` on, of a timestamp later than ``after`` (UTC); ``committed``: those that are COMMIT.
+        """
+        barrier = schema.barrier.c
+        query = select(schema.barrier).where(*_with_epoch(topology, committed, first))
+        if after is None:
+            query = query.order_by(barrier.barrier_id)
+        else:  # timestamps rise with ids; said as text, planners see that there is an index by time
+            query = query.where(schema.NOT_ABORTED, barrier.timestamp > after)
+            query = query.order_by(barrier.timestamp, barrier.barrier_id)
+        return [to_record(Barrier, row) for row in connection.execute(query.limit(limit))]
+
+    @reads
+    def newest_epochs(self, connection: Connection, topology: str, limit: int) -> list[Barrier]:
+        """The newest ``limit`` barriers that are COMMIT and have an epoch, the newest first."""
+        query = select(schema.barrier).where(*_with_epoch(topology, committed=True))
+        rows = connection.execute(query.order_by(schema.barrier.c.barrier_id.desc()).limit(limit))
+        return [to_record(Barrier, row) for row in rows]
+
+    @reads
+    def oldest_readable_epoch(self, connection: Connection, topology: str) -> Barrier | None:
+        """The oldest barrier with an epoch that is COMMIT and does not expire."""
+        query = select(schema.barrier).where(*_with_epoch(topology, committed=True), schema.READABLE)
+        row = connection.execute(query.order_by(schema.barrier.c.barrier_id).limit(1)).one_or_none()
+        return None if row is None else to_record(Barrier, row)
+
+    @reads
+    def count_epochs(self, connection: Connection, topology: str, first: int) -> int:
+        """How many barriers from ``first`` on have an epoch that counts. Reads them all, in the database."""
+        where = _with_epoch(topology, committed=False, first=first)
+        return int(connection.execute(select(func.count()).select_from(schema.barrier).where(*where)).scalar_one())
+
+    @reads
+    def unjoined(self, connection: Connection, topology: str) -> tuple[str, ...]:
+        """The tables that join with the next barrier, which needs their baseline: the head does not have them."""
+        return unjoined(connection, current_topology(connection, topology), head(connection, topology))
+
+    @reads
+    def progress(self, connection: Connection, topology: str, barrier_id: int) -> list[TableProgress]:
+        """Every table of a barrier, in the order of their names."""
+        return list(progress(connection, topology, barrier_id).values())
+
+    @reads
+    def stands(self, connection: Connection, topology: str, barrier_id: int, line: int = 0) -> Standing:
+        """Where each table of a barrier stands; ``line``: in revision ``line``. For those who wait: two queries."""
+        barrier = load_barrier(connection, topology, barrier_id, line)
+        if barrier.state in (BarrierState.COMMIT, BarrierState.ABORTED) and barrier_id > 0:
+            # the rows of its tables may have been trimmed; which ones it had is known all the same
+            members = load_topology(connection, topology, barrier.topology_version).tables
+            state = TableState.WRITTEN if barrier.state is BarrierState.COMMIT else TableState.PENDING
+            return Standing(barrier, dict.fromkeys(members, state))
+        # what a maintenance barrier passes by is there as soon as it was there before
+        return Standing(barrier, {name: row.state for name, row in standing(connection, barrier).items()})
 
 
 def check_gate(connection: Connection, topology: str) -> None:
     """Raise GatedError while no barrier may open, because a revision is about to be published."""
-    revision = revisions.gatekeeper(connection, topology)
+    revision = revision_rows.gatekeeper(connection, topology)
     if revision is not None:
         raise GatedError(  # safety: gate-is-closed
             f"topology {topology}: expected that barriers may open, found {revision} ({revision.state.value}), which "
@@ -153,30 +346,6 @@ def unjoined(connection: Connection, topology: Topology, latest: Barrier | None)
     return tuple(table for table in topology.tables if table not in joined)
 
 
-def abort_barrier(connection: Connection, topology: str, barrier_id: int, reason: str, actor: str) -> list[Barrier]:
-    """Give up a barrier and every later one: they build on it."""
-    lock_topology(connection, topology)  # safety: topology-lock
-    barrier = load_barrier(connection, topology, barrier_id)
-    if barrier.state is BarrierState.ABORTED:  # safety: abort-again
-        return []
-    if barrier.state in DECIDED_BARRIERS:
-        raise AlreadyCommittedError(  # safety: decided-is-not-aborted
-            f"{barrier}: expected OPEN or PRECOMMIT, found {barrier.state.value}; the decision to commit is durable, "
-            "so it cannot be aborted any more: let it commit, then correct the data at a later barrier"
-        )
-    aborted = [
-        abort_one(
-            connection, each, reason if each.barrier_id == barrier_id else f"with barrier {barrier_id}: {reason}", actor
-        )
-        for each in uncommitted(connection, topology, first=barrier_id)
-    ]
-    revision = revisions.under_way(connection, topology)
-    if revision is not None:
-        for each in uncommitted(connection, topology, first=barrier_id, line=revision.revision):
-            abort_one(connection, each, f"barrier {barrier_id} was aborted: {reason}", actor)
-    return aborted
-
-
 def abort_one(connection: Connection, barrier: Barrier, reason: str, actor: str) -> Barrier:
     """This barrier alone, for callers that see to the later ones."""
     event = Event("aborted", actor, {"reason": reason})
@@ -197,47 +366,6 @@ def abort_one(connection: Connection, barrier: Barrier, reason: str, actor: str)
     return move_barrier(
         connection, barrier, BarrierState.ABORTED, event, aborted_at=DatabaseNow(), precommit_at=None, reason=reason
     )
-
-
-# --- finding --------------------------------------------------------------------------------------
-
-
-def barrier_at(connection: Connection, topology: str, timestamp: datetime) -> Barrier | None:
-    """The barrier of a timestamp; aborted ones do not count, nor those that inherited it."""
-    table = schema.barrier
-    row = connection.execute(
-        select(table).where(of_topology(table, topology), table.c.timestamp == timestamp, schema.ONE_A_TIMESTAMP)
-    ).one_or_none()
-    return None if row is None else to_record(Barrier, row)
-
-
-def aborted_at(connection: Connection, topology: str, timestamp: datetime) -> Barrier | None:
-    """The newest barrier that was aborted at a timestamp."""
-    table = schema.barrier
-    row = connection.execute(
-        select(table)
-        .where(
-            of_topology(table, topology),
-            table.c.timestamp == timestamp,
-            table.c.state == BarrierState.ABORTED.value,
-            table.c.kind != BarrierKind.MAINTENANCE.value,
-        )
-        .order_by(table.c.barrier_id.desc())
-        .limit(1)
-    ).one_or_none()
-    return None if row is None else to_record(Barrier, row)
-
-
-def barrier_of_run(connection: Connection, topology: str, run: RunRef) -> Barrier | None:
-    """The newest barrier that a run opened."""
-    table = schema.barrier
-    row = connection.execute(
-        select(table)
-        .where(of_topology(table, topology), table.c.run_dag_id == run.dag_id, table.c.run_id == run.run_id)
-        .order_by(table.c.barrier_id.desc())
-        .limit(1)
-    ).one_or_none()
-    return None if row is None else to_record(Barrier, row)
 
 
 # --- the parts of opening -------------------------------------------------------------------------
@@ -378,3 +506,14 @@ def _next_id(connection: Connection, topology: str) -> int:
 
 def current_topology(connection: Connection, name: str) -> Topology:
     return load_topology(connection, name, topology_version(connection, name))
+
+
+def _with_epoch(topology: str, committed: bool, first: int = 1) -> list[ColumnElement[bool]]:
+    """The condition: neither aborted nor the baseline, nor maintenance, which has none of its own."""
+    barrier, states = schema.barrier.c, BarrierState
+    return [
+        of_topology(schema.barrier, topology),
+        barrier.state == states.COMMIT.value if committed else barrier.state != states.ABORTED.value,
+        barrier.barrier_id >= max(first, 1),
+        barrier.kind != BarrierKind.MAINTENANCE.value,
+    ]

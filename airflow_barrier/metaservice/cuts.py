@@ -8,7 +8,7 @@ from typing import Any
 from sqlalchemy import Connection, Row, and_, delete, insert, select
 
 from airflow_barrier.metaservice import schema
-from airflow_barrier.metaservice.revisions import check_staging, under_way
+from airflow_barrier.metaservice.revision_rows import check_staging, under_way
 from airflow_barrier.metaservice.rows import (
     STANDING,
     attempts_of,
@@ -21,6 +21,7 @@ from airflow_barrier.metaservice.rows import (
     of_topology,
     uncommitted,
 )
+from airflow_barrier.metaservice.transaction import Group, changes, reads
 from airflow_barrier.metaservice.transitions import Event, record
 from airflow_barrier.protocol.errors import (
     HeadMovedError,
@@ -31,6 +32,106 @@ from airflow_barrier.protocol.errors import (
 from airflow_barrier.protocol.records import Barrier, Cut
 from airflow_barrier.protocol.revisions import Revision
 from airflow_barrier.protocol.states import STAGING_BARRIERS, BarrierState
+
+
+class Cuts(Group):
+    """The cut of each source at each barrier, and the items that cuts use up."""
+
+    @reads
+    def of(
+        self,
+        connection: Connection,
+        topology: str,
+        barrier_id: int,
+        line: int = 0,
+        *,
+        items_of: Collection[str] | None = None,
+    ) -> dict[str, Cut]:
+        """The cut of every source, by name; ``line``: as a revision has them, too.
+
+        ``items_of``: the sources whose items are wanted (None: all), of which there may be many. An aborted barrier's
+        have none any more.
+        """
+        return cuts(connection, topology, barrier_id, line, items_of)
+
+    @reads
+    def last(
+        self, connection: Connection, topology: str, source: str, before: int | None = None
+    ) -> tuple[Barrier, Cut] | None:
+        """The newest cut of a source among barriers that are not aborted, and its barrier; None: it was never cut.
+        ``before``: among barriers of lower numbers.
+        """
+        cut, barrier = schema.cut, schema.barrier
+        lower = [cut.c.barrier_id < before] if before is not None else []
+        barrier_id = connection.execute(
+            select(cut.c.barrier_id)
+            .join(barrier, and_(of_topology(barrier, topology), barrier.c.barrier_id == cut.c.barrier_id))
+            .where(
+                of_topology(cut, topology),
+                cut.c.source == source,
+                barrier.c.state != BarrierState.ABORTED.value,
+                *lower,
+            )
+            .order_by(cut.c.barrier_id.desc())
+            .limit(1)
+        ).scalar_one_or_none()
+        if barrier_id is None:
+            return None
+        return load_barrier(connection, topology, barrier_id), cuts(connection, topology, barrier_id, items_of=())[
+            source
+        ]
+
+    @reads
+    def up_to(self, connection: Connection, topology: str, source: str, barrier_id: int) -> list[Cut]:
+        """The cuts of a source at all barriers that are not aborted, oldest first; without items."""
+        cut, barrier = schema.cut, schema.barrier
+        rows = connection.execute(
+            select(cut)
+            .join(barrier, and_(of_topology(barrier, topology), barrier.c.barrier_id == cut.c.barrier_id))
+            .where(
+                of_topology(cut, topology),
+                cut.c.source == source,
+                cut.c.barrier_id <= barrier_id,
+                barrier.c.state != BarrierState.ABORTED.value,
+            )
+            .order_by(cut.c.barrier_id)
+        )
+        return [Cut(row.source, row.start_position, row.end_position) for row in rows]
+
+    @reads
+    def used_items(self, connection: Connection, topology: str, source: str, items: Sequence[str]) -> set[str]:
+        """Those of ``items`` that are in the cut of a barrier that is not aborted, or that the revision under way made
+        anew.
+        """
+        return {row.item for row in _uses(connection, topology, source, items)}
+
+    @changes
+    def repin(self, connection: Connection, topology: str, barrier_id: int, cut: Cut, actor: str) -> None:
+        """Replace the cut of a source after a person mended what could not be read.
+
+        Raises IllegalTransitionError once an attempt has closed over the old one.
+        """
+        lock_topology(connection, topology)  # safety: topology-lock
+        barrier = load_barrier(connection, topology, barrier_id)
+        _check_unread(connection, barrier, cut.source)
+        _check_not_built_on(connection, barrier, cut)
+        _replace(connection, barrier, cut, Event("repinned", actor, {"end": dict(cut.end)}))
+
+    @changes
+    def make(self, connection: Connection, topology: str, barrier_id: int, cut: Cut, actor: str) -> Cut:
+        """Store a cut that was put off when its barrier opened, and return it, or the one that another job has made.
+
+        Raises IllegalTransitionError if the barrier is not staged any more, SourceDataError for an item that was read.
+        """
+        lock_topology(connection, topology)  # safety: topology-lock
+        barrier = load_barrier(connection, topology, barrier_id)
+        there = cuts(connection, topology, barrier_id, items_of=[cut.source])[cut.source]
+        if there.put_off is None:  # safety: put-off-is-made-once
+            return there
+        _check_unread(connection, barrier, cut.source)
+        event = Event("made", actor, {"end": dict(cut.end), "put_off": there.put_off})
+        _replace(connection, barrier, cut, event)
+        return cut
 
 
 def cuts(
@@ -76,50 +177,6 @@ def _items(connection: Connection, topology: str, barrier_id: int, line: int, so
     here = of_barrier(table, topology, barrier_id, line)
     # Sorted here: asked for order, SQLite would walk the key, which holds the items of all history.
     return tuple(sorted(connection.execute(select(table.c.item).where(here, table.c.source == source)).scalars()))
-
-
-def last_cut(
-    connection: Connection, topology: str, source: str, before: int | None = None
-) -> tuple[Barrier, Cut] | None:
-    """The newest cut of a source, and its barrier, among those that count; barriers after it need not have one.
-    ``before``: among those of lower numbers.
-    """
-    cut, barrier = schema.cut, schema.barrier
-    lower = [cut.c.barrier_id < before] if before is not None else []
-    barrier_id = connection.execute(
-        select(cut.c.barrier_id)
-        .join(barrier, and_(of_topology(barrier, topology), barrier.c.barrier_id == cut.c.barrier_id))
-        .where(
-            of_topology(cut, topology), cut.c.source == source, barrier.c.state != BarrierState.ABORTED.value, *lower
-        )
-        .order_by(cut.c.barrier_id.desc())
-        .limit(1)
-    ).scalar_one_or_none()
-    if barrier_id is None:
-        return None
-    return load_barrier(connection, topology, barrier_id), cuts(connection, topology, barrier_id, items_of=())[source]
-
-
-def cuts_up_to(connection: Connection, topology: str, source: str, barrier_id: int) -> list[Cut]:
-    """The cuts of a source at the barriers that count, oldest first, without the items that they use up."""
-    cut, barrier = schema.cut, schema.barrier
-    rows = connection.execute(
-        select(cut)
-        .join(barrier, and_(of_topology(barrier, topology), barrier.c.barrier_id == cut.c.barrier_id))
-        .where(
-            of_topology(cut, topology),
-            cut.c.source == source,
-            cut.c.barrier_id <= barrier_id,
-            barrier.c.state != BarrierState.ABORTED.value,
-        )
-        .order_by(cut.c.barrier_id)
-    )
-    return [Cut(row.source, row.start_position, row.end_position) for row in rows]
-
-
-def used_items(connection: Connection, topology: str, source: str, items: Sequence[str]) -> set[str]:
-    """Which of ``items`` are in the cut of a barrier that counts, or in one that the revision under way made anew."""
-    return {row.item for row in _uses(connection, topology, source, items)}
 
 
 def _uses(connection: Connection, topology: str, source: str, items: Sequence[str]) -> list[Row[Any]]:
@@ -182,31 +239,6 @@ def _used_elsewhere(connection: Connection, barrier: Barrier, cut: Cut) -> dict[
     """The items of a cut that other barriers use up, and the line of one of them."""
     rows = _uses(connection, barrier.topology, cut.source, cut.items)
     return {row.item: row.line for row in rows if row.barrier_id != barrier.barrier_id}
-
-
-def repin_cut(connection: Connection, topology: str, barrier_id: int, cut: Cut, actor: str) -> None:
-    """Replace a cut of which no attempt has closed: from then on its content is what it was.
-
-    Nor may the next barrier's cut begin at what changed: what is held over to it would be read twice or never.
-    """
-    lock_topology(connection, topology)  # safety: topology-lock
-    barrier = load_barrier(connection, topology, barrier_id)
-    _check_unread(connection, barrier, cut.source)
-    _check_not_built_on(connection, barrier, cut)
-    _replace(connection, barrier, cut, Event("repinned", actor, {"end": dict(cut.end)}))
-
-
-def make_cut(connection: Connection, topology: str, barrier_id: int, cut: Cut, actor: str) -> Cut:
-    """Store a cut that was put off; if another job has made it meanwhile, that one counts, and is returned."""
-    lock_topology(connection, topology)  # safety: topology-lock
-    barrier = load_barrier(connection, topology, barrier_id)
-    there = cuts(connection, topology, barrier_id, items_of=[cut.source])[cut.source]
-    if there.put_off is None:  # safety: put-off-is-made-once
-        return there
-    _check_unread(connection, barrier, cut.source)
-    event = Event("made", actor, {"end": dict(cut.end), "put_off": there.put_off})
-    _replace(connection, barrier, cut, event)
-    return cut
 
 
 def _replace(connection: Connection, barrier: Barrier, cut: Cut, event: Event) -> None:

@@ -13,9 +13,10 @@ from airflow_barrier.metaservice import schema
 from airflow_barrier.metaservice.mapping import to_record
 from airflow_barrier.metaservice.rows import STANDING, load_barrier, of_topology, topology_version
 from airflow_barrier.metaservice.schema import DatabaseLater, DatabaseNow
+from airflow_barrier.metaservice.transaction import Group, changes, reads
 from airflow_barrier.metaservice.transitions import Event, record
 from airflow_barrier.protocol.errors import ConfigurationError, LeaseLostError
-from airflow_barrier.protocol.leases import Hold, Lease
+from airflow_barrier.protocol.leases import Hold, Lease, check_seconds
 from airflow_barrier.protocol.records import Barrier
 
 #: How many dead leases a new one cleans up.
@@ -63,6 +64,78 @@ _DEAD = (
 _DEAD_LOCKED = _DEAD.with_for_update(skip_locked=True)
 
 
+class Leases(Group):
+    """What readers hold."""
+
+    @changes
+    def renew(self, connection: Connection, lease_id: int, seconds: float) -> Lease:
+        """Let a lease live for so many seconds from now; ``rolled_back`` of it says if the answer is out of date.
+
+        Raises LeaseLostError once it has ended: then what it held has to be resolved anew.
+        """
+        check_seconds(seconds)
+        renewed = connection.execute(
+            update(schema.lease)
+            .where(_LEASE.lease_id == lease_id, _LEASE.expires_at > DatabaseNow())  # safety: dead-leases-stay-dead
+            .values(expires_at=DatabaseLater(bindparam("seconds"))),
+            {"seconds": float(seconds)},
+        ).rowcount
+        if not renewed:
+            raise LeaseLostError(  # safety: lost-lease-is-told
+                f"lease {lease_id}: expected it to live, found that it has ended: it was released, or not renewed in "
+                "time; what it held may be deleted by now, so resolve anew and read again"
+            )
+        row = connection.execute(_STANDING.where(_LEASE.lease_id == lease_id)).one()
+        return to_record(Lease, row, rolled_back=row.rollbacks_now != row.rollbacks)
+
+    @changes
+    def release(self, connection: Connection, lease_id: int) -> None:
+        """The reader is done. Again is fine."""
+        connection.execute(delete(schema.lease).where(_LEASE.lease_id == lease_id))
+
+    @changes
+    def end(self, connection: Connection, topology: str, lease_id: int, actor: str) -> None:
+        """End somebody else's lease before its time; its reader is told.
+
+        Raises ConfigurationError if it holds nothing of ``topology``, or has ended.
+        """
+        topology_version(connection, topology)
+        ended = connection.execute(
+            delete(schema.lease)
+            .where(of_topology(schema.lease, topology), _LEASE.lease_id == lease_id, _LEASE.expires_at > DatabaseNow())
+            .returning(_LEASE.barrier_id, _LEASE.holder)
+        ).one_or_none()
+        if ended is None:
+            raise ConfigurationError(
+                f"lease {lease_id}: expected one that lives and holds barriers of {topology}, found none; it has "
+                f"ended, or the number is wrong: airflow-barrier lease list {topology} lists those that live"
+            )
+        event = Event("released", actor, {"holder": ended.holder})
+        record(connection, event, topology, ended.barrier_id, "lease", [str(lease_id)])
+
+    @reads
+    def of(self, connection: Connection, topology: str, barrier_id: int | None = None) -> list[Lease]:
+        """The leases that live, oldest first: all, or those that hold ``barrier_id``."""
+        query = _STANDING.where(of_topology(schema.lease, topology), _LEASE.expires_at > DatabaseNow())
+        if barrier_id is None:
+            topology_version(connection, topology)
+        else:
+            load_barrier(connection, topology, barrier_id)
+            query = query.where(_LEASE.barrier_id <= barrier_id, _LEASE.through_id >= barrier_id)
+        return [
+            to_record(Lease, row, rolled_back=row.rollbacks_now != row.rollbacks)
+            for row in connection.execute(query.order_by(_LEASE.lease_id))
+        ]
+
+    def held(self, topology: str) -> tuple[tuple[int, int], ...]:
+        """The first and the last barrier of each range that readers hold, for who is about to delete.
+
+        What is in none of them no reader gets hold of any more, unless it can still be resolved.
+        """
+        held = self._read(lambda c: _held_if_none_is_dead(c, topology))
+        return held if held is not None else self._write(lambda c: _sweep_and_hold(c, topology))
+
+
 def grant(connection: Connection, topology: str, first: int, through: int, rollbacks: int, hold: Hold) -> Lease | None:
     """A lease on these barriers, if they are as they were read; None if one is expiring or was rolled back since."""
     barriers = connection.execute(_HOLDABLE, {"topology": topology, "first": first, "through": through}).all()
@@ -80,59 +153,6 @@ def grant(connection: Connection, topology: str, first: int, through: int, rollb
     return to_record(Lease, row, rolled_back=False)
 
 
-def renew(connection: Connection, lease_id: int, seconds: float) -> Lease:
-    """It lives for so many seconds from now. Raises LeaseLostError once it has ended."""
-    renewed = connection.execute(
-        update(schema.lease)
-        .where(_LEASE.lease_id == lease_id, _LEASE.expires_at > DatabaseNow())  # safety: dead-leases-stay-dead
-        .values(expires_at=DatabaseLater(bindparam("seconds"))),
-        {"seconds": float(seconds)},
-    ).rowcount
-    if not renewed:
-        raise LeaseLostError(  # safety: lost-lease-is-told
-            f"lease {lease_id}: expected it to live, found that it has ended: it was released, or not renewed in time; "
-            "what it held may be deleted by now, so resolve anew and read again"
-        )
-    row = connection.execute(_STANDING.where(_LEASE.lease_id == lease_id)).one()
-    return to_record(Lease, row, rolled_back=row.rollbacks_now != row.rollbacks)
-
-
-def release(connection: Connection, lease_id: int) -> None:
-    """Again is fine."""
-    connection.execute(delete(schema.lease).where(_LEASE.lease_id == lease_id))
-
-
-def end(connection: Connection, topology: str, lease_id: int, actor: str) -> None:
-    """Before its time, by somebody else than its reader. Raises ConfigurationError if it does not live."""
-    topology_version(connection, topology)
-    ended = connection.execute(
-        delete(schema.lease)
-        .where(of_topology(schema.lease, topology), _LEASE.lease_id == lease_id, _LEASE.expires_at > DatabaseNow())
-        .returning(_LEASE.barrier_id, _LEASE.holder)
-    ).one_or_none()
-    if ended is None:
-        raise ConfigurationError(
-            f"lease {lease_id}: expected one that lives and holds barriers of {topology}, found none; it has ended, or "
-            f"the number is wrong: airflow-barrier lease list {topology} lists those that live"
-        )
-    event = Event("released", actor, {"holder": ended.holder})
-    record(connection, event, topology, ended.barrier_id, "lease", [str(lease_id)])
-
-
-def leases(connection: Connection, topology: str, barrier_id: int | None) -> list[Lease]:
-    """Those that live, oldest first; ``barrier_id``: that hold this one."""
-    query = _STANDING.where(of_topology(schema.lease, topology), _LEASE.expires_at > DatabaseNow())
-    if barrier_id is None:
-        topology_version(connection, topology)
-    else:
-        load_barrier(connection, topology, barrier_id)
-        query = query.where(_LEASE.barrier_id <= barrier_id, _LEASE.through_id >= barrier_id)
-    return [
-        to_record(Lease, row, rolled_back=row.rollbacks_now != row.rollbacks)
-        for row in connection.execute(query.order_by(_LEASE.lease_id))
-    ]
-
-
 # --- for those who delete -----------------------------------------------------------------------------
 
 
@@ -143,13 +163,13 @@ def sweep(connection: Connection, topology: str) -> None:
     )
 
 
-def held_if_none_is_dead(connection: Connection, topology: str) -> tuple[tuple[int, int], ...] | None:
+def _held_if_none_is_dead(connection: Connection, topology: str) -> tuple[tuple[int, int], ...] | None:
     """The first and the last barrier of each range that is held; None: dead leases have to be swept before."""
     dead = connection.execute(_DEAD, {"topology": topology}).first()
     return _held(connection, topology) if dead is None else None
 
 
-def sweep_and_hold(connection: Connection, topology: str) -> tuple[tuple[int, int], ...]:
+def _sweep_and_hold(connection: Connection, topology: str) -> tuple[tuple[int, int], ...]:
     """The first and the last barrier of each range that is held."""
     sweep(connection, topology)  # safety: swept-before-held
     return _held(connection, topology)

@@ -7,37 +7,28 @@ others only until its attempt ends.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass
 
-from sqlalchemy import Connection, insert
+from sqlalchemy import Connection
 
-from airflow_barrier.metaservice import schema
-from airflow_barrier.metaservice.attempts import Request, load_attempt, precommit_if_complete, request_attempt
+from airflow_barrier.metaservice.attempts import Attempts, Request
 from airflow_barrier.metaservice.barriers import Opening, check_gate, check_room, current_topology, insert_open
+from airflow_barrier.metaservice.carrying import CARRIED, carry
 from airflow_barrier.metaservice.rows import (
-    STANDING,
     attempts_of,
-    barrier_key,
     head,
-    incarnation_of,
     load_barrier,
-    load_topology,
     lock_topology,
     progress,
-    standing,
     uncommitted,
 )
-from airflow_barrier.metaservice.schema import DatabaseNow
 from airflow_barrier.metaservice.topologies import version_of
-from airflow_barrier.metaservice.transitions import Event, move_tables, record
+from airflow_barrier.metaservice.transaction import Group, changes
 from airflow_barrier.protocol.errors import UnknownTableError
-from airflow_barrier.protocol.records import Barrier, BarrierKind, RunRef, StagedTable, TableProgress
-from airflow_barrier.protocol.states import AttemptState, BarrierState, TableState
+from airflow_barrier.protocol.records import Barrier, BarrierKind, RunRef
+from airflow_barrier.protocol.states import AttemptState, BarrierState
 from airflow_barrier.protocol.topology import maintenance_topology
-
-#: The generation of attempts that nobody made: their tables were carried.
-_CARRIED = "carried"
 
 
 @dataclass(frozen=True)
@@ -55,133 +46,57 @@ class Upkeep:
     actor: str
 
 
-def open_maintenance(connection: Connection, upkeep: Upkeep) -> Barrier | None:
-    """The topology's unfinished maintenance barrier, or a new one on its head.
+class Maintenance(Group):
+    """Maintenance barriers."""
 
-    None: it has no barrier yet, or its newest one is this maintenance already, so that nothing is new in the tables.
+    @changes
+    def open(self, connection: Connection, upkeep: Upkeep) -> Barrier | None:
+        """Open a barrier on the head at which ``tables`` (None: all) get other files for the same rows, or return the
+        one that is unfinished; None: there is nothing to maintain yet.
 
-    Attempts are requested along with it, so that no table is passed by before its turn comes.
-    """
-    lock_topology(connection, upkeep.topology)  # safety: topology-lock
-    open_now = uncommitted(connection, upkeep.topology)
-    unfinished = next((barrier for barrier in open_now if barrier.is_maintenance), None)
-    if unfinished is not None:
-        return unfinished
-    latest = head(connection, upkeep.topology)
-    tables = _tables(connection, latest) if latest is not None else ()
-    if latest is None or not tables:
-        return None
-    check_gate(connection, upkeep.topology)
-    chosen = _chosen(latest, tables, upkeep.tables)
-    if set(chosen) <= _maintained(connection, latest):
-        return None
-    jobs = maintenance_topology(upkeep.topology, tables, upkeep.run.dag_id)
-    opening = Opening(
-        topology=upkeep.topology,
-        topology_version=version_of(connection, jobs),
-        timestamp=latest.timestamp,
-        cuts=(),
-        predecessor=latest.barrier_id,
-        kind=BarrierKind.MAINTENANCE,
-        run=upkeep.run,
-        timestamp_from="predecessor",
-        max_open=upkeep.max_open,
-        baseline={},
-        actor=upkeep.actor,
-    )
-    check_room(opening, open_now)
-    barrier_id = insert_open(connection, opening, jobs)
-    for table in chosen:
-        request_attempt(connection, _request(upkeep, barrier_id, jobs.writer(table).name))
-    return load_barrier(connection, upkeep.topology, barrier_id)
-
-
-def carry(
-    connection: Connection, topology: str, barrier_id: int, actor: str, tables: Sequence[str] | None = None
-) -> int:
-    """Carry what nobody takes of a maintenance barrier and is there to be carried; returns how many tables.
-
-    ``tables``: only of these (None: of all). Other barriers, and one that is aborted, have nothing to be carried.
-    """
-    lock_topology(connection, topology)  # safety: topology-lock
-    barrier = load_barrier(connection, topology, barrier_id)
-    here = progress(connection, topology, barrier_id, tables=tables)
-    stands = standing(connection, barrier, tables)
-    passed_by = [
-        row
-        for row in here.values()
-        if row.state is TableState.PENDING and stands[row.table].state is not TableState.PENDING
-    ]
-    _carry(connection, barrier, passed_by, stands, actor)
-    if passed_by:
-        precommit_if_complete(connection, barrier, actor)
-    return len(passed_by)
-
-
-def _carry(
-    connection: Connection,
-    barrier: Barrier,
-    passed_by: Sequence[TableProgress],
-    stands: Mapping[str, TableProgress],
-    actor: str,
-) -> None:
-    """All in one go: with a thousand tables, what a job goes through for each of them would take minutes.
-
-    Each gets an attempt, PROCESSED from the beginning: who restages what a table stands on finds it by that.
-    """
-    incarnation = incarnation_of(connection, barrier.topology)
-    carried = Event(_CARRIED, actor)
-    attempts = []
-    for row in passed_by:
-        stood = stands[row.table]
-        attempt_id = connection.execute(
-            insert(schema.attempt)
-            .values(
-                **barrier_key(barrier.topology, barrier.barrier_id),
-                job=row.job,
-                state=AttemptState.PROCESSED.value,
-                request_key=f"carried for {actor}",
-                generation=_CARRIED,
-                incarnation=incarnation,
-                requested_at=DatabaseNow(),
-                processed_at=DatabaseNow(),
-                waited_for=[],
-                inputs={},
-                previous={},
-                bases={row.table: stood.snapshot_id},
-                staged={row.table: asdict(StagedTable(row.table, None, unchanged=True))},
-                code={},
-            )
-            .returning(schema.attempt.c.attempt_id)
-        ).scalar_one()
-        attempts.append(str(attempt_id))
-        move_tables(
-            connection,
-            barrier,
-            [row.table],
-            TableState.PENDING,
-            TableState.PROCESSED,
-            carried,
-            snapshot_id=stood.snapshot_id,
-            attempt_id=attempt_id,
-            carried_from=stood.origin,
-            processed_at=DatabaseNow(),
+        An attempt of job ``compaction of <table>``, owned by the DAG of ``run``, is requested for each along with it.
+        Raises TooManyOpenBarriersError when ``max_open`` are uncommitted, UnknownTableError.
+        """
+        lock_topology(connection, upkeep.topology)  # safety: topology-lock
+        open_now = uncommitted(connection, upkeep.topology)
+        unfinished = next((barrier for barrier in open_now if barrier.is_maintenance), None)
+        if unfinished is not None:
+            return unfinished
+        latest = head(connection, upkeep.topology)
+        tables = _tables(connection, latest) if latest is not None else ()
+        if latest is None or not tables:
+            return None
+        check_gate(connection, upkeep.topology)
+        chosen = _chosen(latest, tables, upkeep.tables)
+        if set(chosen) <= _maintained(connection, latest):
+            return None
+        jobs = maintenance_topology(upkeep.topology, tables, upkeep.run.dag_id)
+        opening = Opening(
+            topology=upkeep.topology,
+            topology_version=version_of(connection, jobs),
+            timestamp=latest.timestamp,
+            cuts=(),
+            predecessor=latest.barrier_id,
+            kind=BarrierKind.MAINTENANCE,
+            run=upkeep.run,
+            timestamp_from="predecessor",
+            max_open=upkeep.max_open,
+            baseline={},
+            actor=upkeep.actor,
         )
-    after = AttemptState.PROCESSED.value
-    record(connection, carried, barrier.topology, barrier.barrier_id, "attempt", attempts, after=after)
+        check_room(opening, open_now)
+        barrier_id = insert_open(connection, opening, jobs)
+        for table in chosen:
+            Attempts(connection).request(_request(upkeep, barrier_id, jobs.writer(table).name))
+        return load_barrier(connection, upkeep.topology, barrier_id)
 
+    @changes
+    def carry(self, connection: Connection, topology: str, barrier_id: int, actor: str) -> int:
+        """Carry, at a maintenance barrier, the tables that no live attempt takes; returns how many were carried now.
 
-def pass_by(connection: Connection, attempt_id: int) -> None:
-    """Carry what an attempt is about to build on, where the barrier before its own is a maintenance barrier."""
-    attempt = load_attempt(connection, attempt_id)
-    barrier = load_barrier(connection, attempt.topology, attempt.barrier_id, attempt.line)
-    if barrier.line != STANDING:  # what a revision builds on is committed, or carried for who builds on it first
-        return
-    before = load_barrier(connection, attempt.topology, barrier.predecessor or 0)
-    if not before.is_maintenance or before.state is not BarrierState.OPEN:
-        return
-    job = load_topology(connection, barrier.topology, barrier.topology_version).job(attempt.job)
-    carry(connection, attempt.topology, before.barrier_id, attempt.request_key, (*job.inlets, *job.outlets))
+        Tables that are not PROCESSED at the barrier before it are left for later.
+        """
+        return carry(connection, topology, barrier_id, actor)
 
 
 def _tables(connection: Connection, latest: Barrier) -> tuple[str, ...]:
@@ -208,7 +123,7 @@ def _maintained(connection: Connection, latest: Barrier) -> set[str]:
     return {
         table
         for attempt in attempts_of(connection, latest.topology, latest.barrier_id)
-        if attempt.state is AttemptState.PROCESSED and attempt.generation != _CARRIED
+        if attempt.state is AttemptState.PROCESSED and attempt.generation != CARRIED
         for table in attempt.bases
     }
 

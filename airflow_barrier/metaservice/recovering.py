@@ -13,7 +13,7 @@ from airflow_barrier.metaservice.barriers import abort_one, insert_baseline
 from airflow_barrier.metaservice.cuts import insert_cut
 from airflow_barrier.metaservice.mapping import to_columns
 from airflow_barrier.metaservice.recovering_revisions import publish_again, use_up_number
-from airflow_barrier.metaservice.revisions import under_way
+from airflow_barrier.metaservice.revision_rows import under_way
 from airflow_barrier.metaservice.rows import (
     attempts_of,
     barrier_key,
@@ -28,6 +28,7 @@ from airflow_barrier.metaservice.rows import (
 from airflow_barrier.metaservice.schema import DatabaseNow
 from airflow_barrier.metaservice.swapping import cancel
 from airflow_barrier.metaservice.topologies import adopt_topology, version_of
+from airflow_barrier.metaservice.transaction import Group, changes
 from airflow_barrier.metaservice.transitions import Event, end_attempt, record
 from airflow_barrier.protocol.errors import JournalError
 from airflow_barrier.protocol.journal import History, JournalEntry
@@ -52,45 +53,51 @@ _ENDED = ("thinned_at", "expiring_at", "expired_at", "trimmed_at")
 _REASON = "the MetaService was recovered: what was in flight is lost, and its epoch joins the next barrier's"
 
 
-def recover(connection: Connection, history: History, actor: str, reason: str) -> str:
-    """Put ``history`` in, give up what was in flight, and begin a new incarnation, which this returns.
+class Recovery(Group):
+    """What a database gets back that was lost, or restored from an older backup."""
 
-    What a suspended process of the lost time still stages bears the old incarnation's stamp, and is refused.
-    """
-    event = Event("recovered", actor, {"published": history.published, "reason": reason})
-    epochs = [entry for entry in history.entries if not entry.is_maintenance]
-    if epochs:
-        adopt_topology(connection, history.topologies[epochs[-1].topology_digest])
-    lock_topology(connection, history.topology)  # safety: topology-lock
-    if history.entries and newest(connection, history.topology, BarrierState) is None:
-        oldest = history.topologies[history.entries[0].topology_digest]
-        insert_baseline(connection, history.topology, version_of(connection, oldest), actor)
-        _complete_baseline(connection, history.topology, history.baseline, event)
-    decided = {entry.barrier_id for entry in history.entries}
-    for barrier in uncommitted(connection, history.topology):
-        if barrier.state in STAGING_BARRIERS and barrier.barrier_id not in decided:
-            abort_one(connection, barrier, f"{_REASON}: {reason}", actor)  # safety: in-flight-is-given-up
-            log.info("%s is ABORTED: %s: %s", barrier, _REASON, reason)
-    _give_up_revision(connection, history, actor, reason)
-    put_back = 0
-    for revision in history.revisions:  # each as it was published: on the barriers that were COMMIT then
-        while put_back < len(history.entries) and history.entries[put_back].barrier_id <= revision.head.barrier_id:
-            _put_back(connection, history, history.entries[put_back], event)
-            put_back += 1
-        publish_again(connection, history, revision, event)  # safety: revisions-are-recovered
-    for entry in history.entries[put_back:]:
-        _put_back(connection, history, entry, event)
-    use_up_number(connection, history, event)  # safety: recovered-revision-numbers-are-new
-    # an attempt's number is its fencing token, and readers know leases by theirs
-    _raise_numbers(connection, schema.attempt, history.above_attempt + _MARGIN)  # safety: recovered-numbers-are-new
-    connection.execute(delete(schema.lease).where(of_topology(schema.lease, history.topology)))
-    _raise_numbers(connection, schema.lease, _LEASES)  # safety: recovered-leases-are-new
-    incarnation = uuid4().hex
-    here = schema.topology.c.name == history.topology
-    connection.execute(update(schema.topology).where(here).values(incarnation=incarnation))  # safety: new-incarnation
-    detail = {"incarnation": incarnation, "barriers": len(history.entries), "reason": reason}
-    record(connection, Event("recovered", actor, detail), history.topology, None, "topology", [history.topology])
-    return incarnation
+    @changes
+    def put_back(self, connection: Connection, history: History, actor: str, reason: str) -> str:
+        """Put back what the database has lost of a topology, give up what was in flight; returns its new incarnation.
+
+        ``history`` begins after the newest barrier that is COMMIT here. Raises JournalError if it does not.
+        """
+        event = Event("recovered", actor, {"published": history.published, "reason": reason})
+        epochs = [entry for entry in history.entries if not entry.is_maintenance]
+        if epochs:
+            adopt_topology(connection, history.topologies[epochs[-1].topology_digest])
+        lock_topology(connection, history.topology)  # safety: topology-lock
+        if history.entries and newest(connection, history.topology, BarrierState) is None:
+            oldest = history.topologies[history.entries[0].topology_digest]
+            insert_baseline(connection, history.topology, version_of(connection, oldest), actor)
+            _complete_baseline(connection, history.topology, history.baseline, event)
+        decided = {entry.barrier_id for entry in history.entries}
+        for barrier in uncommitted(connection, history.topology):
+            if barrier.state in STAGING_BARRIERS and barrier.barrier_id not in decided:
+                abort_one(connection, barrier, f"{_REASON}: {reason}", actor)  # safety: in-flight-is-given-up
+                log.info("%s is ABORTED: %s: %s", barrier, _REASON, reason)
+        _give_up_revision(connection, history, actor, reason)
+        put_back = 0
+        for revision in history.revisions:  # each as it was published: on the barriers that were COMMIT then
+            while put_back < len(history.entries) and history.entries[put_back].barrier_id <= revision.head.barrier_id:
+                _put_back(connection, history, history.entries[put_back], event)
+                put_back += 1
+            publish_again(connection, history, revision, event)  # safety: revisions-are-recovered
+        for entry in history.entries[put_back:]:
+            _put_back(connection, history, entry, event)
+        use_up_number(connection, history, event)  # safety: recovered-revision-numbers-are-new
+        # an attempt's number is its fencing token, and readers know leases by theirs
+        _raise_numbers(connection, schema.attempt, history.above_attempt + _MARGIN)  # safety: recovered-numbers-are-new
+        connection.execute(delete(schema.lease).where(of_topology(schema.lease, history.topology)))
+        _raise_numbers(connection, schema.lease, _LEASES)  # safety: recovered-leases-are-new
+        incarnation = uuid4().hex
+        here = schema.topology.c.name == history.topology
+        connection.execute(
+            update(schema.topology).where(here).values(incarnation=incarnation)
+        )  # safety: new-incarnation
+        detail = {"incarnation": incarnation, "barriers": len(history.entries), "reason": reason}
+        record(connection, Event("recovered", actor, detail), history.topology, None, "topology", [history.topology])
+        return incarnation
 
 
 def _give_up_revision(connection: Connection, history: History, actor: str, why: str) -> None:

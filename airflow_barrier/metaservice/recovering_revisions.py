@@ -9,7 +9,7 @@ from sqlalchemy import Connection, func, insert, select
 from airflow_barrier.metaservice import schema
 from airflow_barrier.metaservice.cuts import cuts, insert_cut
 from airflow_barrier.metaservice.mapping import to_columns
-from airflow_barrier.metaservice.revisions import load_revision, move
+from airflow_barrier.metaservice.revision_rows import load_revision, move
 from airflow_barrier.metaservice.rows import barrier_key, load_barrier, topology_version
 from airflow_barrier.metaservice.schema import DatabaseNow
 from airflow_barrier.metaservice.swapping import finish_swap, forget_line

@@ -8,13 +8,21 @@ from datetime import datetime
 from typing import Any, NoReturn
 
 import msgspec
-from sqlalchemy import Connection, Row, Select, TextClause, bindparam, select, text
+from sqlalchemy import (
+    Connection,
+    Row,
+    Select,
+    TextClause,
+    bindparam,
+    select,
+    text,
+)
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.functions import FunctionElement
 
 from airflow_barrier.metaservice import leases, schema
 from airflow_barrier.metaservice.mapping import to_record
-from airflow_barrier.metaservice.revisions import load_revision
+from airflow_barrier.metaservice.revision_rows import load_revision
 from airflow_barrier.metaservice.rows import (
     STANDING,
     load_barrier,
@@ -25,6 +33,7 @@ from airflow_barrier.metaservice.rows import (
     topology_version,
 )
 from airflow_barrier.metaservice.schema import DatabaseNow
+from airflow_barrier.metaservice.transaction import Group, reads
 from airflow_barrier.protocol.errors import (
     ConfigurationError,
     ExpiredBarrierError,
@@ -80,6 +89,45 @@ class Asked:
     @property
     def few(self) -> bool:
         return self.tables is not None and len(self.tables) <= _FEW
+
+
+class Answers(Group):
+    """What readers get."""
+
+    def resolve(
+        self,
+        topology: str,
+        level: Level,
+        tables: Sequence[str] | None = None,
+        *,
+        at: int | datetime | None = None,
+        revision: int | None = None,
+        hold: Hold | None = None,
+    ) -> Resolution:
+        """Which snapshot of each of ``tables`` (None: all of the barrier's) a reader at ``level`` gets.
+
+        ``at``: a barrier's id; a time (aware), which means the newest barrier at or before it; None: the newest one.
+        Each among those that are as far as the level wants; before any is, the newest is the baseline. With ``hold``
+        the same transaction takes a lease on what is answered. ``revision``: as the barrier ``at`` was in that
+        revision (0: as it was computed first), though another one stands since; at repeatable read.
+
+        Raises UnknownRevisionError; UnknownTableError for a table that the barrier does not have, naming the first that
+        has it; UnknownBarrierError before the first open, for a barrier that is not there, and for a time before the
+        first one; BarrierAbortedError; NotReadableYetError (retryable) for a barrier that is not so far;
+        ExpiredBarrierError, naming the oldest that can be read.
+
+        >>> meta.answers.resolve("shopping", Level.REPEATABLE_READ, at=3, hold=Hold("report", 60))  # doctest: +SKIP
+        """
+        asked = Asked(topology, level, tables, at, revision)
+        check_asked(asked)
+        if hold is None:
+            return self._read(lambda c: resolve(c, asked, None))
+        return self._write(lambda c: resolve(c, asked, hold))
+
+    @reads
+    def readable(self, connection: Connection, topology: str) -> list[Barrier]:
+        """The barriers that can be read at repeatable read by their id, oldest first; the baseline is none."""
+        return readable(connection, topology)
 
 
 def resolve(connection: Connection, asked: Asked, hold: Hold | None) -> Resolution:

@@ -1,17 +1,27 @@
-"""Revisions as they are kept: begun, extended to the head, bound to runs, gated, cancelled."""
+"""Revisions: begun, extended to the head, bound to runs, gated, published or cancelled."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
 from sqlalchemy import Connection, delete, func, insert, or_, select, update
 
 from airflow_barrier.metaservice import schema
+from airflow_barrier.metaservice.cuts import begin_recut, recut
 from airflow_barrier.metaservice.mapping import to_columns, to_record
+from airflow_barrier.metaservice.revision_rows import (
+    barriers_of,
+    check_staging,
+    gatekeeper,
+    load_revision,
+    of_revision,
+    record_revision,
+    under_way,
+)
 from airflow_barrier.metaservice.rows import (
-    STANDING,
     barrier_key,
     load_topology,
     lock_topology,
@@ -21,18 +31,25 @@ from airflow_barrier.metaservice.rows import (
 )
 from airflow_barrier.metaservice.schema import DatabaseNow
 from airflow_barrier.metaservice.starts import starts_at
+from airflow_barrier.metaservice.swapping import (
+    Revised,
+    SwapRows,
+    as_revised,
+    begin_swap,
+    cancel,
+    finish_swap,
+    swap_rows,
+    swappable,
+    unstaged,
+)
 from airflow_barrier.metaservice.topologies import version_of, waiting
+from airflow_barrier.metaservice.transaction import Group, changes, reads
 from airflow_barrier.metaservice.transitions import Event, record
 from airflow_barrier.protocol.errors import (
-    IllegalTransitionError,
-    RevisionEndedError,
     RevisionRefusedError,
-    UnknownRevisionError,
 )
-from airflow_barrier.protocol.records import Attempt, Barrier, Cut
+from airflow_barrier.protocol.records import Barrier, Cut, TableProgress
 from airflow_barrier.protocol.revisions import (
-    BY_STATEMENT,
-    REVISION_TRANSITIONS,
     Revision,
     RevisionMode,
     RevisionRun,
@@ -71,162 +88,261 @@ class NewRevision:
     cuts: Mapping[int, Sequence[Cut]] = field(default_factory=dict)
 
 
-# --- finding --------------------------------------------------------------------------------------
+class Revisions(Group):
+    """Barriers computed again."""
 
+    @reads
+    def get(self, connection: Connection, topology: str, number: int) -> Revision:
+        """Raises UnknownRevisionError."""
+        return load_revision(connection, topology, number)
 
-def load_revision(connection: Connection, topology: str, number: int) -> Revision:
-    """Raises UnknownRevisionError."""
-    row = connection.execute(_one(topology, number)).one_or_none()
-    if row is None:
-        newest = connection.execute(
-            select(func.coalesce(func.max(_TABLE.c.revision), 0)).where(_TABLE.c.topology == topology)
-        ).scalar_one()
-        raise UnknownRevisionError(
-            f"revision {number} of {topology}: expected one that was begun, found revisions up to {newest}; "
-            f"airflow-barrier revision status {topology} lists them"
+    @reads
+    def under_way(self, connection: Connection, topology: str) -> Revision | None:
+        """The one that is STAGING or COMMITTING; a topology has one at a time."""
+        return under_way(connection, topology)
+
+    @reads
+    def newest(self, connection: Connection, topology: str, limit: int) -> list[Revision]:
+        """The newest ``limit``, the newest first."""
+        rows = connection.execute(
+            select(_TABLE).where(_TABLE.c.topology == topology).order_by(_TABLE.c.revision.desc()).limit(limit)
         )
-    return to_record(Revision, row, gated=row.gated_at is not None)
+        return [to_record(Revision, row, gated=row.gated_at is not None) for row in rows]
 
+    @reads
+    def barriers(self, connection: Connection, topology: str, number: int) -> list[Barrier]:
+        """Those of its barriers that count, in order, while it is under way."""
+        return barriers_of(connection, load_revision(connection, topology, number))
 
-def under_way(connection: Connection, topology: str) -> Revision | None:
-    """The revision that is being staged or published; there is one at a time."""
-    row = connection.execute(
-        select(_TABLE).where(_TABLE.c.topology == topology, schema.REVISION_UNDER_WAY)
-    ).one_or_none()
-    return None if row is None else to_record(Revision, row, gated=row.gated_at is not None)
+    @reads
+    def progress(self, connection: Connection, topology: str, number: int, barrier_id: int) -> list[TableProgress]:
+        """The tables that it computes again at a barrier, in the order of their names."""
+        return list(progress(connection, topology, barrier_id, number).values())
 
+    @reads
+    def unstaged(self, connection: Connection, topology: str, number: int) -> list[str]:
+        """What is missing before it can be published, a phrase each; nothing once it can."""
+        return unstaged(connection, load_revision(connection, topology, number))
 
-def revisions(connection: Connection, topology: str, limit: int) -> list[Revision]:
-    """The newest ``limit`` revisions, the newest first."""
-    rows = connection.execute(
-        select(_TABLE).where(_TABLE.c.topology == topology).order_by(_TABLE.c.revision.desc()).limit(limit)
-    )
-    return [to_record(Revision, row, gated=row.gated_at is not None) for row in rows]
-
-
-def newest_decided(connection: Connection, topology: str) -> int:
-    """The newest that is COMMITTING or COMMIT; 0: none."""
-    decided = [RevisionState.COMMITTING.value, RevisionState.COMMIT.value]
-    newest = select(func.coalesce(func.max(_TABLE.c.revision), 0))
-    return int(
-        connection.execute(newest.where(_TABLE.c.topology == topology, _TABLE.c.state.in_(decided))).scalar_one()
-    )
-
-
-def barriers_of(connection: Connection, revision: Revision) -> list[Barrier]:
-    """The revision's barriers that count, in order; none once it was published or cancelled."""
-    table = schema.barrier
-    rows = connection.execute(
-        select(table)
-        .where(of_topology(table, revision.topology, revision.revision), schema.NOT_ABORTED)
-        .order_by(table.c.barrier_id)
-    )
-    return [to_record(Barrier, row) for row in rows]
-
-
-def check_staging(connection: Connection, topology: str, line: int) -> None:
-    """Refuse work for a revision that is not STAGING any more; in the other lines there is nothing to refuse.
-
-    Raises RevisionEndedError.
-    """
-    if line <= STANDING:  # what a revision replaced has ended one by one, and says so itself
-        return
-    revision = load_revision(connection, topology, line)
-    if revision.state is not RevisionState.STAGING:
-        raise RevisionEndedError(  # safety: ended-revision-takes-nothing
-            f"{revision}: expected STAGING to compute something for it, found {revision.state.value}; nothing is left "
-            "to do in it: correct what is still wrong by another revision"
+    @reads
+    def newest_decided(self, connection: Connection, topology: str) -> int:
+        """The number of the newest revision that is COMMITTING or COMMIT; 0: none."""
+        decided = [RevisionState.COMMITTING.value, RevisionState.COMMIT.value]
+        newest = select(func.coalesce(func.max(_TABLE.c.revision), 0))
+        return int(
+            connection.execute(newest.where(_TABLE.c.topology == topology, _TABLE.c.state.in_(decided))).scalar_one()
         )
 
+    @reads
+    def as_revised(self, connection: Connection, barrier: Barrier, number: int) -> Revised:
+        """A COMMIT barrier that stands, as revision ``number`` leaves it. Maintenance then carries what is revised."""
+        return as_revised(connection, barrier, number)
 
-def begins_anew(connection: Connection, attempt: Attempt) -> bool:
-    """Whether it is the first of a revision that computes its tables from the beginning."""
-    if attempt.line == STANDING:
-        return False
-    revision = load_revision(connection, attempt.topology, attempt.line)
-    return revision.mode is not RevisionMode.INCREMENTAL and attempt.barrier_id == revision.first_barrier
+    @reads
+    def swap_rows(self, connection: Connection, topology: str, number: int) -> SwapRows:
+        """What a publish of it consists of, or would consist of now."""
+        return swap_rows(connection, load_revision(connection, topology, number))
 
+    @changes
+    def begin(self, connection: Connection, new: NewRevision) -> Revision:
+        """A new one, STAGING, with the barriers from its first one to the head, and the cuts that were made anew.
 
-def corrected_bases(connection: Connection, attempt: Attempt) -> dict[str, int | None]:
-    """The tables that a statement corrects, as they stand at the attempt's barrier: where nothing before it is revised,
-    the statement changes them as they are, and need not be given the epoch's rows again.
-    """
-    if attempt.line == STANDING:
-        return {}
-    revision = load_revision(connection, attempt.topology, attempt.line)
-    if attempt.barrier_id != revision.first_barrier or revision.mode is not RevisionMode.INCREMENTAL:
-        return {}
-    corrected = [
-        each.table
-        for each in revision.corrections
-        if each.barrier_id == attempt.barrier_id and each.correction.get("kind") == BY_STATEMENT
-    ]
-    rows = progress(connection, attempt.topology, attempt.barrier_id, tables=corrected)
-    return {table: row.snapshot_id for table, row in rows.items() if row.job == attempt.job}
+        Raises RevisionRefusedError while another one is under way, and if somebody took what joins by a cut.
+        """
+        lock_topology(connection, new.topology)  # safety: topology-lock
+        version = topology_version(connection, new.topology)
+        if version != new.topology_version:
+            raise RevisionRefusedError(  # safety: revises-what-was-planned
+                f"topology {new.topology}: expected it to be as it was planned with (version {new.topology_version}), "
+                f"found version {version}; plan the revision again"
+            )
+        other = under_way(connection, new.topology)
+        if other is not None:
+            raise RevisionRefusedError(  # safety: one-revision-under-way
+                f"topology {new.topology}: expected no revision under way, found {other} ({other.state.value}, "
+                f"barriers from {other.first_barrier} on, tables {', '.join(other.tables)}: {other.reason}); wait "
+                f"until it is published, or cancel it: airflow-barrier revision cancel {new.topology} "
+                f"{other.revision}"
+            )
+        _check_readable(connection, new)
+        number = (
+            1
+            + connection.execute(
+                select(func.coalesce(func.max(_TABLE.c.revision), 0)).where(_TABLE.c.topology == new.topology)
+            ).scalar_one()
+        )
+        connection.execute(
+            insert(_TABLE).values(
+                topology_version=_with_joining(connection, new) if new.joining else version,
+                **to_columns(
+                    Revision,
+                    topology=new.topology,
+                    revision=number,
+                    state=RevisionState.STAGING,
+                    mode=new.mode,
+                    first_barrier=new.first_barrier,
+                    predecessor=new.predecessor,
+                    window_end=new.window_end,
+                    tables=new.tables,
+                    jobs=new.jobs,
+                    changed=new.changed,
+                    corrections=new.corrections,
+                    reused=new.reused,
+                    recut=new.recut,
+                    expected=new.joining,
+                    actor=new.actor,
+                    reason=new.reason,
+                    created_at=DatabaseNow(),
+                ),
+            )
+        )
+        detail = {
+            "mode": new.mode.value,
+            "first": new.first_barrier,
+            "window_end": new.window_end,
+            "tables": list(new.tables),
+            "reason": new.reason,
+        }
+        record_revision(
+            connection, new.topology, number, None, RevisionState.STAGING, Event("revision begun", new.actor, detail)
+        )
+        revision = load_revision(connection, new.topology, number)
+        extend(connection, revision, new.actor)
+        begin_recut(connection, revision, new.cuts, new.actor)
+        return revision
+
+    @changes
+    def extend(self, connection: Connection, topology: str, number: int, actor: str) -> list[Barrier]:
+        """Add the barriers that were opened since; returns these. Raises RevisionEndedError."""
+        return extend(connection, load_revision(connection, topology, number), actor)
+
+    @changes
+    def recut(self, connection: Connection, topology: str, number: int, barrier_id: int, cut: Cut, actor: str) -> None:
+        """Another cut of a source for a barrier of the revision. Raises RevisionEndedError, SourceDataError."""
+        recut(connection, topology, number, barrier_id, cut, actor)
+
+    @changes
+    def bind_run(
+        self,
+        connection: Connection,
+        topology: str,
+        number: int,
+        barrier_id: int,
+        dag_id: str,
+        run_id: str,
+        clear_number: int | None,
+    ) -> bool:
+        """A DAG's run computes a barrier of the revision. ``clear_number`` None: it was woken, and has yet to come.
+
+        Returns whether nobody had bound it before.
+        """
+        revision = load_revision(connection, topology, number)
+        lock_topology(connection, revision.topology)  # safety: topology-lock
+        key = {"topology": revision.topology, "revision": revision.revision, "dag_id": dag_id, "run_id": run_id}
+        values: dict[str, Any] = {"barrier_id": barrier_id}
+        if clear_number is not None:
+            values |= {"clear_number": clear_number, "arrived_at": DatabaseNow()}
+        known = connection.execute(
+            update(_RUNS).where(*(_RUNS.c[name] == value for name, value in key.items())).values(**values)
+        ).rowcount
+        if not known:
+            connection.execute(insert(_RUNS).values(**key, **values))
+        return not known
+
+    @changes
+    def unbind_run(self, connection: Connection, topology: str, number: int, dag_id: str, run_id: str) -> None:
+        """A run that was bound, and could not be woken. Again is fine."""
+        revision = load_revision(connection, topology, number)
+        lock_topology(connection, revision.topology)  # safety: topology-lock
+        connection.execute(
+            delete(_RUNS).where(
+                _RUNS.c.topology == revision.topology,
+                _RUNS.c.revision == revision.revision,
+                _RUNS.c.dag_id == dag_id,
+                _RUNS.c.run_id == run_id,
+                _RUNS.c.arrived_at.is_(None),
+            )
+        )
+
+    @reads
+    def runs(self, connection: Connection, topology: str, number: int) -> list[RevisionRun]:
+        """The runs that compute its barriers, by barrier."""
+        revision = load_revision(connection, topology, number)
+        rows = connection.execute(
+            select(_RUNS)
+            .where(_RUNS.c.topology == revision.topology, _RUNS.c.revision == revision.revision)
+            .order_by(_RUNS.c.barrier_id, _RUNS.c.dag_id, _RUNS.c.run_id)
+        )
+        return [to_record(RevisionRun, row) for row in rows]
+
+    @reads
+    def run_binding(self, connection: Connection, topology: str, dag_id: str, run_id: str) -> RevisionRun | None:
+        """The newest revision that a run was bound to; None: none."""
+        row = connection.execute(
+            select(_RUNS)
+            .where(_RUNS.c.dag_id == dag_id, _RUNS.c.run_id == run_id, _RUNS.c.topology == topology)
+            .order_by(_RUNS.c.revision.desc())
+            .limit(1)
+        ).one_or_none()
+        return None if row is None else to_record(RevisionRun, row)
+
+    @changes
+    def gate(self, connection: Connection, topology: str, number: int, *, closed: bool, actor: str) -> Revision:
+        """Let no barrier open until it is published, or let them open again. Raises RevisionEndedError."""
+        lock_topology(connection, topology)  # safety: topology-lock
+        check_staging(connection, topology, number)
+        before = load_revision(connection, topology, number)
+        if before.gated is not closed:
+            at = DatabaseNow() if closed else None
+            connection.execute(update(_TABLE).where(*of_revision(topology, number)).values(gated_at=at))
+            event = Event("gate closed" if closed else "gate opened", actor)
+            record_revision(connection, topology, number, before.state, before.state, event)
+        return load_revision(connection, topology, number)
+
+    @reads
+    def gatekeeper(self, connection: Connection, topology: str) -> Revision | None:
+        """The revision for which no barrier opens now."""
+        return gatekeeper(connection, topology)
+
+    @changes
+    def cancel(self, connection: Connection, topology: str, number: int, reason: str, actor: str) -> Revision:
+        """STAGING -> CANCELLED. Again changes nothing. Raises RevisionEndedError once it is decided."""
+        return cancel(connection, topology, number, reason, actor)
+
+    @changes
+    def begin_swap(
+        self,
+        connection: Connection,
+        topology: str,
+        number: int,
+        head: int,
+        expected: Mapping[str, int | None],
+        actor: str,
+    ) -> Revision:
+        """STAGING -> COMMITTING: from here on only forward. ``expected``: the `main` found of each table of barrier
+        ``head``, the newest COMMIT.
+
+        Again changes nothing. Raises RevisionNotStagedError (retryable), HeadMovedError if a barrier was committed
+        since the look, RevisionEndedError.
+        """
+        return begin_swap(connection, topology, number, head, expected, actor)
+
+    @contextmanager
+    def swapping(self, topology: str, number: int, actor: str) -> Iterator[Connection | None]:
+        """A write transaction for the publish of a COMMITTING revision's tables: both are committed, or neither.
+
+        At the end of the block what it computed stands, and it is COMMIT. Yields None if it is COMMIT already.
+        """
+        with self._writing() as connection:
+            revision = swappable(connection, topology, number)
+            if revision is not None:
+                yield connection
+                finish_swap(connection, revision, actor)
+                return
+        yield None
 
 
 # --- beginning ------------------------------------------------------------------------------------
-
-
-def begin(connection: Connection, new: NewRevision) -> Revision:
-    """The next revision, STAGING, with the barriers from its first one to the head. Raises RevisionRefusedError."""
-    lock_topology(connection, new.topology)  # safety: topology-lock
-    version = topology_version(connection, new.topology)
-    if version != new.topology_version:
-        raise RevisionRefusedError(  # safety: revises-what-was-planned
-            f"topology {new.topology}: expected it to be as it was planned with (version {new.topology_version}), "
-            f"found version {version}; plan the revision again"
-        )
-    other = under_way(connection, new.topology)
-    if other is not None:
-        raise RevisionRefusedError(  # safety: one-revision-under-way
-            f"topology {new.topology}: expected no revision under way, found {other} ({other.state.value}, barriers "
-            f"from {other.first_barrier} on, tables {', '.join(other.tables)}: {other.reason}); wait until it is "
-            f"published, or cancel it: airflow-barrier revision cancel {new.topology} {other.revision}"
-        )
-    _check_readable(connection, new)
-    number = (
-        1
-        + connection.execute(
-            select(func.coalesce(func.max(_TABLE.c.revision), 0)).where(_TABLE.c.topology == new.topology)
-        ).scalar_one()
-    )
-    connection.execute(
-        insert(_TABLE).values(
-            topology_version=_with_joining(connection, new) if new.joining else version,
-            **to_columns(
-                Revision,
-                topology=new.topology,
-                revision=number,
-                state=RevisionState.STAGING,
-                mode=new.mode,
-                first_barrier=new.first_barrier,
-                predecessor=new.predecessor,
-                window_end=new.window_end,
-                tables=new.tables,
-                jobs=new.jobs,
-                changed=new.changed,
-                corrections=new.corrections,
-                reused=new.reused,
-                recut=new.recut,
-                expected=new.joining,
-                actor=new.actor,
-                reason=new.reason,
-                created_at=DatabaseNow(),
-            ),
-        )
-    )
-    detail = {
-        "mode": new.mode.value,
-        "first": new.first_barrier,
-        "window_end": new.window_end,
-        "tables": list(new.tables),
-        "reason": new.reason,
-    }
-    _record(connection, new.topology, number, None, RevisionState.STAGING, Event("revision begun", new.actor, detail))
-    revision = load_revision(connection, new.topology, number)
-    extend(connection, revision, new.actor)
-    return revision
 
 
 def _with_joining(connection: Connection, new: NewRevision) -> int:
@@ -414,130 +530,6 @@ def _version_at(connection: Connection, revision: Revision, barrier: Barrier, cu
 def _version(connection: Connection, revision: Revision) -> int:
     return int(
         connection.execute(
-            select(_TABLE.c.topology_version).where(*_key(revision.topology, revision.revision))
+            select(_TABLE.c.topology_version).where(*of_revision(revision.topology, revision.revision))
         ).scalar_one()
     )
-
-
-# --- runs -----------------------------------------------------------------------------------------
-
-
-def bind_run(
-    connection: Connection, revision: Revision, barrier_id: int, dag_id: str, run_id: str, clear_number: int | None
-) -> bool:
-    """Write down that a run computes a barrier of the revision: it has come if it says how often it was cleared.
-
-    Returns whether nobody had before.
-    """
-    lock_topology(connection, revision.topology)  # safety: topology-lock
-    key = {"topology": revision.topology, "revision": revision.revision, "dag_id": dag_id, "run_id": run_id}
-    values: dict[str, Any] = {"barrier_id": barrier_id}
-    if clear_number is not None:
-        values |= {"clear_number": clear_number, "arrived_at": DatabaseNow()}
-    known = connection.execute(
-        update(_RUNS).where(*(_RUNS.c[name] == value for name, value in key.items())).values(**values)
-    ).rowcount
-    if not known:
-        connection.execute(insert(_RUNS).values(**key, **values))
-    return not known
-
-
-def unbind_run(connection: Connection, revision: Revision, dag_id: str, run_id: str) -> None:
-    """The run could not be woken: what it does is not for the revision. One that has come stays bound."""
-    lock_topology(connection, revision.topology)  # safety: topology-lock
-    connection.execute(
-        delete(_RUNS).where(
-            _RUNS.c.topology == revision.topology,
-            _RUNS.c.revision == revision.revision,
-            _RUNS.c.dag_id == dag_id,
-            _RUNS.c.run_id == run_id,
-            _RUNS.c.arrived_at.is_(None),
-        )
-    )
-
-
-def runs_of(connection: Connection, revision: Revision) -> list[RevisionRun]:
-    """The runs that were bound to it, by barrier."""
-    rows = connection.execute(
-        select(_RUNS)
-        .where(_RUNS.c.topology == revision.topology, _RUNS.c.revision == revision.revision)
-        .order_by(_RUNS.c.barrier_id, _RUNS.c.dag_id, _RUNS.c.run_id)
-    )
-    return [to_record(RevisionRun, row) for row in rows]
-
-
-def run_binding(connection: Connection, topology: str, dag_id: str, run_id: str) -> RevisionRun | None:
-    """The newest revision of ``topology`` that a run was bound to."""
-    row = connection.execute(
-        select(_RUNS)
-        .where(_RUNS.c.dag_id == dag_id, _RUNS.c.run_id == run_id, _RUNS.c.topology == topology)
-        .order_by(_RUNS.c.revision.desc())
-        .limit(1)
-    ).one_or_none()
-    return None if row is None else to_record(RevisionRun, row)
-
-
-# --- the gate, and giving up ----------------------------------------------------------------------
-
-
-def gate(connection: Connection, topology: str, number: int, closed: bool, actor: str) -> Revision:
-    """Let no barrier open until the revision is published (or, with ``closed`` False, again). Again is fine."""
-    lock_topology(connection, topology)  # safety: topology-lock
-    check_staging(connection, topology, number)
-    before = load_revision(connection, topology, number)
-    if before.gated is not closed:
-        at = DatabaseNow() if closed else None
-        connection.execute(update(_TABLE).where(*_key(topology, number)).values(gated_at=at))
-        event = Event("gate closed" if closed else "gate opened", actor)
-        _record(connection, topology, number, before.state, before.state, event)
-    return load_revision(connection, topology, number)
-
-
-def gatekeeper(connection: Connection, topology: str) -> Revision | None:
-    """The revision for which no barrier may open now."""
-    revision = under_way(connection, topology)
-    if revision is None or not (revision.gated or revision.state is RevisionState.COMMITTING):
-        return None
-    return revision
-
-
-def move(connection: Connection, revision: Revision, after: RevisionState, event: Event, **values: Any) -> Revision:
-    """The revision in its next state; ``values`` are further columns to set."""
-    if after not in REVISION_TRANSITIONS[revision.state]:
-        raise IllegalTransitionError(  # safety: illegal-revision-transition
-            f"{revision} is {revision.state.value} and cannot become {after.value}; look at its status"
-        )
-    changed = connection.execute(
-        update(_TABLE)
-        .where(
-            *_key(revision.topology, revision.revision),
-            _TABLE.c.state == revision.state.value,  # safety: compare-and-set
-        )
-        .values(state=after.value, **values)
-    ).rowcount
-    if changed != 1:
-        raise IllegalTransitionError(  # safety: lost-race-is-noticed
-            f"{revision}: expected it to be {revision.state.value}; another process changed it: look again"
-        )
-    _record(connection, revision.topology, revision.revision, revision.state, after, event)
-    return load_revision(connection, revision.topology, revision.revision)
-
-
-def _record(
-    connection: Connection,
-    topology: str,
-    number: int,
-    before: RevisionState | None,
-    after: RevisionState,
-    event: Event,
-) -> None:
-    was = None if before is None else before.value
-    record(connection, event, topology, None, "revision", [str(number)], was, after.value, revision=number)
-
-
-def _one(topology: str, number: int) -> Any:
-    return select(_TABLE).where(*_key(topology, number))
-
-
-def _key(topology: str, number: int) -> tuple[Any, ...]:
-    return (_TABLE.c.topology == topology, _TABLE.c.revision == number)

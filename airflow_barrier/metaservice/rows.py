@@ -70,7 +70,6 @@ _LOCK = (
     .values(changes=schema.topology.c.changes + 1)
     .returning(schema.topology.c.version)
 )
-_CHANGES = select(schema.topology.c.changes).where(schema.topology.c.name == _NAME)
 _OF_VERSION = (schema.topology_version.c.topology == _NAME, schema.topology_version.c.version == bindparam("version"))
 _DIGEST = select(schema.topology_version.c.digest).where(*_OF_VERSION)
 _DEFINITION = select(schema.topology_version.c.definition).where(*_OF_VERSION)
@@ -99,6 +98,7 @@ _PENDING = (
     .limit(1)
 )
 _PROGRESS_OF_SOME = _PROGRESS.where(schema.table_progress.c.table_name.in_(bindparam("tables", expanding=True)))
+_ATTEMPT = select(schema.attempt).where(schema.attempt.c.attempt_id == bindparam("attempt_id"))
 _ATTEMPTS = (
     select(schema.attempt).where(of_barrier(schema.attempt, _NAME, _ID, _LINE)).order_by(schema.attempt.c.attempt_id)
 )
@@ -119,11 +119,6 @@ def incarnation_of(connection: Connection, topology: str) -> str:
     if found is None:
         raise _unknown(connection, topology)
     return str(found)
-
-
-def changes_of(connection: Connection, name: str) -> int:
-    """0 if there is no such topology."""
-    return int(connection.execute(_CHANGES, {"topology": name}).scalar_one_or_none() or 0)
 
 
 def topology_version(connection: Connection, name: str) -> int:
@@ -330,6 +325,16 @@ def _baseline(row: TableProgress) -> TableProgress:
 
 
 # --- attempts -------------------------------------------------------------------------------------
+
+
+def load_attempt(connection: Connection, attempt_id: int) -> Attempt:
+    row = connection.execute(_ATTEMPT, {"attempt_id": attempt_id}).one_or_none()
+    if row is None:
+        raise UnknownBarrierError(
+            f"attempt {attempt_id}: expected one that was requested, found none; either its barrier expired or was "
+            "aborted since, and its details were trimmed, or this is not the MetaService that it was requested from"
+        )
+    return to_record(Attempt, row)
 
 
 def attempts_of(connection: Connection, topology: str, barrier_id: int, line: int = STANDING) -> list[Attempt]:

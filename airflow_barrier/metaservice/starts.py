@@ -9,9 +9,39 @@ from sqlalchemy import Connection, and_, false, insert, or_, select
 from airflow_barrier.metaservice import schema
 from airflow_barrier.metaservice.mapping import to_record
 from airflow_barrier.metaservice.rows import barrier_key, load_barrier, of_barrier, of_topology
+from airflow_barrier.metaservice.transaction import Group, reads
 from airflow_barrier.metaservice.transitions import Event, record
 from airflow_barrier.protocol.records import Barrier, BarrierKind, JobStart, TableProgress
 from airflow_barrier.protocol.states import BarrierState
+
+
+class Starts(Group):
+    """How jobs joined, and what their tables held then."""
+
+    @reads
+    def last(self, connection: Connection, topology: str, job: str) -> tuple[Barrier, JobStart] | None:
+        """How a job joined last, and the first barrier that had it, aborted or not; None: it never joined."""
+        return last_start(connection, topology, job)
+
+    @reads
+    def to_read(self, connection: Connection, topology: str, revised_from: int | None) -> list[JobStart]:
+        """How jobs joined with the barriers that are neither committed nor aborted, and with those from
+        ``revised_from`` on: up to where they have read their inlets, which they are about to read on.
+        """
+        table, barrier = schema.job_start, schema.barrier
+        revised = false() if revised_from is None else table.c.barrier_id >= revised_from
+        rows = connection.execute(
+            select(table)
+            .join(barrier, and_(of_topology(barrier, topology), barrier.c.barrier_id == table.c.barrier_id))
+            .where(of_topology(table, topology), schema.NOT_ABORTED, or_(schema.UNCOMMITTED, revised))
+            .order_by(table.c.barrier_id, table.c.job)
+        )
+        return [to_record(JobStart, row) for row in rows]
+
+    @reads
+    def last_progress(self, connection: Connection, topology: str, table: str) -> TableProgress | None:
+        """The table at the newest barrier whose epoch it has and that is not aborted; None: it was in none."""
+        return last_progress(connection, topology, table)
 
 
 def insert_starts(
@@ -55,19 +85,6 @@ def last_start(connection: Connection, topology: str, job: str) -> tuple[Barrier
         .limit(1)
     ).one_or_none()
     return None if row is None else (load_barrier(connection, topology, row.barrier_id), to_record(JobStart, row))
-
-
-def starts_to_read(connection: Connection, topology: str, revised_from: int | None) -> list[JobStart]:
-    """How jobs joined with the barriers that are yet to be computed, or once more by a revision from a barrier on."""
-    table, barrier = schema.job_start, schema.barrier
-    revised = false() if revised_from is None else table.c.barrier_id >= revised_from
-    rows = connection.execute(
-        select(table)
-        .join(barrier, and_(of_topology(barrier, topology), barrier.c.barrier_id == table.c.barrier_id))
-        .where(of_topology(table, topology), schema.NOT_ABORTED, or_(schema.UNCOMMITTED, revised))
-        .order_by(table.c.barrier_id, table.c.job)
-    )
-    return [to_record(JobStart, row) for row in rows]
 
 
 def last_progress(connection: Connection, topology: str, table: str) -> TableProgress | None:

@@ -7,16 +7,15 @@ Only what the revision computed again moves: the cost follows that, not the hist
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from sqlalchemy import Connection, delete, insert, literal, select, true, update
 
 from airflow_barrier.metaservice import schema
-from airflow_barrier.metaservice.attempts import precommit_if_complete
 from airflow_barrier.metaservice.barriers import abort_one, join_tables
 from airflow_barrier.metaservice.leases import roll_back
 from airflow_barrier.metaservice.mapping import to_record
-from airflow_barrier.metaservice.revisions import barriers_of, check_staging, load_revision, move
+from airflow_barrier.metaservice.revision_rows import barriers_of, check_staging, load_revision, move
 from airflow_barrier.metaservice.rows import (
     STANDING,
     attempts_of,
@@ -36,7 +35,14 @@ from airflow_barrier.metaservice.rows import (
 from airflow_barrier.metaservice.schema import DatabaseNow
 from airflow_barrier.metaservice.starts import insert_starts
 from airflow_barrier.metaservice.topologies import admit
-from airflow_barrier.metaservice.transitions import Event, end_attempt, move_barrier, move_tables, record
+from airflow_barrier.metaservice.transitions import (
+    Event,
+    end_attempt,
+    move_barrier,
+    move_tables,
+    precommit_if_complete,
+    record,
+)
 from airflow_barrier.protocol.errors import (
     ConfigurationError,
     HeadMovedError,
@@ -48,6 +54,25 @@ from airflow_barrier.protocol.revisions import Revision, RevisionMode, RevisionS
 from airflow_barrier.protocol.states import LIVE_ATTEMPTS, AttemptState, BarrierState, TableState
 
 _PUBLISHING = frozenset({BarrierState.COMMITTING, BarrierState.BLOCKED})
+
+
+@dataclass(frozen=True)
+class SwapRows:
+    """What a revision publishes. ``barriers``: of each readable COMMIT barrier from its first to its head, what all
+    its tables are at once the revision stands (table -> snapshot). ``before``: what the revision's tables were at just
+    before its first barrier.
+    """
+
+    barriers: Mapping[int, Mapping[str, int | None]]
+    before: Mapping[str, int | None]
+
+
+@dataclass(frozen=True)
+class Revised:
+    """A barrier as it stands once a revision is published, and each of its tables."""
+
+    barrier: Barrier
+    rows: tuple[TableProgress, ...]
 
 
 def unstaged(connection: Connection, revision: Revision) -> list[str]:
@@ -365,12 +390,12 @@ def forget_line(connection: Connection, revision: Revision) -> None:
         connection.execute(delete(table).where(of_topology(table, revision.topology, revision.revision)))
 
 
-def as_revised(connection: Connection, barrier: Barrier, number: int) -> tuple[Barrier, tuple[TableProgress, ...]]:
+def as_revised(connection: Connection, barrier: Barrier, number: int) -> Revised:
     """A COMMIT barrier and its tables as they are once revision ``number`` stands; before that, or after."""
     barrier = load_barrier(connection, barrier.topology, barrier.barrier_id)  # it may stand since the caller looked
     rows = progress(connection, barrier.topology, barrier.barrier_id)
     if barrier.computed_in == number:
-        return barrier, tuple(rows.values())
+        return Revised(barrier, tuple(rows.values()))
     epoch = epoch_of(connection, barrier)
     joins = load_revision(connection, barrier.topology, number).mode is RevisionMode.HISTORY
     for name, row in progress(connection, barrier.topology, epoch.barrier_id, number).items():
@@ -379,18 +404,15 @@ def as_revised(connection: Connection, barrier: Barrier, number: int) -> tuple[B
             rows[name] = replace(row, barrier_id=barrier.barrier_id, carried_from=carried)
     again = load_barrier(connection, barrier.topology, epoch.barrier_id, number)
     version = barrier.topology_version if barrier.is_maintenance else again.topology_version
-    return replace(barrier, computed_in=number, topology_version=version), tuple(rows[name] for name in sorted(rows))
+    barrier = replace(barrier, computed_in=number, topology_version=version)
+    return Revised(barrier, tuple(rows[name] for name in sorted(rows)))
 
 
-def publication_rows(
-    connection: Connection, revision: Revision
-) -> tuple[dict[int, dict[str, int | None]], dict[str, int | None]]:
-    """What every readable COMMIT barrier from the first to the head consists of once the revision stands: barrier ->
-    table -> snapshot; and what each of the revision's tables was at just before its first barrier.
-    """
+def swap_rows(connection: Connection, revision: Revision) -> SwapRows:
+    """What a publish of it consists of, or would consist of now."""
     found = {
         barrier.barrier_id: {
-            row.table: row.snapshot_id for row in as_revised(connection, barrier, revision.revision)[1]
+            row.table: row.snapshot_id for row in as_revised(connection, barrier, revision.revision).rows
         }
         for barrier in _standing_from(connection, revision)
         if barrier.state is BarrierState.COMMIT and barrier.expiring_at is None
@@ -398,4 +420,4 @@ def publication_rows(
     before = progress_before(
         connection, load_barrier(connection, revision.topology, revision.first_barrier, revision.revision)
     )
-    return found, {name: before[name].snapshot_id for name in revision.tables if name in before}
+    return SwapRows(found, {name: before[name].snapshot_id for name in revision.tables if name in before})

@@ -8,12 +8,13 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Connection, delete, insert, select, update
+from sqlalchemy import Connection, bindparam, delete, insert, select, update
 
 from airflow_barrier.metaservice import schema
 from airflow_barrier.metaservice.rows import (
     chunks,
     head,
+    incarnation_of,
     load_topology,
     lock_topology,
     of_topology,
@@ -22,15 +23,173 @@ from airflow_barrier.metaservice.rows import (
 )
 from airflow_barrier.metaservice.schema import DatabaseNow
 from airflow_barrier.metaservice.starts import last_progress, last_start
+from airflow_barrier.metaservice.transaction import Group, changes, reads
 from airflow_barrier.metaservice.transitions import Event, record
 from airflow_barrier.protocol.errors import StillReadError, TableClaimedError, TopologyError, WithdrawnError
 from airflow_barrier.protocol.records import Withdrawal
-from airflow_barrier.protocol.topology import Job, Topology
+from airflow_barrier.protocol.topology import Job, Topology, check_names
 
 log = logging.getLogger(__name__)
 
+_CHANGES = select(schema.topology.c.changes).where(schema.topology.c.name == bindparam("name"))
 
-def registered_version(connection: Connection, name: str, owner: str, jobs: Sequence[Job]) -> int | None:
+
+class Topologies(Group):
+    """What DAGs declare, as one topology a name. A topology has a new version with each change of the union."""
+
+    def register(self, name: str, owner: str, jobs: Sequence[Job], actor: str, *, at: datetime | None = None) -> int:
+        """Replace what ``owner``, a DAG, declares; returns the topology's version, a new one if the union changed.
+
+        No jobs: the DAG leaves. Barriers that are open keep the version they were opened with. ``at`` (UTC): the
+        timestamp of the run that declares it. If a later barrier has been opened, aborted or not, the run may have the
+        code of then, and changes nothing. Raises a
+        :class:`~airflow_barrier.protocol.errors.TopologyError` of its own for each thing that is wrong with the
+        union of all DAGs' jobs, TableClaimedError for a table of another topology.
+        """
+        check_names(name, jobs)
+        version = self._read(lambda c: _registered_version(c, name, owner, jobs))
+        if version is not None:
+            return version
+        return self._write(lambda c: _replace(c, name, owner, jobs, actor, at))
+
+    @reads
+    def is_settled(self, connection: Connection, name: str, owner: str, job: str, at: datetime) -> bool:
+        """Whether a run at ``at`` (UTC) leaves a job as it is: a later barrier has been opened, aborted or not, and the
+        job is or was a member.
+        """
+        return _is_settled(connection, name, owner, job, at)
+
+    def join(
+        self, name: str, owner: str, job: str, declared: Sequence[Job], actor: str, *, at: datetime | None = None
+    ) -> int | tuple[str, ...]:
+        """Register one job of ``owner``, whose task has started, beside those that have before.
+
+        Of ``declared``, all that the DAG declares, the others are not registered: a job that never runs would hold up
+        every barrier. Jobs that are no longer declared leave. ``at`` (UTC): the timestamp of the run. If a
+        later barrier has been opened, the run adds a job that has never been a member, and changes nothing else.
+        Returns the topology's version, or the tables that the job reads and nobody writes yet, with nothing
+        registered. Raises WithdrawnError for a job that was taken out, and what :meth:`register` does.
+        """
+        check_names(name, declared)
+        version = self._read(lambda c: _joined_version(c, name, owner, job, declared))
+        if version is not None:
+            return version
+        return self._write(lambda c: _join(c, name, owner, job, declared, actor, at))
+
+    @changes
+    def leave(
+        self, connection: Connection, name: str, owner: str, job: str | None, reason: str, actor: str
+    ) -> Withdrawal:
+        """Take a job of ``owner``, or all of them (None), out: from the next barrier on, and until :meth:`readmit`.
+
+        Again changes nothing. Raises StillReadError for a table that others read, TopologyError if there is no such
+        job.
+        """
+        _wait_for_turn(connection)  # safety: registrations-queue
+        topology_version(connection, name)
+        registered = _jobs_of(connection, name, owner)
+        going = [each for each in registered if job in (None, each.name)]
+        if not going:
+            gone = _withdrawal_of(_withdrawals(connection, name, owner), job or "")
+            if gone is not None:
+                return gone
+            known = [
+                f"{each.name} (DAG {each.owner})" for each in (*registered, *_jobs_of_others(connection, name, owner))
+            ]
+            raise TopologyError(
+                f"topology {name}: expected {f'job {job}' if job else 'jobs'} of DAG {owner}, found registered only: "
+                f"{', '.join(known) or 'none'}; correct the names"
+            )
+        staying = [each for each in registered if each not in going]
+        _check_unread(connection, name, going, [*staying, *_jobs_of_others(connection, name, owner)])
+        _register(
+            connection,
+            name,
+            owner,
+            staying,
+            Event("left", actor, {"owner": owner, "jobs": [each.name for each in going], "reason": reason}),
+        )
+        table = schema.withdrawn
+        if job is None:
+            # those that left alone before leave with the DAG now: their tables may have yet to be given back
+            going = [*going, *(each for gone in _withdrawals(connection, name, owner) for each in gone.jobs)]
+            connection.execute(delete(table).where(table.c.topology == name, table.c.owner == owner))
+        key = {"topology": name, "owner": owner, "job": job or ""}
+        connection.execute(
+            insert(table).values(**key, at=DatabaseNow(), actor=actor, reason=reason, jobs=_to_json(going))
+        )
+        (gone,) = (each for each in _withdrawals(connection, name, owner) if each.job == job)
+        return gone
+
+    @changes
+    def readmit(self, connection: Connection, name: str, owner: str, job: str | None, actor: str) -> bool:
+        """Let what left register again when it runs next; False: nothing has left. Raises TopologyError."""
+        _wait_for_turn(connection)  # safety: registrations-queue
+        topology_version(connection, name)
+        table = schema.withdrawn
+        gone = _withdrawals(connection, name, owner)
+        if job is not None and any(each.job is None for each in gone):
+            raise TopologyError(
+                f"topology {name}: expected that job {job} of DAG {owner} left alone, found that the whole DAG has "
+                f"left; let the DAG join: airflow-barrier topology join {name} --dag {owner}"
+            )
+        chosen = [each for each in gone if job in (None, each.job)]
+        for each in chosen:
+            connection.execute(
+                delete(table).where(table.c.topology == name, table.c.owner == owner, table.c.job == (each.job or ""))
+            )
+        detail = {"owner": owner, "jobs": [each.job for each in chosen]}
+        if chosen:
+            record(connection, Event("readmitted", actor, detail), name, None, "topology", [name])
+        return bool(chosen)
+
+    @reads
+    def withdrawal(self, connection: Connection, name: str, owner: str, job: str) -> Withdrawal | None:
+        """How a job of a DAG left, alone or with its whole DAG; None: it has not."""
+        return _withdrawal(connection, name, owner, job)
+
+    @reads
+    def waiting(self, connection: Connection, name: str) -> tuple[Job, ...]:
+        """The registered jobs that join once a revision has computed their tables over history."""
+        return tuple(waiting(connection, name))
+
+    @reads
+    def waits(self, connection: Connection, name: str, job: Job) -> bool:
+        """Whether ``job``, registered or not, would be one of :meth:`waiting`."""
+        return waits(connection, name, job)
+
+    @reads
+    def get(self, connection: Connection, name: str, version: int | None = None) -> Topology:
+        """The topology as of a version; None: the current one."""
+        return load_topology(connection, name, topology_version(connection, name) if version is None else version)
+
+    @reads
+    def version(self, connection: Connection, name: str) -> int:
+        """The current version, which the next barrier is opened with."""
+        return topology_version(connection, name)
+
+    @reads
+    def names(self, connection: Connection) -> list[str]:
+        """The names of all topologies, in order."""
+        return list(connection.execute(select(schema.topology.c.name).order_by(schema.topology.c.name)).scalars())
+
+    @reads
+    def change_count(self, connection: Connection, name: str) -> int:
+        """How many changes there were: as long as it is the same, nothing has become of what somebody waits for.
+
+        0 of a topology that nobody has registered yet. One query, of one row.
+        """
+        return int(connection.execute(_CHANGES, {"name": name}).scalar_one_or_none() or 0)
+
+    @reads
+    def incarnation(self, connection: Connection, name: str) -> str:
+        """Made up when the database was created or the topology recovered; it stands in the stamp of every snapshot
+        that is staged for the topology, and in its journal.
+        """
+        return incarnation_of(connection, name)
+
+
+def _registered_version(connection: Connection, name: str, owner: str, jobs: Sequence[Job]) -> int | None:
     """The topology's version if ``owner``'s fragment is already exactly this, so that nothing needs to be written."""
     fragment, topology = schema.fragment, schema.topology
     jobs = _staying(connection, name, owner, jobs)
@@ -42,12 +201,12 @@ def registered_version(connection: Connection, name: str, owner: str, jobs: Sequ
     return int(row.version) if row is not None and _text(row.jobs) == _text(_to_json(jobs)) else None
 
 
-def register(
+def _replace(
     connection: Connection, name: str, owner: str, jobs: Sequence[Job], actor: str, at: datetime | None = None
 ) -> int:
     """Replace ``owner``'s fragment and make the union a new version, if that is a valid topology.
 
-    Jobs that were withdrawn stay away. A run at ``at`` that was :func:`overtaken` changes nothing.
+    Jobs that were withdrawn stay away. A run at ``at`` that was :func:`_overtaken` changes nothing.
     """
     for job in jobs:
         if job.owner != owner:
@@ -57,13 +216,13 @@ def register(
             )
     # Claims reach across topologies, so registrations are one after another; they are rare.
     _wait_for_turn(connection)  # safety: registrations-queue
-    if at is not None and overtaken(connection, name, at):  # safety: old-runs-register-nothing
+    if at is not None and _overtaken(connection, name, at):  # safety: old-runs-register-nothing
         return _left_as_it_is(connection, name, owner, at)
     jobs = _staying(connection, name, owner, jobs)
     return _register(connection, name, owner, jobs, Event("registered", actor, {"owner": owner}))
 
 
-def overtaken(connection: Connection, name: str, at: datetime) -> bool:
+def _overtaken(connection: Connection, name: str, at: datetime) -> bool:
     """Whether a barrier later than ``at`` has been opened, aborted or not: a run at ``at`` may have old code."""
     barrier = schema.barrier
     later = select(barrier.c.barrier_id).where(of_topology(barrier, name), barrier.c.timestamp > at).limit(1)
@@ -82,9 +241,9 @@ def _left_as_it_is(connection: Connection, name: str, owner: str, at: datetime) 
 
 
 def _register(connection: Connection, name: str, owner: str, jobs: Sequence[Job], event: Event) -> int:
-    if (version := registered_version(connection, name, owner, jobs)) is not None:
+    if (version := _registered_version(connection, name, owner, jobs)) is not None:
         return version  # by another one, since the caller looked
-    declared = Topology.of(name, [*jobs_of_others(connection, name, owner), *jobs])
+    declared = Topology.of(name, [*_jobs_of_others(connection, name, owner), *jobs])
     version = _next_version(connection, declared)
     _claim(connection, declared)
     _replace_fragment(connection, name, owner, jobs)
@@ -93,7 +252,7 @@ def _register(connection: Connection, name: str, owner: str, jobs: Sequence[Job]
     return version
 
 
-def jobs_of_others(connection: Connection, name: str, owner: str) -> list[Job]:
+def _jobs_of_others(connection: Connection, name: str, owner: str) -> list[Job]:
     """What all DAGs but ``owner`` have registered."""
     fragment = schema.fragment
     others = fragment.c.owner != owner
@@ -103,7 +262,7 @@ def jobs_of_others(connection: Connection, name: str, owner: str) -> list[Job]:
     return [Job.from_json(job) for row in rows for job in row.jobs]
 
 
-def jobs_of(connection: Connection, name: str, owner: str) -> list[Job]:
+def _jobs_of(connection: Connection, name: str, owner: str) -> list[Job]:
     """What ``owner`` has registered."""
     fragment = schema.fragment
     found = connection.execute(
@@ -114,7 +273,7 @@ def jobs_of(connection: Connection, name: str, owner: str) -> list[Job]:
 
 def _staying(connection: Connection, name: str, owner: str, jobs: Sequence[Job]) -> Sequence[Job]:
     """Without the jobs that have left."""
-    gone = withdrawals(connection, name, owner)
+    gone = _withdrawals(connection, name, owner)
     return [job for job in jobs if _withdrawal_of(gone, job.name) is None] if gone else jobs
 
 
@@ -145,7 +304,7 @@ def admit(connection: Connection, name: str, actor: str) -> None:
 
 def _declared(connection: Connection, name: str) -> list[Job]:
     """What all DAGs have registered: members, and jobs that wait."""
-    return jobs_of_others(connection, name, owner="")
+    return _jobs_of_others(connection, name, owner="")
 
 
 def _members(connection: Connection, declared: Topology) -> Topology:
@@ -170,15 +329,15 @@ def _members(connection: Connection, declared: Topology) -> Topology:
 # --- joining one by one, and leaving ------------------------------------------------------------------
 
 
-def joined_version(connection: Connection, name: str, owner: str, job: str, declared: Sequence[Job]) -> int | None:
+def _joined_version(connection: Connection, name: str, owner: str, job: str, declared: Sequence[Job]) -> int | None:
     """The topology's version if ``job`` is registered exactly as declared, and so are the DAG's others."""
-    if withdrawal(connection, name, owner, job) is not None:
+    if _withdrawal(connection, name, owner, job) is not None:
         return None
-    started = _started(jobs_of(connection, name, owner), job, declared)
-    return registered_version(connection, name, owner, started)
+    started = _started(_jobs_of(connection, name, owner), job, declared)
+    return _registered_version(connection, name, owner, started)
 
 
-def join(
+def _join(
     connection: Connection,
     name: str,
     owner: str,
@@ -189,25 +348,25 @@ def join(
 ) -> int | tuple[str, ...]:
     """Register ``job``, whose task has started, beside those of its DAG that have before and are still ``declared``.
 
-    A run at ``at`` that was :func:`overtaken` adds a job that has never been a member, and changes nothing else.
+    A run at ``at`` that was :func:`_overtaken` adds a job that has never been a member, and changes nothing else.
     Returns the version, or the tables that it reads and nobody writes yet: then nothing was registered.
     """
     _wait_for_turn(connection)  # safety: registrations-queue
-    gone = _withdrawal_of(withdrawals(connection, name, owner), job)
+    gone = _withdrawal_of(_withdrawals(connection, name, owner), job)
     if gone is not None:
         raise WithdrawnError(  # safety: withdrawn-stays-away
             f"{gone}: its tables stay as they are; take the job out of the DAG's group, or let it take part again: "
             f"airflow-barrier topology join {name} --dag {owner}{f' --job {job}' if gone.job else ''}"
         )
-    if at is not None and is_settled(connection, name, owner, job, at):  # safety: old-runs-register-nothing
+    if at is not None and _is_settled(connection, name, owner, job, at):  # safety: old-runs-register-nothing
         return _left_as_it_is(connection, name, owner, at)
-    before = jobs_of(connection, name, owner)
+    before = _jobs_of(connection, name, owner)
     (joining,) = (each for each in declared if each.name == job)
-    if at is not None and overtaken(connection, name, at):  # safety: old-runs-register-nothing
+    if at is not None and _overtaken(connection, name, at):  # safety: old-runs-register-nothing
         started = [*before, joining]
     else:
         started = _started(before, job, declared)
-    others = jobs_of_others(connection, name, owner)
+    others = _jobs_of_others(connection, name, owner)
     together = waits(connection, name, joining)
     written = {
         outlet
@@ -221,14 +380,14 @@ def join(
     return _register(connection, name, owner, started, Event("joined", actor, {"owner": owner, "job": job}))
 
 
-def is_settled(connection: Connection, name: str, owner: str, job: str, at: datetime) -> bool:
-    """Whether a run at ``at`` leaves a job as it is: it was :func:`overtaken`, and the job is or was a member.
+def _is_settled(connection: Connection, name: str, owner: str, job: str, at: datetime) -> bool:
+    """Whether a run at ``at`` leaves a job as it is: it was :func:`_overtaken`, and the job is or was a member.
 
     A job that has never been one joins late: members that catch up may run behind the newest barrier all the time.
     """
-    if not overtaken(connection, name, at):
+    if not _overtaken(connection, name, at):
         return False
-    registered = any(each.name == job for each in jobs_of(connection, name, owner))
+    registered = any(each.name == job for each in _jobs_of(connection, name, owner))
     return registered or last_start(connection, name, job) is not None
 
 
@@ -239,41 +398,6 @@ def _started(before: Sequence[Job], job: str, declared: Sequence[Job]) -> list[J
         for each in declared
         if each.name in names  # safety: only-started-jobs
     ]
-
-
-def leave(connection: Connection, name: str, owner: str, job: str | None, reason: str, actor: str) -> Withdrawal:
-    """Take a job of ``owner``, or all of them (None), out of the topology. Again changes nothing."""
-    _wait_for_turn(connection)  # safety: registrations-queue
-    topology_version(connection, name)
-    registered = jobs_of(connection, name, owner)
-    going = [each for each in registered if job in (None, each.name)]
-    if not going:
-        gone = _withdrawal_of(withdrawals(connection, name, owner), job or "")
-        if gone is not None:
-            return gone
-        known = [f"{each.name} (DAG {each.owner})" for each in (*registered, *jobs_of_others(connection, name, owner))]
-        raise TopologyError(
-            f"topology {name}: expected {f'job {job}' if job else 'jobs'} of DAG {owner}, found registered only: "
-            f"{', '.join(known) or 'none'}; correct the names"
-        )
-    staying = [each for each in registered if each not in going]
-    _check_unread(connection, name, going, [*staying, *jobs_of_others(connection, name, owner)])
-    _register(
-        connection,
-        name,
-        owner,
-        staying,
-        Event("left", actor, {"owner": owner, "jobs": [each.name for each in going], "reason": reason}),
-    )
-    table = schema.withdrawn
-    if job is None:
-        # those that left alone before leave with the DAG now: their tables may have yet to be given back
-        going = [*going, *(each for gone in withdrawals(connection, name, owner) for each in gone.jobs)]
-        connection.execute(delete(table).where(table.c.topology == name, table.c.owner == owner))
-    key = {"topology": name, "owner": owner, "job": job or ""}
-    connection.execute(insert(table).values(**key, at=DatabaseNow(), actor=actor, reason=reason, jobs=_to_json(going)))
-    (gone,) = (each for each in withdrawals(connection, name, owner) if each.job == job)
-    return gone
 
 
 def _wait_for_turn(connection: Connection) -> None:
@@ -296,29 +420,7 @@ def _check_unread(connection: Connection, name: str, going: Sequence[Job], stayi
         )
 
 
-def readmit(connection: Connection, name: str, owner: str, job: str | None, actor: str) -> bool:
-    """Let what left be registered again by its DAG's next run. False: nothing of the kind has left."""
-    _wait_for_turn(connection)  # safety: registrations-queue
-    topology_version(connection, name)
-    table = schema.withdrawn
-    gone = withdrawals(connection, name, owner)
-    if job is not None and any(each.job is None for each in gone):
-        raise TopologyError(
-            f"topology {name}: expected that job {job} of DAG {owner} left alone, found that the whole DAG has left; "
-            f"let the DAG join: airflow-barrier topology join {name} --dag {owner}"
-        )
-    chosen = [each for each in gone if job in (None, each.job)]
-    for each in chosen:
-        connection.execute(
-            delete(table).where(table.c.topology == name, table.c.owner == owner, table.c.job == (each.job or ""))
-        )
-    detail = {"owner": owner, "jobs": [each.job for each in chosen]}
-    if chosen:
-        record(connection, Event("readmitted", actor, detail), name, None, "topology", [name])
-    return bool(chosen)
-
-
-def withdrawals(connection: Connection, name: str, owner: str) -> list[Withdrawal]:
+def _withdrawals(connection: Connection, name: str, owner: str) -> list[Withdrawal]:
     """What left of a DAG."""
     table = schema.withdrawn
     rows = connection.execute(
@@ -338,9 +440,9 @@ def withdrawals(connection: Connection, name: str, owner: str) -> list[Withdrawa
     ]
 
 
-def withdrawal(connection: Connection, name: str, owner: str, job: str) -> Withdrawal | None:
+def _withdrawal(connection: Connection, name: str, owner: str, job: str) -> Withdrawal | None:
     """How a job of a DAG left, alone or with all of the DAG; None: it has not."""
-    return _withdrawal_of(withdrawals(connection, name, owner), job)
+    return _withdrawal_of(_withdrawals(connection, name, owner), job)
 
 
 def _withdrawal_of(gone: Sequence[Withdrawal], job: str) -> Withdrawal | None:

@@ -10,7 +10,7 @@ from sqlalchemy import Connection, insert, select, update
 
 from airflow_barrier.metaservice import schema
 from airflow_barrier.metaservice.mapping import to_record
-from airflow_barrier.metaservice.rows import STANDING, chunks, load_barrier, of_barrier
+from airflow_barrier.metaservice.rows import STANDING, chunks, is_complete, load_barrier, of_barrier
 from airflow_barrier.metaservice.schema import DatabaseNow
 from airflow_barrier.protocol.errors import IllegalTransitionError
 from airflow_barrier.protocol.records import Attempt, Barrier
@@ -51,6 +51,19 @@ def move_barrier(connection: Connection, barrier: Barrier, after: BarrierState, 
         revision=barrier.line,
     )
     return load_barrier(connection, barrier.topology, barrier.barrier_id, barrier.line)
+
+
+def precommit_if_complete(connection: Connection, barrier: Barrier, actor: str) -> Barrier:
+    """An OPEN barrier is PRECOMMIT once its own tables are PROCESSED.
+
+    A table that an earlier barrier still lacks is not among them (its job has left), and the commit, which goes in
+    order, waits for that one.
+    """
+    if is_complete(connection, barrier):  # safety: precommit-needs-all-tables
+        return move_barrier(
+            connection, barrier, BarrierState.PRECOMMIT, Event("precommit", actor), precommit_at=DatabaseNow()
+        )
+    return barrier
 
 
 def move_tables(

@@ -21,8 +21,8 @@ def swallowed(task: BaseOperator, context: Context, deployment: Deployment, barr
     Nearly always there are none, and Airflow is not asked.
     """
     silent = []
-    for barrier_id, who in deployment.meta.unannounced(barrier.topology, barrier.barrier_id).items():
-        earlier = deployment.meta.barrier(barrier.topology, barrier_id)
+    for barrier_id, who in deployment.meta.publishing.unannounced(barrier.topology, barrier.barrier_id).items():
+        earlier = deployment.meta.barriers.get(barrier.topology, barrier_id)
         dag_id, run = _announcing_run(who, earlier, task)
         if dag_id == task.dag_id:
             silent.append((earlier, run))

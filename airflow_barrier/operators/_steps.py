@@ -79,7 +79,7 @@ class EpochSteps:
         with without_useless_retries():
             self._announce_again()
             deployment = self._deployment()
-            attempt = deployment.meta.attempt(attempt_id)
+            attempt = deployment.meta.attempts.get(attempt_id)
             self._remember(attempt)
             self._run(deployment, attempt, work)
             if not self.binding.member:
@@ -173,7 +173,7 @@ class EpochSteps:
         if self.binding.announce_processed and self.done:
             meta, topology = self._deployment().meta, self.binding.fragment.topology
             for number in self.done:
-                announce_processed(self.context, meta.barrier(topology, number), self.binding.job.outlets)
+                announce_processed(self.context, meta.barriers.get(topology, number), self.binding.job.outlets)
 
     def _run(self, deployment: Deployment, attempt: Attempt, work: Callable[[], ClosingRecord | None]) -> None:
         self._under_way = (deployment, attempt.attempt_id)

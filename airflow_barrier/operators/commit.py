@@ -142,7 +142,9 @@ class CommitBarrierOperator(BaseOperator):
     def _tell(self, context: Context, deployment: Deployment, told: Sequence[Barrier]) -> None:
         barriers = {b.barrier_id: b for b in told if not b.is_maintenance}  # there nothing has changed
         progress = {
-            barrier.barrier_id: {p.table: p for p in deployment.meta.progress(self.topology, barrier.barrier_id)}
+            barrier.barrier_id: {
+                p.table: p for p in deployment.meta.barriers.progress(self.topology, barrier.barrier_id)
+            }
             for barrier in barriers.values()
         }
         for table in self.tables:
@@ -160,7 +162,7 @@ class CommitBarrierOperator(BaseOperator):
                 }
             }
             accessor.add_partitions([event_key(b.barrier_id, b.computed_in) for b in published])
-        deployment.meta.announce(self.topology, list(barriers), actor(context))
+        deployment.meta.publishing.announce(self.topology, list(barriers), actor(context))
 
 
 class AbortBarrierOperator(BaseOperator):

@@ -95,7 +95,7 @@ class CompactTablesOperator(BaseOperator):
             return self.execute(context)
         with without_useless_retries():
             deployment = BarrierHook(self.barrier_conn_id).get_deployment()
-            return self._compact(deployment, deployment.meta.barrier(self.topology, barrier_id), context)
+            return self._compact(deployment, deployment.meta.barriers.get(self.topology, barrier_id), context)
 
     def on_kill(self) -> None:
         """End the session on the server, whose work ends with it; what that raises lets go of the barrier."""

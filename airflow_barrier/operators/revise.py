@@ -113,7 +113,7 @@ class ReviseOperator(BaseOperator):
                 for run in wake_runs(
                     deployment,
                     revision,
-                    deployment.meta.barrier(self.topology, barrier.barrier_id),
+                    deployment.meta.barriers.get(self.topology, barrier.barrier_id),
                     run_of_task(context).ref,
                     AirflowScheduler(context),
                 )

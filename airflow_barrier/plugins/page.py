@@ -46,7 +46,7 @@ def revision_page(conn_id: str, topology: str, number: _Number, user: GetUserDep
     with _in_http():
         meta, dags = _visible(conn_id, topology, user)
         status = revision_status(meta, topology, number)
-        jobs = meta.topology(topology).jobs
+        jobs = meta.topologies.get(topology).jobs
         asked = {job.owner for job in jobs if job.name in status.revision.jobs} | {run.dag_id for run in status.runs}
         dags |= _readable(asked - dags, user)
         if asked <= dags:
@@ -59,20 +59,20 @@ def barrier_page(conn_id: str, topology: str, barrier_id: _Number, user: GetUser
     """Served in a thread, since the MetaService is asked synchronously."""
     with _in_http():
         meta, dags = _visible(conn_id, topology, user)
-        barrier = meta.barrier(topology, barrier_id)
-        jobs = meta.topology(topology, barrier.topology_version).jobs
+        barrier = meta.barriers.get(topology, barrier_id)
+        jobs = meta.topologies.get(topology, barrier.topology_version).jobs
         asked = {job.owner for job in jobs}
         dags |= _readable(asked - dags, user)
         status = barrier_status(meta, barrier)
         if asked <= dags:
-            return render(status, meta.leases(topology, barrier_id))
+            return render(status, meta.leases.of(topology, barrier_id))
         return render(_barrier_of(status, _of(jobs, dags)), hidden=len(asked - dags))
 
 
 def _visible(conn_id: str, topology: str, user: BaseUser) -> tuple[MetaService, set[str]]:
     """The MetaService, and which of the topology's DAGs the user may read: asked before any number is looked up."""
     meta = BarrierHook(conn_id).get_meta_service()
-    dags = _readable({job.owner for job in meta.topology(topology).jobs}, user)
+    dags = _readable({job.owner for job in meta.topologies.get(topology).jobs}, user)
     if not dags:
         raise HTTPException(404, _NOT_FOUND)
     return meta, dags

@@ -49,7 +49,7 @@ class Answer(ABC):
     def unresolved(self) -> tuple[str, ...]:
         """The tables of the topology that the answer does not have: a query over it may not read them."""
         found = self.resolution
-        tables = self._deployment.meta.topology(found.topology).tables
+        tables = self._deployment.meta.topologies.get(found.topology).tables
         return tuple(table for table in tables if table not in found.tables)
 
     @property
@@ -86,7 +86,7 @@ class Answer(ABC):
             return set(found.tables.values()) if found.barrier_id else consists
         for barrier_id in {one.barrier_id for one in found.tables.values()} - {0}:
             with suppress(NotReadableYetError, BarrierAbortedError):
-                there = self._deployment.meta.resolve(found.topology, Level.REPEATABLE_READ, at=barrier_id)
+                there = self._deployment.meta.answers.resolve(found.topology, Level.REPEATABLE_READ, at=barrier_id)
                 consists.update(there.tables.values())
         return consists
 
@@ -189,4 +189,4 @@ class Answer(ABC):
         """Raises UnknownTableError if the answer's barrier does not have ``table``, naming the first that has it."""
         found = self.resolution
         at = self._at if found.barrier_id is None else found.barrier_id
-        self._deployment.meta.resolve(found.topology, found.level, [table], at=at or None)
+        self._deployment.meta.answers.resolve(found.topology, found.level, [table], at=at or None)

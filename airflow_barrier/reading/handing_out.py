@@ -31,7 +31,7 @@ class HandedOut(Answer):
         """
         until = time.monotonic() + seconds
         if until > self._until:
-            self.lease = self._deployment.meta.renew(self.lease.lease_id, seconds)
+            self.lease = self._deployment.meta.leases.renew(self.lease.lease_id, seconds)
             self._until = until
 
     @property
@@ -49,7 +49,7 @@ class LookedUp(Answer):
 
     def __init__(self, deployment: Deployment, topology: str, level: Level, at: int | datetime | None) -> None:
         super().__init__(deployment, at)
-        self._resolution = deployment.meta.resolve(topology, level, at=at)
+        self._resolution = deployment.meta.answers.resolve(topology, level, at=at)
 
     @property
     def resolution(self) -> Resolution:

@@ -30,7 +30,7 @@ class MetadataRows:
         """Raises ConfigurationError for a name that is none, StoreUnavailableError."""
         import pyarrow as pa
 
-        columns, rows = self.meta.metadata(self.name)
+        columns, rows = self.meta.audit.metadata(self.name)
         values = list(zip(*rows, strict=True)) or [()] * len(columns)
         return pa.Table.from_arrays(
             [pa.array(*pair) for pair in zip(values, self._schema.types, strict=True)], schema=self._schema

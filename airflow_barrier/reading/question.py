@@ -82,14 +82,14 @@ def resolved(deployment: Deployment, question: Question, hold: Hold) -> Held:
 
 def _look(deployment: Deployment, question: Question, hold: Hold) -> Held:
     since = time.monotonic()
-    found = deployment.meta.resolve(
+    found = deployment.meta.answers.resolve(
         question.topology, question.level, question.tables, at=question.at, revision=question.revision, hold=hold
     )
     assert found.lease is not None  # it was asked for
     try:
         _check_age(found, question)
     except StaleAnswerError:
-        deployment.meta.release(found.lease.lease_id)
+        deployment.meta.leases.release(found.lease.lease_id)
         raise
     return Held(found, found.lease, since)
 

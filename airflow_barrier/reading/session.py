@@ -138,7 +138,7 @@ def consistent_session(
     people who see the leases; default: user, process and machine. ``lease_seconds``: after how long what a crashed
     session held is free again.
 
-    Raises what :meth:`MetaService.resolve <airflow_barrier.metaservice.store.MetaService.resolve>` does, and at the
+    Raises what :meth:`Answers.resolve <airflow_barrier.metaservice.resolving.Answers.resolve>` does, and at the
     end of the block LeaseLostError, if what was read in it was not held all the time.
 
     >>> with consistent_session(deployment, "shopping") as session, session.duckdb() as connection:  # doctest: +SKIP
@@ -238,7 +238,7 @@ class _Heartbeat:
         self._over.set()
         self._thread.join()
         try:
-            self._meta.release(self.lease.lease_id)
+            self._meta.leases.release(self.lease.lease_id)
         except (StoreUnavailableError, SchemaVersionError) as error:
             log.warning("%s was not released and ends by itself: %s", self.lease, error)
 
@@ -249,7 +249,7 @@ class _Heartbeat:
     def _renew(self) -> None:
         asked = time.monotonic()
         try:
-            renewed = self._meta.renew(self.lease.lease_id, self._seconds)
+            renewed = self._meta.leases.renew(self.lease.lease_id, self._seconds)
         except LeaseLostError as error:
             log.error("%s", error)
             self._lost = error

@@ -249,7 +249,7 @@ class TableFormat(Protocol):
         transaction. Raises what :meth:`publish` does. What no publish used is cleaned up on leaving.
 
         >>> with tables.staging(publications) as staging:  # doctest: +SKIP
-        ...     with meta.publishing(topology, barrier_id, actor) as connection:
+        ...     with meta.publishing.swapping(topology, barrier_id, actor) as connection:
         ...         tables.publish(publications, connection, staging)
         """
         ...

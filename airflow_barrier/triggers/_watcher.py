@@ -127,7 +127,7 @@ class Watcher:
     async def _tick(self) -> None:
         meta = await self._meta_service()
         # a driver's call in the event loop would hold up every other trigger of this process
-        changes = await asyncio.to_thread(meta.changes, self._topology)
+        changes = await asyncio.to_thread(meta.topologies.change_count, self._topology)
         grown = changes != self._seen
         waiters = [waiter for waiter in self._waiters if grown or not waiter.looked]
         if waiters:

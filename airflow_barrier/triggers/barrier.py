@@ -147,7 +147,7 @@ class BarrierTrigger(BaseTrigger):
         meta = await BarrierHook(self.barrier_conn_id).aget_meta_service()
         for attempt_id in self.attempt_ids:
             await asyncio.to_thread(
-                meta.abort_attempt, attempt_id, "the deferred task was cleared or marked by a person", "triggerer"
+                meta.attempts.abort, attempt_id, "the deferred task was cleared or marked by a person", "triggerer"
             )
 
 

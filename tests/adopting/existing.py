@@ -154,7 +154,7 @@ class Existing:
     def run(self, number: float, *jobs: Job, owner: str = LOAD) -> Barrier:
         """A whole barrier, of all jobs that are registered."""
         barrier = self.open(number, *jobs, owner=owner)
-        members = [job.name for job in self.deployment.meta.topology(NAME, barrier.topology_version).jobs]
+        members = [job.name for job in self.deployment.meta.topologies.get(NAME, barrier.topology_version).jobs]
         for job in sorted(members):  # load, then mirror
             self.process(barrier, job)
         self.commit(barrier)

@@ -55,7 +55,7 @@ def test_tables_that_hold_rows_do_not_join_without_a_word_and_nothing_is_opened(
     )
     with pytest.raises(StartFromError, match=told):
         existing.try_to_open(1, existing.load_job())
-    assert existing.deployment.meta.head(NAME) is None
+    assert existing.deployment.meta.barriers.head(NAME) is None
     assert set(existing.deployment.tables.load(EVENTS).refs()) == {"main"}
 
 
@@ -119,7 +119,7 @@ def test_an_aborted_first_barrier_is_joined_again_at_the_same_place(existing: Ex
     existing.land(2)
     existing.land(3)
     adopted(existing, 3, *jobs)
-    joined = [entry.detail for entry in existing.deployment.meta.audit(NAME) if entry.event == "job joined"]
+    joined = [entry.detail for entry in existing.deployment.meta.audit.newest(NAME) if entry.event == "job joined"]
     assert [(each["job"], each["externals"]) for each in joined if each["job"] == "load"] == [
         ("load", {"landing": {"time": day(1).isoformat()}})
     ] * 2
@@ -149,10 +149,10 @@ def test_a_job_that_comes_back_to_a_source_that_others_went_on_reading_is_told_s
     other = Job("other", "load_dag", outlets=(MIRROR,), externals=load.externals)
     existing.land(1)
     existing.run(1, load, other)
-    existing.deployment.meta.leave(NAME, "load_dag", "other", "away", "test")
+    existing.deployment.meta.topologies.leave(NAME, "load_dag", "other", "away", "test")
     existing.land(2)
     existing.run(2, load)
-    existing.deployment.meta.readmit(NAME, "load_dag", "other", "test")
+    existing.deployment.meta.topologies.readmit(NAME, "load_dag", "other", "test")
     with pytest.raises(StartFromError, match=r"job other .*source landing has been cut.*name='landing_other'"):
         existing.try_to_open(3, load, other)
 
@@ -190,7 +190,7 @@ def test_a_job_that_comes_back_goes_on_where_it_left_off(existing: Existing) -> 
         existing.try_to_open(6, *both)
     existing.run(6, both[0], existing.mirror_job("latest"))
     assert existing.rows(MIRROR) == sorted([*existing.all_landed(), 7])
-    assert meta.last_start(NAME, "load") is not None
+    assert meta.starts.last(NAME, "load") is not None
 
 
 def test_a_start_after_the_barrier_or_of_unknown_things_is_refused(existing: Existing) -> None:
@@ -242,13 +242,13 @@ def test_whatever_lands_when_and_whatever_is_aborted_each_file_is_in_one_place(e
         if dice.random() < 0.4:
             abort_barrier(existing.deployment, NAME, barrier.barrier_id, reason="dice", actor="test")
         else:
-            cut = meta.cuts(NAME, barrier.barrier_id)["landing"]
+            cut = meta.cuts.of(NAME, barrier.barrier_id)["landing"]
             counted.update(int(entry["path"].split("/")[-1].split(".")[0]) for entry in cut.end["files"])
             existing.process(barrier, "load")
             existing.commit(barrier)
         now += 1
     last = existing.run(7, existing.load_job(start_from))
-    cut = meta.cuts(NAME, last.barrier_id)["landing"]
+    cut = meta.cuts.of(NAME, last.barrier_id)["landing"]
     counted.update(int(entry["path"].split("/")[-1].split(".")[0]) for entry in cut.end["files"])
     assert counted == Counter(range(1, 7))
     assert existing.rows(EVENTS) == existing.all_landed()

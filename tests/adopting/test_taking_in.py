@@ -137,9 +137,9 @@ def test_an_open_barrier_goes_on_with_a_job_that_leaves_and_keeps_its_tables_unt
     assert leave(existing.deployment, NAME, LOAD, "mirror", reason="again", actor="me").tables == (MIRROR,)
     existing.land(2)
     second = existing.run(2, *jobs)
-    assert [each.table for each in existing.deployment.meta.progress(NAME, second.barrier_id)] == [EVENTS]
+    assert [each.table for each in existing.deployment.meta.barriers.progress(NAME, second.barrier_id)] == [EVENTS]
     # let back, it goes on where it left off
-    existing.deployment.meta.readmit(NAME, LOAD, "mirror", "me")
+    existing.deployment.meta.topologies.readmit(NAME, LOAD, "mirror", "me")
     existing.run(3, *jobs)
     assert existing.rows(MIRROR) == [10, 100]
 
@@ -174,13 +174,13 @@ def test_a_member_that_does_not_say_what_its_table_holds_fails_itself_and_nobody
     with pytest.raises(StartFromError, match=f"job mirror .*{MIRROR} at snapshot"):
         member(existing, existing.mirror_job(), 2)
     second = existing.run(2, load)
-    assert existing.deployment.meta.barrier(NAME, second.barrier_id).state is BarrierState.COMMIT
+    assert existing.deployment.meta.barriers.get(NAME, second.barrier_id).state is BarrierState.COMMIT
 
 
 def test_a_member_that_has_left_says_so_and_does_not_come_back(existing: Existing) -> None:
     load, mirror = existing.load_job(), existing.mirror_job()
     existing.land(1)
-    existing.deployment.meta.register(NAME, LOAD, [load], "test")
+    existing.deployment.meta.topologies.register(NAME, LOAD, [load], "test")
     assert isinstance(member(existing, mirror, 1), Later)
     existing.run(1, load)
     leave(existing.deployment, NAME, COPY, None, reason="moves to another team", actor="me")
@@ -206,7 +206,7 @@ def test_a_member_whose_run_is_far_ahead_joins_when_the_barriers_are_near_and_ho
     assert "not near" in ahead.reason
     existing.land(3)
     third = existing.run(3, load)
-    assert [row.table for row in existing.deployment.meta.progress(NAME, third.barrier_id)] == [EVENTS]
+    assert [row.table for row in existing.deployment.meta.barriers.progress(NAME, third.barrier_id)] == [EVENTS]
     assert isinstance(member(existing, mirror, 4), Later), "registered now: the next one has it"
     existing.run(4, load)
     assert isinstance(member(existing, mirror, 4), Barrier)
@@ -232,11 +232,11 @@ def test_what_left_gives_back_no_table_that_another_dag_has_taken_over(existing:
     carry_out(existing.deployment, plan_adoption(existing.deployment, [fragment(load), fragment(mirror)]))
     existing.land(1)
     barrier = existing.open(1, load)
-    existing.deployment.meta.register(NAME, COPY, [mirror], "test")
+    existing.deployment.meta.topologies.register(NAME, COPY, [mirror], "test")
     second = existing.open(2, load)
     assert leave(existing.deployment, NAME, COPY, "mirror", reason="moves", actor="me").tables == ()
     other = Job("copy", "new_dag", inlets=(EVENTS,), outlets=(MIRROR,))
-    existing.deployment.meta.register(NAME, "new_dag", [other], "test")
+    existing.deployment.meta.topologies.register(NAME, "new_dag", [other], "test")
     for each in (barrier, second):
         existing.process(each, "load")
     existing.process(second, "mirror")
@@ -277,7 +277,7 @@ def test_what_is_no_table_of_ours_any_more_is_told_and_the_others_are_given_back
 def test_a_plan_tells_all_that_is_wrong(existing: Existing) -> None:
     existing.land(1)
     existing.load_plainly(1)
-    existing.deployment.meta.register("other", "dag", [Job("x", "dag", outlets=(MIRROR,))], "test")
+    existing.deployment.meta.topologies.register("other", "dag", [Job("x", "dag", outlets=(MIRROR,))], "test")
     second = Job("second", "third_dag", outlets=(EVENTS,))
     away = Job("away", "third_dag", inlets=("old.nowhere",), outlets=("old.gone",))
     further = Job("further", "third_dag", inlets=("old.gone",), outlets=("old.gone_too",))

@@ -21,9 +21,9 @@ def test_the_next_barrier_goes_on(counting: Counting) -> None:
     airflow.wait_for_run("aborting", first, "failed")
     airflow.wait_for_run("aborting", second)
     assert counting.states() == {1: "ABORTED", 2: "COMMIT"}
-    aborted = counting.deployment.meta.barrier("aborting", 1)
+    aborted = counting.deployment.meta.barriers.get("aborting", 1)
     assert aborted.reason == f"run {first} of aborting failed"
-    committed = counting.deployment.meta.barrier("aborting", 2)
+    committed = counting.deployment.meta.barriers.get("aborting", 2)
     assert committed.predecessor == 0
     assert counting.published("events") == 10
     assert airflow.state("aborting", second, counting.task("abort")) == "skipped"

@@ -27,9 +27,9 @@ def test_runs_that_start_in_any_order_are_barriers_in_order(counting: Counting) 
 
 def each_run_is_one_barrier(counting: Counting, run_ids: list[str]) -> None:
     meta = counting.deployment.meta
-    barriers = [meta.barrier("catchup", number) for number in range(1, DAYS + 1)]
+    barriers = [meta.barriers.get("catchup", number) for number in range(1, DAYS + 1)]
     assert [b.state.value for b in barriers] == ["COMMIT"] * DAYS
-    assert meta.open_barriers("catchup") == []
+    assert meta.barriers.uncommitted("catchup") == []
     # barrier n is the n-th day's, and committed after the one before
     assert [str(b.run) for b in barriers] == [f"catchup/{run_id}" for run_id in run_ids]
     assert [b.timestamp.day for b in barriers] == list(range(1, DAYS + 1))

@@ -87,7 +87,7 @@ def test_workers_that_are_killed(
     assert submitting.attempts(1, "load") == ["FENCED", "RUNNING"]
     (airflow.folder / "crashes-first-goes-on").touch()
     airflow.until(lambda: not set(orphan) & set(drivers()), "the orphan to finish")
-    first, second = apart.meta.attempts("crashes", 1)
+    first, second = apart.meta.attempts.of("crashes", 1)
     assert apart.tables.exists(closing_uri(apart, first)), "the orphan has done all its work"
     orphaned = [heads(apart, table)[first.branch] for table in TABLES]
     assert submitting.states() == {1: "OPEN"}
@@ -96,10 +96,10 @@ def test_workers_that_are_killed(
     assert submitting.states() == {1: "COMMIT"}
     assert submitting.attempts(1, "load") == ["FENCED", "PROCESSED"]
     assert [submitting.published(table) for table in TABLES] == [1, 1]
-    retried = apart.meta.attempt(second.attempt_id)
+    retried = apart.meta.attempts.get(second.attempt_id)
     for table, snapshot in zip(TABLES, orphaned, strict=True):
         left = heads(apart, table)
-        assert set(left) == {"main", apart.meta.barrier("crashes", 1).tag}
+        assert set(left) == {"main", apart.meta.barriers.get("crashes", 1).tag}
         assert snapshot not in left.values()
         assert left["main"] == retried.staged[f"crashes.{table}"].snapshot_id
     assert airflow.tasks("crashes", submitted)[submitting.task("load")]["try_number"] == 2

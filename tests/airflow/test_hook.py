@@ -141,7 +141,7 @@ def test_looking_makes_no_database(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
     extras = {"conn_type": "barrier", "extra": {"warehouse": str(tmp_path)}}
     monkeypatch.setenv("AIRFLOW_CONN_BARRIER_TEST", json.dumps(extras))
     hook = BarrierHook("barrier_test")
-    for look in (hook.get_deployment, lambda: hook.get_meta_service().topologies()):
+    for look in (hook.get_deployment, lambda: hook.get_meta_service().topologies.names()):
         with pytest.raises(MetaServiceMissingError, match=r"made when a DAG opens its first barrier.*does not see"):
             look()
     there, said = hook.test_connection()
@@ -149,7 +149,7 @@ def test_looking_makes_no_database(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
     assert "made when a DAG opens its first barrier" in said
     assert list(tmp_path.iterdir()) == []
     hook.get_deployment(new=True).close()
-    assert hook.get_meta_service().topologies() == []
+    assert hook.get_meta_service().topologies.names() == []
 
 
 @pytest.mark.parametrize(("executor", "warned"), [("LocalExecutor", False), ("LocalExecutor,CeleryExecutor", True)])

@@ -47,7 +47,7 @@ def test_marked_failed_leaves_no_spark_work(counting: Counting, spark: SparkSess
 
 def branch_of(counting: Counting, job: str) -> str | None:
     """The branch of the job's attempt, which tags its work on the Connect server."""
-    attempt = counting.deployment.meta.current_attempt("killing", 1, job)
+    attempt = counting.deployment.meta.attempts.current("killing", 1, job)
     return attempt and attempt.branch
 
 
@@ -87,5 +87,5 @@ def test_jobs_that_are_submitted_take_part(counting: Counting, spark: SparkSessi
     assert submitted.published("totals") == sum_of_barriers(1)
     assert submitted.states() == {1: "COMMIT"}
     # the DAG wants manual runs to open barriers, at the only time that such a run has
-    barrier = submitted.deployment.meta.barrier("submitted", 1)
+    barrier = submitted.deployment.meta.barriers.get("submitted", 1)
     assert (barrier.timestamp_from, barrier.run.kind) == ("run_after", "manual")

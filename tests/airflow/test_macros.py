@@ -85,10 +85,10 @@ def test_text_for_other_engines_is_held_in_the_name_of_the_task(shop: Shop) -> N
         f"JOIN {PRICE} FOR VERSION AS OF {snapshots[PRICE]} ON true"
     )
     assert arguments == {"tag": "barrier_shopping_b1_r0", "id": str(snapshots[PRICE]), "barrier": "1"}
-    held, tagged = shop.deployment.meta.leases("shopping")  # at the connection's level, and at the tag's
+    held, tagged = shop.deployment.meta.leases.of("shopping")  # at the connection's level, and at the tag's
     assert {held.holder, tagged.holder} == {"selling/today/show#1"}
     assert timedelta(minutes=59) < held.expires_at - held.granted_at < timedelta(minutes=61)
-    assert shop.deployment.meta.expiring("shopping", [1], "test") == []
+    assert shop.deployment.meta.expiry.expire("shopping", [1], "test") == []
 
 
 def test_text_says_what_the_engine_calls_the_catalog(shop: Shop, caplog: pytest.LogCaptureFixture) -> None:
@@ -116,8 +116,8 @@ def test_all_macros_of_a_try_speak_of_one_barrier_and_the_next_try_asks_anew(sho
 def test_a_hold_that_was_lost_is_retried(shop: Shop) -> None:
     given = "{{ macros.barrier.barrier_id('shopping', hold=60) }}"
     assert rendered(given, run_id="lost")[0] == "1"
-    for lease in shop.deployment.meta.leases("shopping"):
-        shop.deployment.meta.release(lease.lease_id)
+    for lease in shop.deployment.meta.leases.of("shopping"):
+        shop.deployment.meta.leases.release(lease.lease_id)
     with pytest.raises(LeaseLostError, match="found that it has ended"):
         rendered(given.replace("60", "3600"), run_id="lost")
     assert rendered(given, run_id="lost", try_number=2)[0] == "1"
@@ -138,7 +138,7 @@ def test_what_cannot_be_is_not_retried_and_what_comes_is(shop: Shop) -> None:
     bring(shop, 2, commit=False)
     with pytest.raises(NotReadableYetError, match="expected COMMIT"):
         rendered("{{ macros.barrier.tag('shopping', hold=60, at=2) }}", run_id="wrong")
-    assert shop.deployment.meta.leases("shopping") == []
+    assert shop.deployment.meta.leases.of("shopping") == []
 
 
 def test_nothing_is_held_for_a_template_that_is_only_looked_at(shop: Shop) -> None:
@@ -148,11 +148,11 @@ def test_nothing_is_held_for_a_template_that_is_only_looked_at(shop: Shop) -> No
         "id": "{{ macros.barrier.snapshots('shopping', hold=60)['shop.user_item_price'] }}",
         "barrier": "{{ macros.barrier.barrier_id('shopping', hold=60, at='1') }}",
     }
-    before = len(shop.deployment.meta.audit("shopping"))
+    before = len(shop.deployment.meta.audit.newest("shopping"))
     _, seen = looked_at("", every, run_id="looked at")
-    assert shop.deployment.meta.leases("shopping") == []
-    assert len(shop.deployment.meta.audit("shopping")) == before
+    assert shop.deployment.meta.leases.of("shopping") == []
+    assert len(shop.deployment.meta.audit.newest("shopping")) == before
     with pytest.raises(AirflowFailException, match="at most 604800 seconds"):
         looked_at("{{ macros.barrier.tag('shopping', hold=604801) }}")
     assert rendered("", every, run_id="looked at")[1] == seen
-    assert {lease.holder for lease in shop.deployment.meta.leases("shopping")} == {"selling/looked at/show#1"}
+    assert {lease.holder for lease in shop.deployment.meta.leases.of("shopping")} == {"selling/looked at/show#1"}

@@ -33,6 +33,10 @@ def test_a_dag_of_one_run_at_a_time_is_revised(counting: Counting) -> None:
         airflow.wait_for_run("narrow", run)
     airflow.wait_for_run("narrow_mend", mend)
     assert revisions.get(NAMESPACE, 1).state is RevisionState.COMMIT
-    assert [counting.deployment.meta.barrier(NAMESPACE, day).computed_in for day in range(1, DAYS + 1)] == [0, 1, 1]
+    assert [counting.deployment.meta.barriers.get(NAMESPACE, day).computed_in for day in range(1, DAYS + 1)] == [
+        0,
+        1,
+        1,
+    ]
     assert counting.totals("events") == [1, 11, 111]
     assert airflow.get(f"/dags/narrow/dagRuns/{first}")["state"] == "success"

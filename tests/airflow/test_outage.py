@@ -36,7 +36,7 @@ def test_six_barriers_need_fewer_drivers(counting: Counting, spark: SparkSession
     # who asked for an attempt is who ran it
     leaders = {}
     for job in ("load", "total"):
-        done = [meta.current_attempt("outage", barrier_id, job) for barrier_id in range(1, DAYS + 1)]
+        done = [meta.attempts.current("outage", barrier_id, job) for barrier_id in range(1, DAYS + 1)]
         leaders[job] = {attempt.request_key for attempt in done if attempt is not None}
     assert len(leaders["load"]) < DAYS
     drivers = sum(

@@ -36,19 +36,19 @@ def test_what_reads_a_barrier(counting: Counting, spark: SparkSession) -> None:
     link = airflow.get(f"{instances}/ask/links")["extra_links"]["Barrier"]
     assert link.endswith("/barrier/barrier_default/reporting/1")
 
-    (row,) = counting.deployment.meta.progress("reporting", 1)
+    (row,) = counting.deployment.meta.barriers.progress("reporting", 1)
     snapshot = row.snapshot_id
     assert f"tag=barrier_reporting_b1_r0 id={snapshot}" in airflow.log("reporting", run, "show")
     assert said("compact", "return_value") == 2
     assert airflow.get(f"{instances}/compact/links")["extra_links"]["Barrier"].endswith("/reporting/2")
     assert "2 data files (" in airflow.log("reporting", run, "compact")
-    compacted = counting.deployment.meta.barrier("reporting", 2)
+    compacted = counting.deployment.meta.barriers.get("reporting", 2)
     assert (compacted.is_maintenance, compacted.state) == (True, BarrierState.COMMIT)
     # what was handed out is held, whatever retention says; what goes is the empty snapshot that the table began with
     assert said("expire", "return_value") == {"barriers": [], "snapshots": {"reporting.events": 1}}
 
     seen = airflow.command("tasks", "render", "reporting", "show", run)  # by a person, who takes no hold
     assert "tag=barrier_reporting_b2_r0 id=" in seen
-    (held,) = counting.deployment.meta.leases("reporting")  # both macros of the task spoke of one answer
+    (held,) = counting.deployment.meta.leases.of("reporting")  # both macros of the task spoke of one answer
     assert held.holder == f"reporting/{run}/show#1"
     assert held.holder in airflow.api.get(link).text

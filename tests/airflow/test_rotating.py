@@ -63,9 +63,9 @@ def test_what_the_old_password_opened_is_closed(rotating: Rotating) -> None:
     for number in range(5):
         rotating.rotate(f"geheim{number}")
         hook = BarrierHook(CONN)
-        hook.get_meta_service().topologies()
+        hook.get_meta_service().topologies.names()
         hook.get_deployment().tables.check()
-        assert hook.get_deployment().meta.topologies() == []
+        assert hook.get_deployment().meta.topologies.names() == []
         # one of each pool: MetaService alone, and MetaService and catalog of a deployment
         wait_for("the old connections to end", lambda: rotating.connections() <= 3)
 
@@ -85,7 +85,7 @@ def test_a_call_that_is_under_way_ends_as_if_nothing_had_happened(rotating: Rota
     thread.start()
     assert began.wait(patience())
     rotating.rotate("another")
-    assert BarrierHook(CONN).get_meta_service().topologies() == []
+    assert BarrierHook(CONN).get_meta_service().topologies.names() == []
     go_on.set()
     thread.join(patience())
     assert said == ["whole"]
@@ -107,7 +107,7 @@ def test_one_who_watches_goes_over_to_the_new_connections(rotating: Rotating) ->
         async for _ in watcher.follow(look, 60):
             pass
         rotating.rotate("another")
-        await asyncio.to_thread(lambda: BarrierHook(CONN).get_meta_service().topologies())
+        await asyncio.to_thread(lambda: BarrierHook(CONN).get_meta_service().topologies.names())
         async for _ in watcher.follow(look, 60):
             pass
         return looked

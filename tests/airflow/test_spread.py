@@ -30,11 +30,11 @@ DAYS_OF_ASSETS = 3
 
 def differences(deployment: Deployment) -> list[str]:
     """Of what every reader sees from what landed up to the last barrier, computed anew."""
-    committed = deployment.meta.newest_decided("shopping")
+    committed = deployment.meta.barriers.newest_decided("shopping")
     assert committed is not None
     files: dict[str, set[Path]] = {"shopping": set(), "products": set()}
     for number in range(1, committed.barrier_id + 1):
-        for source, cut in deployment.meta.cuts("shopping", number).items():
+        for source, cut in deployment.meta.cuts.of("shopping", number).items():
             files[source] |= {LANDING / source / item for item in cut.items}
     expected = recompute(files["shopping"], files["products"])
     found = {table: deployment.tables.load(f"shop.{table}").scan().to_arrow() for table in expected}
@@ -44,7 +44,7 @@ def differences(deployment: Deployment) -> list[str]:
 def members(deployment: Deployment) -> set[str]:
     """The jobs of the topology."""
     try:
-        return {job.name for job in deployment.meta.topology("shopping").jobs}
+        return {job.name for job in deployment.meta.topologies.get("shopping").jobs}
     except UnknownTopologyError:
         return set()
 
@@ -66,8 +66,8 @@ def test_teams_meet_through_the_barrier_and_then_through_assets(
     airflow.wait_for_runs("shopping_tills", DAYS_OF_TEAMS)
     assert members(deployment) == {"load", "products", "amount", "price", "avg_price", "category_spend"}
     assert differences(deployment) == []
-    assert len({job.owner for job in deployment.meta.topology("shopping").jobs}) == 5
-    before = deployment.meta.newest_decided("shopping")
+    assert len({job.owner for job in deployment.meta.topologies.get("shopping").jobs}) == 5
+    before = deployment.meta.barriers.newest_decided("shopping")
     assert before is not None
 
     # the same jobs move to other DAGs, readers first, and go on where they left off: by assets, without a wait
@@ -90,11 +90,11 @@ def test_teams_meet_through_the_barrier_and_then_through_assets(
         airflow.until(lambda jobs=expected: members(deployment) == jobs, f"{sorted(expected)} to have joined")
     (airflow.folder / "spread.2017-01-08").touch()
     airflow.wait_for_runs("shopping_by_assets", DAYS_OF_TEAMS + DAYS_OF_ASSETS)
-    last = deployment.meta.newest_decided("shopping")
+    last = deployment.meta.barriers.newest_decided("shopping")
     assert last is not None
     assert last.barrier_id == before.barrier_id + DAYS_OF_ASSETS
-    assert {p.table for p in deployment.meta.progress("shopping", last.barrier_id)} == {
-        p.table for p in deployment.meta.progress("shopping", before.barrier_id)
+    assert {p.table for p in deployment.meta.barriers.progress("shopping", last.barrier_id)} == {
+        p.table for p in deployment.meta.barriers.progress("shopping", before.barrier_id)
     }
     assert differences(deployment) == []
     # each run of a consumer was one barrier's, and none was deferred for its inlets

@@ -62,7 +62,7 @@ def test_what_is_not_declared_not_enabled_or_not_written_is_refused(
     )
     assert "expected output in refused.silent, found none" in said["silent"]
 
-    attempts = {attempt.job: attempt.state.value for attempt in deployment.meta.attempts("refused", 1)}
+    attempts = {attempt.job: attempt.state.value for attempt in deployment.meta.attempts.of("refused", 1)}
     assert set(attempts.values()) == {"ABORTED"}
     mains = deployment.tables.mains([f"refused.{table}" for table in ("peeked", "strayed", "silent", "secret", "flat")])
     assert set(mains.values()) == {None}

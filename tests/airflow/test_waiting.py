@@ -20,6 +20,8 @@ from sqlalchemy import create_engine, text
 from airflow_barrier.coordinator.settings import Settings
 from airflow_barrier.coordinator.waiting import Condition, Found, Room, TopologyView, Unseen, Wait, look
 from airflow_barrier.hooks.barrier import BarrierHook
+from airflow_barrier.metaservice.attempts import Request
+from airflow_barrier.metaservice.barriers import Opening
 from airflow_barrier.metaservice.store import MetaService
 from airflow_barrier.metaservice.versions import EXPECTED, VERSION_TABLE
 from airflow_barrier.operators._waiting import check_event, defer
@@ -60,46 +62,48 @@ def meta(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[MetaServic
     monkeypatch.setenv(f"AIRFLOW_CONN_{CONN.upper()}", json.dumps(extras))
     MetaService(Settings.embedded(str(tmp_path)).metaservice_url).open()
     meta = BarrierHook(CONN).get_meta_service()
-    meta.register("shopping", "dag", [Job("load", "dag", outlets=(TABLE,))], "test")
+    meta.topologies.register("shopping", "dag", [Job("load", "dag", outlets=(TABLE,))], "test")
     yield meta
     meta.close()
 
 
 def open_barrier(meta: MetaService, day: int = 0) -> Barrier:
-    head, baseline = meta.head("shopping"), dict.fromkeys(meta.unjoined("shopping"))
-    return meta.open_barrier(
-        "shopping",
-        DAY + timedelta(days=day),
-        topology_version=meta.topology_version("shopping"),
-        cuts=(),
-        predecessor=head.barrier_id if head else 0,
-        run=run_of(f"dag/{day}"),
-        timestamp_from="test",
-        max_open=4,
-        baseline=baseline,
-        starts=joining(meta.topology("shopping").jobs, baseline),
-        actor="test",
+    head, baseline = meta.barriers.head("shopping"), dict.fromkeys(meta.barriers.unjoined("shopping"))
+    return meta.barriers.open(
+        Opening(
+            "shopping",
+            DAY + timedelta(days=day),
+            topology_version=meta.topologies.version("shopping"),
+            cuts=(),
+            predecessor=head.barrier_id if head else 0,
+            run=run_of(f"dag/{day}"),
+            timestamp_from="test",
+            max_open=4,
+            baseline=baseline,
+            starts=joining(meta.topologies.get("shopping").jobs, baseline),
+            actor="test",
+        ),
     )
 
 
 def request(meta: MetaService, barrier: Barrier) -> int:
-    asked = meta.request_attempt(
-        "shopping", barrier.barrier_id, "load", request_key="dag/0/load", generation="0", actor="test"
+    asked = meta.attempts.request(
+        Request("shopping", barrier.barrier_id, "load", request_key="dag/0/load", generation="0", actor="test")
     )
     return asked.attempt_id
 
 
 def process(meta: MetaService, barrier: Barrier) -> None:
     attempt = request(meta, barrier)
-    meta.start_attempt(attempt)
-    meta.close_attempt(attempt, {TABLE: StagedTable(TABLE, 1)}, "test")
-    meta.report_processed(attempt, "test")
+    meta.attempts.start(attempt)
+    meta.attempts.close(attempt, {TABLE: StagedTable(TABLE, 1)}, "test")
+    meta.attempts.report(attempt, "test")
 
 
 def commit(meta: MetaService, barrier: Barrier) -> None:
     process(meta, barrier)
-    meta.begin_commit("shopping", barrier.barrier_id, {TABLE: None}, "test")
-    with meta.publishing("shopping", barrier.barrier_id, "test"):
+    meta.publishing.begin("shopping", barrier.barrier_id, {TABLE: None}, "test")
+    with meta.publishing.swapping("shopping", barrier.barrier_id, "test"):
         pass
 
 
@@ -127,7 +131,7 @@ def test_fires_when_all_conditions_hold(meta: MetaService) -> None:
             first(trigger(Condition("PROCESSED", timestamp=DAY, tables=(TABLE,)), Condition("PRECOMMIT", barrier_id=1)))
         )
         await asyncio.to_thread(open_barrier, meta)
-        barrier = meta.barrier("shopping", 1)
+        barrier = meta.barriers.get("shopping", 1)
         assert not waiting.done()
         await asyncio.to_thread(process, meta, barrier)
         return await asyncio.wait_for(waiting, 60)
@@ -161,7 +165,7 @@ def version(folder: Path, number: str) -> None:
 
 def test_is_told_that_a_barrier_was_aborted(meta: MetaService) -> None:
     barrier = open_barrier(meta)
-    meta.abort_barrier("shopping", barrier.barrier_id, "bad file", "test")
+    meta.barriers.abort("shopping", barrier.barrier_id, "bad file", "test")
     event = asyncio.run(first(trigger(Condition("COMMIT", barrier_id=1))))
     assert event["status"] == "never"
     assert "barrier 1 of shopping" in event["message"]
@@ -169,7 +173,7 @@ def test_is_told_that_a_barrier_was_aborted(meta: MetaService) -> None:
 
 
 def test_is_told_that_the_barrier_of_a_timestamp_was_aborted_or_passed_over(meta: MetaService) -> None:
-    meta.abort_barrier("shopping", open_barrier(meta).barrier_id, "bad file", "test")
+    meta.barriers.abort("shopping", open_barrier(meta).barrier_id, "bad file", "test")
     event = asyncio.run(first(trigger(Condition("COMMIT", timestamp=DAY))))
     assert event["status"] == "never"
     assert "was aborted (bad file)" in event["message"]
@@ -193,7 +197,7 @@ def test_a_member_is_woken_when_no_barrier_opens_at_its_timestamp_any_more(meta:
 
 
 def test_a_timestamp_waits_for_the_barrier_that_reopens_it(meta: MetaService) -> None:
-    meta.abort_barrier("shopping", open_barrier(meta).barrier_id, "bad file", "test")
+    meta.barriers.abort("shopping", open_barrier(meta).barrier_id, "bad file", "test")
 
     async def story() -> Any:
         waiting = asyncio.create_task(first(trigger(Condition(None, timestamp=DAY))))
@@ -201,7 +205,7 @@ def test_a_timestamp_waits_for_the_barrier_that_reopens_it(meta: MetaService) ->
         return await asyncio.wait_for(waiting, 60)
 
     assert asyncio.run(story()) == {"status": "reached"}
-    assert meta.barrier_at("shopping", DAY) == meta.barrier("shopping", 2)
+    assert meta.barriers.at("shopping", DAY) == meta.barriers.get("shopping", 2)
 
 
 def test_who_waits_may_come_before_who_registers(meta: MetaService) -> None:
@@ -260,7 +264,7 @@ def test_the_connection_is_asked_for_once(meta: MetaService, monkeypatch: pytest
         )
         waiting = [asyncio.create_task(first(trigger(condition))) for condition in conditions]
         await asyncio.to_thread(open_barrier, meta)
-        await asyncio.to_thread(process, meta, meta.barrier("shopping", 1))
+        await asyncio.to_thread(process, meta, meta.barriers.get("shopping", 1))
         return await asyncio.wait_for(asyncio.gather(*waiting), 60)
 
     assert asyncio.run(story()) == [{"status": "reached"}] * 3
@@ -271,7 +275,7 @@ def test_a_person_who_ends_the_waiting_ends_the_attempt(meta: MetaService) -> No
     barrier = open_barrier(meta)
     attempt = request(meta, barrier)
     asyncio.run(trigger(Condition("PROCESSED", barrier_id=1), attempt_ids=[attempt]).on_kill())
-    assert meta.attempt(attempt).state.value == "ABORTED"
+    assert meta.attempts.get(attempt).state.value == "ABORTED"
 
 
 def test_a_person_who_ends_a_waiting_compaction_lets_go_of_its_tables(meta: MetaService) -> None:
@@ -292,11 +296,11 @@ def test_a_person_who_ends_a_waiting_compaction_lets_go_of_its_tables(meta: Meta
     }
     with pytest.raises(TaskDeferred) as deferred:
         CompactTablesOperator(task_id="compact", topology="shopping", barrier_conn_id=CONN).execute(context)
-    assert meta.barrier("shopping", 2).is_maintenance
+    assert meta.barriers.get("shopping", 2).is_maintenance
     again = BarrierTrigger(**json.loads(json.dumps(deferred.value.trigger.serialize()[1])))
-    assert [attempt.state.value for attempt in meta.attempts("shopping", 2)] == ["REQUESTED"]
+    assert [attempt.state.value for attempt in meta.attempts.of("shopping", 2)] == ["REQUESTED"]
     asyncio.run(again.on_kill())
-    assert [attempt.state.value for attempt in meta.attempts("shopping", 2)] == ["ABORTED"]
+    assert [attempt.state.value for attempt in meta.attempts.of("shopping", 2)] == ["ABORTED"]
 
 
 def test_a_trigger_fires_no_sooner_than_airflow_bears(meta: MetaService, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -390,7 +394,7 @@ def test_opening_waits_for_room_and_for_its_time(meta: MetaService) -> None:
 
     async def story() -> Any:
         waiting = asyncio.create_task(first(opening(1, DAY)))
-        await asyncio.to_thread(meta.abort_barrier, "shopping", 1, "bad file", "test")
+        await asyncio.to_thread(meta.barriers.abort, "shopping", 1, "bad file", "test")
         return await asyncio.wait_for(waiting, 60)
 
     assert asyncio.run(story()) == {"status": "reached"}
@@ -431,13 +435,13 @@ def test_a_table_that_joins_is_waited_for_and_an_unknown_one_is_not(meta: MetaSe
     wanted = Condition("COMMIT", timestamp=DAY, tables=(TABLE, "shop.price"), or_newer=True)
     with pytest.raises(UnknownTableError, match=r"found shop\.price"):
         seen(meta, wanted)
-    meta.register("shopping", "other", [Job("price", "other", outlets=("shop.price",))], "test")
+    meta.topologies.register("shopping", "other", [Job("price", "other", outlets=("shop.price",))], "test")
     waits_for = "barrier of shopping at 2025-01-01 00:00:00+00:00 or newer to be COMMIT, with shop.shopping, shop.price"
     assert (seen(meta, wanted).waits_for or "").endswith(waits_for)
     process(meta, second := open_barrier(meta, 1))
-    meta.leave("shopping", "other", None, "test", "test")
+    meta.topologies.leave("shopping", "other", None, "test", "test")
     assert (seen(meta, wanted).waits_for or "").endswith(waits_for), "the open barrier has it"
-    meta.abort_barrier("shopping", second.barrier_id, "test", "test")
+    meta.barriers.abort("shopping", second.barrier_id, "test", "test")
     with pytest.raises(UnknownTableError, match=r"found shop\.price"):
         seen(meta, wanted)
 
@@ -503,7 +507,7 @@ def test_a_sensor_waits_out_a_metaservice_that_is_away(monkeypatch: pytest.Monke
 
 
 def test_a_sensor_ends_when_its_barrier_will_not_come_any_more(meta: MetaService) -> None:
-    meta.abort_barrier("shopping", open_barrier(meta).barrier_id, "bad file", "test")
+    meta.barriers.abort("shopping", open_barrier(meta).barrier_id, "bad file", "test")
     context: Any = {
         "dag_run": SimpleNamespace(
             data_interval_start=DAY, data_interval_end=DAY, run_type=SimpleNamespace(value="scheduled")
@@ -541,7 +545,7 @@ def ended(waits: BarrierSensor, event: dict[str, Any] | None = None) -> str:
 def test_a_sensor_fails_alike_however_it_waits(
     meta: MetaService, options: dict[str, Any], aborted: str, away: str
 ) -> None:
-    meta.abort_barrier("shopping", open_barrier(meta).barrier_id, "bad file", "test")
+    meta.barriers.abort("shopping", open_barrier(meta).barrier_id, "bad file", "test")
     never, gone = {"status": "never", "message": ""}, {"status": "unavailable", "message": ""}
     pokes, deferred = sensor(barrier_id=1, **options), sensor(barrier_id=1, deferrable=True, **options)
     assert [ended(pokes), ended(deferred), ended(deferred, never)] == [aborted] * 3
@@ -555,7 +559,7 @@ def test_a_sensor_that_pokes_looks_no_second_time(meta: MetaService) -> None:
     waits = sensor(barrier_id=1, target="PROCESSED")
     context: Any = {}
     looked = waits.poke(context)
-    meta.abort_barrier("shopping", 1, "bad file", "test")
+    meta.barriers.abort("shopping", 1, "bad file", "test")
     assert looked
     assert looked.xcom_value == 1
     committed = open_barrier(meta, 1)

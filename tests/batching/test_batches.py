@@ -31,7 +31,7 @@ def task(shop: Shop, barrier: Barrier, job: str, generation: str = "g0") -> Read
 
 
 def states(shop: Shop, barrier: Barrier, job: str) -> list[str]:
-    found = shop.deployment.meta.attempts("shopping", barrier.barrier_id)
+    found = shop.deployment.meta.attempts.of("shopping", barrier.barrier_id)
     return [attempt.state.value for attempt in found if attempt.job == job]
 
 
@@ -40,7 +40,7 @@ def everything(shop: Shop, barriers: list[Barrier]) -> list[dict[str, int]]:
     return [
         {
             each.table: shop.total(each.table, each.snapshot_id)
-            for each in shop.deployment.meta.progress("shopping", barrier.barrier_id)
+            for each in shop.deployment.meta.barriers.progress("shopping", barrier.barrier_id)
         }
         for barrier in barriers
     ]
@@ -99,14 +99,14 @@ def test_a_task_that_waits_adopts_what_its_leader_does(shop: Shop) -> None:
 
     def look(ready: Ready) -> None:
         if ready.attempt.barrier_id == 2:
-            current = shop.deployment.meta.current_attempt("shopping", 2, "load")
+            current = shop.deployment.meta.attempts.current("shopping", 2, "load")
             assert led_by(current, "shopping_dag/2/load", "g0") == "shopping_dag/1/load"
             assert led_by(current, "shopping_dag/2/load", "cleared") is None
 
     run(shop, batch, ROWS, look)
     assert states(shop, second, "load") == ["FENCED", "PROCESSED"]
     assert isinstance(task(shop, second, "load"), Adopted)
-    current = shop.deployment.meta.current_attempt("shopping", 2, "load")
+    current = shop.deployment.meta.attempts.current("shopping", 2, "load")
     assert led_by(current, "shopping_dag/2/load", "g0") is None
 
 
@@ -122,7 +122,7 @@ def test_a_batch_ends_where_its_input_is_missing_or_somebody_has_begun(shop: Sho
     batch = batch_of(shop, first, "price", 9)
     run(shop, batch, ROWS)
     assert [attempt.barrier_id for attempt in batch.done] == [1, 2]
-    assert shop.deployment.meta.attempt(begun.attempt.attempt_id).state is AttemptState.RUNNING
+    assert shop.deployment.meta.attempts.get(begun.attempt.attempt_id).state is AttemptState.RUNNING
     assert states(shop, third, "price") == []
 
 
@@ -194,11 +194,11 @@ def test_a_batch_stages_nothing_at_a_barrier_that_is_given_up(shop: Shop) -> Non
     batch.close(shop.write(batch.first, ROWS[1]))
     led = batch.following()
     assert led is not None
-    shop.deployment.meta.abort_barrier("shopping", second.barrier_id, "no", "test")
+    shop.deployment.meta.barriers.abort("shopping", second.barrier_id, "no", "test")
     with pytest.raises(BarrierAbortedError):
         batch.close(shop.write(led, ROWS[2]))
     third = shop.open(3)
-    assert shop.deployment.meta.barrier("shopping", 1).state is BarrierState.OPEN
+    assert shop.deployment.meta.barriers.get("shopping", 1).state is BarrierState.OPEN
     # the next barrier builds on the first
     shop.process(third, "load", ROWS[3])
     assert everything(shop, [first, third])[1][SHOPPING] == 4

@@ -142,7 +142,7 @@ def test_a_driver_that_is_killed_in_its_third_epoch(
     killed = lead(deployment, barriers[0], "load", operators["submit"])
     assert [attempt.barrier_id for attempt in killed.done] == [1, 2]
     states = {
-        b.barrier_id: [a.state.value for a in deployment.meta.attempts("batched", b.barrier_id)] for b in barriers
+        b.barrier_id: [a.state.value for a in deployment.meta.attempts.of("batched", b.barrier_id)] for b in barriers
     }
     assert states == {1: ["PROCESSED"], 2: ["PROCESSED"], 3: ["ABORTED"], 4: []}
     assert isinstance(ask(deployment, barriers[1], "load"), Adopted)

@@ -77,7 +77,7 @@ class Tasks:
         return {run_id: {"load": "running" if run_id in self.running else "failed"} for run_id in run_ids}
 
     def states(self, barrier_id: int) -> list[str]:
-        return [attempt.state.value for attempt in self.shop.deployment.meta.attempts("shopping", barrier_id)]
+        return [attempt.state.value for attempt in self.shop.deployment.meta.attempts.of("shopping", barrier_id)]
 
 
 @pytest.fixture
@@ -93,7 +93,7 @@ def test_a_leader_whose_later_epoch_fails_has_done_its_own(shop: Shop, tasks: Ta
     tasks.fails_at = 2
     assert tasks.of(first).execute() == 1
     assert [tasks.states(n) for n in (1, 2, 3)] == [["PROCESSED"], ["ABORTED"], []]
-    (attempt,) = shop.deployment.meta.attempts("shopping", 2)
+    (attempt,) = shop.deployment.meta.attempts.of("shopping", 2)
     assert attempt.reason == "AirflowException: spark-submit failed"
 
 
@@ -151,7 +151,7 @@ def test_a_task_whose_leader_runs_no_more_does_its_work_itself(shop: Shop, tasks
     tasks.in_epoch = lose_the_leader
     assert tasks.of(first).execute() == 1
     assert tasks.states(2) == ["FENCED", "PROCESSED"]
-    (table,) = [each for each in shop.deployment.meta.progress("shopping", 2) if each.table == "shop.shopping"]
+    (table,) = [each for each in shop.deployment.meta.barriers.progress("shopping", 2) if each.table == "shop.shopping"]
     assert shop.total("shop.shopping", table.snapshot_id) == 3
 
 

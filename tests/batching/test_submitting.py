@@ -66,7 +66,9 @@ def drive(shop: Shop, count: int, limit: int) -> tuple[Batch, Driver]:
 
 
 def total(shop: Shop, barrier_id: int) -> int:
-    (table,) = [each for each in shop.deployment.meta.progress("shopping", barrier_id) if each.table == SHOPPING]
+    (table,) = [
+        each for each in shop.deployment.meta.barriers.progress("shopping", barrier_id) if each.table == SHOPPING
+    ]
     return shop.total(SHOPPING, table.snapshot_id)
 
 
@@ -101,15 +103,15 @@ def test_a_forged_record_does_not_close_an_epoch_while_its_driver_still_reads(sh
     def forge(spec: EpochSpec) -> None:
         """Before the driver writes, when the branch is as unchanged as the record says."""
         shop.deployment.tables.write_text(spec.closing_uri, FORGED)
-        wait_for("a look", lambda: shop.deployment.meta.attempt(attempt_id).state is not AttemptState.RUNNING)
+        wait_for("a look", lambda: shop.deployment.meta.attempts.get(attempt_id).state is not AttemptState.RUNNING)
         raise DriverError
 
     driver.before = forge
     with pytest.raises(UnprovenFileError, match="somebody else wrote the file"):
         submit_batch(batch, driver.submit)
-    assert shop.deployment.meta.attempt(attempt_id).state is AttemptState.ABORTED
+    assert shop.deployment.meta.attempts.get(attempt_id).state is AttemptState.ABORTED
     assert batch.done == []
-    assert shop.deployment.meta.attempts("shopping", 2) == []
+    assert shop.deployment.meta.attempts.of("shopping", 2) == []
 
 
 def test_what_a_driver_is_told_next_is_from_its_own_task_and_names_a_digest() -> None:
@@ -127,7 +129,7 @@ def test_a_driver_that_ends_without_a_word_has_not_closed(shop: Shop) -> None:
     with pytest.raises(NotClosedError):
         submit_batch(batch, lambda ready: None)
     assert batch.barrier is None
-    assert shop.deployment.meta.attempts("shopping", 2) == []
+    assert shop.deployment.meta.attempts.of("shopping", 2) == []
 
 
 def test_a_driver_whose_epoch_was_fenced_is_told_to_end(shop: Shop) -> None:
@@ -135,7 +137,7 @@ def test_a_driver_whose_epoch_was_fenced_is_told_to_end(shop: Shop) -> None:
 
     def clear(spec: EpochSpec) -> None:
         if spec.barrier_id == 2:
-            shop.begin(shop.deployment.meta.barrier("shopping", 2), "load", "cleared")
+            shop.begin(shop.deployment.meta.barriers.get("shopping", 2), "load", "cleared")
 
     driver.before = clear
     with pytest.raises(FencedAttemptError):

@@ -72,7 +72,7 @@ def shop(settings: Settings) -> Iterator[Shop]:
 
 
 def totals_at(shop: Shop, level: Level) -> dict[str, int]:
-    resolution = shop.deployment.meta.resolve("shopping", level)
+    resolution = shop.deployment.meta.answers.resolve("shopping", level)
     return {name: shop.total(name, table.snapshot_id) for name, table in resolution.tables.items()}
 
 
@@ -107,7 +107,7 @@ def test_a_publish_that_died_halfway_is_resumed(shop: Shop, settings: Settings, 
         [sys.executable, "-c", COMMITTER, *arguments], capture_output=True, text=True, timeout=patience(), check=False
     )
     assert died.returncode == -signal.SIGKILL, died.stderr
-    assert shop.deployment.meta.barrier("shopping", 2).state is BarrierState.COMMITTING
+    assert shop.deployment.meta.barriers.get("shopping", 2).state is BarrierState.COMMITTING
     mixture = shop.main_totals()
     in_order = sorted(COLUMNS)
     assert [mixture[table] == BOTH[table] for table in in_order] == [n < published for n in range(3)]
@@ -126,7 +126,7 @@ def test_a_catalog_that_says_it_is_atomic_and_is_not_is_refused_before_anything_
     said = Shop(type(shop.deployment).connect(dataclasses.replace(settings, catalog_publish="atomic")))
     with pytest.raises(ConfigurationError, match='Set catalog_publish to "roll-forward"'):
         said.open(1)
-    assert said.deployment.meta.topologies() == []
+    assert said.deployment.meta.topologies.names() == []
     said.deployment.close()
 
 
@@ -147,7 +147,7 @@ def test_a_table_outside_the_topology_is_cut_and_held_in_a_rest_catalog(shop: Sh
             actor="test",
         )
         assert isinstance(opened, Opened)
-        cut = shop.deployment.meta.cuts("shopping", barrier_id)["outside.rates"]
+        cut = shop.deployment.meta.cuts.of("shopping", barrier_id)["outside.rates"]
         head = tables.mains(["outside.rates"])["outside.rates"]
         assert head in cut.end.values()
         held = {ref.snapshot_id for name, ref in tables.load("outside.rates").refs().items() if name != "main"}

@@ -122,7 +122,7 @@ def test_refused_credentials_block_no_barrier(shop: Shop, proxy: Between, status
         with pytest.raises(CatalogRefusedError, match=rf"found {status} Refused not for you.*then try again") as told:
             commit_barrier(shop.deployment, "shopping", barrier, actor="test")
         assert told.value.retryable
-        assert shop.deployment.meta.barrier("shopping", barrier).state is BarrierState.COMMITTING
+        assert shop.deployment.meta.barriers.get("shopping", barrier).state is BarrierState.COMMITTING
     proxy.misbehave = lambda *_: None
     assert commit_barrier(shop.deployment, "shopping", barrier, actor="test").barrier.state is BarrierState.COMMIT
     assert shop.main_totals() == dict(zip(COLUMNS, (1000, 100, 1000), strict=True))
@@ -134,7 +134,7 @@ def test_a_commit_that_the_catalog_refuses_says_why(shop: Shop, proxy: Between) 
     proxy.misbehave = refusing(422, only="POST")
     with pytest.raises(ConfigurationError, match="found that it refuses: 422 Refused not for you"):
         commit_barrier(shop.deployment, "shopping", barrier, actor="test")
-    assert shop.deployment.meta.barrier("shopping", barrier).state is BarrierState.COMMITTING
+    assert shop.deployment.meta.barriers.get("shopping", barrier).state is BarrierState.COMMITTING
 
 
 def test_a_catalog_that_takes_no_transactions_is_told_from_one_that_does_a_part(proxy: Between, tmp_path: Path) -> None:
@@ -219,5 +219,5 @@ def decided(shop: Shop) -> int:
     """A barrier that is COMMITTING, of which nothing is published."""
     barrier = shop.process_all(shop.open(1), ROWS)
     expected: dict[str, int | None] = dict.fromkeys(COLUMNS)
-    shop.deployment.meta.begin_commit("shopping", barrier.barrier_id, expected, "test")
+    shop.deployment.meta.publishing.begin("shopping", barrier.barrier_id, expected, "test")
     return barrier.barrier_id

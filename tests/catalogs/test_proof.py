@@ -66,7 +66,7 @@ def test_a_barrier_opens_on_a_catalog_that_was_proved_only(tmp_path: Path, monke
     monkeypatch.setattr(SqlTables, "prove", refuse)
     with pytest.raises(ConfigurationError, match="expected another catalog"):
         shop.open(1)
-    assert shop.deployment.meta.topologies() == [], "nothing was registered, and nothing staged"
+    assert shop.deployment.meta.topologies.names() == [], "nothing was registered, and nothing staged"
     shop.deployment.close()
 
 

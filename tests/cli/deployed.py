@@ -60,7 +60,7 @@ def deploy(settings: Settings) -> Deployed:
     shop.process(third, "load", [{"amount": 3, "price": 2}])
     shop.begin(third, "price")
     shop.open(4)
-    shop.deployment.meta.abort_barrier("shopping", shop.open(5).barrier_id, "landed twice", "test")
+    shop.deployment.meta.barriers.abort("shopping", shop.open(5).barrier_id, "landed twice", "test")
     return Deployed(shop, settings)
 
 

@@ -55,4 +55,4 @@ def test_a_barrier_is_aborted_while_the_tables_do_not_answer(deployed: Deployed,
     said = run("barrier", "abort", "shopping", "1", "--reason", "too early", "--yes")
     assert said.code == 0
     assert "tags that hold its input in tables outside the topology are left: " in said.err
-    assert deployed.meta.barrier("shopping", 1).state is BarrierState.ABORTED
+    assert deployed.meta.barriers.get("shopping", 1).state is BarrierState.ABORTED

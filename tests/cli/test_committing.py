@@ -29,11 +29,11 @@ def deployed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Deploy
 
 
 def states(deployed: Deployed) -> list[BarrierState]:
-    return [deployed.meta.barrier("shopping", number).state for number in (3, 4)]
+    return [deployed.meta.barriers.get("shopping", number).state for number in (3, 4)]
 
 
 def complete(deployed: Deployed) -> None:
-    third, fourth = (deployed.meta.barrier("shopping", number) for number in (3, 4))
+    third, fourth = (deployed.meta.barriers.get("shopping", number) for number in (3, 4))
     for job in ("amount", "price"):
         deployed.shop.process(third, job, [{"amount": 3, "price": 2}])
     deployed.shop.process_all(fourth, [{"amount": 4, "price": 2}])
@@ -44,13 +44,13 @@ def test_up_to_a_barrier(deployed: Deployed) -> None:
     complete(deployed)
     said = run(*COMMIT, "4", *BECAUSE)
     assert said.code == 0
-    third, fourth = (deployed.meta.barrier("shopping", number) for number in (3, 4))
+    third, fourth = (deployed.meta.barriers.get("shopping", number) for number in (3, 4))
     assert said.out == f"committed {third}\ncommitted {fourth}\n"
     assert states(deployed) == [BarrierState.COMMIT] * 2
     tables = deployed.shop.deployment.tables
-    (row,) = [each for each in deployed.meta.progress("shopping", 4) if each.table == AMOUNT]
+    (row,) = [each for each in deployed.meta.barriers.progress("shopping", 4) if each.table == AMOUNT]
     assert tables.mains([AMOUNT]) == {AMOUNT: row.snapshot_id}
-    decided = [entry for entry in deployed.meta.audit("shopping", 4) if entry.after in ("COMMITTING", "COMMIT")]
+    decided = [entry for entry in deployed.meta.audit.newest("shopping", 4) if entry.after in ("COMMITTING", "COMMIT")]
     assert len(decided) == 2
     assert all("its DAG was deleted" in entry.actor for entry in decided)
     again = run(*COMMIT, "4", *BECAUSE)
@@ -67,7 +67,7 @@ def test_one_that_a_crash_left_committing(deployed: Deployed, monkeypatch: pytes
     def die(*_: object) -> None:
         raise Killed
 
-    third = deployed.meta.barrier("shopping", 3)
+    third = deployed.meta.barriers.get("shopping", 3)
     with monkeypatch.context() as crash:
         crash.setattr(committing, "_publish", die)
         with pytest.raises(Killed):

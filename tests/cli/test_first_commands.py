@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from airflow_barrier.cli.main import main
+from airflow_barrier.metaservice.barriers import Opening
 from airflow_barrier.metaservice.store import MetaService
 from airflow_barrier.protocol.records import JobStart
 from airflow_barrier.protocol.topology import Job
@@ -20,19 +21,21 @@ def url(tmp_path: Path) -> str:
     """A database with one open barrier, at which nothing has been done."""
     where = f"sqlite:///{tmp_path}/barrier.db"
     meta = MetaService(where)
-    meta.register("shopping", "dag", [Job("load", "dag", outlets=("shop.a",))], "test")
-    meta.open_barrier(
-        "shopping",
-        datetime(2025, 1, 1, 6, tzinfo=timezone.utc),
-        topology_version=1,
-        cuts=(),
-        predecessor=0,
-        run=run_of("dag/1"),
-        timestamp_from="data interval end",
-        max_open=4,
-        baseline={"shop.a": None},
-        starts=[JobStart("load", None, {"shop.a": None}, {}, {})],
-        actor="test",
+    meta.topologies.register("shopping", "dag", [Job("load", "dag", outlets=("shop.a",))], "test")
+    meta.barriers.open(
+        Opening(
+            "shopping",
+            datetime(2025, 1, 1, 6, tzinfo=timezone.utc),
+            topology_version=1,
+            cuts=(),
+            predecessor=0,
+            run=run_of("dag/1"),
+            timestamp_from="data interval end",
+            max_open=4,
+            baseline={"shop.a": None},
+            starts=[JobStart("load", None, {"shop.a": None}, {}, {})],
+            actor="test",
+        ),
     )
     meta.close()
     return where
@@ -58,7 +61,7 @@ def test_abort_takes_the_connection(
     assert main([*abort, "--json"]) == 0
     assert json.loads(capsys.readouterr().out) == {"topology": "shopping", "barrier_id": 1, "aborted": []}
     assert main(["barrier", "abort", "shopping", "7", *abort[4:]]) == 1
-    assert MetaService(url).barrier("shopping", 1).reason == "bad file"
+    assert MetaService(url).barriers.get("shopping", 1).reason == "bad file"
 
 
 def test_the_database_is_looked_after(url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

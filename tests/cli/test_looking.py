@@ -30,9 +30,9 @@ def test_status(deployed: Deployed) -> None:
     }
     assert (told["topology"], told["version"], told["committed"], told["precommitted"]) == ("shopping", 1, 2, 2)
     assert told["uncommitted"] == {SHOPPING: 3, AMOUNT: 2, PRICE: 2}
-    assert datetime.fromisoformat(told["committed_timestamp"]) == meta.barrier("shopping", 2).timestamp
-    assert [each["barrier"] for each in told["open"]] == as_json(meta.open_barriers("shopping"))
-    assert told["open"][0]["tables"] == as_json(meta.progress("shopping", 3))
+    assert datetime.fromisoformat(told["committed_timestamp"]) == meta.barriers.get("shopping", 2).timestamp
+    assert [each["barrier"] for each in told["open"]] == as_json(meta.barriers.uncommitted("shopping"))
+    assert told["open"][0]["tables"] == as_json(meta.barriers.progress("shopping", 3))
     assert [(job["job"], job["attempt"] and job["attempt"]["state"]) for job in told["open"][0]["jobs"]] == [
         ("amount", None),
         ("load", "PROCESSED"),
@@ -43,7 +43,7 @@ def test_status(deployed: Deployed) -> None:
 def test_barrier_list(deployed: Deployed) -> None:
     meta = deployed.meta
     told = run("barrier", "list", "shopping", "--json").json
-    assert told == as_json([meta.barrier("shopping", number) for number in (5, 4, 3, 2, 1, 0)])
+    assert told == as_json([meta.barriers.get("shopping", number) for number in (5, 4, 3, 2, 1, 0)])
     assert {"topology", "barrier_id", "computed_in", "timestamp", "state", "reason", "run"} <= set(told[0])
     chosen = run("barrier", "list", "shopping", "--state", "commit", "--state", "ABORTED", "--limit", "2", "--json")
     assert [(each["barrier_id"], each["state"]) for each in chosen.json] == [(5, "ABORTED"), (2, "COMMIT")]
@@ -52,7 +52,7 @@ def test_barrier_list(deployed: Deployed) -> None:
 
 
 def test_what_proves_a_file_is_shown_to_nobody(deployed: Deployed) -> None:
-    nonces = [attempt.nonce for attempt in deployed.meta.attempts("shopping", 3)]
+    nonces = [attempt.nonce for attempt in deployed.meta.attempts.of("shopping", 3)]
     assert all(nonces)
     for command in (("barrier", "show", "shopping", "3"), ("status", "shopping")):
         for out in (run(*command).out, run(*command, "--json").out):
@@ -63,10 +63,10 @@ def test_barrier_show(deployed: Deployed) -> None:
     meta = deployed.meta
     told = run("barrier", "show", "shopping", "3", "--json").json
     assert set(told) == {"barrier", "tables", "attempts", "cuts", "late"}
-    assert told["barrier"] == as_json(meta.barrier("shopping", 3))
-    assert told["tables"] == as_json(meta.progress("shopping", 3))
-    assert told["attempts"] == as_json(meta.attempts("shopping", 3))
-    assert told["cuts"] == as_json(list(meta.cuts("shopping", 3).values()))
+    assert told["barrier"] == as_json(meta.barriers.get("shopping", 3))
+    assert told["tables"] == as_json(meta.barriers.progress("shopping", 3))
+    assert told["attempts"] == as_json(meta.attempts.of("shopping", 3))
+    assert told["cuts"] == as_json(list(meta.cuts.of("shopping", 3).values()))
     (ready,) = (row for row in told["tables"] if row["table"] == SHOPPING)
     since = ready["processed_at"]
     assert told["late"] == [
@@ -94,7 +94,7 @@ def test_who_waits_for_others_is_not_late(deployed: Deployed) -> None:
 )
 def test_snapshots_of_a_level(deployed: Deployed, arguments: list[str], level: Level, barriers: dict[str, int]) -> None:
     told = run("snapshots", "shopping", *arguments, "--json").json
-    found = deployed.meta.resolve("shopping", level)
+    found = deployed.meta.answers.resolve("shopping", level)
     resolved = as_json(replace(found, tables={}))
     tables = [
         {**table._asdict(), "tag": "barrier_shopping_b2_r0" if table.barrier_id == 2 else None}
@@ -136,7 +136,7 @@ def test_snapshots_of_a_barrier_bear_its_tag(deployed: Deployed) -> None:
 
 def test_snapshots_are_held_for_who_asks(deployed: Deployed) -> None:
     told = run("snapshots", "shopping", "1", "--hold", "600", "--json").json
-    (lease,) = deployed.meta.leases("shopping", 1)
+    (lease,) = deployed.meta.leases.of("shopping", 1)
     assert told["lease"] == as_json(lease)
     assert lease.holder.endswith(" (airflow-barrier)")
     assert (lease.expires_at - lease.granted_at).total_seconds() == pytest.approx(600, abs=1)
@@ -155,11 +155,11 @@ def test_topologies(deployed: Deployed) -> None:
             "tables": 3,
             "open_barriers": 2,
             "committed": 2,
-            "committed_timestamp": as_json(meta.barrier("shopping", 2))["timestamp"],
+            "committed_timestamp": as_json(meta.barriers.get("shopping", 2))["timestamp"],
         }
     ]
     told = run("topology", "show", "shopping", "--json").json
-    topology = meta.topology("shopping")
+    topology = meta.topologies.get("shopping")
     assert told["digest"] == topology.digest
     assert told["jobs"] == [{**job.to_json(), "start_from": None} for job in topology.jobs]
     assert told["tables"] == [
@@ -231,7 +231,7 @@ def test_what_is_piped_is_plain_and_whole(deployed: Deployed, monkeypatch: pytes
         said = run(*command)
         assert "\x1b" not in said.out
         assert "…" not in said.out
-    for table, one in deployed.meta.resolve("shopping", Level.REPEATABLE_READ).tables.items():
+    for table, one in deployed.meta.answers.resolve("shopping", Level.REPEATABLE_READ).tables.items():
         (line,) = (line for line in said.out.splitlines() if line.startswith(f"{table} "))
         assert line.split() == [table, str(one.snapshot_id), "2", "barrier_shopping_b2_r0"]
 

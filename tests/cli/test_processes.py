@@ -45,7 +45,7 @@ def test_standard_output_is_the_document_alone(deployed: Deployed, tmp_path: Pat
     script = start(deployed, "airflow-barrier", "barrier", "list", "shopping", "--json", home=tmp_path)
     out, err = script.communicate(timeout=patience())
     assert (script.returncode, err) == (0, "")
-    assert json.loads(out) == as_json(deployed.meta.barriers("shopping", limit=100))
+    assert json.loads(out) == as_json(deployed.meta.barriers.newest("shopping", limit=100))
 
 
 def test_the_same_commands_are_airflows(deployed: Deployed, tmp_path: Path) -> None:
@@ -53,7 +53,9 @@ def test_the_same_commands_are_airflows(deployed: Deployed, tmp_path: Path) -> N
     refused = start(deployed, "airflow", "barrier", "barrier", "show", "shopping", "9", home=tmp_path)
     out, _ = shown.communicate(timeout=patience())
     assert shown.returncode == 0
-    assert [each["barrier"] for each in json.loads(out)[0]["open"]] == as_json(deployed.meta.open_barriers("shopping"))
+    assert [each["barrier"] for each in json.loads(out)[0]["open"]] == as_json(
+        deployed.meta.barriers.uncommitted("shopping")
+    )
     out, err = refused.communicate(timeout=patience())
     assert (refused.returncode, out) == (1, "")
     assert "found barriers up to" in err
@@ -93,7 +95,7 @@ def test_a_narrow_terminal_gets_colours_and_every_letter(deployed: Deployed, tmp
     # folded cells put together again, column by column
     cells = [line.split("│")[1:-1] for line in lines if "│" in line]
     assert AMOUNT in "".join(cell[0].strip() for cell in cells)
-    tables = deployed.meta.progress("shopping", 2)
+    tables = deployed.meta.barriers.progress("shopping", 2)
     assert "".join(str(one.snapshot_id) for one in tables) == "".join(cell[1].strip() for cell in cells)
     assert script.communicate(timeout=patience())[1] == ""
     assert script.returncode == 0
@@ -131,8 +133,8 @@ def test_abort_asks_a_person(deployed: Deployed, tmp_path: Path) -> None:
         os.close(person)
         assert script.returncode == code, err
         assert "barrier 3 of shopping (2026-01-08 00:00:00+0000) is OPEN\nbarrier 4 of shopping" in err
-        states = {barrier.barrier_id: barrier.state for barrier in deployed.meta.barriers("shopping", limit=3)}
+        states = {barrier.barrier_id: barrier.state for barrier in deployed.meta.barriers.newest("shopping", limit=3)}
         wanted = BarrierState.OPEN if code else BarrierState.ABORTED
         assert (states[3], states[4]) == (wanted, wanted)
     told = json.loads(out)
-    assert told["aborted"] == as_json([deployed.meta.barrier("shopping", number) for number in (3, 4)])
+    assert told["aborted"] == as_json([deployed.meta.barriers.get("shopping", number) for number in (3, 4)])

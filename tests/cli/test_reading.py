@@ -42,12 +42,12 @@ def test_a_query_in_each_format(deployed: Deployed, tmp_path: Path) -> None:
     assert file.read_text() == told.out
     run("query", "shopping", SQL, "--output", str(file))
     assert file.read_text() == run("query", "shopping", SQL).out
-    assert deployed.meta.leases("shopping") == []
+    assert deployed.meta.leases.of("shopping") == []
 
 
 def test_a_query_at_a_barrier_of_the_past(deployed: Deployed, monkeypatch: pytest.MonkeyPatch) -> None:
     assert run("query", "shopping", SQL, "--barrier", "1", "--json").json == [{"amount": 1, "n": 1}]
-    first = deployed.meta.barrier("shopping", 1).timestamp.isoformat()
+    first = deployed.meta.barriers.get("shopping", 1).timestamp.isoformat()
     assert run("query", "shopping", SQL, "--at", first, "--json").json == [{"amount": 1, "n": 1}]
     monkeypatch.setattr("sys.stdin", io.StringIO("SELECT 7 AS seven;"))
     assert run("query", "shopping", "-", "--json").json == [{"seven": 7}]
@@ -82,7 +82,7 @@ def test_a_query_that_has_no_answer(deployed: Deployed) -> None:
                 told = run("query", "shopping", *arguments)
                 assert (told.code, told.out) == (code, "")
                 assert message in told.err
-                assert deployed.meta.leases("shopping") == []
+                assert deployed.meta.leases.of("shopping") == []
 
 
 def test_a_query_waits_for_newer_data(deployed: Deployed) -> None:
@@ -100,8 +100,8 @@ def test_a_lease_that_is_lost_is_tried_again_and_prints_nothing(
 ) -> None:
     def interrupt(message: str) -> None:
         say(message)
-        for lease in deployed.meta.leases("shopping"):
-            deployed.meta.end_lease("shopping", lease.lease_id, "test")
+        for lease in deployed.meta.leases.of("shopping"):
+            deployed.meta.leases.end("shopping", lease.lease_id, "test")
 
     monkeypatch.setattr(query, "say", interrupt)  # which it does once it has resolved
     told = run("query", "shopping", sql, "--format", layout)
@@ -151,7 +151,7 @@ def test_a_barrier_that_expired_is_named_with_the_oldest_that_is_left(
     deployed = deploy(Settings.embedded(str(tmp_path)))
     for name, value in deployed.environment.items():
         monkeypatch.setenv(name, value)
-    assert deployed.meta.expiring("shopping", [1], "test") == [1]
+    assert deployed.meta.expiry.expire("shopping", [1], "test") == [1]
     for command in (["query", "shopping", SQL, "--barrier", "1"], ["snapshots", "shopping", "1"]):
         told = run(*command)
         assert (told.code, told.out) == (1, "")
@@ -165,7 +165,7 @@ def test_nothing_is_held_for_longer_than_a_week(deployed: Deployed) -> None:
     told = run("snapshots", "shopping", "--hold", "604801")
     assert (told.code, told.out) == (1, "")
     assert "expected more than 0 and at most 604800 seconds (7 days) to live, found 604801.0" in told.err
-    assert deployed.meta.leases("shopping") == []
+    assert deployed.meta.leases.of("shopping") == []
 
 
 def test_metadata_is_queried_beside_the_tables(deployed: Deployed) -> None:
@@ -184,16 +184,16 @@ def test_metadata_is_queried_beside_the_tables(deployed: Deployed) -> None:
 def test_leases(deployed: Deployed) -> None:
     meta = deployed.meta
     for at in (1, 2):
-        meta.resolve("shopping", Level.REPEATABLE_READ, at=at, hold=Hold(f"reader of {at}", 600))
-    first, second = meta.leases("shopping")
+        meta.answers.resolve("shopping", Level.REPEATABLE_READ, at=at, hold=Hold(f"reader of {at}", 600))
+    first, second = meta.leases.of("shopping")
     assert run("lease", "list", "shopping", "--json").json == as_json([first, second])
     assert run("lease", "list", "shopping", "1", "--json").json == as_json([first])
     shown = run("lease", "list", "shopping").out
     assert "reader of 1" in shown
     assert run("lease", "release", "shopping", str(first.lease_id), "--json").json == as_json([second])
     run("lease", "release", "shopping", str(second.lease_id))
-    assert meta.leases("shopping") == []
-    ended = [entry.subject for entry in meta.audit("shopping") if entry.kind == "lease"]
+    assert meta.leases.of("shopping") == []
+    ended = [entry.subject for entry in meta.audit.newest("shopping") if entry.kind == "lease"]
     assert ended[-2:] == [str(first.lease_id), str(second.lease_id)]
 
 
@@ -229,7 +229,7 @@ def test_expire_only_says_what_would_go(deployed: Deployed) -> None:
     assert "expected to keep the newest 100 barriers, found that the connection's tag policy (newest=31)" in capped
     young = run("expiry", "plan", "shopping", "--keep", "1", "--keep-days", "1", "--json").json
     assert all(each["keep"] for each in young["barriers"])
-    assert [barrier.barrier_id for barrier in deployed.meta.readable("shopping")] == [1, 2]
+    assert [barrier.barrier_id for barrier in deployed.meta.answers.readable("shopping")] == [1, 2]
 
 
 def test_expiry_refuses_to_keep_nothing(capsys: pytest.CaptureFixture[str]) -> None:

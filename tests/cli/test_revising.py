@@ -71,7 +71,7 @@ def history(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RevisedShop]:
             patched.setenv(name, value)
         shop.days(1, 5)
         shop.day(6, ["open", "load"])
-        assert shop.deployment.meta.expiring("shop", [1], "test") == [1]
+        assert shop.deployment.meta.expiry.expire("shop", [1], "test") == [1]
         yield shop
         assert shop.deployment.meta.revisions.newest("shop", 1) == []
 
@@ -129,7 +129,9 @@ def test_corrections_are_for_each_day_of_the_window(history: RevisedShop) -> Non
     corrections = told["wanted"]["corrections"]
     assert [(each["barrier_id"], each["table"]) for each in corrections] == [(3, SHOPPING), (4, SHOPPING)]
     for each in corrections:
-        then = {row.table: row.snapshot_id for row in history.deployment.meta.progress("shop", each["barrier_id"])}
+        then = {
+            row.table: row.snapshot_id for row in history.deployment.meta.barriers.progress("shop", each["barrier_id"])
+        }
         assert each["correction"]["kind"] == "sql"
         assert "{target:shop.shopping}" in each["correction"]["statement"]
         assert each["correction"]["reads"] == {RECEIPTS: then[RECEIPTS]}

@@ -36,7 +36,7 @@ MORE = [{"amount": 200, "price": 1500}]
 
 
 def totals_at(shop: Shop, level: Level) -> dict[str, int]:
-    resolution = shop.deployment.meta.resolve("shopping", level)
+    resolution = shop.deployment.meta.answers.resolve("shopping", level)
     return {name: shop.total(name, table.snapshot_id) for name, table in resolution.tables.items()}
 
 
@@ -98,7 +98,7 @@ def test_a_job_waits_for_its_inlets_and_for_its_own_predecessor(shop: Shop) -> N
     shop.process(second, "load", MORE)
     ready = begin_again(shop.deployment, waiting.attempt.attempt_id, actor="test")
     assert not isinstance(ready, (Waiting, Adopted))
-    assert shop.deployment.meta.attempt(waiting.attempt.attempt_id).waited_for, "kept for delay analysis"
+    assert shop.deployment.meta.attempts.get(waiting.attempt.attempt_id).waited_for, "kept for delay analysis"
 
 
 def test_jobs_go_ahead_of_an_uncommitted_barrier_and_commit_takes_it_along(shop: Shop) -> None:
@@ -150,7 +150,7 @@ def test_a_driver_that_died_before_its_last_write_is_not_processed(shop: Shop) -
     shop.write(ready, ROWS)
     with pytest.raises(NotClosedError, match="closing record"):
         close(shop.deployment, ready.attempt.attempt_id, actor="test")
-    assert shop.deployment.meta.attempt(ready.attempt.attempt_id).state is AttemptState.ABORTED
+    assert shop.deployment.meta.attempts.get(ready.attempt.attempt_id).state is AttemptState.ABORTED
     shop.process(barrier, "load", ROWS)
 
 
@@ -184,7 +184,9 @@ def test_an_unchanged_table_is_carried(shop: Shop) -> None:
     before = shop.deployment.tables.mains([SHOPPING])
     shop.commit(second)
     assert shop.deployment.tables.mains([SHOPPING]) == before
-    assert {p.carried_from for p in shop.deployment.meta.progress("shopping", second.barrier_id)} == {first.barrier_id}
+    assert {p.carried_from for p in shop.deployment.meta.barriers.progress("shopping", second.barrier_id)} == {
+        first.barrier_id
+    }
     assert second.tag in shop.deployment.tables.load(SHOPPING).metadata.refs
     shop.process_all(third := shop.open(3), MORE)
     shop.commit(third)
@@ -200,7 +202,7 @@ def test_the_tag_of_a_carried_table_keeps_what_readers_are_given(shop: Shop) -> 
     compacted = replace_files(shop.deployment.tables, SHOPPING, "main")
     shop.commit(second)
     assert shop.deployment.tables.mains([SHOPPING]) == {SHOPPING: compacted}
-    answer = shop.deployment.meta.resolve("shopping", Level.REPEATABLE_READ)
+    answer = shop.deployment.meta.answers.resolve("shopping", Level.REPEATABLE_READ)
     refs = shop.deployment.tables.load(SHOPPING).metadata.refs
     assert refs[second.tag].snapshot_id == answer.tables[SHOPPING].snapshot_id
 
@@ -211,8 +213,10 @@ def test_clear_before_committing_restages_what_consumed_it(shop: Shop) -> None:
     shop.process_all(second, ROWS)
     ready = shop.begin(first, "load", generation="cleared")
     meta = shop.deployment.meta
-    assert {b.state for b in (meta.barrier("shopping", 1), meta.barrier("shopping", 2))} == {BarrierState.OPEN}
-    voided = {a.job for n in (1, 2) for a in meta.attempts("shopping", n) if a.state is AttemptState.VOIDED}
+    assert {b.state for b in (meta.barriers.get("shopping", 1), meta.barriers.get("shopping", 2))} == {
+        BarrierState.OPEN
+    }
+    voided = {a.job for n in (1, 2) for a in meta.attempts.of("shopping", n) if a.state is AttemptState.VOIDED}
     assert voided == {"load", "amount", "price"}
     close(shop.deployment, ready.attempt.attempt_id, record=shop.write(ready, MORE), actor="test")
     for barrier, rows in ((first, MORE), (second, ROWS)):
@@ -232,7 +236,7 @@ def test_clear_from_committing_on_is_refused(shop: Shop) -> None:
 
 def test_commit_is_rolled_forward_by_anyone_after_the_decision(shop: Shop) -> None:
     shop.process_all(barrier := shop.open(1), ROWS)
-    shop.deployment.meta.begin_commit("shopping", 1, {SHOPPING: None, AMOUNT: None, PRICE: None}, "who dies here")
+    shop.deployment.meta.publishing.begin("shopping", 1, {SHOPPING: None, AMOUNT: None, PRICE: None}, "who dies here")
     assert shop.commit(barrier).barrier.state is BarrierState.COMMIT
     assert shop.main_totals()[PRICE] == 1000
 
@@ -242,8 +246,10 @@ def test_a_publish_without_a_shared_database_is_resumed(shop_apart: Shop) -> Non
 
     shop_apart.process_all(barrier := shop_apart.open(1), ROWS)
     meta = shop_apart.deployment.meta
-    meta.begin_commit("shopping", 1, {SHOPPING: None, AMOUNT: None, PRICE: None}, "who dies after publishing")
-    shop_apart.deployment.tables.publish(committing.publications_of(shop_apart.deployment, meta.barrier("shopping", 1)))
+    meta.publishing.begin("shopping", 1, {SHOPPING: None, AMOUNT: None, PRICE: None}, "who dies after publishing")
+    shop_apart.deployment.tables.publish(
+        committing.publications_of(shop_apart.deployment, meta.barriers.get("shopping", 1))
+    )
     assert shop_apart.commit(barrier).barrier.state is BarrierState.COMMIT
     assert shop_apart.main_totals() == {SHOPPING: 1000, AMOUNT: 100, PRICE: 1000}
 
@@ -260,17 +266,17 @@ def test_a_foreign_write_is_noticed_before_the_decision(shop: Shop) -> None:
     append_to_main(shop, AMOUNT)
     with pytest.raises(ForeignWriteError, match=AMOUNT):
         shop.commit(barrier)
-    assert shop.deployment.meta.barrier("shopping", 1).state is BarrierState.PRECOMMIT
+    assert shop.deployment.meta.barriers.get("shopping", 1).state is BarrierState.PRECOMMIT
     assert shop.deployment.tables.mains([SHOPPING]) == {SHOPPING: None}, "nothing of it was published"
 
 
 def test_a_foreign_write_after_the_decision_blocks(shop: Shop) -> None:
     shop.process_all(barrier := shop.open(1), ROWS)
-    shop.deployment.meta.begin_commit("shopping", 1, {SHOPPING: None, AMOUNT: None, PRICE: None}, "test")
+    shop.deployment.meta.publishing.begin("shopping", 1, {SHOPPING: None, AMOUNT: None, PRICE: None}, "test")
     append_to_main(shop, AMOUNT)
     with pytest.raises(ForeignWriteError, match=AMOUNT):
         shop.commit(barrier)
-    assert shop.deployment.meta.barrier("shopping", 1).state is BarrierState.BLOCKED
+    assert shop.deployment.meta.barriers.get("shopping", 1).state is BarrierState.BLOCKED
     assert shop.deployment.tables.mains([SHOPPING]) == {SHOPPING: None}, "all or nothing"
     with pytest.raises(ForeignWriteError, match="BLOCKED"):
         shop.commit(barrier)
@@ -312,7 +318,7 @@ def test_the_same_timestamp_is_observed_not_fought_over(shop: Shop) -> None:
     barrier = shop.open(1)
     again = open_barrier(
         shop.deployment,
-        Fragment("shopping", "shopping_dag", shop.deployment.meta.topology("shopping").jobs),
+        Fragment("shopping", "shopping_dag", shop.deployment.meta.topologies.get("shopping").jobs),
         MONDAY + timedelta(days=1),
         timestamp_from="test",
         run=run_of("another run"),
@@ -326,7 +332,7 @@ def test_the_same_timestamp_is_observed_not_fought_over(shop: Shop) -> None:
 def test_no_more_than_max_open_barriers(shop: Shop) -> None:
     for day in range(1, 5):
         shop.open(day)
-    fragment = Fragment("shopping", "shopping_dag", shop.deployment.meta.topology("shopping").jobs)
+    fragment = Fragment("shopping", "shopping_dag", shop.deployment.meta.topologies.get("shopping").jobs)
     later = open_barrier(
         shop.deployment, fragment, MONDAY + timedelta(days=5), timestamp_from="test", run=run_of("5"), actor="test"
     )

@@ -111,7 +111,7 @@ def opened(shop: Shop, *days: int) -> list[Barrier]:
 
 
 def states(shop: Shop) -> list[str]:
-    return [each.state.value for each in shop.deployment.meta.open_barriers("shopping")]
+    return [each.state.value for each in shop.deployment.meta.barriers.uncommitted("shopping")]
 
 
 def test_after_a_weekends_pause_the_next_run_does_what_was_missed(shop: Shop) -> None:
@@ -123,7 +123,7 @@ def test_after_a_weekends_pause_the_next_run_does_what_was_missed(shop: Shop) ->
     assert done == [2, 3, 4, 5]
     assert isinstance(last, Ready)
     assert states(shop) == ["PRECOMMIT"] * 4
-    shop.commit(shop.deployment.meta.barrier("shopping", 5))
+    shop.commit(shop.deployment.meta.barriers.get("shopping", 5))
     assert shop.main_totals()[PRICE] == 4
 
 
@@ -178,7 +178,7 @@ def test_the_next_try_goes_on_where_the_last_one_died(shop: Shop) -> None:
     lost = member.step(4)
     assert isinstance(lost, Ready)
     assert member.work(4)[0] == [2, 3, 4]
-    assert [each.state.value for each in shop.deployment.meta.attempts("shopping", 2) if each.job == "price"] == [
+    assert [each.state.value for each in shop.deployment.meta.attempts.of("shopping", 2) if each.job == "price"] == [
         "FENCED",
         "PROCESSED",
     ]
@@ -188,7 +188,7 @@ def test_what_failed_in_an_earlier_run_is_tried_again(shop: Shop) -> None:
     member = Member(shop)
     failed = member.step(2)
     assert isinstance(failed, Ready)
-    shop.deployment.meta.abort_attempt(failed.attempt.attempt_id, "the table was away", "test")
+    shop.deployment.meta.attempts.abort(failed.attempt.attempt_id, "the table was away", "test")
     opened(shop, 3)
     assert member.work(3)[0] == [2, 3]
 
@@ -202,7 +202,7 @@ def test_a_rarer_schedule_keeps_up_although_no_barrier_may_open_meanwhile(shop: 
     assert done == list(range(2, 2 + limit))
     assert isinstance(step, Wait)
     assert "to be opened" in (member.waits(step) or "")
-    shop.commit(shop.deployment.meta.barrier("shopping", 1 + limit))
+    shop.commit(shop.deployment.meta.barriers.get("shopping", 1 + limit))
     opened(shop, 2 + limit)
     assert member.waits(step) is None, "there is another one before its own"
     done, step = member.work(week)
@@ -269,11 +269,11 @@ def test_a_barrier_of_before_the_job_joined_is_none_of_its_own(embedded: Shop) -
     member = Member(embedded)
     assert isinstance(member.step(2), Wait)
     embedded.open(2, OWN)
-    (own,) = [each for each in embedded.deployment.meta.open_barriers("shopping") if each.barrier_id == 2]
+    (own,) = [each for each in embedded.deployment.meta.barriers.uncommitted("shopping") if each.barrier_id == 2]
     assert own.state is BarrierState.OPEN
     step = member.step(2)
     assert isinstance(step, Wait)
-    assert not embedded.deployment.meta.attempts("shopping", 1)
+    assert not embedded.deployment.meta.attempts.of("shopping", 1)
 
 
 def test_a_second_job_of_the_dag_follows_the_first(embedded: Shop) -> None:
@@ -308,7 +308,7 @@ def test_a_revision_is_computed_by_the_run_that_did_it_then(shop: Shop) -> None:
     opened(shop, 3)
     member = Member(shop)
     assert member.work(3)[0] == [2, 3]
-    shop.commit(deployment.meta.barrier("shopping", 3))
+    shop.commit(deployment.meta.barriers.get("shopping", 3))
     plan = plan_revision(deployment, Wanted("shopping", 2, changed=["price"]))
     revision = begin_revision(deployment, plan, reason="corrected", actor="person")
     of_the_opener = {f"shopping_dag/day-{day}": "success" for day in (2, 3)}

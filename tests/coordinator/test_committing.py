@@ -28,7 +28,7 @@ def commit(shop: Shop, barrier: Barrier) -> Any:
 
 
 def states(shop: Shop, *barriers: Barrier) -> list[BarrierState]:
-    return [shop.deployment.meta.barrier("shopping", barrier.barrier_id).state for barrier in barriers]
+    return [shop.deployment.meta.barriers.get("shopping", barrier.barrier_id).state for barrier in barriers]
 
 
 def test_a_commit_takes_no_later_barrier_along(shop: Shop) -> None:
@@ -52,13 +52,13 @@ def test_a_barrier_that_is_aborted_under_its_committer_is_not_called_committed(
 ) -> None:
     shop.process_all(barrier := shop.open(1), ROWS)
     meta = shop.deployment.meta
-    look = meta.open_barriers
+    look = meta.barriers.uncommitted
 
     def aborted_before(topology: str) -> list[Barrier]:
         abort_barrier(shop.deployment, topology, barrier.barrier_id, reason="bad input", actor="another")
         return look(topology)
 
-    monkeypatch.setattr(meta, "open_barriers", aborted_before)
+    monkeypatch.setattr(meta.barriers.newest, "uncommitted", aborted_before)
     with pytest.raises(BarrierAbortedError, match="bad input"):
         commit(shop, barrier)
 
@@ -76,7 +76,7 @@ def test_an_open_barrier_is_neither_published_nor_written_into_the_journal(shop_
 def test_a_blocked_barrier_goes_on_when_a_person_says_so_and_not_when_the_table_is_mended(shop_apart: Shop) -> None:
     """Where catalog and MetaService are two databases, tables are published before the MetaService is asked."""
     shop_apart.process_all(barrier := shop_apart.open(1), ROWS)
-    shop_apart.deployment.meta.begin_commit("shopping", 1, {SHOPPING: None, AMOUNT: None, PRICE: None}, "test")
+    shop_apart.deployment.meta.publishing.begin("shopping", 1, {SHOPPING: None, AMOUNT: None, PRICE: None}, "test")
     tables = shop_apart.deployment.tables
     table = tables.load(AMOUNT)
     table.append(pa.table({"amount": [1]}, schema=table.schema().as_arrow()))
@@ -144,7 +144,7 @@ def test_a_commit_does_not_chase_snapshots_that_keep_changing(shop: Shop, monkey
         looks.append(arguments)
         raise HeadMovedError(f"{barrier}: found that revision {len(looks)} was published: look again")
 
-    monkeypatch.setattr(shop.deployment.meta, "begin_commit", revised)
+    monkeypatch.setattr(shop.deployment.meta.publishing.swapping, "begin", revised)
     with pytest.raises(HeadMovedError, match=r"expected its snapshots to stay.*revision 3 was published.*try again"):
         commit(shop, barrier)
     assert len(looks) == committing._LOOKS

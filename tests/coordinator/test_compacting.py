@@ -66,7 +66,7 @@ def test_a_rewriting_that_changes_rows_is_refused(shop: Shop) -> None:
     barrier = opened(shop, [AMOUNT])
 
     def append(table: str, branch: str) -> str:
-        stamp = shop.deployment.meta.attempts("shopping", barrier.barrier_id)[-1].stamp
+        stamp = shop.deployment.meta.attempts.of("shopping", barrier.barrier_id)[-1].stamp
         iceberg = shop.deployment.tables.load(table)
         rows = pa.Table.from_pylist([{"amount": 9}], iceberg.schema().as_arrow())
         iceberg.append(rows, snapshot_properties=stamp.properties(), branch=branch)
@@ -93,7 +93,7 @@ def test_one_table_that_cannot_be_rewritten_keeps_no_other_from_it(shop: Shop) -
         compact(shop.deployment, barrier, rewrite, NIGHTLY)
     after = shop.deployment.tables.mains([AMOUNT, PRICE])
     assert (after[AMOUNT] == before[AMOUNT], after[PRICE] == before[PRICE]) == (True, False)
-    assert shop.deployment.meta.barrier("shopping", 2).state is BarrierState.COMMIT
+    assert shop.deployment.meta.barriers.get("shopping", 2).state is BarrierState.COMMIT
 
 
 def test_whoever_was_taken_over_from_changes_nothing(shop: Shop) -> None:
@@ -110,9 +110,9 @@ def test_whoever_was_taken_over_from_changes_nothing(shop: Shop) -> None:
         compact(shop.deployment, barrier, slow, NIGHTLY)
     let_go(shop.deployment, barrier, "fenced", NIGHTLY)
     main = shop.deployment.tables.mains([AMOUNT])[AMOUNT]
-    (row,) = (row for row in shop.deployment.meta.progress("shopping", 2) if row.table == AMOUNT)
+    (row,) = (row for row in shop.deployment.meta.barriers.progress("shopping", 2) if row.table == AMOUNT)
     assert row.snapshot_id == main
-    assert shop.deployment.meta.barrier("shopping", 2).state is BarrierState.COMMIT
+    assert shop.deployment.meta.barriers.get("shopping", 2).state is BarrierState.COMMIT
 
 
 def test_whoever_takes_over_can_let_go_of_all_of_it(shop: Shop) -> None:
@@ -122,10 +122,10 @@ def test_whoever_takes_over_can_let_go_of_all_of_it(shop: Shop) -> None:
     barrier = opened(shop)
     waits = compact(shop.deployment, barrier, rewriting(shop), NIGHTLY)
     assert len(waits.waiting) == len(waits.needs) == 2
-    assert {meta.attempt(attempt_id).job for attempt_id in waits.waiting} == {
+    assert {meta.attempts.get(attempt_id).job for attempt_id in waits.waiting} == {
         f"compaction of {table}" for table in (AMOUNT, PRICE)
     }
-    shop.process(meta.barrier("shopping", 1), "amount", ROWS)
+    shop.process(meta.barriers.get("shopping", 1), "amount", ROWS)
 
     def killed(_table: str, _branch: str) -> int:
         raise KeyboardInterrupt
@@ -135,12 +135,12 @@ def test_whoever_takes_over_can_let_go_of_all_of_it(shop: Shop) -> None:
     with pytest.raises(KeyboardInterrupt):
         compact(shop.deployment, barrier, killed, other)
     let_go(shop.deployment, barrier, "killed", other)
-    assert {a.state for a in meta.attempts("shopping", 2)} == {
+    assert {a.state for a in meta.attempts.of("shopping", 2)} == {
         AttemptState.PROCESSED,
         AttemptState.FENCED,
         AttemptState.ABORTED,
     }
-    shop.process(meta.barrier("shopping", 1), "price", ROWS)
+    shop.process(meta.barriers.get("shopping", 1), "price", ROWS)
     third = shop.open(3)
     shop.process_all(third, ROWS)
     shop.commit(third)
@@ -152,7 +152,7 @@ def test_what_it_stands_on_may_be_aborted(shop: Shop) -> None:
     barrier = opened(shop)
     waits = compact(shop.deployment, barrier, rewriting(shop), NIGHTLY)
     assert sorted(need.table for need in waits.needs) == sorted((SHOPPING, AMOUNT, PRICE))
-    shop.deployment.meta.abort_barrier("shopping", 1, "bad input", "test")
+    shop.deployment.meta.barriers.abort("shopping", 1, "bad input", "test")
     assert compact(shop.deployment, barrier, rewriting(shop), NIGHTLY).over
     with pytest.raises(BarrierAbortedError):
         shop.commit(barrier)
@@ -194,7 +194,7 @@ def test_an_outside_table_is_held_until_the_next_epoch_is_published(shop: Shop) 
     assert compact(shop.deployment, opened(shop), rewriting(shop), NIGHTLY).over
     assert held() == first, "the next epoch starts there"
     third = a_day(2)
-    cut = shop.deployment.meta.cuts("shopping", third.barrier_id)["outside.orders"]
+    cut = shop.deployment.meta.cuts.of("shopping", third.barrier_id)["outside.orders"]
     assert cut.start is not None
     assert len(held()) == 1
     assert held() != first, "let go once that epoch is published"
@@ -210,10 +210,10 @@ def test_a_lost_metaservice_is_rebuilt_past_it(shop_apart: Shop, tmp_path: Path)
     assert head.barrier_id == 2
     lost = replace(shop.deployment, meta=MetaService(f"sqlite:///{tmp_path}/another.db"))
     recover(lost, "shopping", actor="test", reason="test")
-    barrier = lost.meta.barrier("shopping", 2)
+    barrier = lost.meta.barriers.get("shopping", 2)
     assert (barrier.is_maintenance, barrier.state) == (True, BarrierState.COMMIT)
-    assert {job.name for job in lost.meta.topology("shopping").jobs} == {job.name for job in JOBS}
-    assert {row.table: row.snapshot_id for row in lost.meta.progress("shopping", 2)} == mains
+    assert {job.name for job in lost.meta.topologies.get("shopping").jobs} == {job.name for job in JOBS}
+    assert {row.table: row.snapshot_id for row in lost.meta.barriers.progress("shopping", 2)} == mains
     day(Shop(lost), 2)
     assert Shop(lost).main_totals() == {SHOPPING: 4, AMOUNT: 2, PRICE: 4}
     lost.meta.close()

@@ -119,6 +119,6 @@ def test_rights_that_are_taken_away_are_told_and_block_no_barrier(settings: Sett
         )
         with pytest.raises(CatalogRefusedError, match=r"permission denied.*GRANT SELECT, UPDATE"):
             shop.commit(barrier)
-        assert deployment.meta.barrier("shopping", 1).state is BarrierState.COMMITTING
+        assert deployment.meta.barriers.get("shopping", 1).state is BarrierState.COMMITTING
         postgresql.run(f"GRANT UPDATE ON iceberg_tables TO {USER}", database=name)
         assert shop.commit(barrier).barrier.state is BarrierState.COMMIT

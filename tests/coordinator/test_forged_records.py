@@ -39,7 +39,7 @@ def end(shop: Shop, ready: Ready) -> None:
 
 
 def state(shop: Shop, ready: Ready) -> AttemptState:
-    return shop.deployment.meta.attempt(ready.attempt.attempt_id).state
+    return shop.deployment.meta.attempts.get(ready.attempt.attempt_id).state
 
 
 def record(ready: Ready, **instead: Any) -> dict[str, Any]:
@@ -143,11 +143,11 @@ def test_nonces_are_each_attempts_own_and_are_not_shown(shop: Shop, caplog: pyte
     second = shop.begin(barrier, "load")
     nonces = {first.spec.nonce, second.spec.nonce}
     assert [len(nonce) for nonce in nonces] == [32, 32]
-    assert second.spec.nonce == shop.deployment.meta.attempt(second.attempt.attempt_id).nonce
+    assert second.spec.nonce == shop.deployment.meta.attempts.get(second.attempt.attempt_id).nonce
     spec = EpochSpec.loads(shop.deployment.tables.read_text(second.spec_uri), second.digest)
     assert spec.nonce == second.spec.nonce
     assert isinstance(error.value, BarrierError)
     shown = [str(error.value), caplog.text, repr((first, second)), str(spec.stamp.properties())]
-    shown += [repr(entry) for entry in shop.deployment.meta.audit("shopping")]
+    shown += [repr(entry) for entry in shop.deployment.meta.audit.newest("shopping")]
     for nonce in nonces:
         assert not [text for text in shown if nonce in text]

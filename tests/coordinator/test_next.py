@@ -42,7 +42,7 @@ def test_a_commit_waits_for_barriers_before_it_and_for_other_dags(embedded: Shop
     waits = next_commit(embedded.deployment, run_of_day(3), "shopping", Scheduled(), actor="test")
     assert isinstance(waits, Wait), "jobs of an earlier run may still deliver"
     assert waits.conditions == tuple(Condition("PRECOMMIT", barrier_id=n) for n in (2, third.barrier_id))
-    assert embedded.deployment.meta.barrier("shopping", 1).state.value == "COMMIT"
+    assert embedded.deployment.meta.barriers.get("shopping", 1).state.value == "COMMIT"
     done = next_commit(embedded.deployment, run_of_day(1), "shopping", Scheduled(), actor="test")
     assert isinstance(done, Committed)
     assert done.published == ()

@@ -26,7 +26,7 @@ MEMBER = (
 def members(shop: Shop, barrier: Barrier | None = None) -> list[str]:
     """The jobs of a barrier (None: of the next one)."""
     version = None if barrier is None else barrier.topology_version
-    return [job.name for job in shop.deployment.meta.topology("shopping", version).jobs]
+    return [job.name for job in shop.deployment.meta.topologies.get("shopping", version).jobs]
 
 
 def runs(shop: Shop, job: Job, day: int, *declared: Job) -> object:
@@ -78,10 +78,10 @@ def test_an_old_run_of_a_member_takes_nothing_back(embedded: Shop) -> None:
         runs(embedded, job, 3, *MEMBER)
     third = embedded.open(3, LOAD)
     assert (members(embedded, second), members(embedded, third)) == (["amount", "load"], ["amount", "load", "price"])
-    version = embedded.deployment.meta.topology_version("shopping")
+    version = embedded.deployment.meta.topologies.version("shopping")
     other = Job("amount", "member_dag", outlets=(AMOUNT,))
     assert runs(embedded, other, 2, other) == second, "it has its part in the barrier of its run"
-    assert embedded.deployment.meta.topology_version("shopping") == version
+    assert embedded.deployment.meta.topologies.version("shopping") == version
 
     runs(embedded, price, 4, price)  # a newer one does without the other job
     embedded.open(4, LOAD)
@@ -105,4 +105,4 @@ def test_a_job_that_has_never_been_a_member_joins_from_behind_and_changes_nothin
     assert isinstance(runs(embedded, price, 2, price), StaysOut)
     assert isinstance(runs(embedded, amount, 1, amount, Job("price", "member_dag", outlets=(PRICE,))), StaysOut)
     assert members(embedded, embedded.open(3, LOAD)) == ["amount", "load", "price"]
-    assert embedded.deployment.meta.topology("shopping").job("price") == price
+    assert embedded.deployment.meta.topologies.get("shopping").job("price") == price

@@ -21,7 +21,7 @@ def test_each_further_look_waits_a_little(shop: Shop, monkeypatch: pytest.Monkey
             name = f"other{len(slept)}"
             job = Job(name, name, inlets=(SHOPPING,), outlets=(f"shop.{name}",))
             shop.deployment.tables.catalog.create_table(f"shop.{name}", shop.deployment.tables.load(SHOPPING).schema())
-            shop.deployment.meta.register("shopping", name, [job], "test")
+            shop.deployment.meta.topologies.register("shopping", name, [job], "test")
         return cut(*arguments)
 
     monkeypatch.setattr(opening, "cut_sources", register_beside)

@@ -33,7 +33,7 @@ def committed(shop: Shop, day: int) -> Barrier:
 
 def read(shop: Shop, level: Level, at: int | None = None) -> tuple[Resolution, int]:
     """An answer that is held, and the number of its lease."""
-    answer = shop.deployment.meta.resolve("shopping", level, at=at, hold=Hold("reader", 600))
+    answer = shop.deployment.meta.answers.resolve("shopping", level, at=at, hold=Hold("reader", 600))
     assert answer.lease is not None
     return answer, answer.lease.lease_id
 
@@ -68,7 +68,7 @@ def thinning(shop: Shop, policy: TagPolicy) -> None:
 
 
 def readable(shop: Shop) -> set[int]:
-    return {barrier.barrier_id for barrier in shop.deployment.meta.readable("shopping")}
+    return {barrier.barrier_id for barrier in shop.deployment.meta.answers.readable("shopping")}
 
 
 @pytest.mark.parametrize("shop", EITHER, indirect=True)
@@ -82,12 +82,12 @@ def test_what_the_policy_drops_is_spared_while_a_reader_holds_it(shop: Shop) -> 
     committed(shop, 4)
     assert tagged(shop) == readable(shop) == {1, 3, 4}
     assert totals(shop, answer) == total(1)
-    shop.deployment.meta.release(lease)
+    shop.deployment.meta.leases.release(lease)
     committed(shop, 5)
     assert tagged(shop) == readable(shop) == {4, 5}
     with pytest.raises(ExpiredBarrierError, match="the oldest that can still be read is barrier 4"):
         read(shop, Level.REPEATABLE_READ, at=1)
-    assert [b.barrier_id for b in shop.deployment.meta.being_expired("shopping")] == []
+    assert [b.barrier_id for b in shop.deployment.meta.expiry.pending("shopping")] == []
 
 
 @pytest.mark.parametrize(("policy", "kept"), [("all", {1, 2, 3, 4}), ("every=2", {2, 3, 4}), ("newest=1", {3, 4})])
@@ -107,7 +107,7 @@ def test_a_committer_that_died_after_the_decision_is_gone_on_from(shop: Shop) ->
         committed(shop, day)
     shop.process_all(barrier := shop.open(3), rows(3))
     mains = shop.deployment.tables.mains(list(COLUMNS))
-    shop.deployment.meta.begin_commit("shopping", 3, mains, "dies", [2])
+    shop.deployment.meta.publishing.begin("shopping", 3, mains, "dies", [2])
     assert (readable(shop), tagged(shop)) == ({2}, {1, 2}), "visibility first"
     thinning(shop, TagPolicy())  # whoever goes on does what was decided
     commit_barrier(shop.deployment, "shopping", barrier.barrier_id, actor="goes on")
@@ -126,10 +126,10 @@ def test_what_was_staged_anew_stays_readable_for_who_holds_it(shop: Shop) -> Non
     assert shop.main_totals() == total(1, 3)
     assert totals(shop, old) == total(1, 2), "no torn read, no missing file"
     assert branches(shop, AMOUNT) == [2, 2], "of the attempt that he reads, and of the one that took its place"
-    assert shop.deployment.meta.renew(lease, 600).rolled_back
+    assert shop.deployment.meta.leases.renew(lease, 600).rolled_back
     committed(shop, 4)
     assert totals(shop, old) == total(1, 2)
-    shop.deployment.meta.release(lease)
+    shop.deployment.meta.leases.release(lease)
     committed(shop, 5)
     assert branches(shop, AMOUNT) == branches(shop, SHOPPING) == []
 
@@ -144,6 +144,6 @@ def test_a_table_that_leaves_keeps_what_is_held(shop: Shop) -> None:
     shop.commit(second)
     leave(shop.deployment, "shopping", "shopping_dag", "price", reason="moves", actor="test")
     assert totals(shop, old)[PRICE] == total(1, 2)[PRICE]
-    shop.deployment.meta.release(lease)
+    shop.deployment.meta.leases.release(lease)
     leave(shop.deployment, "shopping", "shopping_dag", "price", reason="moves", actor="test")
     assert branches(shop, PRICE) == []

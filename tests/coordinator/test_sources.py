@@ -46,7 +46,7 @@ def arrive(folder: Path, day: int, name: str = "part-0.parquet", **columns: list
 
 
 def files_of(shop: Shop, barrier_id: int) -> list[str]:
-    return [Path(item).name for item in shop.deployment.meta.cuts("shopping", barrier_id)["purchases"].items]
+    return [Path(item).name for item in shop.deployment.meta.cuts.of("shopping", barrier_id)["purchases"].items]
 
 
 def test_each_file_is_in_one_epoch_and_an_aborted_one_gives_its_files_back(shop: Shop, tmp_path: Path) -> None:
@@ -73,7 +73,7 @@ def test_a_run_that_is_cleared_with_the_code_of_then_does_not_bring_its_topology
     now = fragment(landing(folder))
     shop.open(2, now)
     assert shop.open(1).barrier_id == 1
-    assert shop.deployment.meta.topology("shopping").externals == now.jobs[0].externals
+    assert shop.deployment.meta.topologies.get("shopping").externals == now.jobs[0].externals
 
 
 def test_the_items_of_a_cut_are_read_by_nobody_who_does_not_read_its_source(shop: Shop, tmp_path: Path) -> None:
@@ -105,7 +105,7 @@ def test_a_broken_file_fails_its_job_alone_and_a_mended_one_is_taken_after_a_cle
     barrier = shop.open(1, fragment(source))
     with pytest.raises(SourceDataError, match=r"bad\.parquet"):
         begin(shop.deployment, barrier, "load", request_key="k", generation="g0", actor="test")
-    assert shop.deployment.meta.barrier("shopping", 1).state is BarrierState.OPEN, "the barrier stays open"
+    assert shop.deployment.meta.barriers.get("shopping", 1).state is BarrierState.OPEN, "the barrier stays open"
     arrive(folder, 1, "bad.parquet")
     with pytest.raises(SourceDataError, match=r"bad\.parquet"):
         begin(shop.deployment, barrier, "load", request_key="k", generation="g0", actor="a retry")
@@ -164,7 +164,7 @@ def test_a_source_that_left_and_comes_back_goes_on_where_it_left_off(shop: Shop,
     shop.open(2)
     arrive(folder, 5, "later.parquet", amount=[1], price=[2], at=[MONDAY + timedelta(days=4)])
     third = shop.open(3, fragment(source))
-    cut = shop.deployment.meta.cuts("shopping", third.barrier_id)["purchases"]
+    cut = shop.deployment.meta.cuts.of("shopping", third.barrier_id)["purchases"]
     assert files_of(shop, third.barrier_id) == [], "what came since is of later barriers"
     (held,) = source.readings(cut, MONDAY + timedelta(days=2), third.timestamp)
     assert [Path(file).name for file in held.files] == ["three_days.parquet"]

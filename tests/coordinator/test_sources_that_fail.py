@@ -16,6 +16,7 @@ from airflow_barrier.coordinator.aborting import abort_barrier
 from airflow_barrier.coordinator.cuts import checked_cuts
 from airflow_barrier.coordinator.joining import take_part
 from airflow_barrier.coordinator.staging import begin
+from airflow_barrier.metaservice.attempts import Request
 from airflow_barrier.protocol.errors import (
     BarrierError,
     ConfigurationError,
@@ -34,7 +35,7 @@ GONE = "elsewhere"
 
 
 def attempt_states(shop: Shop, barrier: Barrier) -> list[AttemptState]:
-    return [attempt.state for attempt in shop.deployment.meta.attempts("shopping", barrier.barrier_id)]
+    return [attempt.state for attempt in shop.deployment.meta.attempts.of("shopping", barrier.barrier_id)]
 
 
 def test_a_folder_that_is_gone_holds_up_its_job_and_not_the_opening(
@@ -67,8 +68,8 @@ def test_a_folder_that_is_gone_holds_up_its_job_and_not_the_opening(
     for job in ("amount", "price"):
         shop.process(second, job, ROWS)
     shop.process_all(third, ROWS)
-    shop.commit(shop.deployment.meta.barrier("shopping", 2))
-    shop.commit(shop.deployment.meta.barrier("shopping", 3))
+    shop.commit(shop.deployment.meta.barriers.get("shopping", 2))
+    shop.commit(shop.deployment.meta.barriers.get("shopping", 3))
 
 
 def test_epochs_that_were_put_off_are_cut_one_after_the_other(shop: Shop, tmp_path: Path) -> None:
@@ -83,8 +84,8 @@ def test_epochs_that_were_put_off_are_cut_one_after_the_other(shop: Shop, tmp_pa
     (tmp_path / GONE).rename(folder)
     third = shop.open(3, declared)
     assert files_of(shop, 2) == files_of(shop, 3) == []
-    early = shop.deployment.meta.request_attempt(
-        "shopping", 3, "load", request_key="early", generation="g1", actor="test"
+    early = shop.deployment.meta.attempts.request(
+        Request("shopping", 3, "load", request_key="early", generation="g1", actor="test")
     )
     with pytest.raises(SourceUnavailableError, match="put off until a job that reads it begins at barrier 2"):
         checked_cuts(shop.deployment, early, declared.jobs[0], "test")
@@ -153,7 +154,7 @@ def test_two_jobs_read_one_cut(shop: Shop, tmp_path: Path) -> None:
     arrive(folder, 2, "2.parquet")
     one = shop.begin(second, "load").spec.cuts["purchases"]
     arrive(folder, 2, "late.parquet")
-    other = shop.deployment.meta.make_cut("shopping", 2, replace(one, items=(*one.items, "late.parquet")), "amount")
+    other = shop.deployment.meta.cuts.make("shopping", 2, replace(one, items=(*one.items, "late.parquet")), "amount")
     assert set(other.items) == set(one.items)
     assert other.end == one.end
     assert shop.begin(second, "amount").spec.cuts["purchases"].end == one.end
@@ -202,10 +203,10 @@ def test_what_ends_an_attempt_ends_it_whatever_error_it_is(shop: Shop, tmp_path:
     folder = tmp_path / "landing"
     arrive(folder, 1)
     barrier = shop.open(1, fragment(landing(folder)))
-    shop.deployment.meta.repin_cut("shopping", 1, Cut("purchases", None, {"time": "now"}), "test")
+    shop.deployment.meta.cuts.repin("shopping", 1, Cut("purchases", None, {"time": "now"}), "test")
     with pytest.raises(KeyError):
         shop.begin(barrier, "load")
-    (attempt,) = shop.deployment.meta.attempts("shopping", 1)
+    (attempt,) = shop.deployment.meta.attempts.of("shopping", 1)
     assert (attempt.state, attempt.reason) == (AttemptState.ABORTED, "KeyError")
 
 
@@ -320,7 +321,7 @@ def test_a_source_outside_of_the_roots_is_not_opened(shop: Shop, tmp_path: Path)
     for name in ("shopping", "anew"):
         with pytest.raises(ConfigurationError, match="source purchases"):
             Shop(narrow).open(2, replace(declared, topology=name))
-    assert narrow.meta.topologies() == ["shopping"]
+    assert narrow.meta.topologies.names() == ["shopping"]
     member = Job("reader", "other_dag", outlets=("shop.other",), externals=declared.jobs[0].externals)
     with pytest.raises(ConfigurationError, match="source purchases"):
         take_part(narrow, Fragment("shopping", "other_dag", (member,)), member, MONDAY + timedelta(days=2), "test")

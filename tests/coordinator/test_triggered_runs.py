@@ -94,7 +94,7 @@ def test_runs_that_follow_from_the_schedule_open_whoever_has_jobs(shop: Shop) ->
 def test_a_click_at_a_timestamp_that_is_done_says_so(shop: Shop, open_manual_runs: bool) -> None:
     """A timetable with intervals gives a triggered run the last scheduled interval."""
     assert start(1, DagRunType.SCHEDULED) == 1
-    barrier = shop.deployment.meta.barrier("shopping", 1)
+    barrier = shop.deployment.meta.barriers.get("shopping", 1)
     assert start(1, open_manual_runs=open_manual_runs) == 1, "what is unfinished, it may finish"
     commit(shop, barrier, "load", "amount")
     with pytest.raises(AirflowFailException) as failed:
@@ -105,4 +105,4 @@ def test_a_click_at_a_timestamp_that_is_done_says_so(shop: Shop, open_manual_run
     ):  # fmt: skip
         assert part in str(failed.value)
     assert start(1, DagRunType.BACKFILL_JOB) == 1, "a backfill clears and says so elsewhere"
-    assert shop.deployment.meta.barrier("shopping", 1).state is BarrierState.COMMIT
+    assert shop.deployment.meta.barriers.get("shopping", 1).state is BarrierState.COMMIT

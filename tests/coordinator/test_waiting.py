@@ -45,7 +45,7 @@ class Waited(World):
         self.committed(1)
 
     def declare(self, jobs: list[Job], owner: str = "dag") -> int:  # type: ignore[override]
-        return max(self.meta.register(self.name, job.owner, [job], "test") for job in jobs)
+        return max(self.meta.topologies.register(self.name, job.owner, [job], "test") for job in jobs)
 
     def told(self) -> dict[str, str]:
         """In a word for each condition, see `TABLE`."""
@@ -68,7 +68,7 @@ class Waited(World):
     # --- what becomes of the barrier --------------------------------------------------------------
 
     def give_up(self, number: int) -> None:
-        self.meta.abort_barrier(self.name, number, "bad input", "test")
+        self.meta.barriers.abort(self.name, number, "bad input", "test")
 
     def stage(self, number: int) -> None:
         self.process_all(self.open(number).barrier_id)
@@ -76,7 +76,7 @@ class Waited(World):
     def expire(self) -> None:
         self.committed(2)
         self.committed(3)
-        assert self.meta.expiring(self.name, [1, 2], "test") == [1, 2]
+        assert self.meta.expiry.expire(self.name, [1, 2], "test") == [1, 2]
 
     def trim(self) -> None:
         self.expire()
@@ -86,19 +86,21 @@ class Waited(World):
         """What was aborted is trimmed with what was committed around it."""
         self.committed(3)
         self.committed(4)
-        assert self.meta.expiring(self.name, [1, 3], "test") == [1, 3]
+        assert self.meta.expiry.expire(self.name, [1, 3], "test") == [1, 3]
         self._trim(1, 3)
 
     def _trim(self, *numbers: int) -> None:
-        self.meta.expired(self.name, numbers, "test")
-        assert self.meta.trim(self.name, datetime.now(timezone.utc) + timedelta(days=1), "test")[-1] == numbers[-1]
+        self.meta.expiry.expired(self.name, numbers, "test")
+        assert (
+            self.meta.expiry.trim(self.name, datetime.now(timezone.utc) + timedelta(days=1), "test")[-1] == numbers[-1]
+        )
 
     def extend(self, first: int) -> None:
         """A revision begins at a barrier, and takes in those that were opened since the newest committed one."""
         self.meta.revisions.extend(self.name, self.revise(first, "load").revision, "test")
 
     def withdraw(self) -> None:
-        self.meta.leave(self.name, "other", "sums", "done with it", "test")
+        self.meta.topologies.leave(self.name, "other", "sums", "done with it", "test")
 
     def go_on(self) -> None:
         """All that is open is committed or published, then day 2 runs unless it is over, then day 5."""
@@ -108,13 +110,13 @@ class Waited(World):
             self.replay(revision)
             self.begin_swap(revision)
             assert self.swap(revision)
-        for barrier in self.meta.open_barriers(self.name):
+        for barrier in self.meta.barriers.uncommitted(self.name):
             if barrier.state is not BarrierState.COMMITTING:
                 self.process_all(barrier.barrier_id)
                 self.begin_commit(barrier.barrier_id)
             assert self.publish(barrier.barrier_id)
         for number in (2, 5):
-            head = self.meta.head(self.name)
+            head = self.meta.barriers.head(self.name)
             if head is None or head.timestamp < day(number):
                 self.committed(number)
 
@@ -123,7 +125,7 @@ class Waited(World):
         revision = self.meta.revisions.under_way(self.name)
         if revision is not None:
             self.meta.revisions.cancel(self.name, revision.revision, "no", "test")
-        open_now = self.meta.open_barriers(self.name)
+        open_now = self.meta.barriers.uncommitted(self.name)
         if open_now and open_now[0].state is BarrierState.COMMITTING:
             assert self.publish(open_now[0].barrier_id)
         elif open_now:

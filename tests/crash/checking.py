@@ -64,13 +64,13 @@ def check_committed(
     ``branches``: whether a zombie may have left attempt branches, which go with the next publish, and files.
     """
     meta, tables = deployment.meta, deployment.tables
-    barrier = meta.barrier(shop.name, day)
+    barrier = meta.barriers.get(shop.name, day)
     assert barrier.state is BarrierState.COMMIT, barrier
-    attempts = meta.attempts(shop.name, day)
+    attempts = meta.attempts.of(shop.name, day)
     counted = sorted(attempt.job for attempt in attempts if attempt.state is AttemptState.PROCESSED)
     assert counted == ["amount", "load", "price"], attempts
     assert all(attempt.state in {*_ENDED, AttemptState.PROCESSED} for attempt in attempts), attempts
-    for progress in meta.progress(shop.name, day):
+    for progress in meta.barriers.progress(shop.name, day):
         assert progress.state is TableState.WRITTEN, progress
         refs = {name: ref.snapshot_id for name, ref in tables.load(progress.table).metadata.refs.items()}
         assert not newest or refs.get("main") == progress.snapshot_id, f"{progress.table}: main is {refs.get('main')}"
@@ -89,9 +89,9 @@ def check_all(shop: Shop, priced: Sequence[bool]) -> None:
     for day, expected in enumerate(oracle):
         if day == 0:
             continue
-        barrier = deployment.meta.barrier(shop.name, day)
+        barrier = deployment.meta.barriers.get(shop.name, day)
         assert barrier.state is BarrierState.COMMIT, barrier
-        mapped = {p.table: p.snapshot_id for p in deployment.meta.progress(shop.name, day)}
+        mapped = {p.table: p.snapshot_id for p in deployment.meta.barriers.progress(shop.name, day)}
         for name, table in tables.items():
             tag = table.metadata.snapshot_by_name(barrier.tag)
             assert (tag and tag.snapshot_id) == mapped[shop.table(name)], f"{name}: tag of {barrier}"
@@ -104,7 +104,7 @@ def check_all(shop: Shop, priced: Sequence[bool]) -> None:
     for table in (*tables.values(), outside := deployment.tables.load(shop.outside)):
         check_files(table, cache)
     pins = {ref for ref in outside.metadata.refs if ref != "main"}
-    held = {deployment.meta.cuts(shop.name, len(priced))["rates"].end["ref"]}
+    held = {deployment.meta.cuts.of(shop.name, len(priced))["rates"].end["ref"]}
     assert pins == held, f"expected only what the newest cut holds, found {sorted(pins)}"
     deployment.close()
     check_audit(with_password(shop.settings.metaservice_url, shop.settings.metaservice_password))
@@ -123,7 +123,7 @@ def _check_rows(what: str, found: Sequence[Row], expected: Sequence[Row]) -> Non
 
 
 def _check_attempts(deployment: Deployment, shop: Shop, day: int) -> None:
-    states: Mapping[int, AttemptState] = {a.attempt_id: a.state for a in deployment.meta.attempts(shop.name, day)}
+    states: Mapping[int, AttemptState] = {a.attempt_id: a.state for a in deployment.meta.attempts.of(shop.name, day)}
     assert all(state in {*_ENDED, AttemptState.PROCESSED} for state in states.values()), states
     assert list(states.values()).count(AttemptState.PROCESSED) == 3, states
 

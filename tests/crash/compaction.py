@@ -81,16 +81,16 @@ def look(shop: Shop, days: int, what: str) -> bool:
             tables = {name: deployment.tables.load(shop.table(name)) for name in COLUMNS}
             cache: dict[str, Any] = {}
             for level in (Level.READ_COMMITTED, Level.REPEATABLE_READ):
-                answer = deployment.meta.resolve(shop.name, level)
+                answer = deployment.meta.answers.resolve(shop.name, level)
                 for name, table in tables.items():
                     found = rows_at(table, answer.tables[shop.table(name)].snapshot_id, cache)
                     assert found == expected[name], f"{name} at {level.value}, barrier {answer.barrier_id}"
             for table in tables.values():
                 check_files(table, cache)
-            newest = deployment.meta.readable(shop.name)[-1]
+            newest = deployment.meta.answers.readable(shop.name)[-1]
             tell({"compacted": newest.barrier_id > DAYS})
             if newest.barrier_id > DAYS:
-                assert deployment.meta.barrier(shop.name, DAYS + 1).state is BarrierState.COMMIT
+                assert deployment.meta.barriers.get(shop.name, DAYS + 1).state is BarrierState.COMMIT
                 left = {
                     name: [ref for ref in table.metadata.refs if parse_branch(ref)] for name, table in tables.items()
                 }

@@ -72,7 +72,7 @@ def prepare(orders: Orders) -> Kept:
                 shop.run(task, day)
         with closing(Deployment.connect(shop.settings)) as deployment:
             hold = Hold("a report", 24 * 3600)
-            answer = deployment.meta.resolve(shop.name, Level.REPEATABLE_READ, at=HELD, hold=hold)
+            answer = deployment.meta.answers.resolve(shop.name, Level.REPEATABLE_READ, at=HELD, hold=hold)
         tell(snapshots_of(shop, answer))
 
     answer = run(work, "six barriers")[-1]
@@ -216,11 +216,11 @@ class Look:
     def at_all(self) -> None:
         shop, meta = self.kept.shop, self.deployment.meta
         tables = {name: self.deployment.tables.load(shop.table(name)) for name in COLUMNS}
-        readable = {barrier.barrier_id for barrier in meta.readable(shop.name)}
+        readable = {barrier.barrier_id for barrier in meta.answers.readable(shop.name)}
         assert readable >= {HELD, *range(DAYS - KEEP + 1, DAYS + 1)}, readable
         for number in range(1, DAYS + 1):
             try:
-                found = meta.resolve(shop.name, Level.REPEATABLE_READ, at=number)
+                found = meta.answers.resolve(shop.name, Level.REPEATABLE_READ, at=number)
             except ExpiredBarrierError:
                 assert number not in readable, f"barrier {number}"
                 continue
@@ -247,10 +247,10 @@ def snapshots_of(shop: Shop, answer: Resolution) -> dict[str, int | None]:
 def _left(shop: Shop, deployment: Deployment) -> dict[str, Any]:
     """What there is in the end, of which all is the same whatever died on the way."""
     meta, name = deployment.meta, shop.name
-    left: dict[str, Any] = {"readable": [barrier.barrier_id for barrier in meta.readable(name)]}
-    left["being expired"] = [barrier.barrier_id for barrier in meta.being_expired(name)]
+    left: dict[str, Any] = {"readable": [barrier.barrier_id for barrier in meta.answers.readable(name)]}
+    left["being expired"] = [barrier.barrier_id for barrier in meta.expiry.pending(name)]
     for day in range(1, DAYS + 1):
-        left[f"details of {day}"] = [len(meta.progress(name, day)), len(meta.attempts(name, day))]
+        left[f"details of {day}"] = [len(meta.barriers.progress(name, day)), len(meta.attempts.of(name, day))]
     for table in shop.tables():
         metadata = deployment.tables.load(table).metadata
         left[f"refs of {table}"] = sorted([ref, to.snapshot_id] for ref, to in metadata.refs.items())

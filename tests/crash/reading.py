@@ -64,7 +64,7 @@ class Reader:
             self._read_tag(deployment, self.newest[Level.REPEATABLE_READ], oracle)
 
     def _read(self, deployment: Deployment, level: Level, oracle: Sequence[Mapping[str, Any]]) -> int:
-        resolution = deployment.meta.resolve(self.shop.name, level)
+        resolution = deployment.meta.answers.resolve(self.shop.name, level)
         assert resolution.barrier_id is not None
         for name in COLUMNS:
             snapshot = resolution.tables[self.shop.table(name)].snapshot_id
@@ -75,7 +75,7 @@ class Reader:
         return resolution.barrier_id
 
     def _read_tag(self, deployment: Deployment, barrier_id: int, oracle: Sequence[Mapping[str, Any]]) -> None:
-        tag = deployment.meta.barrier(self.shop.name, barrier_id).tag
+        tag = deployment.meta.barriers.get(self.shop.name, barrier_id).tag
         for name in COLUMNS:
             found = self._rows(deployment, name, lambda table: table.metadata.refs[tag].snapshot_id)
             assert found == oracle[barrier_id][name], f"tag {tag}: {name} has {found}"
@@ -95,7 +95,7 @@ class Reader:
 
     def _excuse(self, deployment: Deployment, barrier_id: int) -> None:
         """Read committed may step back if work was staged anew, and the audit says so."""
-        events = {entry.event for entry in deployment.meta.audit(self.shop.name, barrier_id)}
+        events = {entry.event for entry in deployment.meta.audit.newest(self.shop.name, barrier_id)}
         assert "restaged" in events, f"read committed left barrier {barrier_id}, and nothing was restaged: {events}"
         self.steps_back += 1
 

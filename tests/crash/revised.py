@@ -114,7 +114,7 @@ def cancel(shop: RevisedShop) -> None:
 def staged(shop: RevisedShop, day: int) -> None:
     """The run of a day up to its commit, with the jobs that are members."""
     shop.day(day, ["open"])
-    members = {job.name for job in shop.deployment.meta.topology(shop.shop.name).jobs}
+    members = {job.name for job in shop.deployment.meta.topologies.get(shop.shop.name).jobs}
     shop.day(day, [job for job in JOBS if job in members])
 
 

@@ -26,7 +26,7 @@ def looks(shop: RevisedShop, committed: int, versions: Sequence[Version]) -> Non
     """
     left = list(versions)
     for level, barrier_id in ((Level.READ_COMMITTED, committed + 1), (Level.REPEATABLE_READ, committed)):
-        answer = shop.deployment.meta.resolve(shop.shop.name, level)
+        answer = shop.deployment.meta.answers.resolve(shop.shop.name, level)
         assert answer.barrier_id == barrier_id, f"{level.value} is at {answer.barrier_id}"
         found = _rows(shop, {name: one.snapshot_id for name, one in answer.tables.items()})
         left = [version for version in left if version.at(barrier_id) == found]
@@ -59,7 +59,7 @@ def ends(shop: RevisedShop, last: int, purpose: Purpose, version: Version) -> No
 
 def _is(shop: RevisedShop, day: int, number: int, version: Version) -> None:
     """A barrier of a revision, by the map and by its tags."""
-    answer = shop.deployment.meta.resolve(shop.shop.name, Level.REPEATABLE_READ, at=day, revision=number)
+    answer = shop.deployment.meta.answers.resolve(shop.shop.name, Level.REPEATABLE_READ, at=day, revision=number)
     snapshots = {name: one.snapshot_id for name, one in answer.tables.items()}
     assert _rows(shop, snapshots) == version.at(day), (day, number)
     for name, snapshot in snapshots.items():

@@ -87,7 +87,7 @@ class RevisedShopping:
 
     def replay(self, revision: Revision, day: int) -> None:
         """What the tasks of a day's run do."""
-        barrier = self.deployment.meta.barrier(TOPOLOGY, day, revision.revision)
+        barrier = self.deployment.meta.barriers.get(TOPOLOGY, day, revision.revision)
         for name, job in self.jobs.items():
             if name in revision.jobs:
                 process(self.deployment, self.shopping.spark_url, barrier, name, job)
@@ -112,7 +112,7 @@ class RevisedShopping:
 
     def at(self, day: int, revision: int | None = None) -> State:
         """What a reader at the barrier of a day gets; ``revision``: one that was replaced since."""
-        found = self.deployment.meta.resolve(TOPOLOGY, Level.REPEATABLE_READ, at=day, revision=revision)
+        found = self.deployment.meta.answers.resolve(TOPOLOGY, Level.REPEATABLE_READ, at=day, revision=revision)
         return {_short(table): _rows(self.deployment, table, one.snapshot_id) for table, one in found.tables.items()}
 
     def differences(self) -> list[str]:
@@ -122,8 +122,8 @@ class RevisedShopping:
             expected, state = self.expected(day), self.at(day)
             assert set(state) == set(expected)
             found += [f"day {day}: {wrong}" for t in expected if (wrong := compare(t, expected[t], state[t]))]
-            resolved = self.deployment.meta.resolve(TOPOLOGY, Level.REPEATABLE_READ, at=day).tables
-            tag = self.deployment.meta.barrier(TOPOLOGY, day).tag
+            resolved = self.deployment.meta.answers.resolve(TOPOLOGY, Level.REPEATABLE_READ, at=day).tables
+            tag = self.deployment.meta.barriers.get(TOPOLOGY, day).tag
             for table, one in resolved.items():
                 tagged = self.deployment.tables.load(table).snapshot_by_name(tag)
                 if tagged is None or tagged.snapshot_id != one.snapshot_id:
@@ -135,12 +135,12 @@ class RevisedShopping:
         """Somebody reads all tables together for as long as the block lasts: they have to see first what was there
         before, whole, then what is there after it, whole, and nothing else.
         """
-        before = (self.deployment.meta.barrier(TOPOLOGY, day).computed_in, self.at(day))
+        before = (self.deployment.meta.barriers.get(TOPOLOGY, day).computed_in, self.at(day))
         with _Reader(self.shopping.settings) as reader:
             reader.wait_for_an_answer()
             yield
             reader.wait_for_an_answer()
-        after = (self.deployment.meta.barrier(TOPOLOGY, day).computed_in, self.at(day))
+        after = (self.deployment.meta.barriers.get(TOPOLOGY, day).computed_in, self.at(day))
         assert after[0] == before[0] + 1
         assert reader.seen == [before, after], [revision for revision, _ in reader.seen]
 

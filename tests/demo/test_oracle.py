@@ -59,14 +59,14 @@ def test_days_without_new_products_leave_the_table_alone(shopping: Shopping, bar
 
 def test_what_an_abandoned_attempt_staged_never_counts(shopping: Shopping, barriers: list[Barrier]) -> None:
     meta = shopping.deployment.meta
-    attempts = [a for a in meta.attempts("shopping", barriers[2].barrier_id) if a.job == "amount"]
+    attempts = [a for a in meta.attempts.of("shopping", barriers[2].barrier_id) if a.job == "amount"]
     assert [attempt.state for attempt in attempts] == [AttemptState.FENCED, AttemptState.PROCESSED]
     counted = attempts[1].staged["shop.user_item_amount"].snapshot_id
     assert _snapshot(shopping, "user_item_amount", barriers[2]) == counted
 
 
 def test_an_aborted_barriers_files_are_in_the_next_cut(shopping: Shopping, barriers: list[Barrier]) -> None:
-    cut = shopping.deployment.meta.cuts("shopping", barriers[3].barrier_id)["shopping"]
+    cut = shopping.deployment.meta.cuts.of("shopping", barriers[3].barrier_id)["shopping"]
     assert [item.partition("/")[0] for item in cut.items] == [f"date=2017-01-0{day}" for day in (5, 6, 7, 8)]
 
 

@@ -140,7 +140,7 @@ def test_two_days_of_which_the_second_comes_first_are_swapped_once(
     meta, before = world.deployment.meta, [world.at(day) for day in (2, 3, DAYS)]
     with world.watched():
         revision = world.begin(2, 3, corrections=corrections)
-        second = meta.barrier(TOPOLOGY, 3, revision.revision)
+        second = meta.barriers.get(TOPOLOGY, 3, revision.revision)
         for job in revision.jobs:
             early = begin(world.deployment, second, job, request_key=f"3/{job}", generation="first", actor="task")
             assert isinstance(early, Waiting), job
@@ -149,7 +149,7 @@ def test_two_days_of_which_the_second_comes_first_are_swapped_once(
             world.replay(revision, day)
         assert isinstance(swapped := world.publish(revision), Swapped)
         assert [barrier.barrier_id for barrier in swapped.barriers] == [2, 3, DAYS]
-    assert {meta.barrier(TOPOLOGY, day).computed_in for day in (2, 3, DAYS)} == {revision.revision}
+    assert {meta.barriers.get(TOPOLOGY, day).computed_in for day in (2, 3, DAYS)} == {revision.revision}
     assert world.differences() == []
     assert [world.at(day, revision=revision.revision - 1) for day in (2, 3, DAYS)] == before
 
@@ -173,7 +173,7 @@ def test_epochs_replaced_by_files_and_reused_when_what_landed_is_gone(world: Rev
 
 
 def _by_sql(world: RevisedShopping, day: int, sql: str) -> TableCorrection:
-    pins = {row.table: row.snapshot_id for row in world.deployment.meta.progress(TOPOLOGY, day)}
+    pins = {row.table: row.snapshot_id for row in world.deployment.meta.barriers.progress(TOPOLOGY, day)}
     return TableCorrection(day, SHOPPING, to_json(correct_by_sql(sql, SHOPPING, catalog=REVISED, pins=pins)))
 
 

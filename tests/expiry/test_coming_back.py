@@ -58,7 +58,7 @@ def test_what_has_expired_since_it_left_is_not_made_up_by_reading_all_again(shop
         expires(shop)
     with pytest.raises(StartFromError, match=r"job price .* comes back .* since then, found that some of it has expir"):
         shop.open(6, ALL)
-    assert shop.deployment.meta.open_barriers("shopping") == []
+    assert shop.deployment.meta.barriers.uncommitted("shopping") == []
     shop.deployment.tables.load(PRICE).overwrite(pa.table({"price": pa.array([], pa.int64())}))
     sixth = shop.open(6, ANEW)
     shop.process(sixth, "load", ROWS)
@@ -66,7 +66,7 @@ def test_what_has_expired_since_it_left_is_not_made_up_by_reading_all_again(shop
 
 
 def test_what_is_kept_is_gone_on_with(shop: Shop) -> None:
-    left_off = {row.table: row.snapshot_id for row in shop.deployment.meta.progress("shopping", 2)}[SHOPPING]
+    left_off = {row.table: row.snapshot_id for row in shop.deployment.meta.barriers.progress("shopping", 2)}[SHOPPING]
     without_price(shop)
     expires(shop, keep=4)
     sixth = shop.open(6, ALL)
@@ -100,7 +100,7 @@ def test_a_maintenance_barrier_is_not_taken_for_a_jobs_last_epoch(shop: Shop) ->
     without_price(shop, (4, 5))
     expires(shop)
     expires(shop)
-    last = shop.deployment.meta.last_progress("shopping", PRICE)
+    last = shop.deployment.meta.starts.last_progress("shopping", PRICE)
     assert last is not None
     assert last.barrier_id == 2
     with pytest.raises(StartFromError, match="comes back and goes on where it left off, at barrier 2"):

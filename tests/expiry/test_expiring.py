@@ -56,7 +56,7 @@ def snapshots(shop: Shop, table: str = AMOUNT) -> int:
 
 
 def held(shop: Shop, at: int | None = None, level: Level = Level.REPEATABLE_READ) -> Resolution:
-    return shop.deployment.meta.resolve("shopping", level, at=at, hold=Hold("report", 600))
+    return shop.deployment.meta.answers.resolve("shopping", level, at=at, hold=Hold("report", 600))
 
 
 def total(shop: Shop, answer: Resolution) -> set[int]:
@@ -65,7 +65,7 @@ def total(shop: Shop, answer: Resolution) -> set[int]:
 
 
 def readable(shop: Shop) -> list[int]:
-    return [barrier.barrier_id for barrier in shop.deployment.meta.readable("shopping")]
+    return [barrier.barrier_id for barrier in shop.deployment.meta.answers.readable("shopping")]
 
 
 @pytest.mark.parametrize("shop", ["sqlite", "postgresql apart"], indirect=True)
@@ -120,12 +120,12 @@ def test_a_lease_that_ended_lets_go_at_the_next_expiry(shop: Shop) -> None:
     assert lease is not None
     expire(shop.deployment, "shopping", Retention(1), Takes(shop), actor="test")
     assert readable(shop) == [2, 6]
-    shop.deployment.meta.release(lease.lease_id)
+    shop.deployment.meta.leases.release(lease.lease_id)
     assert expire(shop.deployment, "shopping", Retention(1), Takes(shop), actor="test").barriers == (2,)
     assert snapshots(shop) == 1
     # what expired with the first is forgotten in detail, the barriers themselves are not
-    assert [len(shop.deployment.meta.attempts("shopping", number)) for number in (1, 2, 6)] == [0, 3, 3]
-    assert shop.deployment.meta.barrier("shopping", 1).expired_at is not None
+    assert [len(shop.deployment.meta.attempts.of("shopping", number)) for number in (1, 2, 6)] == [0, 3, 3]
+    assert shop.deployment.meta.barriers.get("shopping", 1).expired_at is not None
     nothing = expire(shop.deployment, "shopping", Retention(1), Takes(shop), actor="test")
     assert (nothing.barriers, nothing.snapshots) == ((), {})
 
@@ -203,13 +203,13 @@ def test_every_branch_keeps_its_steps_whoever_made_it(shop: Shop) -> None:
 def test_an_expiry_that_died_is_gone_on_with(shop: Shop) -> None:
     """Between its steps: nobody reads any more, but tags and data are there; then tags are gone, data is not."""
     meta = shop.deployment.meta
-    assert meta.expiring("shopping", [1, 2], "somebody who died") == [1, 2]
+    assert meta.expiry.expire("shopping", [1, 2], "somebody who died") == [1, 2]
     plan = plan_expiry(shop.deployment, "shopping", Retention(4))
     assert (plan.expiring, plan.snapshots) == ((), 9)
     shop.deployment.tables.drop_tags([AMOUNT], ["barrier_shopping_b1_r0"])
     done = expire(shop.deployment, "shopping", Retention(4), Takes(shop), actor="test")
     assert done.barriers == (1, 2)
-    assert meta.being_expired("shopping") == []
+    assert meta.expiry.pending("shopping") == []
     assert tags(shop) == tags(shop, PRICE) == {3, 4, 5, 6}
     assert snapshots(shop) == snapshots(shop, PRICE) == 4
 
@@ -217,7 +217,7 @@ def test_an_expiry_that_died_is_gone_on_with(shop: Shop) -> None:
 def test_what_is_leased_beyond_the_window_does_not_stretch_it(shop: Shop) -> None:
     """Also if the barriers between are not readable any more, since somebody began to expire them, and died."""
     held(shop, at=2)
-    assert shop.deployment.meta.expiring("shopping", [1, 3, 4], "somebody who died") == [1, 3, 4]
+    assert shop.deployment.meta.expiry.expire("shopping", [1, 3, 4], "somebody who died") == [1, 3, 4]
     expire(shop.deployment, "shopping", Retention(2), Takes(shop), actor="test")
     assert tags(shop) == {2, 5, 6}
     assert snapshots(shop) == snapshots(shop, PRICE) == 3
@@ -232,7 +232,7 @@ def test_a_table_that_left_loses_our_tags_and_nothing_else(shop: Shop) -> None:
         for job in ("load", "amount"):
             barrier = shop.process(barrier, job, ROWS)
         shop.commit(barrier)
-    assert PRICE not in meta.topology("shopping").tables
+    assert PRICE not in meta.topologies.get("shopping").tables
     expire(shop.deployment, "shopping", Retention(2), Takes(shop), actor="test")
     assert tags(shop, PRICE) == set()
     assert snapshots(shop, PRICE) == 7
@@ -274,9 +274,9 @@ def test_a_table_that_is_none_any_more_keeps_no_other_from_it(shop: Shop) -> Non
     assert expires_but_price(shop, Retention(3), "found no such row") == [4, 5, 6]
     catalog.create_table(PRICE, pa.schema([("price", pa.int64())]), properties={"format-version": "1"})
     assert expires_but_price(shop, Retention(2), "found 1; set the table property") == [5, 6]
-    being_expired = shop.deployment.meta.being_expired("shopping")
+    being_expired = shop.deployment.meta.expiry.pending("shopping")
     assert [barrier.barrier_id for barrier in being_expired] == [4]
-    shop.deployment.meta.leave("shopping", "shopping_dag", "price", "a view now", "test")
+    shop.deployment.meta.topologies.leave("shopping", "shopping_dag", "price", "a view now", "test")
     assert expire(shop.deployment, "shopping", Retention(1), Takes(shop), actor="test").barriers == (4, 5)
     assert snapshots(shop, AMOUNT) == 1
 
@@ -349,7 +349,7 @@ def test_what_a_table_held_when_it_joined_stays_while_somebody_reads_that(tmp_pa
     expire(shop.deployment, "shopping", Retention(1), Takes(shop), actor="test")
     assert shop.total(PRICE, answer.tables[PRICE].snapshot_id) == 500
     assert answer.lease is not None
-    shop.deployment.meta.release(answer.lease.lease_id)
+    shop.deployment.meta.leases.release(answer.lease.lease_id)
     held(shop)
     expire(shop.deployment, "shopping", Retention(1), Takes(shop), actor="test")
     assert snapshots(shop, PRICE) == 1

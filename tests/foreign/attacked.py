@@ -32,8 +32,8 @@ class Attacked:
     def __init__(self, shop: Shop) -> None:
         self.shop = shop
         self.meta: MetaService = shop.deployment.meta
-        self.barrier = self.meta.barrier("shopping", UNDER_WAY)
-        self.hands = Hands(shop, self.barrier, self.meta.barrier("shopping", UNDER_WAY - 1))
+        self.barrier = self.meta.barriers.get("shopping", UNDER_WAY)
+        self.hands = Hands(shop, self.barrier, self.meta.barriers.get("shopping", UNDER_WAY - 1))
         self.oracle = {n: [100 * each for each in range(1, n + 1)] for n in range(NEXT + 1)}
         #: Whether AMOUNT, or an old snapshot of it, may be gone: then a reader gets an error, and never a torn answer.
         self.destroyed = False
@@ -51,7 +51,7 @@ class Attacked:
     def read(self) -> None:
         """What readers find at the two levels: all tables at one barrier, and repeatable read never back."""
         for level in (Level.REPEATABLE_READ, Level.READ_COMMITTED):
-            resolved = self.meta.resolve("shopping", level)
+            resolved = self.meta.answers.resolve("shopping", level)
             assert resolved.barrier_id is not None
             if level is Level.REPEATABLE_READ:
                 assert resolved.barrier_id >= self._served, "repeatable read fell back"
@@ -114,7 +114,7 @@ class Attacked:
                 done.append(moment)
                 hand()
 
-        begin_commit, publishing = self.meta.begin_commit, self.meta.publishing
+        begin_commit, publishing = self.meta.publishing.begin, self.meta.publishing.swapping
 
         def begun(*args: Any) -> Barrier:
             if moment == "looked":
@@ -131,11 +131,11 @@ class Attacked:
             with publishing(*args) as connection:
                 yield connection
 
-        self.meta.begin_commit, self.meta.publishing = begun, swapping  # type: ignore[method-assign,assignment]
+        self.meta.publishing.begin, self.meta.publishing.swapping = begun, swapping  # type: ignore[method-assign,assignment]
         try:
             yield
         finally:
-            del self.meta.begin_commit, self.meta.publishing  # type: ignore[method-assign]
+            del self.meta.publishing.begin, self.meta.publishing.swapping  # type: ignore[method-assign]
         assert done == [moment], "the moment never came"
 
 

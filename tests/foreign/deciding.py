@@ -30,8 +30,8 @@ def decide(attacked: Attacked, decision: Decision, table: str = AMOUNT) -> Resol
 
 
 def state(attacked: Attacked, barrier_id: int = UNDER_WAY) -> BarrierState:
-    return attacked.meta.barrier("shopping", barrier_id).state
+    return attacked.meta.barriers.get("shopping", barrier_id).state
 
 
 def staged(attacked: Attacked, table: str = AMOUNT) -> int | None:
-    return next(p.snapshot_id for p in attacked.meta.progress("shopping", UNDER_WAY) if p.table == table)
+    return next(p.snapshot_id for p in attacked.meta.barriers.progress("shopping", UNDER_WAY) if p.table == table)

@@ -33,7 +33,7 @@ def published(template: Template) -> Iterator[Attacked]:
         assert not attacked.shop.deployment.shares_database
         with attacked.interrupted("publishing", die), pytest.raises(Died):
             attacked.commit()
-        assert attacked.meta.barrier("shopping", UNDER_WAY).state is BarrierState.COMMITTING
+        assert attacked.meta.barriers.get("shopping", UNDER_WAY).state is BarrierState.COMMITTING
         attacked.check_mains(UNDER_WAY)
         yield attacked
 
@@ -42,7 +42,7 @@ def published(template: Template) -> Iterator[Attacked]:
 def test_what_comes_on_top_of_a_publish_does_not_block_it(published: Attacked, hand: str) -> None:
     getattr(published.hands, hand)()
     published.commit()
-    assert published.meta.barrier("shopping", UNDER_WAY).state is BarrierState.COMMIT
+    assert published.meta.barriers.get("shopping", UNDER_WAY).state is BarrierState.COMMIT
     published.read()
     if hand == "append":
         following = published.shop.open(NEXT)

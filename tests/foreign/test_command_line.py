@@ -49,7 +49,7 @@ def test_ours_is_kept_and_the_next_commit_is_told_of(attacked: Attacked, capsys:
     assert "clear its commit task" in said
     attacked.commit()
     attacked.check_mains(UNDER_WAY)
-    (audited, _) = [each for each in attacked.meta.audit("shopping", 3) if each.event == "keep-ours"]
+    (audited, _) = [each for each in attacked.meta.audit.newest("shopping", 3) if each.event == "keep-ours"]
     assert audited.actor.endswith(" (airflow-barrier)")
     assert audited.detail["reason"] == "asked the owner"
 
@@ -63,7 +63,7 @@ def test_theirs_is_adopted_and_committed_at_once(attacked: Attacked, capsys: pyt
     assert f"computed from ours, and published as they are: {AMOUNT}, {PRICE}" in said
     assert "to be run again, since it stood on ours: job load at barrier 4 (clear its task)" in said
     assert "is COMMIT" in said
-    assert attacked.meta.barrier("shopping", 3).state is BarrierState.COMMIT
+    assert attacked.meta.barriers.get("shopping", 3).state is BarrierState.COMMIT
 
 
 def test_another_table_is_still_in_the_way(attacked: Attacked, capsys: pytest.CaptureFixture[str]) -> None:
@@ -92,7 +92,7 @@ def test_status_and_page_show_what_is_in_the_way_and_the_way_out(
     block(attacked)
     assert main(["status", "shopping", "--conn-id", "foreign"]) == 0
     said = capsys.readouterr().out
-    page = render(barrier_status(attacked.meta, attacked.meta.barrier("shopping", UNDER_WAY)))
+    page = render(barrier_status(attacked.meta, attacked.meta.barriers.get("shopping", UNDER_WAY)))
     for text in (f"table {AMOUNT}: expected main at", "resolve shopping 3 --table shop.user_item_amount --keep-ours"):
         assert text in said, "unbroken, so that it can be copied"
         assert text in page

@@ -22,17 +22,17 @@ from tests.support.shop import AMOUNT, Shop, make_shop
 
 def block(shop: Shop, barrier: Barrier, hand: Callable[[], None]) -> None:
     """The hand acts between the decision and the publish."""
-    begin_commit = shop.deployment.meta.begin_commit
+    begin_commit = shop.deployment.meta.publishing.begin
 
     def begun(*args: Any) -> Barrier:
         decided = begin_commit(*args)
         hand()
         return decided
 
-    shop.deployment.meta.begin_commit = begun  # type: ignore[method-assign]
+    shop.deployment.meta.publishing.begin = begun  # type: ignore[method-assign]
     with pytest.raises(BarrierBlockedError, match=AMOUNT):
         shop.commit(barrier)
-    del shop.deployment.meta.begin_commit  # type: ignore[method-assign]
+    del shop.deployment.meta.publishing.begin  # type: ignore[method-assign]
 
 
 def resolve(shop: Shop, barrier: Barrier, decision: Decision) -> None:
@@ -62,7 +62,7 @@ def test_both_ways_out(kind: str, tmp_path: Path, postgresql: PostgreSQL) -> Non
         resolve(shop, third, Decision.ADOPT_THEIRS)
         shop.commit(third)
         assert amounts(shop) == [7, 100, 200]
-        assert shop.deployment.meta.barrier("shopping", 4).state is BarrierState.OPEN
+        assert shop.deployment.meta.barriers.get("shopping", 4).state is BarrierState.OPEN
         shop.deployment.close()
 
 
@@ -84,7 +84,7 @@ def test_a_decision_survives_the_loss_of_the_metaservice_or_is_asked_for_again(
         else:
             with pytest.raises(BarrierBlockedError, match=AMOUNT):
                 recover(shop.deployment, "shopping", actor="alice", reason="test")
-            barrier = shop.deployment.meta.barrier("shopping", UNDER_WAY)
+            barrier = shop.deployment.meta.barriers.get("shopping", UNDER_WAY)
             resolve(shop, barrier, decision)
             shop.commit(barrier)
         attacked = Attacked(shop)

@@ -153,7 +153,7 @@ def refused_or_absorbed(attacked: Attacked, outcome: str, way: str, expected: in
     there = main_or_none(attacked)
     with pytest.raises(ERRORS[outcome], match=AMOUNT):
         process_and_commit(attacked)
-    assert attacked.meta.barrier("shopping", UNDER_WAY).state in (BarrierState.OPEN, BarrierState.PRECOMMIT)
+    assert attacked.meta.barriers.get("shopping", UNDER_WAY).state in (BarrierState.OPEN, BarrierState.PRECOMMIT)
     assert main_or_none(attacked) == there, "nothing of theirs was overwritten"
     attacked.others_are_at(UNDER_WAY - 1)
     attacked.read()
@@ -180,7 +180,7 @@ def blocked_or_absorbed(attacked: Attacked, hand: str, outcome: str, way: str, e
         return
     with pytest.raises(BarrierBlockedError, match=f"BLOCKED: .*{AMOUNT}.*`airflow-barrier barrier resolve"):
         attacked.commit()
-    assert attacked.meta.barrier("shopping", UNDER_WAY).state is BarrierState.BLOCKED
+    assert attacked.meta.barriers.get("shopping", UNDER_WAY).state is BarrierState.BLOCKED
     attacked.others_are_at(UNDER_WAY - 1)
     attacked.read()
     with pytest.raises(BarrierBlockedError, match="airflow-barrier barrier resolve"):
@@ -206,11 +206,11 @@ def blocked_or_absorbed(attacked: Attacked, hand: str, outcome: str, way: str, e
 
 def finish(attacked: Attacked) -> None:
     """Barrier 3 is COMMIT, and barrier 4 goes through as on any other day."""
-    assert attacked.meta.barrier("shopping", UNDER_WAY).state is BarrierState.COMMIT
+    assert attacked.meta.barriers.get("shopping", UNDER_WAY).state is BarrierState.COMMIT
     attacked.read()
     barrier = attacked.shop.open(NEXT)
     for job in ("load", "amount", "price"):
-        attempt = attacked.meta.current_attempt("shopping", NEXT, job)
+        attempt = attacked.meta.attempts.current("shopping", NEXT, job)
         if attempt is None or attempt.state.value != "PROCESSED":
             attacked.shop.process(barrier, job, epoch(NEXT))
     attacked.shop.commit(barrier)
@@ -220,7 +220,7 @@ def finish(attacked: Attacked) -> None:
 
 def process_and_commit(attacked: Attacked) -> None:
     """Stage the table if it is not staged yet, and commit."""
-    if attacked.meta.barrier("shopping", UNDER_WAY).state is BarrierState.OPEN:
+    if attacked.meta.barriers.get("shopping", UNDER_WAY).state is BarrierState.OPEN:
         attacked.shop.process(attacked.barrier, "amount", epoch(UNDER_WAY))
     attacked.commit()
 

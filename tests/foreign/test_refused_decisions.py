@@ -37,7 +37,7 @@ def test_the_reason_names_table_expected_found_and_the_commands(attacked: Attack
     for way in ("--keep-ours", "--adopt-theirs"):
         assert f"`airflow-barrier barrier resolve shopping 3 --table {AMOUNT} {way} --reason TEXT`" in said
     assert TAG in said
-    assert attacked.meta.barrier("shopping", UNDER_WAY).reason in said
+    assert attacked.meta.barriers.get("shopping", UNDER_WAY).reason in said
     assert "abort" not in said, "from the decision on nothing can be given up"
 
 
@@ -45,7 +45,7 @@ def test_both_ways_are_audited(attacked: Attacked) -> None:
     ours, _ = staged(attacked), block(attacked)
     theirs = attacked.main()
     decide(attacked, KEEP)
-    entries = [each for each in attacked.meta.audit("shopping", UNDER_WAY) if each.event == "keep-ours"]
+    entries = [each for each in attacked.meta.audit.newest("shopping", UNDER_WAY) if each.event == "keep-ours"]
     assert {(each.kind, each.subject, each.actor) for each in entries} == {
         ("barrier", "3", "alice"),
         ("table", AMOUNT, "alice"),

@@ -140,9 +140,9 @@ def test_a_running_attempt_on_ours_is_voided_too(attacked: Attacked) -> None:
     record = attacked.shop.write(zombie, epoch(NEXT))
     block(attacked)
     decide(attacked, ADOPT)
-    assert attacked.meta.attempt(zombie.attempt.attempt_id).state is AttemptState.VOIDED
+    assert attacked.meta.attempts.get(zombie.attempt.attempt_id).state is AttemptState.VOIDED
     with pytest.raises(VoidedAttemptError, match="adopt-theirs"):
-        attacked.meta.close_attempt(zombie.attempt.attempt_id, record.staged, "zombie")
+        attacked.meta.attempts.close(zombie.attempt.attempt_id, record.staged, "zombie")
 
 
 def test_an_inlet_that_theirs_stands_of_names_what_was_computed_from_ours(attacked: Attacked) -> None:
@@ -210,14 +210,14 @@ def test_a_committer_that_slept_through_the_decision_does_not_go_by_the_old_one(
 
     def meanwhile() -> None:
         """All that happens while the committer sleeps: somebody else's commit, the decision, and main set back."""
-        publishing = attacked.meta.publishing
-        del attacked.meta.publishing  # type: ignore[method-assign]
+        publishing = attacked.meta.publishing.swapping
+        del attacked.meta.publishing.swapping  # type: ignore[method-assign]
         attacked.hands.append()
         with pytest.raises(BarrierBlockedError):
             attacked.commit()
         decide(attacked, ADOPT)
         attacked.hands.set_main_back(expected)
-        attacked.meta.publishing = publishing  # type: ignore[method-assign]
+        attacked.meta.publishing.swapping = publishing  # type: ignore[method-assign]
 
     with attacked.interrupted("publishing", meanwhile), pytest.raises(BarrierBlockedError):
         attacked.commit()
@@ -256,7 +256,7 @@ def test_readers_stay_where_they_are_while_a_barrier_is_blocked(attacked: Attack
     for _ in range(3):
         with pytest.raises(BarrierBlockedError):
             commit_barrier(attacked.shop.deployment, "shopping", following.barrier_id, actor="test")
-    assert attacked.meta.resolve("shopping", Level.REPEATABLE_READ).barrier_id == UNDER_WAY - 1
+    assert attacked.meta.answers.resolve("shopping", Level.REPEATABLE_READ).barrier_id == UNDER_WAY - 1
     attacked.others_are_at(UNDER_WAY - 1)
     with pytest.raises(ForeignWriteError, match="is BLOCKED"):
         attacked.commit()

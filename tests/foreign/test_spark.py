@@ -71,7 +71,7 @@ class Writer:
     def commit_blocked(self, barrier: Barrier, hand: Callable[[], None]) -> None:
         with self.after_the_decision(hand), pytest.raises(BarrierBlockedError, match=self.table):
             self.commit(barrier)
-        assert self.deployment.meta.barrier(self.topology, barrier.barrier_id).state is BarrierState.BLOCKED
+        assert self.deployment.meta.barriers.get(self.topology, barrier.barrier_id).state is BarrierState.BLOCKED
 
     def resolve(self, barrier: Barrier, decision: Decision) -> None:
         resolve_table(
@@ -81,18 +81,18 @@ class Writer:
     @contextmanager
     def after_the_decision(self, hand: Callable[[], None]) -> Iterator[None]:
         meta = self.deployment.meta
-        begin_commit = meta.begin_commit
+        begin_commit = meta.publishing.begin
 
         def begun(*args: Any) -> Barrier:
             barrier = begin_commit(*args)
             hand()
             return barrier
 
-        meta.begin_commit = begun  # type: ignore[method-assign]
+        meta.publishing.begin = begun  # type: ignore[method-assign]
         try:
             yield
         finally:
-            del meta.begin_commit  # type: ignore[method-assign]
+            del meta.publishing.begin  # type: ignore[method-assign]
 
     def sql(self, statement: str) -> Callable[[], None]:
         """A hand: ``{t}`` is the table with its catalog, ``{n}`` without."""

@@ -64,7 +64,7 @@ def test_the_tables_tell_what_an_unchanged_job_staged(shop: Shop, ready: Ready) 
     write(shop, ready)
     write(shop, ready)
     assert end(shop, ready).state is BarrierState.OPEN
-    attempt = shop.deployment.meta.attempt(ready.attempt.attempt_id)
+    attempt = shop.deployment.meta.attempts.get(ready.attempt.attempt_id)
     assert attempt.state is AttemptState.PROCESSED
     assert shop.total(SHOPPING, attempt.staged[SHOPPING].snapshot_id) == 2
 
@@ -74,7 +74,7 @@ def test_nothing_is_begun_without_wap(shop: Shop) -> None:
     with pytest.raises(WapDisabledError, match=r"ALTER TABLE lake\.shop\.shopping SET TBLPROPERTIES"):
         ask(shop, barrier)
     assert shop.deployment.tables.load(SHOPPING).refs() == {}
-    assert [each.state for each in shop.deployment.meta.attempts("shopping", 1)] == [AttemptState.ABORTED]
+    assert [each.state for each in shop.deployment.meta.attempts.of("shopping", 1)] == [AttemptState.ABORTED]
 
 
 def test_the_inlets_need_wap_as_well(shop: Shop) -> None:
@@ -88,7 +88,7 @@ def test_the_inlets_need_wap_as_well(shop: Shop) -> None:
 def test_an_outlet_without_output_is_not_taken_as_unchanged(shop: Shop, ready: Ready) -> None:
     with pytest.raises(SilentOutletError, match="an empty append will do"):
         end(shop, ready)
-    assert shop.deployment.meta.attempt(ready.attempt.attempt_id).state is AttemptState.ABORTED
+    assert shop.deployment.meta.attempts.get(ready.attempt.attempt_id).state is AttemptState.ABORTED
 
 
 def test_a_driver_that_reads_its_spec_and_died_is_not_an_unchanged_job(shop: Shop, ready: Ready) -> None:
@@ -214,7 +214,7 @@ def test_a_staged_snapshot_on_main_keeps_nobody_from_leading(shop: Shop, second:
 def test_what_was_on_main_by_hand_is_staged_anew(shop: Shop, second: Barrier) -> None:
     """Main never returns to a snapshot that it left, not even to one that was never published."""
     shop.process_all(second, [{"amount": 1, "price": 1}])
-    staged = {row.table: row.snapshot_id for row in shop.deployment.meta.progress("shopping", 2)}[SHOPPING]
+    staged = {row.table: row.snapshot_id for row in shop.deployment.meta.barriers.progress("shopping", 2)}[SHOPPING]
     shop.deployment.tables.load(SHOPPING).manage_snapshots().set_current_snapshot(staged).commit()
     with pytest.raises(ForeignWriteError) as told:
         shop.commit(second)

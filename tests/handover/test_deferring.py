@@ -117,7 +117,7 @@ def test_the_attempt_is_closed_when_the_operator_has_resumed(shop: Shop, posted:
     operator = parsed()
     with pytest.raises(TaskDeferred) as deferred:
         operator.execute(context_of(operator))
-    (attempt,) = shop.deployment.meta.attempts("shopping", 1)
+    (attempt,) = shop.deployment.meta.attempts.of("shopping", 1)
     assert attempt.state is AttemptState.RUNNING
     (body,) = posted
     assert body["conf"]["spark.wap.branch"] == attempt.branch
@@ -132,7 +132,7 @@ def test_the_attempt_is_closed_when_the_operator_has_resumed(shop: Shop, posted:
     again = parsed()
     event = {"status": "success", "batch_id": 7, "log_lines": None, "response": "done"}
     assert again.resume_execution("resume_operator", {**kept, "event": event}, context_of(again)) == 1
-    (attempt,) = shop.deployment.meta.attempts("shopping", 1)
+    (attempt,) = shop.deployment.meta.attempts.of("shopping", 1)
     assert attempt.state is AttemptState.PROCESSED
 
 
@@ -145,7 +145,7 @@ def test_a_batch_that_failed_ends_the_attempt(shop: Shop, posted: list[dict[str,
     event = {"status": "error", "batch_id": 7, "log_lines": None, "response": "batch 7 has failed"}
     with pytest.raises(Exception, match="batch 7 has failed"):
         again.resume_execution("resume_operator", {**(deferred.value.kwargs or {}), "event": event}, context_of(again))
-    (attempt,) = shop.deployment.meta.attempts("shopping", 1)
+    (attempt,) = shop.deployment.meta.attempts.of("shopping", 1)
     assert attempt.state is AttemptState.ABORTED
 
 
@@ -225,14 +225,14 @@ def test_a_task_whose_source_is_away_waits_until_it_answers(
         assert part in caplog.text
     with pytest.raises(TaskDeferred) as second:
         resumed(parsed(landing(folder)), first)
-    (attempt,) = shop.deployment.meta.attempts("shopping", 2)
+    (attempt,) = shop.deployment.meta.attempts.of("shopping", 2)
     assert attempt.state is AttemptState.REQUESTED, "one attempt waits, however often it is tried"
     storage.down = False
     arrive(folder, 2, "2.parquet")
     with pytest.raises(TaskDeferred) as third:
         resumed(parsed(landing(folder)), second)
     assert third.value.method_name == "resume_operator", "its Spark job runs now"
-    (attempt,) = shop.deployment.meta.attempts("shopping", 2)
+    (attempt,) = shop.deployment.meta.attempts.of("shopping", 2)
     assert attempt.state is AttemptState.RUNNING
     assert files_of(shop, 2) == ["2.parquet"]
     assert len(posted) == 1
@@ -261,7 +261,7 @@ def test_what_a_task_waits_for_its_source_with(
     assert "expected a source (" in late["message"]
     assert "no route to host" in late["message"]
     asyncio.run(resolve_name(path)(**arguments).on_kill())
-    (attempt,) = shop.deployment.meta.attempts("shopping", 2)
+    (attempt,) = shop.deployment.meta.attempts.of("shopping", 2)
     assert attempt.state is AttemptState.ABORTED, "a person has cleared the task"
     assert fired() == {"status": "reached"}
 
@@ -275,6 +275,6 @@ def test_a_source_that_no_trying_again_mends_fails_its_task_at_once(
     operator = parsed(landing(folder))
     with pytest.raises(AirflowFailException, match="expected a folder, found nothing"):
         operator.execute(context_of(operator, 2))
-    (attempt,) = shop.deployment.meta.attempts("shopping", 2)
+    (attempt,) = shop.deployment.meta.attempts.of("shopping", 2)
     assert attempt.state is AttemptState.ABORTED
     assert "expected a folder, found nothing" in (attempt.reason or "")

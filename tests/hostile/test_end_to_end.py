@@ -137,12 +137,14 @@ def test_each_file_is_in_one_cut_whatever_it_is_called(deployment: Deployment, t
     for name in FILES:
         land(landing / f"{name}.json", '{"n": 1}\n')
     first = run_barrier(deployment, jobs, 1)
-    cut = deployment.meta.cuts(TOPOLOGY, first.barrier_id)[source.name]
+    cut = deployment.meta.cuts.of(TOPOLOGY, first.barrier_id)[source.name]
     assert set(cut.items) == {f"{name}.json" for name in FILES}
-    assert deployment.meta.used_items(TOPOLOGY, source.name, cut.items) == set(cut.items)
+    assert deployment.meta.cuts.used_items(TOPOLOGY, source.name, cut.items) == set(cut.items)
     land(landing / "deep" / "../another.json".replace("..", "é" * 100), '{"n": 1}\n', NEW_YEAR + timedelta(days=1.5))
     second = run_barrier(deployment, jobs, 2)
-    assert deployment.meta.cuts(TOPOLOGY, second.barrier_id)[source.name].items == (f"deep/{'é' * 100}/another.json",)
+    assert deployment.meta.cuts.of(TOPOLOGY, second.barrier_id)[source.name].items == (
+        f"deep/{'é' * 100}/another.json",
+    )
 
 
 @pytest.mark.parametrize("name", [b"\xff.json", b"/".join([b"x" * 200] * 6) + b".json"], ids=["bytes", "long"])
@@ -160,4 +162,4 @@ def test_a_file_that_no_database_can_keep_is_named_before_anything_is_written(
     with pytest.raises(SourceDataError, match="rename the file") as caught:
         run_barrier(deployment, jobs, 30_000)
     assert str(caught.value).isprintable()
-    assert deployment.meta.head(TOPOLOGY) is None
+    assert deployment.meta.barriers.head(TOPOLOGY) is None

@@ -59,8 +59,8 @@ def shop(
 
 def opened(shop: Shop, text: str) -> Barrier:
     """A new barrier, all of whose texts are ``text``; what was open is given up."""
-    for barrier in shop.deployment.meta.open_barriers("shopping"):
-        shop.deployment.meta.abort_barrier("shopping", barrier.barrier_id, "room for the next", "test")
+    for barrier in shop.deployment.meta.barriers.uncommitted("shopping"):
+        shop.deployment.meta.barriers.abort("shopping", barrier.barrier_id, "room for the next", "test")
     opening = open_barrier(
         shop.deployment,
         FRAGMENT,
@@ -150,7 +150,7 @@ def _kept_and_shown(shop: Shop, text: str, caplog: pytest.LogCaptureFixture) -> 
     caplog.clear()
     barrier = opened(shop, text)
     run = RunRef(f"dag {text[:250]}", f"run {text[:250]}", text)
-    assert meta.barrier_of_run("shopping", run) == barrier
+    assert meta.barriers.of_run("shopping", run) == barrier
     assert barrier.run == RunRef(one_line(run.dag_id), one_line(run.run_id), one_line(text))
     assert barrier.timestamp_from == one_line(text)
 
@@ -160,13 +160,13 @@ def _kept_and_shown(shop: Shop, text: str, caplog: pytest.LogCaptureFixture) -> 
     )
     assert isinstance(begun, Ready)
     assert isinstance(again, Ready)
-    assert meta.attempt(begun.attempt.attempt_id).state is AttemptState.FENCED
+    assert meta.attempts.get(begun.attempt.attempt_id).state is AttemptState.FENCED
     with caplog.at_level(logging.INFO):
         ended = give_up(shop.deployment, again.attempt.attempt_id, reason=text, actor=text)
     assert ended.reason == one_line(text)
     assert all(len(record.getMessage().splitlines()) == 1 for record in caplog.records)
     with pytest.raises(FencedAttemptError) as caught:
-        meta.report_processed(begun.attempt.attempt_id, text)
+        meta.attempts.report(begun.attempt.attempt_id, text)
     assert str(caught.value).isprintable()
     assert one_line(text) in str(caught.value)
 
@@ -178,10 +178,10 @@ def _kept_and_shown(shop: Shop, text: str, caplog: pytest.LogCaptureFixture) -> 
     assert "\x1b]" not in shown
     assert "\x1b[2J" not in shown
 
-    (given_up,) = meta.abort_barrier("shopping", barrier.barrier_id, text, text)
+    (given_up,) = meta.barriers.abort("shopping", barrier.barrier_id, text, text)
     assert given_up.state is BarrierState.ABORTED
-    assert meta.barrier("shopping", barrier.barrier_id).reason == one_line(text)
-    assert {entry.actor for entry in meta.audit("shopping", barrier.barrier_id)} == {one_line(text)}
+    assert meta.barriers.get("shopping", barrier.barrier_id).reason == one_line(text)
+    assert {entry.actor for entry in meta.audit.newest("shopping", barrier.barrier_id)} == {one_line(text)}
 
 
 def test_a_reason_on_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -199,5 +199,5 @@ def test_a_reason_on_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixt
     assert "\x1b[2J" not in said.out + said.err
     # one line; before it may stand what Airflow's logging has to say, once a test before has set that up
     assert said.err.splitlines()[-1].startswith("airflow-barrier: ")
-    assert shop.deployment.meta.barrier("shopping", 1).reason == one_line(reason)
+    assert shop.deployment.meta.barriers.get("shopping", 1).reason == one_line(reason)
     shop.deployment.close()

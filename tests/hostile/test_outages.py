@@ -50,7 +50,7 @@ def test_a_metaservice_that_is_gone_for_a_while(own_postgresql: PostgreSQL, tmp_
             give_up(deployment, connected.attempt.attempt_id, reason="failed", actor="test")
         own_postgresql.start()
         shop.process(barrier, "amount", ROWS)
-        assert deployment.meta.attempt(connected.attempt.attempt_id).state is AttemptState.FENCED
+        assert deployment.meta.attempts.get(connected.attempt.attempt_id).state is AttemptState.FENCED
 
         # and in the middle of the commit
         shop.process(barrier, "price", ROWS)

@@ -63,10 +63,10 @@ def reading(source: str) -> Job:
 
 def refused(meta: MetaService, topology: str, job: Job) -> str:
     """What is said; nothing has been written."""
-    before = [meta.topology(name).to_json() for name in meta.topologies()]
+    before = [meta.topologies.get(name).to_json() for name in meta.topologies.names()]
     with pytest.raises(TopologyError) as caught:
-        meta.register(topology, job.owner, [job], "test")
-    assert [meta.topology(name).to_json() for name in meta.topologies()] == before
+        meta.topologies.register(topology, job.owner, [job], "test")
+    assert [meta.topologies.get(name).to_json() for name in meta.topologies.names()] == before
     return told(caught.value)
 
 
@@ -174,11 +174,11 @@ def test_any_text_is_refused_whole_or_comes_back_as_it_was(meta: MetaService) ->
             turned_down += 1
             refused(meta, "any", declared)
             return
-        version = meta.register("any", owner, [declared], job)
+        version = meta.topologies.register("any", owner, [declared], job)
         taken += 1
-        assert meta.topology("any", version).job(job) == declared
+        assert meta.topologies.get("any", version).job(job) == declared
         assert unquote(table_asset("any", declared.outlets[0]).uri).endswith(declared.outlets[0])
-        meta.register("any", owner, [], "test")  # leaves, so that the next one's table is not claimed
+        meta.topologies.register("any", owner, [], "test")  # leaves, so that the next one's table is not claimed
 
     register()
     assert taken >= 20
@@ -195,11 +195,11 @@ def test_a_name_that_works_comes_back_as_it_was(meta: MetaService) -> None:
             with case(name):
                 table = f"{'n' * 150 if len(name) == 250 else name}.{name}"
                 job = Job(name, name, outlets=(table,), externals=(ExternalSource(name, "files", {"path": name}),))
-                version = meta.register("any", name, [job], name)
-                assert meta.register("any", name, [job], name) == version
-                assert meta.topology("any").job(name) == job
-                assert meta.topology("any").writer(table) == job
-                meta.register("any", name, [], "test")
+                version = meta.topologies.register("any", name, [job], name)
+                assert meta.topologies.register("any", name, [job], name) == version
+                assert meta.topologies.get("any").job(name) == job
+                assert meta.topologies.get("any").writer(table) == job
+                meta.topologies.register("any", name, [], "test")
 
 
 def test_assets_of_different_tables_are_different() -> None:

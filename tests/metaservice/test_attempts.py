@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from airflow_barrier.metaservice.attempts import Request
 from airflow_barrier.protocol.errors import (
     AlreadyCommittedError,
     AttemptTakenError,
@@ -26,13 +27,13 @@ def test_from_request_to_processed(world: World) -> None:
     world.open(1)
     requested = world.request(1, "load")
     assert (requested.state, requested.job, requested.generation) == (AttemptState.REQUESTED, "load", "g1")
-    assert requested.incarnation == world.meta.incarnation(world.name)
+    assert requested.incarnation == world.meta.topologies.incarnation(world.name)
     attempt = world.process(1, "load")
     assert attempt.attempt_id == requested.attempt_id
     assert attempt.state is AttemptState.PROCESSED
     times = [attempt.requested_at, attempt.started_at, attempt.closed_at, attempt.processed_at]
     assert times == sorted(time for time in times if time is not None)
-    row = next(progress for progress in world.meta.progress("shopping", 1) if progress.table == SHOPPING)
+    row = next(progress for progress in world.meta.barriers.progress("shopping", 1) if progress.table == SHOPPING)
     assert (row.state, row.attempt_id, row.snapshot_id) == (
         TableState.PROCESSED,
         attempt.attempt_id,
@@ -45,14 +46,14 @@ def test_it_waits_for_inlets_here_and_for_inlets_and_outlets_before(world: World
     world.open(2)
     attempt = world.request(2, "amount")
     at_first = {Need(AMOUNT, 1, "amount"), Need(SHOPPING, 1, "load"), Need(SHOPPING, 2, "load")}
-    needs = world.meta.start_attempt(attempt.attempt_id)
+    needs = world.meta.attempts.start(attempt.attempt_id)
     assert isinstance(needs, tuple)
     assert set(needs) == at_first
     world.process(1, "load")
-    assert world.meta.start_attempt(attempt.attempt_id) == (Need(AMOUNT, 1, "amount"), Need(SHOPPING, 2, "load"))
+    assert world.meta.attempts.start(attempt.attempt_id) == (Need(AMOUNT, 1, "amount"), Need(SHOPPING, 2, "load"))
     world.process(1, "amount")
     world.process(2, "load")
-    started = world.meta.start_attempt(attempt.attempt_id)
+    started = world.meta.attempts.start(attempt.attempt_id)
     assert isinstance(started, Attempt)
     assert set(started.waited_for) == at_first, "all that it ever waited for is kept"
 
@@ -60,10 +61,12 @@ def test_it_waits_for_inlets_here_and_for_inlets_and_outlets_before(world: World
 def test_a_poll_that_finds_nothing_new_writes_nothing(world: World) -> None:
     world.open(1)
     attempt = world.request(1, "amount")
-    needs = world.meta.start_attempt(attempt.attempt_id)
-    entries = world.meta.audit("shopping")
-    assert world.meta.start_attempt(attempt.attempt_id) == needs == world.meta.attempt(attempt.attempt_id).waited_for
-    assert world.meta.audit("shopping") == entries
+    needs = world.meta.attempts.start(attempt.attempt_id)
+    entries = world.meta.audit.newest("shopping")
+    assert (
+        world.meta.attempts.start(attempt.attempt_id) == needs == world.meta.attempts.get(attempt.attempt_id).waited_for
+    )
+    assert world.meta.audit.newest("shopping") == entries
 
 
 def test_input_is_pinned_at_the_start(world: World) -> None:
@@ -73,7 +76,7 @@ def test_input_is_pinned_at_the_start(world: World) -> None:
     assert first.inputs == {SHOPPING: world.snapshots(1)[SHOPPING]}
     assert (first.previous, first.bases) == ({SHOPPING: None}, {AMOUNT: 11})
     world.close(first)
-    world.meta.report_processed(first.attempt_id, "test")
+    world.meta.attempts.report(first.attempt_id, "test")
     world.open(2)
     world.process(2, "load")
     second = world.start(2, "amount")
@@ -87,23 +90,23 @@ def test_of_two_that_start_one_attempt_the_second_is_told_to_ask_again(world: Wo
     zombie = world.request(1, "load", key="try 1")
     retry = world.request(1, "load", key="try 2")
     assert retry == zombie, "it still waits: a retry waits on"
-    assert isinstance(world.meta.start_attempt(zombie.attempt_id), Attempt)
+    assert isinstance(world.meta.attempts.start(zombie.attempt_id), Attempt)
     with pytest.raises(AttemptTakenError, match="request an attempt again"):
-        world.meta.start_attempt(retry.attempt_id)
+        world.meta.attempts.start(retry.attempt_id)
     own = world.request(1, "load", key="try 2")
     assert own.attempt_id > zombie.attempt_id
-    assert world.meta.attempt(zombie.attempt_id).state is AttemptState.FENCED
-    assert isinstance(world.meta.start_attempt(own.attempt_id), Attempt)
+    assert world.meta.attempts.get(zombie.attempt_id).state is AttemptState.FENCED
+    assert isinstance(world.meta.attempts.start(own.attempt_id), Attempt)
 
 
 def test_a_retry_adopts_what_was_closed_or_processed(world: World) -> None:
     world.open(1)
     closed = world.close(world.start(1, "load"))
     assert world.request(1, "load", key="try 2") == closed
-    world.meta.report_processed(closed.attempt_id, "test")
+    world.meta.attempts.report(closed.attempt_id, "test")
     adopted = world.request(1, "load", key="try 3")
     assert (adopted.attempt_id, adopted.state) == (closed.attempt_id, AttemptState.PROCESSED)
-    assert world.meta.report_processed(adopted.attempt_id, "test").state is BarrierState.OPEN
+    assert world.meta.attempts.report(adopted.attempt_id, "test").state is BarrierState.OPEN
 
 
 @pytest.mark.parametrize(
@@ -114,7 +117,7 @@ def test_who_takes_over_what_runs_is_said(world: World, key: str, reason: str) -
     world.open(1)
     lost = world.start(1, "load")
     world.request(1, "load", key=key)
-    assert world.meta.attempt(lost.attempt_id).reason == reason
+    assert world.meta.attempts.get(lost.attempt_id).reason == reason
 
 
 @pytest.mark.parametrize("reached", ["requested", "running", "closed"])
@@ -125,38 +128,38 @@ def test_a_clear_fences_what_was_under_way(world: World, reached: str) -> None:
         world.close(old)
     new = world.request(1, "load", generation="g2")
     assert new.state is AttemptState.REQUESTED
-    fenced = world.meta.attempt(old.attempt_id)
+    fenced = world.meta.attempts.get(old.attempt_id)
     assert (fenced.state, fenced.reason) == (
         AttemptState.FENCED,
         "superseded by its task, which somebody cleared",
     )
     assert fenced.ended_at is not None
-    assert world.meta.current_attempt("shopping", 1, "load") == new
-    assert [a.attempt_id for a in world.meta.attempts("shopping", 1)] == [old.attempt_id, new.attempt_id]
+    assert world.meta.attempts.current("shopping", 1, "load") == new
+    assert [a.attempt_id for a in world.meta.attempts.of("shopping", 1)] == [old.attempt_id, new.attempt_id]
 
 
 def test_a_superseded_attempt_can_report_nothing(world: World) -> None:
     world.open(1)
     old = world.start(1, "load")
     world.request(1, "load", generation="g2")
-    before = world.meta.audit("shopping")
+    before = world.meta.audit.newest("shopping")
     for report in (
-        lambda: world.meta.start_attempt(old.attempt_id),
-        lambda: world.meta.rebase_attempt(old.attempt_id, {SHOPPING: 1}),
+        lambda: world.meta.attempts.start(old.attempt_id),
+        lambda: world.meta.attempts.rebase(old.attempt_id, {SHOPPING: 1}),
         lambda: world.close(old),
-        lambda: world.meta.report_processed(old.attempt_id, "zombie"),
+        lambda: world.meta.attempts.report(old.attempt_id, "zombie"),
     ):
         with pytest.raises(FencedAttemptError, match=rf"attempt {old.attempt_id} of job load .* FENCED \(superseded"):
             report()
-    assert world.meta.audit("shopping") == before
+    assert world.meta.audit.newest("shopping") == before
 
 
 def test_after_an_end_the_same_task_gets_a_new_attempt(world: World) -> None:
     world.open(1)
     old = world.start(1, "load")
-    aborted = world.meta.abort_attempt(old.attempt_id, "killed", "test")
+    aborted = world.meta.attempts.abort(old.attempt_id, "killed", "test")
     assert (aborted.state, aborted.reason) == (AttemptState.ABORTED, "killed")
-    assert world.meta.abort_attempt(old.attempt_id, "killed again", "test") == aborted
+    assert world.meta.attempts.abort(old.attempt_id, "killed again", "test") == aborted
     assert world.request(1, "load").attempt_id > old.attempt_id
     with pytest.raises(FencedAttemptError, match=r"ABORTED \(killed\)"):
         world.close(old)
@@ -165,7 +168,7 @@ def test_after_an_end_the_same_task_gets_a_new_attempt(world: World) -> None:
 def test_a_kill_leaves_what_is_processed_alone(world: World) -> None:
     world.open(1)
     attempt = world.process(1, "load")
-    assert world.meta.abort_attempt(attempt.attempt_id, "killed", "test") == attempt
+    assert world.meta.attempts.abort(attempt.attempt_id, "killed", "test") == attempt
     assert world.tables(1)[SHOPPING] is TableState.PROCESSED
 
 
@@ -173,22 +176,22 @@ def test_reports_out_of_order_are_refused(world: World) -> None:
     world.open(1)
     attempt = world.request(1, "load")
     with pytest.raises(IllegalTransitionError, match="REQUESTED and cannot become CLOSED"):
-        world.meta.close_attempt(attempt.attempt_id, {SHOPPING: StagedTable(SHOPPING, 1)}, "test")
+        world.meta.attempts.close(attempt.attempt_id, {SHOPPING: StagedTable(SHOPPING, 1)}, "test")
     with pytest.raises(IllegalTransitionError, match="expected RUNNING to build on other snapshots, found REQUESTED"):
-        world.meta.rebase_attempt(attempt.attempt_id, {SHOPPING: 1})
+        world.meta.attempts.rebase(attempt.attempt_id, {SHOPPING: 1})
     started = world.start(1, "load")
     with pytest.raises(IllegalTransitionError, match="RUNNING and cannot become PROCESSED"):
-        world.meta.report_processed(started.attempt_id, "test")
+        world.meta.attempts.report(started.attempt_id, "test")
 
 
 def test_closing_twice_is_fine_if_it_says_the_same(world: World) -> None:
     world.open(1)
     attempt = world.start(1, "load")
     closing = staged(attempt)
-    closed = world.meta.close_attempt(attempt.attempt_id, closing, "test")
-    assert world.meta.close_attempt(attempt.attempt_id, closing, "test") == closed
+    closed = world.meta.attempts.close(attempt.attempt_id, closing, "test")
+    assert world.meta.attempts.close(attempt.attempt_id, closing, "test") == closed
     with pytest.raises(IllegalTransitionError, match="CLOSED and cannot become CLOSED"):
-        world.meta.close_attempt(attempt.attempt_id, staged(attempt), "test")
+        world.meta.attempts.close(attempt.attempt_id, staged(attempt), "test")
 
 
 @pytest.mark.parametrize(
@@ -205,20 +208,20 @@ def test_a_closing_record_speaks_of_every_outlet_and_of_no_other(
     world.open(1)
     attempt = world.start(1, "load")
     with pytest.raises(error, match=named):
-        world.meta.close_attempt(attempt.attempt_id, closing, "test")
-    assert world.meta.attempt(attempt.attempt_id).state is AttemptState.RUNNING
+        world.meta.attempts.close(attempt.attempt_id, closing, "test")
+    assert world.meta.attempts.get(attempt.attempt_id).state is AttemptState.RUNNING
 
 
 def test_bases_follow_a_compaction(world: World) -> None:
     world.committed(1)
     world.open(2)
     attempt = world.start(2, "load")
-    rebased = world.meta.rebase_attempt(attempt.attempt_id, {SHOPPING: 99})
+    rebased = world.meta.attempts.rebase(attempt.attempt_id, {SHOPPING: 99})
     assert rebased.bases == {SHOPPING: 99}
     with pytest.raises(UndeclaredTableError, match=r"shop\.price"):
-        world.meta.rebase_attempt(attempt.attempt_id, {PRICE: 1})
+        world.meta.attempts.rebase(attempt.attempt_id, {PRICE: 1})
     world.close(attempt, unchanged=True)
-    world.meta.report_processed(attempt.attempt_id, "test")
+    world.meta.attempts.report(attempt.attempt_id, "test")
     assert world.snapshots(2)[SHOPPING] == 99
 
 
@@ -244,7 +247,7 @@ def test_an_unchanged_table_is_carried_from_where_it_was_staged(world: World) ->
         world.process(number, "price", unchanged=True)
 
     def carried(barrier_id: int, table: str) -> tuple[int | None, int | None]:
-        row = next(row for row in world.meta.progress("shopping", barrier_id) if row.table == table)
+        row = next(row for row in world.meta.barriers.progress("shopping", barrier_id) if row.table == table)
         return row.carried_from, row.snapshot_id
 
     price = world.snapshots(1)[PRICE]
@@ -270,7 +273,7 @@ def test_who_has_no_part_in_the_barrier_gets_no_attempt(world: World) -> None:
     with pytest.raises(UnknownBarrierError, match="barrier 2 of shopping"):
         world.request(2, "load")
     with pytest.raises(UnknownBarrierError, match="attempt 12345"):
-        world.meta.attempt(12345)
+        world.meta.attempts.get(12345)
 
 
 def test_from_committing_on_only_a_retry_gets_an_answer(world: World) -> None:
@@ -291,7 +294,7 @@ def test_an_aborted_barrier_takes_no_reports(world: World) -> None:
     world.abort(1)
     for report in (
         lambda: world.close(attempt),
-        lambda: world.meta.start_attempt(waiting.attempt_id),
+        lambda: world.meta.attempts.start(waiting.attempt_id),
         lambda: world.request(1, "price"),
     ):
         with pytest.raises(BarrierAbortedError, match=r"was aborted \(bad input\)"):
@@ -303,17 +306,19 @@ def test_a_dag_neither_does_nor_reports_the_work_of_anothers_job(world: World) -
     told = r"job load of barrier 1 .*its owner, DAG dag, found DAG other.*topology leave shopping --dag dag --job load"
     ask = {"request_key": "key", "generation": "g1", "actor": "test"}
     with pytest.raises(NotOwnerError, match=told):
-        world.meta.request_attempt("shopping", 1, "load", owner="other", **ask)
-    assert world.meta.current_attempt("shopping", 1, "load") is None
-    attempt = world.meta.request_attempt("shopping", 1, "load", owner="dag", **ask)
+        world.meta.attempts.request(Request("shopping", 1, "load", owner="other", **ask))
+    assert world.meta.attempts.current("shopping", 1, "load") is None
+    attempt = world.meta.attempts.request(Request("shopping", 1, "load", owner="dag", **ask))
     world.start(1, "load")
     with pytest.raises(NotOwnerError, match=told):
-        world.meta.close_attempt(attempt.attempt_id, staged(world.meta.attempt(attempt.attempt_id)), "test", "other")
-    world.meta.close_attempt(attempt.attempt_id, staged(world.meta.attempt(attempt.attempt_id)), "test", "dag")
+        world.meta.attempts.close(
+            attempt.attempt_id, staged(world.meta.attempts.get(attempt.attempt_id)), "test", "other"
+        )
+    world.meta.attempts.close(attempt.attempt_id, staged(world.meta.attempts.get(attempt.attempt_id)), "test", "dag")
     with pytest.raises(NotOwnerError, match=told):
-        world.meta.report_processed(attempt.attempt_id, "test", "other")
+        world.meta.attempts.report(attempt.attempt_id, "test", "other")
     assert world.tables(1)[SHOPPING] is TableState.PENDING
-    world.meta.report_processed(attempt.attempt_id, "test", "dag")
+    world.meta.attempts.report(attempt.attempt_id, "test", "dag")
     assert world.tables(1)[SHOPPING] is TableState.PROCESSED
 
 
@@ -321,4 +326,4 @@ def test_a_job_that_has_moved_finds_earlier_barriers_done(world: World) -> None:
     world.committed(1)
     ask = {"request_key": "other/run/load", "generation": "g1", "actor": "other"}
     with pytest.raises(AlreadyCommittedError, match=r"found COMMIT; DAG dag, which owned the job then, has done it"):
-        world.meta.request_attempt("shopping", 1, "load", owner="other", **ask)
+        world.meta.attempts.request(Request("shopping", 1, "load", owner="other", **ask))

@@ -52,7 +52,7 @@ def running(meta: MetaService) -> World:
 
 
 def names(world: World) -> list[str]:
-    return [job.name for job in world.meta.topology(world.name).jobs]
+    return [job.name for job in world.meta.topologies.get(world.name).jobs]
 
 
 def begin(world: World, *jobs: Job, **given: Any) -> Revision:
@@ -67,7 +67,7 @@ def begin(world: World, *jobs: Job, **given: Any) -> Revision:
         "tables": tables,
         "jobs": [job.name for job in jobs],
         "changed": [job.name for job in jobs],
-        "topology_version": world.meta.topology_version(world.name),
+        "topology_version": world.meta.topologies.version(world.name),
         "reason": "new",
         "actor": "person",
         "joining": dict.fromkeys(tables),
@@ -79,7 +79,7 @@ def swapped(world: World, revision: Revision, *jobs: str) -> None:
     for barrier in world.meta.revisions.barriers(world.name, revision.revision):
         for job in jobs or ("price",):
             world.process(barrier.barrier_id, job, line=revision.revision)
-    head = world.meta.readable(world.name)[-1].barrier_id
+    head = world.meta.answers.readable(world.name)[-1].barrier_id
     expected = {**world.snapshots(head), **revision.expected}
     world.meta.revisions.begin_swap(world.name, revision.revision, head, expected, "person")
     assert world.swap(revision)
@@ -90,18 +90,18 @@ def swapped(world: World, revision: Revision, *jobs: str) -> None:
 
 def test_a_job_that_waits_is_in_no_barrier(running: World) -> None:
     assert names(running) == ["amount", "load"]
-    assert running.meta.waiting("shopping") == (PRICE_LATE,)
-    version = running.meta.topology_version("shopping")
+    assert running.meta.topologies.waiting("shopping") == (PRICE_LATE,)
+    version = running.meta.topologies.version("shopping")
     assert running.declare((*MEMBERS, PRICE_LATE)) == version, "the same again writes nothing"
     running.committed(3)
     assert set(running.tables(3)) == {SHOPPING, AMOUNT}
     running.declare(MEMBERS)
-    assert running.meta.waiting("shopping") == ()
+    assert running.meta.topologies.waiting("shopping") == ()
 
 
 def test_before_the_first_barrier_there_is_nothing_to_wait_for(meta: MetaService) -> None:
     world = World(meta, jobs=(*MEMBERS, PRICE_LATE))
-    assert meta.waiting("shopping") == ()
+    assert meta.topologies.waiting("shopping") == ()
     world.open(1)
     world.abort(1)
     world.declare((*MEMBERS, late(TOP_JOB), PRICE_LATE))
@@ -124,19 +124,19 @@ def test_nobody_reads_them_before(running: World) -> None:
     with pytest.raises(TopologyError, match=r"job top .*reads shop\.price, which job price has yet to compute"):
         running.declare((*MEMBERS, PRICE_LATE, TOP_JOB))
     top = dataclasses.replace(TOP_JOB, owner="team")
-    assert running.meta.join("shopping", "team", "top", [top], "test") == (PRICE,)
-    assert isinstance(running.meta.join("shopping", "team", "top", [late(top)], "test"), int)
-    assert [job.name for job in running.meta.waiting("shopping")] == ["price", "top"]
+    assert running.meta.topologies.join("shopping", "team", "top", [top], "test") == (PRICE,)
+    assert isinstance(running.meta.topologies.join("shopping", "team", "top", [late(top)], "test"), int)
+    assert [job.name for job in running.meta.topologies.waiting("shopping")] == ["price", "top"]
 
 
 def test_it_can_leave(running: World) -> None:
-    running.meta.leave("shopping", "dag", "price", "not needed", "me")
-    assert running.meta.waiting("shopping") == ()
+    running.meta.topologies.leave("shopping", "dag", "price", "not needed", "me")
+    assert running.meta.topologies.waiting("shopping") == ()
     running.declare((*MEMBERS, PRICE_LATE))
-    assert running.meta.waiting("shopping") == ()
-    running.meta.readmit("shopping", "dag", "price", "me")
+    assert running.meta.topologies.waiting("shopping") == ()
+    running.meta.topologies.readmit("shopping", "dag", "price", "me")
     running.declare((*MEMBERS, PRICE_LATE))
-    assert running.meta.waiting("shopping") == (PRICE_LATE,)
+    assert running.meta.topologies.waiting("shopping") == (PRICE_LATE,)
 
 
 # --- joining --------------------------------------------------------------------------------------
@@ -148,16 +148,16 @@ def test_it_is_a_member_once_its_history_is_published(running: World) -> None:
     first = running.start(1, "price", line=revision.revision)
     assert first.bases == {PRICE: None}
     assert (first.previous, first.inputs) == ({SHOPPING: None}, {SHOPPING: running.snapshots(1)[SHOPPING]})
-    assert running.meta.waiting("shopping") == (PRICE_LATE,)
+    assert running.meta.topologies.waiting("shopping") == (PRICE_LATE,)
     running.process(3, "load")
     swapped(running, revision)
-    assert running.meta.waiting("shopping") == ()
+    assert running.meta.topologies.waiting("shopping") == ()
     assert names(running) == ["amount", "load", "price"]
-    assert running.declare((*MEMBERS, PRICE_LATE)) == running.meta.topology_version("shopping")
+    assert running.declare((*MEMBERS, PRICE_LATE)) == running.meta.topologies.version("shopping")
     assert running.tables(0)[PRICE] is TableState.WRITTEN
     for number in (1, 2):
         assert running.tables(number)[PRICE] is TableState.WRITTEN
-        assert PRICE in running.meta.topology("shopping", running.barrier(number).topology_version).tables
+        assert PRICE in running.meta.topologies.get("shopping", running.barrier(number).topology_version).tables
     assert running.tables(3) == {
         SHOPPING: TableState.PROCESSED,
         AMOUNT: TableState.PENDING,
@@ -166,7 +166,7 @@ def test_it_is_a_member_once_its_history_is_published(running: World) -> None:
     running.process(3, "amount")
     assert running.state(3) is BarrierState.PRECOMMIT
     running.commit(3)
-    assert running.meta.unjoined("shopping") == ()
+    assert running.meta.barriers.unjoined("shopping") == ()
     running.open(4)
     assert set(running.tables(4)) == {SHOPPING, AMOUNT, PRICE}
 
@@ -192,11 +192,11 @@ def test_maintenance_has_the_tables_too(running: World) -> None:
     barrier = maintain(running, (AMOUNT,))
     assert barrier is not None
     compact(running, barrier, AMOUNT, 98)
-    running.meta.carry("shopping", barrier.barrier_id, "test")
+    running.meta.maintenance.carry("shopping", barrier.barrier_id, "test")
     running.commit(barrier.barrier_id)
     swapped(running, begin(running))
     assert running.snapshots(3)[PRICE] == running.snapshots(2)[PRICE] is not None
-    assert running.meta.unjoined("shopping") == (), "else it would join again with the next barrier"
+    assert running.meta.barriers.unjoined("shopping") == (), "else it would join again with the next barrier"
     assert set(running.meta.revisions.get("shopping", 1).expected) == {SHOPPING, AMOUNT, PRICE}
 
 
@@ -204,7 +204,7 @@ def test_cancelled_it_waits_on(running: World) -> None:
     revision = begin(running)
     running.process(1, "price", line=revision.revision)
     running.meta.revisions.cancel("shopping", revision.revision, "no", "me")
-    assert running.meta.waiting("shopping") == (PRICE_LATE,)
+    assert running.meta.topologies.waiting("shopping") == (PRICE_LATE,)
     assert names(running) == ["amount", "load"]
     swapped(running, begin(running))
     assert names(running) == ["amount", "load", "price"]

@@ -12,6 +12,7 @@ from typing import TypeVar
 
 from sqlalchemy import text
 
+from airflow_barrier.metaservice.barriers import Opening
 from airflow_barrier.metaservice.migrate import migrate
 from airflow_barrier.metaservice.store import MetaService
 from airflow_barrier.protocol.errors import BarrierError
@@ -43,28 +44,28 @@ def at_once(work: Callable[[int], _R]) -> list[_R | BarrierError]:
 
 def test_one_of_many_openers_opens(world: World) -> None:
     def open_first(number: int) -> int:
-        return world.meta.open_barrier(
-            "shopping", day(1), topology_version=1, cuts=[Cut("files", None, {}, ("a",))], predecessor=0,
+        return world.meta.barriers.open(
+            Opening("shopping", day(1), topology_version=1, cuts=[Cut("files", None, {}, ("a",))], predecessor=0,
             run=run_of(f"run {number}"), timestamp_from="o", max_open=4, baseline=baseline,
-            starts=joining(JOBS, baseline), actor="test",
+            starts=joining(JOBS, baseline), actor="test"),
         ).barrier_id  # fmt: skip
 
-    baseline = dict.fromkeys(world.meta.topology("shopping").tables)
+    baseline = dict.fromkeys(world.meta.topologies.get("shopping").tables)
     results = Counter(result if isinstance(result, int) else type(result).__name__ for result in at_once(open_first))
     assert results == {1: 1, "HeadMovedError": _MANY - 1}
-    assert len(world.meta.open_barriers("shopping")) == 1
+    assert len(world.meta.barriers.uncommitted("shopping")) == 1
 
 
 def test_retries_share_one_attempt_that_one_of_them_starts(world: World) -> None:
     world.open(1)
 
     def begin(number: int) -> Attempt:
-        started = world.meta.start_attempt(world.request(1, "load", key=f"try {number}").attempt_id)
+        started = world.meta.attempts.start(world.request(1, "load", key=f"try {number}").attempt_id)
         assert isinstance(started, Attempt)
         return started
 
     results = at_once(begin)
-    attempts = world.meta.attempts("shopping", 1)
+    attempts = world.meta.attempts.of("shopping", 1)
     running = [a for a in attempts if a.state is AttemptState.RUNNING]
     assert len([a for a in attempts if a.state in LIVE_ATTEMPTS]) <= 1
     started = [r.attempt_id for r in results if isinstance(r, Attempt)]
@@ -77,7 +78,7 @@ def test_of_many_clears_one_attempt_is_left(world: World) -> None:
     world.process_all(1)
     results = at_once(lambda number: world.request(1, "amount", generation=f"clear {number}"))
     assert [type(result) for result in results] == [Attempt] * _MANY, results
-    attempts = [a for a in world.meta.attempts("shopping", 1) if a.job == "amount"]
+    attempts = [a for a in world.meta.attempts.of("shopping", 1) if a.job == "amount"]
     assert [a.state for a in attempts] == [AttemptState.FENCED] * _MANY + [AttemptState.REQUESTED]
 
 
@@ -87,12 +88,12 @@ def test_one_of_many_committers_publishes(world: World) -> None:
 
     def commit(number: int) -> bool:
         world.begin_commit(1)
-        with world.meta.publishing("shopping", 1, f"committer {number}") as connection:
+        with world.meta.publishing.swapping("shopping", 1, f"committer {number}") as connection:
             if connection is not None:
                 connection.execute(text("UPDATE barrier_topology SET incarnation = 'swapped ' || incarnation"))
             return connection is not None
 
-    before = world.meta.incarnation(world.name)
+    before = world.meta.topologies.incarnation(world.name)
     assert sorted(at_once(commit), key=str) == [False] * (_MANY - 1) + [True]
     assert world.state(1) is BarrierState.COMMIT
     assert world.process(world.open(2).barrier_id, "load").incarnation == f"swapped {before}", "once, not many times"
@@ -120,15 +121,15 @@ def test_a_commit_and_an_abort_never_both_win(world: World) -> None:
 def test_dags_that_register_at_once_are_all_in(world: World) -> None:
     def join(number: int) -> int:
         job = Job(f"job {number}", f"dag {number}", inlets=(AMOUNT,), outlets=(f"shop.t{number}",))
-        return world.meta.register("shopping", job.owner, [job], "test")
+        return world.meta.topologies.register("shopping", job.owner, [job], "test")
 
     assert sorted(at_once(join), key=str) == list(range(2, _MANY + 2))
-    assert len(world.meta.topology("shopping").jobs) == len(JOBS) + _MANY
+    assert len(world.meta.topologies.get("shopping").jobs) == len(JOBS) + _MANY
 
 
 def test_of_many_topologies_one_gets_the_table(meta: MetaService) -> None:
     def claim(number: int) -> int:
-        return meta.register(f"topology{number}", "dag", [Job("mine", "dag", outlets=("shop.a",))], "test")
+        return meta.topologies.register(f"topology{number}", "dag", [Job("mine", "dag", outlets=("shop.a",))], "test")
 
     results = Counter(result if isinstance(result, int) else type(result).__name__ for result in at_once(claim))
     assert results == {1: 1, "TableClaimedError": _MANY - 1}
@@ -170,9 +171,9 @@ def test_processes_that_find_no_database_make_one_and_share_it(url: str) -> None
     assert {opened for opened, _, _ in results} <= {"1", "HeadMovedError", "BarrierOrderError"}
     assert sum(published for _, _, published in results) <= 1
     meta = MetaService(url)
-    live = [a for a in meta.attempts("shopping", 1) if a.state in LIVE_ATTEMPTS]
+    live = [a for a in meta.attempts.of("shopping", 1) if a.state in LIVE_ATTEMPTS]
     assert len(live) <= 1
-    if meta.barrier("shopping", 1).state is BarrierState.COMMIT:
+    if meta.barriers.get("shopping", 1).state is BarrierState.COMMIT:
         assert [a.state for a in live] == [AttemptState.PROCESSED]
     meta.close()
 
@@ -199,4 +200,4 @@ def test_a_fork_makes_connections_of_its_own(world: World, url: str) -> None:
     # not of this process: it has threads, and a fork of it may find their locks taken
     with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
         pool.submit(open_and_fork, url).result(timeout=patience())
-    assert [barrier.barrier_id for barrier in world.meta.open_barriers(world.name)] == [1, 2]
+    assert [barrier.barrier_id for barrier in world.meta.barriers.uncommitted(world.name)] == [1, 2]

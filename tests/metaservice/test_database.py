@@ -79,9 +79,9 @@ def test_migrating_again_changes_nothing(url: str) -> None:
 
 def test_an_incarnation_is_for_life(meta: MetaService, url: str) -> None:
     world, again = World(meta), MetaService(url)
-    assert again.incarnation(world.name) == meta.incarnation(world.name)
+    assert again.topologies.incarnation(world.name) == meta.topologies.incarnation(world.name)
     with pytest.raises(UnknownTopologyError):
-        again.incarnation("another")
+        again.topologies.incarnation("another")
     again.close()
 
 
@@ -97,13 +97,13 @@ def test_a_newer_database_is_refused_and_left_alone(url: str) -> None:
 
 
 def test_a_database_that_is_upgraded_under_a_process_is_refused_by_its_next_step(meta: MetaService, url: str) -> None:
-    meta.register("shopping", "dag", JOBS, "test")
+    meta.topologies.register("shopping", "dag", JOBS, "test")
     run(url, f"UPDATE {VERSION_TABLE} SET version_num = '9999'")
-    for step in (meta.topologies, lambda: meta.register("shopping", "dag", JOBS[:1], "test")):
+    for step in (meta.topologies.names, lambda: meta.topologies.register("shopping", "dag", JOBS[:1], "test")):
         with pytest.raises(SchemaVersionError, match=rf"expected schema version {EXPECTED}, found 9999.*newer"):
             step()
     run(url, f"UPDATE {VERSION_TABLE} SET version_num = '{EXPECTED}'")
-    assert meta.topology_version("shopping") == 1
+    assert meta.topologies.version("shopping") == 1
 
 
 def test_only_the_embedded_database_makes_itself(url: str) -> None:
@@ -210,21 +210,21 @@ def test_readers_go_on_while_somebody_writes_and_writers_get_a_clear_error(
 ) -> None:
     with closing(sqlite3.connect(tmp_path / "barrier.db", isolation_level=None)) as somebody:
         somebody.execute("BEGIN IMMEDIATE")
-        assert impatient.topologies() == []
+        assert impatient.topologies.names() == []
         with pytest.raises(StoreUnavailableError, match="locked"):
-            impatient.register("shopping", "dag", JOBS, "test")
+            impatient.topologies.register("shopping", "dag", JOBS, "test")
         somebody.execute("ROLLBACK")
-    assert impatient.register("shopping", "dag", JOBS, "test") == 1
+    assert impatient.topologies.register("shopping", "dag", JOBS, "test") == 1
 
 
 def test_the_write_lock_is_held_from_the_first_look_to_the_end(impatient: MetaService, tmp_path: Path) -> None:
-    impatient.register("shopping", "dag", JOBS, "test")
+    impatient.topologies.register("shopping", "dag", JOBS, "test")
     database = Database(f"sqlite:///{tmp_path}/barrier.db")
     database.open()
     with database.transaction(write=True), pytest.raises(StoreUnavailableError):
-        impatient.register("shopping", "dag", [], "test")
+        impatient.topologies.register("shopping", "dag", [], "test")
     with database.transaction(write=False):
-        assert impatient.register("shopping", "dag", JOBS[:1], "test") == 2
+        assert impatient.topologies.register("shopping", "dag", JOBS[:1], "test") == 2
     database.close()
 
 
@@ -240,7 +240,7 @@ def test_looking_makes_no_database(tmp_path: Path) -> None:
     file = tmp_path / "barrier.db"
     for _ in ("there is nothing", "the catalog has made its own in the same file"):
         with pytest.raises(MetaServiceMissingError, match=r"made when a DAG opens its first barrier"):
-            MetaService(f"sqlite:///{file}", new=False).topologies()
+            MetaService(f"sqlite:///{file}", new=False).topologies.names()
         if not file.exists():
             run(f"sqlite:///{file}", "CREATE TABLE iceberg_tables (table_name TEXT)")
         with closing(sqlite3.connect(file)) as there:

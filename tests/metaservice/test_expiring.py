@@ -7,6 +7,7 @@ from sqlalchemy import Connection
 
 from airflow_barrier.metaservice import expiring
 from airflow_barrier.metaservice.database import Database
+from airflow_barrier.metaservice.expiring import Expiry
 from airflow_barrier.metaservice.leases import grant, sweep
 from airflow_barrier.protocol.errors import IllegalTransitionError
 from airflow_barrier.protocol.leases import Hold
@@ -29,15 +30,15 @@ def aged(world: World) -> World:
 
 
 def readable(world: World) -> list[int]:
-    return [barrier.barrier_id for barrier in world.meta.readable(world.name)]
+    return [barrier.barrier_id for barrier in world.meta.answers.readable(world.name)]
 
 
 def being_expired(world: World) -> list[int]:
-    return [barrier.barrier_id for barrier in world.meta.being_expired(world.name)]
+    return [barrier.barrier_id for barrier in world.meta.expiry.pending(world.name)]
 
 
 def expire(world: World, *barrier_ids: int) -> list[int]:
-    return world.meta.expiring(world.name, barrier_ids, "test")
+    return world.meta.expiry.expire(world.name, barrier_ids, "test")
 
 
 def test_what_nobody_holds_expires_in_two_steps(aged: World) -> None:
@@ -47,11 +48,13 @@ def test_what_nobody_holds_expires_in_two_steps(aged: World) -> None:
     assert expire(aged, 1, 2) == [], "again"
     one = aged.barrier(1)
     assert (one.state, one.expired_at, one.expiring_at is not None) == (BarrierState.COMMIT, None, True)
-    assert aged.meta.expired(aged.name, [1], "test") == [1]
-    assert aged.meta.expired(aged.name, [1], "test") == [], "again"
+    assert aged.meta.expiry.expired(aged.name, [1], "test") == [1]
+    assert aged.meta.expiry.expired(aged.name, [1], "test") == [], "again"
     assert aged.barrier(1).expired_at is not None
     assert being_expired(aged) == [2], "what somebody died over is gone on with"
-    story = [(entry.event, entry.after) for entry in aged.meta.audit(aged.name, 1, 100) if entry.kind == "barrier"]
+    story = [
+        (entry.event, entry.after) for entry in aged.meta.audit.newest(aged.name, 1, 100) if entry.kind == "barrier"
+    ]
     assert story[-3:] == [("commit", "COMMIT"), ("expiring", "COMMIT"), ("expired", "COMMIT")]
 
 
@@ -63,7 +66,7 @@ def test_the_newest_and_what_is_not_committed_stay(aged: World) -> None:
 def test_what_a_reader_holds_stays_until_he_is_done(aged: World, url: str) -> None:
     one, mixed = leased(aged, at=1), leased(aged, Level.READ_UNCOMMITTED, at=3)
     assert expire(aged, 1, 2, 3) == [2]
-    aged.meta.release(one.lease_id)
+    aged.meta.leases.release(one.lease_id)
     assert expire(aged, 1, 2, 3) == [1]
     kill(url, mixed)
     assert expire(aged, 1, 2, 3) == [3]
@@ -81,13 +84,13 @@ def test_what_was_leased_since_it_was_chosen_stays(
         assert grant(connection, topology, 2, 2, 0, Hold("reader", 60)) is not None
 
     monkeypatch.setattr(expiring, "sweep", and_a_reader_comes)
-    assert database.write(lambda connection: expiring.expire(connection, aged.name, [1, 2], "test")) == [1]
+    assert database.write(lambda connection: Expiry(connection).expire(aged.name, [1, 2], "test")) == [1]
 
 
 def test_tags_do_not_go_before_visibility(aged: World) -> None:
     expire(aged, 1)
     with pytest.raises(IllegalTransitionError, match="expected barriers that are expiring, found that 2, 3 can still"):
-        aged.meta.expired(aged.name, [1, 2, 3], "test")
+        aged.meta.expiry.expired(aged.name, [1, 2, 3], "test")
     assert aged.barrier(1).expired_at is None
 
 
@@ -96,12 +99,12 @@ def test_tags_do_not_go_before_visibility(aged: World) -> None:
 
 def decide(world: World, number: int, *thinned: int) -> None:
     """The decision about a barrier that is PRECOMMIT, where the policy keeps ``thinned`` no longer."""
-    world.meta.begin_commit(world.name, number, dict.fromkeys(world.tables(number)), "test", thinned)
+    world.meta.publishing.begin(world.name, number, dict.fromkeys(world.tables(number)), "test", thinned)
 
 
 def publish(world: World, number: int) -> None:
     gone = being_expired(world)
-    with world.meta.publishing(world.name, number, "test", expired=gone):
+    with world.meta.publishing.swapping(world.name, number, "test", expired=gone):
         pass
 
 
@@ -121,7 +124,7 @@ def test_what_is_held_at_the_decision_is_caught_up_by_a_later_one(aged: World) -
     assert readable(aged) == [1, 2, 3, 4, 5]
     aged.open(7)
     aged.process_all(7)
-    aged.meta.release(lease.lease_id)
+    aged.meta.leases.release(lease.lease_id)
     decide(aged, 7, 2)
     publish(aged, 7)
     assert (readable(aged), being_expired(aged)) == ([3, 4, 5, 7], [])

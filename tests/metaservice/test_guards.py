@@ -16,6 +16,7 @@ from sqlalchemy.exc import IntegrityError
 from airflow_barrier.metaservice import schema
 from airflow_barrier.metaservice.commits import Settled
 from airflow_barrier.metaservice.database import Database
+from airflow_barrier.metaservice.maintenance import Upkeep
 from airflow_barrier.metaservice.mapping import to_columns
 from airflow_barrier.metaservice.rows import barrier_key
 from airflow_barrier.metaservice.transitions import Event, move_attempt, move_barrier, move_tables
@@ -65,47 +66,49 @@ def life(world: World) -> Iterator[tuple[str, Callable[[], object]]]:
     yield "lead", lambda: world.lead(1, "price")
     yield "request", lambda: world.request(1, "load")
     load = world.request(1, "load").attempt_id
-    yield "start", lambda: world.meta.start_attempt(load)
-    yield "rebase", lambda: world.meta.rebase_attempt(load, {SHOPPING: 1})
-    yield "close", lambda: world.close(world.meta.attempt(load))
-    yield "report", lambda: world.meta.report_processed(load, "test")
+    yield "start", lambda: world.meta.attempts.start(load)
+    yield "rebase", lambda: world.meta.attempts.rebase(load, {SHOPPING: 1})
+    yield "close", lambda: world.close(world.meta.attempts.get(load))
+    yield "report", lambda: world.meta.attempts.report(load, "test")
     amount = world.request(1, "amount").attempt_id
-    yield "give up", lambda: world.meta.abort_attempt(amount, "killed", "test")
+    yield "give up", lambda: world.meta.attempts.abort(amount, "killed", "test")
     world.process_all(1)
     yield "decide", lambda: world.begin_commit(1)
-    yield "block", lambda: world.meta.block("shopping", 1, "moved", "test")
-    yield "unblock", lambda: world.meta.unblock("shopping", 1, "decided", "test")
-    world.meta.block("shopping", 1, "moved again", "test")
+    yield "block", lambda: world.meta.publishing.block("shopping", 1, "moved", "test")
+    yield "unblock", lambda: world.meta.publishing.unblock("shopping", 1, "decided", "test")
+    world.meta.publishing.block("shopping", 1, "moved again", "test")
     settled = Settled(SHOPPING, Decision.KEEP_OURS, None, 1, "because", "test")
-    yield "settle", lambda: world.meta.settle("shopping", 1, settled)
+    yield "settle", lambda: world.meta.publishing.settle("shopping", 1, settled)
     yield "publish", lambda: world.publish(1)
     world.committed(2)
-    yield "announce", lambda: world.meta.announce("shopping", [2], "test")
-    yield "expire", lambda: world.meta.expiring("shopping", [1], "test")
-    yield "end of expiry", lambda: world.meta.expired("shopping", [1], "test")
-    yield "trim", lambda: world.meta.trim("shopping", day(100_000), "test")
+    yield "announce", lambda: world.meta.publishing.announce("shopping", [2], "test")
+    yield "expire", lambda: world.meta.expiry.expire("shopping", [1], "test")
+    yield "end of expiry", lambda: world.meta.expiry.expired("shopping", [1], "test")
+    yield "trim", lambda: world.meta.expiry.trim("shopping", day(100_000), "test")
     world.open(3)
-    yield "repin", lambda: world.meta.repin_cut("shopping", 3, Cut("files", None, {"day": 3}), "test")
+    yield "repin", lambda: world.meta.cuts.repin("shopping", 3, Cut("files", None, {"day": 3}), "test")
     yield "abort", lambda: world.abort(3)
     world.open(3, cuts=[Cut.later("files", "no answer")])
     yield (
         "make a cut that was put off",
-        lambda: world.meta.make_cut("shopping", 4, Cut("files", None, {"day": 3}), "test"),
+        lambda: world.meta.cuts.make("shopping", 4, Cut("files", None, {"day": 3}), "test"),
     )
     world.abort(4)
     yield (
         "maintain",
-        lambda: world.meta.open_maintenance(
-            "shopping",
-            [AMOUNT],
-            run=run_of("upkeep/tonight"),
-            request_key="upkeep/tonight",
-            generation="g1",
-            max_open=4,
-            actor="test",
+        lambda: world.meta.maintenance.open(
+            Upkeep(
+                "shopping",
+                [AMOUNT],
+                run=run_of("upkeep/tonight"),
+                request_key="upkeep/tonight",
+                generation="g1",
+                max_open=4,
+                actor="test",
+            ),
         ),
     )
-    yield "carry", lambda: world.meta.carry("shopping", 5, "test")
+    yield "carry", lambda: world.meta.maintenance.carry("shopping", 5, "test")
     revisions = world.meta.revisions
     world.abort(5)
     world.committed(6)
@@ -126,7 +129,7 @@ def life(world: World) -> Iterator[tuple[str, Callable[[], object]]]:
     anew = Cut("files", None, {"day": 5, "anew": True}, ("found",))
     yield "revise with a new cut", lambda: world.revise(6, "load", recut=["files"], cuts={6: [anew]})
     history = History("shopping", (), {}, published=0, above_attempt=0)
-    yield "recover", lambda: world.meta.recover(history, "test", "test")
+    yield "recover", lambda: world.meta.recovery.put_back(history, "test", "test")
 
 
 @on_one_database
@@ -153,7 +156,7 @@ def test_registrations_queue_whatever_topology_they_are_for(world: World) -> Non
     jobs = [Job("mine", "dag", outlets=("shop.mine",))]
     for again in (False, True):
         with statements() as said:
-            world.meta.register("pricing", "dag", jobs, "test")
+            world.meta.topologies.register("pricing", "dag", jobs, "test")
         locked = [i for i, each in enumerate(said) if locks(each, "barrier_service")]
         if again:
             assert not locked
@@ -167,9 +170,9 @@ def test_registrations_queue_whatever_topology_they_are_for(world: World) -> Non
 def test_who_joins_or_leaves_queues_too(world: World) -> None:
     yours = Job("yours", "other", outlets=("shop.yours",))
     changes: dict[str, tuple[str, Callable[[], object]]] = {
-        "join": ("fragment", lambda: world.meta.join("shopping", "other", "yours", [yours], "test")),
-        "leave": ("fragment", lambda: world.meta.leave("shopping", "other", None, "because", "test")),
-        "come back": ("withdrawn", lambda: world.meta.readmit("shopping", "other", None, "test")),
+        "join": ("fragment", lambda: world.meta.topologies.join("shopping", "other", "yours", [yours], "test")),
+        "leave": ("fragment", lambda: world.meta.topologies.leave("shopping", "other", None, "because", "test")),
+        "come back": ("withdrawn", lambda: world.meta.topologies.readmit("shopping", "other", None, "test")),
     }
     for name, (looks_at, change) in changes.items():
         with statements() as said:
@@ -209,7 +212,7 @@ def test_an_attempt_that_moved_meanwhile_is_left_alone(world: World, store: Data
     world.close(seen)
     with pytest.raises(IllegalTransitionError, match="expected 1 in state RUNNING, found 0; another process changed"):
         store.write(lambda c: move_attempt(c, seen, AttemptState.ABORTED, NOTE))
-    assert world.meta.attempt(seen.attempt_id).state is AttemptState.CLOSED
+    assert world.meta.attempts.get(seen.attempt_id).state is AttemptState.CLOSED
 
 
 def test_tables_of_which_one_moved_meanwhile_are_left_alone(world: World, store: Database) -> None:
@@ -289,8 +292,8 @@ def test_only_what_is_blocked_is_led_out(world: World) -> None:
     world.process_all(1)
     settled = Settled(SHOPPING, Decision.KEEP_OURS, None, 1, "because", "test")
     for way in (
-        lambda: world.meta.unblock("shopping", 1, "because", "test"),
-        lambda: world.meta.settle("shopping", 1, settled),
+        lambda: world.meta.publishing.unblock("shopping", 1, "because", "test"),
+        lambda: world.meta.publishing.settle("shopping", 1, settled),
     ):
         with pytest.raises(IllegalTransitionError, match="there is nothing to unblock"):
             way()
@@ -299,7 +302,7 @@ def test_only_what_is_blocked_is_led_out(world: World) -> None:
 
 def test_a_recovery_puts_nothing_back_that_is_commit(world: World) -> None:
     barrier = world.committed(1)
-    topology = world.meta.topology("shopping")
+    topology = world.meta.topologies.get("shopping")
     entry = JournalEntry(
         topology="shopping",
         barrier_id=1,
@@ -316,7 +319,7 @@ def test_a_recovery_puts_nothing_back_that_is_commit(world: World) -> None:
     )
     history = History("shopping", (entry,), {topology.digest: topology}, published=0, above_attempt=0)
     with pytest.raises(JournalError, match="expected a barrier that the MetaService has not committed, found COMMIT"):
-        world.meta.recover(history, "test", "test")
+        world.meta.recovery.put_back(history, "test", "test")
     assert world.state(1) is BarrierState.COMMIT
 
 

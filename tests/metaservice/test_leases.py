@@ -10,8 +10,9 @@ from datetime import timedelta
 import pytest
 from sqlalchemy import Connection, create_engine, event, make_url, text
 
-from airflow_barrier.metaservice import expiring, leases, resolving
+from airflow_barrier.metaservice import leases, resolving
 from airflow_barrier.metaservice.commits import Settled
+from airflow_barrier.metaservice.expiring import Expiry
 from airflow_barrier.protocol.errors import (
     ConfigurationError,
     ExpiredBarrierError,
@@ -33,7 +34,7 @@ UNCOMMITTED, COMMITTED, REPEATABLE = Level.READ_UNCOMMITTED, Level.READ_COMMITTE
 
 
 def leased(world: World, level: Level = REPEATABLE, seconds: float = 60, at: int | None = None) -> Lease:
-    lease = world.meta.resolve(world.name, level, [SHOPPING], at=at, hold=Hold("reader", seconds)).lease
+    lease = world.meta.answers.resolve(world.name, level, [SHOPPING], at=at, hold=Hold("reader", seconds)).lease
     assert lease is not None
     return lease
 
@@ -66,7 +67,7 @@ def test_the_answer_comes_with_a_lease_on_it(read: World) -> None:
         (UNCOMMITTED, 2, 2, 2),
     ):
         before = read.meta.now()
-        answer = read.meta.resolve(read.name, level, at=at, hold=Hold("ada's report", 60))
+        answer = read.meta.answers.resolve(read.name, level, at=at, hold=Hold("ada's report", 60))
         after = read.meta.now()
         lease = answer.lease
         assert lease is not None
@@ -80,58 +81,58 @@ def test_the_answer_comes_with_a_lease_on_it(read: World) -> None:
 
 def test_who_holds_what_is_seen(read: World, url: str) -> None:
     one, two, mixed = leased(read, at=1), leased(read, at=2), leased(read, UNCOMMITTED)
-    assert read.meta.leases(read.name) == [one, two, mixed]
-    assert read.meta.leases(read.name, 2) == [two]
-    assert read.meta.leases(read.name, 3) == read.meta.leases(read.name, 4) == [mixed]
-    read.meta.release(two.lease_id)
-    read.meta.release(two.lease_id)
+    assert read.meta.leases.of(read.name) == [one, two, mixed]
+    assert read.meta.leases.of(read.name, 2) == [two]
+    assert read.meta.leases.of(read.name, 3) == read.meta.leases.of(read.name, 4) == [mixed]
+    read.meta.leases.release(two.lease_id)
+    read.meta.leases.release(two.lease_id)
     kill(url, mixed)
-    assert read.meta.leases(read.name) == [one]
-    for unknown in (lambda: read.meta.leases("other"), lambda: read.meta.leases("other", 1)):
+    assert read.meta.leases.of(read.name) == [one]
+    for unknown in (lambda: read.meta.leases.of("other"), lambda: read.meta.leases.of("other", 1)):
         with pytest.raises(UnknownTopologyError, match="found only: shopping"):
             unknown()
     with pytest.raises(UnknownBarrierError, match=r"barrier 9 of shopping: .* found barriers up to 4"):
-        read.meta.leases(read.name, 9)
+        read.meta.leases.of(read.name, 9)
 
 
 def test_a_person_ends_the_lease_of_a_reader(read: World, url: str) -> None:
     one, two, dead = leased(read, at=1), leased(read, at=2), leased(read, at=2)
     kill(url, dead)
-    read.meta.end_lease(read.name, two.lease_id, "ada")
-    assert read.meta.leases(read.name) == [one]
+    read.meta.leases.end(read.name, two.lease_id, "ada")
+    assert read.meta.leases.of(read.name) == [one]
     with pytest.raises(LeaseLostError):
-        read.meta.renew(two.lease_id, 60)
+        read.meta.leases.renew(two.lease_id, 60)
     for lease_id in (two.lease_id, dead.lease_id, 999):
         with pytest.raises(
             ConfigurationError, match=f"lease {lease_id}: expected one that lives and holds .* shopping"
         ):
-            read.meta.end_lease(read.name, lease_id, "ada")
+            read.meta.leases.end(read.name, lease_id, "ada")
     with pytest.raises(UnknownTopologyError, match="found only: shopping"):
-        read.meta.end_lease("other", one.lease_id, "ada")
-    read.meta.register("other", "dag", [Job("load", "dag", outlets=("shop.other",))], actor="test")
+        read.meta.leases.end("other", one.lease_id, "ada")
+    read.meta.topologies.register("other", "dag", [Job("load", "dag", outlets=("shop.other",))], actor="test")
     with pytest.raises(ConfigurationError, match="holds barriers of other"):
-        read.meta.end_lease("other", one.lease_id, "ada")
-    (entry,) = (entry for entry in read.meta.audit(read.name) if entry.kind == "lease")
+        read.meta.leases.end("other", one.lease_id, "ada")
+    (entry,) = (entry for entry in read.meta.audit.newest(read.name) if entry.kind == "lease")
     assert (entry.barrier_id, entry.subject, entry.event, entry.actor) == (2, str(two.lease_id), "released", "ada")
     assert entry.detail == {"holder": "reader"}
 
 
 def test_a_lease_lives_as_long_as_it_is_renewed(read: World, url: str) -> None:
     lease = leased(read, seconds=1)
-    renewed = read.meta.renew(lease.lease_id, 3600)
+    renewed = read.meta.leases.renew(lease.lease_id, 3600)
     assert (renewed.lease_id, renewed.granted_at, renewed.rolled_back) == (lease.lease_id, lease.granted_at, False)
     assert (renewed.expires_at - read.meta.now()).total_seconds() == pytest.approx(3600, abs=60)
     kill(url, lease)
     for _ in range(2):
         with pytest.raises(LeaseLostError, match=f"lease {lease.lease_id}: expected it to live, found .* has ended"):
-            read.meta.renew(lease.lease_id, 60)
-        read.meta.held(read.name)  # takes it away for good
+            read.meta.leases.renew(lease.lease_id, 60)
+        read.meta.leases.held(read.name)  # takes it away for good
 
 
 @pytest.mark.parametrize("seconds", [0, -1, float("nan"), float("inf"), LONGEST_HOLD_SECONDS + 1])
 def test_a_hold_is_for_some_time_and_not_for_ever(read: World, seconds: float) -> None:
     lease = leased(read)
-    for hold in (lambda: Hold("reader", seconds), lambda: read.meta.renew(lease.lease_id, seconds)):
+    for hold in (lambda: Hold("reader", seconds), lambda: read.meta.leases.renew(lease.lease_id, seconds)):
         with pytest.raises(
             ConfigurationError, match=r"more than 0 and at most 604800 seconds \(7 days\) to live, found"
         ):
@@ -149,7 +150,7 @@ def test_new_leases_clean_up_after_dead_ones(read: World, url: str) -> None:
     live.append(leased(read).lease_id)
     assert count(read) == live
     kill(url, leased(read, at=1))
-    assert read.meta.held(read.name) == ((3, 3),)
+    assert read.meta.leases.held(read.name) == ((3, 3),)
     assert count(read) == live
 
 
@@ -171,15 +172,15 @@ def test_what_a_barrier_in_flight_carries_is_held_where_it_was_staged(read: Worl
     assert rolled_back(read, lease)
     read.process_all(4, "g2")
     read.commit(4)
-    assert (4, 5) in read.meta.held(read.name)
+    assert (4, 5) in read.meta.leases.held(read.name)
 
 
 # --- rolled back ----------------------------------------------------------------------------------------
 
 
 def rolled_back(world: World, lease: Lease) -> bool:
-    renewed = world.meta.renew(lease.lease_id, 60)
-    assert [each.rolled_back for each in world.meta.leases(world.name) if each.lease_id == lease.lease_id] == [
+    renewed = world.meta.leases.renew(lease.lease_id, 60)
+    assert [each.rolled_back for each in world.meta.leases.of(world.name) if each.lease_id == lease.lease_id] == [
         renewed.rolled_back
     ]
     return renewed.rolled_back
@@ -208,14 +209,14 @@ def test_who_reads_what_is_aborted_learns_it(read: World) -> None:
 
 def test_who_reads_what_a_person_decides_against_learns_it(read: World) -> None:
     read.begin_commit(4)
-    read.meta.block(read.name, 4, "moved", "test")
+    read.meta.publishing.block(read.name, 4, "moved", "test")
     lease, ours = leased(read, COMMITTED), read.snapshots(4)[AMOUNT]
     keep = Settled(AMOUNT, Decision.KEEP_OURS, theirs=4711, ours=ours, reason="ours", actor="test")
-    read.meta.settle(read.name, 4, keep)
+    read.meta.publishing.settle(read.name, 4, keep)
     assert not rolled_back(read, lease)
-    read.meta.block(read.name, 4, "moved again", "test")
+    read.meta.publishing.block(read.name, 4, "moved again", "test")
     adopt = Settled(AMOUNT, Decision.ADOPT_THEIRS, theirs=4711, ours=ours, reason="theirs", actor="test")
-    read.meta.settle(read.name, 4, adopt)
+    read.meta.publishing.settle(read.name, 4, adopt)
     assert rolled_back(read, lease)
 
 
@@ -232,7 +233,7 @@ def grant(connection: Connection, barrier: Barrier, rollbacks: int) -> Lease | N
 
 
 def test_no_lease_on_what_has_changed_since_it_was_read(read: World) -> None:
-    read.meta.expiring(read.name, [1], "test")
+    read.meta.expiry.expire(read.name, [1], "test")
     read.request(4, "price", generation="cleared")
     read.process_all(4, generation="cleared")
     one, two, four = (read.barrier(number) for number in (1, 2, 4))
@@ -247,7 +248,7 @@ def test_who_leases_and_who_takes_away_ask_for_locks_that_exclude_each_other(rea
         leased(read, at=1)
     assert any("FROM barrier_barrier" in each and each.endswith("FOR KEY SHARE") for each in said)
     with statements() as said:
-        read.meta.expiring(read.name, [2], "test")
+        read.meta.expiry.expire(read.name, [2], "test")
     assert any("FROM barrier_barrier" in each and each.endswith("FOR UPDATE SKIP LOCKED") for each in said)
     with statements() as said:
         read.request(4, "price", generation="cleared")
@@ -274,20 +275,20 @@ def held_up(world: World) -> Iterator[Connection]:
 def test_a_reader_waits_for_an_expiry_and_is_refused(read: World, waiting: Callable[[], bool]) -> None:
     with ThreadPoolExecutor(1) as pool:
         with held_up(read) as connection:
-            assert expiring.expire(connection, read.name, [1], "test") == [1]
+            assert Expiry(connection).expire(read.name, [1], "test") == [1]
             reader = pool.submit(leased, read, at=1)
             wait_for("the reader waits", waiting)
         with pytest.raises(ExpiredBarrierError):
             reader.result(timeout=patience())
-    assert read.meta.leases(read.name) == []
+    assert read.meta.leases.of(read.name) == []
 
 
 @pytest.mark.parametrize("database", ["postgresql"])
 def test_an_expiry_spares_what_is_just_being_leased(read: World) -> None:
     with held_up(read) as connection:
         assert answer_of(connection, REPEATABLE, 1, Hold("reader", 60)).lease is not None
-        assert read.meta.expiring(read.name, [1, 2], "test") == [2], "it neither takes it nor waits"
-    assert read.meta.expiring(read.name, [1], "test") == []
+        assert read.meta.expiry.expire(read.name, [1, 2], "test") == [2], "it neither takes it nor waits"
+    assert read.meta.expiry.expire(read.name, [1], "test") == []
 
 
 @pytest.mark.parametrize("database", ["postgresql"])
@@ -334,14 +335,14 @@ def test_a_renewal_at_the_last_moment_comes_before_the_expiry_or_too_late(
     lease = leased(read, at=1, seconds=1)
     with ThreadPoolExecutor(1) as pool:
         with held_up(read) as connection:
-            leases.renew(connection, lease.lease_id, 60)
+            leases.Leases(connection).renew(lease.lease_id, 60)
             wait_for("its old time is over", lambda: read.meta.now() > lease.expires_at)
-            expiry = pool.submit(read.meta.expiring, read.name, [1], "test")
+            expiry = pool.submit(read.meta.expiry.expire, read.name, [1], "test")
             wait_for("the expiry waits for the renewal", waiting)
         assert expiry.result(timeout=patience()) == []
         kill(url, lease)
         with held_up(read) as connection:
-            assert expiring.expire(connection, read.name, [1], "test") == [1]
-            renewal = pool.submit(read.meta.renew, lease.lease_id, 60)
+            assert Expiry(connection).expire(read.name, [1], "test") == [1]
+            renewal = pool.submit(read.meta.leases.renew, lease.lease_id, 60)
         with pytest.raises(LeaseLostError):
             renewal.result(timeout=patience())

@@ -57,7 +57,7 @@ def answers(url: str, query: str) -> list[tuple[object, ...]]:
 
 
 def rows(world: World, name: str, topology: str | None = "shopping") -> list[tuple[object, ...]]:
-    return world.meta.metadata(name, topology)[1]
+    return world.meta.audit.metadata(name, topology)[1]
 
 
 @pytest.mark.parametrize("query", [SEEDS_QUERY, OTHER_SPELLING, QUOTED], ids=["job", "etl", "quoted"])
@@ -101,19 +101,19 @@ def test_the_version_of_a_table_is_the_newest_committed_barrier(seeds: World) ->
 def test_all_tables_have_the_columns_that_are_promised(seeds: World, url: str) -> None:
     seeds.committed(1)
     seeds.committed(2)
-    seeds.meta.expiring("shopping", [1], "test")
+    seeds.meta.expiry.expire("shopping", [1], "test")
     seeds.revise(2, "load", mode=RevisionMode.FULL)
     kill(url, leased(seeds))
-    seeds.meta.resolve("shopping", Level.REPEATABLE_READ, hold=Hold("reader", 60))
+    seeds.meta.answers.resolve("shopping", Level.REPEATABLE_READ, hold=Hold("reader", 60))
     for name, table in METADATA_TABLES.items():
-        columns, found = seeds.meta.metadata(name)
+        columns, found = seeds.meta.audit.metadata(name)
         assert columns == table.columns
         assert found, name
         keys = [row[: table.key] for row in found]
         assert len(set(keys)) == len(found)
         assert None not in keys[0]
         here = [row for row in found if row[[column.name for column in columns].index("topology")] == "shopping"]
-        assert seeds.meta.metadata(name, "shopping")[1] == here
+        assert seeds.meta.audit.metadata(name, "shopping")[1] == here
         for row in found:
             for column, value in zip(columns, row, strict=True):
                 kind = {"string": str, "bigint": int}.get(column.type)
@@ -123,8 +123,8 @@ def test_all_tables_have_the_columns_that_are_promised(seeds: World, url: str) -
 def test_barriers_their_tables_and_what_can_be_read(seeds: World) -> None:
     for number in (1, 2):
         seeds.committed(number)
-    seeds.meta.expiring("shopping", [1], "test")
-    columns = [column.name for column in seeds.meta.metadata("__META_BARRIER")[0]]
+    seeds.meta.expiry.expire("shopping", [1], "test")
+    columns = [column.name for column in seeds.meta.audit.metadata("__META_BARRIER")[0]]
     barriers = [dict(zip(columns, row, strict=True)) for row in rows(seeds, "__META_BARRIER")]
     assert [(each["barrier_id"], each["state"], each["timestamp"] is None) for each in barriers] == [
         (0, "COMMIT", True),
@@ -164,4 +164,4 @@ def test_what_a_revision_replaced_is_seen_no_more(seeds: World) -> None:
 
 def test_a_name_that_is_none(meta: MetaService) -> None:
     with pytest.raises(ConfigurationError, match="'__META_JOB': expected one of __META_ETL_SOURCE, __META_JOB_SOURCE"):
-        meta.metadata("__META_JOB")
+        meta.audit.metadata("__META_JOB")

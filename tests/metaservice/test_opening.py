@@ -7,6 +7,7 @@ from datetime import timedelta, timezone
 
 import pytest
 
+from airflow_barrier.metaservice.barriers import Opening
 from airflow_barrier.protocol.errors import (
     BarrierOrderError,
     ConfigurationError,
@@ -38,18 +39,18 @@ from tests.support.runs import run_of
 
 
 def test_the_first_opens_on_the_baseline(world: World) -> None:
-    assert world.meta.head("shopping") is None
-    assert world.meta.unjoined("shopping") == (AMOUNT, PRICE, SHOPPING, TOP)
+    assert world.meta.barriers.head("shopping") is None
+    assert world.meta.barriers.unjoined("shopping") == (AMOUNT, PRICE, SHOPPING, TOP)
     first = world.open(1, baseline={AMOUNT: 11, PRICE: None, SHOPPING: 2**62, TOP: None})
     assert (first.barrier_id, first.predecessor, first.state) == (1, 0, BarrierState.OPEN)
     assert (first.timestamp, first.run, first.timestamp_from) == (day(1), run_of("scheduled__1"), "data interval end")
     assert set(world.tables(1).values()) == {TableState.PENDING}
-    assert {p.table: p.job for p in world.meta.progress("shopping", 1)} == {
+    assert {p.table: p.job for p in world.meta.barriers.progress("shopping", 1)} == {
         AMOUNT: "amount", PRICE: "price", SHOPPING: "load", TOP: "top",
     }  # fmt: skip
     assert world.snapshots(0) == {AMOUNT: 11, PRICE: None, SHOPPING: 2**62, TOP: None}
     assert world.state(0) is BarrierState.COMMIT
-    assert world.meta.unjoined("shopping") == ()
+    assert world.meta.barriers.unjoined("shopping") == ()
 
 
 def test_ids_and_timestamps_rise_and_each_names_its_predecessor(world: World) -> None:
@@ -57,20 +58,20 @@ def test_ids_and_timestamps_rise_and_each_names_its_predecessor(world: World) ->
     assert [(b.barrier_id, b.predecessor, b.timestamp) for b in barriers] == [
         (1, 0, day(1)), (2, 1, day(2)), (3, 2, day(5)),
     ]  # fmt: skip
-    assert world.meta.open_barriers("shopping") == barriers
-    assert world.meta.head("shopping") == barriers[-1]
+    assert world.meta.barriers.uncommitted("shopping") == barriers
+    assert world.meta.barriers.head("shopping") == barriers[-1]
 
 
 def test_times_are_utc_whatever_zone_they_came_in(world: World) -> None:
     world.open(1)
     cest = day(2).astimezone(timezone(timedelta(hours=2)))
-    opened = world.meta.open_barrier(
+    opened = world.meta.barriers.open(Opening(
         "shopping", cest, topology_version=1, cuts=[Cut("files", None, {})], predecessor=1, run=run_of("r"),
         timestamp_from="o", max_open=9, baseline={}, starts=[], actor="test",
-    )  # fmt: skip
+    ))  # fmt: skip
     assert opened.timestamp == day(2)
     assert opened.timestamp.utcoffset() == opened.opened_at.utcoffset() == timedelta(0)
-    assert world.meta.barrier_at("shopping", cest) == opened
+    assert world.meta.barriers.at("shopping", cest) == opened
 
 
 @pytest.mark.parametrize(("number", "relation"), [(2, "equals"), (1, "is before")])
@@ -85,16 +86,16 @@ def test_a_timestamp_not_after_the_head_names_both_and_the_run(world: World, num
 
 def test_a_timestamp_without_zone_is_refused(world: World) -> None:
     with pytest.raises(ConfigurationError, match="time zone"):
-        world.meta.open_barrier(
+        world.meta.barriers.open(Opening(
             "shopping", day(1).replace(tzinfo=None), topology_version=1, cuts=[], predecessor=0, run=run_of("r"),
             timestamp_from="o", max_open=1, baseline={}, starts=[], actor="test",
-        )  # fmt: skip
+        ))  # fmt: skip
 
 
 def test_a_look_that_is_stale_is_told_to_look_again(world: World) -> None:
     with pytest.raises(HeadMovedError, match="expected barrier 1 to be the newest, found 0"):
         world.open(1, predecessor=1)
-    baseline = dict.fromkeys(world.meta.unjoined("shopping"))
+    baseline = dict.fromkeys(world.meta.barriers.unjoined("shopping"))
     with pytest.raises(HeadMovedError, match=rf"expected table {TOP} at snapshot 1, .* found it at None"):
         world.open(1, baseline=baseline, starts=joining(JOBS, {**baseline, TOP: 1}))
     world.open(1)
@@ -110,7 +111,7 @@ def test_a_look_that_is_stale_is_told_to_look_again(world: World) -> None:
         world.open(2, starts=[JobStart("top", None, {TOP: None}, {}, {})])
     with pytest.raises(HeadMovedError, match="expected version 7, found 1; a job joined or left meanwhile: look again"):
         world.open(2, topology_version=7)
-    assert [b.barrier_id for b in world.meta.open_barriers("shopping")] == [1]
+    assert [b.barrier_id for b in world.meta.barriers.uncommitted("shopping")] == [1]
 
 
 def test_no_more_than_max_open(world: World) -> None:
@@ -132,10 +133,10 @@ def test_a_topology_that_every_dag_has_left_opens_nothing(world: World) -> None:
 def test_barriers_are_found_by_time_and_by_run(world: World) -> None:
     world.open(1)
     second = world.open(2)
-    assert world.meta.barrier_at("shopping", day(2)) == second
-    assert world.meta.barrier_at("shopping", day(3)) is None
-    assert world.meta.barrier_of_run("shopping", run_of("scheduled__2")) == second
-    assert world.meta.barrier_of_run("shopping", run_of("scheduled__3")) is None
+    assert world.meta.barriers.at("shopping", day(2)) == second
+    assert world.meta.barriers.at("shopping", day(3)) is None
+    assert world.meta.barriers.of_run("shopping", run_of("scheduled__2")) == second
+    assert world.meta.barriers.of_run("shopping", run_of("scheduled__3")) is None
     with pytest.raises(UnknownBarrierError, match="found barriers up to 2"):
         world.barrier(3)
 
@@ -147,15 +148,15 @@ def test_cuts_come_back_as_they_were(world: World) -> None:
     first = Cut("files", None, {"high": "é", "n": 2**60}, ("b.parquet", "a.parquet"))
     world.open(1, cuts=[first])
     world.open(2, cuts=[Cut("files", first.end, {"high": "z"})])
-    assert world.meta.cuts("shopping", 1) == {"files": dataclasses.replace(first, items=("a.parquet", "b.parquet"))}
-    assert world.meta.cuts("shopping", 2) == {"files": Cut("files", first.end, {"high": "z"})}
-    assert world.meta.cuts("shopping", 0) == {}
+    assert world.meta.cuts.of("shopping", 1) == {"files": dataclasses.replace(first, items=("a.parquet", "b.parquet"))}
+    assert world.meta.cuts.of("shopping", 2) == {"files": Cut("files", first.end, {"high": "z"})}
+    assert world.meta.cuts.of("shopping", 0) == {}
 
 
 def test_an_item_is_in_one_cut_only(world: World) -> None:
     world.open(1, items=["a", "b"])
-    assert world.meta.used_items("shopping", "files", ["a", "c"]) == {"a"}
-    assert world.meta.used_items("shopping", "other", ["a"]) == set()
+    assert world.meta.cuts.used_items("shopping", "files", ["a", "c"]) == {"a"}
+    assert world.meta.cuts.used_items("shopping", "other", ["a"]) == set()
     with pytest.raises(SourceDataError, match=r"source files: .*such as b; an item is read once"):
         world.open(2, items=["b", "c"])
     assert world.open(2, items=["c"]).barrier_id == 2
@@ -164,40 +165,40 @@ def test_an_item_is_in_one_cut_only(world: World) -> None:
 def test_many_items(world: World) -> None:
     items = [f"f{number:06}" for number in range(40_000)]
     world.open(1, items=items)
-    assert world.meta.cuts("shopping", 1)["files"].items == tuple(items)
-    assert len(world.meta.used_items("shopping", "files", [*items, "new"])) == 40_000
+    assert world.meta.cuts.of("shopping", 1)["files"].items == tuple(items)
+    assert len(world.meta.cuts.used_items("shopping", "files", [*items, "new"])) == 40_000
 
 
 def test_a_cut_is_pinned_anew_until_something_closed_over_it(world: World) -> None:
     world.open(1, items=["a", "b"])
-    world.meta.repin_cut("shopping", 1, Cut("files", None, {"day": 1}, ("b", "c")), "test")
-    assert world.meta.cuts("shopping", 1)["files"].items == ("b", "c")
+    world.meta.cuts.repin("shopping", 1, Cut("files", None, {"day": 1}, ("b", "c")), "test")
+    assert world.meta.cuts.of("shopping", 1)["files"].items == ("b", "c")
     assert world.open(2, items=["a"]).barrier_id == 2, "a is free again"
     with pytest.raises(SourceDataError):
-        world.meta.repin_cut("shopping", 1, Cut("files", None, {"day": 1}, ("a",)), "test")
-    assert world.meta.cuts("shopping", 1)["files"].items == ("b", "c")
+        world.meta.cuts.repin("shopping", 1, Cut("files", None, {"day": 1}, ("a",)), "test")
+    assert world.meta.cuts.of("shopping", 1)["files"].items == ("b", "c")
     world.close(world.start(1, "load"))
     with pytest.raises(IllegalTransitionError, match="closed over it"):
-        world.meta.repin_cut("shopping", 1, Cut("files", None, {"day": 1}, ("c",)), "test")
+        world.meta.cuts.repin("shopping", 1, Cut("files", None, {"day": 1}, ("c",)), "test")
 
 
 def test_a_cut_that_the_next_one_begins_at_is_not_changed_under_it(world: World) -> None:
     """What a file still holds for later epochs would be read twice, or never."""
     world.open(1, cuts=[Cut("files", None, {"day": 1, "held": ["b"], "files": ["a", "b"]})])
     world.open(2, cuts=[Cut("files", {"day": 1, "held": ["b"]}, {"day": 2, "held": [], "files": []})])
-    world.meta.repin_cut("shopping", 1, Cut("files", None, {"day": 1, "held": ["b"], "files": ["a2", "b"]}), "test")
+    world.meta.cuts.repin("shopping", 1, Cut("files", None, {"day": 1, "held": ["b"], "files": ["a2", "b"]}), "test")
     moved = Cut("files", None, {"day": 1, "held": ["a2", "b"], "files": ["a2", "b"]})
     with pytest.raises(IllegalTransitionError, match=r"that of barrier 2 .* begins, found .* change its held: abort"):
-        world.meta.repin_cut("shopping", 1, moved, "test")
+        world.meta.cuts.repin("shopping", 1, moved, "test")
     world.abort(2)
-    world.meta.repin_cut("shopping", 1, moved, "test")
-    assert world.meta.cuts("shopping", 1)["files"].end["held"] == ["a2", "b"]
+    world.meta.cuts.repin("shopping", 1, moved, "test")
+    assert world.meta.cuts.of("shopping", 1)["files"].end["held"] == ["a2", "b"]
 
 
 def test_a_barrier_does_not_open_over_a_cut_that_was_changed_meanwhile(world: World) -> None:
     world.open(1, cuts=[Cut("files", None, {"day": 1, "held": ["b"]})])
     looked = Cut("files", {"day": 1, "held": ["b"]}, {"day": 2, "held": []})
-    world.meta.repin_cut("shopping", 1, Cut("files", None, {"day": 1, "held": []}), "test")
+    world.meta.cuts.repin("shopping", 1, Cut("files", None, {"day": 1, "held": []}), "test")
     with pytest.raises(HeadMovedError, match=r"begin where that of barrier 1 ends, found that its held changed"):
         world.open(2, cuts=[looked])
 
@@ -210,7 +211,7 @@ def test_membership_is_frozen_when_a_barrier_opens(world: World) -> None:
     world.open(1)
     world.declare([LOAD_JOB, AMOUNT_JOB, PRICE_JOB])
     assert set(world.tables(1)) == {AMOUNT, SHOPPING}
-    assert world.meta.unjoined("shopping") == (PRICE,)
+    assert world.meta.barriers.unjoined("shopping") == (PRICE,)
     world.open(2, baseline={PRICE: 77})
     assert set(world.tables(2)) == {AMOUNT, PRICE, SHOPPING}
     assert world.barrier(1).topology_version < world.barrier(2).topology_version
@@ -227,7 +228,7 @@ def test_a_table_that_comes_back_starts_from_where_it_is_then(world: World) -> N
     world.declare([LOAD_JOB, AMOUNT_JOB])
     world.committed(2)
     world.declare(JOBS)
-    assert world.meta.unjoined("shopping") == (PRICE, TOP)
+    assert world.meta.barriers.unjoined("shopping") == (PRICE, TOP)
     world.open(3, baseline={PRICE: 88, TOP: None})
     assert world.snapshots(0)[PRICE] == 88
     world.process(3, "load")
@@ -252,7 +253,7 @@ def test_a_table_whose_first_barrier_was_aborted_joins_anew(world: World) -> Non
     world.declare([LOAD_JOB, PRICE_JOB])
     world.open(2, baseline={PRICE: 5})
     world.abort(2)
-    assert world.meta.unjoined("shopping") == (PRICE,)
+    assert world.meta.barriers.unjoined("shopping") == (PRICE,)
     world.open(3, baseline={PRICE: 6})
     world.process(3, "load")
     assert world.start(3, "price").bases == {PRICE: 6}
@@ -266,4 +267,4 @@ def test_a_job_that_left_does_not_hold_up_precommit_of_later_barriers_but_their_
     world.open(2)
     world.process(2, "load")
     assert (world.state(1), world.state(2)) == (BarrierState.OPEN, BarrierState.PRECOMMIT)
-    assert FILES.name in world.meta.cuts("shopping", 2)
+    assert FILES.name in world.meta.cuts.of("shopping", 2)

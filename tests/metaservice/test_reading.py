@@ -24,7 +24,7 @@ def test_the_seeds_timeline(world: World) -> None:
     world.process(two, "load")
     world.process(two, "price")
     price = world.snapshots(two)[PRICE]
-    mixed = world.meta.resolve("shopping", UNCOMMITTED, [AMOUNT, PRICE])
+    mixed = world.meta.answers.resolve("shopping", UNCOMMITTED, [AMOUNT, PRICE])
     assert {name: table.snapshot_id for name, table in mixed.tables.items()} == {AMOUNT: old[AMOUNT], PRICE: price}
     assert (mixed.barrier_id, mixed.revision) == (None, None), "new price, old amount: no barrier's answer"
     assert world.served(COMMITTED) == world.served(REPEATABLE) == all_at(1)
@@ -41,7 +41,7 @@ def test_the_seeds_timeline(world: World) -> None:
     world.begin_commit(two)
     assert (world.served(COMMITTED), world.served(REPEATABLE)) == (all_at(2), all_at(1))
     world.publish(two)
-    new = world.meta.resolve("shopping", REPEATABLE)
+    new = world.meta.answers.resolve("shopping", REPEATABLE)
     assert {name: table.snapshot_id for name, table in new.tables.items()} == world.snapshots(two)
     assert (new.barrier_id, new.revision, {t.revision for t in new.tables.values()}) == (2, 0, {0})
 
@@ -49,11 +49,11 @@ def test_the_seeds_timeline(world: World) -> None:
 def test_before_any_commit_readers_get_the_baseline(world: World) -> None:
     for level in Level:
         with pytest.raises(UnknownBarrierError, match="none was opened yet"):
-            world.meta.resolve("shopping", level)
+            world.meta.answers.resolve("shopping", level)
     world.open(1, baseline={AMOUNT: 11, PRICE: None, SHOPPING: None, TOP: None})
     for level in Level:
         assert world.served(level) == all_at(0)
-        assert world.meta.resolve("shopping", level, [AMOUNT]).tables[AMOUNT].snapshot_id == 11
+        assert world.meta.answers.resolve("shopping", level, [AMOUNT]).tables[AMOUNT].snapshot_id == 11
 
 
 def test_a_blocked_barrier_keeps_readers_where_they_were(world: World) -> None:
@@ -61,7 +61,7 @@ def test_a_blocked_barrier_keeps_readers_where_they_were(world: World) -> None:
     world.open(2)
     world.process_all(2)
     world.begin_commit(2)
-    world.meta.block("shopping", 2, "moved", "test")
+    world.meta.publishing.block("shopping", 2, "moved", "test")
     assert world.served(REPEATABLE) == all_at(1)
     assert world.served(COMMITTED) == all_at(2), "decided: it can only go forward"
 
@@ -78,9 +78,9 @@ def test_aborted_barriers_are_read_at_no_level(world: World) -> None:
 def test_only_the_tables_asked_for_and_only_those_there_are(world: World) -> None:
     world.committed(1)
     for level in Level:
-        assert set(world.meta.resolve("shopping", level, [TOP, PRICE]).tables) == {PRICE, TOP}
+        assert set(world.meta.answers.resolve("shopping", level, [TOP, PRICE]).tables) == {PRICE, TOP}
         with pytest.raises(UnknownTableError, match=r"shop\.nothing"):
-            world.meta.resolve("shopping", level, [TOP, "shop.nothing"])
+            world.meta.answers.resolve("shopping", level, [TOP, "shop.nothing"])
 
 
 def test_a_table_is_there_from_the_barrier_that_it_joined_with(world: World) -> None:
@@ -89,7 +89,7 @@ def test_a_table_is_there_from_the_barrier_that_it_joined_with(world: World) -> 
     world.declare(JOBS)
     for level in Level:
         with pytest.raises(UnknownTableError, match=r"found shop\.price"):
-            world.meta.resolve("shopping", level, [PRICE])
+            world.meta.answers.resolve("shopping", level, [PRICE])
     world.open(2, baseline={PRICE: 5, TOP: 6})
     assert world.served(UNCOMMITTED) == {AMOUNT: 1, SHOPPING: 1, PRICE: 0, TOP: 0}
     assert world.served(COMMITTED) == {AMOUNT: 1, SHOPPING: 1}
@@ -110,7 +110,7 @@ def test_reached_tables(world: World) -> None:
     world.process(1, "price")
 
     def reached(tables: list[str] | None, target: TableState | BarrierState) -> Reached:
-        return world.meta.stands("shopping", 1).reached(tables, target)
+        return world.meta.barriers.stands("shopping", 1).reached(tables, target)
 
     assert reached([SHOPPING, PRICE], TableState.PROCESSED) == Reached(True, (), False, BarrierState.OPEN)
     assert reached(None, TableState.PROCESSED) == Reached(False, (AMOUNT, TOP), False, BarrierState.OPEN)
@@ -131,20 +131,20 @@ def test_who_waits_for_an_aborted_barrier_is_told(world: World) -> None:
     world.process_all(1)
     world.abort(1)
     for target in (TableState.PROCESSED, BarrierState.PRECOMMIT, BarrierState.COMMIT):
-        reached = world.meta.stands("shopping", 1).reached([PRICE], target)
+        reached = world.meta.barriers.stands("shopping", 1).reached([PRICE], target)
         assert (reached.done, reached.aborted) == (False, True)
 
 
 def test_what_cannot_be_waited_for(world: World) -> None:
     world.open(1)
     with pytest.raises(ConfigurationError, match="PRECOMMIT or COMMIT, found ABORTED"):
-        world.meta.stands("shopping", 1).reached(None, BarrierState.ABORTED)
+        world.meta.barriers.stands("shopping", 1).reached(None, BarrierState.ABORTED)
     with pytest.raises(ConfigurationError, match="PROCESSED or WRITTEN, found PENDING"):
-        world.meta.stands("shopping", 1).reached(None, TableState.PENDING)
+        world.meta.barriers.stands("shopping", 1).reached(None, TableState.PENDING)
     with pytest.raises(UnknownTableError, match=r"shop\.x"):
-        world.meta.stands("shopping", 1).reached(["shop.x"], TableState.PROCESSED)
+        world.meta.barriers.stands("shopping", 1).reached(["shop.x"], TableState.PROCESSED)
     with pytest.raises(UnknownBarrierError):
-        world.meta.stands("shopping", 2).reached(None, TableState.PROCESSED)
+        world.meta.barriers.stands("shopping", 2).reached(None, TableState.PROCESSED)
 
 
 # --- audit --------------------------------------------------------------------------------------------
@@ -153,7 +153,7 @@ def test_what_cannot_be_waited_for(world: World) -> None:
 def test_the_audit_tells_one_barriers_story(world: World) -> None:
     world.committed(1)
     world.open(2)
-    entries = world.meta.audit("shopping", 1, limit=1000)
+    entries = world.meta.audit.newest("shopping", 1, limit=1000)
     assert {entry.barrier_id for entry in entries} == {1}
     assert [entry.audit_id for entry in entries] == sorted(entry.audit_id for entry in entries)
     assert [entry.at for entry in entries] == sorted(entry.at for entry in entries)
@@ -166,7 +166,7 @@ def test_the_audit_tells_one_barriers_story(world: World) -> None:
 
 def test_the_audit_gives_the_newest(world: World) -> None:
     world.committed(1)
-    everything = world.meta.audit("shopping", limit=1000)
-    assert world.meta.audit("shopping", limit=3) == everything[-3:]
+    everything = world.meta.audit.newest("shopping", limit=1000)
+    assert world.meta.audit.newest("shopping", limit=3) == everything[-3:]
     assert everything[0].event == "registered"
     assert all(entry.actor in ("test", "try 1") for entry in everything)

@@ -28,55 +28,55 @@ PRICING = (dataclasses.replace(PRICE_JOB, owner="pricing"),)
 
 
 def test_the_same_again_writes_nothing(world: World) -> None:
-    entries = len(world.meta.audit("shopping"))
+    entries = len(world.meta.audit.newest("shopping"))
     assert world.declare(list(reversed(JOBS))) == 1
-    assert len(world.meta.audit("shopping")) == entries
+    assert len(world.meta.audit.newest("shopping")) == entries
 
 
 def test_options_that_are_the_same_as_json_are_the_same(meta: MetaService) -> None:
     def jobs(options: dict[str, object]) -> list[Job]:
         return [Job("load", "dag", outlets=("t.a",), externals=(ExternalSource("files", "files", options),))]
 
-    meta.register("shopping", "dag", jobs({"columns": ("a", "b"), "path": "/x"}), "test")
-    assert meta.register("shopping", "dag", jobs({"path": "/x", "columns": ["a", "b"]}), "test") == 1
-    assert meta.register("shopping", "dag", jobs({"path": "/y", "columns": ["a", "b"]}), "test") == 2
+    meta.topologies.register("shopping", "dag", jobs({"columns": ("a", "b"), "path": "/x"}), "test")
+    assert meta.topologies.register("shopping", "dag", jobs({"path": "/x", "columns": ["a", "b"]}), "test") == 1
+    assert meta.topologies.register("shopping", "dag", jobs({"path": "/y", "columns": ["a", "b"]}), "test") == 2
 
 
 def test_fragments_of_several_dags_make_one_topology(meta: MetaService) -> None:
-    assert meta.register("shopping", "dag", [LOAD_JOB, AMOUNT_JOB], "test") == 1
-    assert meta.register("shopping", "pricing", PRICING, "test") == 2
-    assert meta.topology("shopping").tables == (AMOUNT, PRICE, SHOPPING)
-    assert meta.topology("shopping", 1).tables == (AMOUNT, SHOPPING)
-    assert meta.topology("shopping").job("price").owner == "pricing"
-    assert (meta.topology_version("shopping"), meta.topologies()) == (2, ["shopping"])
+    assert meta.topologies.register("shopping", "dag", [LOAD_JOB, AMOUNT_JOB], "test") == 1
+    assert meta.topologies.register("shopping", "pricing", PRICING, "test") == 2
+    assert meta.topologies.get("shopping").tables == (AMOUNT, PRICE, SHOPPING)
+    assert meta.topologies.get("shopping", 1).tables == (AMOUNT, SHOPPING)
+    assert meta.topologies.get("shopping").job("price").owner == "pricing"
+    assert (meta.topologies.version("shopping"), meta.topologies.names()) == (2, ["shopping"])
 
 
 def test_a_dag_that_declares_less_takes_its_jobs_out(meta: MetaService) -> None:
-    meta.register("shopping", "dag", [LOAD_JOB, AMOUNT_JOB], "test")
-    meta.register("shopping", "pricing", PRICING, "test")
-    assert meta.register("shopping", "pricing", [], "test") == 3
-    assert meta.topology("shopping").tables == (AMOUNT, SHOPPING)
+    meta.topologies.register("shopping", "dag", [LOAD_JOB, AMOUNT_JOB], "test")
+    meta.topologies.register("shopping", "pricing", PRICING, "test")
+    assert meta.topologies.register("shopping", "pricing", [], "test") == 3
+    assert meta.topologies.get("shopping").tables == (AMOUNT, SHOPPING)
 
 
 def test_the_union_is_what_has_to_be_valid_and_a_refusal_changes_nothing(meta: MetaService) -> None:
-    meta.register("shopping", "dag", [LOAD_JOB, AMOUNT_JOB], "test")
+    meta.topologies.register("shopping", "dag", [LOAD_JOB, AMOUNT_JOB], "test")
     with pytest.raises(SecondWriterError, match=r"shop\.amount.*DAG dag.*DAG other"):
-        meta.register("shopping", "other", [Job("mine", "other", outlets=(AMOUNT,))], "test")
+        meta.topologies.register("shopping", "other", [Job("mine", "other", outlets=(AMOUNT,))], "test")
     with pytest.raises(UnknownTableError, match=r"job amount .*reads table shop\.shopping"):
-        meta.register("shopping", "dag", [AMOUNT_JOB], "test")
-    assert meta.topology_version("shopping") == 1
-    assert meta.topology("shopping").tables == (AMOUNT, SHOPPING)
+        meta.topologies.register("shopping", "dag", [AMOUNT_JOB], "test")
+    assert meta.topologies.version("shopping") == 1
+    assert meta.topologies.get("shopping").tables == (AMOUNT, SHOPPING)
 
 
 def test_a_dag_registers_only_jobs_of_its_own(meta: MetaService) -> None:
     with pytest.raises(TopologyError, match="DAG other registers job load, whose owner is DAG dag"):
-        meta.register("shopping", "other", [LOAD_JOB], "test")
+        meta.topologies.register("shopping", "other", [LOAD_JOB], "test")
 
 
 def test_two_topologies_cannot_have_one_table(world: World) -> None:
     with pytest.raises(TableClaimedError, match=r"topology pricing: table shop\.price .*belongs to topology shopping"):
         World(world.meta, "pricing", [Job("mine", "dag", outlets=(PRICE,))])
-    assert world.meta.topologies() == ["shopping"]
+    assert world.meta.topologies.names() == ["shopping"]
 
 
 def test_a_table_can_be_taken_once_its_topology_has_let_it_go(world: World) -> None:
@@ -84,21 +84,21 @@ def test_a_table_can_be_taken_once_its_topology_has_let_it_go(world: World) -> N
     world.declare([LOAD_JOB, AMOUNT_JOB])
     mine = [Job("mine", "dag", outlets=(TOP,))]
     with pytest.raises(TableClaimedError, match="let its open barriers commit"):
-        world.meta.register("pricing", "dag", mine, "test")
+        world.meta.topologies.register("pricing", "dag", mine, "test")
     world.process_all(1)
     world.commit(1)
-    assert world.meta.register("pricing", "dag", mine, "test") == 1
+    assert world.meta.topologies.register("pricing", "dag", mine, "test") == 1
     with pytest.raises(TableClaimedError, match="belongs to topology pricing"):
         world.declare(JOBS)
 
 
 def test_asking_for_a_topology_that_nobody_registered_names_those_there_are(world: World) -> None:
     with pytest.raises(UnknownTopologyError, match=r"'shoping'.*found only: shopping"):
-        world.meta.topology("shoping")
+        world.meta.topologies.get("shoping")
     with pytest.raises(UnknownTopologyError, match="expected version 9, found versions up to 1"):
-        world.meta.topology("shopping", 9)
+        world.meta.topologies.get("shopping", 9)
     with pytest.raises(UnknownTopologyError):
-        world.meta.barrier("shoping", 1)
+        world.meta.barriers.get("shoping", 1)
 
 
 # --- members, whose jobs join one by one ------------------------------------------------------------
@@ -107,35 +107,37 @@ PAIR = (PRICING[0], Job("ratio", "pricing", inlets=(AMOUNT, PRICE), outlets=("sh
 
 
 def names(meta: MetaService) -> list[str]:
-    return [job.name for job in meta.topology("shopping").jobs]
+    return [job.name for job in meta.topologies.get("shopping").jobs]
 
 
 def test_a_job_is_registered_when_its_own_task_has_started(meta: MetaService) -> None:
-    meta.register("shopping", "dag", [LOAD_JOB, AMOUNT_JOB], "test")
-    assert meta.join("shopping", "pricing", "price", PAIR, "test") == 2
+    meta.topologies.register("shopping", "dag", [LOAD_JOB, AMOUNT_JOB], "test")
+    assert meta.topologies.join("shopping", "pricing", "price", PAIR, "test") == 2
     assert names(meta) == ["amount", "load", "price"]
-    entries = len(meta.audit("shopping"))
-    assert meta.join("shopping", "pricing", "price", PAIR, "test") == 2
-    assert len(meta.audit("shopping")) == entries
-    assert meta.join("shopping", "pricing", "ratio", PAIR, "test") == 3
-    assert meta.join("shopping", "pricing", "price", PAIR, "test") == 3, "what has started stays"
-    assert meta.join("shopping", "pricing", "price", PAIR[:1], "test") == 4, "what is no longer declared leaves"
+    entries = len(meta.audit.newest("shopping"))
+    assert meta.topologies.join("shopping", "pricing", "price", PAIR, "test") == 2
+    assert len(meta.audit.newest("shopping")) == entries
+    assert meta.topologies.join("shopping", "pricing", "ratio", PAIR, "test") == 3
+    assert meta.topologies.join("shopping", "pricing", "price", PAIR, "test") == 3, "what has started stays"
+    assert meta.topologies.join("shopping", "pricing", "price", PAIR[:1], "test") == 4, (
+        "what is no longer declared leaves"
+    )
     assert names(meta) == ["amount", "load", "price"]
 
 
 def test_a_job_that_reads_what_nobody_writes_yet_is_told_so_and_nothing_is_registered(meta: MetaService) -> None:
-    assert meta.join("shopping", "pricing", "price", PAIR, "test") == (SHOPPING,)
-    assert meta.topologies() == []
-    meta.register("shopping", "dag", [LOAD_JOB], "test")
-    assert meta.join("shopping", "pricing", "ratio", PAIR, "test") == (AMOUNT, PRICE)
-    assert meta.topology_version("shopping") == 1
-    assert meta.join("shopping", "pricing", "price", PAIR, "test") == 2
+    assert meta.topologies.join("shopping", "pricing", "price", PAIR, "test") == (SHOPPING,)
+    assert meta.topologies.names() == []
+    meta.topologies.register("shopping", "dag", [LOAD_JOB], "test")
+    assert meta.topologies.join("shopping", "pricing", "ratio", PAIR, "test") == (AMOUNT, PRICE)
+    assert meta.topologies.version("shopping") == 1
+    assert meta.topologies.join("shopping", "pricing", "price", PAIR, "test") == 2
 
 
 def test_fragments_that_contradict_each_other_are_refused_naming_both_dags(meta: MetaService) -> None:
     files = ExternalSource("files", "files", {"path": "/in"})
-    meta.register("shopping", "dag", [dataclasses.replace(LOAD_JOB, externals=(files,)), AMOUNT_JOB], "test")
-    meta.register("shopping", "pricing", PAIR[:1], "test")
+    meta.topologies.register("shopping", "dag", [dataclasses.replace(LOAD_JOB, externals=(files,)), AMOUNT_JOB], "test")
+    meta.topologies.register("shopping", "pricing", PAIR[:1], "test")
     other = ExternalSource("files", "files", {"path": "/elsewhere"})
     for job, told in (
         (Job("mine", "late", outlets=(PRICE,)), r"DAG late.*DAG pricing"),
@@ -146,62 +148,62 @@ def test_fragments_that_contradict_each_other_are_refused_naming_both_dags(meta:
         ),
     ):
         with pytest.raises(TopologyError, match=told):
-            meta.join("shopping", "late", job.name, [job], "test")
-    meta.register(
+            meta.topologies.join("shopping", "late", job.name, [job], "test")
+    meta.topologies.register(
         "shopping", "dag", [LOAD_JOB, AMOUNT_JOB, Job("back", "dag", inlets=(PRICE,), outlets=(TOP,))], "test"
     )
     with pytest.raises(TopologyError, match=r"circle.*of DAGs dag, pricing"):
-        meta.join("shopping", "pricing", "price", [dataclasses.replace(PAIR[0], inlets=(TOP,))], "test")
-    assert meta.join("shopping", "pricing", "price", PAIR, "test") == 3, "the others go on undisturbed"
+        meta.topologies.join("shopping", "pricing", "price", [dataclasses.replace(PAIR[0], inlets=(TOP,))], "test")
+    assert meta.topologies.join("shopping", "pricing", "price", PAIR, "test") == 3, "the others go on undisturbed"
 
 
 # --- leaving ----------------------------------------------------------------------------------------
 
 
 def test_what_left_does_not_come_back_until_it_is_let(meta: MetaService) -> None:
-    meta.register("shopping", "dag", [LOAD_JOB, AMOUNT_JOB], "test")
+    meta.topologies.register("shopping", "dag", [LOAD_JOB, AMOUNT_JOB], "test")
     for job in PAIR:
-        meta.join("shopping", "pricing", job.name, PAIR, "test")
-    gone = meta.leave("shopping", "pricing", "ratio", "moves away", "me")
+        meta.topologies.join("shopping", "pricing", job.name, PAIR, "test")
+    gone = meta.topologies.leave("shopping", "pricing", "ratio", "moves away", "me")
     assert (gone.jobs, gone.job, gone.actor, gone.reason) == ((PAIR[1],), "ratio", "me", "moves away")
-    assert meta.leave("shopping", "pricing", "ratio", "again", "somebody") == gone
+    assert meta.topologies.leave("shopping", "pricing", "ratio", "again", "somebody") == gone
     assert names(meta) == ["amount", "load", "price"]
     with pytest.raises(WithdrawnError, match=r"job ratio of DAG pricing has left.*me: moves away.*join shopping --dag"):
-        meta.join("shopping", "pricing", "ratio", PAIR, "test")
-    meta.register("shopping", "pricing", PAIR, "test")
+        meta.topologies.join("shopping", "pricing", "ratio", PAIR, "test")
+    meta.topologies.register("shopping", "pricing", PAIR, "test")
     assert names(meta) == ["amount", "load", "price"], "nor does a start task bring it back"
-    assert meta.withdrawal("shopping", "pricing", "price") is None
-    assert meta.readmit("shopping", "pricing", "ratio", "me")
-    assert not meta.readmit("shopping", "pricing", "ratio", "me")
-    meta.join("shopping", "pricing", "ratio", PAIR, "test")
+    assert meta.topologies.withdrawal("shopping", "pricing", "price") is None
+    assert meta.topologies.readmit("shopping", "pricing", "ratio", "me")
+    assert not meta.topologies.readmit("shopping", "pricing", "ratio", "me")
+    meta.topologies.join("shopping", "pricing", "ratio", PAIR, "test")
     assert names(meta) == ["amount", "load", "price", "ratio"]
 
 
 def test_a_dag_leaves_as_a_whole(meta: MetaService) -> None:
-    meta.register("shopping", "dag", [LOAD_JOB, AMOUNT_JOB], "test")
-    meta.register("shopping", "pricing", PAIR, "test")
-    assert meta.leave("shopping", "pricing", None, "moves away", "me").jobs == PAIR
+    meta.topologies.register("shopping", "dag", [LOAD_JOB, AMOUNT_JOB], "test")
+    meta.topologies.register("shopping", "pricing", PAIR, "test")
+    assert meta.topologies.leave("shopping", "pricing", None, "moves away", "me").jobs == PAIR
     assert names(meta) == ["amount", "load"]
     with pytest.raises(WithdrawnError, match="DAG pricing has left"):
-        meta.join("shopping", "pricing", "price", PAIR, "test")
+        meta.topologies.join("shopping", "pricing", "price", PAIR, "test")
     with pytest.raises(TopologyError, match="the whole DAG has left"):
-        meta.readmit("shopping", "pricing", "price", "me")
-    assert meta.readmit("shopping", "pricing", None, "me")
-    meta.join("shopping", "pricing", "price", PAIR, "test")
+        meta.topologies.readmit("shopping", "pricing", "price", "me")
+    assert meta.topologies.readmit("shopping", "pricing", None, "me")
+    meta.topologies.join("shopping", "pricing", "price", PAIR, "test")
     assert names(meta) == ["amount", "load", "price"]
-    events = [entry.event for entry in meta.audit("shopping")]
+    events = [entry.event for entry in meta.audit.newest("shopping")]
     assert [event for event in events if event in ("left", "readmitted")] == ["left", "readmitted"]
 
 
 def test_a_job_whose_tables_are_read_cannot_leave(meta: MetaService) -> None:
-    meta.register("shopping", "dag", [LOAD_JOB, AMOUNT_JOB], "test")
-    meta.register("shopping", "pricing", PAIR, "test")
+    meta.topologies.register("shopping", "dag", [LOAD_JOB, AMOUNT_JOB], "test")
+    meta.topologies.register("shopping", "pricing", PAIR, "test")
     with pytest.raises(StillReadError, match=r"shop\.amount is read by job ratio \(DAG pricing\)"):
-        meta.leave("shopping", "dag", "amount", "why not", "me")
+        meta.topologies.leave("shopping", "dag", "amount", "why not", "me")
     with pytest.raises(StillReadError, match=r"shop\.price is read by job ratio \(DAG pricing\)"):
-        meta.leave("shopping", "pricing", "price", "why not", "me")
+        meta.topologies.leave("shopping", "pricing", "price", "why not", "me")
     with pytest.raises(TopologyError, match=r"found registered only: .*load \(DAG dag\)"):
-        meta.leave("shopping", "pricing", "load", "not mine", "me")
+        meta.topologies.leave("shopping", "pricing", "load", "not mine", "me")
     assert names(meta) == ["amount", "load", "price", "ratio"]
 
 
@@ -211,7 +213,7 @@ def test_a_topology_is_read_while_other_threads_read_many(meta: MetaService, mon
     """
     names = [f"topology_{number}" for number in range(rows._TOPOLOGIES_KEPT + 1)]
     for name in names:
-        meta.register(name, "dag", [Job(name, "dag", outlets=(f"shop.{name}",))], "test")
+        meta.topologies.register(name, "dag", [Job(name, "dag", outlets=(f"shop.{name}",))], "test")
     monkeypatch.setattr(rows, "_topologies", {})
 
     def before_each_line(frame: FrameType, event: str, _: Any) -> Any:
@@ -219,13 +221,13 @@ def test_a_topology_is_read_while_other_threads_read_many(meta: MetaService, mon
             return None
         if event == "line" and not rows._topologies_lock.locked():
             with ThreadPoolExecutor(1) as another:
-                another.submit(lambda: [meta.topology(name) for name in names]).result()
+                another.submit(lambda: [meta.topologies.get(name) for name in names]).result()
         return before_each_line
 
-    meta.topology(names[0])  # it is kept now
+    meta.topologies.get(names[0])  # it is kept now
     sys.settrace(before_each_line)
     try:
-        topology = meta.topology(names[0])
+        topology = meta.topologies.get(names[0])
     finally:
         sys.settrace(None)
     assert topology.name == names[0]

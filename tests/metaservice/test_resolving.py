@@ -37,7 +37,7 @@ def long(world: World) -> World:
 
 def at(world: World, level: Level, what: int | datetime | None) -> dict[str, int]:
     """Table -> the barrier that it is read at; its snapshot is that barrier's."""
-    resolution = world.meta.resolve(world.name, level, at=what)
+    resolution = world.meta.answers.resolve(world.name, level, at=what)
     for name, table in resolution.tables.items():
         assert table.snapshot_id == world.snapshots(table.barrier_id)[name]
     if level is not UNCOMMITTED:
@@ -71,27 +71,27 @@ def test_at_a_time(long: World) -> None:
 
 def test_the_answer_says_when_it_was_true(long: World) -> None:
     before = long.meta.now()
-    resolution = long.meta.resolve(long.name, REPEATABLE, [AMOUNT])
+    resolution = long.meta.answers.resolve(long.name, REPEATABLE, [AMOUNT])
     assert before <= resolution.resolved_at <= long.meta.now()
     assert (resolution.timestamp, resolution.lease) == (day(3), None)
-    assert long.meta.resolve(long.name, UNCOMMITTED).timestamp is None
+    assert long.meta.answers.resolve(long.name, UNCOMMITTED).timestamp is None
 
 
 def test_the_baseline_has_no_time_and_no_number(world: World) -> None:
     world.open(1)
-    resolution = world.meta.resolve(world.name, REPEATABLE)
+    resolution = world.meta.answers.resolve(world.name, REPEATABLE)
     assert (resolution.barrier_id, resolution.timestamp) == (0, None)
     for level in Level:
         with pytest.raises(UnknownBarrierError, match="from 1 on, found 0"):
-            world.meta.resolve(world.name, level, at=0)
+            world.meta.answers.resolve(world.name, level, at=0)
 
 
 def test_barriers_that_cannot_be_read_at(long: World) -> None:
     for level in Level:
         with pytest.raises(UnknownBarrierError, match="barrier 7 of shopping: expected one that was opened"):
-            long.meta.resolve(long.name, level, at=7)
+            long.meta.answers.resolve(long.name, level, at=7)
         with pytest.raises(BarrierAbortedError, match=r"barrier 4 of shopping .* was aborted \(bad input\)"):
-            long.meta.resolve(long.name, level, at=4)
+            long.meta.answers.resolve(long.name, level, at=4)
     for number, level, least, state in (
         (5, REPEATABLE, "COMMIT", "PRECOMMIT"),
         (6, REPEATABLE, "COMMIT", "OPEN"),
@@ -99,34 +99,34 @@ def test_barriers_that_cannot_be_read_at(long: World) -> None:
     ):
         said = rf"barrier {number} .*: expected {least} to read it at {level.value}, found {state}; wait for it"
         with pytest.raises(NotReadableYetError, match=said):
-            long.meta.resolve(long.name, level, at=number)
+            long.meta.answers.resolve(long.name, level, at=number)
 
 
 def test_times_that_cannot_be_read_at(long: World) -> None:
     for level in Level:
         with pytest.raises(UnknownBarrierError, match=r"first barrier on, which at .* is barrier 1 of shopping \(2017"):
-            long.meta.resolve(long.name, level, at=day(0))
+            long.meta.answers.resolve(long.name, level, at=day(0))
         with pytest.raises(ConfigurationError, match=r"with a time zone to read at, found 2017-01-02 00:00:00;"):
-            long.meta.resolve(long.name, level, at=day(1).replace(tzinfo=None))
+            long.meta.answers.resolve(long.name, level, at=day(1).replace(tzinfo=None))
 
 
 def test_before_the_first_barrier_is_that_far_a_time_finds_none(world: World) -> None:
     world.open(1)
     with pytest.raises(UnknownBarrierError, match="expected a barrier to read at"):
-        world.meta.resolve(world.name, REPEATABLE, at=day(1))
+        world.meta.answers.resolve(world.name, REPEATABLE, at=day(1))
     with pytest.raises(UnknownBarrierError, match="which at read_uncommitted is barrier 1"):
-        world.meta.resolve(world.name, UNCOMMITTED, at=day(0))
+        world.meta.answers.resolve(world.name, UNCOMMITTED, at=day(0))
 
 
 def test_an_expired_barrier_is_named_with_the_oldest_that_can_be_read(long: World) -> None:
-    assert long.meta.expiring(long.name, [1], "test") == [1]
+    assert long.meta.expiry.expire(long.name, [1], "test") == [1]
     said = r"barrier 1 of shopping \(2017-01-02 .*\): expected .* found one that expired on .* is barrier 2 of shopping"
     for what in (1, day(1), day(2) - timedelta(seconds=1)):
         for level in Level:
             with pytest.raises(ExpiredBarrierError, match=said):
-                long.meta.resolve(long.name, level, at=what)
+                long.meta.answers.resolve(long.name, level, at=what)
     assert at(long, REPEATABLE, day(2)) == all_at(2)
-    assert [barrier.barrier_id for barrier in long.meta.readable(long.name)] == [2, 3]
+    assert [barrier.barrier_id for barrier in long.meta.answers.readable(long.name)] == [2, 3]
 
 
 def test_a_table_that_joined_later_is_named_with_the_barrier_it_joined_with(world: World) -> None:
@@ -137,23 +137,23 @@ def test_a_table_that_joined_later_is_named_with_the_barrier_it_joined_with(worl
     world.abort(2)
     world.committed(3)
     for level in Level:
-        assert world.meta.resolve(world.name, level, [PRICE, AMOUNT], at=3).tables[PRICE].barrier_id == 3
+        assert world.meta.answers.resolve(world.name, level, [PRICE, AMOUNT], at=3).tables[PRICE].barrier_id == 3
         said = r"barrier 1 of .* that it has, found shop\.price, which joined with barrier 3 of shopping .*; read at"
         with pytest.raises(UnknownTableError, match=said):
-            world.meta.resolve(world.name, level, [AMOUNT, PRICE], at=1)
+            world.meta.answers.resolve(world.name, level, [AMOUNT, PRICE], at=1)
         with pytest.raises(UnknownTableError, match=r"which are shop\.amount, shop\.shopping; found shop\.nothing"):
-            world.meta.resolve(world.name, level, ["shop.nothing"], at=1)
+            world.meta.answers.resolve(world.name, level, ["shop.nothing"], at=1)
     world.declare([LOAD_JOB, AMOUNT_JOB])
     world.committed(4)
     with pytest.raises(UnknownTableError, match=r"which are shop\.amount, shop\.shopping; found shop\.price; correct"):
-        world.meta.resolve(world.name, REPEATABLE, [PRICE])
+        world.meta.answers.resolve(world.name, REPEATABLE, [PRICE])
 
 
 def test_many_tables_asked_for_by_name(long: World) -> None:
     for level in Level:
-        few = long.meta.resolve(long.name, level, [TOP, AMOUNT]).tables
+        few = long.meta.answers.resolve(long.name, level, [TOP, AMOUNT]).tables
         assert list(few) == [TOP, AMOUNT]
-        many = long.meta.resolve(long.name, level, [TOP, AMOUNT, *[PRICE] * 300]).tables
+        many = long.meta.answers.resolve(long.name, level, [TOP, AMOUNT, *[PRICE] * 300]).tables
         assert many == {**few, PRICE: many[PRICE]}
 
 

@@ -7,7 +7,7 @@ from collections import Counter
 import pytest
 from sqlalchemy.exc import IntegrityError
 
-from airflow_barrier.metaservice import revisions, schema
+from airflow_barrier.metaservice import revision_rows, schema
 from airflow_barrier.metaservice.database import Database
 from airflow_barrier.metaservice.transitions import Event
 from airflow_barrier.protocol.errors import (
@@ -87,7 +87,7 @@ def rows(world: World, revision: Revision, barrier_id: int) -> dict[str, TableSt
 
 
 def at(world: World, barrier_id: int, revision: int | None = None) -> dict[str, int | None]:
-    answer = world.meta.resolve(world.name, REPEATABLE, at=barrier_id, revision=revision)
+    answer = world.meta.answers.resolve(world.name, REPEATABLE, at=barrier_id, revision=revision)
     return {name: table.snapshot_id for name, table in answer.tables.items()}
 
 
@@ -129,7 +129,7 @@ def test_the_database_itself_has_one_under_way(history: World, url: str) -> None
 
 
 def test_begins_with_what_was_planned(history: World) -> None:
-    version = history.meta.topology_version(history.name)
+    version = history.meta.topologies.version(history.name)
     history.declare([*JOBS, Job("more", "dag", inlets=(PRICE,), outlets=("shop.more",))])
     with pytest.raises(RevisionRefusedError, match=r"expected it to be as it was planned with \(version 1\)"):
         history.revise(2, "price", topology_version=version)
@@ -180,7 +180,7 @@ def test_barriers_that_open_meanwhile_are_added(history: World) -> None:
     assert [(each.barrier_id, each.predecessor) for each in added] == [(4, 3)]
     assert history.meta.revisions.extend(history.name, 1, "person") == [], "again"
     assert rows(history, revision, 4) == {PRICE: PENDING, TOP: PENDING}
-    barrier = history.meta.barrier(history.name, 4, 1)
+    barrier = history.meta.barriers.get(history.name, 4, 1)
     assert (barrier.predecessor, barrier.line) == (3, 1)
 
 
@@ -194,7 +194,7 @@ def test_an_abort_takes_the_revisions_barriers_along(history: World) -> None:
     attempt = history.start(4, "price", line=1)
     history.abort(4)
     assert of_line(history, revision) == {2: BarrierState.PRECOMMIT, 3: BarrierState.PRECOMMIT}
-    assert history.meta.attempt(attempt.attempt_id).state is AttemptState.VOIDED
+    assert history.meta.attempts.get(attempt.attempt_id).state is AttemptState.VOIDED
     history.open(4)
     assert [each.predecessor for each in history.meta.revisions.extend(history.name, 1, "person")] == [3]
     history.process_all(6)
@@ -216,9 +216,9 @@ def test_what_was_aborted_has_no_part_in_the_exchange(history: World, when: str)
         history.process_all(4)
         revision = decided(history)
         history.abort(4)
-    attempts = [attempt.attempt_id for attempt in history.meta.attempts(history.name, 4)]
+    attempts = [attempt.attempt_id for attempt in history.meta.attempts.of(history.name, 4)]
     assert history.swap(revision)
-    assert [attempt.attempt_id for attempt in history.meta.attempts(history.name, 4)] == attempts
+    assert [attempt.attempt_id for attempt in history.meta.attempts.of(history.name, 4)] == attempts
     assert set(history.tables(4).values()) == {PENDING}
     history.committed(5)
 
@@ -236,19 +236,19 @@ def test_restaging_what_it_was_computed_from_voids_that(history: World) -> None:
     history.process_all(4)
     revision = history.revise(2, "price")
     history.replay(revision)
-    unaffected = history.meta.current_attempt(history.name, 4, "price", 1)
+    unaffected = history.meta.attempts.current(history.name, 4, "price", 1)
     assert unaffected is not None
     history.request(4, "amount", generation="g2")  # of what is revised only top stands on it
     assert rows(history, revision, 4) == {PRICE: PROCESSED, TOP: PENDING}
     assert rows(history, revision, 3) == {PRICE: PROCESSED, TOP: PROCESSED}
     assert of_line(history, revision)[4] is BarrierState.OPEN
-    assert history.meta.attempt(unaffected.attempt_id).state is AttemptState.PROCESSED
+    assert history.meta.attempts.get(unaffected.attempt_id).state is AttemptState.PROCESSED
     history.request(4, "load", generation="g2")
     assert rows(history, revision, 4) == {PRICE: PENDING, TOP: PENDING}
-    voided = history.meta.attempt(unaffected.attempt_id)
+    voided = history.meta.attempts.get(unaffected.attempt_id)
     assert (voided.state, "was staged anew at barrier 4" in str(voided.reason)) == (AttemptState.VOIDED, True)
     assert history.meta.revisions.unstaged(history.name, 1) == [
-        f"{history.meta.barrier(history.name, 4, 1)} lacks {PRICE} (job price), {TOP} (job top)"
+        f"{history.meta.barriers.get(history.name, 4, 1)} lacks {PRICE} (job price), {TOP} (job top)"
     ]
     history.process_all(4, generation="g2")
     history.replay(revision)
@@ -302,7 +302,7 @@ def test_while_the_gate_is_closed_nothing_opens(history: World) -> None:
         history.open(4)
     history.swap(revision)
     assert history.open(4).barrier_id == 5
-    events = [entry.event for entry in history.meta.audit(history.name) if entry.kind == "revision"]
+    events = [entry.event for entry in history.meta.audit.newest(history.name) if entry.kind == "revision"]
     assert events == ["revision begun", "gate closed", "gate opened", "committing", "commit"]
 
 
@@ -382,8 +382,8 @@ def test_a_commit_that_looked_before_the_swap_looks_again(history: World) -> Non
     history.revised(2, "price")
     found = history.snapshots(3)
     with pytest.raises(HeadMovedError, match="expected it as in revision 0, found that revision 1 was published"):
-        history.meta.begin_commit(history.name, 4, found, "committer", (), 0)
-    history.meta.begin_commit(history.name, 4, found, "committer", (), 1)
+        history.meta.publishing.begin(history.name, 4, found, "committer", (), 0)
+    history.meta.publishing.begin(history.name, 4, found, "committer", (), 1)
 
 
 def test_only_what_may_follow_is_written(history: World, url: str) -> None:
@@ -392,7 +392,7 @@ def test_only_what_may_follow_is_written(history: World, url: str) -> None:
     store = history.meta.revisions
 
     def moved(seen: Revision, after: RevisionState) -> None:
-        database.write(lambda c: revisions.move(c, seen, after, Event("test", "test")))
+        database.write(lambda c: revision_rows.move(c, seen, after, Event("test", "test")))
 
     def refused() -> Revision:
         now = store.newest(history.name, 1)[0]
@@ -426,7 +426,7 @@ def test_an_ended_revision_takes_nothing(history: World) -> None:
     for takes in (
         lambda: history.request(3, "price", line=1),
         lambda: history.close(closed),
-        lambda: history.meta.report_processed(closed.attempt_id, "test"),
+        lambda: history.meta.attempts.report(closed.attempt_id, "test"),
         lambda: history.meta.revisions.extend(history.name, 1, "person"),
         lambda: history.meta.revisions.gate(history.name, 1, closed=True, actor="person"),
         lambda: history.meta.revisions.recut(history.name, 1, 3, Cut("files", None, {}), "person"),
@@ -435,7 +435,7 @@ def test_an_ended_revision_takes_nothing(history: World) -> None:
     ):
         with pytest.raises(RevisionEndedError, match="found CANCELLED"):
             takes()
-    assert history.meta.attempt(closed.attempt_id).state is AttemptState.VOIDED
+    assert history.meta.attempts.get(closed.attempt_id).state is AttemptState.VOIDED
 
 
 def test_what_is_decided_is_not_cancelled(history: World) -> None:
@@ -465,9 +465,9 @@ def test_a_replay_is_no_longer_than_its_author_expects() -> None:
 
 def test_the_lines_are_exchanged(history: World) -> None:
     before = {number: at(history, number) for number in (1, 2, 3)}
-    old = {attempt.attempt_id for attempt in history.meta.attempts(history.name, 3)}
+    old = {attempt.attempt_id for attempt in history.meta.attempts.of(history.name, 3)}
     revision = staged(history)
-    line = {a.attempt_id for a in history.meta.attempts(history.name, 3, 1)}
+    line = {a.attempt_id for a in history.meta.attempts.of(history.name, 3, 1)}
     assert {number: at(history, number) for number in (1, 2, 3)} == before
     history.begin_swap(revision)
     assert history.swap(revision)
@@ -477,9 +477,9 @@ def test_the_lines_are_exchanged(history: World) -> None:
         assert at(history, number, revision=0) == before[number]
         assert history.barrier(number).computed_in == 1
         assert set(history.tables(number).values()) == {WRITTEN}
-        assert all(row.written_at for row in history.meta.progress(history.name, number))
+        assert all(row.written_at for row in history.meta.barriers.progress(history.name, number))
         assert history.barrier(number).tags == tuple(f"barrier_shopping_b{number}_r{r}" for r in (0, 1))
-    attempts = {a.job: a for a in history.meta.attempts(history.name, 3)}
+    attempts = {a.job: a for a in history.meta.attempts.of(history.name, 3)}
     assert {a.attempt_id for a in attempts.values() if a.job in revision.jobs} == line
     assert {a.attempt_id for a in attempts.values() if a.job not in revision.jobs} < old
     assert (attempts["price"].computed_in, attempts["load"].computed_in) == (1, 0)
@@ -512,13 +512,13 @@ def test_open_barriers_are_pointed_to_what_was_revised(history: World) -> None:
     history.revised(2, "price")
     assert (history.state(4), history.state(5)) == (BarrierState.PRECOMMIT, BarrierState.PRECOMMIT)
     only_revised(before, history.snapshots(4))
-    assert history.meta.resolve(history.name, COMMITTED).barrier_id == 5
-    assert history.meta.resolve(history.name, REPEATABLE).barrier_id == 3
+    assert history.meta.answers.resolve(history.name, COMMITTED).barrier_id == 5
+    assert history.meta.answers.resolve(history.name, REPEATABLE).barrier_id == 3
     for attempt in (running, waiting):
-        voided = history.meta.attempt(attempt.attempt_id)
+        voided = history.meta.attempts.get(attempt.attempt_id)
         assert (voided.state, voided.line) == (AttemptState.VOIDED, -1)
         assert "revision 1 of shopping has computed this barrier again" in str(voided.reason)
-        for says in (lambda a=attempt: history.close(a), lambda a=attempt: history.meta.start_attempt(a.attempt_id)):
+        for says in (lambda a=attempt: history.close(a), lambda a=attempt: history.meta.attempts.start(a.attempt_id)):
             with pytest.raises(VoidedAttemptError, match="VOIDED"):
                 says()
     history.commit(4)
@@ -571,13 +571,13 @@ def test_cuts_are_exchanged_with_their_items(world: World) -> None:
     with pytest.raises(SourceDataError, match="found 1 that one has, such as file 1"):
         world.meta.revisions.recut("shopping", 1, 2, Cut("files", None, {}, ("file 1",)), "person")
     world.meta.revisions.recut("shopping", 1, 2, new, "person")
-    assert world.meta.cuts("shopping", 2, 1) == {"files": new}
-    assert world.meta.cuts("shopping", 2)["files"].items == ("file 2", "lost 2")
+    assert world.meta.cuts.of("shopping", 2, 1) == {"files": new}
+    assert world.meta.cuts.of("shopping", 2)["files"].items == ("file 2", "lost 2")
     world.replay(revision)
     world.begin_swap(revision)
     world.swap(revision)
-    assert world.meta.cuts("shopping", 2) == {"files": new}
-    assert world.meta.used_items("shopping", "files", ["found 2", "lost 2"]) == {"found 2"}
+    assert world.meta.cuts.of("shopping", 2) == {"files": new}
+    assert world.meta.cuts.used_items("shopping", "files", ["found 2", "lost 2"]) == {"found 2"}
 
 
 @pytest.fixture
@@ -597,14 +597,14 @@ def recut(world: World, *items: str, barrier_id: int = 2) -> Revision:
 
 
 def used(world: World, *items: str) -> set[str]:
-    return world.meta.used_items(world.name, "files", items)
+    return world.meta.cuts.used_items(world.name, "files", items)
 
 
 def test_what_joins_by_a_new_cut_is_taken_by_nobody_else(landed: World) -> None:
     revision = recut(landed, "file 2", "found 2")
     assert revision.recut == ("files",)
-    assert landed.meta.cuts("shopping", 2, 1)["files"].items == ("file 2", "found 2")
-    assert landed.meta.cuts("shopping", 2)["files"].items == ("file 2", "lost 2")
+    assert landed.meta.cuts.of("shopping", 2, 1)["files"].items == ("file 2", "found 2")
+    assert landed.meta.cuts.of("shopping", 2)["files"].items == ("file 2", "lost 2")
     assert used(landed, "file 2", "lost 2", "found 2", "new") == {"file 2", "lost 2", "found 2"}
     with pytest.raises(HeadMovedError, match="found that revision 1 has, such as found 2: look again"):
         landed.open(3, items=["found 2", "new"])
@@ -612,12 +612,12 @@ def test_what_joins_by_a_new_cut_is_taken_by_nobody_else(landed: World) -> None:
     assert landed.meta.revisions.extend("shopping", 1, "person")
     # what stands at a barrier is its own in both lines
     landed.meta.revisions.recut("shopping", 1, 3, Cut("files", None, {"anew": True}, ("new",)), "person")
-    landed.meta.repin_cut("shopping", 3, Cut("files", None, {"mended": True}, ("new",)), "person")
+    landed.meta.cuts.repin("shopping", 3, Cut("files", None, {"mended": True}, ("new",)), "person")
     landed.process_all(3)
     landed.replay(revision)
     landed.begin_swap(revision)
     landed.swap(revision)
-    assert landed.meta.cuts("shopping", 2)["files"].items == ("file 2", "found 2")
+    assert landed.meta.cuts.of("shopping", 2)["files"].items == ("file 2", "found 2")
     assert used(landed, "file 2", "lost 2", "found 2", "new") == {"file 2", "found 2", "new"}
     landed.open(4, items=["lost 2"])  # somebody put it back, after its epoch went on without it
     with pytest.raises(SourceDataError, match="found 1 that one has, such as found 2"):
@@ -640,7 +640,7 @@ def test_a_cancelled_revision_lets_go_of_what_would_have_joined(landed: World) -
     landed.meta.revisions.cancel("shopping", 1, "no", "person")
     assert used(landed, "lost 2", "found 2") == {"lost 2"}
     landed.open(3, items=["found 2"])
-    assert landed.meta.cuts("shopping", 2)["files"].items == ("file 2", "lost 2")
+    assert landed.meta.cuts.of("shopping", 2)["files"].items == ("file 2", "lost 2")
 
 
 def test_a_job_that_changed_is_what_stands_from_then_on(history: World) -> None:
@@ -649,7 +649,7 @@ def test_a_job_that_changed_is_what_stands_from_then_on(history: World) -> None:
     history.revised(2, "price")
     versions = [history.barrier(number).topology_version for number in (1, 2, 3)]
     assert versions == [1, 2, 2]
-    assert history.meta.topology(history.name, 2).job("price").inlets == (SHOPPING, AMOUNT)
+    assert history.meta.topologies.get(history.name, 2).job("price").inlets == (SHOPPING, AMOUNT)
 
 
 def test_maintenance_between_is_carried(history: World) -> None:
@@ -657,14 +657,14 @@ def test_maintenance_between_is_carried(history: World) -> None:
     assert barrier is not None
     compact(history, barrier, PRICE, 98)
     compact(history, barrier, AMOUNT, 99)
-    history.meta.carry(history.name, barrier.barrier_id, "upkeep")
+    history.meta.maintenance.carry(history.name, barrier.barrier_id, "upkeep")
     history.commit(barrier.barrier_id)
     before = history.snapshots(4)
     revision = staged(history)
     assert of_line(history, revision).keys() == {2, 3}
     history.begin_swap(revision)
     history.swap(revision)
-    after = {row.table: row for row in history.meta.progress(history.name, 4)}
+    after = {row.table: row for row in history.meta.barriers.progress(history.name, 4)}
     assert {name: after[name].snapshot_id for name in REVISED} == {name: history.snapshots(3)[name] for name in REVISED}
     assert {after[name].carried_from for name in REVISED} == {3}
     assert (after[AMOUNT].snapshot_id, {row.state for row in after.values()}) == (99, {WRITTEN})
@@ -678,7 +678,7 @@ def test_maintenance_between_is_carried(history: World) -> None:
 def test_leases_go_on_across_a_swap(history: World, url: str) -> None:
     lease = leased(history, at=2)
     history.revised(2, "price")
-    assert history.meta.renew(lease.lease_id, 60).barrier_id == 2
+    assert history.meta.leases.renew(lease.lease_id, 60).barrier_id == 2
     assert (expire(history, 2), expire(history, 1)) == ([], [1])
     kill(url, lease)
     assert expire(history, 2) == [2]
@@ -712,7 +712,7 @@ def test_trimming_forgets_what_was_replaced_too(history: World, url: str) -> Non
 
 def test_every_step_is_in_the_audit(history: World) -> None:
     history.revised(2, "price")
-    entries = history.meta.audit(history.name, limit=1000)
+    entries = history.meta.audit.newest(history.name, limit=1000)
     steps = [(e.event, e.before, e.after, e.revision) for e in entries if e.kind == "revision"]
     assert steps == [
         ("revision begun", None, "STAGING", 1),

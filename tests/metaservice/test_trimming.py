@@ -6,6 +6,7 @@ from datetime import timedelta
 
 import pytest
 
+from airflow_barrier.metaservice.maintenance import Upkeep
 from airflow_barrier.protocol.errors import (
     AlreadyCommittedError,
     ExpiredBarrierError,
@@ -24,20 +25,20 @@ def trim(world: World, days: int = 1) -> list[int]:
     """Of what went up to so many days from now."""
     before = world.meta.now() + timedelta(days=days)
     trimmed: list[int] = []
-    while some := world.meta.trim(world.name, before, "test"):
+    while some := world.meta.expiry.trim(world.name, before, "test"):
         trimmed += some
     return trimmed
 
 
 def gone(world: World, *barrier_ids: int) -> None:
     assert expire(world, *barrier_ids) == list(barrier_ids)
-    world.meta.expired(world.name, barrier_ids, "test")
+    world.meta.expiry.expired(world.name, barrier_ids, "test")
 
 
 def count(world: World, barrier_id: int) -> tuple[int, int, set[str]]:
     """Rows of tables and attempts, and what the audit still speaks of."""
-    kinds = {entry.kind for entry in world.meta.audit(world.name, barrier_id, 10_000)}
-    return len(world.tables(barrier_id)), len(world.meta.attempts(world.name, barrier_id)), kinds
+    kinds = {entry.kind for entry in world.meta.audit.newest(world.name, barrier_id, 10_000)}
+    return len(world.tables(barrier_id)), len(world.meta.attempts.of(world.name, barrier_id)), kinds
 
 
 def test_the_details_of_what_expired_go_and_the_barriers_stay(world: World) -> None:
@@ -45,7 +46,7 @@ def test_the_details_of_what_expired_go_and_the_barriers_stay(world: World) -> N
         world.open(number, items=[f"file {number}"])
         world.process_all(number)
         world.commit(number)
-    late = world.meta.attempts(world.name, 1)[0]
+    late = world.meta.attempts.of(world.name, 1)[0]
     gone(world, 1, 2)
     assert trim(world, days=-1) == [], "not before their time"
     assert trim(world) == [1, 2]
@@ -54,16 +55,16 @@ def test_the_details_of_what_expired_go_and_the_barriers_stay(world: World) -> N
     assert count(world, 3) == (4, 4, {"barrier", "table", "attempt"})
     assert (world.state(1), world.barrier(3).predecessor) == (BarrierState.COMMIT, 2)
     with pytest.raises(ExpiredBarrierError):
-        world.meta.resolve(world.name, Level.REPEATABLE_READ, at=1)
-    assert world.meta.used_items(world.name, "files", ["file 1", "file 5"]) == {"file 1"}
-    assert world.meta.cuts(world.name, 1) == {"files": Cut("files", None, {"day": 1}, ("file 1",))}
-    assert world.meta.barrier_at(world.name, day(1)) == world.barrier(1)
+        world.meta.answers.resolve(world.name, Level.REPEATABLE_READ, at=1)
+    assert world.meta.cuts.used_items(world.name, "files", ["file 1", "file 5"]) == {"file 1"}
+    assert world.meta.cuts.of(world.name, 1) == {"files": Cut("files", None, {"day": 1}, ("file 1",))}
+    assert world.meta.barriers.at(world.name, day(1)) == world.barrier(1)
     with pytest.raises(AlreadyCommittedError):
         world.request(1, "load")
     with pytest.raises(UnknownBarrierError, match="its barrier expired or was aborted since, and its details were"):
         world.close(late)
     assert world.committed(5).barrier_id == 5
-    assert [entry.event for entry in world.meta.audit(world.name, limit=10_000) if entry.event == "trimmed"] == [
+    assert [entry.event for entry in world.meta.audit.newest(world.name, limit=10_000) if entry.event == "trimmed"] == [
         "trimmed"
     ]
 
@@ -81,31 +82,33 @@ def test_what_was_aborted_goes_when_nobody_reads_below_it_any_more(world: World)
     world.abort(2)
     world.committed(3)
     assert trim(world) == []
-    reached = world.meta.stands(world.name, 2).reached([AMOUNT], TableState.PROCESSED)
+    reached = world.meta.barriers.stands(world.name, 2).reached([AMOUNT], TableState.PROCESSED)
     assert (reached.done, reached.aborted, reached.missing) == (False, True, (AMOUNT,))
     gone(world, 1)
     assert trim(world) == [1, 2]
     assert count(world, 2) == (0, 0, {"barrier"})
-    assert world.meta.stands(world.name, 2).reached([AMOUNT], TableState.PROCESSED) == reached
+    assert world.meta.barriers.stands(world.name, 2).reached([AMOUNT], TableState.PROCESSED) == reached
     for target in (TableState.WRITTEN, BarrierState.COMMIT):
-        assert world.meta.stands(world.name, 1).reached([AMOUNT], target).done
+        assert world.meta.barriers.stands(world.name, 1).reached([AMOUNT], target).done
     with pytest.raises(UnknownTableError, match="nowhere"):
-        world.meta.stands(world.name, 1).reached(["shop.nowhere"], TableState.WRITTEN)
+        world.meta.barriers.stands(world.name, 1).reached(["shop.nowhere"], TableState.WRITTEN)
 
 
 def test_the_epoch_that_a_compaction_stands_on_stays(world: World) -> None:
     world.committed(1)
-    world.meta.open_maintenance(
-        world.name,
-        [AMOUNT],
-        run=run_of("upkeep/tonight"),
-        request_key="upkeep/tonight",
-        generation="g1",
-        max_open=4,
-        actor="test",
+    world.meta.maintenance.open(
+        Upkeep(
+            world.name,
+            [AMOUNT],
+            run=run_of("upkeep/tonight"),
+            request_key="upkeep/tonight",
+            generation="g1",
+            max_open=4,
+            actor="test",
+        ),
     )
-    world.meta.abort_attempt(world.meta.attempts(world.name, 2)[0].attempt_id, "changed my mind", "test")
-    world.meta.carry(world.name, 2, "test")
+    world.meta.attempts.abort(world.meta.attempts.of(world.name, 2)[0].attempt_id, "changed my mind", "test")
+    world.meta.maintenance.carry(world.name, 2, "test")
     world.commit(2)
     gone(world, 1)
     assert trim(world) == []
@@ -125,7 +128,7 @@ def test_a_table_that_has_left_is_known_where_it_stood_last(world: World) -> Non
     assert world.tables(1) == world.tables(3) == {}
     assert world.snapshots(2) == {PRICE: stood[PRICE], TOP: stood[TOP]}
     for table, barrier_id in ((PRICE, 2), (TOP, 2), (AMOUNT, 4), (SHOPPING, 4)):
-        last = world.meta.last_progress(world.name, table)
+        last = world.meta.starts.last_progress(world.name, table)
         assert last is not None
         assert last.barrier_id == barrier_id
     world.declare(JOBS)
@@ -141,6 +144,6 @@ def test_many_are_trimmed_some_at_a_time(world: World) -> None:
         world.committed(number)
     gone(world, *range(1, 23))
     before = world.meta.now() + timedelta(days=1)
-    assert world.meta.trim(world.name, before, "test") == list(range(1, 21))
-    assert world.meta.trim(world.name, before, "test") == [21, 22]
-    assert world.meta.trim(world.name, before, "test") == []
+    assert world.meta.expiry.trim(world.name, before, "test") == list(range(1, 21))
+    assert world.meta.expiry.trim(world.name, before, "test") == [21, 22]
+    assert world.meta.expiry.trim(world.name, before, "test") == []

@@ -74,9 +74,9 @@ def test_a_worker_from_before_an_upgrade_is_refused_at_once(newer: Newer, world:
     restarted = MetaService(url)
     for call in (
         lambda: world.open(2),
-        lambda: world.meta.begin_commit("shopping", 1, {}, "test"),
+        lambda: world.meta.publishing.begin("shopping", 1, {}, "test"),
         lambda: world.publish(1),
-        lambda: world.meta.resolve("shopping", Level.READ_COMMITTED),
+        lambda: world.meta.answers.resolve("shopping", Level.READ_COMMITTED),
         lambda: world.state(1),
         restarted.check,
     ):
@@ -127,7 +127,7 @@ def test_an_upgrade_waits_for_a_transaction_and_whoever_comes_later_for_the_upgr
 ) -> None:
     world.begin_commit(1)
     with ThreadPoolExecutor(2) as pool:
-        with world.meta.publishing("shopping", 1, "test") as connection:
+        with world.meta.publishing.swapping("shopping", 1, "test") as connection:
             assert connection is not None
             upgrade = newer.start("database", "migrate", url=url)
             wait_for("the upgrade waits for the publish", lambda: waiting() == 1)
@@ -166,7 +166,7 @@ def test_nobody_sees_the_middle_of_an_upgrade(
 def test_an_upgrade_that_waits_for_too_long_gives_up_and_workers_go_on(world: World, url: str, tmp_path: Path) -> None:
     impatient = Newer.made_in(tmp_path, lock_timeout=0.2)
     world.begin_commit(1)
-    with world.meta.publishing("shopping", 1, "test"):
+    with world.meta.publishing.swapping("shopping", 1, "test"):
         code, said = impatient.run("database", "migrate", url=url)
         assert (code, "holds a lock for more than 0.2 s: end that transaction, then try again" in said) == (75, True), (
             said

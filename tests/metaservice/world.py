@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
+from airflow_barrier.metaservice.attempts import Request
+from airflow_barrier.metaservice.barriers import Opening
 from airflow_barrier.metaservice.revisions import NewRevision
 from airflow_barrier.metaservice.rows import STANDING
 from airflow_barrier.metaservice.store import MetaService
@@ -53,18 +55,18 @@ class World:
         self.declare(jobs)
 
     def declare(self, jobs: Sequence[Job], owner: str = "dag") -> int:
-        return self.meta.register(self.name, owner, jobs, "test")
+        return self.meta.topologies.register(self.name, owner, jobs, "test")
 
     # --- barriers ---------------------------------------------------------------------------------
 
     def open(self, number: int, **given: Any) -> Barrier:
         """The next barrier, for day ``number``."""
-        head = self.meta.head(self.name)
+        head = self.meta.barriers.head(self.name)
         items: Sequence[str] = given.pop("items", ())
-        topology = self.meta.topology(self.name)
-        baseline = {**dict.fromkeys(self.meta.unjoined(self.name)), **given.pop("baseline", {})}
+        topology = self.meta.topologies.get(self.name)
+        baseline = {**dict.fromkeys(self.meta.barriers.unjoined(self.name)), **given.pop("baseline", {})}
         arguments: dict[str, Any] = {
-            "topology_version": self.meta.topology_version(self.name),
+            "topology_version": self.meta.topologies.version(self.name),
             "cuts": [Cut(source.name, None, {"day": number}, tuple(items)) for source in topology.externals],
             "predecessor": head.barrier_id if head else 0,
             "run": run_of(f"scheduled__{number}"),
@@ -74,53 +76,47 @@ class World:
             "starts": joining(topology.jobs, baseline),
             "actor": "test",
         }
-        return self.meta.open_barrier(self.name, day(number), **{**arguments, **given})
+        return self.meta.barriers.open(Opening(self.name, day(number), **{**arguments, **given}))
 
     def barrier(self, barrier_id: int) -> Barrier:
-        return self.meta.barrier(self.name, barrier_id)
+        return self.meta.barriers.get(self.name, barrier_id)
 
     def state(self, barrier_id: int) -> BarrierState:
         return self.barrier(barrier_id).state
 
     def tables(self, barrier_id: int) -> dict[str, TableState]:
-        return {progress.table: progress.state for progress in self.meta.progress(self.name, barrier_id)}
+        return {progress.table: progress.state for progress in self.meta.barriers.progress(self.name, barrier_id)}
 
     def snapshots(self, barrier_id: int) -> dict[str, int | None]:
-        return {progress.table: progress.snapshot_id for progress in self.meta.progress(self.name, barrier_id)}
+        return {progress.table: progress.snapshot_id for progress in self.meta.barriers.progress(self.name, barrier_id)}
 
     def abort(self, barrier_id: int) -> list[int]:
-        return [b.barrier_id for b in self.meta.abort_barrier(self.name, barrier_id, "bad input", "test")]
+        return [b.barrier_id for b in self.meta.barriers.abort(self.name, barrier_id, "bad input", "test")]
 
     # --- attempts ---------------------------------------------------------------------------------
 
     def request(
         self, barrier_id: int, job: str, generation: str = "g1", key: str = "try 1", line: int = STANDING
     ) -> Attempt:
-        return self.meta.request_attempt(
-            self.name, barrier_id, job, request_key=key, generation=generation, actor="test", line=line
+        return self.meta.attempts.request(
+            Request(self.name, barrier_id, job, request_key=key, generation=generation, actor="test", line=line)
         )
 
     def lead(self, barrier_id: int, job: str, key: str = "leader", after_end: bool = False) -> Attempt | None:
-        return self.meta.lead_attempt(
-            self.name,
-            barrier_id,
-            job,
-            request_key=key,
-            generation="g1",
-            actor="test",
-            owner="dag",
+        return self.meta.attempts.lead(
+            Request(self.name, barrier_id, job, request_key=key, generation="g1", actor="test", owner="dag"),
             after_end=after_end,
         )
 
     def start(
         self, barrier_id: int, job: str, generation: str = "g1", key: str = "try 1", line: int = STANDING
     ) -> Attempt:
-        started = self.meta.start_attempt(self.request(barrier_id, job, generation, key, line).attempt_id)
+        started = self.meta.attempts.start(self.request(barrier_id, job, generation, key, line).attempt_id)
         assert isinstance(started, Attempt), started
         return started
 
     def close(self, attempt: Attempt, unchanged: bool = False) -> Attempt:
-        return self.meta.close_attempt(attempt.attempt_id, staged(attempt, unchanged), "test")
+        return self.meta.attempts.close(attempt.attempt_id, staged(attempt, unchanged), "test")
 
     def process(
         self, barrier_id: int, job: str, generation: str = "g1", unchanged: bool = False, line: int = STANDING
@@ -128,12 +124,12 @@ class World:
         """The job from request to PROCESSED."""
         attempt = self.start(barrier_id, job, generation, line=line)
         self.close(attempt, unchanged)
-        self.meta.report_processed(attempt.attempt_id, "test")
-        return self.meta.attempt(attempt.attempt_id)
+        self.meta.attempts.report(attempt.attempt_id, "test")
+        return self.meta.attempts.get(attempt.attempt_id)
 
     def process_all(self, barrier_id: int, generation: str = "g1") -> None:
         """All jobs of the barrier that are not PROCESSED yet, writers before readers."""
-        topology = self.meta.topology(self.name, self.barrier(barrier_id).topology_version)
+        topology = self.meta.topologies.get(self.name, self.barrier(barrier_id).topology_version)
         left = list(topology.jobs)
         while left:
             states = self.tables(barrier_id)
@@ -148,8 +144,8 @@ class World:
         self, first: int, *changed: str, mode: RevisionMode = RevisionMode.INCREMENTAL, **given: Any
     ) -> Revision:
         """Begin to compute again what stands on the jobs ``changed``, from barrier ``first`` on."""
-        version = self.meta.topology_version(self.name)
-        topology = self.meta.topology(self.name, version)
+        version = self.meta.topologies.version(self.name)
+        topology = self.meta.topologies.get(self.name, version)
         jobs = affected_jobs(topology, changed)
         new = {
             "topology": self.name,
@@ -168,7 +164,7 @@ class World:
 
     def replay(self, revision: Revision, *barriers: int) -> None:
         """Each job of the revision that is not PROCESSED yet, at these of its barriers, or at all."""
-        line, topology = revision.revision, self.meta.topology(self.name)
+        line, topology = revision.revision, self.meta.topologies.get(self.name)
         # writers before readers: more stands on these
         jobs = sorted(revision.jobs, key=lambda job: -len(downstream_jobs(topology, job)))
         for barrier_id in barriers or [each.barrier_id for each in self.meta.revisions.barriers(self.name, line)]:
@@ -178,7 +174,7 @@ class World:
                     self.process(barrier_id, job, line=line)
 
     def begin_swap(self, revision: Revision, head: int | None = None) -> Revision:
-        at = self.meta.readable(self.name)[-1].barrier_id if head is None else head
+        at = self.meta.answers.readable(self.name)[-1].barrier_id if head is None else head
         return self.meta.revisions.begin_swap(self.name, revision.revision, at, self.snapshots(at), "person")
 
     def swap(self, revision: Revision) -> bool:
@@ -198,11 +194,11 @@ class World:
 
     def begin_commit(self, barrier_id: int, expected: Mapping[str, int | None] | None = None) -> Barrier:
         found = dict.fromkeys(self.tables(barrier_id)) if expected is None else expected
-        return self.meta.begin_commit(self.name, barrier_id, found, "test")
+        return self.meta.publishing.begin(self.name, barrier_id, found, "test")
 
     def publish(self, barrier_id: int) -> bool:
         """Whether it was this call that published."""
-        with self.meta.publishing(self.name, barrier_id, "test") as connection:
+        with self.meta.publishing.swapping(self.name, barrier_id, "test") as connection:
             return connection is not None
 
     def commit(self, barrier_id: int) -> None:
@@ -218,7 +214,7 @@ class World:
 
     def served(self, level: Level) -> dict[str, int]:
         """Table -> the barrier that a reader at ``level`` gets it at."""
-        return {name: table.barrier_id for name, table in self.meta.resolve(self.name, level).tables.items()}
+        return {name: table.barrier_id for name, table in self.meta.answers.resolve(self.name, level).tables.items()}
 
 
 def staged(attempt: Attempt, unchanged: bool = False) -> dict[str, StagedTable]:

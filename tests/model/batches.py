@@ -64,7 +64,7 @@ class Batches(Waits):
     def _led(self) -> list[Barrier]:
         """The barriers at which a task may lead."""
         there = [each for each in self.oracle.in_flight if each.state == "OPEN" and not each.is_maintenance]
-        return [self.world.meta.barrier(NAME, each.barrier_id) for each in there]
+        return [self.world.meta.barriers.get(NAME, each.barrier_id) for each in there]
 
     def _process_before(self, job: str, barriers: list[Barrier]) -> None:
         """All that the job may read."""

@@ -46,7 +46,7 @@ class Neighbour:
             name for name in names if "topology" in {row[1] for row in self._select(f"PRAGMA table_info({name})")}
         ]
         world.tables.create(TABLE)
-        self.meta.register(BESIDE, BESIDE, _FRAGMENT.jobs, "test")
+        self.meta.topologies.register(BESIDE, BESIDE, _FRAGMENT.jobs, "test")
         self._stands = self._all_of(BESIDE, (TABLE,))
 
     def check(self) -> None:
@@ -121,15 +121,15 @@ class Neighbour:
     # --- looking ----------------------------------------------------------------------------------
 
     def _barriers(self) -> list[Barrier]:
-        return [barrier for barrier in reversed(self.meta.barriers(BESIDE, limit=1000)) if barrier.barrier_id]
+        return [barrier for barrier in reversed(self.meta.barriers.newest(BESIDE, limit=1000)) if barrier.barrier_id]
 
     def _in_flight(self) -> list[Barrier]:
-        return self.meta.open_barriers(BESIDE)
+        return self.meta.barriers.uncommitted(BESIDE)
 
     def _check_rows(self) -> None:
         """Its table holds each record once, up to the cut of its newest committed barrier."""
         committed = [each for each in self._barriers() if each.state is BarrierState.COMMIT]
-        upto = self.meta.cuts(BESIDE, committed[-1].barrier_id)[SOURCE].end["position"] if committed else 0
+        upto = self.meta.cuts.of(BESIDE, committed[-1].barrier_id)[SOURCE].end["position"] if committed else 0
         expected = Counter((record, "copy g0") for record in self.world.input.of(SOURCE)[:upto])
         found = self.world.tables.rows(self.world.tables.main(TABLE))
         assert found == expected, f"{BESIDE}: {found} in place of {expected}"

@@ -172,7 +172,7 @@ class Holding(Contents):
     def check_taken(self) -> None:
         """After an expiry, nothing is left in a table that no ref leads to."""
         tables = self.world.tables
-        for table in self.world.meta.topology(NAME).tables:
+        for table in self.world.meta.topologies.get(NAME).tables:
             document = tables.document(table)
             reached = {step for ref in refs_of(document).values() for step in tables.steps(table, ref["snapshot-id"])}
             left = {snapshot["snapshot-id"] for snapshot in document["snapshots"]} - reached

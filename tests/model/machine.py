@@ -234,7 +234,9 @@ class Schedules(Batches, RuleBasedStateMachine):
         """A commit that does not go in order is refused."""
         for barrier in self.oracle.in_flight[1:]:
             with pytest.raises(errors.NotPrecommitError):
-                self.world.meta.begin_commit(NAME, barrier.barrier_id, self._expected(barrier.barrier_id), "hurried")
+                self.world.meta.publishing.begin(
+                    NAME, barrier.barrier_id, self._expected(barrier.barrier_id), "hurried"
+                )
         self._done("jump the queue")
 
     @precondition(lambda self: self.oracle.chain)

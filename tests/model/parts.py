@@ -97,10 +97,12 @@ class Parts:
         return [name for name in self.oracle.declared() if name in COMING_AND_GOING]
 
     def _declare(self, members: Collection[str]) -> None:
-        self.world.meta.register(NAME, EXTRA, [self.world.job(name) for name in ORDER if name in members], "test")
+        self.world.meta.topologies.register(
+            NAME, EXTRA, [self.world.job(name) for name in ORDER if name in members], "test"
+        )
 
     def _declare_late(self) -> None:
-        self.world.meta.register(NAME, LATE, [self.world.job(name) for name in self.late], "test")
+        self.world.meta.topologies.register(NAME, LATE, [self.world.job(name) for name in self.late], "test")
 
     def _open(self, steps: int | None, again: bool = False) -> None:
         self.days += not again
@@ -111,10 +113,10 @@ class Parts:
         likely = [barrier.barrier_id for barrier in self.oracle.chain if barrier.state in states]
         newest = max(self.oracle.opened)
         number = likely[0] if likely and which < 4 else newest - which % min(4, newest)
-        return self.world.meta.barrier(NAME, number)
+        return self.world.meta.barriers.get(NAME, number)
 
     def _oldest_in_flight(self) -> Barrier:
-        return self.world.meta.barrier(NAME, self.oracle.in_flight[0].barrier_id)
+        return self.world.meta.barriers.get(NAME, self.oracle.in_flight[0].barrier_id)
 
     def _expected(self, barrier_id: int) -> dict[str, int | None]:
         return self.world.tables.mains(sorted(self.oracle.opened[barrier_id].tables))
@@ -134,7 +136,7 @@ class Parts:
             if not self._runs_at(job, barrier):
                 self.ran["no run of its own"] += 1
                 continue
-            counts = self.world.meta.current_attempt(NAME, barrier.barrier_id, job)
+            counts = self.world.meta.attempts.current(NAME, barrier.barrier_id, job)
             task = self._processing(barrier, job)
             self._settled(self.world.run(task, None), "job")
             if (

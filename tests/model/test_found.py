@@ -290,7 +290,7 @@ def test_a_maintenance_barrier_is_read_by_its_revision_with_the_tables_that_join
     number = max(state.oracle.opened)
     assert state.oracle.barriers[number].is_maintenance
     for revision, there in ((1, True), (0, False)):
-        found = state.world.meta.resolve(NAME, Level.REPEATABLE_READ, at=number, revision=revision)
+        found = state.world.meta.answers.resolve(NAME, Level.REPEATABLE_READ, at=number, revision=revision)
         assert ("t.baskets" in found.tables) is there
 
 

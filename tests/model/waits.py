@@ -72,12 +72,12 @@ class Waits(Joining):
             each.is_maintenance for each in self.oracle.in_flight
         )  # whose end jobs wait for, members or not
         open_now = [each for each in self.oracle.in_flight if each.state == "OPEN" and not compacted]
-        barriers = [self.world.meta.barrier(NAME, each.barrier_id) for each in open_now]
+        barriers = [self.world.meta.barriers.get(NAME, each.barrier_id) for each in open_now]
         taken = {
             (barrier.barrier_id, job)
             for barrier in barriers
             for job in COMING_AND_GOING
-            if (attempt := self.world.meta.current_attempt(NAME, barrier.barrier_id, job)) is not None
+            if (attempt := self.world.meta.attempts.current(NAME, barrier.barrier_id, job)) is not None
             and attempt.state in LIVE_ATTEMPTS
         }
         for barrier in barriers:
@@ -90,7 +90,7 @@ class Waits(Joining):
             self._settled(task, "take")
         self.oracle.check()
         for barrier in barriers if all(task.error is None for task in came) and not taken else ():
-            there = self.world.meta.barrier(NAME, barrier.barrier_id)
+            there = self.world.meta.barriers.get(NAME, barrier.barrier_id)
             waits = [each.job for each in self._lacking(there)]
             assert not set(waits) & set(COMING_AND_GOING), f"{there} lacks {waits} although their DAG has run since"
             self.ran["caught up"] += 1
@@ -113,7 +113,7 @@ class Waits(Joining):
 
     def _lacking(self, barrier: Barrier) -> list[TableProgress]:
         """The tables that are missing although all that their jobs read is there."""
-        rows = {row.table: row for row in self.world.meta.progress(NAME, barrier.barrier_id)}
+        rows = {row.table: row for row in self.world.meta.barriers.progress(NAME, barrier.barrier_id)}
         pending = {name for name, row in rows.items() if row.state is TableState.PENDING}
         return [rows[name] for name in sorted(pending) if pending.isdisjoint(JOBS[rows[name].job or ""].inlets)]
 

@@ -79,7 +79,7 @@ def taking_part(
     fragment = Fragment(NAME, EXTRA, tuple(world.job(name) for name in COMING_AND_GOING))
 
     def work(task: Task) -> Any:
-        own = world.meta.barrier_at(NAME, moment)
+        own = world.meta.barriers.at(NAME, moment)
         asking = JobTask(
             fragment,
             world.job(job),
@@ -92,7 +92,7 @@ def taking_part(
             step = next_step(world.deployment, run, asking, Scheduled())
             if not isinstance(step, (Ready, Adopted)):
                 return step
-            task.found = world.meta.barrier(NAME, step.attempt.barrier_id)
+            task.found = world.meta.barriers.get(NAME, step.attempt.barrier_id)
             done = _go_on(world, task, step)
             if not step.earlier or done is None:
                 return done

@@ -27,6 +27,7 @@ from airflow_barrier.coordinator.deployment import Deployment
 from airflow_barrier.metaservice import rows
 from airflow_barrier.metaservice.database import Database
 from airflow_barrier.metaservice.store import MetaService
+from airflow_barrier.metaservice.transaction import Group
 from airflow_barrier.protocol.tags import TagPolicy
 from airflow_barrier.protocol.topology import Fragment, Job
 from airflow_barrier.reading import session
@@ -93,7 +94,10 @@ class Bench:
         self._template = self._migrated_template()
         database = _Database(f"sqlite:///{self._folder.name}/barrier.db")
         database.step = stepping.step
-        self.meta._db = self.meta.revisions._db = database
+        self.meta._db = database
+        for each in vars(self.meta).values():
+            if isinstance(each, Group):
+                each._db = database
         event.listen(database._engine, "connect", self._configure)
         event.listen(database._engine, "commit", self._committed)
         event.listen(database._engine, "rollback", self._rolled_back)
@@ -111,7 +115,7 @@ class Bench:
             self.patch.setitem(sources._ADAPTERS, kind, adapter)
         # every world has the core's jobs; registered here, once
         self.pristine()
-        self.meta.register(FRAGMENT.topology, FRAGMENT.owner, FRAGMENT.jobs, "template")
+        self.meta.topologies.register(FRAGMENT.topology, FRAGMENT.owner, FRAGMENT.jobs, "template")
         self.raw.backup(self._template)
 
     def close(self) -> None:

@@ -12,8 +12,9 @@ from sqlalchemy import update
 
 from airflow_barrier.metaservice import schema
 from airflow_barrier.metaservice.commits import Settled
-from airflow_barrier.metaservice.revision_store import Revisions
+from airflow_barrier.metaservice.maintenance import Upkeep
 from airflow_barrier.metaservice.store import MetaService
+from airflow_barrier.metaservice.transaction import Group
 from airflow_barrier.protocol.journal import History
 from airflow_barrier.protocol.leases import Hold, Lease
 from airflow_barrier.protocol.levels import Level
@@ -71,7 +72,7 @@ def _committing(world: World) -> None:
 
 def _blocked(world: World) -> None:
     _committing(world)
-    world.meta.block("shopping", 1, "a table moved", "test")
+    world.meta.publishing.block("shopping", 1, "a table moved", "test")
 
 
 def _two_committed(world: World) -> None:
@@ -80,22 +81,24 @@ def _two_committed(world: World) -> None:
 
 
 def _maintain(world: World) -> object:
-    return world.meta.open_maintenance(
-        "shopping",
-        [AMOUNT],
-        run=run_of("upkeep/tonight"),
-        request_key="upkeep/tonight",
-        generation="g1",
-        max_open=4,
-        actor="test",
+    return world.meta.maintenance.open(
+        Upkeep(
+            "shopping",
+            [AMOUNT],
+            run=run_of("upkeep/tonight"),
+            request_key="upkeep/tonight",
+            generation="g1",
+            max_open=4,
+            actor="test",
+        ),
     )
 
 
 def _given_up_maintenance(world: World) -> None:
     _two_committed(world)
     _maintain(world)
-    (attempt,) = world.meta.attempts("shopping", 3)
-    world.meta.abort_attempt(attempt.attempt_id, "killed", "test")
+    (attempt,) = world.meta.attempts.of("shopping", 3)
+    world.meta.attempts.abort(attempt.attempt_id, "killed", "test")
 
 
 def _leased(world: World) -> int:
@@ -111,14 +114,14 @@ def _dead_lease(world: World) -> None:
 
 
 def _lease(world: World) -> Lease:
-    lease = world.meta.resolve("shopping", Level.READ_UNCOMMITTED, hold=Hold("reader", 3600)).lease
+    lease = world.meta.answers.resolve("shopping", Level.READ_UNCOMMITTED, hold=Hold("reader", 3600)).lease
     assert lease is not None
     return lease
 
 
 def _expiring(world: World) -> None:
     _two_committed(world)
-    assert world.meta.expiring("shopping", [1], "test") == [1]
+    assert world.meta.expiry.expire("shopping", [1], "test") == [1]
 
 
 def _thinned(world: World) -> None:
@@ -128,9 +131,9 @@ def _thinned(world: World) -> None:
 
 
 def _close(world: World, attempt_id: int) -> object:
-    attempt = world.meta.attempt(attempt_id)
+    attempt = world.meta.attempts.get(attempt_id)
     said = staged(attempt, unchanged=True)
-    return world.meta.close_attempt(attempt_id, said, "test")
+    return world.meta.attempts.close(attempt_id, said, "test")
 
 
 def _settled(world: World) -> Settled:
@@ -174,99 +177,121 @@ def _swapping(world: World) -> Revision:
 
 STEPS = {
     "a topology's first registration": Step(
-        "register", _nothing, lambda world, _: world.meta.register("other", "dag", [], "test")
+        "topologies.register", _nothing, lambda world, _: world.meta.topologies.register("other", "dag", [], "test")
     ),
-    "a registration that changes a topology": Step("register", _processed, lambda world, _: world.declare(JOBS[:3])),
+    "a registration that changes a topology": Step(
+        "topologies.register", _processed, lambda world, _: world.declare(JOBS[:3])
+    ),
     "a member's first job": Step(
-        "join",
+        "topologies.join",
         _nothing,
-        lambda world, _: world.meta.join(
+        lambda world, _: world.meta.topologies.join(
             "shopping", "late", "mine", [Job("mine", "late", outlets=("shop.mine",))], "test"
         ),
     ),
-    "a leave": Step("leave", _nothing, lambda world, _: world.meta.leave("shopping", "dag", "top", "moves", "test")),
-    "a readmission": Step(
-        "readmit",
-        lambda world: world.meta.leave("shopping", "dag", "top", "moves", "test") and None,
-        lambda world, _: world.meta.readmit("shopping", "dag", "top", "test"),
+    "a leave": Step(
+        "topologies.leave",
+        _nothing,
+        lambda world, _: world.meta.topologies.leave("shopping", "dag", "top", "moves", "test"),
     ),
-    "the first barrier": Step("open_barrier", _nothing, lambda world, _: world.open(1, items=["a", "b"])),
-    "the next barrier": Step("open_barrier", _opened, lambda world, _: world.open(2, items=["b"])),
-    "a maintenance barrier": Step("open_maintenance", _two_committed, lambda world, _: _maintain(world)),
+    "a readmission": Step(
+        "topologies.readmit",
+        lambda world: world.meta.topologies.leave("shopping", "dag", "top", "moves", "test") and None,
+        lambda world, _: world.meta.topologies.readmit("shopping", "dag", "top", "test"),
+    ),
+    "the first barrier": Step("barriers.open", _nothing, lambda world, _: world.open(1, items=["a", "b"])),
+    "the next barrier": Step("barriers.open", _opened, lambda world, _: world.open(2, items=["b"])),
+    "a maintenance barrier": Step("maintenance.open", _two_committed, lambda world, _: _maintain(world)),
     "tables that are carried": Step(
-        "carry", _given_up_maintenance, lambda world, _: world.meta.carry("shopping", 3, "test")
+        "maintenance.carry", _given_up_maintenance, lambda world, _: world.meta.maintenance.carry("shopping", 3, "test")
     ),
     "a cut": Step(
-        "repin_cut",
+        "cuts.repin",
         _opened,
-        lambda world, _: world.meta.repin_cut("shopping", 1, Cut("files", None, {"day": 1}, ("mended",)), "test"),
+        lambda world, _: world.meta.cuts.repin("shopping", 1, Cut("files", None, {"day": 1}, ("mended",)), "test"),
     ),
     "a cut that was put off": Step(
-        "make_cut",
+        "cuts.make",
         lambda world: world.open(1, cuts=[Cut.later("files", "no answer")]),
-        lambda world, _: world.meta.make_cut("shopping", 1, Cut("files", None, {"day": 1}, ("made",)), "test"),
+        lambda world, _: world.meta.cuts.make("shopping", 1, Cut("files", None, {"day": 1}, ("made",)), "test"),
     ),
-    "barriers given up": Step("abort_barrier", _processed, lambda world, _: world.abort(1)),
-    "a first attempt": Step("request_attempt", _opened, lambda world, _: world.request(1, "load")),
+    "barriers given up": Step("barriers.abort", _processed, lambda world, _: world.abort(1)),
+    "a first attempt": Step("attempts.request", _opened, lambda world, _: world.request(1, "load")),
     "an attempt in place of a running one": Step(
-        "request_attempt", _running, lambda world, _: world.request(1, "load")
+        "attempts.request", _running, lambda world, _: world.request(1, "load")
     ),
     "an attempt after a clear": Step(
-        "request_attempt", _processed, lambda world, _: world.request(1, "amount", generation="cleared")
+        "attempts.request", _processed, lambda world, _: world.request(1, "amount", generation="cleared")
     ),
     "an attempt at a barrier ahead, in place of one that waits": Step(
-        "lead_attempt",
+        "attempts.lead",
         lambda world: (_opened(world), world.request(1, "amount"))[1],
         lambda world, _: world.lead(1, "amount"),
     ),
     "a start": Step(
-        "start_attempt",
+        "attempts.start",
         lambda world: (_opened(world), world.request(1, "load").attempt_id)[1],
-        lambda world, attempt_id: world.meta.start_attempt(attempt_id),
+        lambda world, attempt_id: world.meta.attempts.start(attempt_id),
     ),
     "a wait": Step(
-        "start_attempt",
+        "attempts.start",
         lambda world: (_opened(world), world.request(1, "amount").attempt_id)[1],
-        lambda world, attempt_id: world.meta.start_attempt(attempt_id),
+        lambda world, attempt_id: world.meta.attempts.start(attempt_id),
     ),
     "a rebase": Step(
-        "rebase_attempt", _running, lambda world, attempt_id: world.meta.rebase_attempt(attempt_id, {SHOPPING: 4711})
+        "attempts.rebase", _running, lambda world, attempt_id: world.meta.attempts.rebase(attempt_id, {SHOPPING: 4711})
     ),
-    "a close": Step("close_attempt", _running, _close),
+    "a close": Step("attempts.close", _running, _close),
     "a report": Step(
-        "report_processed", _closed, lambda world, attempt_id: world.meta.report_processed(attempt_id, "test")
+        "attempts.report", _closed, lambda world, attempt_id: world.meta.attempts.report(attempt_id, "test")
     ),
     "an attempt given up": Step(
-        "abort_attempt", _running, lambda world, attempt_id: world.meta.abort_attempt(attempt_id, "killed", "test")
+        "attempts.abort", _running, lambda world, attempt_id: world.meta.attempts.abort(attempt_id, "killed", "test")
     ),
-    "the decision to commit": Step("begin_commit", _processed, lambda world, _: world.begin_commit(1)),
+    "the decision to commit": Step("publishing.begin", _processed, lambda world, _: world.begin_commit(1)),
     "the decision to commit, where the tag policy drops a barrier": Step(
-        "begin_commit",
+        "publishing.begin",
         _thinned,
-        lambda world, _: world.meta.begin_commit("shopping", 3, dict.fromkeys(world.tables(3)), "test", [1]),
+        lambda world, _: world.meta.publishing.begin("shopping", 3, dict.fromkeys(world.tables(3)), "test", [1]),
     ),
-    "the commit": Step("publishing", _committing, lambda world, _: world.publish(1)),
-    "a block": Step("block", _committing, lambda world, _: world.meta.block("shopping", 1, "a table moved", "test")),
-    "an unblocking": Step("unblock", _blocked, lambda world, _: world.meta.unblock("shopping", 1, "mended", "test")),
-    "an announcement": Step("announce", _opened, lambda world, _: world.meta.announce("shopping", [1], "test")),
-    "an answer with a lease": Step("resolve", _two_committed, lambda world, _: _lease(world)),
-    "a renewal": Step("renew", _leased, lambda world, lease_id: world.meta.renew(lease_id, 3600)),
-    "a release": Step("release", _leased, lambda world, lease_id: world.meta.release(lease_id)),
+    "the commit": Step("publishing.swapping", _committing, lambda world, _: world.publish(1)),
+    "a block": Step(
+        "publishing.block",
+        _committing,
+        lambda world, _: world.meta.publishing.block("shopping", 1, "a table moved", "test"),
+    ),
+    "an unblocking": Step(
+        "publishing.unblock", _blocked, lambda world, _: world.meta.publishing.unblock("shopping", 1, "mended", "test")
+    ),
+    "an announcement": Step(
+        "publishing.announce", _opened, lambda world, _: world.meta.publishing.announce("shopping", [1], "test")
+    ),
+    "an answer with a lease": Step("answers.resolve", _two_committed, lambda world, _: _lease(world)),
+    "a renewal": Step("leases.renew", _leased, lambda world, lease_id: world.meta.leases.renew(lease_id, 3600)),
+    "a release": Step("leases.release", _leased, lambda world, lease_id: world.meta.leases.release(lease_id)),
     "the end of a reader's lease": Step(
-        "end_lease", _leased, lambda world, lease_id: world.meta.end_lease("shopping", lease_id, "test")
+        "leases.end", _leased, lambda world, lease_id: world.meta.leases.end("shopping", lease_id, "test")
     ),
-    "a look at what readers hold": Step("held", _dead_lease, lambda world, _: world.meta.held("shopping")),
-    "an expiry": Step("expiring", _two_committed, lambda world, _: world.meta.expiring("shopping", [1, 2], "test")),
-    "the end of an expiry": Step("expired", _expiring, lambda world, _: world.meta.expired("shopping", [1], "test")),
+    "a look at what readers hold": Step(
+        "leases.held", _dead_lease, lambda world, _: world.meta.leases.held("shopping")
+    ),
+    "an expiry": Step(
+        "expiry.expire", _two_committed, lambda world, _: world.meta.expiry.expire("shopping", [1, 2], "test")
+    ),
+    "the end of an expiry": Step(
+        "expiry.expired", _expiring, lambda world, _: world.meta.expiry.expired("shopping", [1], "test")
+    ),
     "a trim": Step(
-        "trim",
-        lambda world: (_expiring(world), world.meta.expired("shopping", [1], "test"))[0],
-        lambda world, _: world.meta.trim("shopping", world.meta.now() + timedelta(days=1), "test"),
+        "expiry.trim",
+        lambda world: (_expiring(world), world.meta.expiry.expired("shopping", [1], "test"))[0],
+        lambda world, _: world.meta.expiry.trim("shopping", world.meta.now() + timedelta(days=1), "test"),
     ),
     "a recovery": Step(
-        "recover",
+        "recovery.put_back",
         _processed,
-        lambda world, _: world.meta.recover(History("shopping", (), {}, published=0, above_attempt=8), "test", "test"),
+        lambda world, _: world.meta.recovery.put_back(
+            History("shopping", (), {}, published=0, above_attempt=8), "test", "test"
+        ),
     ),
     "a revision": Step("revisions.begin", _two_committed, lambda world, _: world.revise(2, "price")),
     "a revision with a new cut": Step(
@@ -315,7 +340,9 @@ STEPS = {
         "revisions.begin_swap", _revised, lambda world, revision: world.begin_swap(revision)
     ),
     "the swap": Step("revisions.swapping", _swapping, lambda world, revision: world.swap(revision)),
-    "a person's choice": Step("settle", _blocked, lambda world, _: world.meta.settle("shopping", 1, _settled(world))),
+    "a person's choice": Step(
+        "publishing.settle", _blocked, lambda world, _: world.meta.publishing.settle("shopping", 1, _settled(world))
+    ),
 }
 
 
@@ -325,16 +352,22 @@ VISITORS = {
     for name in ("barriers given up", "a recovery", "a leave", "an answer with a lease", "an expiry")
 } | {
     "an answer at the first barrier with a lease": Step(
-        "resolve",
+        "answers.resolve",
         _nothing,
-        lambda world, _: world.meta.resolve("shopping", Level.READ_UNCOMMITTED, at=1, hold=Hold("reader", 3600)).lease,
+        lambda world, _: (
+            world.meta.answers.resolve("shopping", Level.READ_UNCOMMITTED, at=1, hold=Hold("reader", 3600)).lease
+        ),
     ),
 }
 
 
 def writing_methods() -> set[str]:
     """The methods of the MetaService that begin a write transaction."""
-    methods = inspect.getmembers(MetaService, inspect.isfunction)
-    methods += [(f"revisions.{name}", each) for name, each in inspect.getmembers(Revisions, inspect.isfunction)]
-    writes = ("_db.write(", "transaction(write=True)")
-    return {name for name, method in methods if any(text in inspect.getsource(method) for text in writes)}
+    groups = {name: each for name, each in vars(MetaService("sqlite:////unused")).items() if isinstance(each, Group)}
+    writes = ("@changes", "self._write(", "self._writing(")
+    return {
+        f"{group}.{name}"
+        for group, each in groups.items()
+        for name, method in inspect.getmembers(type(each), inspect.isfunction)
+        if any(text in inspect.getsource(method) for text in writes)
+    }

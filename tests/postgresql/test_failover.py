@@ -65,17 +65,17 @@ def test_the_server_dies_within_the_publish(tmp_path: Path, own_postgresql: Post
         barrier = shop.open(1)
         shop.process_all(barrier, ROWS)
         meta = shop.deployment.meta
-        meta.begin_commit("shopping", 1, dict.fromkeys(COLUMNS), "test")
+        meta.publishing.begin("shopping", 1, dict.fromkeys(COLUMNS), "test")
 
         def publish() -> None:
-            with meta.publishing("shopping", 1, "test") as connection:
+            with meta.publishing.swapping("shopping", 1, "test") as connection:
                 assert connection is not None
                 own_postgresql.kill()
 
         with pytest.raises(StoreUnavailableError, match="connection"):
             publish()
         own_postgresql.start()
-        assert meta.barrier("shopping", 1).state is BarrierState.COMMITTING
+        assert meta.barriers.get("shopping", 1).state is BarrierState.COMMITTING
         shop.commit(barrier)
         assert shop.main_totals() == {SHOPPING: 1000, AMOUNT: 100, PRICE: 1000}
         shop.deployment.close()
@@ -121,7 +121,7 @@ def test_a_server_that_comes_back_is_asked_what_became_of_the_commit(
         back.start()
         assert world.open(2).barrier_id == 2
         back.join(timeout=patience())
-    assert [each.barrier_id for each in world.meta.open_barriers("shopping")] == [1, 2]
+    assert [each.barrier_id for each in world.meta.barriers.uncommitted("shopping")] == [1, 2]
     world.meta.close()
 
 
@@ -139,7 +139,7 @@ def test_a_server_that_stays_away_leaves_the_outcome_open_and_a_second_call_find
             world.request(1, "amount", **requested)
         proxy.target = postgresql.port
     assert world.request(1, "amount", **requested).attempt_id == 2
-    assert len(world.meta.attempts("shopping", 1)) == 2, "adopted, not begun again"
+    assert len(world.meta.attempts.of("shopping", 1)) == 2, "adopted, not begun again"
     world.meta.close()
 
 
@@ -153,7 +153,7 @@ def test_a_commit_that_the_new_server_has_not_heard_of_is_done_again(
     meta.check()
     with answer_lost(proxy):
         proxy.target = own_postgresql.port
-        assert meta.register("shopping", "dag", JOBS, "test") == 1
-    assert meta.topologies() == ["shopping"]
+        assert meta.topologies.register("shopping", "dag", JOBS, "test") == 1
+    assert meta.topologies.names() == ["shopping"]
     meta.close()
     check_audit(taken_over)

@@ -51,7 +51,7 @@ def _pairs() -> dict[str, tuple[Step, Step, Step]]:
 
 PAIRS = _pairs()
 #: Steps that bring what they have looked up before, and what they are told if that is out of date by then.
-_LOOK_FIRST = {"open_barrier": "HeadMovedError", "revisions.begin": "RevisionRefusedError"}
+_LOOK_FIRST = {"barriers.open": "HeadMovedError", "revisions.begin": "RevisionRefusedError"}
 #: What the tables hold, and how both steps ended.
 Outcome = tuple[dict[str, list[Any]], object]
 
@@ -182,7 +182,7 @@ class Start:
     def _put_back(self) -> None:
         self._kept.put_back()
         for world in self._worlds:
-            world.meta.topologies()  # connected, which is not to be counted
+            world.meta.topologies.names()  # connected, which is not to be counted
 
     def _waits(self) -> bool:
         asked = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"

@@ -43,13 +43,13 @@ def _opened(shop: Shop) -> None:
 
 def _precommit(shop: Shop) -> None:
     _opened(shop)
-    shop.process_all(shop.deployment.meta.barrier("shopping", 2), ROWS)
+    shop.process_all(shop.deployment.meta.barriers.get("shopping", 2), ROWS)
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_barrier_is_published_once(kind: str, tmp_path: Path, postgresql: PostgreSQL, proxy: Proxy) -> None:
     def commit(shop: Shop) -> object:
-        return shop.commit(shop.deployment.meta.barrier("shopping", 2)).barrier.state
+        return shop.commit(shop.deployment.meta.barriers.get("shopping", 2)).barrier.state
 
     with _rehearsal(kind, tmp_path, postgresql, proxy, _precommit, commit) as (shop, taken):
         count = _cut_everywhere(taken)
@@ -60,7 +60,7 @@ def test_a_barrier_is_published_once(kind: str, tmp_path: Path, postgresql: Post
 @pytest.mark.parametrize("kind", KINDS)
 def test_an_attempt_is_prepared_once(kind: str, tmp_path: Path, postgresql: PostgreSQL, proxy: Proxy) -> None:
     def begin(shop: Shop) -> object:
-        spec = shop.begin(shop.deployment.meta.barrier("shopping", 2), "load").spec
+        spec = shop.begin(shop.deployment.meta.barriers.get("shopping", 2), "load").spec
         return spec.inputs, spec.previous, spec.bases, spec.cuts
 
     with _rehearsal(kind, tmp_path, postgresql, proxy, _opened, begin) as (_, taken):
@@ -106,7 +106,7 @@ def _rehearsal(
             shutil.rmtree(warehouse)
             shutil.copytree(kept, warehouse)
             # connect again, and ask once what is asked once
-            tested.deployment.meta.topologies(), tested.deployment.tables.mains(list(COLUMNS))
+            tested.deployment.meta.topologies.names(), tested.deployment.tables.mains(list(COLUMNS))
             assert tested.deployment.shares_database is (kind == "postgresql")
             with proxy.watching(cut) as seen:
                 answer = _until_done(step, tested)

@@ -18,9 +18,9 @@ from tests.support.shop import COLUMNS, Shop
 def check_published_once(shop: Shop, settings: Settings) -> None:
     """Each committed barrier was decided once and published once in every table; what is served is what is there."""
     meta = shop.deployment.meta
-    head = meta.head("shopping")
+    head = meta.barriers.head("shopping")
     assert head is not None
-    barriers = [meta.barrier("shopping", number) for number in range(1, head.barrier_id + 1)]
+    barriers = [meta.barriers.get("shopping", number) for number in range(1, head.barrier_id + 1)]
     committed = [barrier.barrier_id for barrier in barriers if barrier.state is BarrierState.COMMIT]
     for barrier in barriers:
         events = Counter(entry.event for entry in entries_of(shop, barrier.barrier_id, "barrier"))
@@ -28,8 +28,10 @@ def check_published_once(shop: Shop, settings: Settings) -> None:
         assert (events["opened"], events["commit"]) == (1, done), f"{barrier}: {events}"
         written = [entry.subject for entry in entries_of(shop, barrier.barrier_id, "table") if entry.event == "written"]
         assert sorted(written) == sorted(list(COLUMNS) * done), f"{barrier}: WRITTEN once each"
-    served = meta.resolve("shopping", Level.REPEATABLE_READ)
-    snapshots = {number: {p.table: p.snapshot_id for p in meta.progress("shopping", number)} for number in committed}
+    served = meta.answers.resolve("shopping", Level.REPEATABLE_READ)
+    snapshots = {
+        number: {p.table: p.snapshot_id for p in meta.barriers.progress("shopping", number)} for number in committed
+    }
     for table in COLUMNS:
         metadata = shop.deployment.tables.load(table).metadata
         main = metadata.snapshot_by_name("main")
@@ -42,7 +44,7 @@ def check_published_once(shop: Shop, settings: Settings) -> None:
 
 
 def entries_of(shop: Shop, barrier_id: int, kind: str) -> list[AuditEntry]:
-    return [e for e in shop.deployment.meta.audit("shopping", barrier_id, limit=10_000) if e.kind == kind]
+    return [e for e in shop.deployment.meta.audit.newest("shopping", barrier_id, limit=10_000) if e.kind == kind]
 
 
 def _moves(snapshots: Iterable[int | None]) -> list[int]:

@@ -120,7 +120,7 @@ def keep_writing(
     for number in itertools.count():
         table = tables[number % len(tables)]
         written[table].append(append(deployment.tables, table, [{"n": number}], stamp))
-        if number >= len(tables) and deployment.meta.barrier("wide", barrier_id).state is BarrierState.COMMIT:
+        if number >= len(tables) and deployment.meta.barriers.get("wide", barrier_id).state is BarrierState.COMMIT:
             break
     return written
 
@@ -205,7 +205,7 @@ def test_publishing_a_thousand_tables_ends_while_writers_keep_staging(
         written = {table: ids for share in writers.finish() for table, ids in share.items()}
     assert isinstance(committed, Committed)
     assert committed.barrier.state is BarrierState.COMMIT
-    wanted = {each.table: each.snapshot_id for each in deployment.meta.progress("wide", first.barrier_id)}
+    wanted = {each.table: each.snapshot_id for each in deployment.meta.barriers.progress("wide", first.barrier_id)}
     documents = deployment.tables._committer.read(TABLES)
     assert {table: ref_of(document, "main") for table, document in documents.items()} == wanted, "none lost, none torn"
     for table, document in documents.items():

@@ -66,7 +66,7 @@ def ask(barrier_id: int, job: str, generation: str = "g0") -> Operation:
     """A try of a task, or with another generation a clear."""
 
     def operation(shop: Shop) -> Callable[[], Any]:
-        barrier = shop.deployment.meta.barrier("shopping", barrier_id)
+        barrier = shop.deployment.meta.barriers.get("shopping", barrier_id)
         return lambda: begin(shop.deployment, barrier, job, request_key="task", generation=generation, actor=generation)
 
     return operation
@@ -103,7 +103,7 @@ def compact(shop: Shop) -> Callable[[], Any]:
 
 
 def _attempt_of_load(shop: Shop) -> int:
-    attempt = shop.deployment.meta.current_attempt("shopping", 2, "load")
+    attempt = shop.deployment.meta.attempts.current("shopping", 2, "load")
     assert attempt is not None
     return attempt.attempt_id
 
@@ -113,7 +113,7 @@ def _attempt_of_load(shop: Shop) -> int:
 
 def one_committed(shop: Shop) -> None:
     shop.process_all(shop.open(1), ROWS[1])
-    shop.commit(shop.deployment.meta.barrier("shopping", 1))
+    shop.commit(shop.deployment.meta.barriers.get("shopping", 1))
 
 
 def second_open(shop: Shop) -> None:
@@ -123,7 +123,7 @@ def second_open(shop: Shop) -> None:
 
 def second_precommit(shop: Shop) -> None:
     second_open(shop)
-    shop.process_all(shop.deployment.meta.barrier("shopping", 2), ROWS[2])
+    shop.process_all(shop.deployment.meta.barriers.get("shopping", 2), ROWS[2])
 
 
 def third_open(shop: Shop) -> None:
@@ -133,13 +133,13 @@ def third_open(shop: Shop) -> None:
 
 def both_precommit(shop: Shop) -> None:
     third_open(shop)
-    shop.process_all(shop.deployment.meta.barrier("shopping", 3), ROWS[3])
+    shop.process_all(shop.deployment.meta.barriers.get("shopping", 3), ROWS[3])
 
 
 def load_written(shop: Shop) -> None:
     """The driver of `load` has written everything and left its closing record."""
     second_open(shop)
-    ready = shop.begin(shop.deployment.meta.barrier("shopping", 2), "load")
+    ready = shop.begin(shop.deployment.meta.barriers.get("shopping", 2), "load")
     record = shop.write(ready, ROWS[2])
     shop.deployment.tables.write_text(closing_uri(shop.deployment, ready.attempt), record.dumps(ready.spec.nonce))
 
@@ -308,19 +308,19 @@ def check_nothing_torn(shop: Shop) -> None:
     """All tables' `main` are at one barrier, the one that is COMMIT or the one that is being published."""
     meta = shop.deployment.meta
     mains = shop.deployment.tables.mains(list(COLUMNS))
-    served = meta.resolve("shopping", Level.REPEATABLE_READ)
+    served = meta.answers.resolve("shopping", Level.REPEATABLE_READ)
     allowed = [{name: table.snapshot_id for name, table in served.tables.items()}]
     if not shop.deployment.shares_database:
         allowed += [
-            {each.table: each.snapshot_id for each in meta.progress("shopping", barrier.barrier_id)}
-            for barrier in meta.open_barriers("shopping")
+            {each.table: each.snapshot_id for each in meta.barriers.progress("shopping", barrier.barrier_id)}
+            for barrier in meta.barriers.uncommitted("shopping")
             if barrier.state is BarrierState.COMMITTING
         ]
     assert mains in allowed, f"{mains} is none of {allowed}"
 
 
 def check_journal(shop: Shop) -> None:
-    head, newest = read_head(shop.deployment, "shopping"), shop.deployment.meta.newest_decided("shopping")
+    head, newest = read_head(shop.deployment, "shopping"), shop.deployment.meta.barriers.newest_decided("shopping")
     assert head is not None
     assert newest is not None
     assert head.barrier_id == newest.barrier_id, "the journal's head is the newest decision"
@@ -336,11 +336,14 @@ def fingerprint(shop: Shop) -> str:
             numbers[snapshot["snapshot-id"]] = len(numbers)
     head = read_head(shop.deployment, "shopping")
     said = (
-        [(e.barrier_id, e.kind, e.subject, e.event, e.before, e.after) for e in meta.audit("shopping", limit=10_000)],
+        [
+            (e.barrier_id, e.kind, e.subject, e.event, e.before, e.after)
+            for e in meta.audit.newest("shopping", limit=10_000)
+        ],
         [
             (barrier.barrier_id, barrier.predecessor, barrier.state, each.table, each.state, numbers[each.snapshot_id])
-            for barrier in meta.open_barriers("shopping")
-            for each in meta.progress("shopping", barrier.barrier_id)
+            for barrier in meta.barriers.uncommitted("shopping")
+            for each in meta.barriers.progress("shopping", barrier.barrier_id)
         ],
         [sorted((name, numbers[ref["snapshot-id"]]) for name, ref in d["refs"].items()) for d in documents.values()],
         [[numbers[entry["snapshot-id"]] for entry in d["snapshot-log"]] for d in documents.values()],
@@ -352,20 +355,20 @@ def fingerprint(shop: Shop) -> str:
 def settle(shop: Shop) -> None:
     """Everybody tries again until days 2 and 3 are done, and all is as if nothing had happened."""
     for day in (2, 3):
-        if shop.deployment.meta.barrier_at("shopping", MONDAY + timedelta(days=day)) is None:
-            head = shop.deployment.meta.head("shopping")
+        if shop.deployment.meta.barriers.at("shopping", MONDAY + timedelta(days=day)) is None:
+            head = shop.deployment.meta.barriers.head("shopping")
             assert head is not None
             if head.timestamp > MONDAY + timedelta(days=day):
                 continue  # the later time was faster: this one's data are in its epoch
             shop.open(day)
-    for barrier in shop.deployment.meta.open_barriers("shopping"):
+    for barrier in shop.deployment.meta.barriers.uncommitted("shopping"):
         day = (barrier.timestamp - MONDAY).days
         for job in JOBS:
             step = begin(shop.deployment, barrier, job, request_key="after", generation="g0", actor="after")
             if isinstance(step, Ready):
                 close(shop.deployment, step.attempt.attempt_id, record=shop.write(step, ROWS[day]), actor="after")
-    for barrier in shop.deployment.meta.open_barriers("shopping"):
+    for barrier in shop.deployment.meta.barriers.uncommitted("shopping"):
         shop.commit(barrier)
-    done = [b for b in (1, 2, 3) if shop.deployment.meta.barrier_at("shopping", MONDAY + timedelta(days=b))]
+    done = [b for b in (1, 2, 3) if shop.deployment.meta.barriers.at("shopping", MONDAY + timedelta(days=b))]
     price = sum(2 * 10**day for day in done)
     assert shop.main_totals() == {SHOPPING: price, "shop.user_item_amount": price // 2, "shop.user_item_price": price}

@@ -50,7 +50,7 @@ def after_leaving(shop: Shop) -> None:
     """The job has left and been told that it may come back; its DAG has not run since."""
     with_prices(shop)
     leaves(shop)()
-    assert shop.deployment.meta.readmit("shopping", "price_dag", None, "member")
+    assert shop.deployment.meta.topologies.readmit("shopping", "price_dag", None, "member")
 
 
 def register(shop: Shop, day: int = 2) -> Any:

@@ -45,8 +45,8 @@ def tags(shop: Shop, barrier_id: int) -> int:
 def check_readers(shop: Shop) -> None:
     """What is held is there, and so is what can be read."""
     meta = shop.deployment.meta
-    held = {lease.barrier_id for lease in meta.leases("shopping")}
-    for barrier_id in held | {barrier.barrier_id for barrier in meta.readable("shopping")}:
+    held = {lease.barrier_id for lease in meta.leases.of("shopping")}
+    for barrier_id in held | {barrier.barrier_id for barrier in meta.answers.readable("shopping")}:
         if barrier_id != 3 or shop.deployment.shares_database:  # tags of two databases come before COMMIT
             assert tags(shop, barrier_id) == len(COLUMNS), f"barrier {barrier_id} is read, and its tags are gone"
 
@@ -56,15 +56,17 @@ def commits(shop: Shop) -> Callable[[], Any]:
 
 
 def reads(shop: Shop) -> Callable[[], Any]:
-    return lambda: shop.deployment.meta.resolve("shopping", Level.REPEATABLE_READ, at=1, hold=Hold("reader", 600))
+    return lambda: shop.deployment.meta.answers.resolve(
+        "shopping", Level.REPEATABLE_READ, at=1, hold=Hold("reader", 600)
+    )
 
 
 def reads_and_leaves(shop: Shop) -> Callable[[], Any]:
     def work() -> Resolution:
         answer: Resolution = reads(shop)()
         assert answer.lease is not None
-        shop.deployment.meta.renew(answer.lease.lease_id, 600)
-        shop.deployment.meta.release(answer.lease.lease_id)
+        shop.deployment.meta.leases.renew(answer.lease.lease_id, 600)
+        shop.deployment.meta.leases.release(answer.lease.lease_id)
         return answer
 
     return work
@@ -75,10 +77,10 @@ def expires(shop: Shop) -> Callable[[], Any]:
 
     def work() -> list[int]:
         meta = shop.deployment.meta
-        moved = meta.expiring("shopping", [1], "expiry")
-        for barrier in meta.being_expired("shopping"):
+        moved = meta.expiry.expire("shopping", [1], "expiry")
+        for barrier in meta.expiry.pending("shopping"):
             shop.deployment.tables.drop_tags(list(COLUMNS), [barrier.tag])
-            meta.expired("shopping", [barrier.barrier_id], "expiry")
+            meta.expiry.expired("shopping", [barrier.barrier_id], "expiry")
         return moved
 
     return work
@@ -114,9 +116,9 @@ def test_in_every_order_what_is_held_stays(
             assert isinstance(outcomes[0], (Committed, list)), outcomes
             assert isinstance(outcomes[1], (Resolution, ExpiredBarrierError, list)), outcomes
             check_readers(looker)
-            looker.commit(looker.deployment.meta.barrier("shopping", 3))
+            looker.commit(looker.deployment.meta.barriers.get("shopping", 3))
             check_readers(looker)
-            assert looker.deployment.meta.being_expired("shopping") == []
+            assert looker.deployment.meta.expiry.pending("shopping") == []
             check_audit(made.settings.metaservice_url)
 
         explored = explore(operations, check, lambda: check_readers(looker), orders)
@@ -134,12 +136,12 @@ BARRIERS = 40
 
 def lease(deployment: Deployment, barrier_id: int) -> int:
     """Leases a barrier, and keeps it."""
-    answer = deployment.meta.resolve("shopping", Level.REPEATABLE_READ, at=barrier_id, hold=Hold("racer", 600))
+    answer = deployment.meta.answers.resolve("shopping", Level.REPEATABLE_READ, at=barrier_id, hold=Hold("racer", 600))
     return answer.tables["shop.a"].barrier_id
 
 
 def expire(deployment: Deployment, barrier_id: int) -> list[int]:
-    return deployment.meta.expiring("shopping", [barrier_id], "racer")
+    return deployment.meta.expiry.expire("shopping", [barrier_id], "racer")
 
 
 def test_of_readers_and_expiries_at_once_one_side_has_its_way(settings: Settings, racers: Racers) -> None:
@@ -156,7 +158,7 @@ def test_of_readers_and_expiries_at_once_one_side_has_its_way(settings: Settings
         assert len(granted) + len(refused) == 3, outcomes
         assert moved in ([], [number]), "by one"
         assert bool(granted) != bool(moved), f"barrier {number}: {outcomes}"
-        assert bool(deployment.meta.leases("shopping", number)) == bool(granted)
+        assert bool(deployment.meta.leases.of("shopping", number)) == bool(granted)
         ends["expired" if moved else "held"] += 1
     deployment.close()
     report(f"races, leases and expiries on {settings.metaservice_url.partition(':')[0]}: {dict(ends)}")

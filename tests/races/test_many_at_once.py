@@ -85,8 +85,8 @@ def test_of_many_starters_of_one_timestamp_one_opens_and_all_have_its_barrier(
         (barrier,) = {outcome.barrier.barrier_id for outcome in outcomes}
         opener = next(outcome.barrier.run for outcome in outcomes if outcome.created)
         assert {outcome.barrier.run for outcome in outcomes} == {opener}, "each is told whose barrier it observes"
-        shop.process_all(shop.deployment.meta.barrier("shopping", barrier), ROWS)
-        shop.commit(shop.deployment.meta.barrier("shopping", barrier))
+        shop.process_all(shop.deployment.meta.barriers.get("shopping", barrier), ROWS)
+        shop.commit(shop.deployment.meta.barriers.get("shopping", barrier))
     check_published_once(shop, settings)
 
 
@@ -102,7 +102,7 @@ def test_starters_of_different_timestamps_open_in_order_or_are_told_why_not(shop
         assert all(
             isinstance(r, (Later, BarrierOrderError, HeadMovedError, TooManyOpenBarriersError)) for r in refused
         ), refused
-        there = shop.deployment.meta.open_barriers("shopping")
+        there = shop.deployment.meta.barriers.uncommitted("shopping")
         assert {b.barrier_id for b in opened} == {b.barrier_id for b in there}, "who opened one has one"
         assert [b.timestamp for b in there] == sorted({b.timestamp for b in there}), "in the order of time"
         assert [b.predecessor for b in there[1:]] == [b.barrier_id for b in there[:-1]], "one chain"
@@ -144,7 +144,7 @@ def test_of_many_clears_of_one_task_the_newest_counts(shop: Shop, racers: Racers
 
 
 def _check_one_is_left(shop: Shop, barrier: Barrier, outcomes: list[Any]) -> None:
-    attempts = [a for a in shop.deployment.meta.attempts("shopping", barrier.barrier_id) if a.job == "load"]
+    attempts = [a for a in shop.deployment.meta.attempts.of("shopping", barrier.barrier_id) if a.job == "load"]
     live = [attempt for attempt in attempts if attempt.state in LIVE_ATTEMPTS]
     assert [attempt.state for attempt in live] == [AttemptState.PROCESSED]
     assert live == attempts[-1:], "the newest one"

@@ -52,7 +52,7 @@ def revised(shop: Shop) -> None:
     for day in (1, 2, 3):
         shop.process_all(shop.open(day), ROWS[day])
         if day < 3:
-            shop.commit(shop.deployment.meta.barrier("shopping", day))
+            shop.commit(shop.deployment.meta.barriers.get("shopping", day))
     plan = plan_revision(shop.deployment, Wanted("shopping", 2, changed=("amount",), accept_pause=True))
     begin_revision(shop.deployment, plan, reason="corrected", actor="person")
     shop.deployment.meta.revisions.gate("shopping", 1, closed=False, actor="person")
@@ -140,8 +140,8 @@ def sums(shop: Shop, snapshots: dict[str, int | None], totals: dict[int | None, 
 def check_nothing_torn(shop: Shop, totals: dict[int | None, int]) -> None:
     """Each answer is of one barrier and one revision, and `main` with it, or on its way where that is another step."""
     meta = shop.deployment.meta
-    corrected = meta.barrier("shopping", 2).computed_in == 1
-    answers = [meta.resolve("shopping", level) for level in (Level.READ_COMMITTED, Level.REPEATABLE_READ)]
+    corrected = meta.barriers.get("shopping", 2).computed_in == 1
+    answers = [meta.answers.resolve("shopping", level) for level in (Level.READ_COMMITTED, Level.REPEATABLE_READ)]
     for answer in answers:
         snapshots = {name: table.snapshot_id for name, table in answer.tables.items()}
         assert answer.barrier_id is not None
@@ -154,9 +154,9 @@ def check_nothing_torn(shop: Shop, totals: dict[int | None, int]) -> None:
 def settle(shop: Shop, totals: dict[int | None, int]) -> None:
     """Everybody tries again until day 4 is done."""
     meta = shop.deployment.meta
-    if meta.barrier_at("shopping", MONDAY + timedelta(days=4)) is None:
+    if meta.barriers.at("shopping", MONDAY + timedelta(days=4)) is None:
         shop.open(4)
-    for barrier in meta.open_barriers("shopping"):
+    for barrier in meta.barriers.uncommitted("shopping"):
         for job in JOBS:
             step = begin(shop.deployment, barrier, job, request_key="after", generation="g0", actor="after")
             if isinstance(step, Ready):
@@ -166,10 +166,10 @@ def settle(shop: Shop, totals: dict[int | None, int]) -> None:
         meta.revisions.extend("shopping", 1, "after")
         replay(shop)
         assert isinstance(publish(shop)(), Swapped)
-    for barrier in meta.open_barriers("shopping"):
+    for barrier in meta.barriers.uncommitted("shopping"):
         shop.commit(barrier)
     corrected = meta.revisions.get("shopping", 1).state is RevisionState.COMMIT
-    newest = meta.newest_decided("shopping")
+    newest = meta.barriers.newest_decided("shopping")
     assert newest is not None
     assert (newest.barrier_id, newest.state) == (4, BarrierState.COMMIT)
     check_nothing_torn(shop, totals)

@@ -90,7 +90,7 @@ def test_on_one_metaservice_the_same_jobs_under_another_dag_are_refused(shop: Sh
     jobs = tuple(replace(job, owner="copy_of_shopping_dag") for job in FRAGMENT.jobs)
     with pytest.raises(TopologyError, match="shopping_dag"):
         shop.open(2, Fragment("shopping", "copy_of_shopping_dag", jobs))
-    assert len(shop.deployment.meta.open_barriers("shopping")) == 1
+    assert len(shop.deployment.meta.barriers.uncommitted("shopping")) == 1
 
 
 # --- two MetaServices -----------------------------------------------------------------------------------
@@ -98,7 +98,11 @@ def test_on_one_metaservice_the_same_jobs_under_another_dag_are_refused(shop: Sh
 
 def refused(error: BarrierError, ours: Shop, leader: Shop) -> None:
     assert isinstance(error, Terminal)
-    for said in ("connection", "recover", *(each.deployment.meta.incarnation("shopping") for each in (ours, leader))):
+    for said in (
+        "connection",
+        "recover",
+        *(each.deployment.meta.topologies.incarnation("shopping") for each in (ours, leader)),
+    ):
         assert said in str(error)
 
 
@@ -112,7 +116,7 @@ def test_a_second_metaservice_is_refused_from_its_first_barrier_on(shop: Shop, o
         other.open(2)
     refused(after_commit.value, other, shop)
     shop.process_all(shop.open(2), ROWS)
-    shop.commit(shop.deployment.meta.barrier("shopping", 2))
+    shop.commit(shop.deployment.meta.barriers.get("shopping", 2))
     assert shop.main_totals() == {table: 2 * total for table, total in ONE_BARRIER.items()}
     check_published_once(shop, settings)
 
@@ -125,7 +129,7 @@ def test_of_two_metaservices_that_open_at_the_same_moment_one_leads_and_publishe
         outcomes = airflows.race([(start, (1, "dag/run"))] * 2)
         head = read_head(shop.deployment, "shopping")
         assert head is not None
-        leads = head.incarnation == shop.deployment.meta.incarnation("shopping")
+        leads = head.incarnation == shop.deployment.meta.topologies.incarnation("shopping")
         leader, loser = (shop, other) if leads else (other, shop)
         at = 0 if leads else 1
         assert isinstance(outcomes[at], Opened), outcomes

@@ -48,13 +48,13 @@ def test_ids_tags_and_sql_are_of_one_barrier_which_stays(shop: Shop) -> None:
     assert set(given.tags.values()) == {"barrier_shopping_b1_r0"}
     pinned = given.sql(f"SELECT * FROM {PRICE}", "trino").sql
     assert pinned == f"SELECT * FROM {PRICE} FOR VERSION AS OF {given.snapshots[PRICE]}"
-    assert meta.leases("shopping") == [given.lease]
-    assert meta.expiring("shopping", [1], "test") == []
+    assert meta.leases.of("shopping") == [given.lease]
+    assert meta.expiry.expire("shopping", [1], "test") == []
 
 
 def test_it_is_held_for_as_long_as_was_said(shop: Shop) -> None:
     given = hand_out(shop.deployment, "shopping", Hold("quick", 0.3))
-    wait_for("the hold to end", lambda: shop.deployment.meta.leases("shopping") == [])
+    wait_for("the hold to end", lambda: shop.deployment.meta.leases.of("shopping") == [])
     with pytest.raises(
         LeaseLostError, match=r"lease 1 of quick on barrier 2 of shopping: expected to read by it befor"
     ):
@@ -75,30 +75,30 @@ def test_it_may_be_held_for_longer_and_never_for_less(shop: Shop) -> None:
 def test_what_is_too_old_is_not_handed_out(shop: Shop) -> None:
     with pytest.raises(StaleAnswerError, match="not older than 0:05:00, found barrier 2 of 2026-01-07"):
         hand_out(shop.deployment, "shopping", OUTSIDER, not_older_than=timedelta(minutes=5))
-    assert shop.deployment.meta.leases("shopping") == []
+    assert shop.deployment.meta.leases.of("shopping") == []
     with pytest.raises(ConfigurationError, match="which says what is waited for, found it without"):
         hand_out(shop.deployment, "shopping", OUTSIDER, wait=timedelta(minutes=5))
 
 
 def test_it_waits_for_what_is_new_enough_and_its_time_begins_with_that(shop: Shop) -> None:
     meta = shop.deployment.meta
-    age = meta.now() - meta.barrier("shopping", 2).timestamp
-    resolve, looked = meta.resolve, []
+    age = meta.now() - meta.barriers.get("shopping", 2).timestamp
+    resolve, looked = meta.answers.resolve, []
 
     def overtaken(*asked: Any, **how: Any) -> Resolution:
         found = resolve(*asked, **how)
         if not looked:
-            third = meta.barrier("shopping", 3)
+            third = meta.barriers.get("shopping", 3)
             shop.process_all(third, [{"amount": 25, "price": 250}])
             shop.commit(third)
         looked.append(time.monotonic())
         return found
 
-    meta.resolve = overtaken  # type: ignore[method-assign]
+    meta.answers.resolve = overtaken  # type: ignore[method-assign]
     enough = age - timedelta(hours=1)
     given = hand_out(shop.deployment, "shopping", OUTSIDER, not_older_than=enough, wait=timedelta(seconds=patience()))
     assert given.resolution.barrier_id == 3
-    assert meta.leases("shopping") == [given.lease]
+    assert meta.leases.of("shopping") == [given.lease]
     assert looked[0] + OUTSIDER.seconds < given._until < looked[1] + OUTSIDER.seconds
 
 
@@ -114,6 +114,6 @@ def test_what_cannot_be_handed_out(shop: Shop) -> None:
         hand_out(shop.deployment, "shopping", OUTSIDER, at=77)
     with pytest.raises(ConfigurationError, match="consistency level 'dirty': expected one of"):
         hand_out(shop.deployment, "shopping", OUTSIDER, level="dirty")
-    assert shop.deployment.meta.leases("shopping") == []
+    assert shop.deployment.meta.leases.of("shopping") == []
     with pytest.raises(UnknownDialectError, match="expected one of athena, duckdb, presto, spark, trino, found 'tsql'"):
         hand_out(shop.deployment, "shopping", OUTSIDER).sql("SELECT 1", "tsql")

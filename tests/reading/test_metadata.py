@@ -56,7 +56,7 @@ def test_the_seeds_own_query_in_duckdb_and_in_the_database(session: ConsistentSe
 def test_every_metadata_table_is_there_beside_the_data(session: ConsistentSession, shop: Shop) -> None:
     with session.duckdb() as connection:
         for name, table in METADATA_TABLES.items():
-            columns, rows = shop.deployment.meta.metadata(name)
+            columns, rows = shop.deployment.meta.audit.metadata(name)
             found = connection.sql(f"SELECT * FROM {name.lower()}")
             assert found.columns == [column.name for column in columns]
             expected = {column.name: "VARCHAR" for column in columns}
@@ -80,7 +80,7 @@ def test_it_is_read_as_it_is_by_then(session: ConsistentSession, shop: Shop) -> 
         ).fetchall() == [(2,)]
     assert session.metadata("__meta_lease")["holder"].to_pylist() == ["ada"]
     opened = session.metadata("__META_BARRIER")["opened_at"].to_pylist()
-    assert opened[1] == shop.deployment.meta.barrier("shopping", 1).opened_at
+    assert opened[1] == shop.deployment.meta.barriers.get("shopping", 1).opened_at
 
 
 @pytest.mark.parametrize(

@@ -63,7 +63,7 @@ def totals(shop: Shop, session: ConsistentSession) -> dict[str, int]:
 
 
 def barriers_held(shop: Shop) -> list[int]:
-    return [lease.barrier_id for lease in shop.deployment.meta.leases("shopping")]
+    return [lease.barrier_id for lease in shop.deployment.meta.leases.of("shopping")]
 
 
 def test_a_session_reads_one_barrier_whatever_is_committed_meanwhile(shop: Shop) -> None:
@@ -71,7 +71,7 @@ def test_a_session_reads_one_barrier_whatever_is_committed_meanwhile(shop: Shop)
     with consistent_session(shop.deployment, "shopping", holder="report of ada") as session:
         bring(shop, 2)
         assert totals(shop, session) == {SHOPPING: 250, AMOUNT: 25, PRICE: 250}
-        (lease,) = shop.deployment.meta.leases("shopping")
+        (lease,) = shop.deployment.meta.leases.of("shopping")
         assert (lease.barrier_id, lease.holder) == (1, "report of ada")
         assert session.tags == dict.fromkeys((SHOPPING, AMOUNT, PRICE), "barrier_shopping_b1_r0")
         assert session.refresh().barrier_id == 2
@@ -86,7 +86,7 @@ def test_a_session_reads_one_barrier_whatever_is_committed_meanwhile(shop: Shop)
 def test_a_barrier_of_the_past_by_id_and_by_time(shop: Shop) -> None:
     for day in (1, 2, 3):
         bring(shop, day)
-    second = shop.deployment.meta.barrier("shopping", 2)
+    second = shop.deployment.meta.barriers.get("shopping", 2)
     for at in (2, second.timestamp, second.timestamp + timedelta(hours=5)):
         with consistent_session(shop.deployment, "shopping", at=at, tables=[AMOUNT]) as session:
             assert totals(shop, session) == {AMOUNT: 50}
@@ -146,7 +146,7 @@ def test_what_is_rolled_back_while_a_session_looks_is_told_as_well(shop: Shop, a
     shop.process_all(second, ROWS)
     meta = shop.deployment.meta
     with consistent_session(shop.deployment, "shopping", level="ReadCommitted") as session:
-        resolve = meta.resolve
+        resolve = meta.answers.resolve
 
         def overtaken(*asked: Any, **how: Any) -> Resolution:
             ready = shop.begin(second, "amount", generation="cleared")
@@ -154,10 +154,10 @@ def test_what_is_rolled_back_while_a_session_looks_is_told_as_well(shop: Shop, a
                 shop.close(ready, shop.write(ready, ROWS))
             return resolve(*asked, **how)
 
-        meta.resolve = overtaken  # type: ignore[method-assign]
+        meta.answers.resolve = overtaken  # type: ignore[method-assign]
         assert session.refresh().barrier_id == (2 if again else 1)
         assert session.fell_back == FellBack("shopping", 2, 2 if again else 1)
-        meta.resolve = resolve  # type: ignore[method-assign]
+        meta.answers.resolve = resolve  # type: ignore[method-assign]
 
 
 def test_going_back_for_no_reason_is_refused(shop: Shop, settings: Settings) -> None:
@@ -204,7 +204,7 @@ def test_it_waits_for_an_answer_that_is_new_enough(shop: Shop, settings: Setting
     found: list[int | None] = []
 
     def wait() -> None:
-        age = shop.deployment.meta.now() - shop.deployment.meta.barrier("shopping", 1).timestamp
+        age = shop.deployment.meta.now() - shop.deployment.meta.barriers.get("shopping", 1).timestamp
         with consistent_session(
             shop.deployment,
             "shopping",
@@ -254,7 +254,7 @@ def test_a_lease_that_was_taken_away_ends_the_reading(shop: Shop) -> None:
     bring(shop, 1)
     with ExitStack() as stack:
         session = stack.enter_context(consistent_session(shop.deployment, "shopping", lease_seconds=0.6))
-        shop.deployment.meta.release(session.lease.lease_id)
+        shop.deployment.meta.leases.release(session.lease.lease_id)
         wait_for("the loss to be noticed", lambda: _is_lost(session))
         with pytest.raises(LeaseLostError, match="expected it to live, found that it has ended"):
             assert session.snapshots
@@ -269,7 +269,7 @@ def test_the_last_look_does_not_wait_for_a_heartbeat(shop: Shop) -> None:
     with ExitStack() as stack:
         session = stack.enter_context(consistent_session(shop.deployment, "shopping"))
         session.check()
-        shop.deployment.meta.release(session.lease.lease_id)
+        shop.deployment.meta.leases.release(session.lease.lease_id)
         assert session.snapshots  # as far as it knows
         with pytest.raises(LeaseLostError, match="expected it to live, found that it has ended"):
             session.check()
@@ -283,7 +283,7 @@ def test_a_loss_that_no_heartbeat_noticed_is_told_at_the_end(shop: Shop) -> None
         pytest.raises(LeaseLostError, match="expected it to live, found that it has ended"),
         consistent_session(shop.deployment, "shopping") as session,
     ):
-        shop.deployment.meta.release(session.lease.lease_id)
+        shop.deployment.meta.leases.release(session.lease.lease_id)
 
 
 def _is_lost(session: ConsistentSession) -> bool:

@@ -50,5 +50,5 @@ def test_a_classic_session_reads_one_barrier(tmp_path: Path) -> None:
         "dataframe": 250,
         "left behind": ["now", "pinned", "three"],
     }
-    assert shop.deployment.meta.leases("shopping") == []
+    assert shop.deployment.meta.leases.of("shopping") == []
     shop.deployment.close()

@@ -77,7 +77,7 @@ def plain(spark_server: SparkServer) -> Iterator[SparkSession]:
 @pytest.fixture
 def first(shop: Shop) -> Iterator[ConsistentSession]:
     """At barrier 1, while the tables are further."""
-    if shop.deployment.meta.resolve("shopping", Level.REPEATABLE_READ).barrier_id == 1:
+    if shop.deployment.meta.answers.resolve("shopping", Level.REPEATABLE_READ).barrier_id == 1:
         bring(shop, 2, 75)
     with consistent_session(shop.deployment, "shopping", at=1) as session:
         yield session
@@ -216,7 +216,7 @@ def test_what_is_no_name_of_a_table(first: ConsistentSession, plain: SparkSessio
 def test_what_is_handed_out_is_read_as_a_session_is(shop: Shop, plain: SparkSession) -> None:
     given = hand_out(shop.deployment, "shopping", Hold("dashboard of ada", 600), at=1)
     assert rows(given.spark(plain), JOINED) == [(25, 250)]
-    shop.deployment.meta.release(given.lease.lease_id)
+    shop.deployment.meta.leases.release(given.lease.lease_id)
 
 
 def test_the_seeds_own_query_about_metadata(first: ConsistentSession, plain: SparkSession) -> None:

@@ -17,8 +17,10 @@ from airflow_barrier.coordinator.expiring import expire
 from airflow_barrier.coordinator.recovering import recover
 from airflow_barrier.coordinator.revisions.publish import publish_revision
 from airflow_barrier.coordinator.settings import Settings
-from airflow_barrier.metaservice.revision_store import Revisions
-from airflow_barrier.metaservice.store import MetaService
+from airflow_barrier.metaservice.commits import Publishing
+from airflow_barrier.metaservice.expiring import Expiry
+from airflow_barrier.metaservice.recovering import Recovery
+from airflow_barrier.metaservice.revisions import Revisions
 from airflow_barrier.protocol.retention import Retention
 from airflow_barrier.tables._local_files import LocalFiles
 from airflow_barrier.tables._rest_server import RestServer
@@ -75,14 +77,14 @@ def _killed(work: Callable[..., None], *arguments: object) -> bool:
 
 def _recover(point: int, settings: Settings, topology: str) -> None:
     reattach, write, publish = ((IcebergTables, name) for name in ("reattach", "write_text", "publish"))
-    _watch(point, reattach, write, publish, (MetaService, "recover"))
+    _watch(point, reattach, write, publish, (Recovery, "put_back"))
     deployment = Deployment.connect(settings)
     recover(deployment, topology, actor="child", reason="test")
     deployment.close()
 
 
 def _commit(point: int, settings: Settings, topology: str, barrier_id: int) -> None:
-    _watch(point, (MetaService, "begin_commit"), *_PUBLISHING)
+    _watch(point, (Publishing, "begin"), *_PUBLISHING)
     deployment = Deployment.connect(settings)
     commit_barrier(deployment, topology, barrier_id, actor="child")
     deployment.close()
@@ -96,7 +98,7 @@ def _swap(point: int, settings: Settings, topology: str, revision: int) -> None:
 
 
 def _expire(point: int, settings: Settings, topology: str) -> None:
-    _watch(point, *((MetaService, name) for name in ("expiring", "expired", "trim")), (IcebergTables, "drop_tags"))
+    _watch(point, *((Expiry, name) for name in ("expire", "expired", "trim")), (IcebergTables, "drop_tags"))
     deployment = Deployment.connect(settings)
     keep_two(deployment, topology)
     deployment.close()

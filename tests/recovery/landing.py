@@ -44,7 +44,7 @@ class LandedShop:
 
     def rows(self, barrier: Barrier) -> list[dict[str, int]]:
         """What the files of the barrier's cut hold."""
-        items = self.shop.deployment.meta.cuts("shopping", barrier.barrier_id)["purchases"].items
+        items = self.shop.deployment.meta.cuts.of("shopping", barrier.barrier_id)["purchases"].items
         days = [int(Path(item).stem.removeprefix("day-")) for item in items]
         return [{"amount": 2**day, "price": 2**day} for day in days]
 

@@ -89,7 +89,7 @@ def lose(landed: LandedShop, backups: Backups) -> None:
 
 
 def served(deployment: Deployment) -> int | None:
-    return deployment.meta.resolve("shopping", Level.REPEATABLE_READ).barrier_id
+    return deployment.meta.answers.resolve("shopping", Level.REPEATABLE_READ).barrier_id
 
 
 # --- an old backup --------------------------------------------------------------------------------
@@ -112,11 +112,11 @@ def test_what_was_in_flight_at_the_backup_is_not_committed_on_top(landed: Landed
     landed.committed(1)
     landed.process(landed.open(2))
     backups.back_up()
-    landed.shop.commit(landed.shop.deployment.meta.barrier("shopping", 2))
+    landed.shop.commit(landed.shop.deployment.meta.barriers.get("shopping", 2))
     landed.committed(3)
     put_back(landed, backups)
     deployment = landed.shop.deployment
-    assert deployment.meta.barrier("shopping", 2).state is BarrierState.PRECOMMIT
+    assert deployment.meta.barriers.get("shopping", 2).state is BarrierState.PRECOMMIT
     with pytest.raises(LostStateError, match="recover"):
         commit_barrier(deployment, "shopping", 2, actor="test")
     recovered = recover(deployment, "shopping", actor="test", reason="test")
@@ -135,8 +135,8 @@ def test_what_was_open_is_given_up_and_joins_the_next(landed: LandedShop, backup
     put_back(landed, backups)
     deployment = landed.shop.deployment
     recover(deployment, "shopping", actor="test", reason="test")
-    assert deployment.meta.barrier("shopping", 2).state is BarrierState.COMMIT
-    assert deployment.meta.barrier("shopping", 3).state is BarrierState.ABORTED
+    assert deployment.meta.barriers.get("shopping", 2).state is BarrierState.COMMIT
+    assert deployment.meta.barriers.get("shopping", 3).state is BarrierState.ABORTED
     with pytest.raises(BarrierAbortedError, match="recovered"):
         close(deployment, zombie.attempt.attempt_id, record=record, actor="zombie")
     landed.committed(4)
@@ -145,13 +145,13 @@ def test_what_was_open_is_given_up_and_joins_the_next(landed: LandedShop, backup
 
 def test_attempts_of_the_lost_time_get_no_namesake(old: LandedShop, backups: Backups) -> None:
     landed = old
-    fourth = landed.shop.deployment.meta.attempts("shopping", 4)
+    fourth = landed.shop.deployment.meta.attempts.of("shopping", 4)
     seventh = landed.open(7)
     zombie, record = landed.stage(seventh, "load")
     put_back(landed, backups)
     with pytest.raises(BarrierError):
         close(landed.shop.deployment, zombie.attempt.attempt_id, record=record, actor="zombie")
-    incarnation = landed.shop.deployment.meta.incarnation("shopping")
+    incarnation = landed.shop.deployment.meta.topologies.incarnation("shopping")
     recover(landed.shop.deployment, "shopping", actor="test", reason="test")
     again = landed.open(7)
     ready, _ = landed.stage(again, "load")
@@ -206,8 +206,8 @@ def test_each_topology_is_recovered_by_itself_and_no_other_is_stopped_by_that(
 
 def test_a_lost_metaservice_is_noticed_and_rebuilt(landed: LandedShop, backups: Backups) -> None:
     landed.committed(1, 2, 3)
-    before = {b: landed.shop.deployment.meta.progress("shopping", b) for b in (1, 2, 3)}
-    cuts = {b: landed.shop.deployment.meta.cuts("shopping", b) for b in (1, 2, 3)}
+    before = {b: landed.shop.deployment.meta.barriers.progress("shopping", b) for b in (1, 2, 3)}
+    cuts = {b: landed.shop.deployment.meta.cuts.of("shopping", b) for b in (1, 2, 3)}
     lose(landed, backups)
     with pytest.raises(LostStateError, match=r"another deployment's MetaService.*`airflow-barrier recover shopping`"):
         landed.open(4)
@@ -216,12 +216,12 @@ def test_a_lost_metaservice_is_noticed_and_rebuilt(landed: LandedShop, backups: 
     assert set(recovered.reattached) == (set(TABLES) if landed.shop.deployment.shares_database else set())
     meta = landed.shop.deployment.meta
     for barrier_id in (1, 2, 3):
-        rows = meta.progress("shopping", barrier_id)
+        rows = meta.barriers.progress("shopping", barrier_id)
         assert [(r.table, r.snapshot_id, r.job) for r in rows] == [
             (r.table, r.snapshot_id, r.job) for r in before[barrier_id]
         ]
-        assert meta.cuts("shopping", barrier_id) == cuts[barrier_id]
-        assert meta.barrier("shopping", barrier_id).run == run_of(f"shopping_dag/day-{barrier_id}")
+        assert meta.cuts.of("shopping", barrier_id) == cuts[barrier_id]
+        assert meta.barriers.get("shopping", barrier_id).run == run_of(f"shopping_dag/day-{barrier_id}")
     assert served(landed.shop.deployment) == 3
     landed.check_oracle(3)
     landed.committed(4, 5)
@@ -246,14 +246,18 @@ def test_carried_tables_and_joining_ones_are_rebuilt(landed: LandedShop, backups
         shop.deployment, ready.attempt.attempt_id, record=ClosingRecord(ready.attempt.attempt_id, unchanged), actor="t"
     )
     shop.commit(second)
-    rows = [(r.table, r.snapshot_id, r.carried_from) for r in shop.deployment.meta.progress("shopping", 2)]
+    rows = [(r.table, r.snapshot_id, r.carried_from) for r in shop.deployment.meta.barriers.progress("shopping", 2)]
     lose(landed, backups)
     shop = landed.shop
     recover(shop.deployment, "shopping", actor="test", reason="test")
-    assert [(r.table, r.snapshot_id, r.carried_from) for r in shop.deployment.meta.progress("shopping", 2)] == rows
+    assert [
+        (r.table, r.snapshot_id, r.carried_from) for r in shop.deployment.meta.barriers.progress("shopping", 2)
+    ] == rows
     assert (
         len(
-            shop.deployment.meta.topology("shopping", shop.deployment.meta.barrier("shopping", 1).topology_version).jobs
+            shop.deployment.meta.topologies.get(
+                "shopping", shop.deployment.meta.barriers.get("shopping", 1).topology_version
+            ).jobs
         )
         == 2
     )
@@ -267,8 +271,8 @@ def test_a_decision_that_was_not_published_is_rolled_forward(landed: LandedShop,
     landed.committed(1)
     landed.process(second := landed.open(2))
     meta = landed.shop.deployment.meta
-    meta.begin_commit("shopping", 2, landed.shop.deployment.tables.mains(list(TABLES)), "test")
-    write_entry(landed.shop.deployment, meta.barrier("shopping", 2))
+    meta.publishing.begin("shopping", 2, landed.shop.deployment.tables.mains(list(TABLES)), "test")
+    write_entry(landed.shop.deployment, meta.barriers.get("shopping", 2))
     lose(landed, backups)
     recovered = recover(landed.shop.deployment, "shopping", actor="test", reason="test")
     assert [entry.barrier_id for entry in recovered.entries] == [1, second.barrier_id]
@@ -306,7 +310,7 @@ def test_recovering_into_a_strangers_metaservice_is_refused(old: LandedShop, bac
     deployment.tables.write_text(uri, json.dumps(entry))
     with pytest.raises(JournalError, match=f"found others of {SHOPPING}: this MetaService is of another deployment"):
         recover(deployment, "shopping", actor="test", reason="test")
-    assert deployment.meta.newest_decided("shopping").barrier_id == 3  # type: ignore[union-attr]
+    assert deployment.meta.barriers.newest_decided("shopping").barrier_id == 3  # type: ignore[union-attr]
 
 
 def test_recovering_into_a_metaservice_that_the_journal_does_not_lead_back_to_is_refused(
@@ -372,10 +376,10 @@ def test_recovering_again_changes_nothing_that_anyone_reads(old: LandedShop, bac
     put_back(landed, backups)
     deployment = landed.shop.deployment
     recover(deployment, "shopping", actor="test", reason="test")
-    rows = deployment.meta.progress("shopping", 6)
+    rows = deployment.meta.barriers.progress("shopping", 6)
     again = recover(deployment, "shopping", actor="test", reason="test")
     assert again.entries == ()
-    assert deployment.meta.progress("shopping", 6) == rows
+    assert deployment.meta.barriers.progress("shopping", 6) == rows
     landed.committed(7)
     landed.check_oracle(7)
 
@@ -388,7 +392,7 @@ def test_readers_of_before_the_loss_are_told_and_find_no_barrier_that_is_gone(
         return landed.shop.deployment
 
     def lease(deployment: Deployment) -> int:
-        answer = deployment.meta.resolve("shopping", Level.REPEATABLE_READ, hold=Hold("reader", 3600))
+        answer = deployment.meta.answers.resolve("shopping", Level.REPEATABLE_READ, hold=Hold("reader", 3600))
         assert answer.lease is not None
         return answer.lease.lease_id
 
@@ -400,12 +404,12 @@ def test_readers_of_before_the_loss_are_told_and_find_no_barrier_that_is_gone(
     put_back(landed, backups)
     recover(thinned(), "shopping", actor="test", reason="test")
     meta = landed.shop.deployment.meta
-    assert [barrier.barrier_id for barrier in meta.readable("shopping")] == [3, 4]
+    assert [barrier.barrier_id for barrier in meta.answers.readable("shopping")] == [3, 4]
     assert lease(landed.shop.deployment) != lost
     with pytest.raises(LeaseLostError):
-        meta.renew(lost, 60)
+        meta.leases.renew(lost, 60)
     landed.committed(5)
-    assert [barrier.barrier_id for barrier in meta.readable("shopping")] == [4, 5]
+    assert [barrier.barrier_id for barrier in meta.answers.readable("shopping")] == [4, 5]
 
 
 def test_the_command_line_says_what_it_did(
@@ -436,10 +440,10 @@ def test_the_command_line_says_what_it_did(
     assert main([*command, "shopping", "--json"]) == 0
     told = json.loads(capsys.readouterr().out)
     assert (told["topology"], told["entries"], told["newest"]["barrier_id"]) == ("shopping", [], 6)
-    assert told["incarnation"] == landed.shop.deployment.meta.incarnation("shopping")
+    assert told["incarnation"] == landed.shop.deployment.meta.topologies.incarnation("shopping")
     assert main([*command, "nothing"]) == 1
     assert "expected a journal" in capsys.readouterr().err
-    audit = landed.shop.deployment.meta.audit("shopping", limit=500)
+    audit = landed.shop.deployment.meta.audit.newest("shopping", limit=500)
     assert {entry.event for entry in audit if entry.actor.endswith("(airflow-barrier)")} == {"recovered"}
 
 

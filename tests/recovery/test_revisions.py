@@ -100,7 +100,7 @@ def stage(shop: RevisedShop, day: int, **wanted: Any) -> Revision:
 def decide(shop: RevisedShop, revision: Revision) -> tuple[Revision, list[Publication]]:
     """Everything up to the publish, and what that would do."""
     deployment, name, number = shop.deployment, shop.shop.name, revision.revision
-    (head,) = deployment.meta.barriers(name, [BarrierState.COMMIT], limit=1)
+    (head,) = deployment.meta.barriers.newest(name, [BarrierState.COMMIT], limit=1)
     mains = deployment.tables.mains(shop.shop.tables())
     decided = deployment.meta.revisions.begin_swap(name, number, head.barrier_id, mains, "test")
     assert decided.head is not None
@@ -114,16 +114,16 @@ def seen(shop: RevisedShop) -> Seen:
     """All that readers can ask for."""
     meta, name, level = shop.deployment.meta, shop.shop.name, Level.REPEATABLE_READ
     found: Seen = {}
-    for barrier in meta.readable(name):
+    for barrier in meta.answers.readable(name):
         for number in (None, *range(barrier.computed_in + 1)):
             with suppress(UnknownRevisionError):
-                tables = meta.resolve(name, level, at=barrier.barrier_id, revision=number).tables
+                tables = meta.answers.resolve(name, level, at=barrier.barrier_id, revision=number).tables
                 found[barrier.barrier_id, number] = {table: each.snapshot_id for table, each in tables.items()}
     return found
 
 
 def numbers(shop: RevisedShop) -> dict[int, int]:
-    return {each.barrier_id: each.computed_in for each in shop.deployment.meta.readable(shop.shop.name)}
+    return {each.barrier_id: each.computed_in for each in shop.deployment.meta.answers.readable(shop.shop.name)}
 
 
 def states(shop: RevisedShop) -> dict[int, RevisionState]:
@@ -225,11 +225,11 @@ def test_files_that_left_an_epoch_and_came_back_in_another(world: Lossy) -> None
     shop.deliver(1, rows, "part.parquet")
     shop.landed[3] = rows
     shop.day(3)
-    before = {day: shop.deployment.meta.cuts("shop", day) for day in (1, 2, 3)}
+    before = {day: shop.deployment.meta.cuts.of("shop", day) for day in (1, 2, 3)}
     for loss in (world.put_back, world.lose):
         shop = loss()
         assert recovered(shop) == (1,)
-        assert {day: shop.deployment.meta.cuts("shop", day) for day in (1, 2, 3)} == before
+        assert {day: shop.deployment.meta.cuts.of("shop", day) for day in (1, 2, 3)} == before
         assert shop.deployment.meta.revisions.get("shop", 1).recut == ("purchases",)
         assert shop.at() == shop.expected(3)
 
@@ -263,7 +263,7 @@ def test_barriers_and_revisions_of_the_lost_time_come_back_in_their_order(world:
     shop.day(4, ["amount", "price", "commit"])
     abort_barrier(shop.deployment, "shop", 5, reason="no", actor="person")
     shop.day(5)
-    assert shop.deployment.meta.head("shop").barrier_id == 6  # type: ignore[union-attr]
+    assert shop.deployment.meta.barriers.head("shop").barrier_id == 6  # type: ignore[union-attr]
     shop.replay(revision, 3)
     for barrier_id in (4, 6):
         shop.deployment.meta.revisions.extend("shop", 1, "test")

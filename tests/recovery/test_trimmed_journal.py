@@ -68,12 +68,12 @@ def known(deployment: Deployment, last: int) -> list[tuple[object, ...]]:
     """Of each barrier what is kept of it: where it is, its time, its run, its cuts, its rows."""
     meta = deployment.meta
     numbers = range(1, last + 1)
-    barriers = [meta.barrier("shopping", number) for number in numbers]
+    barriers = [meta.barriers.get("shopping", number) for number in numbers]
     return [
         *((each.state, each.timestamp, each.run, each.predecessor, each.line) for each in barriers),
-        *((meta.cuts("shopping", number), meta.progress("shopping", number)) for number in numbers),
-        *((row.table, row.snapshot_id) for row in meta.progress("shopping", 0)),
-        [each.barrier_id for each in meta.readable("shopping")],
+        *((meta.cuts.of("shopping", number), meta.barriers.progress("shopping", number)) for number in numbers),
+        *((row.table, row.snapshot_id) for row in meta.barriers.progress("shopping", 0)),
+        [each.barrier_id for each in meta.answers.readable("shopping")],
     ]
 
 
@@ -95,7 +95,7 @@ def test_a_lost_metaservice_comes_back_from_a_folded_journal(landed: LandedShop,
     assert after[8:13] == before[8:13]
     assert after[16:] == before[16:]
     with pytest.raises(ExpiredBarrierError):
-        deployment.meta.resolve("shopping", Level.REPEATABLE_READ, at=2)
+        deployment.meta.answers.resolve("shopping", Level.REPEATABLE_READ, at=2)
     landed.committed(9, 10)
     landed.check_oracle(10)
     expired(landed)
@@ -183,7 +183,7 @@ def test_a_backup_whose_newest_barrier_is_trimmed_by_now(landed: LandedShop, bac
     landed.reconnect()
     deployment = landed.shop.deployment
     recover(deployment, "shopping", actor="test", reason="test")
-    assert [barrier.barrier_id for barrier in deployment.meta.readable("shopping")] == [8]
+    assert [barrier.barrier_id for barrier in deployment.meta.answers.readable("shopping")] == [8]
     landed.committed(9)
     landed.check_oracle(9)
 
@@ -198,7 +198,7 @@ def test_a_strangers_backup_is_refused_by_time_where_the_snapshots_are_forgotten
     expired(landed)
     uri = landed.shop.deployment.tables.location("_barrier", "shopping", "journal", "trimmed-0.json")
     text = landed.shop.deployment.tables.read_text(uri)
-    run_id = landed.shop.deployment.meta.barrier("shopping", 2).run.run_id
+    run_id = landed.shop.deployment.meta.barriers.get("shopping", 2).run.run_id
     landed.close()
     backups.put_back()
     landed.reconnect()

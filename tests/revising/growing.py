@@ -38,4 +38,4 @@ def declare(shop: RevisedShop, **changed: Any) -> None:
     assert isinstance(growing, GrowingShop)
     growing.declare("load", "amount", "price", **changed)
     meta, fragment = shop.deployment.meta, growing.fragment
-    meta.register(fragment.topology, fragment.owner, fragment.jobs, "test")
+    meta.topologies.register(fragment.topology, fragment.owner, fragment.jobs, "test")

@@ -68,7 +68,7 @@ def test_longer_than_its_author_expects(embedded: RevisedShop) -> None:
 
 def test_a_barrier_that_has_expired(embedded: RevisedShop) -> None:
     embedded.days(1, 4)
-    assert embedded.deployment.meta.expiring(embedded.shop.name, [1, 2], "test") == [1, 2]
+    assert embedded.deployment.meta.expiry.expire(embedded.shop.name, [1, 2], "test") == [1, 2]
     refused(embedded, r"barrier 2 of .* has expired; begin with barrier 4", 2)
     refused(embedded, r"the barrier before it, barrier 2 .* has expired; begin one barrier later", 3)
 
@@ -148,7 +148,7 @@ def test_code_that_reads_by_now_what_was_not_there(embedded: RevisedShop) -> Non
     meta, fragment = embedded.deployment.meta, embedded.shop.fragment
     jobs = [replace(job, inlets=("shop.shopping", "shop.new")) if job.name == "price" else job for job in fragment.jobs]
     jobs.append(Job("new", "shopping_dag", inlets=("shop.shopping",), outlets=("shop.new",)))
-    meta.register("shop", "shopping_dag", jobs, "test")
+    meta.topologies.register("shop", "shopping_dag", jobs, "test")
     tables = embedded.deployment.tables
     tables.catalog.create_table("shop.new", tables.load("shop.prices").schema())
     with pytest.raises(RevisionRefusedError, match=r"price reads shop.new by now, which barrier 2 .* does not have"):

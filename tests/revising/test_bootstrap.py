@@ -104,7 +104,7 @@ def test_the_tables_of_a_new_job_are_part_of_every_barrier_at_once(shop: Revised
     assert shop.mains() == shop.expected(4)
     days(shop, 5, 6, TASKS)  # an ordinary member from here on
     assert shop.at() == shop.mains() == shop.expected(6)
-    assert shop.deployment.meta.waiting("shop") == ()
+    assert shop.deployment.meta.topologies.waiting("shop") == ()
 
 
 def test_barriers_that_are_opened_and_committed_meanwhile_have_it_too(shop: RevisedShop) -> None:
@@ -150,7 +150,7 @@ def test_a_cancelled_one_leaves_the_job_waiting(embedded: RevisedShop) -> None:
     for table in (PRICES, "shop.shopping"):
         refs = embedded.deployment.tables.load(table).metadata.refs
         assert not [name for name in refs if "_r1" in name], table
-    assert [job.name for job in embedded.deployment.meta.waiting("shop")] == ["price"]
+    assert [job.name for job in embedded.deployment.meta.topologies.waiting("shop")] == ["price"]
     days(embedded, 3, 3)
     assert embedded.at() == without_prices(embedded.expected(3))
     again = begin(embedded)
@@ -223,7 +223,7 @@ def test_what_another_one_has_yet_to_compute(embedded: RevisedShop) -> None:
     declare(embedded, outlets=("shop.receipts_priced",))
     meta, fragment = embedded.deployment.meta, embedded.shop.fragment
     dear = Job("dear", "shopping_dag", ("shop.receipts_priced",), (PRICES,), (), {"shop.receipts_priced": "history"})
-    meta.register("shop", fragment.owner, (*fragment.jobs, dear), "test")
+    meta.topologies.register("shop", fragment.owner, (*fragment.jobs, dear), "test")
     refused(embedded, "all that job dear reads, found that price wait .*; name them too: --job price", changed=["dear"])
 
 
@@ -277,7 +277,7 @@ def test_backfills_of_a_member_are_asked_for_until_its_runs_have_come(embedded: 
     price = Job(
         "price", "pricing", inlets=("shop.shopping",), outlets=(PRICES,), start_from={"shop.shopping": "history"}
     )
-    assert isinstance(meta.join("shop", "pricing", "price", [price], "test"), int)
+    assert isinstance(meta.topologies.join("shop", "pricing", "price", [price], "test"), int)
     plan = plan_revision(embedded.deployment, Wanted("shop", None, changed=["price"]))
     revision = begin_revision(embedded.deployment, plan, reason="new", actor="person")
     assert backfills_left(meta, revision) == backfills_of_plan(plan)
@@ -335,7 +335,7 @@ def test_the_task_of_the_opening_dag_does_nothing_while_it_waits(
     with caplog.at_level("WARNING", "price"):
         assert steps.execute() == 3
     assert says_that_it_waits("shop", "price") in caplog.messages
-    assert not [each for each in embedded.deployment.meta.attempts("shop", 3) if each.job == "price"]
+    assert not [each for each in embedded.deployment.meta.attempts.of("shop", 3) if each.job == "price"]
     embedded.day(3, ["commit"])
 
 
@@ -358,7 +358,7 @@ def test_it_is_a_member_after_the_metaservice_was_lost(tmp_path: Path, postgresq
         shop = world.lose()
         assert recovered(shop) == (1,)
         assert seen(shop) == before
-        assert shop.deployment.meta.waiting("shop") == ()
+        assert shop.deployment.meta.topologies.waiting("shop") == ()
         shop.day(3)
         assert shop.at() == shop.mains() == shop.expected(3)
         shop.deployment.close()

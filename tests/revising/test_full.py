@@ -43,7 +43,7 @@ def test_state_that_cannot_be_replayed_is_computed_from_all_that_its_source_hold
 def test_what_came_before_the_first_barrier_that_can_be_read_is_one_epoch(embedded: RevisedShop) -> None:
     embedded.days(1, 4)
     deployment, name = embedded.deployment, embedded.shop.name
-    assert deployment.meta.expiring(name, [1, 2], "test") == [1, 2]
+    assert deployment.meta.expiry.expire(name, [1, 2], "test") == [1, 2]
     embedded.correct(1, embedded.landed[1][:1])
     embedded.correct(4, embedded.landed[4][1:])
     revision = embedded.begin(None, mode=RevisionMode.FULL)

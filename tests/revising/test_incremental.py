@@ -123,7 +123,7 @@ def test_a_cancelled_revision_leaves_nothing(shop: RevisedShop) -> None:
 
 def test_the_journal_of_a_revision_has_what_was_cut_anew(embedded: RevisedShop) -> None:
     embedded.days(1, 3)
-    old = {day: embedded.deployment.meta.cuts(embedded.shop.name, day) for day in (2, 3)}
+    old = {day: embedded.deployment.meta.cuts.of(embedded.shop.name, day) for day in (2, 3)}
     embedded.correct(2, [*embedded.landed[2], {"id": 29, "amount": 5, "price": 7}])
     revision = embedded.begin(2)
     embedded.replay_all(revision)
@@ -132,6 +132,6 @@ def test_the_journal_of_a_revision_has_what_was_cut_anew(embedded: RevisedShop) 
         embedded.deployment.tables.location("_barrier", embedded.shop.name, "journal", "r1.json")
     )
     entries = {entry.barrier_id: entry.cuts for entry in RevisionEntry.loads(text).entries}
-    now = {day: embedded.deployment.meta.cuts(embedded.shop.name, day) for day in (2, 3)}
+    now = {day: embedded.deployment.meta.cuts.of(embedded.shop.name, day) for day in (2, 3)}
     assert entries == now
     assert now[2] != old[2]

@@ -32,7 +32,7 @@ def plan(shop: RevisedShop, first: int, last: int | None = None, **wanted: Any) 
 
 
 def files_of(shop: RevisedShop, barrier_id: int, line: int = 0) -> list[str]:
-    items = shop.deployment.meta.cuts(shop.shop.name, barrier_id, line)[SOURCE].items
+    items = shop.deployment.meta.cuts.of(shop.shop.name, barrier_id, line)[SOURCE].items
     return [item.rpartition("/")[2] for item in items]
 
 
@@ -176,7 +176,7 @@ def test_the_journal_has_what_was_cut_anew(embedded: RevisedShop) -> None:
     entry = RevisionEntry.loads(text)
     assert entry.revision.recut == (SOURCE,)
     assert {each.barrier_id: each.cuts for each in entry.entries} == {
-        day: embedded.deployment.meta.cuts(embedded.shop.name, day) for day in (2, 3)
+        day: embedded.deployment.meta.cuts.of(embedded.shop.name, day) for day in (2, 3)
     }
 
 

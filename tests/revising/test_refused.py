@@ -64,7 +64,7 @@ def test_corrections_are_of_tables_and_barriers_that_are_replayed(history: Revis
 
 
 def test_what_has_expired_is_neither_revised_nor_built_on(history: RevisedShop) -> None:
-    history.deployment.meta.expiring(history.shop.name, [1], "test")
+    history.deployment.meta.expiry.expire(history.shop.name, [1], "test")
     refused(history, r"barrier 1 .* has expired; begin with barrier 3", 1)
     refused(history, "expected the barrier before it, barrier 1 .*, to build on", 2)
     assert history.begin(2, changed=["price"], mode=RevisionMode.FULL).predecessor == 1

@@ -19,6 +19,7 @@ from airflow_barrier.coordinator.revisions.begin import begin_revision, plan_rev
 from airflow_barrier.coordinator.revisions.plan import Wanted
 from airflow_barrier.coordinator.revisions.replay import corrections_of
 from airflow_barrier.coordinator.revisions.runs import barrier_of_run, next_unstaged, runs_at
+from airflow_barrier.metaservice.attempts import Request
 from airflow_barrier.operators._waking import AirflowScheduler
 from airflow_barrier.protocol.errors import RevisionRefusedError
 from airflow_barrier.protocol.records import RunRef
@@ -67,7 +68,7 @@ def test_the_runs_that_computed_a_barrier_are_those_to_be_woken(embedded: Revise
 
 def test_rows_of_before_a_job_joined_are_not_cleared(embedded: RevisedShop) -> None:
     embedded.days(1, 2)
-    there = next(row for row in embedded.deployment.meta.progress("shop", 1) if row.table == "shop.shopping")
+    there = next(row for row in embedded.deployment.meta.barriers.progress("shop", 1) if row.table == "shop.shopping")
     held = "UPDATE barrier_table_progress SET snapshot_id = :id WHERE barrier_id = 0 AND table_name = 'shop.shopping'"
     embedded.deployment.meta._db.write(lambda c: c.execute(text(held), {"id": there.snapshot_id}))
     with pytest.raises(RevisionRefusedError, match=r"found that shop.shopping held rows before job load joined"):
@@ -89,11 +90,11 @@ def test_what_stands_in_for_a_job_stands_in_for_all_of_it(embedded: RevisedShop)
         deployment, Wanted(name, 2, 3, corrections=corrections, reused=[embedded.shop.table("receipts")])
     )
     revision = begin_revision(deployment, plan, reason="test", actor="test")
-    job = deployment.meta.topology(name).job("load")
-    attempt = deployment.meta.request_attempt(
-        name, 2, "load", request_key="r", generation="g", actor="test", line=revision.revision
+    job = deployment.meta.topologies.get(name).job("load")
+    attempt = deployment.meta.attempts.request(
+        Request(name, 2, "load", request_key="r", generation="g", actor="test", line=revision.revision)
     )
-    started = deployment.meta.start_attempt(attempt.attempt_id)
+    started = deployment.meta.attempts.start(attempt.attempt_id)
     assert not isinstance(started, tuple)
     with pytest.raises(RevisionRefusedError, match="its code knows nothing of its epoch"):
         corrections_of(deployment, started, job, by_branch=True)
@@ -101,7 +102,9 @@ def test_what_stands_in_for_a_job_stands_in_for_all_of_it(embedded: RevisedShop)
     # the first barrier's is changed as it stands, its own base
     assert [type(each) for each in found] == [ReuseRows, CorrectBySql]
     assert started.bases[embedded.shop.table("shopping")] == next(
-        row.snapshot_id for row in deployment.meta.progress(name, 2) if row.table == embedded.shop.table("shopping")
+        row.snapshot_id
+        for row in deployment.meta.barriers.progress(name, 2)
+        if row.table == embedded.shop.table("shopping")
     )
 
 

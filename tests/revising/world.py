@@ -85,7 +85,7 @@ class RevisedShop:
 
     def replay(self, revision: Revision, barrier_id: int, jobs: Sequence[str] = JOBS, generation: str = "1/1") -> None:
         """The jobs of a run that computes a barrier of the revision."""
-        barrier = self.deployment.meta.barrier(self.shop.name, barrier_id, revision.revision)
+        barrier = self.deployment.meta.barriers.get(self.shop.name, barrier_id, revision.revision)
         for job in jobs:
             if job in revision.jobs:
                 self.shop._work(self.deployment, barrier, job, generation)
@@ -107,11 +107,13 @@ class RevisedShop:
 
     def at(self, barrier_id: int | None = None, revision: int | None = None) -> dict[str, Counter[Any]]:
         """What a reader gets at a barrier (None: the newest that is COMMIT), all tables."""
-        found = self.deployment.meta.resolve(self.shop.name, Level.REPEATABLE_READ, at=barrier_id, revision=revision)
+        found = self.deployment.meta.answers.resolve(
+            self.shop.name, Level.REPEATABLE_READ, at=barrier_id, revision=revision
+        )
         return {name: self.rows(name, one.snapshot_id) for name, one in found.tables.items()}
 
     def at_level(self, level: Level) -> tuple[int | None, dict[str, Counter[Any]]]:
-        found = self.deployment.meta.resolve(self.shop.name, level)
+        found = self.deployment.meta.answers.resolve(self.shop.name, level)
         return found.barrier_id, {name: self.rows(name, one.snapshot_id) for name, one in found.tables.items()}
 
     def mains(self) -> dict[str, Counter[Any]]:
@@ -131,4 +133,4 @@ class RevisedShop:
         return self.rows(table, snapshot.snapshot_id)
 
     def barrier(self, barrier_id: int) -> Barrier:
-        return self.deployment.meta.barrier(self.shop.name, barrier_id)
+        return self.deployment.meta.barriers.get(self.shop.name, barrier_id)

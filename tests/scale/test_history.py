@@ -47,43 +47,43 @@ def costs(world: World, meter: Meter, number: int) -> dict[str, Cost]:
     last, gone, hold = number - 1, number - 2, Hold("reader", 60)
     steps: dict[str, Callable[[], object]] = {
         "register": lambda: world.declare([LOAD_JOB, PRICE_JOB]),
-        "head": lambda: meta.head(name),
-        "newest decided": lambda: meta.newest_decided(name),
-        "unannounced": lambda: meta.unannounced(name, number),
-        "unjoined": lambda: meta.unjoined(name),
-        "used items": lambda: meta.used_items(name, "files", [f"file {last}", "new"]),
+        "head": lambda: meta.barriers.head(name),
+        "newest decided": lambda: meta.barriers.newest_decided(name),
+        "unannounced": lambda: meta.publishing.unannounced(name, number),
+        "unjoined": lambda: meta.barriers.unjoined(name),
+        "used items": lambda: meta.cuts.used_items(name, "files", [f"file {last}", "new"]),
         "open": lambda: world.open(number, items=[f"file {number}"]),
-        "open barriers": lambda: meta.open_barriers(name),
-        "by time": lambda: meta.barrier_at(name, day(last)),
-        "by run": lambda: meta.barrier_of_run(name, run_of(f"scheduled__{last}")),
-        "cuts": lambda: meta.cuts(name, last),
+        "open barriers": lambda: meta.barriers.uncommitted(name),
+        "by time": lambda: meta.barriers.at(name, day(last)),
+        "by run": lambda: meta.barriers.of_run(name, run_of(f"scheduled__{last}")),
+        "cuts": lambda: meta.cuts.of(name, last),
         "replay of the last one": lambda: replay_of(meta, Wanted(name, last)),
         "replay of a day": lambda: replay_of(meta, Wanted(name, day(gone).date(), mode=RevisionMode.FULL)),
         "refused replay of a day": lambda: refused(lambda: replay_of(meta, Wanted(name, day(number + 9)))),
-        "a history to join with": lambda: meta.newest_epochs(name, limit=3),
-        "waiting": lambda: meta.start_attempt(world.request(number, "price").attempt_id),
+        "a history to join with": lambda: meta.barriers.newest_epochs(name, limit=3),
+        "waiting": lambda: meta.attempts.start(world.request(number, "price").attempt_id),
         "load": lambda: world.process(number, "load"),
         "unchanged": lambda: world.process(number, "price", unchanged=True),
         "restage": lambda: world.request(number, "load", generation="g2"),
         "stage again": lambda: world.process_all(number, generation="g2"),
-        "sensor's poll, tables": lambda: meta.stands(name, number).reached([SHOPPING], TableState.PROCESSED),
-        "sensor's poll, barrier": lambda: meta.stands(name, number).reached(None, BarrierState.COMMIT),
+        "sensor's poll, tables": lambda: meta.barriers.stands(name, number).reached([SHOPPING], TableState.PROCESSED),
+        "sensor's poll, barrier": lambda: meta.barriers.stands(name, number).reached(None, BarrierState.COMMIT),
         "status": lambda: status(meta, name),
-        "read uncommitted": lambda: meta.resolve(name, Level.READ_UNCOMMITTED),
-        "read committed": lambda: meta.resolve(name, Level.READ_COMMITTED),
-        "repeatable read": lambda: meta.resolve(name, Level.REPEATABLE_READ),
-        "read by time and hold": lambda: meta.resolve(name, Level.REPEATABLE_READ, at=day(last), hold=hold),
-        "renew": lambda: meta.renew(meta.leases(name, last)[0].lease_id, 60),
-        "what is held": lambda: meta.held(name),
-        "decide, and thin": lambda: meta.begin_commit(
+        "read uncommitted": lambda: meta.answers.resolve(name, Level.READ_UNCOMMITTED),
+        "read committed": lambda: meta.answers.resolve(name, Level.READ_COMMITTED),
+        "repeatable read": lambda: meta.answers.resolve(name, Level.REPEATABLE_READ),
+        "read by time and hold": lambda: meta.answers.resolve(name, Level.REPEATABLE_READ, at=day(last), hold=hold),
+        "renew": lambda: meta.leases.renew(meta.leases.of(name, last)[0].lease_id, 60),
+        "what is held": lambda: meta.leases.held(name),
+        "decide, and thin": lambda: meta.publishing.begin(
             name, number, dict.fromkeys(world.tables(number)), "test", [gone]
         ),
         "publish": lambda: world.publish(number),
-        "what is being expired": lambda: meta.being_expired(name),
-        "end of expiry": lambda: meta.expired(name, [gone], "test"),
-        "trim": lambda: meta.trim(name, meta.now() + timedelta(days=1), "test"),
-        "audit": lambda: meta.audit(name, number),
-        "newest audit": lambda: meta.audit(name, limit=5),
+        "what is being expired": lambda: meta.expiry.pending(name),
+        "end of expiry": lambda: meta.expiry.expired(name, [gone], "test"),
+        "trim": lambda: meta.expiry.trim(name, meta.now() + timedelta(days=1), "test"),
+        "audit": lambda: meta.audit.newest(name, number),
+        "newest audit": lambda: meta.audit.newest(name, limit=5),
         "abort of the next": lambda: (world.open(number + 1, items=["a"]), world.abort(number + 1)),
     }
     return {what: meter.of(step) for what, step in steps.items()}
@@ -110,7 +110,7 @@ def after(url: str, length: int, meter: Meter) -> dict[str, Cost]:
     with engine.execution_options(isolation_level="AUTOCOMMIT").connect() as connection:
         connection.execute(text("ANALYZE"))
     engine.dispose()
-    assert meta.head(world.name) == world.barrier(length)
+    assert meta.barriers.head(world.name) == world.barrier(length)
     assert world.barrier(length).state is BarrierState.COMMIT
     world.committed(length + 1)  # what is read for the first time is not counted
     found = costs(world, meter, length + 2)

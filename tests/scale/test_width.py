@@ -45,12 +45,12 @@ def _costs(file: Path, jobs: int, others_are_done: bool) -> dict[str, tuple[int,
                 touched = meter.of(work).touched
             found[step] = touched, calls[0]
 
-        world.meta.topology("wide")  # a process reads it once
+        world.meta.topologies.get("wide")  # a process reads it once
         measure("request", lambda: world.request(1, name))
         attempt = world.request(1, name)
-        measure("start", lambda: world.meta.start_attempt(attempt.attempt_id))
-        measure("close", lambda: world.close(world.meta.attempt(attempt.attempt_id)))
-        measure("report", lambda: world.meta.report_processed(attempt.attempt_id, "test"))
+        measure("start", lambda: world.meta.attempts.start(attempt.attempt_id))
+        measure("close", lambda: world.close(world.meta.attempts.get(attempt.attempt_id)))
+        measure("report", lambda: world.meta.attempts.report(attempt.attempt_id, "test"))
         world.meta.close()
     return found
 

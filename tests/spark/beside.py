@@ -119,7 +119,7 @@ def _read(deployment: Deployment, habit: Habit, seen: Seen, tell: Callable[[], N
     """One session, from beginning to end."""
     at = None
     if habit.past:
-        readable = deployment.meta.readable("shopping")
+        readable = deployment.meta.answers.readable("shopping")
         at = random.choice(readable[-LATEST:]).barrier_id
     try:
         with (

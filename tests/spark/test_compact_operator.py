@@ -64,9 +64,9 @@ def test_tables_have_fewer_files_and_the_same_rows(shop: Shop) -> None:
     assert compact.link_path == "barrier_default/shopping/5"
     assert {table: files(shop, table) for table in COLUMNS} == {AMOUNT: 1, SHOPPING: 1, PRICE: 4}
     assert shop.main_totals() == before
-    barrier = shop.deployment.meta.barrier("shopping", 5)
+    barrier = shop.deployment.meta.barriers.get("shopping", 5)
     assert (barrier.state, barrier.is_maintenance) == (BarrierState.COMMIT, True)
-    now, then = (shop.deployment.meta.resolve("shopping", Level.REPEATABLE_READ, at=at) for at in (5, 4))
+    now, then = (shop.deployment.meta.answers.resolve("shopping", Level.REPEATABLE_READ, at=at) for at in (5, 4))
     for resolution in (now, then):
         assert {n: shop.total(n, one.snapshot_id) for n, one in resolution.tables.items()} == before
     refs = shop.deployment.tables.load(PRICE).metadata.refs
@@ -109,7 +109,7 @@ def test_jobs_of_later_barriers_wait_for_their_own_tables_only(shop: Shop) -> No
 def test_what_cannot_be_rewritten_stands_as_it_was(shop: Shop) -> None:
     with pytest.raises(AirflowFailException, match=r"barrier 5 of shopping.*no-such-option"):
         operator(options={"no-such-option": "1"}).execute(context())
-    assert shop.deployment.meta.barrier("shopping", 5).state is BarrierState.COMMIT
+    assert shop.deployment.meta.barriers.get("shopping", 5).state is BarrierState.COMMIT
     assert {table: files(shop, table) for table in COLUMNS} == dict.fromkeys(COLUMNS, 4)
     assert operator().execute(context()) == 6
     assert files(shop, PRICE) == 1
@@ -120,7 +120,7 @@ def test_a_killed_one_holds_up_nobody(shop: Shop) -> None:
     compact.on_kill()
     with pytest.raises(AirflowException, match="was killed"):
         compact.execute(context())
-    assert shop.deployment.meta.barrier("shopping", 5).state is BarrierState.PRECOMMIT
+    assert shop.deployment.meta.barriers.get("shopping", 5).state is BarrierState.PRECOMMIT
     after = shop.open(5)
     shop.process_all(after, ROWS)
     shop.commit(after)
@@ -140,16 +140,16 @@ def test_the_next_run_goes_on_with_one_whose_worker_was_killed(shop: Shop, spark
     os.kill(worker.pid or 0, signal.SIGKILL)
     worker.join()
     meta = shop.deployment.meta
-    states = sorted(attempt.state.value for attempt in meta.attempts("shopping", 5))
+    states = sorted(attempt.state.value for attempt in meta.attempts.of("shopping", 5))
     assert states == ["PROCESSED", "REQUESTED", "RUNNING"]
-    assert meta.resolve("shopping", Level.READ_COMMITTED).barrier_id == 4
+    assert meta.answers.resolve("shopping", Level.READ_COMMITTED).barrier_id == 4
     assert shop.deployment.tables.mains(list(COLUMNS)) == mains
 
     assert operator().execute(context()) == 5
-    assert meta.barrier("shopping", 5).state is BarrierState.COMMIT
+    assert meta.barriers.get("shopping", 5).state is BarrierState.COMMIT
     assert {table: files(shop, table) for table in COLUMNS} == dict.fromkeys(COLUMNS, 1)
     assert shop.main_totals() == before
-    then = meta.resolve("shopping", Level.REPEATABLE_READ, at=4)
+    then = meta.answers.resolve("shopping", Level.REPEATABLE_READ, at=4)
     assert {table: shop.total(table, one.snapshot_id) for table, one in then.tables.items()} == before
     refs = {ref for table in COLUMNS for ref in shop.deployment.tables.load(table).metadata.refs}
     assert not any(parse_branch(ref) for ref in refs)
@@ -189,5 +189,5 @@ def test_there_has_to_be_room_and_something_to_compact(shop: Shop) -> None:
     with pytest.raises(TaskDeferred) as deferred:
         operator().execute(context())
     assert cast("BarrierTrigger", deferred.value.trigger).conditions == (Room(shop.deployment.max_open_barriers),)
-    shop.deployment.meta.register("empty", "dag", [], "test")
+    shop.deployment.meta.topologies.register("empty", "dag", [], "test")
     assert CompactTablesOperator(task_id="compact", topology="empty").execute(context()) is None

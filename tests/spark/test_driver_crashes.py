@@ -69,7 +69,7 @@ class World:
         return ready
 
     def states(self, barrier: Barrier) -> list[str]:
-        return [one.state.value for one in self.deployment.meta.attempts("dying", barrier.barrier_id)]
+        return [one.state.value for one in self.deployment.meta.attempts.of("dying", barrier.barrier_id)]
 
     def commit(self, barrier: Barrier) -> None:
         assert isinstance(commit_barrier(self.deployment, "dying", barrier.barrier_id, actor="test"), Committed)

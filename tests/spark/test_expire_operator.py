@@ -42,7 +42,7 @@ def metadata_files(shop: Shop) -> set[str]:
 
 
 def test_expiry_deletes_what_nobody_holds(shop: Shop, capsys: pytest.CaptureFixture[str]) -> None:
-    held = shop.deployment.meta.resolve("shopping", Level.REPEATABLE_READ, at=2, hold=Hold("report", 600))
+    held = shop.deployment.meta.answers.resolve("shopping", Level.REPEATABLE_READ, at=2, hold=Hold("report", 600))
     planned = run(keep=1, explain_only=True)
     assert planned == {"barriers": [1, 3], "snapshots": dict.fromkeys(COLUMNS, 3)}
     assert "leased by report" in capsys.readouterr().out

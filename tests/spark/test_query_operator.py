@@ -64,7 +64,7 @@ def rows(spark: SparkSession, table: str = DAILY) -> list[tuple[Any, ...]]:
 def test_rows_of_one_barrier_for_xcom(shop: Shop, capsys: pytest.CaptureFixture[str]) -> None:
     task = Task(SUM, at="2")
     assert task.run() == [{"n": 2}]
-    second = shop.deployment.meta.barrier("shopping", 2)
+    second = shop.deployment.meta.barriers.get("shopping", 2)
     assert task.said == {
         "barrier_id": 2,
         "barrier_timestamp": second.timestamp.isoformat(),
@@ -98,7 +98,7 @@ def test_rows_of_one_barrier_for_xcom(shop: Shop, capsys: pytest.CaptureFixture[
         "hour": 3600.0,
         "version": 4,
     }
-    assert shop.deployment.meta.leases("shopping") == []
+    assert shop.deployment.meta.leases.of("shopping") == []
 
 
 def test_a_result_that_is_too_large_is_refused_and_the_way_out_named(shop: Shop) -> None:
@@ -110,7 +110,7 @@ def test_a_result_that_is_too_large_is_refused_and_the_way_out_named(shop: Shop)
         run(every, max_rows=3)
     with pytest.raises(AirflowFailException, match="different names, found 'amount' more than once"):
         run(f"SELECT a.amount, a.amount FROM {APART}.{AMOUNT} a")
-    assert shop.deployment.meta.leases("shopping") == []
+    assert shop.deployment.meta.leases.of("shopping") == []
 
 
 def test_a_result_goes_into_a_table_and_again_is_fine(shop: Shop, reports: SparkSession) -> None:
@@ -183,7 +183,7 @@ def test_a_day_stands_once_when_the_partitioning_was_changed(shop: Shop, reports
 
 
 def test_what_no_retry_can_mend_ends_the_task(shop: Shop) -> None:
-    shop.deployment.meta.expiring("shopping", [1], "test")
+    shop.deployment.meta.expiry.expire("shopping", [1], "test")
     cases: list[tuple[str, dict[str, Any], str]] = [
         (f"DELETE FROM {APART}.{AMOUNT}", {}, "expected a query, found a statement that begins with 'DELETE'"),
         ("SELECT FROM WHERE", {}, r"SQL, line 1, column \d+: expected a query, found"),
@@ -203,7 +203,7 @@ def test_what_no_retry_can_mend_ends_the_task(shop: Shop) -> None:
         run(SUM, not_older_than=timedelta(minutes=5))
     with pytest.raises(AirflowFailException, match=r"expected at most 1,048,576 bytes for XCom.*found"):
         run("SELECT repeat('x', 2000000) AS much")
-    assert shop.deployment.meta.leases("shopping") == []
+    assert shop.deployment.meta.leases.of("shopping") == []
 
 
 def test_a_newer_barrier_is_waited_for_in_the_triggerer(shop: Shop) -> None:
@@ -215,7 +215,7 @@ def test_a_newer_barrier_is_waited_for_in_the_triggerer(shop: Shop) -> None:
     assert trigger.until == task.began + timedelta(hours=1)
     (wanted,) = trigger.conditions
     assert (wanted.target, wanted.or_newer) == ("COMMIT", True)
-    assert shop.deployment.meta.leases("shopping") == [], "nothing is held meanwhile"
+    assert shop.deployment.meta.leases.of("shopping") == [], "nothing is held meanwhile"
     task.began -= timedelta(hours=1)
     with pytest.raises(StaleAnswerError, match="expected an answer not older than 0:05:00"):
         task.operator.resume(task.context, {"status": "late", "message": ""})
@@ -245,7 +245,7 @@ def test_a_lease_that_is_lost_while_reading_fails_the_try_and_the_next_resolves_
     shop: Shop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     task = Task(SUM)
-    monkeypatch.setattr(task, "_push", lambda **_: shop.deployment.meta.release(1))
+    monkeypatch.setattr(task, "_push", lambda **_: shop.deployment.meta.leases.release(1))
     with pytest.raises(LeaseLostError, match="found that it has ended"):
         task.run()
     assert run(SUM) == [{"n": 4}]
@@ -266,4 +266,4 @@ def test_killing_the_task_stops_the_work_and_holds_nothing(shop: Shop, spark_ui:
             task.operator.on_kill()
         assert work.exception(patience()) is not None
     wait_for("no task to be running", lambda: active_tasks() == 0)
-    assert shop.deployment.meta.leases("shopping") == []
+    assert shop.deployment.meta.leases.of("shopping") == []

@@ -37,7 +37,7 @@ def test_the_next_try_ends_what_a_lost_worker_left_running(
         finally:
             interrupt(spark_server.url, lost.attempt.stamp)
     wait_for("no task to be running", lambda: not monitor.active_tasks(session.session_id))
-    assert shop.deployment.meta.attempt(lost.attempt.attempt_id).state is AttemptState.FENCED
+    assert shop.deployment.meta.attempts.get(lost.attempt.attempt_id).state is AttemptState.FENCED
 
 
 def test_a_server_that_is_away_holds_up_no_try(

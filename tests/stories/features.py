@@ -73,7 +73,7 @@ def clear(story: Story) -> Iterator[None]:
     shop._drive(deployment, slow.spec)
     yield
     story.work(day, ["amount"], generation="2/1")
-    attempt = deployment.meta.attempt(slow.attempt.attempt_id)
+    attempt = deployment.meta.attempts.get(slow.attempt.attempt_id)
     if attempt.state in (AttemptState.FENCED, AttemptState.VOIDED):
         table = deployment.tables.load(story.shop.shop.table("amounts"))
         rows = pa.Table.from_pylist([{"id": -1, "amount": -1}], table.schema().as_arrow())
@@ -138,7 +138,7 @@ def lose(story: Story) -> Iterator[None]:
 def read(story: Story) -> Iterator[None]:
     """Somebody holds what it reads, at both levels."""
     for level in (Level.REPEATABLE_READ, Level.READ_COMMITTED):
-        answer = story.shop.deployment.meta.resolve(story.name, level, hold=Hold(level.value, 600))
+        answer = story.shop.deployment.meta.answers.resolve(story.name, level, hold=Hold(level.value, 600))
         if level is Level.REPEATABLE_READ:
             story.held.append((answer, story.read(answer)))
     yield

@@ -143,7 +143,7 @@ class Story:
         return self.shop.shop.name
 
     def in_flight(self) -> list[Barrier]:
-        found = self.shop.deployment.meta.open_barriers(self.name)
+        found = self.shop.deployment.meta.barriers.uncommitted(self.name)
         return sorted((each for each in found if each.computed_in == 0), key=lambda each: each.barrier_id)
 
     def barrier_of(self, day: int) -> Barrier:
@@ -227,7 +227,7 @@ def told(world: World, backups: Backups, name: str) -> Iterator[Story]:
             if world.away and day == 2:
                 leave(shop.deployment, name, "shopping_dag", "price", reason="a rest", actor="story")
             if world.away and day == 3:
-                shop.deployment.meta.readmit(name, "shopping_dag", "price", "story")
+                shop.deployment.meta.topologies.readmit(name, "shopping_dag", "price", "story")
             story.work(story.next_day())
             story.finish()
         story.neighbours_day()

@@ -76,25 +76,25 @@ class Counting:
         with contextlib.suppress(UnknownBarrierError, UnknownTopologyError):  # the number after the last
             while True:
                 number = len(found) + 1
-                found[number] = self.deployment.meta.barrier(self.name, number).state.value
+                found[number] = self.deployment.meta.barriers.get(self.name, number).state.value
         return found
 
     def table_states(self, barrier_id: int) -> dict[str, str]:
-        return {p.table: p.state.value for p in self.deployment.meta.progress(self.name, barrier_id)}
+        return {p.table: p.state.value for p in self.deployment.meta.barriers.progress(self.name, barrier_id)}
 
     def attempts(self, barrier_id: int, job: str) -> list[str]:
         """The states of a job's attempts, oldest first."""
-        found = self.deployment.meta.attempts(self.name, barrier_id)
+        found = self.deployment.meta.attempts.of(self.name, barrier_id)
         return [attempt.state.value for attempt in found if attempt.job == job]
 
     def served(self, level: Level) -> int | None:
         """The barrier that readers at ``level`` get."""
-        return self.deployment.meta.resolve(self.name, level).barrier_id
+        return self.deployment.meta.answers.resolve(self.name, level).barrier_id
 
     def snapshot(self, table: str, barrier_id: int) -> int | None:
         """Which snapshot of the table belongs to a barrier."""
         name = f"{self.name}.{table}"
-        (row,) = [p for p in self.deployment.meta.progress(self.name, barrier_id) if p.table == name]
+        (row,) = [p for p in self.deployment.meta.barriers.progress(self.name, barrier_id) if p.table == name]
         return row.snapshot_id
 
     def total_at(self, table: str, barrier_id: int) -> int:
@@ -103,7 +103,7 @@ class Counting:
 
     def read_at(self, table: str, barrier_id: int, revision: int | None = None) -> int:
         """The same as a reader gets it who asks for a barrier, and maybe for a revision of it; 0: nothing is there."""
-        found = self.deployment.meta.resolve(self.name, Level.REPEATABLE_READ, at=barrier_id, revision=revision)
+        found = self.deployment.meta.answers.resolve(self.name, Level.REPEATABLE_READ, at=barrier_id, revision=revision)
         one = found.tables.get(f"{self.name}.{table}")
         if one is None or one.snapshot_id is None:
             return 0
@@ -111,7 +111,7 @@ class Counting:
 
     def totals(self, table: str) -> list[int]:
         """What readers get at each barrier that is COMMIT."""
-        barriers = self.deployment.meta.readable(self.name)
+        barriers = self.deployment.meta.answers.readable(self.name)
         return [self.read_at(table, barrier.barrier_id) for barrier in barriers]
 
     def published(self, table: str) -> int:
@@ -133,7 +133,7 @@ class Counting:
         for event in found:
             told = event["extra"]["barriers"][event["partition_key"]]
             assert event["partition_key"] == f"b{told['barrier']}.r{told['revision']}"
-            standing = self.deployment.meta.barrier(self.name, told["barrier"])
+            standing = self.deployment.meta.barriers.get(self.name, told["barrier"])
             if standing.computed_in == told["revision"]:  # what a revision replaced had events of its own
                 assert told["snapshot"] == self.snapshot(table, told["barrier"])
         return {event["partition_key"] for event in found}

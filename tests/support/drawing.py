@@ -44,9 +44,12 @@ OPERATIONS = {
         *("tables/_checks.py", "tables/_commit.py", "tables/_sql_swap.py"),
     ),
     "abort": ("coordinator/aborting.py",),
-    "compaction": ("coordinator/compacting.py", "metaservice/maintenance.py"),
+    "compaction": ("coordinator/compacting.py", "metaservice/maintenance.py", "metaservice/carrying.py"),
     "expiry": ("coordinator/expiring.py", "metaservice/expiring.py", "metaservice/leases.py", "tables/_expiry.py"),
-    "revision": ("coordinator/revisions/publish.py", "coordinator/revisions/begin.py", "metaservice/revisions.py"),
+    "revision": (
+        *("coordinator/revisions/publish.py", "coordinator/revisions/begin.py"),
+        *("metaservice/revisions.py", "metaservice/revision_rows.py"),
+    ),
     "changes": (
         *("spark/changes.py", "spark/delta_join.py", "spark/views.py"),
         *("spark/_fields.py", "spark/_rows.py", "spark/_scans.py", "spark/_touched.py", "spark/_weights.py"),

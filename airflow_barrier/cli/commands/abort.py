@@ -40,15 +40,15 @@ def _define(parser: argparse.ArgumentParser) -> None:
 def _run(options: argparse.Namespace) -> int:
     topology, barrier_id = options.topology, options.barrier
     with meta_service(options) as meta:
-        later = [barrier for barrier in meta.open_barriers(topology) if barrier.barrier_id >= barrier_id]
+        later = [barrier for barrier in meta.barriers.uncommitted(topology) if barrier.barrier_id >= barrier_id]
         # what cannot be aborted, or was before, needs no answer: the MetaService says so
         if later and later[0].barrier_id == barrier_id:
             lines = [f"{barrier} is {barrier.state.value}" for barrier in later]
             code = refused(options, lines, "Give up? The epochs join the next barrier's.")
             if code is not None:
                 return code
-        aborted = tuple(meta.abort_barrier(topology, barrier_id, options.reason, actor()))
-        cut = [barrier for barrier in aborted if meta.cuts(topology, barrier.barrier_id, items_of=())]
+        aborted = tuple(meta.barriers.abort(topology, barrier_id, options.reason, actor()))
+        cut = [barrier for barrier in aborted if meta.cuts.of(topology, barrier.barrier_id, items_of=())]
     if cut and not options.metaservice_url:
         _let_go(options.conn_id, cut)
     answer(options, Aborted(topology, barrier_id, aborted), _show)

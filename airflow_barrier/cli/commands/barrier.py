@@ -42,7 +42,7 @@ def _define_list(parser: argparse.ArgumentParser) -> None:
 def _list(options: argparse.Namespace) -> int:
     states = [BarrierState(state) for state in options.state or BarrierState]
     with meta_service(options) as meta:
-        found = meta.barriers(options.topology, states, limit=options.limit)
+        found = meta.barriers.newest(options.topology, states, limit=options.limit)
     answer(options, found, _show_list)
     return DONE
 
@@ -105,12 +105,12 @@ def _show(options: argparse.Namespace) -> int:
 def _look(meta: MetaService, topology: str, barrier_id: int) -> Shown:
     from airflow_barrier.coordinator.lateness import late_jobs
 
-    barrier = meta.barrier(topology, barrier_id)
-    cuts = meta.cuts(topology, barrier_id)
+    barrier = meta.barriers.get(topology, barrier_id)
+    cuts = meta.cuts.of(topology, barrier_id)
     return Shown(
         barrier,
-        tables=tuple(meta.progress(topology, barrier_id)),
-        attempts=tuple(meta.attempts(topology, barrier_id)),
+        tables=tuple(meta.barriers.progress(topology, barrier_id)),
+        attempts=tuple(meta.attempts.of(topology, barrier_id)),
         cuts=tuple(cuts[name] for name in sorted(cuts)),
         late=late_jobs(meta, barrier),
     )

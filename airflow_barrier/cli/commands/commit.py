@@ -31,7 +31,9 @@ def _run(options: argparse.Namespace) -> int:
 
     topology, barrier_id = options.topology, options.barrier
     with connected(options.conn_id) as deployment:
-        up_to = [barrier for barrier in deployment.meta.open_barriers(topology) if barrier.barrier_id <= barrier_id]
+        up_to = [
+            barrier for barrier in deployment.meta.barriers.uncommitted(topology) if barrier.barrier_id <= barrier_id
+        ]
         # what is not there, or has ended, needs no answer: the coordinator says so
         if up_to and up_to[-1].barrier_id == barrier_id:
             lines = [f"{barrier} is {barrier.state.value}" for barrier in up_to]

@@ -25,7 +25,7 @@ def _define_list(parser: argparse.ArgumentParser) -> None:
 
 def _list(options: argparse.Namespace) -> int:
     with meta_service(options) as meta:
-        found = meta.leases(options.topology, options.barrier)
+        found = meta.leases.of(options.topology, options.barrier)
     answer(options, found, _show)
     return DONE
 
@@ -38,8 +38,8 @@ def _define_release(parser: argparse.ArgumentParser) -> None:
 
 def _release(options: argparse.Namespace) -> int:
     with meta_service(options) as meta:
-        meta.end_lease(options.topology, options.lease, actor())
-        found = meta.leases(options.topology)
+        meta.leases.end(options.topology, options.lease, actor())
+        found = meta.leases.of(options.topology)
     answer(options, found, _show)
     return DONE
 

@@ -80,7 +80,7 @@ class Readmitted:
 
 def _join(options: argparse.Namespace) -> int:
     with connected(options.conn_id) as deployment:
-        back = deployment.meta.readmit(options.topology, options.dag, options.job, actor())
+        back = deployment.meta.topologies.readmit(options.topology, options.dag, options.job, actor())
     answer(options, Readmitted(options.topology, options.dag, options.job, back), _show_readmitted)
     return DONE
 

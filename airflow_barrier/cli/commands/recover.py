@@ -40,7 +40,7 @@ def _run(options: argparse.Namespace) -> int:
 def _given_up(deployment: Deployment, topology: str) -> list[str]:
     """What the MetaService knows to be in flight; of a lost one, nothing."""
     try:
-        in_flight = deployment.meta.open_barriers(topology)
+        in_flight = deployment.meta.barriers.uncommitted(topology)
     except UnknownTopologyError:
         in_flight = []
     revision = deployment.meta.revisions.under_way(topology)

@@ -66,8 +66,8 @@ def _run(options: argparse.Namespace) -> int:
     hold = None if options.hold is None else Hold(actor(), options.hold)
     at = options.barrier if options.barrier is not None else options.at
     with meta_service(options) as meta:
-        found = meta.resolve(options.topology, level(options), at=at, revision=options.revision, hold=hold)
-        published = meta.resolve(options.topology, Level.REPEATABLE_READ, []).barrier_id or 0
+        found = meta.answers.resolve(options.topology, level(options), at=at, revision=options.revision, hold=hold)
+        published = meta.answers.resolve(options.topology, Level.REPEATABLE_READ, []).barrier_id or 0
     answer(options, _with_tags(found, published), _show)
     return DONE
 

@@ -27,7 +27,7 @@ def _run(options: argparse.Namespace) -> int:
     from airflow_barrier.coordinator.status import status
 
     with meta_service(options) as meta:
-        names = [options.topology] if options.topology else meta.topologies()
+        names = [options.topology] if options.topology else meta.topologies.names()
         found = [status(meta, name) for name in names]
     answer(options, found, show_status)
     return DONE

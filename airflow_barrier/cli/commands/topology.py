@@ -40,22 +40,22 @@ class Listed:
 
 def _list(options: argparse.Namespace) -> int:
     with meta_service(options) as meta:
-        found = [_listed(meta, name) for name in meta.topologies()]
+        found = [_listed(meta, name) for name in meta.topologies.names()]
     answer(options, found, _show_list)
     return DONE
 
 
 def _listed(meta: MetaService, name: str) -> Listed:
-    version = meta.topology_version(name)
-    topology = meta.topology(name, version)
-    committed = next(iter(meta.barriers(name, [BarrierState.COMMIT], limit=1)), None)
+    version = meta.topologies.version(name)
+    topology = meta.topologies.get(name, version)
+    committed = next(iter(meta.barriers.newest(name, [BarrierState.COMMIT], limit=1)), None)
     return Listed(
         name,
         version,
         dags=tuple(sorted({job.owner for job in topology.jobs})),
         jobs=len(topology.jobs),
         tables=len(topology.tables),
-        open_barriers=len(meta.open_barriers(name)),
+        open_barriers=len(meta.barriers.uncommitted(name)),
         committed=committed.barrier_id if committed else None,
         committed_timestamp=committed.timestamp if committed and committed.barrier_id else None,
     )
@@ -124,8 +124,8 @@ def _define_show(parser: argparse.ArgumentParser) -> None:
 
 def _show(options: argparse.Namespace) -> int:
     with meta_service(options) as meta:
-        version = options.version or meta.topology_version(options.topology)
-        topology = meta.topology(options.topology, version)
+        version = options.version or meta.topologies.version(options.topology)
+        topology = meta.topologies.get(options.topology, version)
     answer(options, _shown(topology, version), _show_one)
     return DONE
 

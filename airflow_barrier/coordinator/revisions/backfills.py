@@ -54,7 +54,7 @@ def backfills_of_plan(plan: RevisionPlan) -> tuple[Backfill, ...]:
 
 def backfills_left(meta: MetaService, revision: Revision) -> tuple[Backfill, ...]:
     """Those of a revision whose runs have not come; of DAGs that join with it, also for barriers opened since."""
-    days = [meta.barrier(revision.topology, each.barrier_id) for each in awaited(meta, revision)]
+    days = [meta.barriers.get(revision.topology, each.barrier_id) for each in awaited(meta, revision)]
     opened = backfills_of(days)
     if revision.mode is not RevisionMode.HISTORY:
         return opened
@@ -87,9 +87,9 @@ def _unknown(meta: MetaService, revision: Revision) -> dict[str, list[Barrier]]:
     for barrier in meta.revisions.barriers(topology, number):
         if barrier.state is not BarrierState.OPEN:
             continue
-        jobs = meta.topology(topology, barrier.topology_version).jobs
+        jobs = meta.topologies.get(topology, barrier.topology_version).jobs
         opener = barrier.run.dag_id
         for dag_id in sorted({job.owner for job in jobs if job.name in revision.jobs} - {opener}):
             if (dag_id, barrier.barrier_id) not in come:
-                found.setdefault(dag_id, []).append(meta.barrier(topology, barrier.barrier_id))
+                found.setdefault(dag_id, []).append(meta.barriers.get(topology, barrier.barrier_id))
     return found

@@ -50,9 +50,9 @@ def plan_revision(deployment: Deployment, wanted: Wanted) -> RevisionPlan:
     >>> plan_revision(deployment, Wanted("shopping", date(2017, 1, 5), date(2017, 1, 6)))  # doctest: +SKIP
     """
     meta = deployment.meta
-    version = meta.topology_version(wanted.topology)
+    version = meta.topologies.version(wanted.topology)
     joining = _joining(meta, wanted)
-    topology = with_joining(meta.topology(wanted.topology, version), joining)
+    topology = with_joining(meta.topologies.get(wanted.topology, version), joining)
     changed = changed_jobs(topology, wanted)
     names = affected_jobs(topology, changed)
     jobs = tuple(topology.job(name) for name in names)
@@ -146,14 +146,16 @@ def _by_barrier(recuts: Sequence[PlannedRecut]) -> dict[int, list[Cut]]:
 
 def _joining(meta: MetaService, wanted: Wanted) -> tuple[Job, ...]:
     others = bool(wanted.corrections or wanted.reused or wanted.recut or wanted.mode is RevisionMode.FULL)
-    return joining_jobs(meta.waiting(wanted.topology), wanted.topology, wanted.changed, wanted.tables, others=others)
+    return joining_jobs(
+        meta.topologies.waiting(wanted.topology), wanted.topology, wanted.changed, wanted.tables, others=others
+    )
 
 
 def _over_history(deployment: Deployment, wanted: Wanted, joining: Sequence[Job]) -> Wanted:
     """What is wanted of jobs that join, with its first barrier; all that follow are woken by ourselves."""
     wanted = replace(wanted, mode=RevisionMode.HISTORY)
     # one more than may be replayed: who has more of a history is refused, however long it is
-    newest_first = deployment.meta.newest_epochs(wanted.topology, limit=wanted.max_replay_barriers + 1)
+    newest_first = deployment.meta.barriers.newest_epochs(wanted.topology, limit=wanted.max_replay_barriers + 1)
     if wanted.first is not None or not newest_first:
         return wanted
     return replace(wanted, first=first_with_inlets(deployment, joining, newest_first).barrier_id)

@@ -79,7 +79,7 @@ def check_history(deployment: Deployment, jobs: Sequence[Job], barriers: Sequenc
                 f"expected that {barrier} has all that {', '.join(job.name for job in jobs)} read, found that it lacks "
                 f"{', '.join(missing)}; begin later (--from), or {_WAY}"
             )
-    cuts = deployment.meta.cuts(barriers[0].topology, barriers[0].barrier_id, items_of=())
+    cuts = deployment.meta.cuts.of(barriers[0].topology, barriers[0].barrier_id, items_of=())
     for job in jobs:
         begun = [source.name for source in job.externals if cuts[source.name].start is not None]
         if begun:
@@ -110,9 +110,9 @@ _WAY = (
 
 def _missing(deployment: Deployment, jobs: Sequence[Job], barrier: Barrier) -> list[str]:
     """What the jobs read and a barrier does not have: tables, and external sources that it has no cut of."""
-    had = set(deployment.meta.topology(barrier.topology, barrier.topology_version).tables)
+    had = set(deployment.meta.topologies.get(barrier.topology, barrier.topology_version).tables)
     had |= {outlet for job in jobs for outlet in job.outlets}
     tables = {table for job in jobs for table in job.inlets} - had
-    cut = deployment.meta.cuts(barrier.topology, barrier.barrier_id, items_of=())
+    cut = deployment.meta.cuts.of(barrier.topology, barrier.barrier_id, items_of=())
     sources = {source.name for job in jobs for source in job.externals} - cut.keys()
     return sorted(tables | sources)

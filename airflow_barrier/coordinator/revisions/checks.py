@@ -28,7 +28,7 @@ def check_readable(what: str, wanted: Wanted, barriers: Sequence[Barrier]) -> No
 
 
 def predecessor_of(deployment: Deployment, what: str, first: Barrier, wanted: Wanted) -> Barrier:
-    predecessor = deployment.meta.barrier(first.topology, first.predecessor or 0)
+    predecessor = deployment.meta.barriers.get(first.topology, first.predecessor or 0)
     if predecessor.expiring_at is not None and wanted.mode is RevisionMode.INCREMENTAL:
         raise RevisionRefusedError(  # safety: expired-is-not-built-on
             f"{what}: expected the barrier before it, {predecessor}, to build on, found that it has expired; begin one "
@@ -39,7 +39,7 @@ def predecessor_of(deployment: Deployment, what: str, first: Barrier, wanted: Wa
 
 def check_can_be_cleared(deployment: Deployment, what: str, jobs: Sequence[Job], first: Barrier) -> None:
     """Everything that the tables hold can be computed from the first barrier on."""
-    baseline = {row.table: row.snapshot_id for row in deployment.meta.progress(first.topology, 0)}
+    baseline = {row.table: row.snapshot_id for row in deployment.meta.barriers.progress(first.topology, 0)}
     for job in jobs:
         held = [outlet for outlet in job.outlets if job.externals and baseline.get(outlet) is not None]
         if held:
@@ -51,7 +51,7 @@ def check_can_be_cleared(deployment: Deployment, what: str, jobs: Sequence[Job],
 
 def check_schemas(deployment: Deployment, jobs: Sequence[Job], barriers: Sequence[Barrier]) -> None:
     """The epochs fit into the tables as they are now. Raises SchemaChangedError, SnapshotMissingError."""
-    rows = [deployment.meta.progress(each.topology, each.barrier_id) for each in barriers]
+    rows = [deployment.meta.barriers.progress(each.topology, each.barrier_id) for each in barriers]
     for table in sorted({table for job in jobs for table in (*job.outlets, *job.inlets)}):
         snapshots = dict.fromkeys(row.snapshot_id for tables in rows for row in tables if row.table == table)
         check_schema(table, deployment.tables.schema_faults(table, list(snapshots)))
@@ -72,13 +72,16 @@ def check_bases(
     meta, tables, full = deployment.meta, deployment.tables, mode is not RevisionMode.INCREMENTAL
     written = {outlet for job in jobs for outlet in job.outlets}
     read = {table for job in jobs for table in job.inlets} - written
-    baseline = {row.table: row.snapshot_id for row in meta.progress(predecessor.topology, 0)}
+    baseline = {row.table: row.snapshot_id for row in meta.barriers.progress(predecessor.topology, 0)}
     start = barriers[0] if full else predecessor
-    stood = {**baseline, **{row.table: row.snapshot_id for row in meta.progress(start.topology, start.barrier_id)}}
+    stood = {
+        **baseline,
+        **{row.table: row.snapshot_id for row in meta.barriers.progress(start.topology, start.barrier_id)},
+    }
     needed = [(table, stood.get(table), table in read) for table in sorted(read if full else written | read)]
     if not full:
         names = {job.name for job in jobs}
-        came_back = meta.starts_to_read(start.topology, revised_from=barriers[0].barrier_id)
+        came_back = meta.starts.to_read(start.topology, revised_from=barriers[0].barrier_id)
         needed += [(*each, True) for back in came_back if back.job in names for each in sorted(back.previous.items())]
     for table, base, steps in needed:
         if base is None:

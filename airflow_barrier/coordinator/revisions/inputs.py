@@ -143,7 +143,7 @@ def _check_cuts(
     """Every cut can be read: as it was, as it was mended, or as it was made anew."""
     for barrier in barriers:
         names = [declared.name for declared in job.externals]
-        cuts = deployment.meta.cuts(barrier.topology, barrier.barrier_id, items_of=names)
+        cuts = deployment.meta.cuts.of(barrier.topology, barrier.barrier_id, items_of=names)
         cuts.update({each.cut.source: each.cut for each in recuts if each.barrier_id == barrier.barrier_id})
         for declared in job.externals:
             source, cut = deployment.source_of(declared), cuts.get(declared.name)
@@ -170,7 +170,7 @@ def code_changed(deployment: Deployment, jobs: Sequence[Job], first: Barrier, he
 def _fingerprints(deployment: Deployment, barrier: Barrier) -> dict[str, str]:
     return {
         attempt.job: attempt.code["fingerprint"]
-        for attempt in deployment.meta.attempts(barrier.topology, barrier.barrier_id)
+        for attempt in deployment.meta.attempts.of(barrier.topology, barrier.barrier_id)
         if attempt.state is AttemptState.PROCESSED and "fingerprint" in attempt.code
     }
 
@@ -184,9 +184,13 @@ def planned_tables(
 ) -> tuple[PlannedTable, ...]:
     """Also those that join with a barrier that is still open, or is opened while the revision is under way."""
     meta = deployment.meta
-    head = {row.table: row.snapshot_id for row in meta.progress(committed[-1].topology, committed[-1].barrier_id)}
+    head = {
+        row.table: row.snapshot_id for row in meta.barriers.progress(committed[-1].topology, committed[-1].barrier_id)
+    }
     head.update(joining)
-    before = {row.table: row.snapshot_id for row in meta.progress(predecessor.topology, predecessor.barrier_id)}
+    before = {
+        row.table: row.snapshot_id for row in meta.barriers.progress(predecessor.topology, predecessor.barrier_id)
+    }
     planned = []
     for job in jobs:
         for table in job.outlets:

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from airflow_barrier.coordinator.deployment import Deployment
 from airflow_barrier.coordinator.journal import check_lead, current_mains, write_entry, write_revision
 from airflow_barrier.coordinator.staging import attempt_files
-from airflow_barrier.metaservice.revision_store import SwapRows
 from airflow_barrier.metaservice.rows import STANDING
+from airflow_barrier.metaservice.swapping import SwapRows
 from airflow_barrier.protocol.errors import (
     BarrierError,
     ForeignWriteError,
@@ -105,7 +105,7 @@ def cancel_revision(deployment: Deployment, topology: str, number: int, *, reaso
     """
     meta = deployment.meta
     revision = meta.revisions.cancel(topology, number, reason, actor)
-    newest = meta.head(topology)
+    newest = meta.barriers.head(topology)
     assert newest is not None
     barrier_ids = range(revision.first_barrier, newest.barrier_id + 1)
     _delete_files(deployment, topology, barrier_ids, number)
@@ -121,7 +121,7 @@ def publications_of(
     get tags of its number, so that each barrier can be read whole by name.
     """
     number, topology = revision.revision, revision.topology
-    held = deployment.meta.held(topology)
+    held = deployment.meta.leases.held(topology)
     return [
         Publication(
             table=table,
@@ -189,7 +189,7 @@ def _decide(deployment: Deployment, revision: Revision, actor: str) -> Revision:
     meta, topology = deployment.meta, revision.topology
     head = _newest_commit(deployment, topology)
     try:
-        stood = {row.table: row.snapshot_id for row in meta.progress(topology, head.barrier_id)}
+        stood = {row.table: row.snapshot_id for row in meta.barriers.progress(topology, head.barrier_id)}
         expected = current_mains(deployment, topology, {**stood, **revision.expected})
         rows = meta.revisions.swap_rows(topology, revision.revision)
         deployment.tables.look(  # safety: last-look
@@ -199,7 +199,7 @@ def _decide(deployment: Deployment, revision: Revision, actor: str) -> Revision:
         now = meta.revisions.get(topology, revision.revision)
         if now.state is not RevisionState.STAGING:  # safety: decided-by-another
             return now
-        published = [each for each in meta.open_barriers(topology) if each.state in DECIDED_BARRIERS]
+        published = [each for each in meta.barriers.uncommitted(topology) if each.state in DECIDED_BARRIERS]
         if published:
             raise RevisionNotStagedError(  # safety: committed-by-another
                 f"{revision}: expected nothing else to be published in {topology}, found {published[0]}, "
@@ -217,7 +217,7 @@ def _decide(deployment: Deployment, revision: Revision, actor: str) -> Revision:
 
 
 def _newest_commit(deployment: Deployment, topology: str) -> Barrier:
-    return deployment.meta.barriers(topology, [BarrierState.COMMIT], limit=1)[0]
+    return deployment.meta.barriers.newest(topology, [BarrierState.COMMIT], limit=1)[0]
 
 
 def _roll_forward(deployment: Deployment, revision: Revision, actor: str) -> None:
@@ -281,7 +281,7 @@ def _tidy(deployment: Deployment, revision: Revision) -> None:
 
 
 def _delete_files(deployment: Deployment, topology: str, barrier_ids: Iterable[int], line: int) -> None:
-    attempts = [each for number in barrier_ids for each in deployment.meta.attempts(topology, number, line)]
+    attempts = [each for number in barrier_ids for each in deployment.meta.attempts.of(topology, number, line)]
     deployment.tables.delete(uri for attempt in attempts for uri in attempt_files(deployment, attempt))
 
 
@@ -289,7 +289,7 @@ def _barriers(deployment: Deployment, revision: Revision) -> list[Barrier]:
     head = revision.head or 0
     return [
         barrier
-        for barrier in deployment.meta.readable(revision.topology)
+        for barrier in deployment.meta.answers.readable(revision.topology)
         if revision.first_barrier <= barrier.barrier_id <= head
     ]
 
@@ -299,5 +299,5 @@ def _all_tables(deployment: Deployment, revision: Revision, barrier_ids: Iterabl
     nobody declares any more.
     """
     meta, topology = deployment.meta, revision.topology
-    attempts = [each for number in barrier_ids for each in meta.attempts(topology, number, revision.revision)]
+    attempts = [each for number in barrier_ids for each in meta.attempts.of(topology, number, revision.revision)]
     return sorted({*revision.tables, *(table for attempt in attempts for table in attempt.inputs)})

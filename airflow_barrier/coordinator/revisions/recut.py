@@ -50,12 +50,12 @@ def _recuts(
     meta = deployment.meta
     stored: dict[int, Cut] = {}
     for barrier in window:
-        cuts = meta.cuts(topology, barrier.barrier_id, items_of=[declared.name])
+        cuts = meta.cuts.of(topology, barrier.barrier_id, items_of=[declared.name])
         if declared.name in cuts:
             stored[barrier.barrier_id] = cuts[declared.name]
 
     def used(items: Sequence[str]) -> set[str]:
-        return meta.used_items(topology, declared.name, items)
+        return meta.cuts.used_items(topology, declared.name, items)
 
     anew = deployment.source_of(declared).recut(list(stored.values()), used) if stored else []
     for (barrier_id, was), cut in zip(stored.items(), anew, strict=True):

@@ -51,11 +51,13 @@ def corrections_of(deployment: Deployment, attempt: Attempt, job: Job, by_branch
 def _old_epoch(deployment: Deployment, attempt: Attempt, table: str) -> ReuseRows:
     """What the table's epoch was in the revision that stands."""
     meta = deployment.meta
-    barrier = meta.barrier(attempt.topology, attempt.barrier_id)
+    barrier = meta.barriers.get(attempt.topology, attempt.barrier_id)
     before, here = (
-        {row.table: row.snapshot_id for row in meta.progress(attempt.topology, number)}
+        {row.table: row.snapshot_id for row in meta.barriers.progress(attempt.topology, number)}
         for number in (barrier.predecessor or 0, attempt.barrier_id)
     )
     if table not in before:
-        before[table] = next((r.snapshot_id for r in meta.progress(attempt.topology, 0) if r.table == table), None)
+        before[table] = next(
+            (r.snapshot_id for r in meta.barriers.progress(attempt.topology, 0) if r.table == table), None
+        )
     return ReuseRows(table, before[table], here[table])

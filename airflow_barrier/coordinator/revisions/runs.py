@@ -48,7 +48,7 @@ def barrier_of_run(deployment: Deployment, revision: Revision, at: datetime | in
     revision, and for a DAG that has no part in it.
     """
     meta, topology = deployment.meta, revision.topology
-    standing = meta.barrier_at(topology, at) if isinstance(at, datetime) else meta.barrier(topology, at)
+    standing = meta.barriers.at(topology, at) if isinstance(at, datetime) else meta.barriers.get(topology, at)
     if standing is None or standing.barrier_id < revision.first_barrier:
         found = "no barrier" if standing is None else str(standing)
         raise RevisionRefusedError(  # safety: day-of-the-revision
@@ -56,11 +56,11 @@ def barrier_of_run(deployment: Deployment, revision: Revision, at: datetime | in
             f"{found} at {at}; backfill the days that the plan names, or plan another revision"
         )
     try:
-        barrier = meta.barrier(topology, standing.barrier_id, revision.revision)
+        barrier = meta.barriers.get(topology, standing.barrier_id, revision.revision)
     except UnknownBarrierError:
         meta.revisions.extend(topology, revision.revision, dag_id)
-        barrier = meta.barrier(topology, standing.barrier_id, revision.revision)
-    jobs = meta.topology(topology, barrier.topology_version).jobs
+        barrier = meta.barriers.get(topology, standing.barrier_id, revision.revision)
+    jobs = meta.topologies.get(topology, barrier.topology_version).jobs
     owners = {job.owner for job in jobs if job.name in revision.jobs} | {standing.run.dag_id}
     if dag_id not in owners:
         raise RevisionRefusedError(  # safety: dag-of-the-revision
@@ -74,15 +74,15 @@ def runs_at(deployment: Deployment, revision: Revision, barrier: Barrier) -> Run
     """The runs that computed ``barrier``, of every DAG that has a job in the revision, and of the one that commits."""
     meta = deployment.meta
     # as the revision has it: with the jobs that join by it, and that have no run of this barrier yet
-    revised = meta.barrier(barrier.topology, barrier.barrier_id, revision.revision)
-    topology = meta.topology(barrier.topology, revised.topology_version)
+    revised = meta.barriers.get(barrier.topology, barrier.barrier_id, revision.revision)
+    topology = meta.topologies.get(barrier.topology, revised.topology_version)
     writers = {table: job.owner for job in topology.jobs if job.name in revision.jobs for table in job.outlets}
     owners = set(writers.values())
     rows = meta.revisions.progress(barrier.topology, revision.revision, barrier.barrier_id)
     pending = {writers[row.table] for row in rows if row.table in writers and row.state is TableState.PENDING}
     opener = barrier.run.dag_id
     runs = {opener: barrier.run.run_id}
-    for attempt in meta.attempts(barrier.topology, barrier.barrier_id):
+    for attempt in meta.attempts.of(barrier.topology, barrier.barrier_id):
         owner = topology.job(attempt.job).owner
         run = _run_of(attempt.request_key, owner)
         if owner in owners and owner != opener and run is not None:
@@ -96,7 +96,7 @@ def next_unstaged(deployment: Deployment, revision: Revision, after: int) -> Bar
     meta.revisions.extend(revision.topology, revision.revision, "revision")
     for barrier in meta.revisions.barriers(revision.topology, revision.revision):
         if barrier.barrier_id > after and barrier.state is BarrierState.OPEN:
-            return meta.barrier(revision.topology, barrier.barrier_id)
+            return meta.barriers.get(revision.topology, barrier.barrier_id)
     return None
 
 
@@ -168,7 +168,7 @@ def attach(deployment: Deployment, topology: str, run: Run, scheduler: Scheduler
 
 def _wake_others(deployment: Deployment, revision: Revision, barrier: Barrier, run: Run, scheduler: Scheduler) -> None:
     """Let the other DAGs' runs of this barrier run again and, past the days that a person asked for, the next one's."""
-    standing = deployment.meta.barrier(barrier.topology, barrier.barrier_id)
+    standing = deployment.meta.barriers.get(barrier.topology, barrier.barrier_id)
     wake_runs(deployment, revision, standing, run.ref, scheduler)
     if barrier.barrier_id >= revision.window_end:
         following = next_unstaged(deployment, revision, barrier.barrier_id)

@@ -34,8 +34,8 @@ def replay_of(meta: MetaService, wanted: Wanted) -> Replay:
     covers, and for a replay that is longer; UnknownTopologyError.
     """
     name = wanted.topology
-    meta.topology_version(name)
-    newest = meta.newest_epochs(name, limit=1)
+    meta.topologies.version(name)
+    newest = meta.barriers.newest_epochs(name, limit=1)
     if not newest:
         raise RevisionRefusedError(  # safety: something-to-correct
             f"topology {name}: expected a barrier that is COMMIT, found none; there is nothing to correct yet"
@@ -51,21 +51,21 @@ def replay_of(meta: MetaService, wanted: Wanted) -> Replay:
         last = wanted.first if wanted.last is None else wanted.last
         first = _first_of(meta, name, wanted.first, last)
     if first is None:
-        (oldest,) = meta.epochs(name, committed=True, limit=1)
+        (oldest,) = meta.barriers.epochs(name, committed=True, limit=1)
         raise RevisionRefusedError(  # safety: range-in-history
             f"topology {name}: expected days within its history, which is committed from {oldest} to "
             f"{newest[0]}, found {wanted.first} to {last}; choose days that it covers"
         )
-    barriers = tuple(meta.epochs(name, first=first.barrier_id, limit=wanted.max_replay_barriers + 1))
+    barriers = tuple(meta.barriers.epochs(name, first=first.barrier_id, limit=wanted.max_replay_barriers + 1))
     if len(barriers) > wanted.max_replay_barriers:  # counted for the error only
-        count = meta.count_epochs(name, first.barrier_id)
+        count = meta.barriers.count_epochs(name, first.barrier_id)
         check_range(f"revision of {name} from {first}", count, wanted.max_replay_barriers)
     window = (first,) if last is None else _up_to(last, barriers)
     return Replay(window, barriers)
 
 
 def _first_readable(meta: MetaService, newest: Barrier) -> Barrier:
-    first = meta.oldest_readable_epoch(newest.topology)
+    first = meta.barriers.oldest_readable_epoch(newest.topology)
     if first is None:
         raise RevisionRefusedError(  # safety: expired-is-not-revised
             f"topology {newest.topology}: expected a barrier with an epoch within retention, found that {newest}, the "
@@ -80,10 +80,10 @@ def _first_of(
     """The first barrier that is COMMIT and whose epoch overlaps these days, or numbers; None: there is none."""
     if isinstance(first, int) or isinstance(last, int):
         lowest, highest = int_of(first), int_of(last)
-        found = meta.epochs(topology, first=lowest, committed=True, limit=1)
+        found = meta.barriers.epochs(topology, first=lowest, committed=True, limit=1)
         return next((each for each in found if each.barrier_id <= highest), None)
     begin, end = _begin(first), _end(last)
-    found = meta.epochs(topology, after=begin, committed=True, limit=1)
+    found = meta.barriers.epochs(topology, after=begin, committed=True, limit=1)
     return next((each for each in found if (start := _start(meta, each)) is None or start < end), None)
 
 
@@ -103,9 +103,9 @@ def _start(meta: MetaService, barrier: Barrier) -> datetime | None:
     The first epoch holds all that came before its barrier; days that it is asked for by are as long as the next's, so
     that a date long before the history is told that it is. None: it is the only one.
     """
-    oldest = meta.epochs(barrier.topology, committed=True, limit=2)
+    oldest = meta.barriers.epochs(barrier.topology, committed=True, limit=2)
     if oldest[0].barrier_id != barrier.barrier_id:
-        return meta.barrier(barrier.topology, barrier.predecessor or 0).timestamp
+        return meta.barriers.get(barrier.topology, barrier.predecessor or 0).timestamp
     if len(oldest) < 2:
         return None
     return oldest[0].timestamp - (oldest[1].timestamp - oldest[0].timestamp)

@@ -51,7 +51,7 @@ def _define(parser: argparse.ArgumentParser) -> None:
 
 def _run(options: argparse.Namespace) -> int:
     with meta_service(options) as meta:
-        meta.topology_version(options.topology)  # one that is not there has no revisions either, and is told apart
+        meta.topologies.version(options.topology)  # one that is not there has no revisions either, and is told apart
         if options.revision is not None:
             answer(options, _status(meta, options.topology, options.revision), _show)
         else:

@@ -167,7 +167,9 @@ def _by_sql(deployment: Deployment, barrier: Barrier, table: str, statement: str
     """Other tables are read as they stand at the barrier."""
     from airflow_barrier.reading.correcting import correct_by_sql
 
-    pins = {row.table: row.snapshot_id for row in deployment.meta.progress(barrier.topology, barrier.barrier_id)}
+    pins = {
+        row.table: row.snapshot_id for row in deployment.meta.barriers.progress(barrier.topology, barrier.barrier_id)
+    }
     return correct_by_sql(statement, table, catalog=deployment.spark_catalog, pins=pins)
 
 
