@@ -58,7 +58,7 @@ def test_a_barrier_that_is_aborted_under_its_committer_is_not_called_committed(
         abort_barrier(shop.deployment, topology, barrier.barrier_id, reason="bad input", actor="another")
         return look(topology)
 
-    monkeypatch.setattr(meta.barriers.newest, "uncommitted", aborted_before)
+    monkeypatch.setattr(meta.barriers, "uncommitted", aborted_before)
     with pytest.raises(BarrierAbortedError, match="bad input"):
         commit(shop, barrier)
 
@@ -144,7 +144,7 @@ def test_a_commit_does_not_chase_snapshots_that_keep_changing(shop: Shop, monkey
         looks.append(arguments)
         raise HeadMovedError(f"{barrier}: found that revision {len(looks)} was published: look again")
 
-    monkeypatch.setattr(shop.deployment.meta.publishing.swapping, "begin", revised)
+    monkeypatch.setattr(shop.deployment.meta.publishing, "begin", revised)
     with pytest.raises(HeadMovedError, match=r"expected its snapshots to stay.*revision 3 was published.*try again"):
         commit(shop, barrier)
     assert len(looks) == committing._LOOKS

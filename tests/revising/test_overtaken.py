@@ -165,7 +165,7 @@ def test_by_a_commit_that_dies_half_way(shop: RevisedShop, monkeypatch: pytest.M
         raise OSError("died")
 
     with monkeypatch.context() as dying:
-        dying.setattr(shop.deployment.meta.publishing.swapping, "swapping", dies)
+        dying.setattr(shop.deployment.meta.publishing, "swapping", dies)
         with pytest.raises(OSError, match="died"):
             shop.day(3, ["commit"])
     missing = shop.publish(revision)
