@@ -220,7 +220,7 @@ class TopologyView:
         return self._once(("attempt", attempt_id), lambda: self.meta.attempts.get(attempt_id))
 
     def lacks(self, barrier: Barrier, job: str, dag_id: str) -> bool:
-        return self._once(("lacks", barrier.barrier_id, job), lambda: lacks(self.meta, barrier, job, dag_id))
+        return self._once(("lacks", barrier.barrier_id, job, dag_id), lambda: lacks(self.meta, barrier, job, dag_id))
 
     def _once(self, question: Hashable, ask: Callable[[], _T]) -> _T:
         if question not in self._answers:
@@ -244,6 +244,10 @@ def lacks(meta: MetaService, barrier: Barrier, job: str, dag_id: str, asking: st
     found = next((each for each in topology.jobs if (each.name, each.owner) == (job, dag_id)), None)
     if found is None:
         return False
+    # asked first: where the job is at work, or done, the barrier's tables need not be read, of which there may be many
+    attempt = meta.attempts.current(barrier.topology, barrier.barrier_id, job, barrier.line)
+    if attempt is not None and attempt.state in LIVE_ATTEMPTS and attempt.request_key != asking:
+        return False
     rows = (
         meta.revisions.progress(barrier.topology, barrier.line, barrier.barrier_id)
         if barrier.line
@@ -252,10 +256,7 @@ def lacks(meta: MetaService, barrier: Barrier, job: str, dag_id: str, asking: st
     pending = {row.table for row in rows if row.state is TableState.PENDING}
     if pending.isdisjoint(found.outlets):
         return False
-    if any(table in pending and topology.writer(table).owner == dag_id for table in found.inlets):
-        return False
-    attempt = meta.attempts.current(barrier.topology, barrier.barrier_id, job, barrier.line)
-    return attempt is None or attempt.state not in LIVE_ATTEMPTS or attempt.request_key == asking
+    return not any(table in pending and topology.writer(table).owner == dag_id for table in found.inlets)
 
 
 def look(view: TopologyView, condition: AnyCondition) -> Found:
