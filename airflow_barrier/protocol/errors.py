@@ -285,6 +285,41 @@ class UnreadableCodeError(Retryable):
     """A file that a job runs is there, but cannot be read: once it can be, trying again succeeds."""
 
 
+# --- sinks ----------------------------------------------------------------------------------------
+
+
+class SinkUnavailableError(Retryable):
+    """A sink does not answer, or went away in the middle. What was delivered its ledger says, to the next try."""
+
+
+class SinkRefusedError(Terminal):
+    """A sink cannot take what is declared: its address, rights, a target, a column, a type or a key is wrong."""
+
+
+class RowRefusedError(Terminal):
+    """A sink does not take a row. Nothing of its barrier was delivered; tables and other sinks go on."""
+
+
+class TargetChangedError(Terminal):
+    """Others have changed rows in a sink that were delivered, so that changes of them do not fit any more."""
+
+
+class FencedDelivererError(Retryable):
+    """Another deliverer has opened the sink; nothing that this one does counts any more."""
+
+
+class LedgerError(Terminal):
+    """A sink's ledger is another topology's, or contradicts what the MetaService or the target says."""
+
+
+class SinkBehindError(Terminal):
+    """A barrier that a sink needs next can no longer be read: it has to be loaded anew."""
+
+
+class UnknownSinkError(Terminal):
+    """The topology has no sink of that name."""
+
+
 # --- Airflow --------------------------------------------------------------------------------------
 
 

@@ -1,0 +1,151 @@
+"""What the protocol asks of a system that tables are delivered to.
+
+The lake is the first phase: a barrier that is COMMIT is durable, and can be read again as often as it takes. So a sink
+needs to do one thing: take the rows of a barrier *together with a record in its own ledger*, both or neither. Whether
+something was delivered is then asked of the ledger alone, after every crash and every lost reply.
+
+A :class:`Sink` is a frozen dataclass with plain settings. It is constructed while a DAG is parsed, so its module imports
+neither its system's client nor pyarrow at the top, and its constructor touches no network. :meth:`Sink.connect` gives
+the :class:`Channel` by which one process delivers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import TYPE_CHECKING, ClassVar, Protocol
+
+from airflow_barrier.protocol.deliveries import Counts, Position, Rows, SinkDeclaration
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from typing_extensions import Self
+
+#: The column, before those of the table, that says what became of a row where changes are delivered.
+CHANGE = "_change"
+INSERT, UPDATE, DELETE = "insert", "update", "delete"
+
+
+@dataclass(frozen=True)
+class Credentials:
+    """Where the sink is and who enters it, from a connection of the sink system's own type.
+
+    ``extra``: what else the connection says; an adapter takes what it knows of that and leaves the rest.
+    """
+
+    conn_id: str
+    host: str | None = None
+    port: int | None = None
+    login: str | None = None
+    password: str | None = field(default=None, repr=False)
+    schema: str | None = None
+    extra: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+
+@dataclass(frozen=True)
+class Deliverer:
+    """Who delivers: for which topology, of which ``incarnation`` (a recovered one has another), to which sink.
+
+    ``request_key`` names the task; sessions at the sink bear it, so that errors can say who holds what.
+    """
+
+    topology: str
+    incarnation: str
+    sink: str
+    request_key: str
+
+    def __str__(self) -> str:
+        return f"sink {self.sink} of {self.topology}"
+
+
+@dataclass(frozen=True)
+class Delivery:
+    """One step: what tables hold at a barrier, or what changed in them since ``after``.
+
+    ``after``: what the ledger has to say before (None: that nothing was delivered yet). ``timestamp`` (UTC) is the
+    barrier's. ``whole``: each table's rows are all that it holds, for a sink that has received nothing yet, or that
+    gets whole tables. ``tables``: table -> its rows, in batches, of which one at a time need be in memory. Each reader
+    can be read once, and has the table's columns; with changes, the column ``_change`` before them (``insert``,
+    ``update``, ``delete``), at most one row of each key, of which a ``delete`` has the key only, the rest being NULL.
+    """
+
+    barrier_id: int
+    revision: int
+    timestamp: datetime
+    after: Position | None
+    rows: Rows
+    whole: bool
+    tables: Mapping[str, pa.RecordBatchReader]
+
+    @property
+    def position(self) -> Position:
+        return Position(self.barrier_id, self.revision)
+
+
+class Channel(Protocol):
+    """A connection to the sink, of one process. A context manager: leaving it closes the connection.
+
+    Every method raises SinkUnavailableError (retryable) when the sink does not answer. After that the outcome of
+    :meth:`deliver` is not known: close the channel, and ask the ledger by a new one.
+    """
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(self, *error: object) -> None: ...
+
+    def validate(self, schemas: Mapping[str, pa.Schema]) -> Mapping[str, tuple[str, ...]]:
+        """See that the sink can take these tables, and change nothing that stays: address, rights, targets, columns,
+        types and keys.
+
+        Returns table -> the columns of its key (none: it needs none). Raises SinkRefusedError naming what is wrong.
+        """
+        ...
+
+    def open(self, deliverer: Deliverer) -> Position | None:
+        """Become the only one who can deliver: whoever opened the sink before can change nothing there any more.
+
+        Returns what the ledger says was delivered last (None: nothing yet), and drops what dead deliverers left.
+        Raises LedgerError if the ledger is another's, or its target was made anew.
+        """
+        ...
+
+    def deliver(self, delivery: Delivery) -> Mapping[str, Counts]:
+        """Apply the rows of all tables and write the ledger's record, both or neither; returns what each table's
+        target was changed by.
+
+        Raises FencedDelivererError (retryable) if somebody opened the sink since, RowRefusedError naming the key of a
+        row that the sink does not take, and TargetChangedError if others changed rows that were delivered.
+        """
+        ...
+
+
+class Sink(Protocol):
+    """A system outside the lake, as the author of a DAG names it."""
+
+    kind: ClassVar[str]
+
+    @property
+    def name(self) -> str:
+        """Unique within a topology."""
+        ...
+
+    @property
+    def conn_id(self) -> str | None:
+        """The Airflow connection by which it is reached; None: it needs none."""
+        ...
+
+    def declare(self, tables: str | Mapping[str, str], rows: Rows, owner: str) -> SinkDeclaration:
+        """The declaration that is registered with the topology. ``tables``: one table of the topology, or table ->
+        what it is called in the sink. Raises ConfigurationError for what this kind of sink cannot do.
+        """
+        ...
+
+    @classmethod
+    def of(cls, declared: SinkDeclaration) -> Sink:
+        """The adapter again, from its declaration."""
+        ...
+
+    def connect(self, declared: SinkDeclaration, credentials: Credentials | None) -> Channel:
+        """A way to deliver what was ``declared``. Connects when the channel is entered."""
+        ...
