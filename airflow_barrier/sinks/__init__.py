@@ -5,8 +5,11 @@ from __future__ import annotations
 from airflow_barrier.protocol.deliveries import SinkDeclaration
 from airflow_barrier.protocol.errors import ConfigurationError
 from airflow_barrier.sinks.port import Sink
+from airflow_barrier.sinks.postgresql import PostgreSQLSink
 
-SINKS: dict[str, type[Sink]] = {}
+SINKS: dict[str, type[Sink]] = {
+    PostgreSQLSink.kind: PostgreSQLSink,
+}
 
 
 def sink_of(declared: SinkDeclaration) -> Sink:

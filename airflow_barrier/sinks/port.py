@@ -4,14 +4,14 @@ The lake is the first phase: a barrier that is COMMIT is durable, and can be rea
 needs to do one thing: take the rows of a barrier *together with a record in its own ledger*, both or neither. Whether
 something was delivered is then asked of the ledger alone, after every crash and every lost reply.
 
-A :class:`Sink` is a frozen dataclass with plain settings. It is constructed while a DAG is parsed, so its module imports
-neither its system's client nor pyarrow at the top, and its constructor touches no network. :meth:`Sink.connect` gives
-the :class:`Channel` by which one process delivers.
+A :class:`Sink` is a frozen dataclass with plain settings. It is constructed while a DAG is parsed, so its module
+imports neither its system's client nor pyarrow at the top, and its constructor touches no network. :meth:`Sink.connect`
+gives the :class:`Channel` by which one process delivers.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, ClassVar, Protocol
@@ -59,15 +59,24 @@ class Deliverer:
         return f"sink {self.sink} of {self.topology}"
 
 
+class RowBatches(Protocol):
+    """Rows in Arrow batches, of which one at a time need be in memory. They can be read again from the beginning."""
+
+    @property
+    def schema(self) -> pa.Schema: ...
+
+    def __iter__(self) -> Iterator[pa.RecordBatch]: ...
+
+
 @dataclass(frozen=True)
 class Delivery:
     """One step: what tables hold at a barrier, or what changed in them since ``after``.
 
     ``after``: what the ledger has to say before (None: that nothing was delivered yet). ``timestamp`` (UTC) is the
     barrier's. ``whole``: each table's rows are all that it holds, for a sink that has received nothing yet, or that
-    gets whole tables. ``tables``: table -> its rows, in batches, of which one at a time need be in memory. Each reader
-    can be read once, and has the table's columns; with changes, the column ``_change`` before them (``insert``,
-    ``update``, ``delete``), at most one row of each key, of which a ``delete`` has the key only, the rest being NULL.
+    gets whole tables. ``tables``: table -> its rows, in the table's columns; with changes, the column ``_change``
+    before them (``insert``, ``update``, ``delete``) and at most one row of each key, of which a ``delete`` has the key
+    only, the rest being NULL.
     """
 
     barrier_id: int
@@ -76,7 +85,7 @@ class Delivery:
     after: Position | None
     rows: Rows
     whole: bool
-    tables: Mapping[str, pa.RecordBatchReader]
+    tables: Mapping[str, RowBatches]
 
     @property
     def position(self) -> Position:

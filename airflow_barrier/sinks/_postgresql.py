@@ -1,0 +1,497 @@
+"""How one process delivers to PostgreSQL: sessions, the ledger, and rows that are staged and merged.
+
+The ledger's row has a number, which goes up by one whenever somebody opens the sink. Who delivers moves the row from
+exactly its own number and the position that it began at, in the transaction of the rows: a deliverer that was
+superseded moves nothing, and its rows go with it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+from psycopg import errors, sql
+
+from airflow_barrier.protocol.deliveries import Counts, Position, Rows, SinkDeclaration
+from airflow_barrier.protocol.errors import (
+    FencedDelivererError,
+    LedgerError,
+    RowRefusedError,
+    SinkRefusedError,
+    SinkUnavailableError,
+    TargetChangedError,
+)
+from airflow_barrier.sinks._postgresql_rows import csv_of, find_refused, has_rows, named
+from airflow_barrier.sinks._postgresql_targets import Target, find_target, parts_of
+from airflow_barrier.sinks.port import CHANGE, DELETE, INSERT, UPDATE, Credentials, Deliverer, Delivery, RowBatches
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from typing_extensions import Self
+
+log = logging.getLogger(__name__)
+
+_FORMAT = 1
+#: Seconds: to connect, to wait for somebody else's lock, and until the server ends a session that does nothing.
+_CONNECT, _LOCK, _IDLE = 10, 30, 600
+#: What a connection's extra may say about the way to the server.
+_EXTRAS = ("sslmode", "sslrootcert", "sslcert", "sslkey", "sslcrl", "gssencmode", "hostaddr")
+_STAGE = sql.Identifier("airflow_barrier_stage")
+
+
+class PostgreSQLChannel:
+    """See :class:`~airflow_barrier.sinks.port.Channel`."""
+
+    def __init__(self, declared: SinkDeclaration, credentials: Credentials) -> None:
+        self._declared = declared
+        self._credentials = credentials
+        self._ledger = sql.Identifier(*parts_of(declared.options["ledger"]))
+        self._connection: psycopg.Connection[Any] | None = None
+        self._deliverer: Deliverer | None = None
+        self._number = 0
+        self._targets: dict[str, Target] = {}
+
+    def __enter__(self) -> Self:
+        at = self._credentials
+        extra: dict[str, Any] = {name: at.extra[name] for name in _EXTRAS if name in at.extra}
+        try:
+            self._connection = psycopg.connect(
+                host=at.host,
+                port=at.port or 5432,
+                user=at.login,
+                password=at.password,
+                dbname=at.schema or at.login,
+                connect_timeout=_CONNECT,
+                keepalives_idle=30,
+                keepalives_interval=10,
+                keepalives_count=3,
+                # a standby's ledger may lack what was delivered
+                target_session_attrs="read-write",
+                application_name="airflow_barrier",
+                autocommit=True,
+                prepare_threshold=None,  # behind a pooler the next transaction may be another session's
+                **extra,
+            )
+        except psycopg.Error as error:
+            raise SinkUnavailableError(
+                f"{self}: expected PostgreSQL at {self._where} to let {at.login} in (connection {at.conn_id}), found: "
+                f"{_line(error)}; see that it runs as a primary, and that the connection's host, database, login and "
+                "password are right"
+            ) from None
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if self._connection is not None:
+            with suppress(psycopg.Error):
+                self._connection.close()
+            self._connection = None
+
+    def __str__(self) -> str:
+        return f"sink {self._declared.name}"
+
+    @property
+    def _where(self) -> str:
+        return f"{self._credentials.host}:{self._credentials.port or 5432}/{self._credentials.schema}"
+
+    # --- before anything is delivered -------------------------------------------------------------
+
+    def validate(self, schemas: Mapping[str, pa.Schema]) -> Mapping[str, tuple[str, ...]]:
+        """See the port."""
+        keyed = self._declared.rows is Rows.CHANGES
+        with self._transaction() as connection:
+            self._check_ledger(connection)
+            for table, target in sorted(self._declared.targets.items()):
+                key = self._declared.options["keys"].get(target)
+                self._targets[table] = find_target(
+                    connection, str(self), table, target, schemas[table], key=key, keyed=keyed
+                )
+        return {table: target.key for table, target in self._targets.items()}
+
+    def _check_ledger(self, connection: psycopg.Connection[Any]) -> None:
+        schema, name = parts_of(self._declared.options["ledger"])
+        row = connection.execute(
+            """
+            SELECT to_regclass(%(name)s) IS NOT NULL,
+                coalesce(has_table_privilege(to_regclass(%(name)s), 'SELECT, INSERT, UPDATE'), false),
+                (SELECT has_schema_privilege(oid, 'CREATE') FROM pg_namespace WHERE nspname = %(schema)s)
+            """,
+            {"name": f"{_quoted(schema)}.{_quoted(name)}", "schema": schema},
+        ).fetchone()
+        there, usable, may_make = row or (False, False, None)
+        if may_make is None:
+            raise SinkRefusedError(
+                f"{self}: expected schema {schema} for the ledger in {self._where}, found none; create it, or name "
+                "another one: PostgreSQLSink(..., ledger='schema.table')"
+            )
+        if (there and not usable) or not (there or may_make):
+            lacking = f"SELECT, INSERT, UPDATE on {schema}.{name}" if there else f"CREATE on schema {schema}"
+            raise SinkRefusedError(
+                f"{self}: expected that {self._credentials.login} may keep the ledger {schema}.{name}, found no right "
+                f"to; grant {lacking}"
+            )
+
+    # --- the ledger -------------------------------------------------------------------------------
+
+    def open(self, deliverer: Deliverer) -> Position | None:
+        """See the port."""
+        return self._open(deliverer, adopt=False)
+
+    def adopt(self, deliverer: Deliverer) -> Position | None:
+        """As :meth:`open`, and whatever the ledger said about whose it is: from now on it is this deliverer's."""
+        return self._open(deliverer, adopt=True)
+
+    def _open(self, deliverer: Deliverer, adopt: bool) -> Position | None:
+        self._deliverer = deliverer
+        self._make_ledger()
+        self._end_older_sessions()
+        with self._transaction() as connection:
+            identity = self._identity(connection)
+            connection.execute(
+                sql.SQL(
+                    """
+                    INSERT INTO {} (topology, sink, format, incarnation, identity, number, deliverer)
+                    VALUES (%s, %s, %s, %s, %s, 0, '') ON CONFLICT DO NOTHING
+                    """
+                ).format(self._ledger),
+                (*self._key, _FORMAT, deliverer.incarnation, json.dumps(identity)),
+            )
+            row = connection.execute(
+                sql.SQL(
+                    """
+                    SELECT format, incarnation, identity, barrier_id, revision FROM {}
+                    WHERE topology = %s AND sink = %s FOR UPDATE
+                    """
+                ).format(self._ledger),
+                self._key,
+            ).fetchone()
+            assert row is not None
+            position = None if row[3] is None else Position(row[3], row[4])
+            if not adopt:
+                self._check_identity(row[0], row[1], row[2], identity, position)
+            moved = connection.execute(
+                sql.SQL(
+                    """
+                    UPDATE {} SET number = number + 1, deliverer = %s, opened_at = now(), format = %s,
+                        incarnation = %s, identity = %s
+                    WHERE topology = %s AND sink = %s RETURNING number
+                    """
+                ).format(self._ledger),
+                (deliverer.request_key, _FORMAT, deliverer.incarnation, json.dumps(identity), *self._key),
+            ).fetchone()
+            assert moved is not None
+        self._number = moved[0]
+        return position
+
+    @property
+    def _key(self) -> tuple[str, str]:
+        assert self._deliverer is not None
+        return self._deliverer.topology, self._deliverer.sink
+
+    @property
+    def _application(self) -> str:
+        """What sessions that deliver to this sink are called: PostgreSQL keeps 63 bytes of it."""
+        digest = hashlib.sha256(json.dumps([*self._key, self._declared.options["ledger"]]).encode()).hexdigest()[:16]
+        return f"airflow_barrier {digest}"
+
+    def _make_ledger(self) -> None:
+        with self._transaction() as connection:
+            name = connection.execute("SELECT to_regclass(%s)", (self._ledger.as_string(connection),)).fetchone()
+        if name is not None and name[0] is not None:
+            return
+        with suppress(errors.UniqueViolation), self._transaction() as connection:  # another one makes it just now
+            connection.execute(
+                sql.SQL(
+                    """
+                    CREATE TABLE IF NOT EXISTS {} (
+                        topology text NOT NULL, sink text NOT NULL, format integer NOT NULL, incarnation text NOT NULL,
+                        identity jsonb NOT NULL, number bigint NOT NULL, deliverer text NOT NULL,
+                        opened_at timestamptz NOT NULL DEFAULT now(), barrier_id bigint, revision integer,
+                        barrier_timestamp timestamptz, delivered_at timestamptz, changed jsonb,
+                        PRIMARY KEY (topology, sink))
+                    """
+                ).format(self._ledger)
+            )
+
+    def _end_older_sessions(self) -> None:
+        """A deliverer that was stopped keeps its session, and with it the locks of what it was about to commit."""
+        with self._transaction() as connection:
+            connection.execute("SELECT set_config('application_name', %s, false)", (self._application,))
+            ended = connection.execute(
+                """
+                SELECT pid, CASE WHEN pg_has_role(usesysid, 'MEMBER') THEN pg_terminate_backend(pid, 5000) END
+                FROM pg_stat_activity
+                WHERE application_name = %s AND datname = current_database() AND pid <> pg_backend_pid()
+                """,
+                (self._application,),
+            ).fetchall()
+        for pid, done in ended:
+            log.warning(
+                "%s: an older session of it, PostgreSQL's process %s, %s",
+                self,
+                pid,
+                "was ended" if done else "could not be ended, and may hold locks",
+            )
+
+    def _identity(self, connection: psycopg.Connection[Any]) -> dict[str, Any]:
+        """What tells this very database and these very targets from copies of them."""
+        row = connection.execute(
+            """
+            SELECT (SELECT system_identifier::text FROM pg_control_system()), oid::text FROM pg_database
+            WHERE datname = current_database()
+            """
+        ).fetchone()
+        assert row is not None
+        targets = {target: self._oid(connection, target) for target in sorted(self._declared.targets.values())}
+        return {"server": row[0], "database": row[1], "targets": targets}
+
+    def _oid(self, connection: psycopg.Connection[Any], target: str) -> str | None:
+        name = sql.Identifier(*parts_of(target)).as_string(connection)
+        row = connection.execute("SELECT to_regclass(%s)::oid::text", (name,)).fetchone()
+        return None if row is None else row[0]
+
+    def _check_identity(
+        self,
+        found_format: int,
+        incarnation: str,
+        identity: Mapping[str, Any],
+        ours: Mapping[str, Any],
+        position: Position | None,
+    ) -> None:
+        deliverer = self._deliverer
+        assert deliverer is not None
+        ledger = f"{deliverer}: ledger {self._declared.options['ledger']} in {self._where}"
+        adopt = f"airflow-barrier sink adopt {deliverer.topology} {deliverer.sink}"
+        if found_format != _FORMAT:
+            raise LedgerError(  # safety: ledger-of-this-format
+                f"{ledger}: expected format {_FORMAT}, found {found_format}; run the version of "
+                "airflow-provider-barrier that wrote it, or a newer one"
+            )
+        if position is None:  # nothing was delivered: there is nothing to protect
+            return
+        if incarnation != deliverer.incarnation:
+            raise LedgerError(  # safety: ledger-of-this-incarnation
+                f"{ledger}: expected the record of this MetaService (incarnation {deliverer.incarnation}), found that "
+                f"of another one ({incarnation}), which delivered up to {position}. If this MetaService was recovered "
+                f"and goes on with the sink: {adopt}. If it is a clone of one that still delivers, give this sink "
+                "another connection or ledger"
+            )
+        if (identity.get("server"), identity.get("database")) != (ours["server"], ours["database"]):
+            raise LedgerError(  # safety: ledger-of-this-database
+                f"{ledger}: expected the database that it was begun in, found a copy of it, which was delivered up to "
+                f"{position}. If deliveries move to this copy: {adopt}"
+            )
+        for target, oid in ours["targets"].items():
+            known = identity.get("targets", {}).get(target)
+            if known is not None and known != oid:
+                raise LedgerError(  # safety: ledger-of-this-target
+                    f"{ledger}: expected target {target} to be the table that was delivered up to {position}, found "
+                    f"one that was made anew since. To load it whole: airflow-barrier sink redeliver "
+                    f"{deliverer.topology} {deliverer.sink}. If it holds all that was delivered: {adopt}"
+                )
+
+    # --- delivering -------------------------------------------------------------------------------
+
+    def deliver(self, delivery: Delivery) -> Mapping[str, Counts]:
+        """See the port."""
+        counts: dict[str, Counts] = {}
+        table = ""
+        try:
+            with self._transaction() as connection:
+                for table, rows in sorted(delivery.tables.items()):
+                    counts[table] = self._apply(connection, self._targets[table], rows, delivery)
+                self._move_ledger(connection, delivery, counts)
+        except (errors.DataError, errors.IntegrityError) as error:
+            raise self._row_refused(error, self._targets[table], delivery) from None
+        return counts
+
+    def _apply(
+        self, connection: psycopg.Connection[Any], target: Target, rows: RowBatches, delivery: Delivery
+    ) -> Counts:
+        if delivery.whole or delivery.rows is Rows.APPENDS:
+            return Counts(inserted=copy(connection, target.name, target.columns_of(rows.schema.names), rows))
+        if not has_rows(rows):
+            return Counts()
+        columns = target.columns_of(rows.schema.names)
+        connection.execute(
+            sql.SQL("CREATE TEMPORARY TABLE {} ON COMMIT DROP AS SELECT ''::text AS {}, {} FROM {} LIMIT 0").format(
+                _STAGE, sql.Identifier(CHANGE), target.select(columns), target.name
+            )
+        )
+        copy(connection, _STAGE, [CHANGE, *columns], rows)
+        connection.execute(sql.SQL("ANALYZE {}").format(_STAGE))
+        staged = dict(
+            connection.execute(
+                sql.SQL("SELECT {change}, count(*) FROM {stage} GROUP BY 1").format(
+                    change=sql.Identifier(CHANGE), stage=_STAGE
+                )
+            ).fetchall()
+        )
+        done: dict[str, int] = {}
+        for change, statement in target.merge(_STAGE, columns):  # deletes first: their keys may come anew
+            wanted = staged.get(change, 0)
+            done[change] = connection.execute(statement, (change,)).rowcount if wanted else 0
+            if done[change] != wanted:
+                raise self._target_changed(connection, target, change, wanted, done[change])
+        connection.execute(sql.SQL("DROP TABLE {}").format(_STAGE))
+        return Counts(done.get(INSERT, 0), done.get(UPDATE, 0), done.get(DELETE, 0))
+
+    def _move_ledger(
+        self, connection: psycopg.Connection[Any], delivery: Delivery, counts: Mapping[str, Counts]
+    ) -> None:
+        after = delivery.after
+        moved = connection.execute(
+            sql.SQL(
+                """
+                UPDATE {} SET barrier_id = %s, revision = %s, barrier_timestamp = %s, delivered_at = clock_timestamp(),
+                    changed = %s
+                WHERE topology = %s AND sink = %s
+                    AND number = %s AND barrier_id IS NOT DISTINCT FROM %s AND revision IS NOT DISTINCT FROM %s
+                """
+            ).format(self._ledger),
+            (
+                delivery.barrier_id,
+                delivery.revision,
+                delivery.timestamp,
+                json.dumps({table: vars(count) for table, count in counts.items()}),
+                *self._key,
+                self._number,  # safety: ledger-fences-deliverers
+                None if after is None else after.barrier_id,
+                None if after is None else after.revision,  # safety: ledger-moves-from-its-position
+            ),
+        ).rowcount
+        if not moved:
+            raise FencedDelivererError(  # safety: ledger-fences-deliverers
+                f"{self._deliverer}: expected to be its only deliverer (number {self._number}, after {after}), found "
+                f"that another one has opened it since; nothing of {delivery.position} was delivered by this one"
+            )
+
+    # --- what went wrong --------------------------------------------------------------------------
+
+    def _target_changed(
+        self, connection: psycopg.Connection[Any], target: Target, change: str, wanted: int, done: int
+    ) -> TargetChangedError:
+        key = connection.execute(target.unmatched(_STAGE), (change,)).fetchone()
+        example = "" if key is None else f", for instance {named(target.key, key)}"
+        return TargetChangedError(  # safety: applied-as-staged
+            f"{self}: expected to {change} {wanted} rows of {target}, found {done} that were there{example}; others "
+            "have changed rows that were delivered. Put them back as they were, or load the target anew: "
+            f"airflow-barrier sink redeliver {self._key[0]} {self._key[1]}"
+        )
+
+    def _row_refused(self, error: psycopg.Error, target: Target, delivery: Delivery) -> RowRefusedError:
+        """The error once more, naming the row."""
+        said, detail = _line(error), error.diag.message_detail
+        refused = self._refused(target, delivery.tables[target.table])
+        if refused is not None:
+            said = f"{said}, in the row with {named(list(refused), list(refused.values()))}"
+        elif detail is not None and detail.startswith("Key "):
+            said = f"{said}: {detail}"
+        return RowRefusedError(
+            f"{self}: expected {target} to take every row of {delivery.position} of {target.table}, found one that it "
+            f"refuses: {said}. Nothing of this barrier was delivered. Widen the column or drop the constraint, or "
+            "correct the row by a revision; then clear the task"
+        )
+
+    def _refused(self, target: Target, rows: RowBatches) -> dict[str, Any] | None:
+        """The key, or else all columns, of the row that the server refuses: it is given fewer and fewer, for nothing.
+
+        None: each row by itself is fine, and which one collides with which the server has said.
+        """
+        with self._transaction(keep=False) as connection:
+            connection.execute(
+                sql.SQL("CREATE TEMPORARY TABLE {} (LIKE {} INCLUDING CONSTRAINTS INCLUDING DEFAULTS)").format(
+                    _STAGE, target.name
+                )
+            )
+
+            def is_refused(batch: pa.RecordBatch) -> bool:
+                try:
+                    with connection.transaction():
+                        copy(connection, _STAGE, target.columns_of(batch.schema.names), [batch])
+                except (errors.DataError, errors.IntegrityError):
+                    return True
+                return False
+
+            row = find_refused(rows, is_refused)
+        return row if row is None or not target.key else {column: row[column] for column in target.key}
+
+    @contextmanager
+    def _transaction(self, keep: bool = True) -> Iterator[psycopg.Connection[Any]]:
+        """One transaction, rolled back unless ``keep``; what the server says of a row is raised as it is."""
+        connection = self._connection
+        assert connection is not None
+        try:
+            with connection.transaction(force_rollback=not keep):
+                connection.execute(
+                    "SELECT set_config('lock_timeout', %s, true), "
+                    "set_config('idle_in_transaction_session_timeout', %s, true), "
+                    "set_config('TimeZone', 'UTC', true)",
+                    (f"{_LOCK}s", f"{_IDLE}s"),
+                )
+                yield connection
+        except errors.LockNotAvailable as error:
+            raise SinkUnavailableError(
+                f"{self}: expected no lock to be held longer than {_LOCK} s, found one: {_line(error)}; "
+                f"{self._holders()}; it is waited for again by the next try"
+            ) from None
+        except (errors.DeadlockDetected, errors.SerializationFailure) as error:
+            raise SinkUnavailableError(
+                f"{self}: expected to be the only writer of the rows that it delivers, found another one in the way: "
+                f"{_line(error)}; nothing was delivered, and the next try does it again"
+            ) from None
+        except errors.InsufficientPrivilege as error:
+            raise SinkRefusedError(
+                f"{self}: expected that {self._credentials.login} may do what a delivery takes, found: {_line(error)}; "
+                "grant it"
+            ) from None
+        except psycopg.OperationalError as error:
+            raise SinkUnavailableError(
+                f"{self}: expected PostgreSQL at {self._where} to answer, found: {_line(error)}; whether this was "
+                "delivered its ledger says to the next try"
+            ) from None
+
+    def _holders(self) -> str:
+        """Who else works in these tables, for a person to look at."""
+        assert self._connection is not None
+        with suppress(psycopg.Error):
+            rows = self._connection.execute(
+                """
+                SELECT DISTINCT a.pid, a.application_name, a.usename, a.state
+                FROM pg_locks l JOIN pg_stat_activity a USING (pid)
+                WHERE l.relation = ANY(%s::oid[]) AND a.pid <> pg_backend_pid() LIMIT 5
+                """,
+                ([target.oid for target in self._targets.values()],),
+            ).fetchall()
+            if rows:
+                return "; ".join(
+                    f"process {pid} ({name or 'no name'}, {user}, {state})" for pid, name, user, state in rows
+                )
+        return "no session is seen that works in its targets"
+
+
+def copy(
+    connection: psycopg.Connection[Any], name: sql.Composable, columns: Sequence[str], rows: Iterable[pa.RecordBatch]
+) -> int:
+    """COPY batch by batch; returns how many rows."""
+    with connection.cursor() as cursor:
+        statement = sql.SQL("COPY {} ({}) FROM STDIN (FORMAT csv)").format(
+            name, sql.SQL(", ").join(map(sql.Identifier, columns))
+        )
+        with cursor.copy(statement) as stream:
+            for batch in rows:
+                stream.write(csv_of(batch))
+        return cursor.rowcount
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+
+
+def _line(error: psycopg.Error) -> str:
+    """What the server said, without the rows that it quotes."""
+    return (error.diag.message_primary or str(error)).strip().partition("\n")[0]

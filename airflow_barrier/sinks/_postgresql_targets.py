@@ -1,0 +1,299 @@
+"""A target in PostgreSQL: whether it can take a table's rows, and the statements that merge changes into it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from psycopg import Connection, sql
+
+from airflow_barrier.protocol.errors import SinkRefusedError
+from airflow_barrier.sinks.port import CHANGE, DELETE, INSERT, UPDATE
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+#: What an Arrow type may go into without losing anything. Text goes into whatever reads it.
+_INTEGERS = {8: ("smallint", "integer", "bigint"), 16: ("smallint", "integer", "bigint"), 32: ("integer", "bigint")}
+_TEXT = ("text", "character varying", "character", "json", "jsonb", "uuid", "citext")
+
+
+@dataclass(frozen=True)
+class Target:
+    """``table`` of the topology goes into ``target``. ``columns``: the table's columns -> the target's. ``key``: the
+    table's columns that tell rows apart (none: it needs none).
+    """
+
+    table: str
+    target: str
+    oid: int
+    columns: Mapping[str, str]
+    key: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return f"target {self.target}"
+
+    @property
+    def name(self) -> sql.Identifier:
+        return sql.Identifier(*parts_of(self.target))
+
+    def columns_of(self, names: Sequence[str]) -> list[str]:
+        """What the table's columns of these names are called in the target; ``_change`` is none of them."""
+        return [self.columns[name] for name in names if name != CHANGE]
+
+    def merge(self, stage: sql.Identifier, columns: Sequence[str]) -> Iterator[tuple[str, sql.Composed]]:
+        """What applies the staged rows of each kind, which is the statement's parameter."""
+        change = sql.Identifier("s", CHANGE)
+        parts: dict[str, sql.Composable] = {
+            "target": self.name,
+            "stage": stage,
+            "change": change,
+            "same": self._same_key(),
+            "columns": self.select(columns),
+            "key": sql.SQL(", ").join(self._key_columns("s")),
+        }
+        yield DELETE, sql.SQL("DELETE FROM {target} t USING {stage} s WHERE {change} = %s AND {same}").format(**parts)
+        others = [column for column in columns if column not in {self.columns[key] for key in self.key}]
+        if others:
+            parts["set"] = sql.SQL(", ").join(
+                sql.SQL("{} = {}").format(sql.Identifier(column), sql.Identifier("s", column)) for column in others
+            )
+            yield (
+                UPDATE,
+                sql.SQL("UPDATE {target} t SET {set} FROM {stage} s WHERE {change} = %s AND {same}").format(**parts),
+            )
+        yield (
+            INSERT,
+            sql.SQL(
+                "INSERT INTO {target} ({columns}) SELECT {columns} FROM {stage} s WHERE {change} = %s ORDER BY {key}"
+            ).format(**parts),
+        )
+
+    def unmatched(self, stage: sql.Identifier) -> sql.Composed:
+        """The key of a staged row of a kind, which is the parameter, that the target does not have."""
+        return sql.SQL(
+            "SELECT {key} FROM {stage} s WHERE {change} = %s "
+            "AND NOT EXISTS (SELECT FROM {target} t WHERE {same}) LIMIT 1"
+        ).format(
+            key=sql.SQL(", ").join(self._key_columns("s")),
+            stage=stage,
+            change=sql.Identifier("s", CHANGE),
+            target=self.name,
+            same=self._same_key(),
+        )
+
+    @staticmethod
+    def select(columns: Sequence[str]) -> sql.Composed:
+        return sql.SQL(", ").join(map(sql.Identifier, columns))
+
+    def _key_columns(self, of: str) -> list[sql.Identifier]:
+        return [sql.Identifier(of, self.columns[key]) for key in self.key]
+
+    def _same_key(self) -> sql.Composed:
+        pairs = zip(self._key_columns("t"), self._key_columns("s"), strict=True)
+        return sql.SQL(" AND ").join(sql.SQL("{} = {}").format(one, other) for one, other in pairs)
+
+
+def parts_of(name: str) -> tuple[str, str]:
+    """Schema and name of a declared table."""
+    schema, _, table = name.partition(".")
+    return schema, table
+
+
+def find_target(
+    connection: Connection[Any],
+    sink: str,
+    table: str,
+    target: str,
+    schema: pa.Schema,
+    *,
+    key: Sequence[str] | None,
+    keyed: bool,
+) -> Target:
+    """The target of ``table``, whose columns are ``schema``'s. ``key``: of the target's columns, None: its primary key;
+    ``keyed``: it needs one. Raises SinkRefusedError.
+    """
+    here = f"{sink}: target {target} of {table}"
+    name = sql.Identifier(*parts_of(target)).as_string(connection)
+    row = connection.execute(
+        """
+        SELECT c.oid, c.relkind::text, has_table_privilege(c.oid, 'SELECT'), has_table_privilege(c.oid, 'INSERT'),
+            has_table_privilege(c.oid, 'UPDATE'), has_table_privilege(c.oid, 'DELETE')
+        FROM pg_class c WHERE c.oid = to_regclass(%s)
+        """,
+        (name,),
+    ).fetchone()
+    if row is None:
+        raise SinkRefusedError(f"{here}: expected a table, found none; create it:\n{_create(name, schema, key)}")
+    oid, kind, *rights = row
+    if kind not in ("r", "p"):
+        raise SinkRefusedError(f"{here}: expected a table, found another kind of relation ({kind}); name a table")
+    wanted = ("SELECT", "INSERT", "UPDATE", "DELETE") if keyed else ("SELECT", "INSERT")
+    if lacking := [right for right, there in zip(wanted, rights, strict=False) if not there]:
+        raise SinkRefusedError(f"{here}: expected the right to change its rows, found none; grant {', '.join(lacking)}")
+    columns = _match(connection, here, oid, schema)
+    found_key = _key(connection, here, oid, columns, schema, key) if keyed else ()
+    return Target(table, target, oid, columns, found_key)
+
+
+def _match(connection: Connection[Any], here: str, oid: int, schema: pa.Schema) -> dict[str, str]:
+    """The table's columns -> the target's. Raises SinkRefusedError."""
+    rows = connection.execute(
+        """
+        SELECT a.attname, format_type(coalesce(nullif(t.typbasetype, 0), t.oid), NULL), a.atttypmod, t.typtype::text,
+            a.attnotnull AND NOT a.atthasdef AND a.attidentity = '', a.attgenerated <> '' OR a.attidentity = 'a'
+        FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid
+        WHERE a.attrelid = %s AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum
+        """,
+        (oid,),
+    ).fetchall()
+    there = {name: (kind, modifier, category) for name, kind, modifier, category, _, _ in rows}
+    folded = {name.casefold(): name for name in reversed(there)}
+    columns: dict[str, str] = {}
+    for column in schema:
+        name = column.name if column.name in there else folded.get(column.name.casefold())
+        if name is None:
+            raise SinkRefusedError(
+                f"{here}: expected a column {column.name}, found none; add it: ALTER TABLE ... ADD COLUMN "
+                f'"{column.name}" {_type_for(column.type)}'
+            )
+        if fault := _type_fault(column.type, *there[name]):
+            raise SinkRefusedError(f"{here}, column {column.name}: {fault}")
+        columns[column.name] = name
+    taken = set(columns.values())
+    if len(taken) < len(columns):
+        raise SinkRefusedError(
+            f"{here}: expected a column for each of the table's, found names that differ in capitals"
+        )
+    if lacking := [name for name, *_, required, _ in rows if required and name not in taken]:
+        raise SinkRefusedError(
+            f"{here}: expected that columns which {here.rpartition(' ')[2]} lacks may be NULL or have a default, found "
+            f"{', '.join(lacking)}; give them one"
+        )
+    if made := [name for name, *_, generated in rows if generated and name in taken]:
+        raise SinkRefusedError(f"{here}: expected columns that can be written, found generated: {', '.join(made)}")
+    return columns
+
+
+def _key(
+    connection: Connection[Any],
+    here: str,
+    oid: int,
+    columns: Mapping[str, str],
+    schema: pa.Schema,
+    key: Sequence[str] | None,
+) -> tuple[str, ...]:
+    """The table's columns that tell its rows apart. Raises SinkRefusedError."""
+    import pyarrow as pa
+
+    rows = connection.execute(
+        """
+        SELECT i.indisprimary, array_agg(a.attname::text ORDER BY k.place), bool_and(a.attnotnull)
+        FROM pg_index i, unnest(i.indkey) WITH ORDINALITY k(number, place), pg_attribute a
+        WHERE i.indrelid = %s AND i.indisunique AND i.indisvalid AND i.indpred IS NULL AND i.indexprs IS NULL
+            AND k.place <= i.indnkeyatts AND a.attrelid = i.indrelid AND a.attnum = k.number
+        GROUP BY i.indexrelid, i.indisprimary ORDER BY i.indisprimary DESC
+        """,
+        (oid,),
+    ).fetchall()
+    names = {name.casefold(): name for name in columns}
+    back = {name: column for column, name in columns.items()}
+    if key is None:
+        primary = next((found for is_primary, found, _ in rows if is_primary), None)
+        if primary is None:
+            raise SinkRefusedError(
+                f"{here}: expected a primary key, by which changed rows are found, found none; add one, or name the "
+                "columns of a unique index: PostgreSQLSink(..., key=[...])"
+            )
+        wanted = [back.get(name, "") for name in primary]
+        if not all(wanted):
+            raise SinkRefusedError(
+                f"{here}: expected the columns of the primary key ({', '.join(primary)}) in the table, found some that "
+                "it lacks; name the columns of another unique index: PostgreSQLSink(..., key=[...])"
+            )
+    else:
+        wanted = [names.get(name.casefold(), "") for name in key]
+        if not all(wanted):
+            raise SinkRefusedError(f"{here}: key: expected columns of the table, found {', '.join(key)}; correct them")
+        unique = {columns[name] for name in wanted}
+        if not any(set(found) == unique and not_null for _, found, not_null in rows):
+            raise SinkRefusedError(
+                f"{here}: expected a unique index of NOT NULL columns ({', '.join(key)}), found none; create one: it "
+                "is what finds the rows to change"
+            )
+    if floats := [name for name in wanted if pa.types.is_floating(schema.field(name).type)]:
+        raise SinkRefusedError(
+            f"{here}: expected a key of exact values, found floating point: {', '.join(floats)}; cast them in the job"
+        )
+    return tuple(wanted)
+
+
+def _type_fault(kind: pa.DataType, found: str, modifier: int, category: str) -> str | None:
+    """Why values of an Arrow type do not all fit into a column, in words; None: they do."""
+    import pyarrow as pa
+
+    types = pa.types
+    if category == "e" or found in _TEXT:
+        fits = types.is_string(kind) or types.is_large_string(kind)
+    elif found == "boolean":
+        fits = types.is_boolean(kind)
+    elif types.is_signed_integer(kind):
+        fits = found in (*_INTEGERS.get(kind.bit_width, ("bigint",)),) or (found == "numeric" and modifier == -1)
+    elif found in ("real", "double precision"):
+        fits = types.is_floating(kind) and (kind.bit_width <= 32 or found == "double precision")
+    elif found == "numeric":
+        fits = types.is_decimal(kind) and _numeric_fits(kind, modifier)
+    elif found == "bytea":
+        fits = types.is_binary(kind) or types.is_large_binary(kind)
+    elif found == "date":
+        fits = types.is_date(kind)
+    elif found == "timestamp with time zone":
+        fits = types.is_timestamp(kind) and kind.tz is not None and kind.unit != "ns"
+    elif found == "timestamp without time zone":
+        fits = types.is_timestamp(kind) and kind.tz is None and kind.unit != "ns"
+    elif found == "time without time zone":
+        fits = types.is_time(kind)
+    else:
+        fits = False
+    if fits:
+        return None
+    return f"expected a column that holds every {kind}, such as {_type_for(kind)}, found {found}; change its type"
+
+
+def _numeric_fits(kind: pa.DataType, modifier: int) -> bool:
+    """PostgreSQL keeps precision and scale in one number, with four bytes of a header added."""
+    if modifier == -1:
+        return True
+    precision, scale = (modifier - 4) >> 16 & 0xFFFF, (modifier - 4) & 0x7FF
+    return bool(scale >= kind.scale and precision - scale >= kind.precision - kind.scale)
+
+
+def _type_for(kind: pa.DataType) -> str:
+    """A type that holds every value of an Arrow type."""
+    import pyarrow as pa
+
+    types = pa.types
+    if types.is_signed_integer(kind):
+        return _INTEGERS.get(kind.bit_width, ("bigint",))[0]
+    if types.is_decimal(kind):
+        return f"numeric({kind.precision}, {kind.scale})"
+    if types.is_timestamp(kind):
+        return "timestamptz" if kind.tz else "timestamp"
+    simple = {
+        types.is_boolean: "boolean",
+        types.is_float32: "real",
+        types.is_float64: "double precision",
+        types.is_date: "date",
+        types.is_time: "time",
+        types.is_binary: "bytea",
+    }
+    return next((name for fits, name in simple.items() if fits(kind)), "text")
+
+
+def _create(name: str, schema: pa.Schema, key: Sequence[str] | None) -> str:
+    """A statement that makes the target."""
+    lines = [f'    "{column.name}" {_type_for(column.type)}' for column in schema]
+    quoted = ", ".join(f'"{column}"' for column in key or ())
+    lines.append(f"    PRIMARY KEY ({quoted or '...'})")
+    return f"CREATE TABLE {name} (\n" + ",\n".join(lines) + "\n)"
