@@ -15,6 +15,7 @@ from sqlalchemy import (
     JSON,
     BigInteger,
     Column,
+    Float,
     ForeignKey,
     ForeignKeyConstraint,
     Index,
@@ -508,4 +509,45 @@ lease = Table(
     Index("barrier_lease_by_barrier", "topology", "line", "barrier_id"),
     Index("barrier_lease_by_end", "topology", "line", "expires_at"),
     sqlite_autoincrement=True,
+)
+
+#: A system that tables are delivered to, and what its ledger was last heard to say. Changed under the topology's lock
+#: wherever expiry goes by it.
+sink = Table(
+    "barrier_sink",
+    metadata,
+    Column("topology", Line, ForeignKey("barrier_topology.name"), primary_key=True),
+    Column("name", Line, primary_key=True),
+    Column("owner", Line, nullable=False),
+    _json("definition"),
+    Column("state", Line, nullable=False),
+    Column("barrier_id", BigInteger),
+    Column("revision", Integer),
+    _time("delivered_at"),
+    Column("deliverer", Line),
+    Column("error", Line),
+    _time("failed_at"),
+    Column("failures", Integer, nullable=False, server_default="0"),
+    Column("hold_seconds", Integer, nullable=False),
+    _time("created_at", nullable=False),
+)
+
+#: What sinks were delivered, until their barriers are trimmed.
+delivery = Table(
+    "barrier_delivery",
+    metadata,
+    Column("topology", Line, primary_key=True),
+    Column("sink", Line, primary_key=True),
+    Column("barrier_id", BigInteger, primary_key=True, autoincrement=False),
+    Column("revision", Integer, primary_key=True, autoincrement=False),
+    Column("first_barrier", BigInteger, nullable=False),
+    Column("inserted", BigInteger, nullable=False),
+    Column("updated", BigInteger, nullable=False),
+    Column("deleted", BigInteger, nullable=False),
+    Column("seconds", Float, nullable=False),
+    Column("actor", Line, nullable=False),
+    _time("delivered_at", nullable=False),
+    # Airflow has been told
+    _time("announced_at"),
+    ForeignKeyConstraint(["topology", "sink"], ["barrier_sink.topology", "barrier_sink.name"]),
 )

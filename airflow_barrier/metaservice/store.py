@@ -15,6 +15,7 @@ from airflow_barrier.metaservice.barriers import Barriers
 from airflow_barrier.metaservice.commits import Publishing
 from airflow_barrier.metaservice.cuts import Cuts
 from airflow_barrier.metaservice.database import Database
+from airflow_barrier.metaservice.deliveries import Deliveries
 from airflow_barrier.metaservice.expiring import Expiry
 from airflow_barrier.metaservice.leases import Leases
 from airflow_barrier.metaservice.maintenance import Maintenance
@@ -71,6 +72,8 @@ class MetaService:
         self.answers = Answers(self._db)
         #: what readers hold
         self.leases = Leases(self._db)
+        #: systems that tables are delivered to, and what they have received
+        self.deliveries = Deliveries(self._db)
         #: barriers that nobody is to read any more
         self.expiry = Expiry(self._db)
         #: after a loss

@@ -320,6 +320,14 @@ class UnknownSinkError(Terminal):
     """The topology has no sink of that name."""
 
 
+class SinkClaimedError(TopologyError):
+    """A DAG declares a sink that another DAG delivers to."""
+
+
+class SinkTakenError(Retryable):
+    """Another task has begun to deliver to the sink between our look and our write: look again."""
+
+
 # --- Airflow --------------------------------------------------------------------------------------
 
 

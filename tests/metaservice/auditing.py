@@ -8,7 +8,7 @@ from airflow_barrier.metaservice import schema
 from airflow_barrier.metaservice.database import Database
 
 #: What a thing is before its first audit row says otherwise: tables of a barrier are PENDING as it is opened.
-_FIRST = {"barrier": None, "attempt": None, "table": "PENDING", "revision": None}
+_FIRST = {"barrier": None, "attempt": None, "table": "PENDING", "revision": None, "sink": None}
 #: Kind, topology, line, barrier, subject. An attempt keeps its number in whichever line it comes to be.
 _Thing = tuple[str, str, int, int | None, str]
 
@@ -34,8 +34,8 @@ def check_audit_in(connection: Connection) -> None:
 
 
 def _stored(connection: Connection) -> dict[_Thing, str]:
-    barrier, table, attempt, revision = (
-        each.c for each in (schema.barrier, schema.table_progress, schema.attempt, schema.revision)
+    barrier, table, attempt, revision, sink = (
+        each.c for each in (schema.barrier, schema.table_progress, schema.attempt, schema.revision, schema.sink)
     )
     found: dict[_Thing, str] = {}
     for row in connection.execute(
@@ -49,6 +49,8 @@ def _stored(connection: Connection) -> dict[_Thing, str]:
         found["attempt", row.topology, 0, row.barrier_id, str(row.attempt_id)] = row.state
     for row in connection.execute(select(revision.topology, revision.revision, revision.state)):
         found["revision", row.topology, row.revision, None, str(row.revision)] = row.state
+    for row in connection.execute(select(sink.topology, sink.name, sink.state)):
+        found["sink", row.topology, 0, None, row.name] = row.state
     return found
 
 
@@ -64,11 +66,14 @@ def _replayed(connection: Connection) -> tuple[dict[_Thing, str], set[_Thing]]:
         if row.kind not in _FIRST:
             continue
         line = 0 if row.kind == "attempt" else row.revision
-        thing = (row.kind, row.topology, line, row.barrier_id, row.subject)
+        thing = (row.kind, row.topology, line, None if row.kind == "sink" else row.barrier_id, row.subject)
         # A table's baseline is written as it joins: it has no state before. Nor has what maintenance carries anew.
         anew = row.barrier_id == 0 or (row.event == "revised" and row.revision == 0)
         before = states.get(thing, None if anew else _FIRST[row.kind])
         assert row.state_before == before, f"{thing}: entry {row.audit_id} starts at {row.state_before}, not {before}"
+        if row.kind == "sink" and row.event == "released":
+            del states[thing]
+            continue
         states[thing] = row.state_after
         of_line.setdefault((row.topology, row.revision), set()).add(thing)
         if row.kind == "barrier" and row.event == "revised":

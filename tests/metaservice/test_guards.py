@@ -20,11 +20,13 @@ from airflow_barrier.metaservice.maintenance import Upkeep
 from airflow_barrier.metaservice.mapping import to_columns
 from airflow_barrier.metaservice.rows import barrier_key
 from airflow_barrier.metaservice.transitions import Event, move_attempt, move_barrier, move_tables
+from airflow_barrier.protocol.deliveries import Position
 from airflow_barrier.protocol.errors import IllegalTransitionError, JournalError, NotPrecommitError
 from airflow_barrier.protocol.journal import History, JournalEntry
 from airflow_barrier.protocol.records import Barrier, BarrierKind, Cut
 from airflow_barrier.protocol.states import AttemptState, BarrierState, Decision, TableState
 from airflow_barrier.protocol.topology import Job
+from tests.metaservice.test_deliveries import delivered, register
 from tests.metaservice.world import AMOUNT, SHOPPING, World, day
 from tests.support.runs import run_of
 
@@ -85,6 +87,13 @@ def life(world: World) -> Iterator[tuple[str, Callable[[], object]]]:
     yield "expire", lambda: world.meta.expiry.expire("shopping", [1], "test")
     yield "end of expiry", lambda: world.meta.expiry.expired("shopping", [1], "test")
     yield "trim", lambda: world.meta.expiry.trim("shopping", day(100_000), "test")
+    deliveries = world.meta.deliveries
+    yield "register a sink", lambda: register(world)
+    yield "deliver", lambda: delivered(world, Position(2, 0))
+    yield "pause", lambda: deliveries.pause("shopping", "prices", "test", "because")
+    yield "resume", lambda: deliveries.resume("shopping", "prices", "test")
+    yield "hold for a sink", lambda: deliveries.hold("shopping", "prices", 60, "test")
+    yield "release a sink", lambda: deliveries.release("shopping", "prices", "test", "because")
     world.open(3)
     yield "repin", lambda: world.meta.cuts.repin("shopping", 3, Cut("files", None, {"day": 3}), "test")
     yield "abort", lambda: world.abort(3)
@@ -144,7 +153,7 @@ def test_every_transition_locks_its_topology_before_it_looks(world: World) -> No
         looked = [
             each
             for each in said[locked[0] + 1 : written]
-            if any(f"FROM barrier_{table}" in each for table in ("barrier", "attempt", "revision"))
+            if any(f"FROM barrier_{table}" in each for table in ("barrier", "attempt", "revision", "sink"))
         ]
         # which run is bound is seen by writing
         assert looked or name in ("bind a run", "unbind a run"), f"{name} decides on what it saw before it had the lock"

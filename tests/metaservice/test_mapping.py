@@ -15,6 +15,7 @@ from sqlalchemy.engine import Connection
 
 from airflow_barrier.metaservice import schema
 from airflow_barrier.metaservice.mapping import to_columns, to_record
+from airflow_barrier.protocol.deliveries import DeliveryRecord, SinkDeclaration, SinkRecord
 from airflow_barrier.protocol.leases import Lease
 from airflow_barrier.protocol.records import Attempt, AuditEntry, Barrier, JobStart, TableProgress
 from airflow_barrier.protocol.revisions import Revision, RevisionRun
@@ -30,6 +31,8 @@ KEPT: dict[type, tuple[Table, dict[str, Any], dict[str, Any]]] = {
     Revision: (schema.revision, {"topology_version": 1}, {"gated": True}),
     RevisionRun: (schema.revision_run, {}, {}),
     Lease: (schema.lease, {"rollbacks": 0}, {"rolled_back": False}),
+    SinkRecord: (schema.sink, {"definition": {}}, {"definition": SinkDeclaration("prices", "dag", "files", {})}),
+    DeliveryRecord: (schema.delivery, {}, {}),
 }
 RECORDS = 40
 
@@ -62,6 +65,7 @@ class Values:
         drawn: dict[Any, Any] = {
             str: self._text(),
             int: draw.randrange(2**31),
+            float: draw.random(),
             bool: draw.random() < 0.5,
             datetime: datetime(2017, 1, 2, tzinfo=timezone.utc) + timedelta(microseconds=draw.randrange(10**15)),
             Any: draw.choice([None, True, 1, 2.5, "text", [1, "a"], {"a": {"b": None}}]),

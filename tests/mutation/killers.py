@@ -44,6 +44,7 @@ _REVISED = f"{_TABLES}test_revised.py::test_"
 _BAD_INPUT = "tests/revising/test_bad_input.py::test_"
 _RUNS = "tests/revising/test_runs.py::test_"
 _REVISING = f"{_META}test_revising.py::test_"
+_DELIVERIES = f"{_META}test_deliveries.py::test_"
 _RECUTTING = "tests/revising/test_recut.py::test_"
 _JOINING, _BOOTSTRAP = f"{_META}test_bootstrapping.py::test_", "tests/revising/test_bootstrap.py::test_"
 _PLANNED, _OVERTAKEN = "tests/revising/test_refused.py::test_", "tests/revising/test_overtaken.py::test_"
@@ -296,6 +297,11 @@ _WITHOUT_SPARK: Mapping[str, tuple[str, ...]] = {
     "expired-is-not-read": (f"{_READING}test_an_expired_barrier_is_named_with_the_oldest_that_can_be_read",),
     "aborted-is-not-read": (f"{_READING}test_barriers_that_cannot_be_read_at",),
     "not-read-before-its-level": (f"{_READING}test_barriers_that_cannot_be_read_at",),
+    "sink-of-one-dag": (f"{_DELIVERIES}a_sink_is_of_one_dag_until_it_is_released",),
+    "delivered-as-declared": (f"{_DELIVERIES}once_something_was_delivered_its_declaration_stays",),
+    "one-claims-a-sink": (f"{_DELIVERIES}a_sink_is_claimed_from_whom_one_has_seen",),
+    "lost-claim-is-told": (f"{_DELIVERIES}a_sink_is_claimed_from_whom_one_has_seen",),
+    "deliveries-go-forward": (f"{_DELIVERIES}a_late_report_takes_nothing_back",),
     "lease-locks-its-barrier": _EXCLUDED,
     "expiring-is-not-leased": (f"{_LEASES}test_no_lease_on_what_has_changed_since_it_was_read",),
     "rolled-back-is-not-leased": (f"{_LEASES}test_no_lease_on_what_has_changed_since_it_was_read",),

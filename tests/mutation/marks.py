@@ -25,6 +25,7 @@ PLAIN = frozenset(
         errors.UnknownTopologyError,
         errors.UnknownBarrierError,
         errors.UnknownRevisionError,
+        errors.UnknownSinkError,
         errors.JobWithoutOutletsError,
         errors.DuplicateJobError,
         errors.MissingTableError,

@@ -173,6 +173,13 @@ PROMISES: Mapping[str, Mapping[str, str]] = {
         "undeclared-external": "A job reads the external sources that it declares.",
         "own-files-are-no-sources": "Nobody is told to mend or move away a data file of a table.",
     },
+    "What is remembered of a sink is what its ledger says, and it is the sink of one DAG.": {
+        "sink-of-one-dag": "No DAG takes the sink that another one delivers to.",
+        "delivered-as-declared": "What a sink has received was delivered as the sink is declared.",
+        "one-claims-a-sink": "Of tasks that claim a sink at once, one gets it.",
+        "lost-claim-is-told": "A task that another one came before at a sink is told so.",
+        "deliveries-go-forward": "A late report does not take back what a sink has received.",
+    },
     "What somebody reads is not taken from him, and what is taken nobody begins to read.": {
         "expired-is-not-read": "Nobody gets a barrier that has begun to expire.",
         "aborted-is-not-read": "Nobody gets a barrier that was aborted.",

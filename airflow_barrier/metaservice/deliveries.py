@@ -1,0 +1,367 @@
+"""Sinks: who delivers to them, and what their ledgers were last heard to say.
+
+A sink's own ledger is the truth about what it has received. What stands here is a copy of it, for those who wait, for
+people, and for expiry, which spares what a sink lacks. So what expiry goes by changes under the topology's lock only.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection
+from typing import Any
+
+from sqlalchemy import ColumnElement, Connection, Row, and_, delete, insert, select, tuple_, update
+
+from airflow_barrier.metaservice import schema
+from airflow_barrier.metaservice.mapping import to_record
+from airflow_barrier.metaservice.rows import load_topology, lock_topology, topology_version
+from airflow_barrier.metaservice.schema import DatabaseNow
+from airflow_barrier.metaservice.transaction import Group, changes, reads
+from airflow_barrier.metaservice.transitions import Event, record
+from airflow_barrier.protocol.deliveries import (
+    Counts,
+    DeliveryRecord,
+    Position,
+    SinkDeclaration,
+    SinkRecord,
+    SinkState,
+)
+from airflow_barrier.protocol.errors import (
+    ConfigurationError,
+    SinkClaimedError,
+    SinkTakenError,
+    UnknownSinkError,
+    UnknownTableError,
+)
+from airflow_barrier.protocol.names import name_fault
+
+#: How long barriers that a sink lacks are kept for it, unless somebody says otherwise: a week.
+HOLD_SECONDS = 7 * 24 * 3600
+#: Ten years. Databases know no times before their calendars begin.
+_LONGEST_HOLD_SECONDS = 10 * 365 * 24 * 3600
+
+_SINK, _DELIVERY = schema.sink.c, schema.delivery.c
+
+
+class Deliveries(Group):
+    """Systems that tables are delivered to, and what they have received."""
+
+    def register(
+        self, topology: str, declaration: SinkDeclaration, actor: str, hold_seconds: int | None = None
+    ) -> SinkRecord:
+        """A sink as its DAG declares it, new or again. Nothing is written for one that is registered like that.
+
+        ``hold_seconds``: how long barriers that it lacks are kept for it (None: a week). That counts for a new sink;
+        later :meth:`hold` changes it. Raises SinkClaimedError if another DAG delivers to it, UnknownTableError for a
+        table that is none of the topology, and ConfigurationError if it was declared otherwise when the first barrier
+        was delivered.
+        """
+        if fault := name_fault(declaration.name):
+            raise ConfigurationError(
+                f"sink {declaration.name!a} of {topology}: expected a name that every database and log can hold, found "
+                f"{fault}; rename it"
+            )
+        _check_hold(topology, declaration.name, HOLD_SECONDS if hold_seconds is None else hold_seconds)
+        found = self._read(lambda c: _find(c, topology, declaration.name))
+        if found is not None and not _changed(found.definition, declaration):
+            return found
+        return self._write(lambda c: _register(c, topology, declaration, actor, hold_seconds))
+
+    @reads
+    def get(self, connection: Connection, topology: str, name: str) -> SinkRecord:
+        """Raises UnknownSinkError, which says which sinks there are."""
+        return _load(connection, topology, name)
+
+    @reads
+    def of(self, connection: Connection, topology: str) -> list[SinkRecord]:
+        """All sinks of a topology, by their names."""
+        topology_version(connection, topology)
+        return sinks_of(connection, topology)
+
+    @changes
+    def claim(
+        self, connection: Connection, topology: str, name: str, request_key: str, expected: str | None
+    ) -> SinkRecord:
+        """Write down that a task delivers to the sink from here on, if ``expected`` did so until now; returns it.
+
+        It is the sink that fences the task before. Raises SinkTakenError (retryable) if another one came first.
+        """
+        moved = connection.execute(
+            update(schema.sink)
+            .where(_here(topology, name), _SINK.deliverer.is_not_distinct_from(expected))  # safety: one-claims-a-sink
+            .values(deliverer=request_key)
+        ).rowcount
+        sink = _load(connection, topology, name)
+        if not moved:
+            raise SinkTakenError(  # safety: lost-claim-is-told
+                f"{sink}: expected that {expected or 'no task'} delivers to it, found {sink.deliverer}, which came "
+                "first; look what it has delivered, and claim the sink from it"
+            )
+        if expected != request_key:
+            _record(connection, sink, Event("claimed", request_key, {"before": expected}))
+        return sink
+
+    @changes
+    def delivered(
+        self,
+        connection: Connection,
+        topology: str,
+        name: str,
+        position: Position,
+        *,
+        counts: Counts,
+        seconds: float,
+        actor: str,
+        first_barrier: int | None = None,
+        reset: bool = False,
+    ) -> SinkRecord:
+        """Remember that the sink's ledger has come to ``position``, and that the last try did not fail. Again is fine.
+
+        ``first_barrier``: delivered along with it, in one step, were the barriers from this one on (None: it alone).
+        What is remembered never goes back, unless the sink was loaded anew (``reset``).
+        """
+        lock_topology(connection, topology)  # safety: topology-lock
+        sink = _load(connection, topology, name)
+        at = _of(topology, name, position)
+        if reset:
+            connection.execute(delete(schema.delivery).where(at))
+        if connection.execute(select(_DELIVERY.barrier_id).where(at)).one_or_none() is None:
+            connection.execute(
+                insert(schema.delivery).values(
+                    topology=topology,
+                    sink=name,
+                    barrier_id=position.barrier_id,
+                    revision=position.revision,
+                    first_barrier=position.barrier_id if first_barrier is None else first_barrier,
+                    **vars(counts),
+                    seconds=seconds,
+                    actor=actor,
+                    delivered_at=DatabaseNow(),
+                )
+            )
+            detail = {"position": str(position), **vars(counts), "reset": reset}
+            _record(connection, sink, Event("delivered", actor, detail), position.barrier_id)
+        if reset or sink.position is None or position >= sink.position:  # safety: deliveries-go-forward
+            new = reset or position != sink.position
+            _set(
+                connection,
+                sink,
+                barrier_id=position.barrier_id,
+                revision=position.revision,
+                delivered_at=DatabaseNow() if new else _SINK.delivered_at,
+                error=None,
+                failed_at=None,
+                failures=0,
+            )
+        return _load(connection, topology, name)
+
+    @changes
+    def failed(self, connection: Connection, topology: str, name: str, error: str, actor: str) -> SinkRecord:
+        """Remember why a delivery failed, until one succeeds."""
+        sink = _load(connection, topology, name)
+        _set(connection, sink, error=error, failed_at=DatabaseNow(), failures=_SINK.failures + 1)
+        _record(connection, sink, Event("failed", actor, {"error": error}))
+        return _load(connection, topology, name)
+
+    @reads
+    def unannounced(self, connection: Connection, topology: str, name: str) -> list[DeliveryRecord]:
+        """What was delivered and Airflow has not been told yet, oldest barrier first."""
+        query = select(schema.delivery).where(_of(topology, name), _DELIVERY.announced_at.is_(None))
+        rows = connection.execute(query.order_by(_DELIVERY.barrier_id, _DELIVERY.revision))
+        return [to_record(DeliveryRecord, row) for row in rows]
+
+    @changes
+    def announce(self, connection: Connection, topology: str, name: str, positions: Collection[Position]) -> None:
+        """Airflow has been told of these. Again is fine."""
+        keys = [(position.barrier_id, position.revision) for position in positions]
+        connection.execute(
+            update(schema.delivery)
+            .where(
+                _of(topology, name),
+                tuple_(_DELIVERY.barrier_id, _DELIVERY.revision).in_(keys),
+                _DELIVERY.announced_at.is_(None),
+            )
+            .values(announced_at=DatabaseNow())
+        )
+
+    @reads
+    def history(self, connection: Connection, topology: str, name: str, limit: int = 100) -> list[DeliveryRecord]:
+        """What was delivered last, newest first; what there is of barriers that are not trimmed yet."""
+        _load(connection, topology, name)
+        newest_first = (_DELIVERY.delivered_at.desc(), _DELIVERY.barrier_id.desc(), _DELIVERY.revision.desc())
+        query = select(schema.delivery).where(_of(topology, name)).order_by(*newest_first).limit(limit)
+        return [to_record(DeliveryRecord, row) for row in connection.execute(query)]
+
+    # --- what a person decides ------------------------------------------------------------------------
+
+    @changes
+    def pause(self, connection: Connection, topology: str, name: str, actor: str, reason: str) -> SinkRecord:
+        """Nothing is delivered any more until :meth:`resume`; what the sink lacks is held meanwhile. Again is fine."""
+        return _move(connection, topology, name, SinkState.PAUSED, Event("paused", actor, {"reason": reason}))
+
+    @changes
+    def resume(self, connection: Connection, topology: str, name: str, actor: str) -> SinkRecord:
+        """Barriers are delivered again. Again is fine."""
+        return _move(connection, topology, name, SinkState.ACTIVE, Event("resumed", actor))
+
+    @changes
+    def hold(self, connection: Connection, topology: str, name: str, seconds: int, actor: str) -> SinkRecord:
+        """Keep barriers that the sink lacks for so many seconds from when the oldest of them was committed.
+
+        0: none is kept. Raises ConfigurationError for less than that or more than ten years.
+        """
+        _check_hold(topology, name, seconds)
+        lock_topology(connection, topology)  # safety: topology-lock
+        sink = _load(connection, topology, name)
+        if sink.hold_seconds != seconds:
+            _set(connection, sink, hold_seconds=seconds)
+            _record(connection, sink, Event("hold", actor, {"before": sink.hold_seconds, "seconds": seconds}))
+        return _load(connection, topology, name)
+
+    @changes
+    def release(self, connection: Connection, topology: str, name: str, actor: str, reason: str) -> SinkRecord:
+        """Forget a sink: it holds no barrier any more, and any DAG may declare it. Returns what was known of it.
+
+        What was delivered stays in the sink, as does its ledger.
+        """
+        lock_topology(connection, topology)  # safety: topology-lock
+        sink = _load(connection, topology, name)
+        connection.execute(delete(schema.delivery).where(_of(topology, name)))
+        connection.execute(delete(schema.sink).where(_here(topology, name)))
+        detail = {"owner": sink.owner, "position": sink.position and str(sink.position), "reason": reason}
+        record(connection, Event("released", actor, detail), topology, None, "sink", [name], before=sink.state.value)
+        return sink
+
+
+def sinks_of(connection: Connection, topology: str) -> list[SinkRecord]:
+    rows = connection.execute(select(schema.sink).where(_SINK.topology == topology).order_by(_SINK.name))
+    return [_to_sink(row) for row in rows]
+
+
+def _here(topology: str, name: str) -> ColumnElement[bool]:
+    return and_(_SINK.topology == topology, _SINK.name == name)
+
+
+def _of(topology: str, name: str, position: Position | None = None) -> ColumnElement[bool]:
+    """The condition: what a sink was delivered, at any or at one position."""
+    here = and_(_DELIVERY.topology == topology, _DELIVERY.sink == name)
+    if position is None:
+        return here
+    return and_(here, _DELIVERY.barrier_id == position.barrier_id, _DELIVERY.revision == position.revision)
+
+
+def _to_sink(row: Row[Any]) -> SinkRecord:
+    return to_record(SinkRecord, row, definition=SinkDeclaration.from_json(row.definition))
+
+
+def _find(connection: Connection, topology: str, name: str) -> SinkRecord | None:
+    row = connection.execute(select(schema.sink).where(_here(topology, name))).one_or_none()
+    return None if row is None else _to_sink(row)
+
+
+def _load(connection: Connection, topology: str, name: str) -> SinkRecord:
+    sink = _find(connection, topology, name)
+    if sink is None:
+        topology_version(connection, topology)
+        known = ", ".join(each.name for each in sinks_of(connection, topology))
+        raise UnknownSinkError(
+            f"sink {name!r}: expected one of topology {topology}, found only: {known or 'none'}; correct the name, or "
+            "run the DAG that delivers to it"
+        )
+    return sink
+
+
+def _set(connection: Connection, sink: SinkRecord, **values: Any) -> None:
+    connection.execute(update(schema.sink).where(_here(sink.topology, sink.name)).values(**values))
+
+
+def _record(connection: Connection, sink: SinkRecord, event: Event, barrier_id: int | None = None) -> None:
+    """An entry that does not change the sink's state."""
+    state = sink.state.value
+    record(connection, event, sink.topology, barrier_id, "sink", [sink.name], state, state)
+
+
+def _move(connection: Connection, topology: str, name: str, after: SinkState, event: Event) -> SinkRecord:
+    lock_topology(connection, topology)  # safety: topology-lock
+    sink = _load(connection, topology, name)
+    if sink.state is not after:
+        _set(connection, sink, state=after.value)
+        record(connection, event, topology, None, "sink", [name], sink.state.value, after.value)
+    return _load(connection, topology, name)
+
+
+# --- registering --------------------------------------------------------------------------------------
+
+
+def _check_hold(topology: str, name: str, seconds: int) -> None:
+    if not 0 <= seconds <= _LONGEST_HOLD_SECONDS:
+        raise ConfigurationError(
+            f"sink {name} of {topology}: expected to hold what it lacks for 0 to {_LONGEST_HOLD_SECONDS} seconds (ten "
+            f"years), found {seconds}; choose a time between these"
+        )
+
+
+def _register(
+    connection: Connection, topology: str, declaration: SinkDeclaration, actor: str, hold_seconds: int | None
+) -> SinkRecord:
+    lock_topology(connection, topology)  # safety: topology-lock
+    name = declaration.name
+    found = _find(connection, topology, name)
+    changed = ["new"] if found is None else _changed(found.definition, declaration)
+    if found is not None and not changed:
+        return found
+    if found is not None and found.owner != declaration.owner:
+        raise SinkClaimedError(  # safety: sink-of-one-dag
+            f"topology {topology}: DAG {declaration.owner} declares sink {name}, to which DAG {found.owner} delivers; "
+            f"a sink is of one DAG: give this one another name, or take it out of DAG {found.owner} and let go of it: "
+            f"airflow-barrier sink release {topology} {name}"
+        )
+    tables = load_topology(connection, topology, topology_version(connection, topology)).tables
+    unknown = [table for table in declaration.targets if table not in tables]
+    if unknown:
+        raise UnknownTableError(
+            f"topology {topology}: expected tables of the topology for sink {name}, found {', '.join(unknown)}; its "
+            f"tables are: {', '.join(tables)}"
+        )
+    if found is not None and found.position is not None:
+        raise ConfigurationError(  # safety: delivered-as-declared
+            f"{found}: expected it to be declared as it was when {found.position} was delivered, found a change of "
+            f"{_words(found.definition, declaration, changed)}. Declare it under another name, and let go of this one: "
+            f"airflow-barrier sink release {topology} {name}; or load it anew: airflow-barrier sink redeliver "
+            f"{topology} {name}"
+        )
+    values = {"owner": declaration.owner, "definition": declaration.to_json()}
+    state = SinkState.ACTIVE if found is None else found.state
+    if found is None:
+        connection.execute(
+            insert(schema.sink).values(
+                topology=topology,
+                name=name,
+                **values,
+                state=state.value,
+                hold_seconds=HOLD_SECONDS if hold_seconds is None else hold_seconds,
+                created_at=DatabaseNow(),
+            )
+        )
+    else:
+        _set(connection, found, **values)
+    event = Event("registered", actor, {"owner": declaration.owner, "changed": changed})
+    record(connection, event, topology, None, "sink", [name], None if found is None else state.value, state.value)
+    return _load(connection, topology, name)
+
+
+def _changed(before: SinkDeclaration, after: SinkDeclaration) -> list[str]:
+    """The names of what two declarations say differently."""
+    old, new = _plain(before), _plain(after)
+    return [each for each in new if old[each] != new[each]]
+
+
+def _plain(declaration: SinkDeclaration) -> dict[str, Any]:
+    """As the database gives it back."""
+    plain: dict[str, Any] = json.loads(json.dumps(declaration.to_json()))
+    return plain
+
+
+def _words(before: SinkDeclaration, after: SinkDeclaration, changed: Collection[str]) -> str:
+    old, new = _plain(before), _plain(after)
+    return "; ".join(f"{each} from {json.dumps(old[each])} to {json.dumps(new[each])}" for each in changed)
