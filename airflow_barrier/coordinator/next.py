@@ -3,6 +3,7 @@
     next_step      a job's task          Ready | Adopted | Wait | Nothing | Skip
     next_opening   the start task        Opened | Wait | Skip
     next_commit    the commit task       Committed | Published | Wait | Nothing
+    next_delivery  a delivery's task     Due | Wait | Nothing | Skip
 
 What is refused is raised. Nobody who waits is remembered: a task that is told to go on asks again from the beginning.
 """
@@ -44,6 +45,7 @@ from airflow_barrier.coordinator.staging import (
     take_over,
 )
 from airflow_barrier.coordinator.waiting import AttemptEnd, Condition, Room, Unseen, Wait, barriers_before, lacks
+from airflow_barrier.protocol.deliveries import Position, SinkDeclaration, SinkRecord, SinkState
 from airflow_barrier.protocol.errors import (
     AlreadyCommittedError,
     AttemptTakenError,
@@ -52,6 +54,8 @@ from airflow_barrier.protocol.errors import (
     RevisionEndedError,
     SparkUnavailableError,
     TriggeredRunError,
+    UnknownBarrierError,
+    UnknownTopologyError,
     VoidedAttemptError,
 )
 from airflow_barrier.protocol.names import Stamp
@@ -103,6 +107,14 @@ class Published:
     barrier: Barrier
     revision: Revision
     barriers: tuple[Barrier, ...]
+
+
+@dataclass(frozen=True)
+class Due:
+    """What ``sink`` lacks up to and including barrier ``through``, which is COMMIT, is to be delivered to it."""
+
+    sink: SinkRecord
+    through: Barrier
 
 
 Step = Ready | Adopted | Wait | Nothing | Skip
@@ -508,3 +520,66 @@ def _refuse_unprocessed(
             f"{', '.join(f'{row.table} (job {row.job})' for row in own)}. Marking a task success stages nothing, and "
             "clearing a task voids what was built on it: clear these jobs' tasks and what follows them"
         )
+
+
+# --- delivering -----------------------------------------------------------------------------------
+
+
+def next_delivery(
+    deployment: Deployment,
+    run: Run,
+    topology: str,
+    declaration: SinkDeclaration,
+    scheduler: Scheduler,
+    *,
+    request_key: str,
+    actor: str,
+) -> Due | Wait | Nothing | Skip:
+    """What a delivery's task does next: deliver what the sink lacks up to the barrier of its run, once that is COMMIT.
+
+    A run that has no barrier, since a person triggered it or its barrier was aborted, delivers up to the newest one
+    that is COMMIT and not after it. Raises SinkClaimedError, UnknownTableError, and ConfigurationError for a sink that
+    is declared otherwise than it was.
+    """
+    meta = deployment.meta
+    revision = revision_of_run(deployment, topology, run) if topology in meta.topologies.names() else None
+    if revision is not None:
+        return Nothing(
+            f"this run computes for {revision}, which is {revision.state.value}: what it corrects is delivered to sink "
+            f"{declaration.name} by the first delivery after it is published"
+        )
+    through = _through(deployment, run, topology)
+    if through is None:
+        condition = Condition("COMMIT", barrier_id=run.barrier_id, timestamp=None if run.barrier_id else run.timestamp)
+        return Wait((condition,), f"sink {declaration.name} waits for the barrier of {run.at} to be COMMIT")
+    if through.state is not BarrierState.COMMIT:
+        condition = Condition("COMMIT", barrier_id=through.barrier_id)
+        return Wait((condition,), f"sink {declaration.name} waits for {through} to be COMMIT", barrier=through)
+    sink = meta.deliveries.register(topology, declaration, actor)
+    if sink.state is SinkState.PAUSED:
+        return Skip(f"{sink} is paused; airflow-barrier sink resume {topology} {sink.name} lets deliveries go on")
+    if sink.position is not None and sink.position >= Position(through.barrier_id, through.computed_in):
+        return Nothing(f"{through} was delivered to {sink} already, which is at {sink.position}", through)
+    if sink.deliverer not in (None, request_key) and scheduler.is_running(sink.deliverer or ""):
+        # whether the other task is alive only the scheduler knows, and only a task can ask it
+        reason = f"{sink.deliverer} is delivering to {sink}"
+        return Wait((Unseen(f"the end of it: {reason}"),), reason, look_again=_LOOK_AGAIN, barrier=through)
+    return Due(meta.deliveries.claim(topology, sink.name, request_key, sink.deliverer), through)
+
+
+def _through(deployment: Deployment, run: Run, topology: str) -> Barrier | None:
+    """The barrier up to which a run delivers; None: it is still to come."""
+    barriers = deployment.meta.barriers
+    try:
+        head = barriers.head(topology)
+        if run.barrier_id is not None:
+            return barriers.get(topology, run.barrier_id)
+        own = barriers.of_run(topology, run.ref) or barriers.at(topology, run.timestamp)
+    except (UnknownTopologyError, UnknownBarrierError):  # whoever registers and opens may not have run yet
+        return None
+    if own is not None and own.state is not BarrierState.ABORTED:
+        return own
+    if own is None and run.ref.kind != "manual" and (head is None or head.timestamp < run.timestamp):
+        return None
+    before = [each for each in deployment.meta.answers.readable(topology) if each.timestamp <= run.timestamp]
+    return before[-1] if before else None

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+import re
+from collections.abc import Generator, Mapping, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +13,7 @@ from airflow_barrier.hooks.barrier import DEFAULT_CONN_ID
 from airflow_barrier.operators._binding import Binding
 from airflow_barrier.operators._waiting import WAIT_TIMEOUT
 from airflow_barrier.operators.commit import AbortBarrierOperator, CommitBarrierOperator
+from airflow_barrier.operators.deliver import DeliverOperator
 from airflow_barrier.operators.job import as_job, bind, check_batch, task_of
 from airflow_barrier.operators.processed import processed_asset
 from airflow_barrier.operators.start import StartBarrierOperator
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
 
     from typing_extensions import Self
 
+    from airflow_barrier.sinks.port import Sink
     from airflow_barrier.sources.port import Source
 
 
@@ -81,6 +84,7 @@ class BarrierGroup(TaskGroup):
         self.wait_timeout = wait_timeout
         self._jobs: list[tuple[BaseOperator, Job]] = []
         self._batches: dict[str, int] = {}
+        self._deliveries: list[DeliverOperator] = []
         self._closed = False
         self.start: StartBarrierOperator | None = None
         self.commit: CommitBarrierOperator | None = None
@@ -138,14 +142,51 @@ class BarrierGroup(TaskGroup):
         self._jobs.append((task, job))
         return operator
 
+    def deliver(
+        self,
+        tables: str | Mapping[str, str],
+        *,
+        to: Sink,
+        rows: str = "changes",
+        task_id: str | None = None,
+        **options: Any,
+    ) -> DeliverOperator:
+        """Have each committed barrier delivered to a sink, exactly once, by a task of its own; returns the task.
+
+        ``tables`` is one table of the topology, of this DAG or another's, or a mapping of several to what they are
+        called in the sink, which gets all of them in one step. ``rows`` and ``options`` are those of
+        :class:`~airflow_barrier.operators.deliver.DeliverOperator`. Nothing waits for the task: neither the barrier nor
+        what comes after the group.
+
+            barrier.deliver("shop.prices", to=PostgreSQLSink("reporting", table="prices"))
+        """
+        delivery = DeliverOperator(
+            task_id=task_id or "deliver_" + re.sub(r"[^A-Za-z0-9_.-]", "_", to.name),
+            topology=self.topology,
+            tables=tables,
+            to=to,
+            rows=rows,
+            barrier_conn_id=self.barrier_conn_id,
+            wait_timeout=self.wait_timeout,
+            **options,
+        )
+        self._deliveries.append(delivery)
+        return delivery
+
     @property
     def fragment(self) -> Fragment:
         """What this DAG adds to the topology."""
         return Fragment(self.topology, self.dag.dag_id, tuple(job for _, job in self._jobs))
 
     def get_leaves(self) -> Generator[BaseOperator, None, None]:
-        """What ``group >> task`` waits for: not for the abort, which is skipped where all went well."""
-        yield from (leaf for leaf in super().get_leaves() if leaf is not self.abort)
+        """What ``group >> task`` waits for: not for the abort, which is skipped where all went well, nor for sinks."""
+        found: dict[str, BaseOperator] = {}
+        within = {task.task_id for task in self} - {task.task_id for task in (self.abort, *self._deliveries) if task}
+        for leaf in super().get_leaves():
+            for task in leaf.upstream_list if leaf in self._deliveries else [leaf]:
+                if isinstance(task, BaseOperator) and task.task_id in within and not within & task.downstream_task_ids:
+                    found[task.task_id] = task
+        yield from found.values()
 
     def __enter__(self) -> Self:
         super().__enter__()
@@ -196,6 +237,8 @@ class BarrierGroup(TaskGroup):
                     operator.set_upstream(writers[table])
                     first.discard(operator)
                     last.discard(writers[table])
+        for delivery in self._deliveries:
+            delivery.set_upstream(self.commit if self.commit is not None else in_order(last))
         if self.start is not None and self.commit is not None:
             self._frame(self.start, self.commit, jobs, in_order(first), in_order(last))
 

@@ -133,6 +133,8 @@ class Sink(Protocol):
     """A system outside the lake, as the author of a DAG names it."""
 
     kind: ClassVar[str]
+    #: of the Airflow connection by which it is reached
+    conn_type: ClassVar[str]
 
     @property
     def name(self) -> str:

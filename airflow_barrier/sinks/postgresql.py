@@ -43,6 +43,7 @@ class PostgreSQLSink:
     ledger: str = "airflow_barrier_ledger"
 
     kind: ClassVar[str] = "postgresql"
+    conn_type: ClassVar[str] = "postgres"
 
     def __post_init__(self) -> None:
         if not self.name and self.table is not None:

@@ -9,8 +9,8 @@ import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlparse
 
 import msgspec
@@ -144,18 +144,26 @@ class Documents:
                     local_path(folder).rmdir()
 
     def clear(self, folder: str) -> None:
-        """Delete the files of a folder, and the folder. If that cannot be done, the log says so."""
+        """Delete a folder, with all that is in it. If that cannot be done, the log says so."""
         try:
-            names = self.names(folder)
+            names = self.names(folder, deep=True)
         except (CatalogUnavailableError, ConfigurationError) as error:
             log.warning("expected to delete what is left in %s, which nobody reads any more; found: %s", folder, error)
             return
         self.delete(f"{folder}/{name}" for name in names)
-        self.delete_if_empty([folder])
+        folders = {f"{folder}/{parent}" for name in names for parent in PurePosixPath(name).parents if parent.name}
+        self.delete_if_empty([*sorted(folders, key=len, reverse=True), folder])
 
     def read_bytes(self, uri: str) -> bytes:
+        with self.opened(uri) as stream:
+            data: bytes = stream.read()
+            return data
+
+    @contextmanager
+    def opened(self, uri: str) -> Iterator[Any]:
+        """The file, to be read from; it can be sought in."""
         with _storage(uri), self._files(uri).new_input(uri).open() as stream:
-            return stream.read()
+            yield stream
 
     def write_bytes(self, uri: str, data: bytes) -> None:
         """Write or replace the file: who reads it meanwhile gets all of the old content or all of the new."""
@@ -167,11 +175,16 @@ class Documents:
             with self.io(uri).new_output(uri).create(overwrite=True) as stream:
                 stream.write(data)
 
-    def names(self, folder: str) -> list[str]:
-        """The names of the files in a folder; none if it is not there. Raises ConfigurationError."""
+    def names(self, folder: str, deep: bool = False) -> list[str]:
+        """The names of the files in a folder, ``deep``: or in one below it; none if it is not there.
+
+        Raises ConfigurationError.
+        """
         if is_local(folder, self.properties):
+            here = local_path(folder)
             with _storage(folder), suppress(FileNotFoundError):
-                return [path.name for path in local_path(folder).iterdir() if path.is_file()]
+                found = here.rglob("*") if deep else here.iterdir()
+                return [str(path.relative_to(here)) for path in found if path.is_file()]
             return []
         from pyarrow.fs import FileSelector
         from pyiceberg.io.pyarrow import PyArrowFileIO
@@ -184,8 +197,9 @@ class Documents:
             )
         scheme, netloc, path = io.parse_location(folder)
         with _storage(folder):
-            found = io.fs_by_scheme(scheme, netloc).get_file_info(FileSelector(path, allow_not_found=True))
-        return [info.base_name for info in found if info.is_file]
+            selector = FileSelector(path, allow_not_found=True, recursive=deep)
+            infos = io.fs_by_scheme(scheme, netloc).get_file_info(selector)
+        return [info.path.removeprefix(path).lstrip("/") for info in infos if info.is_file]
 
     def exists(self, uri: str) -> bool:
         with _storage(uri):

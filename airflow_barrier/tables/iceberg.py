@@ -35,6 +35,7 @@ from airflow_barrier.tables.port import Publication, SnapshotVerdict, Traces
 from airflow_barrier.tables.schemas import incompatibilities
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyiceberg.catalog import Catalog
     from pyiceberg.table import StaticTable, Table
     from sqlalchemy import Connection
@@ -324,6 +325,30 @@ class IcebergTables:
             return Changes(drop=frozenset({ref} if there is not None and _checks.is_pin(ref, there) else ()))
 
         self._committer.commit({table: edit})
+
+    def schema_at(self, table: str, snapshot_id: int | None) -> pa.Schema:
+        """The table's columns at a snapshot as Arrow has them, UUIDs as the text that Spark makes of them.
+
+        >>> tables.schema_at("shop.shopping", 4711).names  # doctest: +SKIP
+        ['userId', 'itemId', 'amount']
+        """
+        import pyarrow as pa
+
+        columns = self.load_at(table, snapshot_id).schema().as_arrow()
+        return pa.schema(
+            [
+                field.with_type(pa.string()) if str(field.type).startswith("extension<arrow.uuid") else field
+                for field in columns
+            ]
+        )
+
+    def batches(self, uris: Sequence[str], size: int) -> Iterator[pa.RecordBatch]:
+        """The rows of Parquet files of the warehouse, one after the other, at most ``size`` in a batch."""
+        from pyarrow import parquet
+
+        for uri in uris:
+            with self._documents.opened(uri) as file, parquet.ParquetFile(file) as rows:
+                yield from rows.iter_batches(size)
 
     def row_counts(self, table: str, snapshot_ids: Collection[int]) -> dict[int, int]:
         """How many rows the table has at each snapshot, as far as their summaries tell; changes nothing."""

@@ -1,0 +1,291 @@
+"""Delivering barriers to a sink: what it lacks, in order, each together with the record in the sink's own ledger.
+
+Who opens, stages and commits barriers learns nothing of sinks. What has been delivered is asked of the sink, whose
+ledger is moved in the transaction of the rows; the MetaService remembers what it said.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import time
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import reduce
+from operator import add
+from typing import TYPE_CHECKING
+
+import tenacity
+
+from airflow_barrier.coordinator.deployment import Deployment
+from airflow_barrier.protocol.deliveries import Counts, Position, Rows, SinkRecord
+from airflow_barrier.protocol.errors import (
+    BarrierError,
+    ExpiredBarrierError,
+    LedgerError,
+    SinkBehindError,
+    SinkUnavailableError,
+    UnknownBarrierError,
+    UnknownRevisionError,
+)
+from airflow_barrier.protocol.leases import Hold
+from airflow_barrier.protocol.levels import Level, Resolution
+from airflow_barrier.protocol.records import Barrier
+from airflow_barrier.protocol.states import BarrierState
+from airflow_barrier.sinks import sink_of
+from airflow_barrier.sinks.port import CHANGE, Channel, Credentials, Deliverer, Delivery, RowBatches
+from airflow_barrier.spark.delivering import Extract
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+log = logging.getLogger(__name__)
+
+#: Writes an extract as Parquet files into a folder, and returns their URIs in order.
+WriteExtract = Callable[[Extract, str], list[str]]
+
+#: Rows that are in memory at once.
+_BATCH = 50_000
+#: How long a barrier is held that is being delivered: also one that expiry does not spare for the sink any more.
+_HELD_SECONDS = 24 * 3600
+#: A sink that goes away in the middle is tried so often, after so many seconds and twice, four times as many.
+_TRIES, _PAUSE = 4, 1.0
+
+
+@dataclass(frozen=True)
+class Receipt:
+    """One barrier that a sink has received just now, or (``told``) had received without anybody having said so."""
+
+    barrier: Barrier
+    counts: Mapping[str, Counts]
+    seconds: float
+    told: bool = False
+
+
+def deliver(
+    deployment: Deployment,
+    sink: SinkRecord,
+    through: Barrier,
+    credentials: Credentials | None,
+    write_extract: WriteExtract,
+    *,
+    request_key: str,
+    actor: str,
+) -> list[Receipt]:
+    """Deliver every barrier that ``sink`` lacks, up to and including ``through``, which is COMMIT, in order.
+
+    A barrier that was corrected by a revision since it was delivered is delivered again first: what differs. Returns
+    what the sink has received. Whatever breaks, what the ledger has stays delivered, and the next call goes on there.
+
+    Raises what :class:`~airflow_barrier.sinks.port.Channel` raises; LedgerError if the ledger is ahead of this
+    MetaService or behind what it remembers; SinkBehindError if a barrier that is needed cannot be read any more.
+    """
+    done: list[Receipt] = []
+
+    def once() -> None:
+        adapter = sink_of(sink.definition)
+        with adapter.connect(sink.definition, credentials) as channel:
+            worker = _Worker(deployment, sink, channel, write_extract, request_key, actor)
+            done.extend(worker.run(through))  # also what came before an error
+
+    retrying = tenacity.Retrying(
+        retry=tenacity.retry_if_exception_type(SinkUnavailableError),
+        stop=tenacity.stop_after_attempt(_TRIES),
+        wait=tenacity.wait_exponential(_PAUSE, exp_base=4),
+        before_sleep=lambda state: log.warning("%s", state.outcome and state.outcome.exception()),
+        reraise=True,
+    )
+    try:
+        retrying(once)
+    except BarrierError as error:
+        deployment.meta.deliveries.failed(sink.topology, sink.name, str(error), actor)
+        raise
+    return done
+
+
+class _Worker:
+    """One connection's worth of deliveries."""
+
+    def __init__(
+        self,
+        deployment: Deployment,
+        sink: SinkRecord,
+        channel: Channel,
+        write_extract: WriteExtract,
+        request_key: str,
+        actor: str,
+    ) -> None:
+        self._deployment = deployment
+        self._sink = sink
+        self._channel = channel
+        self._write_extract = write_extract
+        self._request_key = request_key
+        self._actor = actor
+        self._keys: Mapping[str, tuple[str, ...]] = {}
+        self._position: Position | None = None
+        #: what the tables were at the position
+        self._start: Mapping[str, int | None] = {}
+
+    def run(self, through: Barrier) -> Iterator[Receipt]:
+        self._keys = self._channel.validate(self._schemas(through))
+        self._position = self._channel.open(self._deliverer)
+        self._deployment.tables.clear(self._folder)  # of those who are fenced now
+        yield from self._catch_up()
+        for barrier in self._lacking(through):
+            yield self._deliver(barrier)
+
+    @property
+    def _deliverer(self) -> Deliverer:
+        sink = self._sink
+        incarnation = self._deployment.meta.topologies.incarnation(sink.topology)
+        return Deliverer(sink.topology, incarnation, sink.name, self._request_key)
+
+    @property
+    def _folder(self) -> str:
+        digest = hashlib.sha256(self._sink.name.encode()).hexdigest()[:16]
+        return self._deployment.tables.location("_barrier", self._sink.topology, "deliveries", digest)
+
+    def _schemas(self, barrier: Barrier) -> dict[str, pa.Schema]:
+        snapshots = self._at(barrier.barrier_id).snapshots
+        return {table: self._deployment.tables.schema_at(table, snapshots[table]) for table in self._tables}
+
+    @property
+    def _tables(self) -> list[str]:
+        return sorted(self._sink.definition.targets)
+
+    # --- which barriers ---------------------------------------------------------------------------
+
+    def _catch_up(self) -> Iterator[Receipt]:
+        """Compare what the ledger says with what the MetaService remembers; the ledger is right, or an error says what
+        to do.
+        """
+        meta, topology, name = self._deployment.meta, self._sink.topology, self._sink.name
+        position, known = self._position, meta.deliveries.get(topology, name).position
+        if position == known:
+            return
+        newest = meta.barriers.newest(topology, [BarrierState.COMMIT], limit=1)[0]
+        if position is not None and position.barrier_id > newest.barrier_id:
+            raise LedgerError(  # safety: ledger-not-ahead
+                f"{self._sink}: expected that its ledger knows no barrier that is not COMMIT (the newest is "
+                f"{newest.barrier_id}), found {position}: the MetaService has lost barriers that were delivered. "
+                f"Catch it up from its tables: airflow-barrier recover {topology}"
+            )
+        if position is None or (known is not None and position < known):
+            raise LedgerError(  # safety: ledger-not-behind
+                f"{self._sink}: expected that its ledger says {known}, which was delivered, found "
+                f"{position or 'that nothing was'}: the sink was restored from a backup, or fell back to a server that "
+                "lags. If it holds what its ledger says, deliver again from there on: "
+                f"airflow-barrier sink adopt {topology} {name}"
+            )
+        log.info("%s had received %s, and nobody had been told", self._sink, position)
+        self._tell(position, {}, 0.0)
+        yield Receipt(meta.barriers.get(topology, position.barrier_id), {}, 0.0, told=True)
+
+    def _lacking(self, through: Barrier) -> Iterator[Barrier]:
+        """What is to be delivered, oldest first: a sink that has received nothing gets the tables whole, once."""
+        if self._position is None:
+            yield through
+            return
+        self._start = self._since(self._position)
+        last = self._position
+        for barrier in self._deployment.meta.answers.readable(self._sink.topology):
+            corrected = barrier.barrier_id == last.barrier_id and barrier.computed_in != last.revision
+            if corrected or last.barrier_id < barrier.barrier_id <= through.barrier_id:
+                yield barrier
+
+    def _since(self, position: Position) -> dict[str, int | None]:
+        """What the tables were at what was delivered last, also if a revision has replaced that since."""
+        try:
+            found = self._deployment.meta.answers.resolve(
+                self._sink.topology, Level.REPEATABLE_READ, at=position.barrier_id, revision=position.revision
+            )
+        except (ExpiredBarrierError, UnknownBarrierError, UnknownRevisionError) as error:
+            raise SinkBehindError(  # safety: sink-beyond-history
+                f"{self._sink}: expected to read barrier {position}, which it received last, to tell what has changed "
+                f"since; found: {error}. Empty its targets of what was delivered, and load them anew: airflow-barrier "
+                f"sink redeliver {self._sink.topology} {self._sink.name}"
+            ) from error
+        return found.snapshots
+
+    def _at(self, barrier_id: int, hold: Hold | None = None) -> Resolution:
+        return self._deployment.meta.answers.resolve(
+            self._sink.topology, Level.REPEATABLE_READ, self._tables, at=barrier_id, hold=hold
+        )
+
+    # --- one barrier ------------------------------------------------------------------------------
+
+    def _deliver(self, barrier: Barrier) -> Receipt:
+        # by its revision as of now: one may have been published since we looked
+        found = self._at(barrier.barrier_id, Hold(f"delivery to {self._sink}", _HELD_SECONDS))
+        assert found.lease is not None
+        try:
+            return self._deliver_held(barrier, found)
+        finally:
+            self._deployment.meta.leases.release(found.lease.lease_id)
+
+    def _deliver_held(self, barrier: Barrier, found: Resolution) -> Receipt:
+        began = time.monotonic()
+        delivery = Delivery(
+            barrier.barrier_id,
+            found.revision or 0,
+            barrier.timestamp,
+            self._position,
+            self._sink.definition.rows,
+            self._position is None,
+            {table: self._rows(table, snapshot) for table, snapshot in found.snapshots.items()},
+        )
+        counts = self._channel.deliver(delivery)
+        self._position, self._start = delivery.position, found.snapshots
+        seconds = time.monotonic() - began
+        self._tell(delivery.position, counts, seconds)
+        self._deployment.tables.clear(self._folder)
+        log.info(
+            "Delivered %s to %s in %.1f s%s: %s",
+            barrier,
+            self._sink,
+            seconds,
+            ", whole" if delivery.whole else "",
+            "; ".join(f"{self._sink.definition.targets[table]}: {count}" for table, count in counts.items()),
+        )
+        return Receipt(barrier, counts, seconds)
+
+    def _rows(self, table: str, end: int | None) -> RowBatches:
+        whole, rows = self._position is None, self._sink.definition.rows
+        start = self._start.get(table)
+        schema = self._deployment.tables.schema_at(table, end)
+        if rows is Rows.CHANGES and not whole:
+            schema = schema.insert(0, _change_field())
+        if start == end and rows is not Rows.TABLE:  # also where neither has a snapshot yet
+            return ParquetRows(self._deployment, schema, [])
+        extract = Extract(table, start, end, rows, whole or rows is Rows.TABLE, self._keys[table])
+        folder = f"{self._folder}/{uuid.uuid4()}"  # of one's own: a deliverer that is fenced by now may still write
+        return ParquetRows(self._deployment, schema, self._write_extract(extract, folder))
+
+    def _tell(self, position: Position, counts: Mapping[str, Counts], seconds: float) -> None:
+        self._deployment.meta.deliveries.delivered(
+            self._sink.topology,
+            self._sink.name,
+            position,
+            counts=reduce(add, counts.values(), Counts()),
+            seconds=seconds,
+            actor=self._actor,
+        )
+
+
+@dataclass(frozen=True)
+class ParquetRows:
+    """:class:`~airflow_barrier.sinks.port.RowBatches` of Parquet files of the warehouse."""
+
+    deployment: Deployment
+    schema: pa.Schema
+    uris: list[str]
+
+    def __iter__(self) -> Iterator[pa.RecordBatch]:
+        return self.deployment.tables.batches(self.uris, _BATCH)
+
+
+def _change_field() -> pa.Field:
+    import pyarrow as pa
+
+    return pa.field(CHANGE, pa.string())

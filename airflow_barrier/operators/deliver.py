@@ -1,0 +1,214 @@
+"""Delivering committed barriers to a system outside the lake."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+from airflow.sdk import Asset, BaseHook, BaseOperator
+
+from airflow_barrier.hooks.barrier import DEFAULT_CONN_ID, BarrierHook
+from airflow_barrier.links.barrier import BarrierLink
+from airflow_barrier.operators._session import TaskSession
+from airflow_barrier.operators._task import actor, run_of_task, skip, task_key, without_useless_retries
+from airflow_barrier.operators._waiting import WAIT_TIMEOUT, check_event, defer
+from airflow_barrier.protocol.deliveries import Position, Rows
+from airflow_barrier.protocol.errors import ConfigurationError
+from airflow_barrier.protocol.names import event_key, is_topology_name
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+    from airflow_barrier.coordinator.deployment import Deployment
+    from airflow_barrier.coordinator.next import Due
+    from airflow_barrier.protocol.deliveries import DeliveryRecord
+    from airflow_barrier.sinks.port import Credentials, Sink
+    from airflow_barrier.spark.delivering import Extract
+
+
+def sink_asset(topology: str, sink: str) -> Asset:
+    """The asset that gets an event whenever a barrier was delivered to a sink.
+
+    >>> sink_asset("shopping", "prices").uri
+    'barrier://shopping/sink/prices'
+    """
+    uri = f"barrier://{topology}/sink/{quote(sink, safe='')}"
+    return Asset(name=uri, uri=uri, group="barrier")
+
+
+class DeliverOperator(BaseOperator):
+    """Delivers tables to a sink, barrier by barrier, each exactly once: its rows and the sink's own record together.
+
+        DeliverOperator(
+            task_id="deliver",
+            topology="shopping",
+            tables="shop.prices",
+            to=PostgreSQLSink("reporting", table="prices"),
+        )
+
+    Waits (deferred) until the barrier of its run is COMMIT; then it delivers every barrier that the sink lacks up to
+    that one, in order, so that the next run catches up what a run has missed. The first delivery is the tables whole.
+    Several tables go in one step: whoever joins them in the sink never sees two barriers. What a revision has corrected
+    is delivered again, as the difference.
+
+    Neither barriers nor readers of the tables ever wait for a sink. One that is away, or refuses a row, fails this task
+    alone, and its log says what to do; `airflow-barrier status` says how far each sink is. What a sink lacks is kept
+    from expiry for a week.
+
+    Runs started by a person deliver up to the newest barrier that is COMMIT. Tasks of several runs that deliver to the
+    same sink go one after the other.
+
+    :param topology: whose tables. Not templated: the sink's asset has it in its name.
+    :param tables: one table, ``namespace.table``, or table -> what it is called in the sink.
+    :param to: the sink.
+    :param rows: ``changes`` (what was inserted, updated and deleted), ``appends`` (of tables that are only added to) or
+        ``table`` (all rows, with each barrier); what a sink can do of these it says when the DAG is parsed.
+    :param spark_conn_id: the Spark Connect server that reads the tables.
+    :param wait_timeout: how long a try may wait, from its beginning; then it fails, and says what for.
+
+    Returns (XCom) the id of the barrier that the sink is at. Each barrier gets an asset event of :func:`sink_asset`,
+    with barrier and revision as partition key (``b3.r0``).
+    """
+
+    operator_extra_links = (BarrierLink(),)
+    ui_color = "#ede9fe"
+
+    def __init__(
+        self,
+        *,
+        topology: str,
+        tables: str | Mapping[str, str],
+        to: Sink,
+        rows: str = Rows.CHANGES.value,
+        barrier_conn_id: str = DEFAULT_CONN_ID,
+        spark_conn_id: str = "spark_connect_default",
+        wait_timeout: timedelta = WAIT_TIMEOUT,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        if not is_topology_name(topology):
+            raise ConfigurationError(f"task {self.task_id}: expected the name of a topology, found {topology!r}")
+        if rows not in {each.value for each in Rows}:
+            raise ConfigurationError(
+                f"task {self.task_id}: rows: expected one of {', '.join(each.value for each in Rows)}, found {rows!r}"
+            )
+        self.topology = topology
+        self.tables = tables
+        self.to = to
+        self.rows = rows
+        to.declare(tables, Rows(rows), "")  # what cannot be is said when the DAG is parsed
+        self.barrier_conn_id = barrier_conn_id
+        self.spark_conn_id = spark_conn_id
+        self.wait_timeout = wait_timeout
+        #: where the barrier can be looked at, once it is known
+        self.link_path: str | None = None
+        self._spark = TaskSession(self.task_id, spark_conn_id)
+        self.add_outlets([sink_asset(topology, to.name)])
+
+    def execute(self, context: Context) -> int:
+        from airflow_barrier.coordinator.next import Nothing, Skip, next_delivery
+        from airflow_barrier.coordinator.waiting import Wait
+        from airflow_barrier.operators._waking import AirflowScheduler
+
+        with without_useless_retries():
+            deployment = BarrierHook(self.barrier_conn_id).get_deployment()
+            declaration = self.to.declare(self.tables, Rows(self.rows), context["ti"].dag_id)
+            step = next_delivery(
+                deployment,
+                run_of_task(context),
+                self.topology,
+                declaration,
+                AirflowScheduler(context),
+                request_key=task_key(context),
+                actor=actor(context),
+            )
+            if isinstance(step, Skip):
+                skip(self, step.reason)
+            if isinstance(step, Wait):
+                defer(self, self, self.topology, step, context, self.resume.__name__)
+            if isinstance(step, Nothing):
+                self.log.log(step.level, "%s", step.reason)
+                barrier_id = step.barrier_id
+            else:
+                barrier_id = step.through.barrier_id
+                self._deliver(deployment, step, context)
+            self.link_path = f"{self.barrier_conn_id}/{self.topology}/{barrier_id}"
+            self._tell(deployment, context)
+        return barrier_id
+
+    def resume(self, context: Context, event: dict[str, Any]) -> int:
+        """Called when what was waited for is there, or never will be: ask again."""
+        check_event(event)
+        return self.execute(context)
+
+    def on_kill(self) -> None:
+        """End the session on the Spark server. The sink has all of a barrier or nothing, and the next try goes on."""
+        self._spark.kill()
+
+    def _deliver(self, deployment: Deployment, due: Due, context: Context) -> None:
+        from airflow_barrier.coordinator.delivering import deliver
+        from airflow_barrier.spark.connect import lost_server_is_retryable
+        from airflow_barrier.spark.delivering import write_extract
+
+        def write(extract: Extract, folder: str) -> list[str]:
+            with lost_server_is_retryable(f"task {self.task_id}"):
+                return write_extract(self._spark(), deployment.spark_catalog, extract, folder)
+
+        with self._spark:
+            deliver(
+                deployment,
+                due.sink,
+                due.through,
+                self._credentials(),
+                write,
+                request_key=task_key(context),
+                actor=actor(context),
+            )
+
+    def _credentials(self) -> Credentials | None:
+        from airflow_barrier.sinks.port import Credentials
+
+        if self.to.conn_id is None:
+            return None
+        found = BaseHook.get_connection(self.to.conn_id)
+        if found.conn_type != self.to.conn_type:
+            raise ConfigurationError(
+                f"sink {self.to.name}: expected connection {self.to.conn_id} to be of type {self.to.conn_type}, found "
+                f"{found.conn_type}; name another connection, or correct this one"
+            )
+        extra = {name: str(value) for name, value in found.extra_dejson.items()}
+        return Credentials(self.to.conn_id, found.host, found.port, found.login, found.password, found.schema, extra)
+
+    def _tell(self, deployment: Deployment, context: Context) -> None:
+        """An event for each barrier that the sink has received and nobody was told of, by whichever try it was."""
+        from airflow_barrier.operators._events import silence
+
+        asset, deliveries = sink_asset(self.topology, self.to.name), deployment.meta.deliveries
+        silent = [] if not self._is_registered(deployment) else deliveries.unannounced(self.topology, self.to.name)
+        if not silent:
+            silence(self, [asset])
+            return
+        accessor = context["outlet_events"][asset]
+        accessor.extra = {"barriers": {_key(each): _extra(each) for each in silent}}
+        accessor.add_partitions([_key(each) for each in silent])
+        positions = [Position(each.barrier_id, each.revision) for each in silent]
+        deliveries.announce(self.topology, self.to.name, positions)
+
+    def _is_registered(self, deployment: Deployment) -> bool:
+        return any(sink.name == self.to.name for sink in deployment.meta.deliveries.of(self.topology))
+
+
+def _key(delivered: DeliveryRecord) -> str:
+    return event_key(delivered.barrier_id, delivered.revision)
+
+
+def _extra(delivered: DeliveryRecord) -> dict[str, Any]:
+    return {
+        "barrier": delivered.barrier_id,
+        "revision": delivered.revision,
+        "inserted": delivered.inserted,
+        "updated": delivered.updated,
+        "deleted": delivered.deleted,
+    }
