@@ -1,0 +1,30 @@
+"""A topology, and a database that its tables are delivered to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.delivering.feed import Feed, Reporting, make_feed, make_targets
+from tests.support.deployments import settings_on
+from tests.support.postgresql import USER, PostgreSQL
+
+
+@pytest.fixture
+def feed(tmp_path: Path, postgresql: PostgreSQL) -> Iterator[Feed]:
+    with settings_on("sqlite", tmp_path, postgresql) as settings:
+        feed = make_feed(settings)
+        yield feed
+        feed.deployment.close()
+
+
+@pytest.fixture
+def reporting(postgresql: PostgreSQL) -> Iterator[Reporting]:
+    """A database of the tests' user, who is no superuser, with two empty targets."""
+    with postgresql.database(migrated=False) as url:
+        postgresql.run(f"GRANT CREATE ON SCHEMA public TO {USER}", database=url)
+        reporting = Reporting(url)
+        make_targets(reporting)
+        yield reporting

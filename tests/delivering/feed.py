@@ -1,0 +1,189 @@
+"""A topology whose tables are delivered, what each barrier holds, and hands in the place of Spark.
+
+Real Iceberg tables through pyiceberg. What a delivery takes of them is compared here row by row, in another way than
+Spark does it: so this is also what the Spark side is judged by.
+"""
+
+from __future__ import annotations
+
+import uuid
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta, timezone
+from typing import Any
+
+import psycopg
+import pyarrow as pa
+from pyarrow import parquet
+from sqlalchemy import make_url
+
+from airflow_barrier.coordinator.committing import Committed, commit_barrier
+from airflow_barrier.coordinator.delivering import Receipt, deliver
+from airflow_barrier.coordinator.deployment import Deployment
+from airflow_barrier.coordinator.opening import Opened, open_barrier
+from airflow_barrier.coordinator.settings import Settings
+from airflow_barrier.coordinator.staging import Ready, begin, close
+from airflow_barrier.protocol.deliveries import Rows, SinkDeclaration
+from airflow_barrier.protocol.records import Barrier, StagedTable
+from airflow_barrier.protocol.topology import Fragment, Job
+from airflow_barrier.sinks.port import CHANGE, DELETE, INSERT, UPDATE, Credentials, Sink
+from airflow_barrier.spark.delivering import Extract
+from airflow_barrier.spark.spec import ClosingRecord
+from tests.support.runs import run_of
+
+MONDAY = datetime(2026, 1, 5, tzinfo=timezone.utc)
+AMOUNT, PRICE = "shop.amount", "shop.price"
+TABLES = (AMOUNT, PRICE)
+KEY = ("userId", "itemId")
+FRAGMENT = Fragment("shopping", "shopping_dag", (Job("sums", "shopping_dag", outlets=TABLES),))
+#: (user, item) -> value
+State = Mapping[tuple[int, int], int]
+
+
+@dataclass
+class Feed:
+    """Both tables hold the same keys, and the same values, at each barrier: a reader who joins them sees whether what
+    he reads is of one barrier.
+    """
+
+    deployment: Deployment
+    states: dict[int, State] = field(default_factory=dict)
+
+    def commit(self, state: State) -> Barrier:
+        """A barrier at which both tables hold just that."""
+        timestamp = MONDAY + timedelta(days=len(self.states))
+        opened = open_barrier(
+            self.deployment,
+            FRAGMENT,
+            timestamp,
+            timestamp_from="test",
+            run=run_of(f"shopping_dag/{timestamp:%F}"),
+            actor="test",
+        )
+        assert isinstance(opened, Opened), opened
+        ready = begin(self.deployment, opened.barrier, "sums", request_key="sums", generation="g0", actor="test")
+        assert isinstance(ready, Ready), ready
+        close(self.deployment, ready.attempt.attempt_id, record=self.write(ready, state), actor="test")
+        committed = commit_barrier(self.deployment, "shopping", opened.barrier.barrier_id, actor="test")
+        assert isinstance(committed, Committed), committed
+        self.states[committed.barrier.barrier_id] = dict(state)
+        return committed.barrier
+
+    def write(self, ready: Ready, state: State) -> ClosingRecord:
+        staged = {}
+        for table in TABLES:
+            iceberg = self.deployment.tables.load(table)
+            rows = [{"userId": user, "itemId": item, "value": value} for (user, item), value in state.items()]
+            with warnings.catch_warnings():
+                warnings.filterwarnings("ignore", "Delete operation did not match any records")
+                iceberg.overwrite(
+                    pa.Table.from_pylist(rows, iceberg.schema().as_arrow()),
+                    snapshot_properties=ready.spec.stamp.properties(),
+                    branch=ready.spec.branch,
+                )
+            head = iceberg.refresh().snapshot_by_name(ready.spec.branch)
+            assert head is not None
+            staged[table] = StagedTable(table, head.snapshot_id)
+        return ClosingRecord(ready.attempt.attempt_id, staged)
+
+    def deliver(
+        self,
+        sink: Sink,
+        targets: Mapping[str, str],
+        credentials: Credentials | None,
+        through: Barrier | None = None,
+        *,
+        request_key: str = "deliverer",
+        rows: Rows = Rows.CHANGES,
+    ) -> list[Receipt]:
+        """As a delivery's task does, once its barrier is COMMIT."""
+        meta = self.deployment.meta
+        declaration: SinkDeclaration = sink.declare(targets, rows, "shopping_dag")
+        record = meta.deliveries.register("shopping", declaration, "test")
+        last = through or meta.answers.readable("shopping")[-1]
+        return deliver(
+            self.deployment, record, last, credentials, self.write_extract, request_key=request_key, actor="test"
+        )
+
+    def write_extract(self, extract: Extract, folder: str) -> list[str]:
+        """In the place of :func:`airflow_barrier.spark.delivering.write_extract`."""
+        before, after = self._rows(extract.table, extract.start), self._rows(extract.table, extract.end)
+        schema = self.deployment.tables.schema_at(extract.table, extract.end)
+        if extract.whole:
+            rows = list(after.values())
+        else:
+            schema = schema.insert(0, pa.field(CHANGE, pa.string()))
+            rows = [
+                {CHANGE: UPDATE if key in before else INSERT, **row}
+                for key, row in after.items()
+                if before.get(key) != row
+            ]
+            rows += [{CHANGE: DELETE, **dict(zip(KEY, key, strict=True))} for key in before.keys() - after.keys()]
+        uri = f"{folder}/{uuid.uuid4()}.parquet"
+        buffer = pa.BufferOutputStream()
+        parquet.write_table(pa.Table.from_pylist(rows, schema), buffer)
+        self.deployment.tables._documents.write_bytes(uri, buffer.getvalue().to_pybytes())
+        return [uri]
+
+    def _rows(self, table: str, snapshot: int | None) -> dict[tuple[Any, ...], dict[str, Any]]:
+        if snapshot is None:
+            return {}
+        found = self.deployment.tables.load(table).scan(snapshot_id=snapshot).to_arrow().to_pylist()
+        return {tuple(row[column] for column in KEY): row for row in found}
+
+
+def make_feed(settings: Settings) -> Feed:
+    from pyiceberg.schema import Schema
+    from pyiceberg.types import IntegerType, LongType, NestedField
+
+    deployment = Deployment.connect(settings)
+    deployment.tables.catalog.create_namespace_if_not_exists("shop")
+    columns = [
+        NestedField(1, "userId", LongType()),
+        NestedField(2, "itemId", IntegerType()),
+        NestedField(3, "value", LongType()),
+    ]
+    for table in TABLES:
+        deployment.tables.catalog.create_table_if_not_exists(table, Schema(*columns))
+    return Feed(deployment)
+
+
+@dataclass(frozen=True)
+class Reporting:
+    """A database that is delivered to: ``url`` as a superuser of tests made it, with both targets in it."""
+
+    url: str
+
+    def credentials(self, port: int | None = None) -> Credentials:
+        """``port``: of a proxy before it."""
+        at = make_url(self.url)
+        return Credentials("reporting", at.host, port or at.port, at.username, str(at.password), at.database)
+
+    def connect(self) -> psycopg.Connection[Any]:
+        at = make_url(self.url)
+        return psycopg.connect(
+            host=at.host,
+            port=at.port,
+            user=at.username,
+            password=str(at.password),
+            dbname=at.database,
+            autocommit=True,
+        )
+
+    def run(self, statement: str, *values: Any) -> list[tuple[Any, ...]]:
+        with self.connect() as connection:
+            cursor = connection.execute(statement, values or None)
+            return cursor.fetchall() if cursor.description else []
+
+    def rows(self, target: str) -> dict[tuple[int, int], int]:
+        found = self.run(f'SELECT "userId", "itemId", value FROM {target}')
+        assert len({row[:2] for row in found}) == len(found)
+        return {(user, item): value for user, item, value in found}
+
+
+def make_targets(reporting: Reporting, targets: Sequence[str] = ("amount", "price")) -> None:
+    for target in targets:
+        reporting.run(
+            f'CREATE TABLE {target} ("userId" bigint, "itemId" integer, value bigint, PRIMARY KEY ("userId", "itemId"))'
+        )

@@ -1,0 +1,153 @@
+"""Barriers in a real PostgreSQL: each once, in order, all targets together."""
+
+from __future__ import annotations
+
+import pytest
+
+from airflow_barrier.protocol.deliveries import Counts, Position
+from airflow_barrier.protocol.errors import LedgerError, RowRefusedError, SinkRefusedError, TargetChangedError
+from airflow_barrier.sinks.postgresql import PostgreSQLSink
+from tests.delivering.feed import AMOUNT, PRICE, Feed, Reporting
+
+PAIR = PostgreSQLSink("reporting", name="pair")
+TARGETS = {AMOUNT: "amount", PRICE: "price"}
+DAYS = (
+    {(1, 1): 10, (1, 2): 20, (2, 1): 30},
+    {(1, 1): 11, (2, 1): 30, (3, 1): 40},
+    {(1, 1): 11, (2, 1): 30, (3, 1): 40},
+    {(4, 1): 50},
+    {},
+)
+
+
+def position(feed: Feed) -> Position | None:
+    return feed.deployment.meta.deliveries.get("shopping", "pair").position
+
+
+def test_the_first_delivery_is_whole_and_then_changes_follow(feed: Feed, reporting: Reporting) -> None:
+    for number, state in enumerate(DAYS, start=1):
+        barrier = feed.commit(state)
+        (receipt,) = feed.deliver(PAIR, TARGETS, reporting.credentials())
+        assert receipt.barrier.barrier_id == barrier.barrier_id == number
+        assert reporting.rows("amount") == reporting.rows("price") == state
+        assert position(feed) == Position(number, 0)
+    second = feed.deployment.meta.deliveries.history("shopping", "pair")[-2]
+    assert (second.inserted, second.updated, second.deleted) == (2, 2, 2)
+    assert feed.deliver(PAIR, TARGETS, reporting.credentials()) == []
+
+
+def test_what_was_missed_is_caught_up_in_order(feed: Feed, reporting: Reporting) -> None:
+    feed.commit(DAYS[0])
+    feed.deliver(PAIR, TARGETS, reporting.credentials())
+    for state in DAYS[1:]:
+        feed.commit(state)
+    receipts = feed.deliver(PAIR, TARGETS, reporting.credentials())
+    assert [receipt.barrier.barrier_id for receipt in receipts] == [2, 3, 4, 5]
+    assert [receipt.counts[AMOUNT] for receipt in receipts] == [
+        Counts(inserted=1, updated=1, deleted=1),
+        Counts(),
+        Counts(inserted=1, deleted=3),
+        Counts(deleted=1),
+    ]
+    assert reporting.rows("amount") == reporting.rows("price") == {}
+
+
+def test_rows_of_others_stay(feed: Feed, reporting: Reporting) -> None:
+    reporting.run("INSERT INTO amount VALUES (99, 1, 1)")
+    for state in (*DAYS, DAYS[0]):
+        feed.commit(state)
+        feed.deliver(PAIR, TARGETS, reporting.credentials())
+        assert reporting.rows("amount") == {**state, (99, 1): 1}
+
+
+def test_a_row_in_the_way_is_named(feed: Feed, reporting: Reporting) -> None:
+    reporting.run("INSERT INTO price VALUES (1, 2, 5)")
+    feed.commit(DAYS[0])
+    with pytest.raises(RowRefusedError, match=r'public\.price .*\("userId", "itemId"\)=\(1, 2\) already exists'):
+        feed.deliver(PAIR, TARGETS, reporting.credentials())
+    assert reporting.rows("amount") == {}, "not even the other target"
+    found = feed.deployment.meta.deliveries.get("shopping", "pair")
+    assert (found.position, found.failures) == (None, 1)
+    reporting.run("DELETE FROM price")
+    feed.deliver(PAIR, TARGETS, reporting.credentials())
+    assert reporting.rows("price") == DAYS[0]
+    assert feed.deployment.meta.deliveries.get("shopping", "pair").failures == 0
+
+
+def test_a_row_that_a_column_refuses_is_named_by_its_key(feed: Feed, reporting: Reporting) -> None:
+    reporting.run("ALTER TABLE price ADD CHECK (value < 1000)")
+    feed.commit(DAYS[0])
+    feed.deliver(PAIR, TARGETS, reporting.credentials())
+    feed.commit({**DAYS[0], (7, 8): 5000})
+    with pytest.raises(RowRefusedError, match=r"in the row with userId=7, itemId=8\. Nothing of this barrier"):
+        feed.deliver(PAIR, TARGETS, reporting.credentials())
+    assert reporting.rows("amount") == DAYS[0]
+    assert position(feed) == Position(1, 0)
+
+
+@pytest.mark.parametrize(
+    "theirs", ['DELETE FROM price WHERE "userId" = 1', 'UPDATE price SET "userId" = 77 WHERE "userId" = 1']
+)
+def test_rows_that_others_took_away_stop_a_delivery(feed: Feed, reporting: Reporting, theirs: str) -> None:
+    feed.commit(DAYS[0])
+    feed.deliver(PAIR, TARGETS, reporting.credentials())
+    reporting.run(theirs)
+    feed.commit(DAYS[1])
+    with pytest.raises(TargetChangedError, match="for instance userId=1, itemId=2"):
+        feed.deliver(PAIR, TARGETS, reporting.credentials())
+    assert reporting.rows("amount") == DAYS[0]
+
+
+def test_a_target_that_was_made_anew_is_told(feed: Feed, reporting: Reporting) -> None:
+    feed.commit(DAYS[0])
+    feed.deliver(PAIR, TARGETS, reporting.credentials())
+    reporting.run("CREATE TABLE other (LIKE price INCLUDING ALL)")
+    reporting.run("DROP TABLE price")
+    reporting.run("ALTER TABLE other RENAME TO price")
+    feed.commit(DAYS[1])
+    with pytest.raises(LedgerError, match="target public.price .* made anew"):
+        feed.deliver(PAIR, TARGETS, reporting.credentials())
+    assert reporting.rows("amount") == DAYS[0]
+
+
+def test_a_ledger_that_says_less_than_it_did_is_told(feed: Feed, reporting: Reporting) -> None:
+    for state in DAYS[:2]:
+        feed.commit(state)
+        feed.deliver(PAIR, TARGETS, reporting.credentials())
+    reporting.run("UPDATE airflow_barrier_ledger SET barrier_id = 1")
+    feed.commit(DAYS[3])
+    with pytest.raises(LedgerError, match=r"ledger says b2\.r0, which was delivered, found b1\.r0"):
+        feed.deliver(PAIR, TARGETS, reporting.credentials())
+
+
+def test_a_ledger_that_is_ahead_is_told(feed: Feed, reporting: Reporting) -> None:
+    feed.commit(DAYS[0])
+    feed.deliver(PAIR, TARGETS, reporting.credentials())
+    reporting.run("UPDATE airflow_barrier_ledger SET barrier_id = 9")
+    with pytest.raises(LedgerError, match=r"found b9\.r0: the MetaService has lost barriers"):
+        feed.deliver(PAIR, TARGETS, reporting.credentials())
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ("DROP TABLE price", 'expected a table, found none; create it:\nCREATE TABLE "public"."price"'),
+        ("ALTER TABLE price DROP COLUMN value", 'ADD COLUMN "value" bigint'),
+        ("ALTER TABLE price ALTER value TYPE integer", "expected a column that holds every int64, such as bigint"),
+        ("ALTER TABLE price DROP CONSTRAINT price_pkey", "expected a primary key"),
+        ("ALTER TABLE price ADD note text NOT NULL", "may be NULL or have a default, found note"),
+        ("ALTER TABLE price OWNER TO admin", "found none; grant SELECT, INSERT, UPDATE, DELETE"),
+    ],
+)
+def test_what_cannot_work_is_refused_before_the_first_barrier(
+    feed: Feed, reporting: Reporting, postgresql: object, change: str, said: str
+) -> None:
+    from tests.support.postgresql import PostgreSQL
+
+    assert isinstance(postgresql, PostgreSQL)
+    postgresql.run(change, database=reporting.url)
+    feed.commit(DAYS[0])
+    with pytest.raises(SinkRefusedError) as refused:
+        feed.deliver(PAIR, TARGETS, reporting.credentials())
+    assert said in str(refused.value)
+    assert reporting.rows("amount") == {}
