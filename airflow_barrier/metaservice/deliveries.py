@@ -10,12 +10,12 @@ import json
 from collections.abc import Collection
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Row, and_, delete, insert, select, tuple_, update
+from sqlalchemy import ColumnElement, Connection, Row, and_, delete, exists, insert, select, tuple_, update
 
 from airflow_barrier.metaservice import schema
 from airflow_barrier.metaservice.mapping import to_record
-from airflow_barrier.metaservice.rows import load_topology, lock_topology, topology_version
-from airflow_barrier.metaservice.schema import DatabaseNow
+from airflow_barrier.metaservice.rows import STANDING, load_topology, lock_topology, topology_version
+from airflow_barrier.metaservice.schema import DatabaseLater, DatabaseNow
 from airflow_barrier.metaservice.transaction import Group, changes, reads
 from airflow_barrier.metaservice.transitions import Event, record
 from airflow_barrier.protocol.deliveries import (
@@ -34,13 +34,35 @@ from airflow_barrier.protocol.errors import (
     UnknownTableError,
 )
 from airflow_barrier.protocol.names import name_fault
+from airflow_barrier.protocol.records import BarrierKind
+from airflow_barrier.protocol.states import BarrierState
 
 #: How long barriers that a sink lacks are kept for it, unless somebody says otherwise: a week.
 HOLD_SECONDS = 7 * 24 * 3600
 #: Ten years. Databases know no times before their calendars begin.
 _LONGEST_HOLD_SECONDS = 10 * 365 * 24 * 3600
 
-_SINK, _DELIVERY = schema.sink.c, schema.delivery.c
+_SINK, _DELIVERY, _BARRIER = schema.sink.c, schema.delivery.c, schema.barrier.c
+_LACKED = schema.barrier.alias("lacked")
+#: A sink lacks a barrier for longer than anything is held for it. Maintenance barriers have no rows to deliver.
+_OVERDUE = (
+    exists()
+    .where(
+        _LACKED.c.topology == _SINK.topology,
+        _LACKED.c.line == STANDING,
+        _LACKED.c.barrier_id > _SINK.barrier_id,
+        _LACKED.c.state == BarrierState.COMMIT.value,
+        _LACKED.c.kind != BarrierKind.MAINTENANCE.value,
+        _LACKED.c.commit_at < DatabaseLater(-_SINK.hold_seconds),
+    )
+    .correlate(schema.sink)
+)
+#: What was delivered last, and all since, is held, since the next delivery is the difference between the two.
+HELD_FOR_SINK = (
+    exists()
+    .where(_SINK.topology == _BARRIER.topology, _SINK.barrier_id <= _BARRIER.barrier_id, ~_OVERDUE)
+    .correlate(schema.barrier)
+)
 
 
 class Deliveries(Group):
@@ -183,6 +205,12 @@ class Deliveries(Group):
             )
             .values(announced_at=DatabaseNow())
         )
+
+    @reads
+    def holding(self, connection: Connection, topology: str) -> list[SinkRecord]:
+        """The sinks that hold what they received last, and all barriers since, against expiry."""
+        query = select(schema.sink).where(_SINK.topology == topology, _SINK.barrier_id.is_not(None), ~_OVERDUE)
+        return [_to_sink(row) for row in connection.execute(query.order_by(_SINK.name))]
 
     @reads
     def history(self, connection: Connection, topology: str, name: str, limit: int = 100) -> list[DeliveryRecord]:
