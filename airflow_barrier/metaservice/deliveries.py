@@ -22,6 +22,7 @@ from airflow_barrier.protocol.deliveries import (
     Counts,
     DeliveryRecord,
     Position,
+    Remedy,
     SinkDeclaration,
     SinkRecord,
     SinkState,
@@ -140,7 +141,7 @@ class Deliveries(Group):
         """Remember that the sink's ledger has come to ``position``, and that the last try did not fail. Again is fine.
 
         ``first_barrier``: delivered along with it, in one step, were the barriers from this one on (None: it alone).
-        What is remembered never goes back, unless the sink was loaded anew (``reset``).
+        What is remembered never goes back, unless a person's remedy was applied (``reset``), which is done with then.
         """
         lock_topology(connection, topology)  # safety: topology-lock
         sink = _load(connection, topology, name)
@@ -163,6 +164,8 @@ class Deliveries(Group):
             )
             detail = {"position": str(position), **vars(counts), "reset": reset}
             _record(connection, sink, Event("delivered", actor, detail), position.barrier_id)
+        if reset:
+            _set(connection, sink, remedy=None)
         if reset or sink.position is None or position >= sink.position:  # safety: deliveries-go-forward
             new = reset or position != sink.position
             _set(
@@ -231,6 +234,16 @@ class Deliveries(Group):
     def resume(self, connection: Connection, topology: str, name: str, actor: str) -> SinkRecord:
         """Barriers are delivered again. Again is fine."""
         return _move(connection, topology, name, SinkState.ACTIVE, Event("resumed", actor))
+
+    @changes
+    def decide(
+        self, connection: Connection, topology: str, name: str, remedy: Remedy, actor: str, reason: str
+    ) -> SinkRecord:
+        """What the next delivery does about a ledger that contradicts what is remembered. Again is fine."""
+        sink = _load(connection, topology, name)
+        _set(connection, sink, remedy=remedy.value)
+        _record(connection, sink, Event("decided", actor, {"remedy": remedy.value, "reason": reason}))
+        return _load(connection, topology, name)
 
     @changes
     def hold(self, connection: Connection, topology: str, name: str, seconds: int, actor: str) -> SinkRecord:
@@ -351,7 +364,7 @@ def _register(
             f"topology {topology}: expected tables of the topology for sink {name}, found {', '.join(unknown)}; its "
             f"tables are: {', '.join(tables)}"
         )
-    if found is not None and found.position is not None:
+    if found is not None and found.position is not None and found.remedy is not Remedy.REDELIVER:
         raise ConfigurationError(  # safety: delivered-as-declared
             f"{found}: expected it to be declared as it was when {found.position} was delivered, found a change of "
             f"{_words(found.definition, declaration, changed)}. Declare it under another name, and let go of this one: "
