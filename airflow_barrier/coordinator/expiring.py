@@ -1,9 +1,9 @@
 """Expiry: history goes that nobody reads, holds or needs. Visibility goes before data.
 
 First the MetaService says of a barrier that nobody begins to read at it any more, which it refuses while somebody
-holds a lease; then its tags go; then the snapshots that nothing names any more, and their files with them. Whatever
-dies in between, the next expiry goes on from there: what it finds is decided anew from what is still there. Of barriers
-that expired before this one began, the MetaService forgets the details along.
+holds a lease, or a sink lacks it; then its tags go; then the snapshots that nothing names any more, and their files
+with them. Whatever dies in between, the next expiry goes on from there: what it finds is decided anew from what is
+still there. Of barriers that expired before this one began, the MetaService forgets the details along.
 """
 
 from __future__ import annotations
@@ -161,7 +161,8 @@ def _barrier_verdicts(deployment: Deployment, topology: str, retention: Retentio
         for barrier in meta.barriers.uncommitted(topology)
         if barrier.predecessor
     }
-    return barrier_verdicts(meta.answers.readable(topology), retention, meta.now(), held, in_use)
+    sinks = meta.deliveries.holding(topology)
+    return barrier_verdicts(meta.answers.readable(topology), retention, meta.now(), held, in_use, sinks)
 
 
 def _cut_short(

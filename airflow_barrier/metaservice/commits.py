@@ -76,8 +76,8 @@ class Publishing(Group):
         and ``revision``: whose work the barrier was at that look (None: it cannot have changed since).
 
         ``thinned``: the barriers that the tag policy keeps no longer once this one is published. They begin to expire
-        in this step, with those that were held up before; what a lease holds, and the newest COMMIT, waits for a later
-        commit.
+        in this step, with those that were held up before; what a lease or a sink holds, and the newest COMMIT, waits
+        for a later commit.
 
         COMMITTING or COMMIT already: nothing changes. Raises NotPrecommitError (also while the barrier before is not
         COMMIT), HeadMovedError if a revision was published since the look, BarrierAbortedError, IllegalTransitionError

@@ -10,12 +10,25 @@ import json
 from collections.abc import Collection
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Row, and_, delete, insert, select, tuple_, update
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    Row,
+    ScalarSelect,
+    and_,
+    delete,
+    exists,
+    func,
+    insert,
+    select,
+    tuple_,
+    update,
+)
 
 from airflow_barrier.metaservice import schema
 from airflow_barrier.metaservice.mapping import to_record
-from airflow_barrier.metaservice.rows import load_topology, lock_topology, topology_version
-from airflow_barrier.metaservice.schema import DatabaseNow
+from airflow_barrier.metaservice.rows import STANDING, load_topology, lock_topology, topology_version
+from airflow_barrier.metaservice.schema import DatabaseLater, DatabaseNow
 from airflow_barrier.metaservice.transaction import Group, changes, reads
 from airflow_barrier.metaservice.transitions import Event, record
 from airflow_barrier.protocol.deliveries import (
@@ -34,6 +47,8 @@ from airflow_barrier.protocol.errors import (
     UnknownTableError,
 )
 from airflow_barrier.protocol.names import name_fault
+from airflow_barrier.protocol.records import BarrierKind
+from airflow_barrier.protocol.states import BarrierState
 
 #: How long barriers that a sink lacks are kept for it, unless somebody says otherwise: a week.
 HOLD_SECONDS = 7 * 24 * 3600
@@ -41,6 +56,20 @@ HOLD_SECONDS = 7 * 24 * 3600
 _LONGEST_HOLD_SECONDS = 10 * 365 * 24 * 3600
 
 _SINK, _DELIVERY = schema.sink.c, schema.delivery.c
+_LACKED = schema.barrier.alias("lacked")
+#: A sink lacks a barrier for longer than anything is held for it. Maintenance barriers have no rows to deliver.
+_OVERDUE = (
+    exists()
+    .where(
+        _LACKED.c.topology == _SINK.topology,
+        _LACKED.c.line == STANDING,
+        _LACKED.c.barrier_id > _SINK.barrier_id,
+        _LACKED.c.state == BarrierState.COMMIT.value,
+        _LACKED.c.kind != BarrierKind.MAINTENANCE.value,
+        _LACKED.c.commit_at < DatabaseLater(-_SINK.hold_seconds),
+    )
+    .correlate(schema.sink)
+)
 
 
 class Deliveries(Group):
@@ -76,7 +105,7 @@ class Deliveries(Group):
     def of(self, connection: Connection, topology: str) -> list[SinkRecord]:
         """All sinks of a topology, by their names."""
         topology_version(connection, topology)
-        return sinks_of(connection, topology)
+        return _sinks_of(connection, topology)
 
     @changes
     def claim(
@@ -185,6 +214,12 @@ class Deliveries(Group):
         )
 
     @reads
+    def holding(self, connection: Connection, topology: str) -> list[SinkRecord]:
+        """The sinks that hold what they received last, and all barriers since, against expiry."""
+        query = select(schema.sink).where(_SINK.topology == topology, _SINK.barrier_id.is_not(None), ~_OVERDUE)
+        return [_to_sink(row) for row in connection.execute(query.order_by(_SINK.name))]
+
+    @reads
     def history(self, connection: Connection, topology: str, name: str, limit: int = 100) -> list[DeliveryRecord]:
         """What was delivered last, newest first; what there is of barriers that are not trimmed yet."""
         _load(connection, topology, name)
@@ -233,7 +268,15 @@ class Deliveries(Group):
         return sink
 
 
-def sinks_of(connection: Connection, topology: str) -> list[SinkRecord]:
+def first_held(topology: str) -> ScalarSelect[int | None]:
+    """The barrier from which on all are held for a sink (NULL: none is): what it received last.
+
+    The next delivery is the difference between that and a later one.
+    """
+    return select(func.min(_SINK.barrier_id)).where(_SINK.topology == topology, ~_OVERDUE).scalar_subquery()
+
+
+def _sinks_of(connection: Connection, topology: str) -> list[SinkRecord]:
     rows = connection.execute(select(schema.sink).where(_SINK.topology == topology).order_by(_SINK.name))
     return [_to_sink(row) for row in rows]
 
@@ -263,7 +306,7 @@ def _load(connection: Connection, topology: str, name: str) -> SinkRecord:
     sink = _find(connection, topology, name)
     if sink is None:
         topology_version(connection, topology)
-        known = ", ".join(each.name for each in sinks_of(connection, topology))
+        known = ", ".join(each.name for each in _sinks_of(connection, topology))
         raise UnknownSinkError(
             f"sink {name!r}: expected one of topology {topology}, found only: {known or 'none'}; correct the name, or "
             "run the DAG that delivers to it"

@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 class ExpireSnapshotsOperator(BaseOperator):
     """Expires the barriers of a topology that are beyond a retention, and deletes the snapshots that nothing needs.
 
-    A barrier stays while it is among the newest ``keep``, was committed within ``keep_for``, is leased by a reader, or
-    an open barrier stands on it. A snapshot stays while a tag or branch names it, whoever made that, while `main` has
-    it as a step of the barriers that stay, and while it is a step or the base of a branch. Nobody can begin to read at
-    a barrier before its tags go, and tags go before data. A table that fails keeps no other from it; what failed or was
-    interrupted is gone on with by the next try or run.
+    A barrier stays while it is among the newest ``keep``, was committed within ``keep_for``, is leased by a reader, a
+    sink lacks it or received it last, or an open barrier stands on it. A snapshot stays while a tag or branch names it,
+    whoever made that, while `main` has it as a step of the barriers that stay, and while it is a step or the base of a
+    branch. Nobody can begin to read at a barrier before its tags go, and tags go before data. A table that fails keeps
+    no other from it; what failed or was interrupted is gone on with by the next try or run.
 
     Iceberg deletes the files by Spark, in a session on the Spark Connect server that ``spark_conn_id`` names.
 

@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from airflow_barrier.protocol.deliveries import SinkRecord
 from airflow_barrier.protocol.errors import ConfigurationError
 from airflow_barrier.protocol.records import Barrier
 
@@ -43,8 +44,8 @@ class Retention:
 
 @dataclass(frozen=True)
 class BarrierVerdict:
-    """What becomes of one barrier, and why. ``recent``: it is in the window that the retention itself keeps, with every
-    step since; what a lease keeps beyond it stands alone.
+    """What becomes of one barrier, and why. ``recent``: it is in the window that the retention itself keeps, or a sink
+    holds, with every step since; what a lease keeps beyond it stands alone.
     """
 
     barrier: Barrier
@@ -59,14 +60,15 @@ def barrier_verdicts(
     now: datetime,
     held: Mapping[int, Collection[str]],
     in_use: Mapping[int, str],
+    sinks: Sequence[SinkRecord],
 ) -> list[BarrierVerdict]:
     """A verdict on each of ``readable``: the barriers that are COMMIT and not expired, oldest first.
 
     ``now`` is the database's (UTC). ``held``: barrier -> who holds a lease on it. ``in_use``: barrier -> what stands on
-    it, such as an open barrier whose predecessor it is.
+    it, such as an open barrier whose predecessor it is. ``sinks``: each holds what it received last, and all since.
     """
     newest = {barrier.barrier_id for barrier in readable[-retention.barriers :]}
-    return [_verdict(barrier, newest, retention, now, held, in_use) for barrier in readable]
+    return [_verdict(barrier, newest, retention, now, held, in_use, sinks) for barrier in readable]
 
 
 def _verdict(
@@ -76,6 +78,7 @@ def _verdict(
     now: datetime,
     held: Mapping[int, Collection[str]],
     in_use: Mapping[int, str],
+    sinks: Sequence[SinkRecord],
 ) -> BarrierVerdict:
     number = barrier.barrier_id
     if number in newest:
@@ -83,6 +86,13 @@ def _verdict(
     if barrier.commit_at is not None and now - barrier.commit_at < retention.age:
         committed = f"committed {barrier.commit_at:%Y-%m-%d %H:%M}"
         return BarrierVerdict(barrier, True, f"{committed}, within {retention.days}", recent=True)
+    lacking = [
+        f"sink {sink.name} is at {sink.position}"
+        for sink in sinks
+        if sink.position is not None and sink.position.barrier_id <= number
+    ]
+    if lacking:  # safety: undelivered-steps-stay
+        return BarrierVerdict(barrier, True, "; ".join(lacking), recent=True)
     if holders := held.get(number):
         return BarrierVerdict(barrier, True, f"leased by {', '.join(sorted(holders))}")
     if use := in_use.get(number):

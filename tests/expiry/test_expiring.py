@@ -15,6 +15,7 @@ from airflow_barrier.coordinator.aborting import abort_barrier
 from airflow_barrier.coordinator.expiring import expire, plan_expiry
 from airflow_barrier.coordinator.leaving import leave
 from airflow_barrier.coordinator.settings import Settings
+from airflow_barrier.protocol.deliveries import Counts, Position, SinkDeclaration
 from airflow_barrier.protocol.errors import ExpiredBarrierError, ExpiryError
 from airflow_barrier.protocol.leases import Hold
 from airflow_barrier.protocol.levels import Level, Resolution
@@ -221,6 +222,30 @@ def test_what_is_leased_beyond_the_window_does_not_stretch_it(shop: Shop) -> Non
     expire(shop.deployment, "shopping", Retention(2), Takes(shop), actor="test")
     assert tags(shop) == {2, 5, 6}
     assert snapshots(shop) == snapshots(shop, PRICE) == 3
+
+
+def test_what_a_sink_lacks_stays_with_every_step_since(shop: Shop) -> None:
+    deliveries = shop.deployment.meta.deliveries
+    deliveries.register("shopping", SinkDeclaration("prices", "shopping_dag", "files", {PRICE: "prices"}), "test")
+    at = {"counts": Counts(), "seconds": 1.0, "actor": "test"}
+    deliveries.delivered("shopping", "prices", Position(3, 0), **at)
+    held(shop, at=4)
+    plan = plan_expiry(shop.deployment, "shopping", Retention(1))
+    assert [(v.barrier.barrier_id, v.keep, v.reason) for v in plan.barriers] == [
+        (1, False, "beyond the newest barrier, and nobody holds it"),
+        (2, False, "beyond the newest barrier, and nobody holds it"),
+        (3, True, "sink prices is at b3.r0"),
+        (4, True, "sink prices is at b3.r0"),
+        (5, True, "sink prices is at b3.r0"),
+        (6, True, "among the newest 1"),
+    ]
+    done = expire(shop.deployment, "shopping", Retention(1), Takes(shop), actor="test")
+    assert done.barriers == plan.expiring == (1, 2)
+    assert readable(shop) == [3, 4, 5, 6]
+    third = shop.deployment.tables.load(PRICE).metadata.refs["barrier_shopping_b3_r0"].snapshot_id
+    assert shop.deployment.tables.has_steps_since(PRICE, third)
+    deliveries.delivered("shopping", "prices", Position(6, 0), **at)
+    assert expire(shop.deployment, "shopping", Retention(1), Takes(shop), actor="test").barriers == (3, 5)
 
 
 def test_a_table_that_left_loses_our_tags_and_nothing_else(shop: Shop) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from sqlalchemy import create_engine, text
 
 from airflow_barrier.metaservice.deliveries import HOLD_SECONDS
 from airflow_barrier.protocol.deliveries import (
@@ -26,6 +27,7 @@ from airflow_barrier.protocol.errors import (
 )
 from tests.metaservice.test_concurrency import at_once
 from tests.metaservice.world import AMOUNT, PRICE, World
+from tests.support.postgresql import with_driver
 
 PRICES = SinkDeclaration("prices", "dag", "postgresql", {PRICE: "prices"}, {"conn_id": "reporting", "key": ["id"]})
 ONE = Counts(inserted=1)
@@ -42,6 +44,18 @@ def delivered(
     return world.meta.deliveries.delivered(
         world.name, name, position, counts=counts, seconds=0.5, actor="task 1", reset=reset
     )
+
+
+def age(url: str, barrier_id: int, hours: int) -> None:
+    """So long ago it was committed."""
+    engine = create_engine(with_driver(url))
+    ago = {
+        "sqlite": f"strftime('%Y-%m-%d %H:%M:%f', commit_at, '-{hours} hours')",
+        "postgresql": f"commit_at - make_interval(hours => {hours})",
+    }[engine.dialect.name]
+    with engine.begin() as connection:
+        connection.execute(text(f"UPDATE barrier_barrier SET commit_at = {ago} WHERE barrier_id = {barrier_id}"))
+    engine.dispose()
 
 
 def events(world: World) -> list[str]:

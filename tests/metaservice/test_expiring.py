@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from sqlalchemy import Connection
 
@@ -9,12 +11,15 @@ from airflow_barrier.metaservice import expiring
 from airflow_barrier.metaservice.database import Database
 from airflow_barrier.metaservice.expiring import Expiry
 from airflow_barrier.metaservice.leases import grant, sweep
+from airflow_barrier.protocol.deliveries import Position
 from airflow_barrier.protocol.errors import IllegalTransitionError
 from airflow_barrier.protocol.leases import Hold
 from airflow_barrier.protocol.levels import Level
 from airflow_barrier.protocol.states import BarrierState
+from tests.metaservice.test_deliveries import B1, B2, B3, PRICES, age, delivered, register
 from tests.metaservice.test_leases import kill, leased
-from tests.metaservice.world import World
+from tests.metaservice.test_maintenance import compact, maintain
+from tests.metaservice.world import AMOUNT, LOAD_JOB, World
 
 
 @pytest.fixture
@@ -87,6 +92,64 @@ def test_what_was_leased_since_it_was_chosen_stays(
     assert database.write(lambda connection: Expiry(connection).expire(aged.name, [1, 2], "test")) == [1]
 
 
+def test_what_a_sink_received_last_and_what_it_lacks_stays(aged: World) -> None:
+    register(aged)
+    assert expire(aged, 1) == [1], "a sink that has received nothing needs no barrier in particular"
+    delivered(aged, B2)
+    aged.meta.deliveries.pause(aged.name, "prices", "test", "moves")
+    assert holding(aged) == ["prices"]
+    assert expire(aged, 2, 3) == []
+    delivered(aged, B3)
+    assert expire(aged, 2, 3) == [2]
+    aged.meta.deliveries.release(aged.name, "prices", "test", "moves")
+    assert expire(aged, 2, 3) == [3]
+
+
+def test_the_sink_that_is_furthest_behind_counts_of_the_topologys_own(aged: World) -> None:
+    other = World(aged.meta, "other", [replace(LOAD_JOB, outlets=("shop.other",))])
+    register(other, replace(PRICES, targets={"shop.other": "other"}))
+    delivered(other, B1)
+    for name, position in (("prices", B3), ("pair", B2)):
+        register(aged, replace(PRICES, name=name))
+        delivered(aged, position, name=name)
+    assert holding(aged) == ["pair", "prices"]
+    assert expire(aged, 1, 2, 3) == [1]
+
+
+def test_a_sink_holds_for_so_long_as_it_may(aged: World, url: str) -> None:
+    register(aged, hold_seconds=3 * 3600)
+    delivered(aged, B2)
+    for had in (1, 2):
+        age(url, had, hours=4)
+    assert expire(aged, 2, 3) == [], "it has received these"
+    age(url, 3, hours=2)
+    assert (expire(aged, 2, 3), holding(aged)) == ([], ["prices"])
+    aged.meta.deliveries.hold(aged.name, "prices", 3600, "test")
+    assert holding(aged) == []
+    aged.meta.deliveries.hold(aged.name, "prices", 3 * 3600, "test")
+    assert (expire(aged, 2), holding(aged)) == ([], ["prices"])
+    age(url, 3, hours=2)
+    assert holding(aged) == []
+    assert expire(aged, 2, 3) == [2, 3]
+
+
+def test_a_sink_lacks_no_barrier_of_maintenance(aged: World, url: str) -> None:
+    aged.abort(5)
+    register(aged, hold_seconds=3600)
+    delivered(aged, Position(4, 0))
+    compaction = maintain(aged)
+    assert compaction is not None
+    compact(aged, compaction, AMOUNT)
+    aged.meta.maintenance.carry(aged.name, compaction.barrier_id, "test")
+    aged.commit(compaction.barrier_id)
+    age(url, compaction.barrier_id, hours=2)
+    assert (expire(aged, 4), holding(aged)) == ([], ["prices"]), "the next epoch differs from that by its rows"
+
+
+def holding(world: World) -> list[str]:
+    return [sink.name for sink in world.meta.deliveries.holding(world.name)]
+
+
 def test_tags_do_not_go_before_visibility(aged: World) -> None:
     expire(aged, 1)
     with pytest.raises(IllegalTransitionError, match="expected barriers that are expiring, found that 2, 3 can still"):
@@ -128,6 +191,20 @@ def test_what_is_held_at_the_decision_is_caught_up_by_a_later_one(aged: World) -
     decide(aged, 7, 2)
     publish(aged, 7)
     assert (readable(aged), being_expired(aged)) == ([3, 4, 5, 7], [])
+
+
+def test_what_a_sink_lacks_at_the_decision_is_caught_up_by_a_later_one(aged: World) -> None:
+    register(aged)
+    delivered(aged, B2)
+    decide(aged, 5, 1, 2, 3)
+    publish(aged, 5)
+    assert readable(aged) == [2, 3, 4, 5]
+    aged.open(7)
+    aged.process_all(7)
+    delivered(aged, Position(5, 0))
+    decide(aged, 7)
+    publish(aged, 7)
+    assert (readable(aged), being_expired(aged)) == ([4, 5, 7], [])
 
 
 def test_the_newest_outlives_the_policy_until_the_next_is_published(aged: World) -> None:

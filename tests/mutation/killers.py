@@ -316,6 +316,8 @@ _WITHOUT_SPARK: Mapping[str, tuple[str, ...]] = {
         "tests/expiry/test_expiring.py::test_what_a_table_held_when_it_joined_stays_while_somebody_reads_that",
     ),
     "held-is-not-expired": (f"{_EXPIRING}test_what_was_leased_since_it_was_chosen_stays",),
+    "undelivered-is-not-expired": (f"{_EXPIRING}test_what_a_sink_received_last_and_what_it_lacks_stays",),
+    "undelivered-steps-stay": ("tests/expiry/test_expiring.py::test_what_a_sink_lacks_stays_with_every_step_since",),
     "expiry-locks-its-barriers": _EXCLUDED,
     "visibility-goes-first": (f"{_EXPIRING}test_tags_do_not_go_before_visibility",),
     "rolling-back-locks": _EXCLUDED,

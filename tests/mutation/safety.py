@@ -193,6 +193,8 @@ PROMISES: Mapping[str, Mapping[str, str]] = {
         "newest-stays-readable": "The newest COMMIT barrier does not expire, nor does any after it.",
         "held-baseline-stays": "What a table held when it joined stays while a reader holds that.",
         "held-is-not-expired": "A barrier that a lease holds does not expire.",
+        "undelivered-is-not-expired": "What a sink received last, and what it lacks, does not expire within its limit.",
+        "undelivered-steps-stay": "Nor does a step between these, of which changes for the sink are read.",
         "expiry-locks-its-barriers": "A barrier that is just being leased does not expire.",
         "visibility-goes-first": "A barrier's tags are gone only after it could not be read any more.",
         "rolling-back-locks": "Rolling back waits for whoever is being granted a lease on what stood.",

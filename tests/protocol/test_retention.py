@@ -6,6 +6,7 @@ from datetime import datetime, timedelta, timezone
 
 import pytest
 
+from airflow_barrier.protocol.deliveries import Position, SinkDeclaration, SinkRecord, SinkState
 from airflow_barrier.protocol.errors import ConfigurationError
 from airflow_barrier.protocol.records import Barrier, BarrierKind
 from airflow_barrier.protocol.retention import Retention, barrier_verdicts, window_start
@@ -44,6 +45,7 @@ def test_what_is_neither_new_nor_young_nor_held_nor_used_goes() -> None:
         NOW,
         held={2: ["report", "bi"], 9: ["bi"]},
         in_use={3: "open barrier 10 stands on it"},
+        sinks=[],
     )
     assert {verdict.barrier.barrier_id: (verdict.keep, verdict.reason) for verdict in verdicts} == {
         1: (False, "beyond the newest 2 barriers and those of the last 4 days, and nobody holds it"),
@@ -61,9 +63,42 @@ def test_what_is_neither_new_nor_young_nor_held_nor_used_goes() -> None:
     assert start.barrier_id == 6
 
 
+def test_what_a_sink_holds_belongs_to_the_window() -> None:
+    held, in_use = {1: ["report"], 2: ["report"]}, {2: "open barrier 10 stands on it"}
+    sinks = [sink("files", Position(4, 1)), sink("prices", Position(3, 0)), sink("new", None)]
+    verdicts = barrier_verdicts(committed(6), Retention(barriers=1), NOW, held, in_use, sinks)
+    assert [(verdict.reason, verdict.recent) for verdict in verdicts] == [
+        ("leased by report", False),
+        ("leased by report", False),
+        ("sink prices is at b3.r0", True),
+        ("sink files is at b4.r1; sink prices is at b3.r0", True),
+        ("sink files is at b4.r1; sink prices is at b3.r0", True),
+        ("among the newest 1", True),
+    ]
+
+
+def sink(name: str, position: Position | None) -> SinkRecord:
+    return SinkRecord(
+        topology="shopping",
+        name=name,
+        owner="dag",
+        definition=SinkDeclaration(name, "dag", "files", {"shop.price": "price"}),
+        state=SinkState.ACTIVE,
+        barrier_id=position and position.barrier_id,
+        revision=position and position.revision,
+        delivered_at=position and NOW,
+        deliverer=None,
+        error=None,
+        failed_at=None,
+        failures=0,
+        hold_seconds=60,
+        created_at=NOW,
+    )
+
+
 def test_fewer_barriers_than_are_to_be_kept() -> None:
-    assert all(v.keep for v in barrier_verdicts(committed(2), Retention(barriers=5), NOW, {}, {}))
-    assert barrier_verdicts([], Retention(barriers=5), NOW, {}, {}) == []
+    assert all(v.keep for v in barrier_verdicts(committed(2), Retention(barriers=5), NOW, {}, {}, []))
+    assert barrier_verdicts([], Retention(barriers=5), NOW, {}, {}, []) == []
     assert window_start([]) is None
 
 
