@@ -10,7 +10,20 @@ import json
 from collections.abc import Collection
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Row, and_, delete, exists, insert, select, tuple_, update
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    Row,
+    ScalarSelect,
+    and_,
+    delete,
+    exists,
+    func,
+    insert,
+    select,
+    tuple_,
+    update,
+)
 
 from airflow_barrier.metaservice import schema
 from airflow_barrier.metaservice.mapping import to_record
@@ -43,7 +56,7 @@ HOLD_SECONDS = 7 * 24 * 3600
 #: Ten years. Databases know no times before their calendars begin.
 _LONGEST_HOLD_SECONDS = 10 * 365 * 24 * 3600
 
-_SINK, _DELIVERY, _BARRIER = schema.sink.c, schema.delivery.c, schema.barrier.c
+_SINK, _DELIVERY = schema.sink.c, schema.delivery.c
 _LACKED = schema.barrier.alias("lacked")
 #: A sink lacks a barrier for longer than anything is held for it. Maintenance barriers have no rows to deliver.
 _OVERDUE = (
@@ -57,12 +70,6 @@ _OVERDUE = (
         _LACKED.c.commit_at < DatabaseLater(-_SINK.hold_seconds),
     )
     .correlate(schema.sink)
-)
-#: What was delivered last, and all since, is held, since the next delivery is the difference between the two.
-HELD_FOR_SINK = (
-    exists()
-    .where(_SINK.topology == _BARRIER.topology, _SINK.barrier_id <= _BARRIER.barrier_id, ~_OVERDUE)
-    .correlate(schema.barrier)
 )
 
 
@@ -99,7 +106,7 @@ class Deliveries(Group):
     def of(self, connection: Connection, topology: str) -> list[SinkRecord]:
         """All sinks of a topology, by their names."""
         topology_version(connection, topology)
-        return sinks_of(connection, topology)
+        return _sinks_of(connection, topology)
 
     @changes
     def claim(
@@ -274,7 +281,15 @@ class Deliveries(Group):
         return sink
 
 
-def sinks_of(connection: Connection, topology: str) -> list[SinkRecord]:
+def first_held(topology: str) -> ScalarSelect[int | None]:
+    """The barrier from which on all are held for a sink (NULL: none is): what it received last.
+
+    The next delivery is the difference between that and a later one.
+    """
+    return select(func.min(_SINK.barrier_id)).where(_SINK.topology == topology, ~_OVERDUE).scalar_subquery()
+
+
+def _sinks_of(connection: Connection, topology: str) -> list[SinkRecord]:
     rows = connection.execute(select(schema.sink).where(_SINK.topology == topology).order_by(_SINK.name))
     return [_to_sink(row) for row in rows]
 
@@ -304,7 +319,7 @@ def _load(connection: Connection, topology: str, name: str) -> SinkRecord:
     sink = _find(connection, topology, name)
     if sink is None:
         topology_version(connection, topology)
-        known = ", ".join(each.name for each in sinks_of(connection, topology))
+        known = ", ".join(each.name for each in _sinks_of(connection, topology))
         raise UnknownSinkError(
             f"sink {name!r}: expected one of topology {topology}, found only: {known or 'none'}; correct the name, or "
             "run the DAG that delivers to it"
