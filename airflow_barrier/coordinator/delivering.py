@@ -19,11 +19,12 @@ from typing import TYPE_CHECKING
 import tenacity
 
 from airflow_barrier.coordinator.deployment import Deployment
-from airflow_barrier.protocol.deliveries import Counts, Position, Remedy, Rows, SinkRecord
+from airflow_barrier.protocol.deliveries import Counts, Position, Remedy, Rows, SinkDeclaration, SinkRecord
 from airflow_barrier.protocol.errors import (
     BarrierError,
     ExpiredBarrierError,
     LedgerError,
+    MissingTableError,
     SinkBehindError,
     SinkUnavailableError,
     UnknownBarrierError,
@@ -102,6 +103,23 @@ def deliver(
         deployment.meta.deliveries.failed(sink.topology, sink.name, str(error), actor)
         raise
     return done
+
+
+def sink_fault(deployment: Deployment, declared: SinkDeclaration, credentials: Credentials | None) -> str | None:
+    """What keeps a sink from taking its tables as they are now, in words; None: nothing that can be seen before.
+
+    Tables that are not there yet are left to whoever looks at tables.
+    """
+    try:
+        mains = deployment.tables.mains(sorted(declared.targets))
+        schemas = {table: deployment.tables.schema_at(table, snapshot) for table, snapshot in mains.items()}
+        with sink_of(declared).connect(declared, credentials) as channel:
+            channel.validate(schemas)
+    except MissingTableError:
+        return None
+    except BarrierError as error:
+        return str(error)
+    return None
 
 
 class _Worker:
@@ -186,8 +204,8 @@ class _Worker:
                 f"{self._sink}: expected that its ledger says {known}, which was delivered, found "
                 f"{position or 'that nothing was'}: the sink was restored from a backup, or fell back to a server that "
                 "lags. If it holds just what its ledger says, go on from there: airflow-barrier sink adopt "
-                f"{topology} {name}. To compare it with the tables, and change what differs: airflow-barrier sink "
-                f"redeliver {topology} {name}"
+                f"{topology} {name} --reason ... To compare it with the tables, and change what differs: "
+                f"airflow-barrier sink redeliver {topology} {name} --reason ..."
             )
         else:
             log.info("%s had received %s, and nobody had been told", self._sink, position)
@@ -225,8 +243,8 @@ class _Worker:
         except (ExpiredBarrierError, UnknownBarrierError, UnknownRevisionError) as error:
             raise SinkBehindError(  # safety: sink-beyond-history
                 f"{self._sink}: expected to read barrier {position}, which it received last, to tell what has changed "
-                f"since; found: {error}. Empty its targets of what was delivered, and load them anew: airflow-barrier "
-                f"sink redeliver {self._sink.topology} {self._sink.name}"
+                f"since; found: {error}. Have its targets compared with the tables: airflow-barrier sink redeliver "
+                f"{self._sink.topology} {self._sink.name} --reason ..."
             ) from error
         return found.snapshots
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from airflow_barrier.coordinator.deployment import Deployment
     from airflow_barrier.coordinator.next import Due
-    from airflow_barrier.protocol.deliveries import DeliveryRecord
+    from airflow_barrier.protocol.deliveries import DeliveryRecord, SinkDeclaration
     from airflow_barrier.sinks.port import Credentials, Sink
     from airflow_barrier.spark.delivering import Extract
 
@@ -98,7 +98,7 @@ class DeliverOperator(BaseOperator):
         self.tables = tables
         self.to = to
         self.rows = rows
-        to.declare(tables, Rows(rows), "")  # what cannot be is said when the DAG is parsed
+        self.declaration("")  # what cannot be is said when the DAG is parsed
         self.barrier_conn_id = barrier_conn_id
         self.spark_conn_id = spark_conn_id
         self.wait_timeout = wait_timeout
@@ -107,6 +107,10 @@ class DeliverOperator(BaseOperator):
         self._spark = TaskSession(self.task_id, spark_conn_id)
         self.add_outlets([sink_asset(topology, to.name)])
 
+    def declaration(self, dag_id: str) -> SinkDeclaration:
+        """What is registered with the topology, by the DAG of that id."""
+        return self.to.declare(self.tables, Rows(self.rows), dag_id)
+
     def execute(self, context: Context) -> int:
         from airflow_barrier.coordinator.next import Nothing, Skip, next_delivery
         from airflow_barrier.coordinator.waiting import Wait
@@ -114,12 +118,11 @@ class DeliverOperator(BaseOperator):
 
         with without_useless_retries():
             deployment = BarrierHook(self.barrier_conn_id).get_deployment()
-            declaration = self.to.declare(self.tables, Rows(self.rows), context["ti"].dag_id)
             step = next_delivery(
                 deployment,
                 run_of_task(context),
                 self.topology,
-                declaration,
+                self.declaration(context["ti"].dag_id),
                 AirflowScheduler(context),
                 request_key=task_key(context),
                 actor=actor(context),
@@ -161,13 +164,14 @@ class DeliverOperator(BaseOperator):
                 deployment,
                 due.sink,
                 due.through,
-                self._credentials(),
+                self.credentials(),
                 write,
                 request_key=task_key(context),
                 actor=actor(context),
             )
 
-    def _credentials(self) -> Credentials | None:
+    def credentials(self) -> Credentials | None:
+        """From the sink's connection. Raises ConfigurationError for one of another type."""
         from airflow_barrier.sinks.port import Credentials
 
         if self.to.conn_id is None:
