@@ -48,6 +48,7 @@ class Feed:
     """
 
     deployment: Deployment
+    settings: Settings
     states: dict[int, State] = field(default_factory=dict)
 
     def commit(self, state: State) -> Barrier:
@@ -101,6 +102,7 @@ class Feed:
         meta = self.deployment.meta
         declaration: SinkDeclaration = sink.declare(targets, rows, "shopping_dag")
         record = meta.deliveries.register("shopping", declaration, "test")
+        record = meta.deliveries.claim("shopping", record.name, request_key, record.deliverer)
         last = through or meta.answers.readable("shopping")[-1]
         return deliver(
             self.deployment, record, last, credentials, self.write_extract, request_key=request_key, actor="test"
@@ -146,7 +148,7 @@ def make_feed(settings: Settings) -> Feed:
     ]
     for table in TABLES:
         deployment.tables.catalog.create_table_if_not_exists(table, Schema(*columns))
-    return Feed(deployment)
+    return Feed(deployment, settings)
 
 
 @dataclass(frozen=True)

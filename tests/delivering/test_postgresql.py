@@ -105,7 +105,7 @@ def test_a_target_that_was_made_anew_is_told(feed: Feed, reporting: Reporting) -
     reporting.run("DROP TABLE price")
     reporting.run("ALTER TABLE other RENAME TO price")
     feed.commit(DAYS[1])
-    with pytest.raises(LedgerError, match="target public.price .* made anew"):
+    with pytest.raises(LedgerError, match=r"target public\.price .* made anew"):
         feed.deliver(PAIR, TARGETS, reporting.credentials())
     assert reporting.rows("amount") == DAYS[0]
 
