@@ -162,6 +162,10 @@ class Reporting:
         at = make_url(self.url)
         return Credentials("reporting", at.host, port or at.port, at.username, str(at.password), at.database)
 
+    def of(self, role: str) -> Reporting:
+        """The same database by way of another role."""
+        return Reporting(make_url(self.url).set(username=role).render_as_string(hide_password=False))
+
     def connect(self) -> psycopg.Connection[Any]:
         at = make_url(self.url)
         return psycopg.connect(

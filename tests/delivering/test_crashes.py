@@ -2,87 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import pytest
 
-from airflow_barrier.protocol.deliveries import Position
-from airflow_barrier.sinks.postgresql import PostgreSQLSink
-from tests.delivering.feed import AMOUNT, PRICE, Feed, Reporting, make_targets
-from tests.delivering.lane import AFTER_TELLING, BEFORE_TELLING, Lane, Order, lane
+from tests.delivering.feed import PRICE, Feed, Reporting
+from tests.delivering.lane import AFTER_TELLING, BEFORE_TELLING, Lane
+from tests.delivering.pairs import DAYS, make_pair
 from tests.support.computing import a_core
 from tests.support.drawing import drawn
-from tests.support.postgresql import PostgreSQL
 from tests.support.proxy import Cut, Hold, Proxy
 from tests.support.reporting import report
 from tests.support.waiting import patience
 
-DAYS = (
-    {(1, 1): 10, (1, 2): 20, (2, 1): 30},
-    {(1, 1): 11, (2, 1): 30, (3, 1): 40},
-    {(1, 1): 12, (1, 2): 20, (4, 1): 50},
-)
 _ATTACKED = ("sinks/_postgresql.py", "coordinator/delivering.py")
-
-
-@pytest.fixture(scope="module")
-def warm() -> Iterator[Lane]:
-    with lane() as opened:
-        yield opened
-
-
-@pytest.fixture
-def proxy(postgresql: PostgreSQL, reporting: Reporting) -> Iterator[Proxy]:
-    with Proxy(postgresql.port) as proxy:
-        yield proxy
-
-
-@dataclass(frozen=True)
-class Pair:
-    """A sink with targets and a ledger of its own, so that each crash begins with nothing delivered."""
-
-    feed: Feed
-    reporting: Reporting
-    name: str
-
-    def __post_init__(self) -> None:
-        make_targets(self.reporting, tuple(self.targets.values()))
-
-    @property
-    def sink(self) -> PostgreSQLSink:
-        return PostgreSQLSink("reporting", name=self.name, ledger=f"ledger_{self.name}")
-
-    @property
-    def targets(self) -> dict[str, str]:
-        return {AMOUNT: f"amount_{self.name}", PRICE: f"price_{self.name}"}
-
-    def order(self, through: int, port: int | None = None, suspended: str | None = None) -> Order:
-        return Order(
-            self.feed.settings,
-            self.sink,
-            self.targets,
-            self.reporting.credentials(port),
-            through,
-            suspended=suspended,
-        )
-
-    def deliver(self, through: int, port: int | None = None) -> list[int]:
-        barrier = self.feed.deployment.meta.barriers.get("shopping", through)
-        receipts = self.feed.deliver(self.sink, self.targets, self.reporting.credentials(port), barrier)
-        return [receipt.barrier.barrier_id for receipt in receipts]
-
-    def check(self, *delivered: int) -> None:
-        """The targets are what the last of these barriers was, and everybody says that just these were delivered."""
-        last = delivered[-1]
-        for target in self.targets.values():
-            assert self.reporting.rows(target) == self.feed.states[last], target
-        ledger = self.reporting.run(f"SELECT barrier_id, revision FROM ledger_{self.name}")
-        assert ledger == [(last, 0)]
-        deliveries = self.feed.deployment.meta.deliveries
-        assert deliveries.get("shopping", self.name).position == Position(last, 0)
-        history = deliveries.history("shopping", self.name)
-        assert sorted(each.barrier_id for each in history) == list(delivered)
 
 
 @dataclass(frozen=True)
@@ -106,7 +39,7 @@ class Point:
 
 def recorded(feed: Feed, reporting: Reporting, proxy: Proxy) -> list[Point]:
     """Every point of a first load and of a delivery of changes, in which nothing goes wrong."""
-    pair = Pair(feed, reporting, "recorded")
+    pair = make_pair(feed, reporting, "recorded")
     found = []
     for barrier in (1, 2):
         with proxy.watching() as seen:
@@ -126,7 +59,7 @@ def test_death_at_every_statement(feed: Feed, reporting: Reporting, proxy: Proxy
     assert len(every) > 150
     points = drawn(every, "deaths of deliverers", touches=lambda _: _ATTACKED)
     for number, point in enumerate(points):
-        pair = Pair(feed, reporting, f"pair{number}")
+        pair = make_pair(feed, reporting, f"pair{number}")
         if point.barrier == 2:
             pair.deliver(1)
         hold = Hold(point.number, answered=point.answered)
@@ -153,7 +86,7 @@ def test_death_between_the_sinks_commit_and_the_metaservices_record(
 ) -> None:
     for day in DAYS:
         feed.commit(day)
-    pair = Pair(feed, reporting, "pair")
+    pair = make_pair(feed, reporting, "pair")
     if barrier == 2:
         pair.deliver(1)
     child = warm.start(pair.order(barrier, suspended=suspended))
@@ -170,14 +103,14 @@ def test_lost_replies(feed: Feed, reporting: Reporting, proxy: Proxy, monkeypatc
     monkeypatch.setattr("airflow_barrier.coordinator.delivering._PAUSE", 0.001)
     for day in DAYS[:2]:
         feed.commit(day)
-    first = Pair(feed, reporting, "recorded")
+    first = make_pair(feed, reporting, "recorded")
     cuts: list[tuple[int, Cut]] = []
     for barrier in (1, 2):
         with proxy.watching() as seen:
             first.deliver(barrier, proxy.port)
         cuts += [(barrier, cut) for cut in seen.worth_cutting if isinstance(cut, Cut)]
     for number, (barrier, cut) in enumerate(drawn(cuts, "lost replies of sinks", touches=lambda _: _ATTACKED)):
-        pair = Pair(feed, reporting, f"pair{number}")
+        pair = make_pair(feed, reporting, f"pair{number}")
         if barrier == 2:
             pair.deliver(1)
         with proxy.watching(cut) as seen:
