@@ -10,8 +10,8 @@ import hashlib
 import logging
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import reduce
 from operator import add
 from typing import TYPE_CHECKING
@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 import tenacity
 
 from airflow_barrier.coordinator.deployment import Deployment
-from airflow_barrier.protocol.deliveries import Counts, Position, Rows, SinkRecord
+from airflow_barrier.protocol.deliveries import Counts, Position, Remedy, Rows, SinkRecord
 from airflow_barrier.protocol.errors import (
     BarrierError,
     ExpiredBarrierError,
@@ -142,13 +142,19 @@ class _Worker:
         self._actor = actor
         self._keys: Mapping[str, tuple[str, ...]] = {}
         self._position: Position | None = None
+        #: what the tables were whose rows the sink may hold, while it is loaded anew
+        self._former: list[Mapping[str, int | None]] | None = None
         #: what the tables were at the position
         self._start: Mapping[str, int | None] = {}
 
     def run(self, through: Barrier) -> Iterator[Receipt]:
         self._keys = self._channel.validate(self._schemas(through))
-        self._position = self._channel.open(self._deliverer)
+        self._position = self._channel.open(self._deliverer, adopt=self._sink.remedy is not None)
         self._deployment.tables.clear(self._folder)  # of those who are fenced now
+        if self._sink.remedy is Remedy.REDELIVER:
+            self._load_anew()
+            yield self._deliver(through)
+            return
         yield from self._catch_up()
         for barrier in self._lacking(through):
             yield self._deliver(barrier)
@@ -180,7 +186,7 @@ class _Worker:
         """
         meta, topology, name = self._deployment.meta, self._sink.topology, self._sink.name
         position, known = self._position, meta.deliveries.get(topology, name).position
-        if position == known:
+        if position == known and self._sink.remedy is None:
             return
         newest = meta.barriers.newest(topology, [BarrierState.COMMIT], limit=1)[0]
         if position is not None and position.barrier_id > newest.barrier_id:
@@ -189,16 +195,32 @@ class _Worker:
                 f"{newest.barrier_id}), found {position}: the MetaService has lost barriers that were delivered. "
                 f"Catch it up from its tables: airflow-barrier recover {topology}"
             )
-        if position is None or (known is not None and position < known):
+        if self._sink.remedy is Remedy.ADOPT and position is not None:
+            log.warning(
+                "%s goes on from %s, as its ledger says; %s is what was remembered", self._sink, position, known
+            )
+        elif position is None or (known is not None and position < known):
             raise LedgerError(  # safety: ledger-not-behind
                 f"{self._sink}: expected that its ledger says {known}, which was delivered, found "
                 f"{position or 'that nothing was'}: the sink was restored from a backup, or fell back to a server that "
-                "lags. If it holds what its ledger says, deliver again from there on: "
-                f"airflow-barrier sink adopt {topology} {name}"
+                "lags. If it holds just what its ledger says, go on from there: airflow-barrier sink adopt "
+                f"{topology} {name}. To compare it with the tables, and change what differs: airflow-barrier sink "
+                f"redeliver {topology} {name}"
             )
-        log.info("%s had received %s, and nobody had been told", self._sink, position)
+        else:
+            log.info("%s had received %s, and nobody had been told", self._sink, position)
         self._tell(position, {}, 0.0)
         yield Receipt(meta.barriers.get(topology, position.barrier_id), {}, 0.0, told=True)
+
+    def _load_anew(self) -> None:
+        """See what the sink may hold: what its ledger says and what is remembered, as far as that can still be read."""
+        known = self._deployment.meta.deliveries.get(self._sink.topology, self._sink.name).position
+        self._former = []
+        for position in {each for each in (self._position, known) if each is not None}:
+            try:
+                self._former.append(self._since(position))
+            except SinkBehindError as error:
+                log.warning("%s: of rows that the tables have no more, some may stay: %s", self._sink, error)
 
     def _lacking(self, through: Barrier) -> Iterator[Barrier]:
         """What is to be delivered, oldest first: a sink that has received nothing gets the tables whole, once."""
@@ -244,17 +266,19 @@ class _Worker:
 
     def _deliver_held(self, barrier: Barrier, found: Resolution) -> Receipt:
         began = time.monotonic()
+        former = self._former
         delivery = Delivery(
             barrier.barrier_id,
             found.revision or 0,
             barrier.timestamp,
             self._position,
             self._sink.definition.rows,
-            self._position is None,
+            self._position is None or former is not None,
             {table: self._rows(table, snapshot) for table, snapshot in found.snapshots.items()},
+            None if former is None else {table: self._keys_of(table, former) for table in self._tables},
         )
         counts = self._channel.deliver(delivery)
-        self._position, self._start = delivery.position, found.snapshots
+        self._position, self._start, self._former = delivery.position, found.snapshots, None
         seconds = time.monotonic() - began
         self._tell(delivery.position, counts, seconds)
         self._deployment.tables.clear(self._folder)
@@ -269,16 +293,30 @@ class _Worker:
         return Receipt(barrier, counts, seconds)
 
     def _rows(self, table: str, end: int | None) -> RowBatches:
-        whole, rows = self._position is None, self._sink.definition.rows
+        whole, rows = self._position is None or self._former is not None, self._sink.definition.rows
         start = self._start.get(table)
         schema = self._deployment.tables.schema_at(table, end)
         if rows is Rows.CHANGES and not whole:
             schema = schema.insert(0, _change_field())
-        if start == end and rows is not Rows.TABLE:  # also where neither has a snapshot yet
+        if end is None or (start == end and not whole and rows is not Rows.TABLE):
             return ParquetRows(self._deployment, schema, [])
         extract = Extract(table, start, end, rows, whole or rows is Rows.TABLE, self._keys[table])
-        folder = f"{self._folder}/{uuid.uuid4()}"  # of one's own: a deliverer that is fenced by now may still write
-        return ParquetRows(self._deployment, schema, self._write_extract(extract, folder))
+        return ParquetRows(self._deployment, schema, self._write(extract))
+
+    def _keys_of(self, table: str, former: Sequence[Mapping[str, int | None]]) -> RowBatches:
+        """The keys of all rows of these snapshots; one may come several times."""
+        import pyarrow as pa
+
+        schema, key = self._deployment.tables.schema_at(table, None), self._keys[table]
+        rows = ParquetRows(self._deployment, pa.schema([schema.field(column) for column in key]), [])
+        for snapshot in {each.get(table) for each in former} - {None}:
+            extract = Extract(table, None, snapshot, Rows.TABLE, whole=True, key=key, only_key=True)
+            rows.uris.extend(self._write(extract))
+        return rows
+
+    def _write(self, extract: Extract) -> list[str]:
+        # a folder of one's own: a deliverer that is fenced by now may still write
+        return self._write_extract(extract, f"{self._folder}/{uuid.uuid4()}")
 
     def _tell(self, position: Position, counts: Mapping[str, Counts], seconds: float) -> None:
         self._deployment.meta.deliveries.delivered(
@@ -288,7 +326,10 @@ class _Worker:
             counts=reduce(add, counts.values(), Counts()),
             seconds=seconds,
             actor=self._actor,
+            reset=self._sink.remedy is not None,
         )
+        if self._sink.remedy is not None:
+            self._sink = replace(self._sink, remedy=None)
 
 
 @dataclass(frozen=True)

@@ -558,7 +558,8 @@ def next_delivery(
     sink = meta.deliveries.register(topology, declaration, actor)
     if sink.state is SinkState.PAUSED:
         return Skip(f"{sink} is paused; airflow-barrier sink resume {topology} {sink.name} lets deliveries go on")
-    if sink.position is not None and sink.position >= Position(through.barrier_id, through.computed_in):
+    there = sink.position is not None and sink.position >= Position(through.barrier_id, through.computed_in)
+    if there and sink.remedy is None:
         return Nothing(f"{through} was delivered to {sink} already, which is at {sink.position}", through)
     if sink.deliverer not in (None, request_key) and scheduler.is_running(sink.deliverer or ""):
         # whether the other task is alive only the scheduler knows, and only a task can ask it

@@ -10,7 +10,20 @@ import json
 from collections.abc import Collection
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Row, and_, delete, exists, insert, select, tuple_, update
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    Row,
+    ScalarSelect,
+    and_,
+    delete,
+    exists,
+    func,
+    insert,
+    select,
+    tuple_,
+    update,
+)
 
 from airflow_barrier.metaservice import schema
 from airflow_barrier.metaservice.mapping import to_record
@@ -22,6 +35,7 @@ from airflow_barrier.protocol.deliveries import (
     Counts,
     DeliveryRecord,
     Position,
+    Remedy,
     SinkDeclaration,
     SinkRecord,
     SinkState,
@@ -42,7 +56,7 @@ HOLD_SECONDS = 7 * 24 * 3600
 #: Ten years. Databases know no times before their calendars begin.
 _LONGEST_HOLD_SECONDS = 10 * 365 * 24 * 3600
 
-_SINK, _DELIVERY, _BARRIER = schema.sink.c, schema.delivery.c, schema.barrier.c
+_SINK, _DELIVERY = schema.sink.c, schema.delivery.c
 _LACKED = schema.barrier.alias("lacked")
 #: A sink lacks a barrier for longer than anything is held for it. Maintenance barriers have no rows to deliver.
 _OVERDUE = (
@@ -56,12 +70,6 @@ _OVERDUE = (
         _LACKED.c.commit_at < DatabaseLater(-_SINK.hold_seconds),
     )
     .correlate(schema.sink)
-)
-#: What was delivered last, and all since, is held, since the next delivery is the difference between the two.
-HELD_FOR_SINK = (
-    exists()
-    .where(_SINK.topology == _BARRIER.topology, _SINK.barrier_id <= _BARRIER.barrier_id, ~_OVERDUE)
-    .correlate(schema.barrier)
 )
 
 
@@ -98,7 +106,7 @@ class Deliveries(Group):
     def of(self, connection: Connection, topology: str) -> list[SinkRecord]:
         """All sinks of a topology, by their names."""
         topology_version(connection, topology)
-        return sinks_of(connection, topology)
+        return _sinks_of(connection, topology)
 
     @changes
     def claim(
@@ -140,7 +148,7 @@ class Deliveries(Group):
         """Remember that the sink's ledger has come to ``position``, and that the last try did not fail. Again is fine.
 
         ``first_barrier``: delivered along with it, in one step, were the barriers from this one on (None: it alone).
-        What is remembered never goes back, unless the sink was loaded anew (``reset``).
+        What is remembered never goes back, unless a person's remedy was applied (``reset``), which is done with then.
         """
         lock_topology(connection, topology)  # safety: topology-lock
         sink = _load(connection, topology, name)
@@ -163,6 +171,8 @@ class Deliveries(Group):
             )
             detail = {"position": str(position), **vars(counts), "reset": reset}
             _record(connection, sink, Event("delivered", actor, detail), position.barrier_id)
+        if reset:
+            _set(connection, sink, remedy=None)
         if reset or sink.position is None or position >= sink.position:  # safety: deliveries-go-forward
             new = reset or position != sink.position
             _set(
@@ -233,6 +243,16 @@ class Deliveries(Group):
         return _move(connection, topology, name, SinkState.ACTIVE, Event("resumed", actor))
 
     @changes
+    def decide(
+        self, connection: Connection, topology: str, name: str, remedy: Remedy, actor: str, reason: str
+    ) -> SinkRecord:
+        """What the next delivery does about a ledger that contradicts what is remembered. Again is fine."""
+        sink = _load(connection, topology, name)
+        _set(connection, sink, remedy=remedy.value)
+        _record(connection, sink, Event("decided", actor, {"remedy": remedy.value, "reason": reason}))
+        return _load(connection, topology, name)
+
+    @changes
     def hold(self, connection: Connection, topology: str, name: str, seconds: int, actor: str) -> SinkRecord:
         """Keep barriers that the sink lacks for so many seconds from when the oldest of them was committed.
 
@@ -261,7 +281,15 @@ class Deliveries(Group):
         return sink
 
 
-def sinks_of(connection: Connection, topology: str) -> list[SinkRecord]:
+def first_held(topology: str) -> ScalarSelect[int | None]:
+    """The barrier from which on all are held for a sink (NULL: none is): what it received last.
+
+    The next delivery is the difference between that and a later one.
+    """
+    return select(func.min(_SINK.barrier_id)).where(_SINK.topology == topology, ~_OVERDUE).scalar_subquery()
+
+
+def _sinks_of(connection: Connection, topology: str) -> list[SinkRecord]:
     rows = connection.execute(select(schema.sink).where(_SINK.topology == topology).order_by(_SINK.name))
     return [_to_sink(row) for row in rows]
 
@@ -291,7 +319,7 @@ def _load(connection: Connection, topology: str, name: str) -> SinkRecord:
     sink = _find(connection, topology, name)
     if sink is None:
         topology_version(connection, topology)
-        known = ", ".join(each.name for each in sinks_of(connection, topology))
+        known = ", ".join(each.name for each in _sinks_of(connection, topology))
         raise UnknownSinkError(
             f"sink {name!r}: expected one of topology {topology}, found only: {known or 'none'}; correct the name, or "
             "run the DAG that delivers to it"
@@ -351,7 +379,7 @@ def _register(
             f"topology {topology}: expected tables of the topology for sink {name}, found {', '.join(unknown)}; its "
             f"tables are: {', '.join(tables)}"
         )
-    if found is not None and found.position is not None:
+    if found is not None and found.position is not None and found.remedy is not Remedy.REDELIVER:
         raise ConfigurationError(  # safety: delivered-as-declared
             f"{found}: expected it to be declared as it was when {found.position} was delivered, found a change of "
             f"{_words(found.definition, declaration, changed)}. Declare it under another name, and let go of this one: "

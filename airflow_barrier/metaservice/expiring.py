@@ -17,7 +17,7 @@ from datetime import datetime
 from sqlalchemy import ColumnElement, Connection, TextClause, and_, delete, exists, func, or_, select, update
 
 from airflow_barrier.metaservice import schema
-from airflow_barrier.metaservice.deliveries import HELD_FOR_SINK
+from airflow_barrier.metaservice.deliveries import first_held
 from airflow_barrier.metaservice.leases import sweep
 from airflow_barrier.metaservice.mapping import to_record
 from airflow_barrier.metaservice.resolving import readable
@@ -167,7 +167,7 @@ def _move(
             _BARRIER.barrier_id < last,  # safety: newest-stays-readable
             ~_LEASED.where(_LEASE.expires_at > DatabaseNow()),  # or what is held for days would keep others back
             ~_REVISED,  # safety: revised-is-not-expired
-            ~HELD_FOR_SINK,  # safety: undelivered-is-not-expired
+            _BARRIER.barrier_id < func.coalesce(first_held(topology), last),  # safety: undelivered-is-not-expired
         )
         .order_by(_BARRIER.barrier_id)
         .limit(most)

@@ -529,6 +529,7 @@ sink = Table(
     _time("failed_at"),
     Column("failures", Integer, nullable=False, server_default="0"),
     Column("hold_seconds", Integer, nullable=False),
+    Column("remedy", Line),
     _time("created_at", nullable=False),
 )
 

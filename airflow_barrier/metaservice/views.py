@@ -28,6 +28,7 @@ _LENGTH = {
     "sqlite": "json_array_length(j.job_json, '$.{what}')",
     "postgresql": "json_array_length(j.job_json -> '{what}')",
 }
+_KIND = {"sqlite": "json_extract(s.definition, '$.kind')", "postgresql": "s.definition ->> 'kind'"}
 _NOW = {"sqlite": "strftime('%Y-%m-%d %H:%M:%f', 'now')", "postgresql": "clock_timestamp()"}
 _ALSO = {"__META_JOB_SOURCE": "__META_ETL_SOURCE", "__META_JOB_SINK": "__META_ETL_SINK"}
 
@@ -98,4 +99,15 @@ def _views(dialect: str) -> dict[str, str]:
             SELECT topology, revision, state, mode, first_barrier, window_end, head, last, actor, reason, created_at,
             committing_at, commit_at, cancelled_at
             FROM barrier_revision""",
+        # what maintenance leaves in other files there is nothing to deliver of
+        "__META_DELIVERY": f"""
+            SELECT s.topology, s.name AS sink, s.owner, {_KIND[dialect]} AS kind, s.state, s.barrier_id, s.revision,
+            s.delivered_at, count(b.barrier_id) AS lag_barriers, min(b.commit_at) AS lag_since, s.error, s.failed_at,
+            s.failures
+            FROM barrier_sink s
+            LEFT JOIN barrier_barrier b
+            ON b.topology = s.topology AND b.line = 0 AND b.barrier_id > coalesce(s.barrier_id, 0)
+            AND b.state = 'COMMIT' AND b.kind <> 'MAINTENANCE'
+            AND (s.barrier_id IS NOT NULL OR b.commit_at >= s.created_at)
+            GROUP BY s.topology, s.name""",
     }

@@ -80,6 +80,15 @@ class SinkState(str, Enum):
     PAUSED = "PAUSED"
 
 
+class Remedy(str, Enum):
+    """What a person has the next delivery do about a ledger that contradicts what is known. ADOPT: go on from what it
+    says, whoever wrote it. REDELIVER: compare the targets with the tables, and change what differs.
+    """
+
+    ADOPT = "ADOPT"
+    REDELIVER = "REDELIVER"
+
+
 @dataclass(frozen=True)
 class SinkRecord:
     """A sink as the MetaService knows it. What its ledger says counts; this is remembered of it.
@@ -87,6 +96,7 @@ class SinkRecord:
     ``barrier_id`` and ``revision`` are what was delivered last (None: nothing yet), at ``delivered_at`` (UTC).
     ``deliverer``: the task that delivers, or did so last. ``error``: why the last try failed, at ``failed_at`` (None:
     it did not), and ``failures`` how many in a row. ``hold_seconds``: how long barriers that it lacks are kept for it.
+    ``remedy``: what a person has decided on for the next delivery.
     """
 
     topology: str
@@ -102,6 +112,7 @@ class SinkRecord:
     failed_at: datetime | None
     failures: int
     hold_seconds: int
+    remedy: Remedy | None
     created_at: datetime
 
     def __str__(self) -> str:

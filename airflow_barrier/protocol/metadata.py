@@ -91,6 +91,14 @@ _TABLES = (
         "topology revision:bigint state mode first_barrier:bigint window_end:bigint head:bigint last:bigint actor "
         "reason created_at:timestamp committing_at:timestamp commit_at:timestamp cancelled_at:timestamp",
     ),
+    # how far each sink is, and how many COMMIT barriers it lacks since when; of one that has received nothing, of those
+    # that were committed since it was declared
+    _table(
+        "__META_DELIVERY",
+        2,
+        "topology sink owner kind state barrier_id:bigint revision:bigint delivered_at:timestamp lag_barriers:bigint "
+        "lag_since:timestamp error failed_at:timestamp failures:bigint",
+    ),
 )
 
 METADATA_TABLES = {name: table for table in _TABLES for name in (table.name, table.also) if name is not None}

@@ -41,7 +41,7 @@ _FORMAT = 1
 _CONNECT, _LOCK, _IDLE = 10, 30, 600
 #: What a connection's extra may say about the way to the server.
 _EXTRAS = ("sslmode", "sslrootcert", "sslcert", "sslkey", "sslcrl", "gssencmode", "hostaddr")
-_STAGE = sql.Identifier("airflow_barrier_stage")
+_STAGE, _FORMER = sql.Identifier("airflow_barrier_stage"), sql.Identifier("airflow_barrier_former")
 
 
 class PostgreSQLChannel:
@@ -137,15 +137,8 @@ class PostgreSQLChannel:
 
     # --- the ledger -------------------------------------------------------------------------------
 
-    def open(self, deliverer: Deliverer) -> Position | None:
+    def open(self, deliverer: Deliverer, *, adopt: bool = False) -> Position | None:
         """See the port."""
-        return self._open(deliverer, adopt=False)
-
-    def adopt(self, deliverer: Deliverer) -> Position | None:
-        """As :meth:`open`, and whatever the ledger said about whose it is: from now on it is this deliverer's."""
-        return self._open(deliverer, adopt=True)
-
-    def _open(self, deliverer: Deliverer, adopt: bool) -> Position | None:
         self._deliverer = deliverer
         self._make_ledger()
         self._end_older_sessions()
@@ -316,18 +309,14 @@ class PostgreSQLChannel:
     def _apply(
         self, connection: psycopg.Connection[Any], target: Target, rows: RowBatches, delivery: Delivery
     ) -> Counts:
+        if delivery.former is not None:
+            return self._compare(connection, target, rows, delivery.former[target.table])
         if delivery.whole or delivery.rows is Rows.APPENDS:
             return Counts(inserted=copy(connection, target.name, target.columns_of(rows.schema.names), rows))
         if not has_rows(rows):
             return Counts()
         columns = target.columns_of(rows.schema.names)
-        connection.execute(
-            sql.SQL("CREATE TEMPORARY TABLE {} ON COMMIT DROP AS SELECT ''::text AS {}, {} FROM {} LIMIT 0").format(
-                _STAGE, sql.Identifier(CHANGE), target.select(columns), target.name
-            )
-        )
-        copy(connection, _STAGE, [CHANGE, *columns], rows)
-        connection.execute(sql.SQL("ANALYZE {}").format(_STAGE))
+        self._stage(connection, target, rows, _STAGE, [CHANGE])
         staged = dict(
             connection.execute(
                 sql.SQL("SELECT {change}, count(*) FROM {stage} GROUP BY 1").format(
@@ -343,6 +332,43 @@ class PostgreSQLChannel:
                 raise self._target_changed(connection, target, change, wanted, done[change])
         connection.execute(sql.SQL("DROP TABLE {}").format(_STAGE))
         return Counts(done.get(INSERT, 0), done.get(UPDATE, 0), done.get(DELETE, 0))
+
+    def _compare(
+        self, connection: psycopg.Connection[Any], target: Target, rows: RowBatches, former: RowBatches
+    ) -> Counts:
+        """Change what differs between the target and all ``rows``; of rows that are gone, those of ``former`` keys."""
+        if not target.key:
+            raise SinkRefusedError(
+                f"{self}: expected a key, by which {target} is compared with its table, found none: the sink gets what "
+                "was appended. Empty the target by hand, and declare the sink under another name"
+            )
+        columns = target.columns_of(rows.schema.names)
+        self._stage(connection, target, rows, _STAGE)
+        self._stage(connection, target, former, _FORMER)
+        deleted, updated, inserted = (
+            connection.execute(statement).rowcount for statement in target.compare(_STAGE, _FORMER, columns)
+        )
+        connection.execute(sql.SQL("DROP TABLE {}, {}").format(_STAGE, _FORMER))
+        return Counts(inserted, updated, deleted)
+
+    def _stage(
+        self,
+        connection: psycopg.Connection[Any],
+        target: Target,
+        rows: RowBatches,
+        stage: sql.Identifier,
+        texts: Sequence[str] = (),
+    ) -> None:
+        """Rows in a table of this transaction, of the target's types; ``texts``: columns before them."""
+        columns = target.columns_of(rows.schema.names)
+        selected = [*(sql.SQL("''::text AS {}").format(sql.Identifier(text)) for text in texts), target.select(columns)]
+        connection.execute(
+            sql.SQL("CREATE TEMPORARY TABLE {} ON COMMIT DROP AS SELECT {} FROM {} LIMIT 0").format(
+                stage, sql.SQL(", ").join(selected), target.name
+            )
+        )
+        copy(connection, stage, [*texts, *columns], rows)
+        connection.execute(sql.SQL("ANALYZE {}").format(stage))
 
     def _move_ledger(
         self, connection: psycopg.Connection[Any], delivery: Delivery, counts: Mapping[str, Counts]

@@ -70,6 +70,38 @@ class Target:
             ).format(**parts),
         )
 
+    def compare(
+        self, stage: sql.Identifier, former: sql.Identifier, columns: Sequence[str]
+    ) -> tuple[sql.Composed, sql.Composed, sql.Composed]:
+        """What deletes, updates and inserts so that the target holds all staged rows, beside rows of others."""
+        parts: dict[str, sql.Composable] = {
+            "target": self.name,
+            "stage": stage,
+            "former": former,
+            "same": self._same_key(),
+            "same_former": self._same_key("f"),
+            "columns": self.select(columns),
+            "ours": sql.SQL(", ").join(sql.Identifier("s", column) for column in columns),
+            "theirs": sql.SQL(", ").join(sql.Identifier("t", column) for column in columns),
+            "set": sql.SQL(", ").join(
+                sql.SQL("{} = {}").format(sql.Identifier(column), sql.Identifier("s", column)) for column in columns
+            ),
+            "key": sql.SQL(", ").join(self._key_columns("s")),
+        }
+        return (
+            sql.SQL(
+                "DELETE FROM {target} t USING {former} f WHERE {same_former} "
+                "AND NOT EXISTS (SELECT FROM {stage} s WHERE {same})"
+            ).format(**parts),
+            sql.SQL(
+                "UPDATE {target} t SET {set} FROM {stage} s WHERE {same} AND ({theirs}) IS DISTINCT FROM ({ours})"
+            ).format(**parts),
+            sql.SQL(
+                "INSERT INTO {target} ({columns}) SELECT {columns} FROM {stage} s "
+                "WHERE NOT EXISTS (SELECT FROM {target} t WHERE {same}) ORDER BY {key}"
+            ).format(**parts),
+        )
+
     def unmatched(self, stage: sql.Identifier) -> sql.Composed:
         """The key of a staged row of a kind, which is the parameter, that the target does not have."""
         return sql.SQL(
@@ -90,8 +122,8 @@ class Target:
     def _key_columns(self, of: str) -> list[sql.Identifier]:
         return [sql.Identifier(of, self.columns[key]) for key in self.key]
 
-    def _same_key(self) -> sql.Composed:
-        pairs = zip(self._key_columns("t"), self._key_columns("s"), strict=True)
+    def _same_key(self, of: str = "s") -> sql.Composed:
+        pairs = zip(self._key_columns("t"), self._key_columns(of), strict=True)
         return sql.SQL(" AND ").join(sql.SQL("{} = {}").format(one, other) for one, other in pairs)
 
 

@@ -77,6 +77,10 @@ class Delivery:
     gets whole tables. ``tables``: table -> its rows, in the table's columns; with changes, the column ``_change``
     before them (``insert``, ``update``, ``delete``) and at most one row of each key, of which a ``delete`` has the key
     only, the rest being NULL.
+
+    ``former``: the targets are to be compared with the tables, whose rows are whole then, and what differs is changed.
+    It has the keys of the rows that were delivered; of these, those go that the table has no more. Rows of other keys
+    stay, and None means that nothing is compared.
     """
 
     barrier_id: int
@@ -86,6 +90,7 @@ class Delivery:
     rows: Rows
     whole: bool
     tables: Mapping[str, RowBatches]
+    former: Mapping[str, RowBatches] | None = None
 
     @property
     def position(self) -> Position:
@@ -111,11 +116,12 @@ class Channel(Protocol):
         """
         ...
 
-    def open(self, deliverer: Deliverer) -> Position | None:
+    def open(self, deliverer: Deliverer, *, adopt: bool = False) -> Position | None:
         """Become the only one who can deliver: whoever opened the sink before can change nothing there any more.
 
         Returns what the ledger says was delivered last (None: nothing yet), and drops what dead deliverers left.
-        Raises LedgerError if the ledger is another's, or its target was made anew.
+        Raises LedgerError if the ledger is another's, or its target was made anew; ``adopt``: then it becomes this
+        deliverer's, since a person said so.
         """
         ...
 

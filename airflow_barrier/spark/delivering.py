@@ -28,7 +28,7 @@ _TWICE = "airflow_barrier: two rows of one key: "
 class Extract:
     """What is delivered of ``table`` (``namespace.table``): its rows at snapshot ``end``, or those that came and went
     since ``start``; None: before its first snapshot. ``whole``: all of them, whatever ``rows`` says. ``key``: the
-    columns by which changed rows are told apart.
+    columns by which changed rows are told apart; ``only_key``: these columns alone.
     """
 
     table: str
@@ -37,6 +37,7 @@ class Extract:
     rows: Rows
     whole: bool
     key: tuple[str, ...] = ()
+    only_key: bool = False
 
 
 def write_extract(spark: SparkSession, catalog: str, extract: Extract, folder: str) -> list[str]:
@@ -64,9 +65,8 @@ def write_extract(spark: SparkSession, catalog: str, extract: Extract, folder: s
 
 def _frame(spark: SparkSession, table: str, extract: Extract) -> DataFrame:
     if extract.whole:
-        if extract.end is None:
-            return spark.table(table).limit(0)
-        return spark.read.option("versionAsOf", extract.end).table(table)
+        rows = spark.read.option("versionAsOf", extract.end).table(table)
+        return rows.select(*map(quoted, extract.key)) if extract.only_key else rows
     if extract.rows is Rows.APPENDS:
         return appends(spark, table, extract.start, extract.end)
     return _by_key(changes(spark, table, extract.start, extract.end), extract.key)

@@ -22,10 +22,14 @@ from airflow_barrier.coordinator.committing import Committed, commit_barrier
 from airflow_barrier.coordinator.delivering import Receipt, deliver
 from airflow_barrier.coordinator.deployment import Deployment
 from airflow_barrier.coordinator.opening import Opened, open_barrier
+from airflow_barrier.coordinator.revisions.begin import begin_revision, plan_revision
+from airflow_barrier.coordinator.revisions.plan import Wanted
+from airflow_barrier.coordinator.revisions.publish import Swapped, publish_revision
 from airflow_barrier.coordinator.settings import Settings
 from airflow_barrier.coordinator.staging import Ready, begin, close
 from airflow_barrier.protocol.deliveries import Rows, SinkDeclaration
 from airflow_barrier.protocol.records import Barrier, StagedTable
+from airflow_barrier.protocol.revisions import Revision
 from airflow_barrier.protocol.topology import Fragment, Job
 from airflow_barrier.sinks.port import CHANGE, DELETE, INSERT, UPDATE, Credentials, Sink
 from airflow_barrier.spark.delivering import Extract
@@ -88,6 +92,20 @@ class Feed:
             staged[table] = StagedTable(table, head.snapshot_id)
         return ClosingRecord(ready.attempt.attempt_id, staged)
 
+    def revise(self, states: Mapping[int, State]) -> Revision:
+        """Compute these barriers, up to the newest, again: what they held was wrong."""
+        plan = plan_revision(self.deployment, Wanted("shopping", min(states)))
+        revision = begin_revision(self.deployment, plan, reason="corrected", actor="test")
+        for barrier_id, state in sorted(states.items()):
+            barrier = self.deployment.meta.barriers.get("shopping", barrier_id, revision.revision)
+            ready = begin(self.deployment, barrier, "sums", request_key="sums", generation="g1", actor="test")
+            assert isinstance(ready, Ready), ready
+            close(self.deployment, ready.attempt.attempt_id, record=self.write(ready, state), actor="test")
+        swapped = publish_revision(self.deployment, "shopping", revision.revision, actor="test")
+        assert isinstance(swapped, Swapped), swapped
+        self.states.update(states)
+        return swapped.revision
+
     def deliver(
         self,
         sink: Sink,
@@ -113,7 +131,8 @@ class Feed:
         before, after = self._rows(extract.table, extract.start), self._rows(extract.table, extract.end)
         schema = self.deployment.tables.schema_at(extract.table, extract.end)
         if extract.whole:
-            rows = list(after.values())
+            schema = pa.schema([schema.field(column) for column in extract.key]) if extract.only_key else schema
+            rows = [{name: row[name] for name in schema.names} for row in after.values()]
         else:
             schema = schema.insert(0, pa.field(CHANGE, pa.string()))
             rows = [

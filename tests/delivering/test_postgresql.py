@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from airflow_barrier.protocol.deliveries import Counts, Position
+from airflow_barrier.protocol.deliveries import Counts, Position, Remedy
 from airflow_barrier.protocol.errors import LedgerError, RowRefusedError, SinkRefusedError, TargetChangedError
+from airflow_barrier.protocol.records import Barrier
 from airflow_barrier.sinks.postgresql import PostgreSQLSink
 from tests.delivering.feed import AMOUNT, PRICE, Feed, Reporting
 
@@ -49,6 +50,37 @@ def test_what_was_missed_is_caught_up_in_order(feed: Feed, reporting: Reporting)
         Counts(inserted=1, deleted=3),
         Counts(deleted=1),
     ]
+    assert reporting.rows("amount") == reporting.rows("price") == {}
+
+
+def test_what_a_revision_corrects_is_delivered_as_the_difference(feed: Feed, reporting: Reporting) -> None:
+    for state in DAYS[:3]:
+        feed.commit(state)
+        feed.deliver(PAIR, TARGETS, reporting.credentials())
+    number = feed.revise({2: {(1, 1): 12, (2, 1): 30}, 3: {(1, 1): 12, (2, 1): 30, (8, 8): 1}}).revision
+    feed.commit(DAYS[3])
+    receipts = feed.deliver(PAIR, TARGETS, reporting.credentials(), through=barrier_at(feed, 3))
+    assert [(receipt.barrier.barrier_id, receipt.counts[PRICE]) for receipt in receipts] == [
+        (3, Counts(inserted=1, updated=1, deleted=1))
+    ]
+    assert position(feed) == Position(3, number)
+    assert reporting.rows("amount") == reporting.rows("price") == feed.states[3]
+    feed.deliver(PAIR, TARGETS, reporting.credentials())
+    assert reporting.rows("amount") == reporting.rows("price") == feed.states[4]
+
+
+def barrier_at(feed: Feed, barrier_id: int) -> Barrier:
+    return feed.deployment.meta.barriers.get("shopping", barrier_id)
+
+
+def test_a_sink_that_is_behind_a_revision_gets_the_correction_first(feed: Feed, reporting: Reporting) -> None:
+    feed.commit(DAYS[0])
+    feed.deliver(PAIR, TARGETS, reporting.credentials())
+    for state in DAYS[1:3]:
+        feed.commit(state)
+    feed.revise({1: {(9, 9): 9}, 2: {(9, 9): 9, (1, 1): 1}, 3: {}})
+    receipts = feed.deliver(PAIR, TARGETS, reporting.credentials())
+    assert [receipt.barrier.barrier_id for receipt in receipts] == [1, 2, 3]
     assert reporting.rows("amount") == reporting.rows("price") == {}
 
 
@@ -118,6 +150,54 @@ def test_a_ledger_that_says_less_than_it_did_is_told(feed: Feed, reporting: Repo
     feed.commit(DAYS[3])
     with pytest.raises(LedgerError, match=r"ledger says b2\.r0, which was delivered, found b1\.r0"):
         feed.deliver(PAIR, TARGETS, reporting.credentials())
+    # and so do its rows: a backup has both
+    reporting.run("DELETE FROM amount")
+    reporting.run("DELETE FROM price")
+    for target in ("amount", "price"):
+        for (user, item), value in DAYS[0].items():
+            reporting.run(f"INSERT INTO {target} VALUES (%s, %s, %s)", user, item, value)
+    decide(feed, Remedy.ADOPT)
+    receipts = feed.deliver(PAIR, TARGETS, reporting.credentials())
+    assert [(each.barrier.barrier_id, each.told) for each in receipts] == [(1, True), (2, False), (3, False)]
+    assert reporting.rows("amount") == reporting.rows("price") == DAYS[3]
+    assert feed.deployment.meta.deliveries.get("shopping", "pair").remedy is None
+
+
+def decide(feed: Feed, remedy: Remedy) -> None:
+    feed.deployment.meta.deliveries.decide("shopping", "pair", remedy, "person", "restored")
+
+
+@pytest.mark.parametrize(
+    "theirs",
+    [
+        "TRUNCATE price",
+        "UPDATE price SET value = value + 1",
+        'DELETE FROM price WHERE "userId" = 1',
+        "DROP TABLE airflow_barrier_ledger",
+        "UPDATE airflow_barrier_ledger SET barrier_id = 1, incarnation = 'another'",
+        "UPDATE airflow_barrier_ledger SET barrier_id = 9",
+        "INSERT INTO price VALUES (4, 1, 7); INSERT INTO amount VALUES (4, 1, 7)",
+    ],
+)
+def test_a_person_has_the_target_compared_with_the_tables(feed: Feed, reporting: Reporting, theirs: str) -> None:
+    """Whatever happened to it; rows that were never delivered stay."""
+    for state in DAYS[:2]:
+        feed.commit(state)
+        feed.deliver(PAIR, TARGETS, reporting.credentials())
+    for target in ("amount", "price"):
+        reporting.run(f"INSERT INTO {target} VALUES (99, 1, 1)")
+    for statement in theirs.split(";"):
+        reporting.run(statement)
+    feed.commit(DAYS[3])
+    decide(feed, Remedy.REDELIVER)
+    feed.deliver(PAIR, TARGETS, reporting.credentials())
+    beside = {} if theirs.startswith("TRUNCATE") else {(99, 1): 2 if "value + 1" in theirs else 1}
+    assert reporting.rows("price") == {**DAYS[3], **beside}
+    assert reporting.rows("amount") == {**DAYS[3], (99, 1): 1}
+    feed.commit(DAYS[0])
+    (receipt,) = feed.deliver(PAIR, TARGETS, reporting.credentials())
+    assert receipt.counts[PRICE] == Counts(inserted=3, deleted=1)
+    assert reporting.rows("price") == {**DAYS[0], **beside}
 
 
 def test_a_ledger_that_is_ahead_is_told(feed: Feed, reporting: Reporting) -> None:

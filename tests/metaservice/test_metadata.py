@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timezone
 
 import pytest
 from sqlalchemy import create_engine, text
 
 from airflow_barrier.metaservice.store import MetaService
+from airflow_barrier.protocol.deliveries import Position
 from airflow_barrier.protocol.errors import ConfigurationError
 from airflow_barrier.protocol.leases import Hold
 from airflow_barrier.protocol.levels import Level
 from airflow_barrier.protocol.metadata import METADATA_TABLES
 from airflow_barrier.protocol.revisions import RevisionMode
 from airflow_barrier.protocol.topology import Job
+from tests.metaservice.test_deliveries import B1, B3, PRICES, delivered, register
 from tests.metaservice.test_leases import kill, leased
+from tests.metaservice.test_maintenance import compact, maintain
 from tests.metaservice.world import AMOUNT, FILES, PRICE, SHOPPING, World
 from tests.support.postgresql import with_driver
 
@@ -34,6 +38,7 @@ SEEDS_JOBS = (
     Job("amount", "dag", inlets=(SHOPPING,), outlets=(AMOUNT,)),
     Job("price", "dag", inlets=(SHOPPING,), outlets=(PRICE,)),
 )
+LOAD_JOB_BESIDE = Job("load", "dag", outlets=("c.shopping",))
 
 
 @pytest.fixture
@@ -105,6 +110,9 @@ def test_all_tables_have_the_columns_that_are_promised(seeds: World, url: str) -
     seeds.revise(2, "load", mode=RevisionMode.FULL)
     kill(url, leased(seeds))
     seeds.meta.answers.resolve("shopping", Level.REPEATABLE_READ, hold=Hold("reader", 60))
+    register(seeds)
+    delivered(seeds, B1)
+    seeds.meta.deliveries.failed("shopping", "prices", "no answer", "test")
     for name, table in METADATA_TABLES.items():
         columns, found = seeds.meta.audit.metadata(name)
         assert columns == table.columns
@@ -160,6 +168,46 @@ def test_what_a_revision_replaced_is_seen_no_more(seeds: World) -> None:
     }
     progress = [row[2:4] for row in rows(seeds, "__META_TABLE_PROGRESS") if row[1] == 1]
     assert sorted(progress) == [(2, name) for name in sorted(seeds.tables(2))]
+
+
+def test_how_far_each_sink_is_and_how_late(seeds: World, url: str) -> None:
+    seeds.committed(1)
+    early = register(seeds)
+    register(World(seeds.meta, "beside", (LOAD_JOB_BESIDE,)), replace(PRICES, targets={"c.shopping": "c"}))
+    register(seeds, replace(PRICES, name="amounts", owner="theirs", kind="files", targets={AMOUNT: "amounts"}))
+    nothing = ("shopping", "prices", "dag", "postgresql", "ACTIVE", None, None, None, 0, None, None, None, 0)
+    assert rows(seeds, "__META_DELIVERY")[1] == nothing
+    assert early.position is None
+    seeds.committed(2)
+    seeds.committed(3)
+    seeds.open(4)
+    since = [seeds.barrier(number).commit_at for number in (2, 3)]
+    assert rows(seeds, "__META_DELIVERY")[1] == (*nothing[:8], 2, since[0], None, None, 0), "since it was declared"
+    sink = delivered(seeds, B1, name="amounts")
+    assert rows(seeds, "__META_DELIVERY")[0] == (
+        "shopping", "amounts", "theirs", "files", "ACTIVE", 1, 0, sink.delivered_at, 2, since[0], None, None, 0
+    )  # fmt: skip
+    sink = delivered(seeds, Position(2, 1), name="amounts")
+    seeds.meta.deliveries.pause("shopping", "amounts", "test", "moves")
+    failed = seeds.meta.deliveries.failed("shopping", "amounts", "no answer", "test")
+    assert rows(seeds, "__META_DELIVERY")[0] == (
+        "shopping", "amounts", "theirs", "files", "PAUSED", 2, 1, sink.delivered_at, 1, since[1], "no answer",
+        failed.failed_at, 1,
+    )  # fmt: skip
+    delivered(seeds, B3, name="amounts")
+    assert rows(seeds, "__META_DELIVERY")[0][8:10] == (0, None)
+    seeds.abort(4)
+    compaction = maintain(seeds)
+    assert compaction is not None
+    compact(seeds, compaction, AMOUNT)
+    seeds.meta.maintenance.carry("shopping", compaction.barrier_id, "test")
+    seeds.commit(compaction.barrier_id)
+    assert rows(seeds, "__META_DELIVERY")[0][8:10] == (0, None), "there are no rows to deliver of that"
+    assert (
+        answers(url, 'SELECT topology, sink, lag_barriers FROM "__META_DELIVERY"')
+        == answers(url, "SELECT topology, sink, lag_barriers FROM __META_DELIVERY")
+        == [("beside", "prices", 0), ("shopping", "amounts", 0), ("shopping", "prices", 2)]
+    )
 
 
 def test_a_name_that_is_none(meta: MetaService) -> None:

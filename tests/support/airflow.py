@@ -19,10 +19,11 @@ from typing import TYPE_CHECKING, Any
 
 import httpx
 import pytest
+from sqlalchemy import make_url
 
 from demo.local_airflow import LocalAirflow
 from demo.local_spark import PACKAGES, QUICK_JAVA, catalog_conf
-from tests.support.postgresql import with_driver
+from tests.support.postgresql import USER, with_driver
 from tests.support.spark import IN_AIRFLOW, conf_of
 from tests.support.waiting import patience
 
@@ -34,6 +35,8 @@ if TYPE_CHECKING:
 DAGS = Path(__file__).parents[1] / "airflow" / "dags"
 #: Seconds for `pytest.mark.timeout` of a test that drives Airflow; the longest takes a quarter of it.
 LONG = 600.0
+#: A database that tables are delivered to, by connection `reporting`.
+REPORTING = "reporting"
 #: Seconds that anything may take to happen; only reached when it does not happen at all.
 _PATIENCE = LONG / 2
 #: Seconds for an answer of the API server, which is also asked once a wait is over.
@@ -257,6 +260,8 @@ def airflow(
     host, _, port = spark_place.url.removeprefix("sc://").partition(":")
     # Airflow's own database as in production: SQLite has one lock for all who write.
     database = with_driver(postgresql.create("airflow", migrated=False))
+    reporting = make_url(postgresql.create(REPORTING, migrated=False))
+    postgresql.run(f"GRANT CREATE ON SCHEMA public TO {USER}", database=REPORTING)
     lake = spark_place.warehouse.parent / IN_AIRFLOW
     barrier = {
         "warehouse": lake.as_uri(),
@@ -284,6 +289,16 @@ def airflow(
             "AIRFLOW__SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT": "30",
             "AIRFLOW__SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT_DETECTION_INTERVAL": "5",
             "AIRFLOW_CONN_SPARK_DEFAULT": json.dumps({"conn_type": "spark", "host": "local[1]"}),
+            "AIRFLOW_CONN_REPORTING": json.dumps(
+                {
+                    "conn_type": "postgres",
+                    "host": reporting.host,
+                    "port": reporting.port,
+                    "login": reporting.username,
+                    "password": str(reporting.password),
+                    "schema": reporting.database,
+                }
+            ),
             **vault.environment(),
             # the MetaService beside the catalog's database, not in it
             "AIRFLOW_CONN_CRASHES": json.dumps(

@@ -1,0 +1,29 @@
+"""Two sinks in one database: one that gets changes, and one that gets what was appended."""
+
+import sys
+from datetime import datetime, timezone
+from pathlib import Path
+
+from airflow.sdk import DAG
+
+from airflow_barrier.operators.group import BarrierGroup
+from airflow_barrier.sinks.postgresql import PostgreSQLSink
+
+sys.path.append(str(Path(__file__).parents[1] / "jobs"))
+
+from rows import RowsOperator
+
+with (
+    DAG(
+        "delivering",
+        schedule="@daily",
+        start_date=datetime(2025, 1, 1, tzinfo=timezone.utc),
+        end_date=datetime(2025, 1, 3, tzinfo=timezone.utc),
+        catchup=True,
+        max_active_runs=1,
+    ),
+    BarrierGroup("delivering") as barrier,
+):
+    barrier.job(RowsOperator(task_id="load"), outlets=["delivering.events"])
+    barrier.deliver("delivering.events", to=PostgreSQLSink("reporting", table="events"))
+    barrier.deliver("delivering.events", to=PostgreSQLSink("reporting", table="log"), rows="appends")

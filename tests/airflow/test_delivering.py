@@ -1,0 +1,53 @@
+"""What leaves the lake by tasks of a group: whole, then what comes, and a sink that cannot take it alone is red."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.delivering.feed import Reporting
+from tests.support.airflow import LONG, REPORTING
+from tests.support.counting import Counting
+from tests.support.postgresql import PostgreSQL
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+NAMESPACE = "delivering"
+
+
+@pytest.mark.timeout(LONG)
+def test_tables_are_delivered_by_tasks(counting: Counting, spark: SparkSession, postgresql: PostgreSQL) -> None:
+    reporting, airflow = Reporting(postgresql.url(REPORTING)), counting.airflow
+    counting.create("events")
+    reporting.run("CREATE TABLE events (k integer, n bigint PRIMARY KEY)")
+    holds = {number: counting.tell("hold", "load", number) for number in (1, 2, 3)}
+    airflow.unpause("delivering")
+    first = airflow.until(lambda: airflow.run_ids("delivering"), "the first run")[0]
+    holds[1].unlink()
+    airflow.wait_for_run("delivering", first, "failed")
+    tasks = ("load", "commit", "deliver_events", "deliver_log")
+    states = {task: airflow.state("delivering", first, counting.task(task)) for task in tasks}
+    assert states == {"load": "success", "commit": "success", "deliver_events": "success", "deliver_log": "failed"}
+    said = airflow.log("delivering", first, counting.task("deliver_log"))
+    assert "target public.log of delivering.events: expected a table, found none; create it" in said
+    assert reporting.run("SELECT n FROM events") == [(1,)]
+    reporting.run("CREATE TABLE log (k integer, n bigint)")
+    for number in (2, 3):
+        holds[number].unlink()
+    for run in airflow.until(lambda: airflow.run_ids("delivering")[2:], "the third run"):
+        airflow.wait_for_run("delivering", run)
+    assert sorted(reporting.run("SELECT n FROM events")) == sorted(reporting.run("SELECT n FROM log"))
+    assert sorted(reporting.run("SELECT n FROM log")) == [(1,), (10,), (100,)]
+    told = airflow.log("delivering", airflow.run_ids("delivering")[2], counting.task("deliver_events"))
+    assert "Delivered barrier 3 of delivering" in told
+    assert {e["partition_key"] for e in events_of(counting, "events")} == {"b1.r0", "b2.r0", "b3.r0"}
+    assert {e["partition_key"] for e in events_of(counting, "log")} == {"b2.r0", "b3.r0"}
+
+
+def events_of(counting: Counting, sink: str) -> list[dict[str, str]]:
+    uri = f"barrier://{counting.name}/sink/{sink}"
+    (asset,) = [one for one in counting.airflow.get("/assets", uri_pattern=uri)["assets"] if one["uri"] == uri]
+    found: list[dict[str, str]] = counting.airflow.get("/assets/events", asset_id=asset["id"])["asset_events"]
+    return found
