@@ -23,6 +23,7 @@ from airflow_barrier.protocol.deliveries import Counts, Position, Remedy, Rows, 
 from airflow_barrier.protocol.errors import (
     BarrierError,
     ExpiredBarrierError,
+    FencedDelivererError,
     LedgerError,
     MissingTableError,
     SinkBehindError,
@@ -79,12 +80,14 @@ def deliver(
     A barrier that was corrected by a revision since it was delivered is delivered again first: what differs. Returns
     what the sink has received. Whatever breaks, what the ledger has stays delivered, and the next call goes on there.
 
-    Raises what :class:`~airflow_barrier.sinks.port.Channel` raises; LedgerError if the ledger is ahead of this
+    ``request_key``: the task that has claimed the sink. Raises what :class:`~airflow_barrier.sinks.port.Channel`
+    raises; FencedDelivererError if another task has claimed it since; LedgerError if the ledger is ahead of this
     MetaService or behind what it remembers; SinkBehindError if a barrier that is needed cannot be read any more.
     """
     done: list[Receipt] = []
 
     def once() -> None:
+        _check_claim(deployment, sink, request_key)
         adapter = sink_of(sink.definition)
         with adapter.connect(sink.definition, credentials) as channel:
             worker = _Worker(deployment, sink, channel, write_extract, request_key, actor)
@@ -99,6 +102,8 @@ def deliver(
     )
     try:
         retrying(once)
+    except FencedDelivererError:  # somebody else delivers, and says how that goes
+        raise
     except BarrierError as error:
         deployment.meta.deliveries.failed(sink.topology, sink.name, str(error), actor)
         raise
@@ -120,6 +125,19 @@ def sink_fault(deployment: Deployment, declared: SinkDeclaration, credentials: C
     except BarrierError as error:
         return str(error)
     return None
+
+
+def _check_claim(deployment: Deployment, sink: SinkRecord, request_key: str) -> None:
+    """Opening fences whoever delivers: one that slept, and whose session was ended, must not do that to its successor.
+
+    Raises FencedDelivererError.
+    """
+    deliverer = deployment.meta.deliveries.get(sink.topology, sink.name).deliverer
+    if deliverer != request_key:
+        raise FencedDelivererError(  # safety: opened-by-whom-it-is-claimed
+            f"{sink}: expected that {request_key} delivers to it, found that {deliverer} has claimed it since; what it "
+            "lacks is delivered by that one"
+        )
 
 
 class _Worker:

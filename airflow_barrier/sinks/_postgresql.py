@@ -301,7 +301,11 @@ class PostgreSQLChannel:
                 for table, rows in sorted(delivery.tables.items()):
                     counts[table] = self._apply(connection, self._targets[table], rows, delivery)
                 self._move_ledger(connection, delivery, counts)
+        except TargetChangedError:
+            self._check_fence(delivery)
+            raise
         except (errors.DataError, errors.IntegrityError) as error:
+            self._check_fence(delivery)
             raise self._row_refused(error, self._targets[table], delivery) from None
         return counts
 
@@ -394,12 +398,24 @@ class PostgreSQLChannel:
             ),
         ).rowcount
         if not moved:
-            raise FencedDelivererError(  # safety: ledger-fences-deliverers
-                f"{self._deliverer}: expected to be its only deliverer (number {self._number}, after {after}), found "
-                f"that another one has opened it since; nothing of {delivery.position} was delivered by this one"
-            )
+            raise self._fenced(delivery)  # safety: ledger-fences-deliverers
 
     # --- what went wrong --------------------------------------------------------------------------
+
+    def _check_fence(self, delivery: Delivery) -> None:
+        """Where somebody opened the sink since, it is he who has changed the rows, or put some in the way."""
+        with self._transaction() as connection:
+            row = connection.execute(
+                sql.SQL("SELECT number FROM {} WHERE topology = %s AND sink = %s").format(self._ledger), self._key
+            ).fetchone()
+        if row != (self._number,):
+            raise self._fenced(delivery)  # safety: fenced-before-refused
+
+    def _fenced(self, delivery: Delivery) -> FencedDelivererError:
+        return FencedDelivererError(
+            f"{self._deliverer}: expected to be its only deliverer (number {self._number}, after {delivery.after}), "
+            f"found that another one has opened it since; nothing of {delivery.position} was delivered by this one"
+        )
 
     def _target_changed(
         self, connection: psycopg.Connection[Any], target: Target, change: str, wanted: int, done: int
@@ -490,7 +506,7 @@ class PostgreSQLChannel:
         with suppress(psycopg.Error):
             rows = self._connection.execute(
                 """
-                SELECT DISTINCT a.pid, a.application_name, a.usename, a.state
+                SELECT DISTINCT a.pid, a.application_name, a.usename, coalesce(a.state, 'its state is not shown')
                 FROM pg_locks l JOIN pg_stat_activity a USING (pid)
                 WHERE l.relation = ANY(%s::oid[]) AND a.pid <> pg_backend_pid() LIMIT 5
                 """,

@@ -8,8 +8,10 @@ from pathlib import Path
 import pytest
 
 from tests.delivering.feed import Feed, Reporting, make_feed, make_targets
+from tests.delivering.lane import Lane, lane
 from tests.support.deployments import settings_on
 from tests.support.postgresql import USER, PostgreSQL
+from tests.support.proxy import Proxy
 
 
 @pytest.fixture
@@ -28,3 +30,15 @@ def reporting(postgresql: PostgreSQL) -> Iterator[Reporting]:
         reporting = Reporting(url)
         make_targets(reporting)
         yield reporting
+
+
+@pytest.fixture(scope="module")
+def warm() -> Iterator[Lane]:
+    with lane() as opened:
+        yield opened
+
+
+@pytest.fixture
+def proxy(postgresql: PostgreSQL, reporting: Reporting) -> Iterator[Proxy]:
+    with Proxy(postgresql.port) as proxy:
+        yield proxy

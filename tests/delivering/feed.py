@@ -52,6 +52,7 @@ class Feed:
     """
 
     deployment: Deployment
+    settings: Settings
     states: dict[int, State] = field(default_factory=dict)
 
     def commit(self, state: State) -> Barrier:
@@ -119,6 +120,7 @@ class Feed:
         meta = self.deployment.meta
         declaration: SinkDeclaration = sink.declare(targets, rows, "shopping_dag")
         record = meta.deliveries.register("shopping", declaration, "test")
+        record = meta.deliveries.claim("shopping", record.name, request_key, record.deliverer)
         last = through or meta.answers.readable("shopping")[-1]
         return deliver(
             self.deployment, record, last, credentials, self.write_extract, request_key=request_key, actor="test"
@@ -165,7 +167,7 @@ def make_feed(settings: Settings) -> Feed:
     ]
     for table in TABLES:
         deployment.tables.catalog.create_table_if_not_exists(table, Schema(*columns))
-    return Feed(deployment)
+    return Feed(deployment, settings)
 
 
 @dataclass(frozen=True)
@@ -178,6 +180,10 @@ class Reporting:
         """``port``: of a proxy before it."""
         at = make_url(self.url)
         return Credentials("reporting", at.host, port or at.port, at.username, str(at.password), at.database)
+
+    def of(self, role: str) -> Reporting:
+        """The same database by way of another role."""
+        return Reporting(make_url(self.url).set(username=role).render_as_string(hide_password=False))
 
     def connect(self) -> psycopg.Connection[Any]:
         at = make_url(self.url)

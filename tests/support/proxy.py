@@ -18,6 +18,8 @@ from tests.support.waiting import patience
 #: Requests for encryption, which come before the first real message.
 _ENCRYPTION = {80877103, 80877104}
 _CANCEL = 80877102
+#: The server waits for what comes next: another statement, or the rows of a COPY.
+_WAITS = (b"Z", b"G")
 
 
 @dataclass(frozen=True)
@@ -33,9 +35,13 @@ class Cut:
 
 @dataclass(frozen=True)
 class Hold:
-    """Before the statement of that number: it has ``come``, and waits until it may ``go_on``."""
+    """Before the statement of that number: it has ``come``, and waits until it may ``go_on``.
+
+    ``answered``: it is the server's answer that waits; of a COPY that the server is ready for the rows.
+    """
 
     number: int
+    answered: bool = False
     come: threading.Event = field(default_factory=threading.Event)
     go_on: threading.Event = field(default_factory=threading.Event)
 
@@ -163,9 +169,10 @@ class Proxy:
                 statement = _statement(kind, message)
                 if statement is not None:
                     cut = self._count(statement)
-                    if isinstance(cut, Hold):
-                        cut.come.set()
-                        cut.go_on.wait(patience())
+                    if isinstance(cut, Hold) and cut.answered:
+                        connection.held = cut
+                    elif isinstance(cut, Hold):
+                        _hold(cut)
                     elif cut is not None and not cut.answered:
                         return
                     elif cut is not None:
@@ -176,6 +183,9 @@ class Proxy:
         """From server to client; nothing any more once the cut came, which waits for the server to be done."""
         with self._closing(connection):
             for kind, message in connection.messages(connection.server):
+                if connection.held is not None and kind in _WAITS:
+                    hold, connection.held = connection.held, None
+                    _hold(hold)
                 if not connection.silenced.is_set():
                     connection.client.sendall(message)
                 elif kind == b"Z":
@@ -217,6 +227,7 @@ class _Connection:
     client: socket.socket
     server: socket.socket
     silenced: threading.Event
+    held: Hold | None = None
     _left: list[None] = field(default_factory=list)
 
     def last_to_leave(self) -> bool:
@@ -248,6 +259,11 @@ class _Connection:
             if rest is None:
                 return
             yield head[:1], head + rest
+
+
+def _hold(hold: Hold) -> None:
+    hold.come.set()
+    hold.go_on.wait(patience())
 
 
 def _statement(kind: bytes, message: bytes) -> str | None:

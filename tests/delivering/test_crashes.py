@@ -1,0 +1,119 @@
+"""A deliverer dies at every statement that goes to the sink; another one finds out what was delivered, and goes on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pytest
+
+from tests.delivering.feed import PRICE, Feed, Reporting
+from tests.delivering.lane import AFTER_TELLING, BEFORE_TELLING, Lane
+from tests.delivering.pairs import DAYS, make_pair
+from tests.support.computing import a_core
+from tests.support.drawing import drawn
+from tests.support.proxy import Cut, Hold, Proxy
+from tests.support.reporting import report
+from tests.support.waiting import patience
+
+_ATTACKED = ("sinks/_postgresql.py", "coordinator/delivering.py")
+
+
+@dataclass(frozen=True)
+class Point:
+    """Before the statement of that number of a delivery, or after it: the server has done it, and nobody heard so.
+
+    ``behind``: the statement is on its way still, and comes to the server after the next deliverer has been there; or
+    else it never does.
+    """
+
+    barrier: int
+    number: int
+    statement: str
+    answered: bool
+    behind: bool
+
+    def __str__(self) -> str:
+        when = "after" if self.answered else "behind" if self.behind else "before"
+        return f"barrier {self.barrier}, {when} {self.number}: {' '.join(self.statement.split())[:70]}"
+
+
+def recorded(feed: Feed, reporting: Reporting, proxy: Proxy) -> list[Point]:
+    """Every point of a first load and of a delivery of changes, in which nothing goes wrong."""
+    pair = make_pair(feed, reporting, "recorded")
+    found = []
+    for barrier in (1, 2):
+        with proxy.watching() as seen:
+            assert pair.deliver(barrier, proxy.port) == [barrier]
+        assert "COMMIT" in seen.statements[-1]
+        for number, statement in enumerate(seen.statements):
+            found.append(Point(barrier, number, statement, answered=False, behind=number % 2 == 0))
+            found.append(Point(barrier, number, statement, answered=True, behind=False))
+    return found
+
+
+@pytest.mark.timeout(600)
+def test_death_at_every_statement(feed: Feed, reporting: Reporting, proxy: Proxy, warm: Lane) -> None:
+    for day in DAYS[:2]:
+        feed.commit(day)
+    every = recorded(feed, reporting, proxy)
+    assert len(every) > 150
+    points = drawn(every, "deaths of deliverers", touches=lambda _: _ATTACKED)
+    for number, point in enumerate(points):
+        pair = make_pair(feed, reporting, f"pair{number}")
+        if point.barrier == 2:
+            pair.deliver(1)
+        hold = Hold(point.number, answered=point.answered)
+        with a_core(), proxy.watching(hold):
+            child = warm.start(pair.order(point.barrier, proxy.port))
+            assert hold.come.wait(patience()), point
+            warm.kill(child)
+            if point.behind:  # its session is alive, as where a cable was pulled
+                again = pair.deliver(point.barrier)
+                hold.go_on.set()
+            else:
+                proxy.cut_all()
+                hold.go_on.set()
+                again = pair.deliver(point.barrier)
+            assert again == [point.barrier], point
+        pair.check(*range(1, point.barrier + 1))
+    report(f"deliveries: {len(points)} of {len(every)} deaths, each made good by the next deliverer")
+
+
+@pytest.mark.parametrize("suspended", [BEFORE_TELLING, AFTER_TELLING])
+@pytest.mark.parametrize("barrier", [1, 2])
+def test_death_between_the_sinks_commit_and_the_metaservices_record(
+    feed: Feed, reporting: Reporting, warm: Lane, barrier: int, suspended: str
+) -> None:
+    for day in DAYS:
+        feed.commit(day)
+    pair = make_pair(feed, reporting, "pair")
+    if barrier == 2:
+        pair.deliver(1)
+    child = warm.start(pair.order(barrier, suspended=suspended))
+    warm.suspended(child)
+    assert reporting.rows(pair.targets[PRICE]) == feed.states[barrier]
+    warm.kill(child)
+    before = [barrier] if suspended == BEFORE_TELLING else []
+    assert pair.deliver(3) == [*before, *range(barrier + 1, 4)]
+    pair.check(1, 2, 3)
+
+
+def test_lost_replies(feed: Feed, reporting: Reporting, proxy: Proxy, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Connections are cut at each statement of a first load and of a delivery of changes, which ends all the same."""
+    monkeypatch.setattr("airflow_barrier.coordinator.delivering._PAUSE", 0.001)
+    for day in DAYS[:2]:
+        feed.commit(day)
+    first = make_pair(feed, reporting, "recorded")
+    cuts: list[tuple[int, Cut]] = []
+    for barrier in (1, 2):
+        with proxy.watching() as seen:
+            first.deliver(barrier, proxy.port)
+        cuts += [(barrier, cut) for cut in seen.worth_cutting if isinstance(cut, Cut)]
+    for number, (barrier, cut) in enumerate(drawn(cuts, "lost replies of sinks", touches=lambda _: _ATTACKED)):
+        pair = make_pair(feed, reporting, f"pair{number}")
+        if barrier == 2:
+            pair.deliver(1)
+        with proxy.watching(cut) as seen:
+            assert pair.deliver(barrier, proxy.port) == [barrier], cut
+        assert seen.happened
+        pair.check(*range(1, barrier + 1))

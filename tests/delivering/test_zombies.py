@@ -1,0 +1,182 @@
+"""A deliverer sleeps in the middle of a delivery, holding locks, and wakes after another one has taken over."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import replace
+
+import pytest
+from psycopg import sql
+
+from airflow_barrier.protocol.errors import FencedDelivererError, SinkUnavailableError
+from tests.delivering.feed import AMOUNT, Feed, Reporting
+from tests.delivering.lane import Lane
+from tests.delivering.pairs import DAYS, Pair, make_pair
+from tests.support.postgresql import PASSWORD, PostgreSQL
+from tests.support.proxy import Hold, Proxy
+from tests.support.waiting import patience
+
+#: A role that may deliver, but may not end the sessions of the tests' user.
+STRANGER = "stranger"
+#: How statements of a delivery begin; the last one that begins so is meant.
+BEGIN, INSERT, LEDGER, COMMIT = "BEGIN", "INSERT", "UPDATE", "COMMIT"
+
+
+@pytest.fixture(autouse=True)
+def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("airflow_barrier.coordinator.delivering._PAUSE", 0.001)
+
+
+@pytest.fixture
+def pair(feed: Feed, reporting: Reporting) -> Pair:
+    """One that has received the first barrier of three."""
+    for day in DAYS:
+        feed.commit(day)
+    pair = make_pair(feed, reporting, "pair")
+    pair.deliver(1)
+    return pair
+
+
+def by_stranger(pair: Pair, postgresql: PostgreSQL) -> Pair:
+    """The same by another role, once the ledger is there."""
+    role = sql.Identifier(STRANGER)
+    if not postgresql.run(f"SELECT 1 FROM pg_roles WHERE rolname = '{STRANGER}'"):
+        postgresql.run(sql.SQL("CREATE ROLE {} LOGIN PASSWORD {}").format(role, sql.Literal(PASSWORD)))
+    grant = sql.SQL("GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA public TO {}").format(role)
+    postgresql.run(grant, database=pair.reporting.url)
+    return replace(pair, reporting=pair.reporting.of(STRANGER))
+
+
+def place(pair: Pair, proxy: Proxy, beginning: str, through: int = 2) -> int:
+    """The number of the last statement that begins like that, of a delivery to a sink that lacks one barrier."""
+    like = make_pair(pair.feed, pair.reporting, "recorded")
+    if through > 1:
+        like.deliver(through - 1)
+    with proxy.watching() as seen:
+        like.deliver(through, proxy.port)
+    return max(number for number, text in enumerate(seen.statements) if text.lstrip().startswith(beginning))
+
+
+@contextmanager
+def asleep(pair: Pair, proxy: Proxy, beginning: str, through: int = 2) -> Iterator[tuple[Hold, Future[list[int]]]]:
+    """A deliverer in a thread whose connection stands still before that statement."""
+    hold = Hold(place(pair, proxy, beginning, through))
+    with ThreadPoolExecutor(1) as threads, proxy.watching(hold):
+        try:
+            zombie = threads.submit(pair.deliver, through, proxy.port, request_key="zombie")
+            assert hold.come.wait(patience())
+            yield hold, zombie
+        finally:
+            hold.go_on.set()
+
+
+def sessions(reporting: Reporting) -> list[int]:
+    found = reporting.run(
+        "SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND application_name LIKE 'airflow_b%'"
+    )
+    return [pid for (pid,) in found]
+
+
+@pytest.mark.parametrize("at", [COMMIT, LEDGER, INSERT])
+def test_a_session_that_stands_still_is_ended(pair: Pair, proxy: Proxy, at: str) -> None:
+    with asleep(pair, proxy, at) as (hold, zombie):
+        assert pair.deliver(3, request_key="successor") == [2, 3]
+        hold.go_on.set()
+        with pytest.raises(FencedDelivererError, match="successor has claimed it since"):
+            zombie.result(patience())
+    pair.check(1, 2, 3)
+    assert pair.record.failures == 0, "it is none of the sink's"
+
+
+def test_a_process_that_sleeps_with_its_locks(pair: Pair, proxy: Proxy, warm: Lane) -> None:
+    hold = Hold(place(pair, proxy, LEDGER), answered=True)
+    with proxy.watching(hold):
+        zombie = warm.start(pair.order(2, proxy.port))
+        assert hold.come.wait(patience())
+        warm.suspend(zombie)
+        hold.go_on.set()  # the answer is there when it wakes
+    (session,) = sessions(pair.reporting)
+    locked = pair.reporting.run("SELECT count(*) FROM pg_locks WHERE pid = %s AND mode = 'RowExclusiveLock'", session)
+    assert locked[0][0] >= 3
+    assert pair.deliver(3, request_key="successor") == [2, 3]
+    os.kill(zombie, signal.SIGCONT)
+    assert warm.end(zombie).error == "FencedDelivererError"
+    pair.check(1, 2, 3)
+
+
+def test_one_that_wakes_in_the_middle_does_not_disturb_its_successor(
+    pair: Pair, proxy: Proxy, postgresql: PostgreSQL, warm: Lane
+) -> None:
+    hold = Hold(place(pair, proxy, COMMIT))
+    with proxy.watching(hold), ThreadPoolExecutor(1) as threads, Proxy(postgresql.port) as other:
+        zombie = warm.start(pair.order(2, proxy.port))
+        assert hold.come.wait(patience())
+        middle = Hold(hold.number)
+        with other.watching(middle):
+            successor = threads.submit(pair.deliver, 3, other.port, request_key="successor")
+            try:
+                assert middle.come.wait(patience())
+                hold.go_on.set()
+                assert warm.end(zombie).error == "FencedDelivererError"
+                assert not successor.done()
+            finally:
+                middle.go_on.set()
+            assert successor.result(patience()) == [2, 3]
+    assert pair.reporting.run(f"SELECT number FROM ledger_{pair.name}") == [(3,)], "each has opened it once"
+    pair.check(1, 2, 3)
+
+
+# --- of another role, whose sessions may not be ended -----------------------------------------------
+
+
+def test_a_strangers_session_that_is_about_to_commit_is_named_and_may_commit(
+    pair: Pair, proxy: Proxy, postgresql: PostgreSQL, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("airflow_barrier.sinks._postgresql._LOCK", 1)
+    with asleep(pair, proxy, COMMIT) as (hold, zombie):
+        (session,) = sessions(pair.reporting)
+        with pytest.raises(SinkUnavailableError, match=rf"longer than 1 s.*process {session} \(airflow_barrier \w+, b"):
+            by_stranger(pair, postgresql).deliver(3, request_key="successor")
+        hold.go_on.set()
+        assert zombie.result(patience()) == [2]
+    assert by_stranger(pair, postgresql).deliver(3) == [3]
+    pair.check(1, 2, 3)
+
+
+def test_a_strangers_session_that_has_not_moved_the_ledger_is_named_and_fenced(
+    pair: Pair, proxy: Proxy, postgresql: PostgreSQL, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("airflow_barrier.sinks._postgresql._LOCK", 1)
+    with asleep(pair, proxy, LEDGER) as (hold, zombie):
+        (session,) = sessions(pair.reporting)
+        with pytest.raises(SinkUnavailableError, match=rf"longer than 1 s.*process {session} \(airflow_barrier \w+, b"):
+            by_stranger(pair, postgresql).deliver(3, request_key="successor")
+        hold.go_on.set()
+        with pytest.raises(FencedDelivererError, match=r"another one has opened it since; nothing of b2\.r0"):
+            zombie.result(patience())
+    assert pair.reporting.rows(pair.targets[AMOUNT]) == DAYS[0]
+    assert by_stranger(pair, postgresql).deliver(3) == [2, 3]
+    pair.check(1, 2, 3)
+
+
+@pytest.mark.parametrize("through", [1, 2])
+def test_one_that_has_not_begun_finds_its_successors_rows_and_says_fenced(
+    feed: Feed, reporting: Reporting, proxy: Proxy, postgresql: PostgreSQL, through: int
+) -> None:
+    """Not that a row is in the way, nor that others have changed its target, after which a person would have to act."""
+    for day in DAYS:
+        feed.commit(day)
+    pair = make_pair(feed, reporting, "pair")
+    if through == 2:
+        pair.deliver(1)
+    with asleep(pair, proxy, BEGIN, through) as (hold, zombie):
+        assert by_stranger(pair, postgresql).deliver(3, request_key="successor")[-1] == 3
+        hold.go_on.set()
+        with pytest.raises(FencedDelivererError, match="another one has opened it since"):
+            zombie.result(patience())
+    assert pair.reporting.rows(pair.targets[AMOUNT]) == DAYS[2]
+    assert pair.record.failures == 0
