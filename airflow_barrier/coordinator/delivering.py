@@ -359,7 +359,13 @@ class ParquetRows:
     uris: list[str]
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
-        return self.deployment.tables.batches(self.uris, _BATCH)
+        try:
+            yield from self.deployment.tables.batches(self.uris, _BATCH)
+        except FileNotFoundError as error:
+            raise FencedDelivererError(
+                f"expected the rows that were taken for this delivery in {error.filename}, found them swept away: "
+                "another one has opened it since"
+            ) from error
 
 
 def _change_field() -> pa.Field:
