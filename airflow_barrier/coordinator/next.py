@@ -44,7 +44,16 @@ from airflow_barrier.coordinator.staging import (
     give_up,
     take_over,
 )
-from airflow_barrier.coordinator.waiting import AttemptEnd, Condition, Room, Unseen, Wait, barriers_before, lacks
+from airflow_barrier.coordinator.waiting import (
+    AttemptEnd,
+    Condition,
+    Delivered,
+    Room,
+    Unseen,
+    Wait,
+    barriers_before,
+    lacks,
+)
 from airflow_barrier.protocol.deliveries import Position, SinkDeclaration, SinkRecord, SinkState
 from airflow_barrier.protocol.errors import (
     AlreadyCommittedError,
@@ -564,7 +573,8 @@ def next_delivery(
     if sink.deliverer not in (None, request_key) and scheduler.is_running(sink.deliverer or ""):
         # whether the other task is alive only the scheduler knows, and only a task can ask it
         reason = f"{sink.deliverer} is delivering to {sink}"
-        return Wait((Unseen(f"the end of it: {reason}"),), reason, look_again=_LOOK_AGAIN, barrier=through)
+        received = Delivered(sink.name, barrier_id=through.barrier_id)
+        return Wait((received,), reason, look_again=_LOOK_AGAIN, barrier=through)
     return Due(meta.deliveries.claim(topology, sink.name, request_key, sink.deliverer), through)
 
 

@@ -126,7 +126,8 @@ class Deliveries(Group):
     ) -> SinkRecord:
         """Write down that a task delivers to the sink from here on, if ``expected`` did so until now; returns the sink.
 
-        Again is fine. It is the sink that fences the task before. Raises SinkTakenError (retryable) if another one came first.
+        Again is fine. It is the sink that fences the task before. Raises SinkTakenError (retryable) if another one came
+        first.
         """
         before = _load(connection, topology, name)
         was = _SINK.deliverer.is_not_distinct_from(expected)

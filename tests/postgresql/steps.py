@@ -15,6 +15,7 @@ from airflow_barrier.metaservice.commits import Settled
 from airflow_barrier.metaservice.maintenance import Upkeep
 from airflow_barrier.metaservice.store import MetaService
 from airflow_barrier.metaservice.transaction import Group
+from airflow_barrier.protocol.deliveries import Remedy
 from airflow_barrier.protocol.journal import History
 from airflow_barrier.protocol.leases import Hold, Lease
 from airflow_barrier.protocol.levels import Level
@@ -327,6 +328,11 @@ STEPS = {
         "deliveries.resume",
         lambda world: (_delivered(world), world.meta.deliveries.pause("shopping", "prices", "test", "moves"))[0],
         lambda world, _: world.meta.deliveries.resume("shopping", "prices", "test"),
+    ),
+    "a remedy for a sink": Step(
+        "deliveries.decide",
+        _delivered,
+        lambda world, _: world.meta.deliveries.decide("shopping", "prices", Remedy.REDELIVER, "test", "restored"),
     ),
     "another limit of a sink": Step(
         "deliveries.hold",
