@@ -74,8 +74,10 @@ def deliver(
     *,
     request_key: str,
     actor: str,
+    collapse: bool = False,
 ) -> list[Receipt]:
-    """Deliver every barrier that ``sink`` lacks, up to and including ``through``, which is COMMIT, in order.
+    """Deliver every barrier that ``sink`` lacks, up to and including ``through``, which is COMMIT, in order; or, with
+    ``collapse``, what has changed by all of them together, in one step.
 
     A barrier that was corrected by a revision since it was delivered is delivered again first: what differs. Returns
     what the sink has received. Whatever breaks, what the ledger has stays delivered, and the next call goes on there.
@@ -91,7 +93,7 @@ def deliver(
         adapter = sink_of(sink.definition)
         with adapter.connect(sink.definition, credentials) as channel:
             worker = _Worker(deployment, sink, channel, write_extract, request_key, actor)
-            done.extend(worker.run(through))  # also what came before an error
+            done.extend(worker.run(through, collapse))  # also what came before an error
 
     retrying = tenacity.Retrying(
         retry=tenacity.retry_if_exception_type(SinkUnavailableError),
@@ -165,17 +167,18 @@ class _Worker:
         #: what the tables were at the position
         self._start: Mapping[str, int | None] = {}
 
-    def run(self, through: Barrier) -> Iterator[Receipt]:
+    def run(self, through: Barrier, collapse: bool) -> Iterator[Receipt]:
         self._keys = self._channel.validate(self._schemas(through))
         self._position = self._channel.open(self._deliverer, adopt=self._sink.remedy is not None)
         self._deployment.tables.clear(self._folder)  # of those who are fenced now
         if self._sink.remedy is Remedy.REDELIVER:
             self._load_anew()
-            yield self._deliver(through)
+            yield self._deliver(through, through)
             return
         yield from self._catch_up()
-        for barrier in self._lacking(through):
-            yield self._deliver(barrier)
+        lacking = list(self._lacking(through))
+        for barrier in lacking[-1:] if collapse else lacking:
+            yield self._deliver(barrier, lacking[0] if collapse else barrier)
 
     @property
     def _deliverer(self) -> Deliverer:
@@ -273,16 +276,17 @@ class _Worker:
 
     # --- one barrier ------------------------------------------------------------------------------
 
-    def _deliver(self, barrier: Barrier) -> Receipt:
+    def _deliver(self, barrier: Barrier, first: Barrier) -> Receipt:
+        """``first``: those from it on are delivered along."""
         # by its revision as of now: one may have been published since we looked
         found = self._at(barrier.barrier_id, Hold(f"delivery to {self._sink}", _HELD_SECONDS))
         assert found.lease is not None
         try:
-            return self._deliver_held(barrier, found)
+            return self._deliver_held(barrier, first, found)
         finally:
             self._deployment.meta.leases.release(found.lease.lease_id)
 
-    def _deliver_held(self, barrier: Barrier, found: Resolution) -> Receipt:
+    def _deliver_held(self, barrier: Barrier, first: Barrier, found: Resolution) -> Receipt:
         began = time.monotonic()
         former = self._former
         delivery = Delivery(
@@ -298,7 +302,7 @@ class _Worker:
         counts = self._channel.deliver(delivery)
         self._position, self._start, self._former = delivery.position, found.snapshots, None
         seconds = time.monotonic() - began
-        self._tell(delivery.position, counts, seconds)
+        self._tell(delivery.position, counts, seconds, first.barrier_id)
         self._deployment.tables.clear(self._folder)
         log.info(
             "Delivered %s to %s in %.1f s%s: %s",
@@ -336,7 +340,7 @@ class _Worker:
         # a folder of one's own: a deliverer that is fenced by now may still write
         return self._write_extract(extract, f"{self._folder}/{uuid.uuid4()}")
 
-    def _tell(self, position: Position, counts: Mapping[str, Counts], seconds: float) -> None:
+    def _tell(self, position: Position, counts: Mapping[str, Counts], seconds: float, first: int | None = None) -> None:
         self._deployment.meta.deliveries.delivered(
             self._sink.topology,
             self._sink.name,
@@ -344,6 +348,7 @@ class _Worker:
             counts=reduce(add, counts.values(), Counts()),
             seconds=seconds,
             actor=self._actor,
+            first_barrier=first,
             reset=self._sink.remedy is not None,
         )
         if self._sink.remedy is not None:

@@ -590,7 +590,8 @@ def _through(deployment: Deployment, run: Run, topology: str) -> Barrier | None:
         return None
     if own is not None and own.state is not BarrierState.ABORTED:
         return own
-    if own is None and run.ref.kind != "manual" and (head is None or head.timestamp < run.timestamp):
+    aborted = own or barriers.aborted_at(topology, run.timestamp)
+    if aborted is None and run.ref.kind != "manual" and (head is None or head.timestamp < run.timestamp):
         return None
     before = [each for each in deployment.meta.answers.readable(topology) if each.timestamp <= run.timestamp]
     return before[-1] if before else None

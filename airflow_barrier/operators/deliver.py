@@ -65,6 +65,8 @@ class DeliverOperator(BaseOperator):
     :param to: the sink.
     :param rows: ``changes`` (what was inserted, updated and deleted), ``appends`` (of tables that are only added to) or
         ``table`` (all rows, with each barrier); what a sink can do of these it says when the DAG is parsed.
+    :param collapse: bring a sink that is behind up to the run's barrier in one step, by what has changed in all. It
+        passes over the barriers between, which get no events of their own.
     :param spark_conn_id: the Spark Connect server that reads the tables.
     :param wait_timeout: how long a try may wait, from its beginning; then it fails, and says what for.
 
@@ -82,6 +84,7 @@ class DeliverOperator(BaseOperator):
         tables: str | Mapping[str, str],
         to: Sink,
         rows: str = Rows.CHANGES.value,
+        collapse: bool = False,
         barrier_conn_id: str = DEFAULT_CONN_ID,
         spark_conn_id: str = "spark_connect_default",
         wait_timeout: timedelta = WAIT_TIMEOUT,
@@ -98,6 +101,7 @@ class DeliverOperator(BaseOperator):
         self.tables = tables
         self.to = to
         self.rows = rows
+        self.collapse = collapse
         self.declaration("")  # what cannot be is said when the DAG is parsed
         self.barrier_conn_id = barrier_conn_id
         self.spark_conn_id = spark_conn_id
@@ -168,6 +172,7 @@ class DeliverOperator(BaseOperator):
                 write,
                 request_key=task_key(context),
                 actor=actor(context),
+                collapse=self.collapse,
             )
 
     def credentials(self) -> Credentials | None:

@@ -163,6 +163,10 @@ class Sink(Protocol):
         """The adapter again, from its declaration."""
         ...
 
+    def corrections_fault(self, declared: SinkDeclaration) -> str | None:
+        """Why what was delivered cannot be corrected there when a revision has computed it again; None: it can be."""
+        ...
+
     def connect(self, declared: SinkDeclaration, credentials: Credentials | None) -> Channel:
         """A way to deliver what was ``declared``. Connects when the channel is entered."""
         ...

@@ -94,6 +94,12 @@ class PostgreSQLSink:
         options = declared.options
         return cls(options["conn_id"], name=declared.name, key=options["keys"], ledger=options["ledger"])
 
+    def corrections_fault(self, declared: SinkDeclaration) -> str | None:
+        """See :meth:`~airflow_barrier.sinks.port.Sink.corrections_fault`."""
+        if declared.rows is Rows.APPENDS:
+            return "it gets what is appended (rows='appends'), without a key by which a row could be found again"
+        return None
+
     def connect(self, declared: SinkDeclaration, credentials: Credentials | None) -> Channel:
         """See :meth:`~airflow_barrier.sinks.port.Sink.connect`."""
         from airflow_barrier.sinks._postgresql import PostgreSQLChannel
