@@ -558,6 +558,8 @@ def next_delivery(
             f"{declaration.name} by the first delivery after it is published"
         )
     through = _through(deployment, run, topology)
+    if isinstance(through, Nothing):
+        return through
     if through is None:
         condition = Condition("COMMIT", barrier_id=run.barrier_id, timestamp=None if run.barrier_id else run.timestamp)
         return Wait((condition,), f"sink {declaration.name} waits for the barrier of {run.at} to be COMMIT")
@@ -578,7 +580,7 @@ def next_delivery(
     return Due(meta.deliveries.claim(topology, sink.name, request_key, sink.deliverer), through)
 
 
-def _through(deployment: Deployment, run: Run, topology: str) -> Barrier | None:
+def _through(deployment: Deployment, run: Run, topology: str) -> Barrier | Nothing | None:
     """The barrier up to which a run delivers; None: it is still to come."""
     barriers = deployment.meta.barriers
     try:
@@ -594,4 +596,4 @@ def _through(deployment: Deployment, run: Run, topology: str) -> Barrier | None:
     if aborted is None and run.ref.kind != "manual" and (head is None or head.timestamp < run.timestamp):
         return None
     before = [each for each in deployment.meta.answers.readable(topology) if each.timestamp <= run.timestamp]
-    return before[-1] if before else None
+    return before[-1] if before else Nothing(f"no barrier of {topology} up to {run.timestamp.isoformat()} can be read")

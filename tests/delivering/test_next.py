@@ -102,6 +102,7 @@ def test_a_click_delivers_up_to_the_newest_committed_barrier(feed: Feed) -> None
     due = ask(feed, run_at(40, "manual"))
     assert isinstance(due, Due)
     assert due.through.barrier_id == 2
+    assert isinstance(ask(feed, replace(run_at(0, "manual"), timestamp=MONDAY - timedelta(hours=1))), Nothing)
     before = ask(feed, replace(run_at(0, "manual"), timestamp=MONDAY + timedelta(hours=1)))
     assert isinstance(before, Due)
     assert before.through.barrier_id == 1
