@@ -20,6 +20,7 @@ from sqlalchemy import (
     exists,
     func,
     insert,
+    or_,
     select,
     tuple_,
     update,
@@ -111,13 +112,19 @@ class Deliveries(Group):
     def claim(
         self, connection: Connection, topology: str, name: str, request_key: str, expected: str | None
     ) -> SinkRecord:
-        """Write down that a task delivers to the sink from here on, if ``expected`` did so until now; returns it.
+        """Write down that a task delivers to the sink from here on, if ``expected`` did so until now; returns the sink.
 
-        It is the sink that fences the task before. Raises SinkTakenError (retryable) if another one came first.
+        Again is fine. It is the sink that fences the task before. Raises SinkTakenError (retryable) if another one came
+        first.
         """
+        before = _load(connection, topology, name)
+        was = _SINK.deliverer.is_not_distinct_from(expected)
         moved = connection.execute(
             update(schema.sink)
-            .where(_here(topology, name), _SINK.deliverer.is_not_distinct_from(expected))  # safety: one-claims-a-sink
+            .where(
+                _here(topology, name),
+                or_(was, _SINK.deliverer == request_key),  # safety: one-claims-a-sink
+            )
             .values(deliverer=request_key)
         ).rowcount
         sink = _load(connection, topology, name)
@@ -126,7 +133,7 @@ class Deliveries(Group):
                 f"{sink}: expected that {expected or 'no task'} delivers to it, found {sink.deliverer}, which came "
                 "first; look what it has delivered, and claim the sink from it"
             )
-        if expected != request_key:
+        if before.deliverer != request_key:
             _record(connection, sink, Event("claimed", request_key, {"before": expected}))
         return sink
 
