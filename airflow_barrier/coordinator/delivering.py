@@ -35,7 +35,6 @@ from airflow_barrier.protocol.leases import Hold
 from airflow_barrier.protocol.levels import Level, Resolution
 from airflow_barrier.protocol.records import Barrier
 from airflow_barrier.protocol.states import BarrierState
-from airflow_barrier.sinks import sink_of
 from airflow_barrier.sinks.port import CHANGE, Channel, Credentials, Deliverer, Delivery, RowBatches
 from airflow_barrier.spark.delivering import Extract
 
@@ -90,7 +89,7 @@ def deliver(
 
     def once() -> None:
         _check_claim(deployment, sink, request_key)
-        adapter = sink_of(sink.definition)
+        adapter = deployment.sink_of(sink.definition)
         with adapter.connect(sink.definition, credentials) as channel:
             worker = _Worker(deployment, sink, channel, write_extract, request_key, actor)
             done.extend(worker.run(through, collapse))  # also what came before an error
@@ -120,7 +119,7 @@ def sink_fault(deployment: Deployment, declared: SinkDeclaration, credentials: C
     try:
         mains = deployment.tables.mains(sorted(declared.targets))
         schemas = {table: deployment.tables.schema_at(table, snapshot) for table, snapshot in mains.items()}
-        with sink_of(declared).connect(declared, credentials) as channel:
+        with deployment.sink_of(declared).connect(declared, credentials) as channel:
             channel.validate(schemas)
     except MissingTableError:
         return None

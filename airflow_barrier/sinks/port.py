@@ -148,6 +148,13 @@ class Sink(Protocol):
         ...
 
     @property
+    def location(self) -> str | None:
+        """The folder that workers write to, which the connection's ``source_roots`` have to allow; None: another
+        system, whose own rights decide.
+        """
+        ...
+
+    @property
     def conn_id(self) -> str | None:
         """The Airflow connection by which it is reached; None: it needs none."""
         ...

@@ -45,6 +45,8 @@ class PostgreSQLSink:
     kind: ClassVar[str] = "postgresql"
     conn_type: ClassVar[str] = "postgres"
 
+    location: ClassVar[None] = None
+
     def __post_init__(self) -> None:
         if not self.name and self.table is not None:
             object.__setattr__(self, "name", self.table)
