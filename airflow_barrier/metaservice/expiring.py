@@ -158,6 +158,7 @@ def thin(connection: Connection, topology: str, thinned: Sequence[int], before: 
 def _move(
     connection: Connection, topology: str, which: ColumnElement[bool] | TextClause, last: int, actor: str, most: int
 ) -> list[int]:
+    held = func.coalesce(first_held(topology), _BARRIER.barrier_id + 1)
     candidates = (
         select(_BARRIER.barrier_id)
         .where(
@@ -168,7 +169,7 @@ def _move(
             _BARRIER.barrier_id < last,  # safety: newest-stays-readable
             ~_LEASED.where(_LEASE.expires_at > DatabaseNow()),  # or what is held for days would keep others back
             ~_REVISED,  # safety: revised-is-not-expired
-            _BARRIER.barrier_id < func.coalesce(first_held(topology), last),  # safety: undelivered-is-not-expired
+            _BARRIER.barrier_id < held,  # safety: undelivered-is-not-expired
         )
         .order_by(_BARRIER.barrier_id)
         .limit(most)
