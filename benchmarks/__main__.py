@@ -32,6 +32,7 @@ FIGURES = {
     "upkeep": "a barrier after many barriers that were compacted and expired",
     "publishing": "many tables at once",
     "reading": "a query at one barrier against the plain one",
+    "delivering": "a delivery to PostgreSQL beside what it could be without a ledger",
     "revising": "correcting history, and the swap",
     "expiry": "letting go of many barriers",
     "past": "a recovery after many barriers, and a cut beside many used files",
