@@ -145,7 +145,7 @@ def measure(folder: Path, *, quick: bool) -> list[Measured]:
     return [
         Measured(
             "Delivering to PostgreSQL, in seconds",
-            "One process, Arrow batches of 50,000 rows that are there already, four columns, a primary key of two. Ours "
+            "One process, Arrow batches of 50,000 rows that are there already, four columns, a key of two. Ours "
             "includes connecting, looking at the target, opening the ledger, and the ledger's record; the others' "
             "includes connecting. Median of 5 in turns, of 3 at a million. Changes update every row of a target of "
             "that size. The server does not sync to disk.",
