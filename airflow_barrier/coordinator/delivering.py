@@ -21,7 +21,6 @@ import tenacity
 from airflow_barrier.coordinator.deployment import Deployment
 from airflow_barrier.protocol.deliveries import Counts, Position, Remedy, Rows, SinkRecord
 from airflow_barrier.protocol.errors import (
-    BarrierError,
     ExpiredBarrierError,
     FencedDelivererError,
     LedgerError,
@@ -101,16 +100,16 @@ def deliver(
     )
     try:
         retrying(once)
-    except FencedDelivererError:  # somebody else delivers, and says how that goes
-        raise
-    except BarrierError as error:
+    except Exception as error:
+        # what a superseded one meets, such as rows in the way or files that are gone, is its successor's doing
+        _check_claim(deployment, sink, request_key)
         deployment.meta.deliveries.failed(sink.topology, sink.name, str(error), actor)
         raise
     return done
 
 
 def _check_claim(deployment: Deployment, sink: SinkRecord, request_key: str) -> None:
-    """Opening fences whoever delivers: one that slept, and whose session was ended, must not do that to its successor.
+    """One that slept must not open the sink again, which would fence its successor; nor is what it meets the sink's.
 
     Raises FencedDelivererError.
     """
@@ -140,6 +139,8 @@ class _Worker:
         self._write_extract = write_extract
         self._request_key = request_key
         self._actor = actor
+        #: of one's own: a deliverer that is fenced by now may still write, and clear what it has written
+        self._own_folder = f"{self._folder}/{uuid.uuid4()}"
         self._keys: Mapping[str, tuple[str, ...]] = {}
         self._position: Position | None = None
         #: what the tables were whose rows the sink may hold, while it is loaded anew
@@ -281,7 +282,7 @@ class _Worker:
         self._position, self._start, self._former = delivery.position, found.snapshots, None
         seconds = time.monotonic() - began
         self._tell(delivery.position, counts, seconds)
-        self._deployment.tables.clear(self._folder)
+        self._deployment.tables.clear(self._own_folder)
         log.info(
             "Delivered %s to %s in %.1f s%s: %s",
             barrier,
@@ -315,8 +316,7 @@ class _Worker:
         return rows
 
     def _write(self, extract: Extract) -> list[str]:
-        # a folder of one's own: a deliverer that is fenced by now may still write
-        return self._write_extract(extract, f"{self._folder}/{uuid.uuid4()}")
+        return self._write_extract(extract, f"{self._own_folder}/{uuid.uuid4()}")
 
     def _tell(self, position: Position, counts: Mapping[str, Counts], seconds: float) -> None:
         self._deployment.meta.deliveries.delivered(
