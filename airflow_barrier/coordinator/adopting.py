@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from airflow_barrier.coordinator.delivering import sink_fault
 from airflow_barrier.coordinator.deployment import Deployment
 from airflow_barrier.coordinator.starting import rows_of
+from airflow_barrier.protocol.deliveries import SinkDeclaration
 from airflow_barrier.protocol.errors import MissingTableError, TopologyError, UnknownTopologyError
 from airflow_barrier.protocol.topology import Fragment, Job, Topology
+from airflow_barrier.sinks.port import Credentials
 
 
 @dataclass(frozen=True)
@@ -58,8 +61,14 @@ class AdoptionPlan:
         return not self.problems and not any(step.problem for step in self.steps)
 
 
-def plan_adoption(deployment: Deployment, fragments: Sequence[Fragment]) -> AdoptionPlan:
-    """What the DAGs' ``fragments`` would change, together with what is registered. Changes nothing."""
+def plan_adoption(
+    deployment: Deployment,
+    fragments: Sequence[Fragment],
+    sinks: Sequence[tuple[SinkDeclaration, Credentials | None]] = (),
+) -> AdoptionPlan:
+    """What the DAGs' ``fragments`` would change, together with what is registered, and what keeps their ``sinks`` from
+    taking what they are to get. Changes nothing.
+    """
     steps: list[TableStep] = []
     problems: list[str] = []
     notes: list[str] = []
@@ -81,6 +90,8 @@ def plan_adoption(deployment: Deployment, fragments: Sequence[Fragment]) -> Adop
             problems.append(str(error))
         touched = sorted({table for job in own for table in (*job.outlets, *job.inlets)})
         steps += [_step(deployment, name, table, union, registered, claims.get(table, name)) for table in touched]
+    faults = (sink_fault(deployment, declared, credentials) for declared, credentials in sinks)
+    problems += [fault for fault in faults if fault is not None]
     return AdoptionPlan(tuple(steps), tuple(problems), tuple(notes))
 
 

@@ -19,11 +19,13 @@ from typing import TYPE_CHECKING
 import tenacity
 
 from airflow_barrier.coordinator.deployment import Deployment
-from airflow_barrier.protocol.deliveries import Counts, Position, Remedy, Rows, SinkRecord
+from airflow_barrier.protocol.deliveries import Counts, Position, Remedy, Rows, SinkDeclaration, SinkRecord
 from airflow_barrier.protocol.errors import (
+    BarrierError,
     ExpiredBarrierError,
     FencedDelivererError,
     LedgerError,
+    MissingTableError,
     SinkBehindError,
     SinkUnavailableError,
     UnknownBarrierError,
@@ -33,7 +35,6 @@ from airflow_barrier.protocol.leases import Hold
 from airflow_barrier.protocol.levels import Level, Resolution
 from airflow_barrier.protocol.records import Barrier
 from airflow_barrier.protocol.states import BarrierState
-from airflow_barrier.sinks import sink_of
 from airflow_barrier.sinks.port import CHANGE, Channel, Credentials, Deliverer, Delivery, RowBatches
 from airflow_barrier.spark.delivering import Extract
 
@@ -72,8 +73,10 @@ def deliver(
     *,
     request_key: str,
     actor: str,
+    collapse: bool = False,
 ) -> list[Receipt]:
-    """Deliver every barrier that ``sink`` lacks, up to and including ``through``, which is COMMIT, in order.
+    """Deliver every barrier that ``sink`` lacks, up to and including ``through``, which is COMMIT, in order; or, with
+    ``collapse``, what has changed by all of them together, in one step.
 
     A barrier that was corrected by a revision since it was delivered is delivered again first: what differs. Returns
     what the sink has received. Whatever breaks, what the ledger has stays delivered, and the next call goes on there.
@@ -86,10 +89,10 @@ def deliver(
 
     def once() -> None:
         _check_claim(deployment, sink, request_key)
-        adapter = sink_of(sink.definition)
+        adapter = deployment.sink_of(sink.definition)
         with adapter.connect(sink.definition, credentials) as channel:
             worker = _Worker(deployment, sink, channel, write_extract, request_key, actor)
-            done.extend(worker.run(through))  # also what came before an error
+            done.extend(worker.run(through, collapse))  # also what came before an error
 
     retrying = tenacity.Retrying(
         retry=tenacity.retry_if_exception_type(SinkUnavailableError),
@@ -106,6 +109,23 @@ def deliver(
         deployment.meta.deliveries.failed(sink.topology, sink.name, str(error), actor)
         raise
     return done
+
+
+def sink_fault(deployment: Deployment, declared: SinkDeclaration, credentials: Credentials | None) -> str | None:
+    """What keeps a sink from taking its tables as they are now, in words; None: nothing that can be seen before.
+
+    Tables that are not there yet are left to whoever looks at tables.
+    """
+    try:
+        mains = deployment.tables.mains(sorted(declared.targets))
+        schemas = {table: deployment.tables.schema_at(table, snapshot) for table, snapshot in mains.items()}
+        with deployment.sink_of(declared).connect(declared, credentials) as channel:
+            channel.validate(schemas)
+    except MissingTableError:
+        return None
+    except BarrierError as error:
+        return str(error)
+    return None
 
 
 def _check_claim(deployment: Deployment, sink: SinkRecord, request_key: str) -> None:
@@ -148,17 +168,18 @@ class _Worker:
         #: what the tables were at the position
         self._start: Mapping[str, int | None] = {}
 
-    def run(self, through: Barrier) -> Iterator[Receipt]:
+    def run(self, through: Barrier, collapse: bool) -> Iterator[Receipt]:
         self._keys = self._channel.validate(self._schemas(through))
         self._position = self._channel.open(self._deliverer, adopt=self._sink.remedy is not None)
         self._deployment.tables.clear(self._folder)  # of those who are fenced now
         if self._sink.remedy is Remedy.REDELIVER:
             self._load_anew()
-            yield self._deliver(through)
+            yield self._deliver(through, through)
             return
         yield from self._catch_up()
-        for barrier in self._lacking(through):
-            yield self._deliver(barrier)
+        lacking = list(self._lacking(through))
+        for barrier in lacking[-1:] if collapse else lacking:
+            yield self._deliver(barrier, lacking[0] if collapse else barrier)
 
     @property
     def _deliverer(self) -> Deliverer:
@@ -205,8 +226,8 @@ class _Worker:
                 f"{self._sink}: expected that its ledger says {known}, which was delivered, found "
                 f"{position or 'that nothing was'}: the sink was restored from a backup, or fell back to a server that "
                 "lags. If it holds just what its ledger says, go on from there: airflow-barrier sink adopt "
-                f"{topology} {name}. To compare it with the tables, and change what differs: airflow-barrier sink "
-                f"redeliver {topology} {name}"
+                f"{topology} {name} --reason ... To compare it with the tables, and change what differs: "
+                f"airflow-barrier sink redeliver {topology} {name} --reason ..."
             )
         else:
             log.info("%s had received %s, and nobody had been told", self._sink, position)
@@ -244,8 +265,8 @@ class _Worker:
         except (ExpiredBarrierError, UnknownBarrierError, UnknownRevisionError) as error:
             raise SinkBehindError(  # safety: sink-beyond-history
                 f"{self._sink}: expected to read barrier {position}, which it received last, to tell what has changed "
-                f"since; found: {error}. Empty its targets of what was delivered, and load them anew: airflow-barrier "
-                f"sink redeliver {self._sink.topology} {self._sink.name}"
+                f"since; found: {error}. Have its targets compared with the tables: airflow-barrier sink redeliver "
+                f"{self._sink.topology} {self._sink.name} --reason ..."
             ) from error
         return found.snapshots
 
@@ -256,16 +277,17 @@ class _Worker:
 
     # --- one barrier ------------------------------------------------------------------------------
 
-    def _deliver(self, barrier: Barrier) -> Receipt:
+    def _deliver(self, barrier: Barrier, first: Barrier) -> Receipt:
+        """``first``: those from it on are delivered along."""
         # by its revision as of now: one may have been published since we looked
         found = self._at(barrier.barrier_id, Hold(f"delivery to {self._sink}", _HELD_SECONDS))
         assert found.lease is not None
         try:
-            return self._deliver_held(barrier, found)
+            return self._deliver_held(barrier, first, found)
         finally:
             self._deployment.meta.leases.release(found.lease.lease_id)
 
-    def _deliver_held(self, barrier: Barrier, found: Resolution) -> Receipt:
+    def _deliver_held(self, barrier: Barrier, first: Barrier, found: Resolution) -> Receipt:
         began = time.monotonic()
         former = self._former
         delivery = Delivery(
@@ -281,7 +303,7 @@ class _Worker:
         counts = self._channel.deliver(delivery)
         self._position, self._start, self._former = delivery.position, found.snapshots, None
         seconds = time.monotonic() - began
-        self._tell(delivery.position, counts, seconds)
+        self._tell(delivery.position, counts, seconds, first.barrier_id)
         self._deployment.tables.clear(self._own_folder)
         log.info(
             "Delivered %s to %s in %.1f s%s: %s",
@@ -318,7 +340,7 @@ class _Worker:
     def _write(self, extract: Extract) -> list[str]:
         return self._write_extract(extract, f"{self._own_folder}/{uuid.uuid4()}")
 
-    def _tell(self, position: Position, counts: Mapping[str, Counts], seconds: float) -> None:
+    def _tell(self, position: Position, counts: Mapping[str, Counts], seconds: float, first: int | None = None) -> None:
         self._deployment.meta.deliveries.delivered(
             self._sink.topology,
             self._sink.name,
@@ -326,6 +348,7 @@ class _Worker:
             counts=reduce(add, counts.values(), Counts()),
             seconds=seconds,
             actor=self._actor,
+            first_barrier=first,
             reset=self._sink.remedy is not None,
         )
         if self._sink.remedy is not None:
@@ -341,7 +364,13 @@ class ParquetRows:
     uris: list[str]
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
-        return self.deployment.tables.batches(self.uris, _BATCH)
+        try:
+            yield from self.deployment.tables.batches(self.uris, _BATCH)
+        except FileNotFoundError as error:
+            raise FencedDelivererError(
+                f"expected the rows that were taken for this delivery in {error.filename}, found them swept away: "
+                "another one has opened it since"
+            ) from error
 
 
 def _change_field() -> pa.Field:

@@ -9,10 +9,13 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from airflow_barrier.coordinator.settings import Settings, parsed_url
+from airflow_barrier.protocol.deliveries import SinkDeclaration
 from airflow_barrier.protocol.errors import ConfigurationError
 from airflow_barrier.protocol.levels import Level
 from airflow_barrier.protocol.tags import TagPolicy
 from airflow_barrier.protocol.topology import ExternalSource
+from airflow_barrier.sinks import sink_of
+from airflow_barrier.sinks.port import Sink
 from airflow_barrier.sources import source_of
 from airflow_barrier.sources.bounded import Limits
 from airflow_barrier.sources.port import Source
@@ -67,8 +70,15 @@ class Deployment:
         """The adapter of a source that this deployment may open. Raises ConfigurationError for another."""
         source = source_of(declared)
         if source.location is not None:
-            self.source_roots.check(source.name, source.location)
+            self.source_roots.check(f"source {source.name}", source.location)
         return source.within(self.limits)
+
+    def sink_of(self, declared: SinkDeclaration) -> Sink:
+        """The adapter of a sink that this deployment may deliver to. Raises ConfigurationError for another."""
+        sink = sink_of(declared)
+        if sink.location is not None:
+            self.source_roots.check(f"sink {declared.name}", sink.location)
+        return sink
 
     @cached_property
     def shares_database(self) -> bool:

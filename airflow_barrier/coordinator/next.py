@@ -44,7 +44,16 @@ from airflow_barrier.coordinator.staging import (
     give_up,
     take_over,
 )
-from airflow_barrier.coordinator.waiting import AttemptEnd, Condition, Room, Unseen, Wait, barriers_before, lacks
+from airflow_barrier.coordinator.waiting import (
+    AttemptEnd,
+    Condition,
+    Delivered,
+    Room,
+    Unseen,
+    Wait,
+    barriers_before,
+    lacks,
+)
 from airflow_barrier.protocol.deliveries import Position, SinkDeclaration, SinkRecord, SinkState
 from airflow_barrier.protocol.errors import (
     AlreadyCommittedError,
@@ -549,6 +558,8 @@ def next_delivery(
             f"{declaration.name} by the first delivery after it is published"
         )
     through = _through(deployment, run, topology)
+    if isinstance(through, Nothing):
+        return through
     if through is None:
         condition = Condition("COMMIT", barrier_id=run.barrier_id, timestamp=None if run.barrier_id else run.timestamp)
         return Wait((condition,), f"sink {declaration.name} waits for the barrier of {run.at} to be COMMIT")
@@ -564,11 +575,12 @@ def next_delivery(
     if sink.deliverer not in (None, request_key) and scheduler.is_running(sink.deliverer or ""):
         # whether the other task is alive only the scheduler knows, and only a task can ask it
         reason = f"{sink.deliverer} is delivering to {sink}"
-        return Wait((Unseen(f"the end of it: {reason}"),), reason, look_again=_LOOK_AGAIN, barrier=through)
+        received = Delivered(sink.name, barrier_id=through.barrier_id)
+        return Wait((received,), reason, look_again=_LOOK_AGAIN, barrier=through)
     return Due(meta.deliveries.claim(topology, sink.name, request_key, sink.deliverer), through)
 
 
-def _through(deployment: Deployment, run: Run, topology: str) -> Barrier | None:
+def _through(deployment: Deployment, run: Run, topology: str) -> Barrier | Nothing | None:
     """The barrier up to which a run delivers; None: it is still to come."""
     barriers = deployment.meta.barriers
     try:
@@ -580,7 +592,8 @@ def _through(deployment: Deployment, run: Run, topology: str) -> Barrier | None:
         return None
     if own is not None and own.state is not BarrierState.ABORTED:
         return own
-    if own is None and run.ref.kind != "manual" and (head is None or head.timestamp < run.timestamp):
+    aborted = own or barriers.aborted_at(topology, run.timestamp)
+    if aborted is None and run.ref.kind != "manual" and (head is None or head.timestamp < run.timestamp):
         return None
     before = [each for each in deployment.meta.answers.readable(topology) if each.timestamp <= run.timestamp]
-    return before[-1] if before else None
+    return before[-1] if before else Nothing(f"no barrier of {topology} up to {run.timestamp.isoformat()} can be read")

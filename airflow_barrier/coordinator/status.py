@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from airflow_barrier.metaservice.store import MetaService
+from airflow_barrier.protocol.deliveries import SinkRecord
 from airflow_barrier.protocol.levels import Level
 from airflow_barrier.protocol.records import Attempt, Barrier, TableProgress
 from airflow_barrier.protocol.revisions import Revision, RevisionRun
@@ -56,6 +57,15 @@ class RevisionStatus:
 
 
 @dataclass(frozen=True)
+class SinkStatus:
+    """A sink, how many committed barriers it ``lacks``, and since when (UTC; None: it lacks none)."""
+
+    sink: SinkRecord
+    lacks: int
+    since: datetime | None
+
+
+@dataclass(frozen=True)
 class TopologyStatus:
     """``committed`` is what repeatable read serves, ``precommitted`` what read committed serves (barrier ids).
 
@@ -69,6 +79,7 @@ class TopologyStatus:
     precommitted: int | None
     uncommitted: Mapping[str, int]
     open: tuple[BarrierStatus, ...]
+    sinks: tuple[SinkStatus, ...]
 
 
 def status(meta: MetaService, topology: str) -> TopologyStatus:
@@ -85,7 +96,14 @@ def status(meta: MetaService, topology: str) -> TopologyStatus:
         precommitted=meta.answers.resolve(topology, Level.READ_COMMITTED).barrier_id if started else None,
         uncommitted={name: table.barrier_id for name, table in staged.items()},
         open=tuple(barrier_status(meta, barrier) for barrier in meta.barriers.uncommitted(topology)),
+        sinks=sink_statuses(meta, topology),
     )
+
+
+def sink_statuses(meta: MetaService, topology: str) -> tuple[SinkStatus, ...]:
+    """How far each sink is. Raises UnknownTopologyError."""
+    lags = meta.deliveries.lags(topology)
+    return tuple(SinkStatus(sink, *lags[sink.name]) for sink in meta.deliveries.of(topology))
 
 
 def revision_status(meta: MetaService, topology: str, number: int) -> RevisionStatus:

@@ -7,10 +7,12 @@ from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from airflow_barrier.protocol.deliveries import SinkRecord, SinkState
 from airflow_barrier.protocol.errors import (
     BarrierError,
     ConfigurationError,
     UnknownBarrierError,
+    UnknownSinkError,
     UnknownTopologyError,
 )
 from airflow_barrier.protocol.levels import Level, Resolution
@@ -55,10 +57,7 @@ class Condition:
     def __post_init__(self) -> None:
         if self.target is not None and self.target not in _STATES:
             raise ConfigurationError(f"target: expected one of {', '.join(_STATES)}, found {self.target!r}")
-        if (self.barrier_id is None) == (self.timestamp is None):
-            raise ConfigurationError(
-                f"expected a barrier by its id or by its timestamp, found id {self.barrier_id} and {self.timestamp}"
-            )
+        _check_one(self.barrier_id, self.timestamp)
         if self.or_newer and (self.timestamp is None or self.target not in _LEVELS):
             raise ConfigurationError(
                 f"expected a time, and {' or '.join(_LEVELS)} as the target, to wait for a barrier that is at least as "
@@ -96,6 +95,35 @@ _TIMES = ("timestamp", "lacking_after")
 
 
 @dataclass(frozen=True)
+class Delivered:
+    """``sink`` has received a barrier, or a later one, as far as the MetaService knows.
+
+    The barrier is given by its id or by its timestamp (UTC). Neither it nor the sink need be there yet.
+    """
+
+    sink: str
+    barrier_id: int | None = None
+    timestamp: datetime | None = None
+
+    def __post_init__(self) -> None:
+        _check_one(self.barrier_id, self.timestamp)
+
+    def to_json(self) -> dict[str, Any]:
+        return {**asdict(self), "timestamp": self.timestamp and self.timestamp.isoformat()}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Delivered:
+        return cls(**{**data, "timestamp": data["timestamp"] and datetime.fromisoformat(data["timestamp"])})
+
+
+def _check_one(barrier_id: int | None, timestamp: datetime | None) -> None:
+    if (barrier_id is None) == (timestamp is None):
+        raise ConfigurationError(
+            f"expected a barrier by its id or by its timestamp, found id {barrier_id} and {timestamp}"
+        )
+
+
+@dataclass(frozen=True)
 class Room:
     """Fewer than ``max_open`` barriers are open, so that another one may open."""
 
@@ -124,22 +152,22 @@ class Unseen:
     words: str
 
 
-AnyCondition = Condition | Room | AttemptEnd | RevisionEnd | Unseen
+AnyCondition = Condition | Delivered | Room | AttemptEnd | RevisionEnd | Unseen
 _KINDS: dict[str, type[AnyCondition]] = {
-    kind.__name__: kind for kind in (Condition, Room, AttemptEnd, RevisionEnd, Unseen)
+    kind.__name__: kind for kind in (Condition, Delivered, Room, AttemptEnd, RevisionEnd, Unseen)
 }
 
 
 def condition_to_json(condition: AnyCondition) -> dict[str, Any]:
     """JSON values, which :func:`condition_from_json` takes: a deferred task's trigger is kept as such."""
-    fields = condition.to_json() if isinstance(condition, Condition) else asdict(condition)
+    fields = condition.to_json() if isinstance(condition, (Condition, Delivered)) else asdict(condition)
     return {"kind": type(condition).__name__, **fields}
 
 
 def condition_from_json(data: Mapping[str, Any]) -> AnyCondition:
     fields = dict(data)
     kind = _KINDS[fields.pop("kind")]
-    return Condition.from_json(fields) if kind is Condition else kind(**fields)
+    return kind.from_json(fields) if issubclass(kind, (Condition, Delivered)) else kind(**fields)
 
 
 @dataclass(frozen=True)
@@ -219,6 +247,9 @@ class TopologyView:
     def attempt(self, attempt_id: int) -> Attempt:
         return self._once(("attempt", attempt_id), lambda: self.meta.attempts.get(attempt_id))
 
+    def sink(self, name: str) -> SinkRecord:
+        return self._once(("sink", name), lambda: self.meta.deliveries.get(self.topology, name))
+
     def lacks(self, barrier: Barrier, job: str, dag_id: str) -> bool:
         return self._once(("lacks", barrier.barrier_id, job, dag_id), lambda: lacks(self.meta, barrier, job, dag_id))
 
@@ -270,23 +301,21 @@ def look(view: TopologyView, condition: AnyCondition) -> Found:
         return _look_for_end(view, condition)
     if isinstance(condition, Unseen):
         return Found(None, condition.words)
+    if isinstance(condition, Delivered):
+        return _look_at_sink(view, condition)
     if condition.or_newer:
         return _look_for_newer(view, condition)
     if condition.line:
         return _look_in_revision(view, condition)
-    try:
-        standing = _standing(view, condition)
-    except (UnknownBarrierError, UnknownTopologyError):  # whoever registers and opens may not have run yet
-        standing = None
+    standing = _standing(view, condition)
     if standing is None:
         lacking = _first_lacking(view, condition)
         if lacking is not None:
             return Found(lacking.barrier_id, None)
-        which = condition.barrier_id if condition.timestamp is None else f"at {condition.timestamp.isoformat()}"
         never = _why_it_never_opens(view, condition.timestamp, condition.target)
         if never is not None and condition.target is None:
             return Found(None, None, never)  # whoever waits has to look what becomes of its job
-        return Found(None, f"barrier {which} of {view.topology} to be opened", never)
+        return _unopened(view, condition, never)
     barrier = standing.barrier
     if condition.target is None:
         return Found(barrier.barrier_id, None)
@@ -336,11 +365,20 @@ def barriers_before(barriers: Sequence[Barrier], condition: Condition) -> list[B
     ]
 
 
-def _standing(view: TopologyView, condition: Condition) -> Standing | None:
-    if condition.timestamp is None:
-        return view.stands(condition.barrier_id or 0)
-    barrier = view.barrier_at(condition.timestamp)
-    return None if barrier is None else view.stands(barrier.barrier_id)
+def _standing(view: TopologyView, condition: Condition | Delivered) -> Standing | None:
+    """Of the condition's barrier; None: it is not opened yet, and whoever registers may not have run either."""
+    try:
+        if condition.timestamp is None:
+            return view.stands(condition.barrier_id or 0)
+        barrier = view.barrier_at(condition.timestamp)
+        return None if barrier is None else view.stands(barrier.barrier_id)
+    except (UnknownBarrierError, UnknownTopologyError):
+        return None
+
+
+def _unopened(view: TopologyView, condition: Condition | Delivered, never: str | None) -> Found:
+    which = condition.barrier_id if condition.timestamp is None else f"at {condition.timestamp.isoformat()}"
+    return Found(None, f"barrier {which} of {view.topology} to be opened", never)
 
 
 def _why_it_never_opens(view: TopologyView, timestamp: datetime | None, target: str | None) -> str | None:
@@ -371,6 +409,26 @@ def _look_in_revision(view: TopologyView, condition: Condition) -> Found:
     where = f"barrier {number} of {view.topology} in revision {condition.line}"
     never = f"barrier {number} of {view.topology} was aborted" if reached.aborted else None
     return Found(number, f"{condition.target} of {where}{_named(reached.missing)}", never)
+
+
+def _look_at_sink(view: TopologyView, condition: Delivered) -> Found:
+    standing = _standing(view, condition)
+    if standing is None:
+        return _unopened(view, condition, _why_it_never_opens(view, condition.timestamp, "DELIVERED"))
+    barrier = standing.barrier
+    if barrier.state is BarrierState.ABORTED:
+        never = f"{barrier} was aborted ({barrier.reason})"
+        return Found(barrier.barrier_id, f"{barrier} in sink {condition.sink}", never)
+    try:
+        sink = view.sink(condition.sink)
+    except UnknownSinkError:  # whoever declares it may not have run yet
+        return Found(barrier.barrier_id, f"sink {condition.sink} of {view.topology} to be declared")
+    if sink.barrier_id is not None and sink.barrier_id >= barrier.barrier_id:
+        return Found(barrier.barrier_id, None)
+    state = ", and is PAUSED" if sink.state is SinkState.PAUSED else ""
+    failed = f"; the last try failed: {sink.error}" if sink.error is not None else ""
+    waits_for = f"{barrier} in {sink}, which has received {sink.position or 'nothing'}{state}{failed}"
+    return Found(barrier.barrier_id, waits_for)
 
 
 def _look_for_newer(view: TopologyView, condition: Condition) -> Found:

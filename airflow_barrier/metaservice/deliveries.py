@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection
+from datetime import datetime
 from typing import Any
 
 from sqlalchemy import (
@@ -20,7 +21,9 @@ from sqlalchemy import (
     exists,
     func,
     insert,
+    or_,
     select,
+    text,
     tuple_,
     update,
 )
@@ -71,6 +74,9 @@ _OVERDUE = (
     )
     .correlate(schema.sink)
 )
+_LAGS = text('SELECT sink, lag_barriers, lag_since FROM "__META_DELIVERY" WHERE topology = :topology').columns(
+    lag_since=schema.UtcTime
+)
 
 
 class Deliveries(Group):
@@ -108,17 +114,29 @@ class Deliveries(Group):
         topology_version(connection, topology)
         return _sinks_of(connection, topology)
 
+    @reads
+    def lags(self, connection: Connection, topology: str) -> dict[str, tuple[int, datetime | None]]:
+        """Of each sink how many committed barriers it lacks, and when the oldest of them was committed (UTC)."""
+        rows = connection.execute(_LAGS, {"topology": topology})
+        return {row.sink: (row.lag_barriers, row.lag_since) for row in rows}
+
     @changes
     def claim(
         self, connection: Connection, topology: str, name: str, request_key: str, expected: str | None
     ) -> SinkRecord:
-        """Write down that a task delivers to the sink from here on, if ``expected`` did so until now; returns it.
+        """Write down that a task delivers to the sink from here on, if ``expected`` did so until now; returns the sink.
 
-        It is the sink that fences the task before. Raises SinkTakenError (retryable) if another one came first.
+        Again is fine. It is the sink that fences the task before. Raises SinkTakenError (retryable) if another one came
+        first.
         """
+        before = _load(connection, topology, name)
+        was = _SINK.deliverer.is_not_distinct_from(expected)
         moved = connection.execute(
             update(schema.sink)
-            .where(_here(topology, name), _SINK.deliverer.is_not_distinct_from(expected))  # safety: one-claims-a-sink
+            .where(
+                _here(topology, name),
+                or_(was, _SINK.deliverer == request_key),  # safety: one-claims-a-sink
+            )
             .values(deliverer=request_key)
         ).rowcount
         sink = _load(connection, topology, name)
@@ -127,7 +145,7 @@ class Deliveries(Group):
                 f"{sink}: expected that {expected or 'no task'} delivers to it, found {sink.deliverer}, which came "
                 "first; look what it has delivered, and claim the sink from it"
             )
-        if expected != request_key:
+        if before.deliverer != request_key:
             _record(connection, sink, Event("claimed", request_key, {"before": expected}))
         return sink
 
@@ -370,7 +388,7 @@ def _register(
         raise SinkClaimedError(  # safety: sink-of-one-dag
             f"topology {topology}: DAG {declaration.owner} declares sink {name}, to which DAG {found.owner} delivers; "
             f"a sink is of one DAG: give this one another name, or take it out of DAG {found.owner} and let go of it: "
-            f"airflow-barrier sink release {topology} {name}"
+            f"airflow-barrier sink release {topology} {name} --reason ..."
         )
     tables = load_topology(connection, topology, topology_version(connection, topology)).tables
     unknown = [table for table in declaration.targets if table not in tables]
@@ -383,8 +401,8 @@ def _register(
         raise ConfigurationError(  # safety: delivered-as-declared
             f"{found}: expected it to be declared as it was when {found.position} was delivered, found a change of "
             f"{_words(found.definition, declaration, changed)}. Declare it under another name, and let go of this one: "
-            f"airflow-barrier sink release {topology} {name}; or load it anew: airflow-barrier sink redeliver "
-            f"{topology} {name}"
+            f"airflow-barrier sink release {topology} {name} --reason ... Or have it compared with the tables as it is "
+            f"declared now: airflow-barrier sink redeliver {topology} {name} --reason ..."
         )
     values = {"owner": declaration.owner, "definition": declaration.to_json()}
     state = SinkState.ACTIVE if found is None else found.state

@@ -3,10 +3,10 @@
 COMMIT stays its state. ``thinned_at``: retention keeps it no longer, and it expires once nobody holds it;
 ``expiring_at``: no lease is granted any more; ``expired_at``: its tags are gone.
 
-At last what there is per table and attempt is forgotten (``trimmed_at``). The barriers themselves stay, with their cuts
-and the items that these used up: ids are not used again, predecessors lead back, and each input record is in one epoch.
-So do the newest row of each table that has left, by which a job that comes back goes on, and the audit of barriers as a
-whole.
+At last what there is per table, attempt and delivery is forgotten (``trimmed_at``). The barriers themselves stay, with
+their cuts and the items that these used up: ids are not used again, predecessors lead back, and each input record is in
+one epoch. So do the newest row of each table that has left, by which a job that comes back goes on, and the audit of
+barriers as a whole.
 """
 
 from __future__ import annotations
@@ -90,7 +90,8 @@ class Expiry(Group):
 
     @changes
     def trim(self, connection: Connection, topology: str, before: datetime, actor: str) -> list[int]:
-        """Forget what there is per table and attempt of some barriers that expired, or were aborted, before a time.
+        """Forget what there is per table, attempt and delivery of some barriers that expired, or were aborted, before a
+        time.
 
         The oldest first, some twenty in a transaction; returns them, so call it until it returns none. Barriers, cuts,
         used items and the audit of barriers stay, and so does the newest row of each table.
@@ -157,6 +158,7 @@ def thin(connection: Connection, topology: str, thinned: Sequence[int], before: 
 def _move(
     connection: Connection, topology: str, which: ColumnElement[bool] | TextClause, last: int, actor: str, most: int
 ) -> list[int]:
+    held = func.coalesce(first_held(topology), _BARRIER.barrier_id + 1)
     candidates = (
         select(_BARRIER.barrier_id)
         .where(
@@ -167,7 +169,7 @@ def _move(
             _BARRIER.barrier_id < last,  # safety: newest-stays-readable
             ~_LEASED.where(_LEASE.expires_at > DatabaseNow()),  # or what is held for days would keep others back
             ~_REVISED,  # safety: revised-is-not-expired
-            _BARRIER.barrier_id < func.coalesce(first_held(topology), last),  # safety: undelivered-is-not-expired
+            _BARRIER.barrier_id < held,  # safety: undelivered-is-not-expired
         )
         .order_by(_BARRIER.barrier_id)
         .limit(most)
@@ -272,10 +274,14 @@ def _trim_one(connection: Connection, barrier: Barrier, kept: set[str]) -> None:
         )
     )
     connection.execute(delete(schema.attempt).where(of_barrier(schema.attempt, topology, number)))
+    delivery = schema.delivery.c
+    connection.execute(delete(schema.delivery).where(delivery.topology == topology, delivery.barrier_id == number))
     of_tables = and_(audit.kind == "table", audit.subject.not_in(kept))
     connection.execute(
         delete(schema.audit).where(
-            audit.topology == topology, audit.barrier_id == number, or_(audit.kind == "attempt", of_tables)
+            audit.topology == topology,
+            audit.barrier_id == number,
+            or_(audit.kind.in_(("attempt", "sink")), of_tables),
         )
     )
 

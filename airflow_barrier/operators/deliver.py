@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from airflow_barrier.coordinator.deployment import Deployment
     from airflow_barrier.coordinator.next import Due
-    from airflow_barrier.protocol.deliveries import DeliveryRecord
+    from airflow_barrier.protocol.deliveries import DeliveryRecord, SinkDeclaration
     from airflow_barrier.sinks.port import Credentials, Sink
     from airflow_barrier.spark.delivering import Extract
 
@@ -65,6 +65,8 @@ class DeliverOperator(BaseOperator):
     :param to: the sink.
     :param rows: ``changes`` (what was inserted, updated and deleted), ``appends`` (of tables that are only added to) or
         ``table`` (all rows, with each barrier); what a sink can do of these it says when the DAG is parsed.
+    :param collapse: bring a sink that is behind up to the run's barrier in one step, by what has changed in all. It
+        passes over the barriers between, which get no events of their own.
     :param spark_conn_id: the Spark Connect server that reads the tables.
     :param wait_timeout: how long a try may wait, from its beginning; then it fails, and says what for.
 
@@ -82,6 +84,7 @@ class DeliverOperator(BaseOperator):
         tables: str | Mapping[str, str],
         to: Sink,
         rows: str = Rows.CHANGES.value,
+        collapse: bool = False,
         barrier_conn_id: str = DEFAULT_CONN_ID,
         spark_conn_id: str = "spark_connect_default",
         wait_timeout: timedelta = WAIT_TIMEOUT,
@@ -98,7 +101,8 @@ class DeliverOperator(BaseOperator):
         self.tables = tables
         self.to = to
         self.rows = rows
-        to.declare(tables, Rows(rows), "")  # what cannot be is said when the DAG is parsed
+        self.collapse = collapse
+        self.declaration("")  # what cannot be is said when the DAG is parsed
         self.barrier_conn_id = barrier_conn_id
         self.spark_conn_id = spark_conn_id
         self.wait_timeout = wait_timeout
@@ -107,6 +111,10 @@ class DeliverOperator(BaseOperator):
         self._spark = TaskSession(self.task_id, spark_conn_id)
         self.add_outlets([sink_asset(topology, to.name)])
 
+    def declaration(self, dag_id: str) -> SinkDeclaration:
+        """What is registered with the topology, by the DAG of that id."""
+        return self.to.declare(self.tables, Rows(self.rows), dag_id)
+
     def execute(self, context: Context) -> int:
         from airflow_barrier.coordinator.next import Nothing, Skip, next_delivery
         from airflow_barrier.coordinator.waiting import Wait
@@ -114,12 +122,11 @@ class DeliverOperator(BaseOperator):
 
         with without_useless_retries():
             deployment = BarrierHook(self.barrier_conn_id).get_deployment()
-            declaration = self.to.declare(self.tables, Rows(self.rows), context["ti"].dag_id)
             step = next_delivery(
                 deployment,
                 run_of_task(context),
                 self.topology,
-                declaration,
+                self.declaration(context["ti"].dag_id),
                 AirflowScheduler(context),
                 request_key=task_key(context),
                 actor=actor(context),
@@ -161,13 +168,15 @@ class DeliverOperator(BaseOperator):
                 deployment,
                 due.sink,
                 due.through,
-                self._credentials(),
+                self.credentials(),
                 write,
                 request_key=task_key(context),
                 actor=actor(context),
+                collapse=self.collapse,
             )
 
-    def _credentials(self) -> Credentials | None:
+    def credentials(self) -> Credentials | None:
+        """From the sink's connection. Raises ConfigurationError for one of another type."""
         from airflow_barrier.sinks.port import Credentials
 
         if self.to.conn_id is None:

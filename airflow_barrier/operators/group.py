@@ -13,7 +13,6 @@ from airflow_barrier.hooks.barrier import DEFAULT_CONN_ID
 from airflow_barrier.operators._binding import Binding
 from airflow_barrier.operators._waiting import WAIT_TIMEOUT
 from airflow_barrier.operators.commit import AbortBarrierOperator, CommitBarrierOperator
-from airflow_barrier.operators.deliver import DeliverOperator
 from airflow_barrier.operators.job import as_job, bind, check_batch, task_of
 from airflow_barrier.operators.processed import processed_asset
 from airflow_barrier.operators.start import StartBarrierOperator
@@ -26,6 +25,7 @@ if TYPE_CHECKING:
 
     from typing_extensions import Self
 
+    from airflow_barrier.operators.deliver import DeliverOperator
     from airflow_barrier.sinks.port import Sink
     from airflow_barrier.sources.port import Source
 
@@ -84,7 +84,7 @@ class BarrierGroup(TaskGroup):
         self.wait_timeout = wait_timeout
         self._jobs: list[tuple[BaseOperator, Job]] = []
         self._batches: dict[str, int] = {}
-        self._deliveries: list[DeliverOperator] = []
+        self.deliveries: list[DeliverOperator] = []
         self._closed = False
         self.start: StartBarrierOperator | None = None
         self.commit: CommitBarrierOperator | None = None
@@ -160,6 +160,8 @@ class BarrierGroup(TaskGroup):
 
             barrier.deliver("shop.prices", to=PostgreSQLSink("reporting", table="prices"))
         """
+        from airflow_barrier.operators.deliver import DeliverOperator  # of few DAGs
+
         delivery = DeliverOperator(
             task_id=task_id or "deliver_" + re.sub(r"[^A-Za-z0-9_.-]", "_", to.name),
             topology=self.topology,
@@ -170,7 +172,7 @@ class BarrierGroup(TaskGroup):
             wait_timeout=self.wait_timeout,
             **options,
         )
-        self._deliveries.append(delivery)
+        self.deliveries.append(delivery)
         return delivery
 
     @property
@@ -181,9 +183,9 @@ class BarrierGroup(TaskGroup):
     def get_leaves(self) -> Generator[BaseOperator, None, None]:
         """What ``group >> task`` waits for: not for the abort, which is skipped where all went well, nor for sinks."""
         found: dict[str, BaseOperator] = {}
-        within = {task.task_id for task in self} - {task.task_id for task in (self.abort, *self._deliveries) if task}
+        within = {task.task_id for task in self} - {task.task_id for task in (self.abort, *self.deliveries) if task}
         for leaf in super().get_leaves():
-            for task in leaf.upstream_list if leaf in self._deliveries else [leaf]:
+            for task in leaf.upstream_list if leaf in self.deliveries else [leaf]:
                 if isinstance(task, BaseOperator) and task.task_id in within and not within & task.downstream_task_ids:
                     found[task.task_id] = task
         yield from found.values()
@@ -237,7 +239,7 @@ class BarrierGroup(TaskGroup):
                     operator.set_upstream(writers[table])
                     first.discard(operator)
                     last.discard(writers[table])
-        for delivery in self._deliveries:
+        for delivery in self.deliveries:
             delivery.set_upstream(self.commit if self.commit is not None else in_order(last))
         if self.start is not None and self.commit is not None:
             self._frame(self.start, self.commit, jobs, in_order(first), in_order(last))

@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
 
-from airflow_barrier.protocol.deliveries import SinkRecord
 from airflow_barrier.protocol.errors import ConfigurationError
 from airflow_barrier.protocol.records import Barrier
+
+if TYPE_CHECKING:
+    from airflow_barrier.protocol.deliveries import SinkRecord
 
 
 @dataclass(frozen=True)

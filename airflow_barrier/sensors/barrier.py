@@ -21,9 +21,11 @@ from airflow_barrier.triggers import PATIENCE
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-    from airflow_barrier.coordinator.waiting import Condition, Found
+    from airflow_barrier.coordinator.waiting import Condition, Delivered, Found
 
 
+#: The target of who waits for a sink.
+_DELIVERED = "DELIVERED"
 #: What may be otherwise a moment later: Airflow says of a connection that it cannot reach that it is not defined.
 _AWAY = (StoreUnavailableError, AirflowNotFoundException)
 
@@ -34,7 +36,9 @@ class BarrierSensor(BaseSensorOperator):
     :param topology: whose barrier. (templated)
     :param tables: ``namespace.table`` names. (templated)
     :param target: ``PROCESSED`` (staged), ``PRECOMMIT`` (all tables of the barrier are staged) or ``COMMIT`` (readable
-        by everyone). (templated)
+        by everyone), or ``DELIVERED``, with ``sink``. (templated)
+    :param sink: with target ``DELIVERED``: the sink of the topology that has to have received the barrier, or a later
+        one. (templated)
     :param barrier_id: which barrier; without it the one at this run's own timestamp, which another DAG may have yet
         to open. (templated)
     :param at_least: instead, the newest barrier that is at ``target`` (PRECOMMIT or COMMIT), once its timestamp is not
@@ -53,7 +57,7 @@ class BarrierSensor(BaseSensorOperator):
     'COMMIT'
     """
 
-    template_fields: Sequence[str] = ("topology", "tables", "target", "barrier_id", "at_least")
+    template_fields: Sequence[str] = ("topology", "tables", "target", "sink", "barrier_id", "at_least")
     ui_color = "#dbeafe"
 
     def __init__(
@@ -62,6 +66,7 @@ class BarrierSensor(BaseSensorOperator):
         topology: str,
         tables: Sequence[str] | str | None = None,
         target: str = "COMMIT",
+        sink: str | None = None,
         barrier_id: int | str | None = None,
         at_least: datetime | str | None = None,
         barrier_conn_id: str = DEFAULT_CONN_ID,
@@ -74,16 +79,32 @@ class BarrierSensor(BaseSensorOperator):
         self.topology = topology
         self.tables = tables
         self.target = target
+        self.sink = sink
         self.barrier_id = barrier_id
         self.at_least = at_least
         if barrier_id is not None and at_least is not None:
             raise ConfigurationError(
                 f"task {self.task_id}: expected either barrier_id=... or at_least=..., found both; leave one out"
             )
+        if "{" not in str(target):  # else it is known when it is rendered
+            self._check_sink()
         self.barrier_conn_id = barrier_conn_id
         self.deferrable = deferrable
         self.patience = patience
         self._answered = monotonic()
+
+    def _check_sink(self) -> None:
+        if (self.sink is None) == (self.target == _DELIVERED):
+            raise ConfigurationError(
+                f"task {self.task_id}: expected sink=... with target={_DELIVERED!r}, and with no other, found sink "
+                f"{self.sink!r} and target {self.target!r}; add what is missing, or leave sink=... out"
+            )
+        if self.sink is not None and (self.tables is not None or self.at_least is not None):
+            raise ConfigurationError(
+                f"task {self.task_id}: expected no tables=... and no at_least=... with sink=..., since a sink receives "
+                "all its tables at once, and a later barrier will do; leave these out, or name the barrier by "
+                "barrier_id=..."
+            )
 
     def execute(self, context: Context) -> Any:
         if not self.deferrable:
@@ -164,19 +185,25 @@ class BarrierSensor(BaseSensorOperator):
             meta = BarrierHook(self.barrier_conn_id).get_meta_service()
             found = look(TopologyView(meta, self.topology), self._condition(context))
         if found.never is not None:
+            other = "barrier_id" if self.sink is not None else "at_least"
             raise AirflowFailException(
                 f"expected a barrier to reach {self.target}, found that {found.never}; its epoch is part of the next "
-                "barrier: clear this task if the barrier is opened again, or wait by at_least=... for one that has it"
+                f"barrier: clear this task if the barrier is opened again, or wait by {other}=... for one that has it"
             )
         return found
 
-    def _condition(self, context: Context) -> Condition:
-        from airflow_barrier.coordinator.waiting import Condition
+    def _condition(self, context: Context) -> Condition | Delivered:
+        from airflow_barrier.coordinator.waiting import Condition, Delivered
 
+        self._check_sink()
+        number = None if self.barrier_id is None else whole_number("barrier_id", self.barrier_id)
+        if self.sink is not None:
+            timestamp = run_timestamp(context)[0] if number is None else None
+            return Delivered(self.sink, barrier_id=number, timestamp=timestamp)
         tables = (self.tables,) if isinstance(self.tables, str) else self.tables
         names = tuple(tables) if tables is not None else None
-        if self.barrier_id is not None:
-            return Condition(self.target, barrier_id=whole_number("barrier_id", self.barrier_id), tables=names)
+        if number is not None:
+            return Condition(self.target, barrier_id=number, tables=names)
         if self.at_least is not None:
             return Condition(self.target, timestamp=time_of("at_least", self.at_least), tables=names, or_newer=True)
         timestamp, _ = run_timestamp(context)

@@ -271,7 +271,10 @@ class PostgreSQLChannel:
         deliverer = self._deliverer
         assert deliverer is not None
         ledger = f"{deliverer}: ledger {self._declared.options['ledger']} in {self._where}"
-        adopt = f"airflow-barrier sink adopt {deliverer.topology} {deliverer.sink}"
+        adopt, redeliver = (
+            f"airflow-barrier sink {verb} {deliverer.topology} {deliverer.sink} --reason ..."
+            for verb in ("adopt", "redeliver")
+        )
         if found_format != _FORMAT:
             raise LedgerError(  # safety: ledger-of-this-format
                 f"{ledger}: expected format {_FORMAT}, found {found_format}; run the version of "
@@ -283,7 +286,7 @@ class PostgreSQLChannel:
             raise LedgerError(  # safety: ledger-of-this-incarnation
                 f"{ledger}: expected the record of this MetaService (incarnation {deliverer.incarnation}), found that "
                 f"of another one ({incarnation}), which delivered up to {position}. If this MetaService was recovered "
-                f"and goes on with the sink: {adopt}. If it is a clone of one that still delivers, give this sink "
+                f"and goes on with the sink: {adopt} If it is a clone of one that still delivers, give this sink "
                 "another connection or ledger"
             )
         if (identity.get("server"), identity.get("database")) != (ours["server"], ours["database"]):
@@ -296,8 +299,8 @@ class PostgreSQLChannel:
             if known is not None and known != oid:
                 raise LedgerError(  # safety: ledger-of-this-target
                     f"{ledger}: expected target {target} to be the table that was delivered up to {position}, found "
-                    f"one that was made anew since. To load it whole: airflow-barrier sink redeliver "
-                    f"{deliverer.topology} {deliverer.sink}. If it holds all that was delivered: {adopt}"
+                    f"one that was made anew since. To load what it lacks: {redeliver} If it holds all that was "
+                    f"delivered: {adopt}"
                 )
 
     # --- delivering -------------------------------------------------------------------------------
@@ -423,8 +426,8 @@ class PostgreSQLChannel:
         example = "" if key is None else f", for instance {named(target.key, key)}"
         return TargetChangedError(
             f"{self}: expected to {change} {wanted} rows of {target}, found {done} that were there{example}; others "
-            "have changed rows that were delivered. Put them back as they were, or load the target anew: "
-            f"airflow-barrier sink redeliver {self._key[0]} {self._key[1]}"
+            "have changed rows that were delivered. Put them back as they were, or have the target compared with the "
+            f"table: airflow-barrier sink redeliver {self._key[0]} {self._key[1]} --reason ..."
         )
 
     def _blamed(self, error: psycopg.Error) -> Target | None:

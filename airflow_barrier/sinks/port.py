@@ -148,6 +148,13 @@ class Sink(Protocol):
         ...
 
     @property
+    def location(self) -> str | None:
+        """The folder that workers write to, which the connection's ``source_roots`` have to allow; None: another
+        system, whose own rights decide.
+        """
+        ...
+
+    @property
     def conn_id(self) -> str | None:
         """The Airflow connection by which it is reached; None: it needs none."""
         ...
@@ -161,6 +168,10 @@ class Sink(Protocol):
     @classmethod
     def of(cls, declared: SinkDeclaration) -> Sink:
         """The adapter again, from its declaration."""
+        ...
+
+    def corrections_fault(self, declared: SinkDeclaration) -> str | None:
+        """Why what was delivered cannot be corrected there when a revision has computed it again; None: it can be."""
         ...
 
     def connect(self, declared: SinkDeclaration, credentials: Credentials | None) -> Channel:

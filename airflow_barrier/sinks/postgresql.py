@@ -45,6 +45,8 @@ class PostgreSQLSink:
     kind: ClassVar[str] = "postgresql"
     conn_type: ClassVar[str] = "postgres"
 
+    location: ClassVar[None] = None
+
     def __post_init__(self) -> None:
         if not self.name and self.table is not None:
             object.__setattr__(self, "name", self.table)
@@ -93,6 +95,12 @@ class PostgreSQLSink:
         """The adapter again, from its declaration."""
         options = declared.options
         return cls(options["conn_id"], name=declared.name, key=options["keys"], ledger=options["ledger"])
+
+    def corrections_fault(self, declared: SinkDeclaration) -> str | None:
+        """See :meth:`~airflow_barrier.sinks.port.Sink.corrections_fault`."""
+        if declared.rows is Rows.APPENDS:
+            return "it gets what is appended (rows='appends'), without a key by which a row could be found again"
+        return None
 
     def connect(self, declared: SinkDeclaration, credentials: Credentials | None) -> Channel:
         """See :meth:`~airflow_barrier.sinks.port.Sink.connect`."""

@@ -1,4 +1,4 @@
-"""Where external sources may lie: a worker opens them with its own rights, and any DAG's author names them."""
+"""Where sources and sinks may lie: a worker opens them with its own rights, and any DAG's author names them."""
 
 from __future__ import annotations
 
@@ -69,12 +69,12 @@ class SourceRoots:
             return self.local or here[0] != "file"
         return any(here[: len(root)] == root for root in map(_place, self.roots))
 
-    def check(self, source: str, location: str) -> None:
-        """Raise ConfigurationError if the source of that name lies elsewhere."""
+    def check(self, what: str, location: str) -> None:
+        """Raise ConfigurationError if ``what``, such as `source shopping`, lies elsewhere."""
         if not self.allow(location):
             raise ConfigurationError(  # safety: source-roots
-                f"source {source}: expected a place that the connection allows ({self._said()}), found {location}; "
-                "correct the source, or have its place added to the connection's extra source_roots"
+                f"{what}: expected a place that the connection allows ({self._said()}), found {location}; correct it, "
+                "or have its place added to the connection's extra source_roots"
             )
 
     def _said(self) -> str:

@@ -27,6 +27,7 @@ from airflow_barrier.metaservice.versions import EXPECTED, VERSION_TABLE
 from airflow_barrier.operators._waiting import check_event, defer
 from airflow_barrier.operators.compact import CompactTablesOperator
 from airflow_barrier.operators.start import StartBarrierOperator
+from airflow_barrier.protocol.deliveries import Counts, Position, SinkDeclaration
 from airflow_barrier.protocol.errors import (
     ConfigurationError,
     StoreUnavailableError,
@@ -490,6 +491,66 @@ def test_a_deferred_sensor_waits_for_a_barrier_that_is_new_enough(meta: MetaServ
     assert getattr(waits, deferred.value.method_name)(context, event) == 3
 
 
+def test_a_deferred_sensor_waits_for_a_sink(meta: MetaService) -> None:
+    commit(meta, open_barrier(meta))
+    meta.deliveries.register("shopping", SinkDeclaration("prices", "dag", "files", {TABLE: "prices"}), "test")
+    waits = sensor(target="DELIVERED", sink="prices", barrier_id="1", deferrable=True)
+    context: Any = {}
+    with pytest.raises(TaskDeferred) as deferred:
+        waits.execute(context)
+    again = BarrierTrigger(**json.loads(json.dumps(deferred.value.trigger.serialize()[1])))
+
+    def deliver() -> None:
+        meta.deliveries.delivered("shopping", "prices", Position(1, 0), counts=Counts(), seconds=1, actor="test")
+
+    async def story() -> Any:
+        waiting = asyncio.create_task(first(again))
+        assert again._look(TopologyView(meta, "shopping")).event is None
+        await asyncio.to_thread(deliver)
+        return await asyncio.wait_for(waiting, 60)
+
+    event = asyncio.run(story())
+    assert getattr(waits, deferred.value.method_name)(context, event) == 1
+
+
+def test_a_sensor_of_a_sink_goes_by_its_run(meta: MetaService) -> None:
+    meta.deliveries.register("shopping", SinkDeclaration("prices", "dag", "files", {TABLE: "prices"}), "test")
+    waits = sensor(target="DELIVERED", sink="prices")
+    context = in_run(DAY)
+    assert not waits.poke(context)
+    commit(meta, open_barrier(meta))
+    assert not waits.poke(context)
+    meta.deliveries.delivered("shopping", "prices", Position(1, 0), counts=Counts(), seconds=1, actor="test")
+    assert waits.poke(context)
+    meta.barriers.abort("shopping", open_barrier(meta, 1).barrier_id, "bad file", "test")
+    with pytest.raises(
+        AirflowFailException, match=r"to reach DELIVERED, .* or wait by barrier_id=\.\.\. for one that has"
+    ):
+        waits.poke(in_run(DAY + timedelta(days=1)))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (
+            {"target": "DELIVERED"},
+            r"expected sink=\.\.\. with target='DELIVERED', and with no other, found sink None and",
+        ),
+        ({"sink": "prices"}, "found sink 'prices' and target 'COMMIT'; add what is missing, or leave"),
+        ({"target": "DELIVERED", "sink": "prices", "tables": [TABLE]}, r"expected no tables=\.\.\. and no at_least"),
+        ({"target": "DELIVERED", "sink": "prices", "at_least": DAY}, r"expected no tables=\.\.\. and no at_least"),
+    ],
+)
+def test_a_sink_and_its_target_go_together(meta: MetaService, arguments: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigurationError, match=message):
+        sensor(**arguments)
+    templated = sensor(**{**arguments, "target": "{{ params.target }}"})
+    templated.target = arguments.get("target", "COMMIT")
+    context: Any = {}
+    with pytest.raises(AirflowFailException, match=message):
+        templated.poke(context)
+
+
 def test_a_sensor_waits_out_a_metaservice_that_is_away(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (tmp_path / "barrier.db").mkdir()  # a database that nobody can open
     extras = {"warehouse": "/w", "metaservice_url": f"sqlite:///{tmp_path}/barrier.db"}
@@ -508,13 +569,14 @@ def test_a_sensor_waits_out_a_metaservice_that_is_away(monkeypatch: pytest.Monke
 
 def test_a_sensor_ends_when_its_barrier_will_not_come_any_more(meta: MetaService) -> None:
     meta.barriers.abort("shopping", open_barrier(meta).barrier_id, "bad file", "test")
-    context: Any = {
-        "dag_run": SimpleNamespace(
-            data_interval_start=DAY, data_interval_end=DAY, run_type=SimpleNamespace(value="scheduled")
-        )
-    }
     with pytest.raises(AirflowFailException, match=r"was aborted \(bad file\); its epoch is part of the next"):
-        sensor().poke(context)
+        sensor().poke(in_run(DAY))
+
+
+def in_run(at: datetime) -> Any:
+    """The context of a task of the run at that time."""
+    scheduled = SimpleNamespace(value="scheduled")
+    return {"dag_run": SimpleNamespace(data_interval_start=at, data_interval_end=at, run_type=scheduled)}
 
 
 def ended(waits: BarrierSensor, event: dict[str, Any] | None = None) -> str:

@@ -27,6 +27,7 @@ def test_status(deployed: Deployed) -> None:
         "precommitted",
         "uncommitted",
         "open",
+        "sinks",
     }
     assert (told["topology"], told["version"], told["committed"], told["precommitted"]) == ("shopping", 1, 2, 2)
     assert told["uncommitted"] == {SHOPPING: 3, AMOUNT: 2, PRICE: 2}

@@ -2,20 +2,31 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta, timezone
+from typing import Any
 
 import pytest
 
-from airflow_barrier.coordinator.waiting import Condition, TopologyView, look
+from airflow_barrier.coordinator.waiting import (
+    AnyCondition,
+    Condition,
+    Delivered,
+    TopologyView,
+    condition_from_json,
+    condition_to_json,
+    look,
+)
 from airflow_barrier.metaservice.store import MetaService
+from airflow_barrier.protocol.deliveries import Counts, Position, SinkDeclaration
 from airflow_barrier.protocol.errors import ConfigurationError, UnknownRevisionError, UnknownTableError
 from airflow_barrier.protocol.states import BarrierState
 from airflow_barrier.protocol.topology import Job
 from tests.metaservice.world import World, day
 
 #: What is waited for: the barrier of day 2, which is barrier 2 unless another day took its number; revision 1.
-CONDITIONS: dict[str, Callable[[str], Condition]] = {
+CONDITIONS: dict[str, Callable[[str], AnyCondition]] = {
     "number, opened": lambda name: Condition(None, barrier_id=2),
     "number, table": lambda name: Condition("PROCESSED", barrier_id=2, tables=(sums(name),)),
     "number": lambda name: Condition("COMMIT", barrier_id=2),
@@ -25,6 +36,8 @@ CONDITIONS: dict[str, Callable[[str], Condition]] = {
     "at least, staged": lambda name: Condition("PRECOMMIT", timestamp=day(2), tables=(sums(name),), or_newer=True),
     "at least": lambda name: Condition("COMMIT", timestamp=day(2), tables=(sums(name),), or_newer=True),
     "line": lambda name: Condition("PRECOMMIT", barrier_id=2, line=1),
+    "sink, number": lambda name: Delivered("sums", barrier_id=2),
+    "sink, time": lambda name: Delivered("sums", timestamp=day(2)),
 }
 
 
@@ -37,12 +50,14 @@ def sums(name: str) -> str:
 
 
 class Waited(World):
-    """A topology of two jobs, whose barrier of day 1 is committed."""
+    """A topology of two jobs and a sink, whose barrier of day 1 is committed."""
 
     def __init__(self, meta: MetaService, name: str) -> None:
         load = Job("load", "dag", outlets=(rows(name),))
         super().__init__(meta, name, [load, Job("sums", "other", inlets=load.outlets, outlets=(sums(name),))])
         self.committed(1)
+        declared = SinkDeclaration("sums", "other", "files", {sums(name): "sums"})
+        self.meta.deliveries.register(name, declared, "test")
 
     def declare(self, jobs: list[Job], owner: str = "dag") -> int:  # type: ignore[override]
         return max(self.meta.topologies.register(self.name, job.owner, [job], "test") for job in jobs)
@@ -51,7 +66,7 @@ class Waited(World):
         """In a word for each condition, see `TABLE`."""
         return {how: self._told(condition(self.name)) for how, condition in CONDITIONS.items()}
 
-    def _told(self, condition: Condition) -> str:
+    def _told(self, condition: AnyCondition) -> str:
         try:
             found = look(TopologyView(self.meta, self.name), condition)
         except UnknownTableError:
@@ -64,6 +79,11 @@ class Waited(World):
             return "waits"
         assert ("was aborted" in found.never) != ("any more, since" in found.never)
         return "aborted" if "was aborted" in found.never else "passed"
+
+    def deliver(self, barrier_id: int) -> None:
+        self.meta.deliveries.delivered(
+            self.name, "sums", Position(barrier_id, 0), counts=Counts(), seconds=1, actor="test"
+        )
 
     # --- what becomes of the barrier --------------------------------------------------------------
 
@@ -119,6 +139,7 @@ class Waited(World):
             head = self.meta.barriers.head(self.name)
             if head is None or head.timestamp < day(number):
                 self.committed(number)
+        self.deliver_newest()
 
     def end_all(self) -> None:
         """All that may be given up is, and the next day's barrier is committed."""
@@ -131,6 +152,10 @@ class Waited(World):
         elif open_now:
             self.give_up(open_now[0].barrier_id)
         self.committed(5)
+        self.deliver_newest()
+
+    def deliver_newest(self) -> None:
+        self.deliver(self.meta.answers.readable(self.name)[-1].barrier_id)
 
 
 def fate(*steps: Callable[[Waited], object]) -> Callable[[Waited], None]:
@@ -147,6 +172,9 @@ FATES: dict[str, Callable[[Waited], None]] = {
     "staged": fate(lambda w: w.stage(2)),
     "decided": fate(lambda w: w.stage(2), lambda w: w.begin_commit(2)),
     "committed": fate(lambda w: w.committed(2)),
+    "delivered": fate(lambda w: w.committed(2), lambda w: w.deliver(2)),
+    "delivered_before": fate(lambda w: w.committed(2), lambda w: w.deliver(1)),
+    "delivered_later": fate(lambda w: w.committed(2), lambda w: w.committed(3), lambda w: w.deliver(3)),
     "aborted": fate(lambda w: w.stage(2), lambda w: w.give_up(2)),
     "reopened": fate(lambda w: w.open(2), lambda w: w.give_up(2), lambda w: w.open(2)),
     "reopened_committed": fate(lambda w: w.open(2), lambda w: w.give_up(2), lambda w: w.committed(2)),
@@ -175,33 +203,36 @@ FATES: dict[str, Callable[[Waited], None]] = {
 #: What is told. "look": the wait is over, and its task has to see what came of it; "aborted", "passed": over, and the
 #: task fails; "no_table", "no_line": refused. The columns are those of `CONDITIONS`.
 TABLE = """
-                            number,                       time,                         at least,
-                            opened   table     number     opened   table     time       staged    at least  line
-not_yet                     waits    waits     waits      waits    waits     waits      waits     waits     no_line
-opened                      reached  waits     waits      reached  waits     waits      waits     waits     no_line
-staged                      reached  reached   waits      reached  reached   waits      reached   waits     no_line
-decided                     reached  reached   waits      reached  reached   waits      reached   waits     no_line
-committed                   reached  reached   reached    reached  reached   reached    reached   reached   no_line
-aborted                     reached  aborted   aborted    waits    aborted   aborted    waits     waits     no_line
-reopened                    reached  aborted   aborted    reached  waits     waits      waits     waits     no_line
-reopened_committed          reached  aborted   aborted    reached  reached   reached    reached   reached   no_line
-passed_by                   reached  waits     waits      look     passed    passed     waits     waits     no_line
-passed_by_for_a_while       reached  aborted   aborted    waits    waits     waits      waits     waits     no_line
-aborted_passed_by           reached  aborted   aborted    look     aborted   aborted    waits     waits     no_line
-aborted_newer               reached  aborted   aborted    look     aborted   aborted    reached   reached   no_line
-expired                     reached  reached   reached    reached  reached   reached    reached   reached   no_line
-trimmed                     reached  reached   reached    reached  reached   reached    reached   reached   no_line
-aborted_trimmed             reached  aborted   aborted    look     aborted   aborted    reached   reached   no_line
-left_before                 reached  no_table  waits      reached  no_table  waits      waits     waits     no_line
-left_since                  reached  waits     waits      reached  waits     waits      waits     waits     no_line
-in_revision                 reached  reached   reached    reached  reached   reached    reached   reached   waits
-in_revision_staged          reached  reached   reached    reached  reached   reached    reached   reached   reached
-in_revision_open            reached  waits     waits      reached  waits     waits      waits     waits     waits
-in_revision_aborted         reached  aborted   aborted    waits    aborted   aborted    waits     waits     aborted
-not_in_revision_yet         reached  waits     waits      reached  waits     waits      waits     waits     waits
-aborted_before_in_revision  reached  aborted   aborted    waits    aborted   aborted    waits     waits     waits
-revised                     reached  reached   reached    reached  reached   reached    reached   reached   reached
-revision_cancelled          reached  reached   reached    reached  reached   reached    reached   reached   reached
+                            number,                  time,                    at least,                  sink,
+                            opened  table    number  opened  table    time    staged    at least line    number  time
+not_yet                     waits   waits    waits   waits   waits    waits   waits     waits    no_line waits   waits
+opened                      reached waits    waits   reached waits    waits   waits     waits    no_line waits   waits
+staged                      reached reached  waits   reached reached  waits   reached   waits    no_line waits   waits
+decided                     reached reached  waits   reached reached  waits   reached   waits    no_line waits   waits
+committed                   reached reached  reached reached reached  reached reached   reached  no_line waits   waits
+delivered                   reached reached  reached reached reached  reached reached   reached  no_line reached reached
+delivered_before            reached reached  reached reached reached  reached reached   reached  no_line waits   waits
+delivered_later             reached reached  reached reached reached  reached reached   reached  no_line reached reached
+aborted                     reached aborted  aborted waits   aborted  aborted waits     waits    no_line aborted aborted
+reopened                    reached aborted  aborted reached waits    waits   waits     waits    no_line aborted waits
+reopened_committed          reached aborted  aborted reached reached  reached reached   reached  no_line aborted waits
+passed_by                   reached waits    waits   look    passed   passed  waits     waits    no_line waits   passed
+passed_by_for_a_while       reached aborted  aborted waits   waits    waits   waits     waits    no_line aborted waits
+aborted_passed_by           reached aborted  aborted look    aborted  aborted waits     waits    no_line aborted aborted
+aborted_newer               reached aborted  aborted look    aborted  aborted reached   reached  no_line aborted aborted
+expired                     reached reached  reached reached reached  reached reached   reached  no_line waits   waits
+trimmed                     reached reached  reached reached reached  reached reached   reached  no_line waits   waits
+aborted_trimmed             reached aborted  aborted look    aborted  aborted reached   reached  no_line aborted aborted
+left_before                 reached no_table waits   reached no_table waits   waits     waits    no_line waits   waits
+left_since                  reached waits    waits   reached waits    waits   waits     waits    no_line waits   waits
+in_revision                 reached reached  reached reached reached  reached reached   reached  waits   waits   waits
+in_revision_staged          reached reached  reached reached reached  reached reached   reached  reached waits   waits
+in_revision_open            reached waits    waits   reached waits    waits   waits     waits    waits   waits   waits
+in_revision_aborted         reached aborted  aborted waits   aborted  aborted waits     waits    aborted aborted aborted
+not_in_revision_yet         reached waits    waits   reached waits    waits   waits     waits    waits   waits   waits
+aborted_before_in_revision  reached aborted  aborted waits   aborted  aborted waits     waits    waits   aborted aborted
+revised                     reached reached  reached reached reached  reached reached   reached  reached waits   waits
+revision_cancelled          reached reached  reached reached reached  reached reached   reached  reached waits   waits
 """
 EXPECTED = {
     name: dict(zip(CONDITIONS, cells, strict=True))
@@ -249,3 +280,35 @@ def test_in_a_revision_there_is_a_barrier_by_its_number_and_a_state() -> None:
     for given in ({"target": None, "barrier_id": 2}, {"target": "COMMIT", "timestamp": day(2)}):
         with pytest.raises(ConfigurationError, match="in a revision"):
             Condition(**given, line=1)
+
+
+def test_who_waits_for_a_sink_is_told_what_is_in_its_way(meta: MetaService) -> None:
+    world, deliveries = Waited(meta, "sinks"), meta.deliveries
+    world.committed(2)
+    wanted, unknown = Delivered("sums", timestamp=day(2)), Delivered("total", barrier_id=2)
+    for each in (wanted, unknown):
+        assert condition_from_json(json.loads(json.dumps(condition_to_json(each)))) == each
+
+    def waits_for(condition: Delivered = wanted) -> str | None:
+        found = look(TopologyView(meta, "sinks"), condition)
+        assert (found.barrier_id, found.never) == (2, None)
+        return found.waits_for
+
+    assert waits_for(unknown) == "sink total of sinks to be declared"
+    barrier = world.barrier(2)
+    assert waits_for() == f"{barrier} in sink sums of sinks, which has received nothing"
+    world.deliver(1)
+    deliveries.pause("sinks", "sums", "test", "moves")
+    deliveries.failed("sinks", "sums", "no answer", "test")
+    said = f"{barrier} in sink sums of sinks, which has received b1.r0, and is PAUSED; the last try failed: no answer"
+    assert waits_for() == said
+    before = meta.topologies.change_count("sinks")
+    world.deliver(2)
+    assert meta.topologies.change_count("sinks") > before, "who waits looks again"
+    assert waits_for() is None
+
+
+@pytest.mark.parametrize("given", [{}, {"barrier_id": 1, "timestamp": day(1)}])
+def test_of_a_sink_one_barrier_is_waited_for(given: dict[str, Any]) -> None:
+    with pytest.raises(ConfigurationError, match="expected a barrier by its id or by its timestamp, found id"):
+        Delivered("sums", **given)

@@ -117,6 +117,7 @@ class Feed:
         *,
         request_key: str = "deliverer",
         rows: Rows = Rows.CHANGES,
+        collapse: bool = False,
     ) -> list[Receipt]:
         """As a delivery's task does, once its barrier is COMMIT."""
         meta = self.deployment.meta
@@ -125,7 +126,14 @@ class Feed:
         record = meta.deliveries.claim("shopping", record.name, request_key, record.deliverer)
         last = through or meta.answers.readable("shopping")[-1]
         return deliver(
-            self.deployment, record, last, credentials, self.write_extract, request_key=request_key, actor="test"
+            self.deployment,
+            record,
+            last,
+            credentials,
+            self.write_extract,
+            request_key=request_key,
+            actor="test",
+            collapse=collapse,
         )
 
     def write_extract(self, extract: Extract, folder: str) -> list[str]:

@@ -4,8 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from airflow_barrier.protocol.deliveries import Counts, Position, Remedy
-from airflow_barrier.protocol.errors import LedgerError, RowRefusedError, SinkRefusedError, TargetChangedError
+from airflow_barrier.protocol.deliveries import Counts, Position, Remedy, Rows
+from airflow_barrier.protocol.errors import (
+    LedgerError,
+    RevisionRefusedError,
+    RowRefusedError,
+    SinkRefusedError,
+    TargetChangedError,
+)
 from airflow_barrier.protocol.records import Barrier
 from airflow_barrier.sinks.postgresql import PostgreSQLSink
 from tests.delivering.feed import AMOUNT, PRICE, Feed, Reporting
@@ -51,6 +57,33 @@ def test_what_was_missed_is_caught_up_in_order(feed: Feed, reporting: Reporting)
         Counts(deleted=1),
     ]
     assert reporting.rows("amount") == reporting.rows("price") == {}
+
+
+def test_what_was_missed_may_come_in_one_step(feed: Feed, reporting: Reporting) -> None:
+    feed.commit(DAYS[0])
+    feed.deliver(PAIR, TARGETS, reporting.credentials())
+    for state in DAYS[1:4]:
+        feed.commit(state)
+    (receipt,) = feed.deliver(PAIR, TARGETS, reporting.credentials(), collapse=True)
+    assert receipt.counts[PRICE] == Counts(inserted=1, deleted=3)
+    assert reporting.rows("amount") == reporting.rows("price") == DAYS[3]
+    newest = feed.deployment.meta.deliveries.history("shopping", "pair")[0]
+    assert (newest.first_barrier, newest.barrier_id) == (2, 4)
+
+
+def test_a_revision_is_refused_that_a_sink_could_not_take(feed: Feed, reporting: Reporting) -> None:
+    log = PostgreSQLSink("reporting", table="log")
+    declared = log.declare(AMOUNT, Rows.APPENDS, "shopping_dag")
+    for state in DAYS[:2]:
+        feed.commit(state)
+    meta = feed.deployment.meta
+    meta.deliveries.register("shopping", declared, "test")
+    meta.deliveries.delivered("shopping", "log", Position(1, 0), counts=Counts(), seconds=1.0, actor="test")
+    with pytest.raises(RevisionRefusedError, match=r"sink log of shopping, which has received b1\.r0: it gets what is"):
+        feed.revise({1: {}, 2: {}})
+    feed.revise({2: {}})  # which it has not received
+    meta.deliveries.release("shopping", "log", "test", "keeps what it has")
+    feed.revise({1: {}, 2: {}})
 
 
 def test_what_a_revision_corrects_is_delivered_as_the_difference(feed: Feed, reporting: Reporting) -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
 
 from airflow_barrier.metaservice.maintenance import Upkeep
+from airflow_barrier.protocol.deliveries import Position
 from airflow_barrier.protocol.errors import (
     AlreadyCommittedError,
     ExpiredBarrierError,
@@ -16,6 +18,7 @@ from airflow_barrier.protocol.errors import (
 from airflow_barrier.protocol.levels import Level
 from airflow_barrier.protocol.records import Cut
 from airflow_barrier.protocol.states import BarrierState, TableState
+from tests.metaservice.test_deliveries import B1, B2, B3, PRICES, delivered, register
 from tests.metaservice.test_expiring import expire
 from tests.metaservice.world import AMOUNT, AMOUNT_JOB, JOBS, LOAD_JOB, PRICE, SHOPPING, TOP, World, day
 from tests.support.runs import run_of
@@ -67,6 +70,26 @@ def test_the_details_of_what_expired_go_and_the_barriers_stay(world: World) -> N
     assert [entry.event for entry in world.meta.audit.newest(world.name, limit=10_000) if entry.event == "trimmed"] == [
         "trimmed"
     ]
+
+
+def test_what_was_delivered_goes_with_its_barrier(world: World) -> None:
+    for number in (1, 2, 3):
+        world.committed(number)
+    register(world)
+    register(world, replace(PRICES, name="pair"))
+    for position in (B1, B2, Position(2, 1), B3):
+        delivered(world, position)
+    delivered(world, B2, name="pair")
+    before = world.meta.deliveries.get(world.name, "prices")
+    world.meta.deliveries.hold(world.name, "pair", 0, "test")
+    gone(world, 1, 2)
+    assert trim(world) == [1, 2]
+    assert [each.barrier_id for each in world.meta.deliveries.history(world.name, "prices")] == [3]
+    assert world.meta.deliveries.history(world.name, "pair") == []
+    assert world.meta.deliveries.get(world.name, "prices") == before
+    assert world.meta.deliveries.get(world.name, "pair").position == B2
+    assert count(world, 2) == (0, 0, {"barrier"})
+    assert count(world, 3)[2] == {"barrier", "table", "attempt", "sink"}
 
 
 def test_before_any_commit_there_is_nothing_to_trim(world: World) -> None:

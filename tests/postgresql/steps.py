@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any
 
@@ -15,6 +15,7 @@ from airflow_barrier.metaservice.commits import Settled
 from airflow_barrier.metaservice.maintenance import Upkeep
 from airflow_barrier.metaservice.store import MetaService
 from airflow_barrier.metaservice.transaction import Group
+from airflow_barrier.protocol.deliveries import Remedy
 from airflow_barrier.protocol.journal import History
 from airflow_barrier.protocol.leases import Hold, Lease
 from airflow_barrier.protocol.levels import Level
@@ -22,6 +23,7 @@ from airflow_barrier.protocol.records import Cut
 from airflow_barrier.protocol.revisions import Revision
 from airflow_barrier.protocol.states import Decision
 from airflow_barrier.protocol.topology import Job
+from tests.metaservice.test_deliveries import B1, B2, PRICES, delivered, register
 from tests.metaservice.world import AMOUNT, JOBS, SHOPPING, World, staged
 from tests.support.runs import run_of
 
@@ -122,6 +124,16 @@ def _lease(world: World) -> Lease:
 def _expiring(world: World) -> None:
     _two_committed(world)
     assert world.meta.expiry.expire("shopping", [1], "test") == [1]
+
+
+def _sink(world: World) -> None:
+    _two_committed(world)
+    register(world)
+
+
+def _delivered(world: World) -> None:
+    _sink(world)
+    delivered(world, B1)
 
 
 def _thinned(world: World) -> None:
@@ -285,6 +297,52 @@ STEPS = {
         "expiry.trim",
         lambda world: (_expiring(world), world.meta.expiry.expired("shopping", [1], "test"))[0],
         lambda world, _: world.meta.expiry.trim("shopping", world.meta.now() + timedelta(days=1), "test"),
+    ),
+    "a sink": Step("deliveries.register", _two_committed, lambda world, _: register(world)),
+    "a sink that is declared otherwise": Step(
+        "deliveries.register", _sink, lambda world, _: register(world, replace(PRICES, kind="files"))
+    ),
+    "a claim of a sink": Step(
+        "deliveries.claim",
+        _sink,
+        lambda world, _: world.meta.deliveries.claim("shopping", "prices", "try 1", None),
+    ),
+    "a delivery": Step("deliveries.delivered", _delivered, lambda world, _: delivered(world, B2)),
+    "a sink that was loaded anew": Step(
+        "deliveries.delivered", _delivered, lambda world, _: delivered(world, B1, reset=True)
+    ),
+    "a delivery that failed": Step(
+        "deliveries.failed",
+        _delivered,
+        lambda world, _: world.meta.deliveries.failed("shopping", "prices", "no answer", "test"),
+    ),
+    "an announcement of a delivery": Step(
+        "deliveries.announce", _delivered, lambda world, _: world.meta.deliveries.announce("shopping", "prices", [B1])
+    ),
+    "a pause": Step(
+        "deliveries.pause",
+        _delivered,
+        lambda world, _: world.meta.deliveries.pause("shopping", "prices", "test", "moves"),
+    ),
+    "the end of a pause": Step(
+        "deliveries.resume",
+        lambda world: (_delivered(world), world.meta.deliveries.pause("shopping", "prices", "test", "moves"))[0],
+        lambda world, _: world.meta.deliveries.resume("shopping", "prices", "test"),
+    ),
+    "a remedy for a sink": Step(
+        "deliveries.decide",
+        _delivered,
+        lambda world, _: world.meta.deliveries.decide("shopping", "prices", Remedy.REDELIVER, "test", "restored"),
+    ),
+    "another limit of a sink": Step(
+        "deliveries.hold",
+        _delivered,
+        lambda world, _: world.meta.deliveries.hold("shopping", "prices", 60, "test"),
+    ),
+    "a sink that is let go of": Step(
+        "deliveries.release",
+        _delivered,
+        lambda world, _: world.meta.deliveries.release("shopping", "prices", "test", "moves"),
     ),
     "a recovery": Step(
         "recovery.put_back",

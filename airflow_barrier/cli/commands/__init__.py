@@ -16,6 +16,7 @@ from airflow_barrier.cli.commands.query import QUERY
 from airflow_barrier.cli.commands.recover import RECOVER
 from airflow_barrier.cli.commands.resolve import RESOLVE
 from airflow_barrier.cli.commands.revision import REVISION
+from airflow_barrier.cli.commands.sink import SINK
 from airflow_barrier.cli.commands.snapshots import SNAPSHOTS
 from airflow_barrier.cli.commands.status import STATUS
 from airflow_barrier.cli.commands.topology import LIST as TOPOLOGIES
@@ -32,6 +33,7 @@ COMMANDS: tuple[Command | Group, ...] = (
     QUERY,
     SNAPSHOTS,
     REVISION,
+    SINK,
     Group("lease", "Who holds which barrier.", (LEASES, RELEASE)),
     Group("expiry", "What may be deleted.", (EXPIRY,)),
     Group(

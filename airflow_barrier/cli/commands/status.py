@@ -7,6 +7,7 @@ from collections.abc import Collection, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING
 
+from airflow_barrier.cli.commands.sink import show_sinks
 from airflow_barrier.cli.connection import database_options, meta_service
 from airflow_barrier.cli.frame import DONE, Command
 from airflow_barrier.cli.screen import answer, line, moment, row, state_of, table
@@ -48,6 +49,8 @@ def show_status(topologies: Sequence[TopologyStatus], console: Console) -> None:
             line(console, "  no barrier is open")
         for barrier in (each.barrier for each in one.open if each.barrier.reason):
             line(console, f"{barrier} is {barrier.state.value}: {barrier.reason}")
+        if one.sinks:
+            show_sinks(one.sinks, console)
 
 
 def _serves(barrier_id: int | None, timestamp: datetime | None) -> str:
@@ -81,7 +84,7 @@ def _barriers(barriers: Sequence[BarrierStatus], console: Console) -> Table:
 STATUS = Command(
     "status",
     "Show what readers see and how far each open barrier is. For each level the barrier that it serves; for each "
-    "barrier that is open what its jobs do, and what waits for whom.",
+    "barrier that is open what its jobs do, and what waits for whom; how far each sink is.",
     _define,
     _run,
     examples=("", "shopping", "shopping --json | jq '.[0].committed'"),

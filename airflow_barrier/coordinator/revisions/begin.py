@@ -16,6 +16,7 @@ from airflow_barrier.coordinator.revisions.checks import (
     check_can_be_cleared,
     check_readable,
     check_schemas,
+    check_sinks,
     pace,
     predecessor_of,
 )
@@ -66,6 +67,7 @@ def plan_revision(deployment: Deployment, wanted: Wanted) -> RevisionPlan:
     predecessor = predecessor_of(deployment, what, barriers[0], wanted)
     check_bases(deployment, what, wanted.mode, jobs, predecessor, barriers)
     tables = {outlet for job in jobs for outlet in job.outlets}
+    check_sinks(deployment, what, tables, barriers[0])
     mains = check_history(deployment, joining, barriers) if joining else {}
     builds_on = (predecessor,) if wanted.mode is RevisionMode.INCREMENTAL else ()
     check_schemas(deployment, jobs, (*builds_on, *barriers))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from itertools import pairwise
 
 from airflow_barrier.coordinator.deployment import Deployment
@@ -11,6 +11,7 @@ from airflow_barrier.protocol.errors import RevisionRefusedError, SnapshotMissin
 from airflow_barrier.protocol.records import Barrier
 from airflow_barrier.protocol.revisions import RevisionMode
 from airflow_barrier.protocol.topology import Job
+from airflow_barrier.sinks import sink_of
 from airflow_barrier.tables.schemas import check_schema
 
 
@@ -55,6 +56,22 @@ def check_schemas(deployment: Deployment, jobs: Sequence[Job], barriers: Sequenc
     for table in sorted({table for job in jobs for table in (*job.outlets, *job.inlets)}):
         snapshots = dict.fromkeys(row.snapshot_id for tables in rows for row in tables if row.table == table)
         check_schema(table, deployment.tables.schema_faults(table, list(snapshots)))
+
+
+def check_sinks(deployment: Deployment, what: str, tables: Collection[str], first: Barrier) -> None:
+    """Sinks that have received what would be computed again can take the correction."""
+    topology = first.topology
+    for sink in deployment.meta.deliveries.of(topology):
+        touched = sorted(set(sink.definition.targets) & set(tables))
+        if not touched or sink.barrier_id is None or sink.barrier_id < first.barrier_id:
+            continue
+        fault = sink_of(sink.definition).corrections_fault(sink.definition)
+        if fault is not None:
+            raise RevisionRefusedError(  # safety: corrections-reach-sinks
+                f"{what}: expected sinks that can take corrections of {', '.join(touched)}, found {sink}, which has "
+                f"received {sink.position}: {fault}. To have it keep what it has, take it out of DAG {sink.owner} and "
+                f"let go of it: airflow-barrier sink release {topology} {sink.name} --reason ..."
+            )
 
 
 def check_bases(

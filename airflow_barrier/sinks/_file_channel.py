@@ -1,0 +1,449 @@
+"""How barriers get into files, each once: a ledger beside the data, and one rename that commits.
+
+In ``url/_barrier/<topology>.<sink>``, the *ledger*, are
+
+- ``owner.json``: whose ledger it is;
+- ``deliverer-000012``: the folder of who opened the sink last, with a token. What it writes it writes in there, and a
+  barrier's whole folder leaves it by one rename, which is the commit. Whoever opens the sink renames the folders of
+  those before *first*, and asks what was delivered *then*: if their commit still comes, it finds nothing to rename;
+- ``delivered/b00000007.r0``: what was delivered last, with ``record.json``; and a hundred of those before.
+
+After the commit each target's files are moved from there to where readers look. If that is interrupted, the next one to
+open the sink does the rest. A move whose source is gone was made already: so a target never gets a barrier twice,
+and files that a reader took away do not come back.
+
+In each target, ``_delivered_by/owner.json`` says by which sink it is filled.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+from uuid import uuid4
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from airflow_barrier.protocol.deliveries import Counts, Position, Rows, SinkDeclaration
+from airflow_barrier.protocol.errors import FencedDelivererError, LedgerError, SinkRefusedError, SinkUnavailableError
+from airflow_barrier.sinks._file_formats import column_fault, encoder_of
+from airflow_barrier.sinks._file_stores import Store
+from airflow_barrier.sinks.port import CHANGE, DELETE, INSERT, UPDATE, Deliverer, Delivery, RowBatches
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+    from airflow_barrier.sinks.files import FileSink
+
+#: Of ledgers, as others may have to read them later.
+_FORMAT = 1
+_LEDGERS, _OWNER, _TOKEN, _RECORD, _MARK = "_barrier", "owner.json", "deliverer.json", "record.json", "_delivered_by"
+#: Barriers that a ledger remembers beside the last one.
+_KEPT = 100
+#: How often those who open a sink at the same moment may be in each other's way.
+_TRIES = 20
+#: Rows are written in portions of so many, or of so many bytes, whatever batches they come in.
+_PORTION_ROWS, _PORTION_BYTES = 65_536, 64 * 1024**2
+_BARRIER = re.compile(r"b(\d+)\.r(\d+)\Z")
+_DELIVERER = re.compile(r"deliverer-(\d+)\Z")
+_FOREIGN = {
+    "format": "run the version of airflow-provider-barrier that wrote it",
+    "topology": "deliver to another folder",
+    "sink": "deliver to another folder",
+    "incarnation": "if the topology was recovered, take the ledger over: airflow-barrier sink adopt {topology} {sink}; "
+    "if it was made anew, end the old deliveries: airflow-barrier sink release {topology} {sink}",
+    "url": "if the folder was moved, take it over: airflow-barrier sink adopt {topology} {sink}; if it was copied, "
+    "load the sink anew into an empty one: airflow-barrier sink redeliver {topology} {sink}",
+}
+
+
+@dataclass(frozen=True)
+class _Opened:
+    """That this process may deliver, until another one opens the sink."""
+
+    who: Deliverer
+    ledger: str
+    number: int
+    token: str
+
+    @property
+    def folder(self) -> str:
+        return f"{self.ledger}/deliverer-{self.number:06}"
+
+
+class FileChannel:
+    """Delivers what was ``declared`` into a :class:`~airflow_barrier.sinks._file_stores.Store`."""
+
+    def __init__(self, sink: FileSink, declared: SinkDeclaration, connect: Callable[[], Store]) -> None:
+        self._sink = sink
+        self._declared = declared
+        self._connect = connect
+        self._opened: _Opened | None = None
+        self._position: Position | None = None
+        #: what is in ``delivered``, oldest first
+        self._kept: list[str] = []
+
+    def __enter__(self) -> Self:
+        self._store = self._connect()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._store.close()
+
+    def __str__(self) -> str:
+        return f"sink {self._declared.name}"
+
+    # --- before a first barrier -------------------------------------------------------------------
+
+    def validate(self, schemas: Mapping[str, pa.Schema]) -> Mapping[str, tuple[str, ...]]:
+        keys: dict[str, Sequence[str]] = self._declared.options["key"]
+        for table, schema in schemas.items():
+            if missing := sorted(set(keys.get(table, ())) - set(schema.names)):
+                raise SinkRefusedError(  # safety: sink-can-hold-it
+                    f"{self}: table {table}: expected the columns of its key, found no {', '.join(missing)} among "
+                    f"{', '.join(schema.names)}; correct key=…"
+                )
+            for column in schema:
+                fault = column_fault(self._sink.format, column)
+                if column.name == CHANGE and self._declared.rows is Rows.CHANGES:
+                    fault = "expected none of this name, which is where files say what became of a row"
+                if fault:
+                    raise SinkRefusedError(  # safety: sink-can-hold-it
+                        f"{self}: table {table}, column {column.name!a}: {fault}; deliver a table without it"
+                    )
+        probe = f"{_LEDGERS}/{self._probes}{uuid4()}"
+        made = self._store.make(probe)
+        try:
+            self._try_out(probe)
+        except FileNotFoundError as error:
+            raise SinkUnavailableError(
+                f"{self}: expected {self._at(probe)} to stay while the sink is tried out, found it gone; it is tried "
+                "again; if it stays so, see what deletes files there"
+            ) from error
+        finally:
+            self._store.remove(probe)
+            self._store.remove_empty(made)
+        return {table: tuple(keys.get(table, ())) for table in schemas}
+
+    def _try_out(self, probe: str) -> None:
+        """See that folders can be written and moved, and that a move replaces nothing."""
+        for name in ("one", "two"):
+            self._store.make(f"{probe}/{name}")
+            self._write(f"{probe}/{name}/token", name)
+        moved = self._store.rename(f"{probe}/one", f"{probe}/two")
+        there, token = self._store.names(f"{probe}/two"), self._store.read(f"{probe}/two/token")
+        if moved or there != ["token"] or json.loads(token) != "two":
+            raise SinkRefusedError(  # safety: renames-replace-nothing
+                f"{self}: expected a file system that moves no folder onto another one, or into it, found that "
+                f"{self._sink.url} does; deliver to a local disk, or to HDFS by its name node's own HTTP address"
+            )
+
+    @property
+    def _probes(self) -> str:
+        return f"probe.{self._declared.name}."
+
+    # --- the ledger -------------------------------------------------------------------------------
+
+    def open(self, deliverer: Deliverer) -> Position | None:
+        ledger = f"{_LEDGERS}/{deliverer.topology}.{deliverer.sink}"
+        self._claim(ledger, deliverer)
+        opened = self._take_number(ledger, deliverer)
+        self._revoke(opened)  # safety: fence-before-asking
+        found = filter(_BARRIER.match, self._store.names(f"{ledger}/delivered") or [])
+        self._kept = sorted(found, key=_position_of)
+        self._opened, self._position = opened, _position_of(self._kept[-1]) if self._kept else None
+        if self._position is None:
+            self._check_no_data(ledger, deliverer)
+        else:
+            self._publish(opened, self._kept[-1])
+        self._sweep(opened)
+        return self._position
+
+    def _claim(self, ledger: str, who: Deliverer) -> None:
+        """See that ledger and targets are this sink's, and make them so if they are nobody's."""
+        owner = {
+            "format": _FORMAT,
+            "topology": who.topology,
+            "incarnation": who.incarnation,
+            "sink": who.sink,
+            "url": self._sink.identity,
+        }
+        marks = {target: self._said(f"{target}/{_MARK}/{_OWNER}") for target in self._declared.targets.values()}
+        for target, mark in marks.items():
+            self._check_owner(f"{target}/{_MARK}/{_OWNER}", mark or owner, owner)
+        if not self._store.exists(ledger):
+            if ours := next((target for target, mark in marks.items() if mark), None):
+                raise LedgerError(  # safety: ledger-is-there
+                    f"{self}: expected the ledger {self._at(ledger)}, since {self._at(ours)} was delivered to by this "
+                    f"sink, found none; put it back, or move {self._at(ours)} away and load the sink anew: "
+                    f"airflow-barrier sink redeliver {who.topology} {who.sink}"
+                )
+            self._check_no_data(ledger, who)
+            self._move_in(ledger, _OWNER, owner, who)
+        self._check_owner(f"{ledger}/{_OWNER}", self._said(f"{ledger}/{_OWNER}") or {}, owner)
+        for target, mark in marks.items():
+            if mark is None and not self._move_in(f"{target}/{_MARK}", _OWNER, owner, who):
+                place = f"{target}/{_MARK}/{_OWNER}"
+                self._check_owner(place, self._said(place) or {}, owner)
+        self._store.make(f"{ledger}/delivered")
+
+    def _check_owner(self, place: str, found: Mapping[str, Any], owner: Mapping[str, Any]) -> None:
+        if other := next((name for name in owner if found.get(name) != owner[name]), None):
+            raise LedgerError(  # safety: ledger-is-ours
+                f"{self}: expected {self._at(place)} to say {other} {owner[other]!r}, found {found.get(other)!r} (sink "
+                f"{found.get('sink')} of {found.get('topology')}); {_FOREIGN[other].format(**owner)}"
+            )
+
+    def _check_no_data(self, ledger: str, who: Deliverer) -> None:
+        for target in self._declared.targets.values():
+            if there := next(filter(_BARRIER.match, self._store.names(target) or []), None):
+                raise LedgerError(  # safety: no-data-without-ledger
+                    f"{self}: expected no barriers in {self._at(target)}, since the ledger {self._at(ledger)} knows of "
+                    f"none, found {there}; put the ledger back, or move them away and load the sink anew: "
+                    f"airflow-barrier sink redeliver {who.topology} {who.sink}"
+                )
+
+    def _take_number(self, ledger: str, who: Deliverer) -> _Opened:
+        for _ in range(_TRIES):
+            opened = _Opened(who, ledger, max(self._numbers(ledger), default=0) + 1, str(uuid4()))
+            said = {"token": opened.token, "request_key": who.request_key}
+            if self._move_in(opened.folder, _TOKEN, said, who) and max(self._numbers(ledger)) == opened.number:
+                return opened
+        raise SinkUnavailableError(
+            f"{self}: expected to be the only one who opens it at this moment, found others each of {_TRIES} times; it "
+            "is tried again; if it stays so, see which tasks deliver to it"
+        )
+
+    def _numbers(self, ledger: str) -> list[int]:
+        return [int(found[1]) for name in self._store.names(ledger) or [] if (found := _DELIVERER.match(name))]
+
+    def _revoke(self, opened: _Opened) -> None:
+        """From here on, those who opened the sink before have nothing that they could commit."""
+        for number in self._numbers(opened.ledger):
+            if number < opened.number:
+                with suppress(FileNotFoundError):
+                    self._store.rename(f"{opened.ledger}/deliverer-{number:06}", f"{opened.ledger}/dead-{uuid4()}")
+
+    def _sweep(self, opened: _Opened) -> None:
+        left = [
+            f"{opened.ledger}/{name}" for name in self._store.names(opened.ledger) or [] if name.startswith("dead-")
+        ]
+        ours = (f"new.{opened.who.topology}.{opened.who.sink}.", self._probes)
+        left += [f"{_LEDGERS}/{name}" for name in self._store.names(_LEDGERS) or [] if name.startswith(ours)]
+        for folder in (*left, *self._forgotten(opened)):
+            with suppress(SinkUnavailableError):  # the next one sweeps it
+                self._store.remove(folder)
+
+    def _forgotten(self, opened: _Opened) -> list[str]:
+        old, self._kept = self._kept[: -_KEPT - 1], self._kept[-_KEPT - 1 :]
+        return [f"{opened.ledger}/delivered/{name}" for name in old]
+
+    def _move_in(self, folder: str, name: str, said: Mapping[str, Any], who: Deliverer) -> bool:
+        """Make a folder with a file, which is there whole or not at all. False: something of that name is there."""
+        for _ in range(_TRIES):
+            new = f"{_LEDGERS}/new.{who.topology}.{who.sink}.{uuid4()}"
+            with suppress(FileNotFoundError):  # another one who opens the sink has swept it
+                self._store.make(new)
+                self._write(f"{new}/{name}", said)
+                self._store.make(folder.rpartition("/")[0])
+                if self._store.rename(new, folder):
+                    return True
+                self._store.remove(new)
+                return False
+        raise SinkUnavailableError(
+            f"{self}: expected {self._at(new)} to stay until it is moved, found it gone each of {_TRIES} times; it is "
+            "tried again; if it stays so, see what deletes files there"
+        )
+
+    # --- a barrier --------------------------------------------------------------------------------
+
+    def deliver(self, delivery: Delivery) -> Mapping[str, Counts]:
+        opened = self._opened
+        assert opened is not None, "open() comes before deliver()"
+        name = f"b{delivery.barrier_id:08}.r{delivery.revision}"
+        self._check_order(opened, delivery, name)
+        staged, delivered = f"{opened.folder}/{name}", f"{opened.ledger}/delivered/{name}"
+        try:
+            counts = self._stage(opened, delivery, staged)
+            self._check_newest(opened)
+            moved = self._store.rename(staged, delivered)
+        except (FileNotFoundError, SinkUnavailableError) as error:
+            # A reply that was lost, another deliverer who took our folder away, or neither.
+            if self._is_mine(opened, delivered):
+                moved = True
+            else:
+                self._check_newest(opened)
+                if isinstance(error, FileNotFoundError):
+                    raise SinkUnavailableError(
+                        f"{self}: expected {error} to stay while the sink is delivered to, found it gone; it is tried "
+                        "again; if it stays so, see what deletes files there"
+                    ) from error
+                raise
+        if not moved and not self._is_mine(opened, delivered):
+            raise self._fenced(opened)  # safety: committed-by-another
+        self._position = delivery.position
+        self._kept.append(name)
+        self._publish(opened, name)
+        for folder in self._forgotten(opened):
+            with suppress(SinkUnavailableError):
+                self._store.remove(folder)
+        return counts
+
+    def _check_order(self, opened: _Opened, delivery: Delivery, name: str) -> None:
+        self._check_newest(opened)  # or what another one has delivered would look like a fault
+        here = self._position
+        if delivery.after != here or (here is not None and delivery.position <= here):
+            raise LedgerError(  # safety: after-what-was-delivered
+                f"{self}: expected a barrier after {here or 'none'}, which is what the ledger says, found "
+                f"{delivery.position}, which comes after {delivery.after or 'none'}; ask the ledger again"
+            )
+        for target in self._declared.targets.values():
+            if self._store.exists(f"{target}/{name}"):
+                raise LedgerError(  # safety: no-data-ahead-of-ledger
+                    f"{self}: expected no {self._at(target)}/{name}, since the ledger knows of nothing after "
+                    f"{here or 'the beginning'}, found it; if the ledger was restored from a backup, put the newest "
+                    "one back; else move what is newer away"
+                )
+
+    def _stage(self, opened: _Opened, delivery: Delivery, staged: str) -> dict[str, Counts]:
+        """Write all that will be the barrier's folder."""
+        self._store.remove(staged)  # of a try that failed
+        files: dict[str, list[dict[str, Any]]] = {}
+        counts: dict[str, Counts] = {}
+        for table, rows in delivery.tables.items():
+            target = self._declared.targets[table]
+            self._store.make(f"{staged}/{target}")
+            portions = _portions(rows)
+            if delivery.rows is Rows.CHANGES:
+                portions = map(_with_change, portions)
+            files[target], counts[table] = self._write_rows(f"{staged}/{target}", portions)
+            if self._sink.success_file:
+                with self._store.create(f"{staged}/{target}/_SUCCESS"):
+                    pass
+        record = {
+            "format": _FORMAT,
+            "topology": opened.who.topology,
+            "incarnation": opened.who.incarnation,
+            "sink": opened.who.sink,
+            "url": self._sink.identity,
+            "barrier_id": delivery.barrier_id,
+            "revision": delivery.revision,
+            "timestamp": delivery.timestamp.isoformat(),
+            "after": str(delivery.after) if delivery.after else None,
+            "rows": delivery.rows.value,
+            "deliverer": opened.number,
+            "token": opened.token,
+            "files": files,
+        }
+        self._write(f"{staged}/{_RECORD}", record)
+        return counts
+
+    def _write_rows(self, folder: str, portions: Iterator[pa.Table]) -> tuple[list[dict[str, Any]], Counts]:
+        files: list[dict[str, Any]] = []
+        counts = Counts()
+        portion: pa.Table | None = next(portions)
+        while portion is not None:
+            name, rows = f"part-{len(files):05}.{self._sink.format}", 0
+            with self._store.create(f"{folder}/{name}") as stream:
+                with encoder_of(self._sink.format, stream, portion.schema) as encoder:
+                    while portion is not None and (not rows or stream.tell() < self._sink.roll_bytes):
+                        encoder.write(portion)
+                        rows, counts = rows + portion.num_rows, counts + _counted(portion)
+                        portion = next(portions, None)
+                files.append({"name": name, "rows": rows, "bytes": stream.tell()})
+        return files, counts
+
+    def _check_newest(self, opened: _Opened) -> None:
+        """All that was written before is in a folder that nobody had taken away."""
+        with suppress(FileNotFoundError):
+            if self._token(f"{opened.folder}/{_TOKEN}") == opened.token:
+                return
+        raise self._fenced(opened)  # safety: newest-deliverer
+
+    def _is_mine(self, opened: _Opened, delivered: str) -> bool:
+        return bool(self._token(f"{delivered}/{_RECORD}") == opened.token)
+
+    def _token(self, path: str) -> Any:
+        return (self._said(path) or {}).get("token")
+
+    def _fenced(self, opened: _Opened) -> FencedDelivererError:
+        return FencedDelivererError(
+            f"{self}: expected deliverer {opened.number} ({opened.who.request_key}) to be the newest, found that "
+            "another one has opened the sink since; what is not in the ledger is delivered by that one"
+        )
+
+    def _publish(self, opened: _Opened, name: str) -> None:
+        """Move each target's files to where readers look, as far as that was not done."""
+        delivered = f"{opened.ledger}/delivered/{name}"
+        for target in sorted(set(self._store.names(delivered) or []) - {_RECORD}):
+            self._store.make(target)
+            with suppress(FileNotFoundError):  # another process was faster
+                if not self._store.rename(f"{delivered}/{target}", f"{target}/{name}"):
+                    raise LedgerError(  # safety: no-data-ahead-of-ledger
+                        f"{self}: expected no {self._at(target)}/{name} before it is delivered, found it, made by "
+                        "somebody else; move it away"
+                    )
+
+    # --- small files ------------------------------------------------------------------------------
+
+    def _write(self, path: str, said: Any) -> None:
+        with self._store.create(path) as stream:
+            stream.write(json.dumps(said).encode())
+
+    def _said(self, path: str) -> Any:
+        """What such a file says; None: there is none."""
+        try:
+            return json.loads(self._store.read(path))
+        except FileNotFoundError:
+            return None
+        except ValueError as error:
+            raise LedgerError(
+                f"{self}: expected JSON in {self._at(path)}, found something else ({error}); put it back as it was"
+            ) from error
+
+    def _at(self, path: str) -> str:
+        return f"{self._sink.url.rstrip('/')}/{path}"
+
+
+def _position_of(folder: str) -> Position:
+    barrier, _, revision = folder[1:].partition(".r")
+    return Position(int(barrier), int(revision))
+
+
+def _portions(batches: RowBatches) -> Iterator[pa.Table]:
+    """The same portions whatever batches the rows come in; at least one, which may be without rows."""
+    # A row that was deleted has no values in columns that are required.
+    schema = pa.schema([pa.field(column.name, column.type) for column in batches.schema])
+    held: list[pa.RecordBatch] = []
+    rows = size = 0
+    whole = True
+    for each in batches:
+        batch = each.select(schema.names).cast(schema)
+        while batch.num_rows:
+            taken = batch.slice(0, _PORTION_ROWS - rows)
+            batch = batch.slice(taken.num_rows)
+            held.append(taken)
+            rows, size, whole = rows + taken.num_rows, size + taken.nbytes, False
+            if rows == _PORTION_ROWS or size >= _PORTION_BYTES:
+                yield pa.Table.from_batches(held, schema).combine_chunks()
+                held, rows, size = [], 0, 0
+    if held or whole:
+        yield pa.Table.from_batches(held, schema).combine_chunks()
+
+
+def _with_change(rows: pa.Table) -> pa.Table:
+    """A table that is delivered whole says so like one whose rows were all inserted."""
+    if CHANGE in rows.column_names:
+        return rows
+    return rows.add_column(0, pa.field(CHANGE, pa.string()), pa.repeat(INSERT, rows.num_rows))
+
+
+def _counted(rows: pa.Table) -> Counts:
+    if CHANGE not in rows.column_names:
+        return Counts(inserted=rows.num_rows)
+    found = {each["values"]: each["counts"] for each in pc.value_counts(rows[CHANGE]).to_pylist()}
+    return Counts(found.get(INSERT, 0), found.get(UPDATE, 0), found.get(DELETE, 0))

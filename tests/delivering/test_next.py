@@ -1,0 +1,151 @@
+"""What a delivery's task does next: wait, deliver, or nothing; whatever run it is in."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+
+from airflow_barrier.coordinator.aborting import abort_barrier
+from airflow_barrier.coordinator.next import Due, Nothing, Skip, next_delivery
+from airflow_barrier.coordinator.opening import Opened, open_barrier
+from airflow_barrier.coordinator.runs import Run
+from airflow_barrier.coordinator.waiting import Condition, Delivered, TopologyView, Wait, look
+from airflow_barrier.protocol.deliveries import Counts, Position, Remedy, Rows
+from airflow_barrier.protocol.records import RunRef
+from airflow_barrier.sinks.postgresql import PostgreSQLSink
+from tests.delivering.feed import AMOUNT, FRAGMENT, MONDAY, Feed
+from tests.support.runs import run_of
+
+DECLARED = PostgreSQLSink("reporting", table="amount").declare(AMOUNT, Rows.CHANGES, "shopping_dag")
+
+
+@dataclass
+class Runs:
+    """A scheduler that knows which tasks run."""
+
+    running: set[str] = field(default_factory=set)
+
+    def state(self, dag_id: str, run_id: str) -> str | None:
+        return "running"
+
+    def wake(self, dag_id: str, run_id: str) -> None:
+        raise AssertionError("nothing is woken for a delivery")
+
+    def is_running(self, request_key: str) -> bool:
+        return request_key in self.running
+
+    def at_work_until(self) -> datetime | None:
+        return None
+
+
+def run_at(day: int, kind: str = "scheduled") -> Run:
+    timestamp = MONDAY + timedelta(days=day)
+    ref = RunRef("shopping_dag" if kind == "scheduled" else "other", f"{timestamp:%F}", kind, timestamp)
+    return Run(ref, timestamp, "test")
+
+
+def ask(feed: Feed, run: Run, *, who: str = "task", runs: Runs | None = None) -> Due | Wait | Nothing | Skip:
+    return next_delivery(feed.deployment, run, "shopping", DECLARED, runs or Runs(), request_key=who, actor="test")
+
+
+def waits_for(feed: Feed, step: object) -> str | None:
+    assert isinstance(step, Wait)
+    (condition,) = step.conditions
+    return look(TopologyView(feed.deployment.meta, "shopping"), condition).waits_for
+
+
+def deliver(feed: Feed, barrier_id: int) -> None:
+    position = Position(barrier_id, 0)
+    feed.deployment.meta.deliveries.delivered(
+        "shopping", "amount", position, counts=Counts(), seconds=1.0, actor="test"
+    )
+
+
+def test_a_barrier_is_waited_for_until_it_is_committed(feed: Feed) -> None:
+    assert isinstance(ask(feed, run_at(0)), Wait), "nothing is registered yet"
+    feed.commit({(1, 1): 1})
+    due = ask(feed, run_at(0))
+    assert isinstance(due, Due)
+    assert (due.through.barrier_id, due.sink.deliverer) == (1, "task")
+    later = ask(feed, run_at(1))
+    assert waits_for(feed, later) is not None
+    opened = open_barrier(
+        feed.deployment,
+        FRAGMENT,
+        MONDAY + timedelta(days=1),
+        timestamp_from="test",
+        run=run_of("shopping_dag/open"),
+        actor="test",
+    )
+    assert isinstance(opened, Opened)
+    still = ask(feed, run_at(1))
+    assert isinstance(still, Wait)
+    assert still.conditions == (Condition("COMMIT", barrier_id=2),)
+
+
+def test_what_was_delivered_is_not_delivered_again_unless_a_person_says_so(feed: Feed) -> None:
+    for _ in range(2):
+        feed.commit({(1, 1): 1})
+    assert isinstance(ask(feed, run_at(0)), Due)
+    deliver(feed, 2)
+    for day in (0, 1):
+        done = ask(feed, run_at(day))
+        assert isinstance(done, Nothing)
+        assert "was delivered to sink amount of shopping already, which is at b2.r0" in done.reason
+    feed.deployment.meta.deliveries.decide("shopping", "amount", Remedy.REDELIVER, "person", "odd")
+    assert isinstance(ask(feed, run_at(1)), Due)
+
+
+def test_a_click_delivers_up_to_the_newest_committed_barrier(feed: Feed) -> None:
+    for _ in range(2):
+        feed.commit({(1, 1): 1})
+    due = ask(feed, run_at(40, "manual"))
+    assert isinstance(due, Due)
+    assert due.through.barrier_id == 2
+    assert isinstance(ask(feed, replace(run_at(0, "manual"), timestamp=MONDAY - timedelta(hours=1))), Nothing)
+    before = ask(feed, replace(run_at(0, "manual"), timestamp=MONDAY + timedelta(hours=1)))
+    assert isinstance(before, Due)
+    assert before.through.barrier_id == 1
+
+
+def test_an_aborted_barriers_run_delivers_what_is_there(feed: Feed) -> None:
+    feed.commit({(1, 1): 1})
+    opened = open_barrier(
+        feed.deployment,
+        FRAGMENT,
+        MONDAY + timedelta(days=1),
+        timestamp_from="test",
+        run=run_of("shopping_dag/open"),
+        actor="test",
+    )
+    assert isinstance(opened, Opened)
+    abort_barrier(feed.deployment, "shopping", 2, reason="no", actor="test")
+    for kind in ("scheduled", "manual"):
+        due = ask(feed, run_at(1, kind))
+        assert isinstance(due, Due)
+        assert due.through.barrier_id == 1
+
+
+def test_one_task_delivers_at_a_time(feed: Feed) -> None:
+    for _ in range(2):
+        feed.commit({(1, 1): 1})
+    assert isinstance(ask(feed, run_at(0), who="first"), Due)
+    waiting = ask(feed, run_at(1), who="second", runs=Runs({"first"}))
+    assert isinstance(waiting, Wait)
+    assert waiting.conditions == (Delivered("amount", barrier_id=2),)
+    assert waits_for(feed, waiting) is not None
+    deliver(feed, 2)
+    assert waits_for(feed, waiting) is None
+    feed.commit({})
+    due = ask(feed, run_at(2), who="second")
+    assert isinstance(due, Due), "the first has ended"
+    assert due.sink.deliverer == "second"
+
+
+def test_a_paused_sink_is_left_alone(feed: Feed) -> None:
+    feed.commit({(1, 1): 1})
+    assert isinstance(ask(feed, run_at(0)), Due)
+    feed.deployment.meta.deliveries.pause("shopping", "amount", "person", "moves")
+    paused = ask(feed, run_at(0))
+    assert isinstance(paused, Skip)
+    assert "airflow-barrier sink resume shopping amount" in paused.reason
