@@ -103,9 +103,9 @@ def deliver(
     )
     try:
         retrying(once)
-    except FencedDelivererError:  # somebody else delivers, and says how that goes
-        raise
-    except BarrierError as error:
+    except Exception as error:
+        # what a superseded one meets, such as rows in the way or files that are gone, is its successor's doing
+        _check_claim(deployment, sink, request_key)
         deployment.meta.deliveries.failed(sink.topology, sink.name, str(error), actor)
         raise
     return done
@@ -129,7 +129,7 @@ def sink_fault(deployment: Deployment, declared: SinkDeclaration, credentials: C
 
 
 def _check_claim(deployment: Deployment, sink: SinkRecord, request_key: str) -> None:
-    """Opening fences whoever delivers: one that slept, and whose session was ended, must not do that to its successor.
+    """One that slept must not open the sink again, which would fence its successor; nor is what it meets the sink's.
 
     Raises FencedDelivererError.
     """
@@ -159,6 +159,8 @@ class _Worker:
         self._write_extract = write_extract
         self._request_key = request_key
         self._actor = actor
+        #: of one's own: a deliverer that is fenced by now may still write, and clear what it has written
+        self._own_folder = f"{self._folder}/{uuid.uuid4()}"
         self._keys: Mapping[str, tuple[str, ...]] = {}
         self._position: Position | None = None
         #: what the tables were whose rows the sink may hold, while it is loaded anew
@@ -302,7 +304,7 @@ class _Worker:
         self._position, self._start, self._former = delivery.position, found.snapshots, None
         seconds = time.monotonic() - began
         self._tell(delivery.position, counts, seconds, first.barrier_id)
-        self._deployment.tables.clear(self._folder)
+        self._deployment.tables.clear(self._own_folder)
         log.info(
             "Delivered %s to %s in %.1f s%s: %s",
             barrier,
@@ -336,8 +338,7 @@ class _Worker:
         return rows
 
     def _write(self, extract: Extract) -> list[str]:
-        # a folder of one's own: a deliverer that is fenced by now may still write
-        return self._write_extract(extract, f"{self._folder}/{uuid.uuid4()}")
+        return self._write_extract(extract, f"{self._own_folder}/{uuid.uuid4()}")
 
     def _tell(self, position: Position, counts: Mapping[str, Counts], seconds: float, first: int | None = None) -> None:
         self._deployment.meta.deliveries.delivered(

@@ -140,8 +140,10 @@ class PostgreSQLChannel:
     def open(self, deliverer: Deliverer, *, adopt: bool = False) -> Position | None:
         """See the port."""
         self._deliverer = deliverer
-        self._make_ledger()
+        there = self._look(adopt)  # who is refused ends nobody's session
         self._end_older_sessions()
+        if not there:
+            self._make_ledger()
         with self._transaction() as connection:
             identity = self._identity(connection)
             connection.execute(
@@ -153,19 +155,7 @@ class PostgreSQLChannel:
                 ).format(self._ledger),
                 (*self._key, _FORMAT, deliverer.incarnation, json.dumps(identity)),
             )
-            row = connection.execute(
-                sql.SQL(
-                    """
-                    SELECT format, incarnation, identity, barrier_id, revision FROM {}
-                    WHERE topology = %s AND sink = %s FOR UPDATE
-                    """
-                ).format(self._ledger),
-                self._key,
-            ).fetchone()
-            assert row is not None
-            position = None if row[3] is None else Position(row[3], row[4])
-            if not adopt:
-                self._check_identity(row[0], row[1], row[2], identity, position)
+            position = self._position(connection, identity, adopt, lock=True)
             moved = connection.execute(
                 sql.SQL(
                     """
@@ -191,11 +181,34 @@ class PostgreSQLChannel:
         digest = hashlib.sha256(json.dumps([*self._key, self._declared.options["ledger"]]).encode()).hexdigest()[:16]
         return f"airflow_barrier {digest}"
 
-    def _make_ledger(self) -> None:
+    def _look(self, adopt: bool) -> bool:
+        """Whether the ledger is there; if it is, it has to be ours."""
         with self._transaction() as connection:
             name = connection.execute("SELECT to_regclass(%s)", (self._ledger.as_string(connection),)).fetchone()
-        if name is not None and name[0] is not None:
-            return
+            there = name is not None and name[0] is not None
+            if there:
+                self._position(connection, self._identity(connection), adopt)
+        return there
+
+    def _position(
+        self, connection: psycopg.Connection[Any], identity: Mapping[str, Any], adopt: bool, lock: bool = False
+    ) -> Position | None:
+        """What the ledger says was delivered last. Raises LedgerError if it is another's, unless we ``adopt`` it."""
+        row = connection.execute(
+            sql.SQL(
+                """
+                SELECT format, incarnation, identity, barrier_id, revision FROM {}
+                WHERE topology = %s AND sink = %s {}
+                """
+            ).format(self._ledger, sql.SQL("FOR UPDATE" if lock else "")),
+            self._key,
+        ).fetchone()
+        position = None if row is None or row[3] is None else Position(row[3], row[4])
+        if row is not None and not adopt:
+            self._check_identity(row[0], row[1], row[2], identity, position)
+        return position
+
+    def _make_ledger(self) -> None:
         with suppress(errors.UniqueViolation), self._transaction() as connection:  # another one makes it just now
             connection.execute(
                 sql.SQL(
@@ -301,12 +314,8 @@ class PostgreSQLChannel:
                 for table, rows in sorted(delivery.tables.items()):
                     counts[table] = self._apply(connection, self._targets[table], rows, delivery)
                 self._move_ledger(connection, delivery, counts)
-        except TargetChangedError:
-            self._check_fence(delivery)
-            raise
         except (errors.DataError, errors.IntegrityError) as error:
-            self._check_fence(delivery)
-            raise self._row_refused(error, self._targets[table], delivery) from None
+            raise self._row_refused(error, self._blamed(error) or self._targets[table], delivery) from None
         return counts
 
     def _apply(
@@ -330,9 +339,11 @@ class PostgreSQLChannel:
         done: dict[str, int] = {}
         for change, statement in target.merge(_STAGE, columns):  # deletes first: their keys may come anew
             wanted = staged.get(change, 0)
-            done[change] = connection.execute(statement, (change,)).rowcount if wanted else 0
+            done[change] = connection.execute(statement).rowcount if wanted else 0
             if done[change] != wanted:
-                raise self._target_changed(connection, target, change, wanted, done[change])
+                raise self._target_changed(
+                    connection, target, change, wanted, done[change]
+                )  # safety: applied-as-staged
         connection.execute(sql.SQL("DROP TABLE {}").format(_STAGE))
         return Counts(done.get(INSERT, 0), done.get(UPDATE, 0), done.get(DELETE, 0))
 
@@ -377,56 +388,52 @@ class PostgreSQLChannel:
         self, connection: psycopg.Connection[Any], delivery: Delivery, counts: Mapping[str, Counts]
     ) -> None:
         after = delivery.after
+        still = [
+            sql.SQL("topology = %s AND sink = %s"),
+            sql.SQL("number = {}").format(self._number),  # safety: ledger-fences-deliverers
+            sql.SQL("(barrier_id, revision) IS NOT DISTINCT FROM ({}::bigint, {}::integer)").format(
+                None if after is None else after.barrier_id, None if after is None else after.revision
+            ),  # safety: ledger-moves-from-its-position
+        ]
         moved = connection.execute(
             sql.SQL(
                 """
                 UPDATE {} SET barrier_id = %s, revision = %s, barrier_timestamp = %s, delivered_at = clock_timestamp(),
                     changed = %s
-                WHERE topology = %s AND sink = %s
-                    AND number = %s AND barrier_id IS NOT DISTINCT FROM %s AND revision IS NOT DISTINCT FROM %s
+                WHERE {}
                 """
-            ).format(self._ledger),
+            ).format(self._ledger, sql.SQL(" AND ").join(still)),
             (
                 delivery.barrier_id,
                 delivery.revision,
                 delivery.timestamp,
                 json.dumps({table: vars(count) for table, count in counts.items()}),
                 *self._key,
-                self._number,  # safety: ledger-fences-deliverers
-                None if after is None else after.barrier_id,
-                None if after is None else after.revision,  # safety: ledger-moves-from-its-position
             ),
         ).rowcount
         if not moved:
-            raise self._fenced(delivery)  # safety: ledger-fences-deliverers
+            raise FencedDelivererError(  # safety: ledger-fences-deliverers
+                f"{self._deliverer}: expected to be its only deliverer (number {self._number}, after {after}), found "
+                f"that another one has opened it since; nothing of {delivery.position} was delivered by this one"
+            )
 
     # --- what went wrong --------------------------------------------------------------------------
-
-    def _check_fence(self, delivery: Delivery) -> None:
-        """Where somebody opened the sink since, it is he who has changed the rows, or put some in the way."""
-        with self._transaction() as connection:
-            row = connection.execute(
-                sql.SQL("SELECT number FROM {} WHERE topology = %s AND sink = %s").format(self._ledger), self._key
-            ).fetchone()
-        if row != (self._number,):
-            raise self._fenced(delivery)  # safety: fenced-before-refused
-
-    def _fenced(self, delivery: Delivery) -> FencedDelivererError:
-        return FencedDelivererError(
-            f"{self._deliverer}: expected to be its only deliverer (number {self._number}, after {delivery.after}), "
-            f"found that another one has opened it since; nothing of {delivery.position} was delivered by this one"
-        )
 
     def _target_changed(
         self, connection: psycopg.Connection[Any], target: Target, change: str, wanted: int, done: int
     ) -> TargetChangedError:
-        key = connection.execute(target.unmatched(_STAGE), (change,)).fetchone()
+        key = connection.execute(target.unmatched(_STAGE, change)).fetchone()
         example = "" if key is None else f", for instance {named(target.key, key)}"
-        return TargetChangedError(  # safety: applied-as-staged
+        return TargetChangedError(
             f"{self}: expected to {change} {wanted} rows of {target}, found {done} that were there{example}; others "
             "have changed rows that were delivered. Put them back as they were, or have the target compared with the "
             f"table: airflow-barrier sink redeliver {self._key[0]} {self._key[1]} --reason ..."
         )
+
+    def _blamed(self, error: psycopg.Error) -> Target | None:
+        """The target that the server names: what a constraint says at the end may be of any of them."""
+        name = f"{error.diag.schema_name}.{error.diag.table_name}"
+        return next((target for target in self._targets.values() if target.target == name), None)
 
     def _row_refused(self, error: psycopg.Error, target: Target, delivery: Delivery) -> RowRefusedError:
         """The error once more, naming the row."""

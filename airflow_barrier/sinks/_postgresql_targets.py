@@ -43,17 +43,18 @@ class Target:
         return [self.columns[name] for name in names if name != CHANGE]
 
     def merge(self, stage: sql.Identifier, columns: Sequence[str]) -> Iterator[tuple[str, sql.Composed]]:
-        """What applies the staged rows of each kind, which is the statement's parameter."""
-        change = sql.Identifier("s", CHANGE)
+        """What applies the staged rows of each kind. No parameters: a name with a `%` in it would be taken for one."""
         parts: dict[str, sql.Composable] = {
             "target": self.name,
             "stage": stage,
-            "change": change,
             "same": self._same_key(),
             "columns": self.select(columns),
             "key": sql.SQL(", ").join(self._key_columns("s")),
         }
-        yield DELETE, sql.SQL("DELETE FROM {target} t USING {stage} s WHERE {change} = %s AND {same}").format(**parts)
+        yield (
+            DELETE,
+            sql.SQL("DELETE FROM {target} t USING {stage} s WHERE {of} AND {same}").format(of=_of(DELETE), **parts),
+        )
         others = [column for column in columns if column not in {self.columns[key] for key in self.key}]
         if others:
             parts["set"] = sql.SQL(", ").join(
@@ -61,13 +62,15 @@ class Target:
             )
             yield (
                 UPDATE,
-                sql.SQL("UPDATE {target} t SET {set} FROM {stage} s WHERE {change} = %s AND {same}").format(**parts),
+                sql.SQL("UPDATE {target} t SET {set} FROM {stage} s WHERE {of} AND {same}").format(
+                    of=_of(UPDATE), **parts
+                ),
             )
         yield (
             INSERT,
             sql.SQL(
-                "INSERT INTO {target} ({columns}) SELECT {columns} FROM {stage} s WHERE {change} = %s ORDER BY {key}"
-            ).format(**parts),
+                "INSERT INTO {target} ({columns}) SELECT {columns} FROM {stage} s WHERE {of} ORDER BY {key}"
+            ).format(of=_of(INSERT), **parts),
         )
 
     def compare(
@@ -102,15 +105,14 @@ class Target:
             ).format(**parts),
         )
 
-    def unmatched(self, stage: sql.Identifier) -> sql.Composed:
-        """The key of a staged row of a kind, which is the parameter, that the target does not have."""
+    def unmatched(self, stage: sql.Identifier, change: str) -> sql.Composed:
+        """The key of a staged row of that kind that the target does not have."""
         return sql.SQL(
-            "SELECT {key} FROM {stage} s WHERE {change} = %s "
-            "AND NOT EXISTS (SELECT FROM {target} t WHERE {same}) LIMIT 1"
+            "SELECT {key} FROM {stage} s WHERE {of} AND NOT EXISTS (SELECT FROM {target} t WHERE {same}) LIMIT 1"
         ).format(
             key=sql.SQL(", ").join(self._key_columns("s")),
             stage=stage,
-            change=sql.Identifier("s", CHANGE),
+            of=_of(change),
             target=self.name,
             same=self._same_key(),
         )
@@ -125,6 +127,11 @@ class Target:
     def _same_key(self, of: str = "s") -> sql.Composed:
         pairs = zip(self._key_columns("t"), self._key_columns(of), strict=True)
         return sql.SQL(" AND ").join(sql.SQL("{} = {}").format(one, other) for one, other in pairs)
+
+
+def _of(change: str) -> sql.Composed:
+    """The condition: a staged row is of that kind."""
+    return sql.SQL("{} = {}").format(sql.Identifier("s", CHANGE), sql.Literal(change))
 
 
 def parts_of(name: str) -> tuple[str, str]:
@@ -319,6 +326,7 @@ def _type_for(kind: pa.DataType) -> str:
         types.is_date: "date",
         types.is_time: "time",
         types.is_binary: "bytea",
+        types.is_large_binary: "bytea",
     }
     return next((name for fits, name in simple.items() if fits(kind)), "text")
 

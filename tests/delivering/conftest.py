@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.delivering.feed import Feed, Reporting, make_feed, make_targets
+from tests.delivering.feed import Feed, Reporting, make_feed, reporting_on
 from tests.delivering.lane import Lane, lane
 from tests.support.deployments import settings_on
-from tests.support.postgresql import USER, PostgreSQL
+from tests.support.postgresql import PostgreSQL
 from tests.support.proxy import Proxy
 
 
@@ -25,10 +25,7 @@ def feed(tmp_path: Path, postgresql: PostgreSQL) -> Iterator[Feed]:
 @pytest.fixture
 def reporting(postgresql: PostgreSQL) -> Iterator[Reporting]:
     """A database of the tests' user, who is no superuser, with two empty targets."""
-    with postgresql.database(migrated=False) as url:
-        postgresql.run(f"GRANT CREATE ON SCHEMA public TO {USER}", database=url)
-        reporting = Reporting(url)
-        make_targets(reporting)
+    with reporting_on(postgresql) as reporting:
         yield reporting
 
 

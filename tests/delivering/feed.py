@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import uuid
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta, timezone
 from typing import Any
@@ -34,6 +35,7 @@ from airflow_barrier.protocol.topology import Fragment, Job
 from airflow_barrier.sinks.port import CHANGE, DELETE, INSERT, UPDATE, Credentials, Sink
 from airflow_barrier.spark.delivering import Extract
 from airflow_barrier.spark.spec import ClosingRecord
+from tests.support.postgresql import USER, PostgreSQL
 from tests.support.runs import run_of
 
 MONDAY = datetime(2026, 1, 5, tzinfo=timezone.utc)
@@ -220,3 +222,12 @@ def make_targets(reporting: Reporting, targets: Sequence[str] = ("amount", "pric
         reporting.run(
             f'CREATE TABLE {target} ("userId" bigint, "itemId" integer, value bigint, PRIMARY KEY ("userId", "itemId"))'
         )
+
+
+@contextmanager
+def reporting_on(server: PostgreSQL) -> Iterator[Reporting]:
+    with server.database(migrated=False) as url:
+        server.run(f"GRANT CREATE ON SCHEMA public TO {USER}", database=url)
+        reporting = Reporting(url)
+        make_targets(reporting)
+        yield reporting

@@ -160,7 +160,8 @@ def _import(modules: Iterator[str]) -> None:
     """What tasks import when they need it, found out by the children before."""
     found = [module for module in modules if module not in sys.modules]
     for module in found:
-        importlib.import_module(module)
+        with suppress(ImportError):  # a part of a compiled module has no file
+            importlib.import_module(module)
     if found:
         gc.collect()
         gc.freeze()

@@ -13,17 +13,15 @@ import pytest
 from psycopg import sql
 
 from airflow_barrier.protocol.errors import FencedDelivererError, SinkUnavailableError
-from tests.delivering.feed import AMOUNT, Feed, Reporting
-from tests.delivering.lane import Lane
-from tests.delivering.pairs import DAYS, Pair, make_pair
+from tests.delivering.feed import Feed, Reporting
+from tests.delivering.lane import AFTER_TELLING, Lane
+from tests.delivering.pairs import BEGIN, COMMIT, DAYS, INSERT, LEDGER, Pair, make_pair, place
 from tests.support.postgresql import PASSWORD, PostgreSQL
 from tests.support.proxy import Hold, Proxy
 from tests.support.waiting import patience
 
 #: A role that may deliver, but may not end the sessions of the tests' user.
 STRANGER = "stranger"
-#: How statements of a delivery begin; the last one that begins so is meant.
-BEGIN, INSERT, LEDGER, COMMIT = "BEGIN", "INSERT", "UPDATE", "COMMIT"
 
 
 @pytest.fixture(autouse=True)
@@ -51,23 +49,15 @@ def by_stranger(pair: Pair, postgresql: PostgreSQL) -> Pair:
     return replace(pair, reporting=pair.reporting.of(STRANGER))
 
 
-def place(pair: Pair, proxy: Proxy, beginning: str, through: int = 2) -> int:
-    """The number of the last statement that begins like that, of a delivery to a sink that lacks one barrier."""
-    like = make_pair(pair.feed, pair.reporting, "recorded")
-    if through > 1:
-        like.deliver(through - 1)
-    with proxy.watching() as seen:
-        like.deliver(through, proxy.port)
-    return max(number for number, text in enumerate(seen.statements) if text.lstrip().startswith(beginning))
-
-
 @contextmanager
-def asleep(pair: Pair, proxy: Proxy, beginning: str, through: int = 2) -> Iterator[tuple[Hold, Future[list[int]]]]:
+def asleep(
+    pair: Pair, proxy: Proxy, beginning: str, through: int = 2, request_key: str = "zombie"
+) -> Iterator[tuple[Hold, Future[list[int]]]]:
     """A deliverer in a thread whose connection stands still before that statement."""
     hold = Hold(place(pair, proxy, beginning, through))
     with ThreadPoolExecutor(1) as threads, proxy.watching(hold):
         try:
-            zombie = threads.submit(pair.deliver, through, proxy.port, request_key="zombie")
+            zombie = threads.submit(pair.deliver, through, proxy.port, request_key=request_key)
             assert hold.come.wait(patience())
             yield hold, zombie
         finally:
@@ -90,6 +80,24 @@ def test_a_session_that_stands_still_is_ended(pair: Pair, proxy: Proxy, at: str)
             zombie.result(patience())
     pair.check(1, 2, 3)
     assert pair.record.failures == 0, "it is none of the sink's"
+
+
+def test_a_session_that_makes_the_ledger_is_ended(feed: Feed, reporting: Reporting, proxy: Proxy) -> None:
+    """Nobody else could make it: that waits for the one who has begun to."""
+    feed.commit(DAYS[0])
+    pair = make_pair(feed, reporting, "pair")
+    hold = Hold(place(pair, proxy, "CREATE", 1) + 1)
+    with ThreadPoolExecutor(1) as threads, proxy.watching(hold) as seen:
+        zombie = threads.submit(pair.deliver, 1, proxy.port, request_key="zombie")
+        try:
+            assert hold.come.wait(patience())
+            assert seen.statements[-1] == "COMMIT"
+            assert pair.deliver(1, request_key="successor") == [1]
+        finally:
+            hold.go_on.set()
+        with pytest.raises(FencedDelivererError):
+            zombie.result(patience())
+    pair.check(1)
 
 
 def test_a_process_that_sleeps_with_its_locks(pair: Pair, proxy: Proxy, warm: Lane) -> None:
@@ -126,7 +134,18 @@ def test_one_that_wakes_in_the_middle_does_not_disturb_its_successor(
             finally:
                 middle.go_on.set()
             assert successor.result(patience()) == [2, 3]
-    assert pair.reporting.run(f"SELECT number FROM ledger_{pair.name}") == [(3,)], "each has opened it once"
+    assert pair.reporting.run(f"SELECT number FROM {pair.ledger}") == [(3,)], "each has opened it once"
+    pair.check(1, 2, 3)
+
+
+def test_one_that_wakes_takes_no_files_away_from_its_successor(pair: Pair, proxy: Proxy, warm: Lane) -> None:
+    zombie = warm.start(pair.order(2, suspended=AFTER_TELLING))
+    warm.suspended(zombie)
+    with asleep(pair, proxy, BEGIN, 3, "successor") as (hold, successor):  # which has written, and not yet read
+        os.kill(zombie, signal.SIGCONT)
+        assert warm.end(zombie).delivered == [2]
+        hold.go_on.set()
+        assert successor.result(patience()) == [3]
     pair.check(1, 2, 3)
 
 
@@ -156,9 +175,9 @@ def test_a_strangers_session_that_has_not_moved_the_ledger_is_named_and_fenced(
         with pytest.raises(SinkUnavailableError, match=rf"longer than 1 s.*process {session} \(airflow_barrier \w+, b"):
             by_stranger(pair, postgresql).deliver(3, request_key="successor")
         hold.go_on.set()
-        with pytest.raises(FencedDelivererError, match=r"another one has opened it since; nothing of b2\.r0"):
+        with pytest.raises(FencedDelivererError, match="successor has claimed it since"):
             zombie.result(patience())
-    assert pair.reporting.rows(pair.targets[AMOUNT]) == DAYS[0]
+    pair.check_rows(1)
     assert by_stranger(pair, postgresql).deliver(3) == [2, 3]
     pair.check(1, 2, 3)
 
@@ -167,7 +186,7 @@ def test_a_strangers_session_that_has_not_moved_the_ledger_is_named_and_fenced(
 def test_one_that_has_not_begun_finds_its_successors_rows_and_says_fenced(
     feed: Feed, reporting: Reporting, proxy: Proxy, postgresql: PostgreSQL, through: int
 ) -> None:
-    """Not that a row is in the way, nor that others have changed its target, after which a person would have to act."""
+    """Not that a row is in the way, others have changed its target, or files are gone: nobody has to do anything."""
     for day in DAYS:
         feed.commit(day)
     pair = make_pair(feed, reporting, "pair")
@@ -176,7 +195,7 @@ def test_one_that_has_not_begun_finds_its_successors_rows_and_says_fenced(
     with asleep(pair, proxy, BEGIN, through) as (hold, zombie):
         assert by_stranger(pair, postgresql).deliver(3, request_key="successor")[-1] == 3
         hold.go_on.set()
-        with pytest.raises(FencedDelivererError, match="another one has opened it since"):
+        with pytest.raises(FencedDelivererError, match="successor has claimed it since"):
             zombie.result(patience())
-    assert pair.reporting.rows(pair.targets[AMOUNT]) == DAYS[2]
+    pair.check_rows(3)
     assert pair.record.failures == 0

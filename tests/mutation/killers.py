@@ -45,6 +45,9 @@ _BAD_INPUT = "tests/revising/test_bad_input.py::test_"
 _RUNS = "tests/revising/test_runs.py::test_"
 _REVISING = f"{_META}test_revising.py::test_"
 _DELIVERIES = f"{_META}test_deliveries.py::test_"
+_SINK = "tests/delivering/test_postgresql.py::test_"
+_LEDGER, _ZOMBIES = "tests/delivering/test_ledger.py::test_", "tests/delivering/test_zombies.py::test_"
+_FENCE = (f"{_ZOMBIES}a_strangers_session_that_has_not_moved_the_ledger_is_named_and_fenced",)
 _RECUTTING = "tests/revising/test_recut.py::test_"
 _JOINING, _BOOTSTRAP = f"{_META}test_bootstrapping.py::test_", "tests/revising/test_bootstrap.py::test_"
 _PLANNED, _OVERTAKEN = "tests/revising/test_refused.py::test_", "tests/revising/test_overtaken.py::test_"
@@ -301,6 +304,17 @@ _WITHOUT_SPARK: Mapping[str, tuple[str, ...]] = {
     "delivered-as-declared": (f"{_DELIVERIES}once_something_was_delivered_its_declaration_stays",),
     "one-claims-a-sink": (f"{_DELIVERIES}a_sink_is_claimed_from_whom_one_has_seen",),
     "lost-claim-is-told": (f"{_DELIVERIES}a_sink_is_claimed_from_whom_one_has_seen",),
+    "ledger-fences-deliverers": _FENCE,
+    "ledger-moves-from-its-position": (f"{_LEDGER}the_same_changes_are_not_delivered_again",),
+    "opened-by-whom-it-is-claimed": (f"{_ZOMBIES}a_session_that_stands_still_is_ended[COMMIT]",),
+    "applied-as-staged": (f"{_SINK}rows_that_others_took_away_stop_a_delivery",),
+    "ledger-of-this-format": (f"{_LEDGER}a_ledger_that_somebody_else_wrote_is_told",),
+    "ledger-of-this-incarnation": (f"{_LEDGER}a_ledger_that_somebody_else_wrote_is_told",),
+    "ledger-of-this-database": (f"{_LEDGER}a_copy_of_the_database_is_told",),
+    "ledger-of-this-target": (f"{_SINK}a_target_that_was_made_anew_is_told",),
+    "ledger-not-ahead": (f"{_SINK}a_ledger_that_is_ahead_is_told",),
+    "ledger-not-behind": (f"{_SINK}a_ledger_that_says_less_than_it_did_is_told",),
+    "sink-beyond-history": (f"{_LEDGER}what_was_delivered_last_can_be_read_no_more",),
     "deliveries-go-forward": (f"{_DELIVERIES}a_late_report_takes_nothing_back",),
     "lease-locks-its-barrier": _EXCLUDED,
     "expiring-is-not-leased": (f"{_LEASES}test_no_lease_on_what_has_changed_since_it_was_read",),

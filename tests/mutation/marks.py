@@ -15,7 +15,7 @@ from airflow_barrier.protocol import errors
 
 PACKAGE = Path(airflow_barrier.__file__).parent
 #: Where checks are. Airflow's rooms only hand on what these say.
-ROOMS = ("protocol", "metaservice", "tables", "sources", "spark", "coordinator", "reading")
+ROOMS = ("protocol", "metaservice", "tables", "sources", "sinks", "spark", "coordinator", "reading")
 #: Errors that say "not there" or "not like that". Every other error of ours says that something would not be safe.
 PLAIN = frozenset(
     {
@@ -33,6 +33,8 @@ PLAIN = frozenset(
         errors.CatalogUnavailableError,
         errors.SourceUnavailableError,
         errors.SparkUnavailableError,
+        errors.SinkUnavailableError,
+        errors.SinkRefusedError,
         errors.CompactionError,
         errors.ExpiryError,
         errors.SqlSyntaxError,

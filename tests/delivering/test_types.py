@@ -1,0 +1,314 @@
+"""Every type that the sink takes, there and back; keys of many types; targets with names and friends of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import date, datetime, time, timedelta, timezone
+from decimal import Decimal
+from math import inf, nan
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from airflow_barrier.protocol.deliveries import Counts, Position, Rows
+from airflow_barrier.protocol.errors import RowRefusedError, SinkRefusedError
+from airflow_barrier.sinks.port import CHANGE, DELETE, INSERT, UPDATE, Deliverer, Delivery
+from airflow_barrier.sinks.postgresql import PostgreSQLSink
+from tests.delivering.feed import AMOUNT, MONDAY, PRICE, Reporting
+
+TABLE = "shop.things"
+UTC, VIENNA = timezone.utc, timezone(timedelta(hours=2))
+LONGEST = "größe_" + "x" * 55  # 63 bytes
+
+
+@dataclass(frozen=True)
+class Batches:
+    """:class:`~airflow_barrier.sinks.port.RowBatches` of rows in memory, a few at a time."""
+
+    schema: pa.Schema
+    rows: Sequence[Mapping[str, Any]]
+
+    def __iter__(self) -> Iterator[pa.RecordBatch]:
+        yield from pa.Table.from_pylist([dict(row) for row in self.rows], self.schema).to_batches(max_chunksize=2)
+
+
+@dataclass
+class Thing:
+    """One target, and what it has received."""
+
+    reporting: Reporting
+    schema: pa.Schema
+    target: str = "things"
+    key: Sequence[str] | None = None
+    position: Position | None = None
+
+    def deliver(self, rows: Sequence[Mapping[str, Any]]) -> Counts:
+        """All of it, if nothing was delivered yet; else changes, with what becomes of each row in it."""
+        whole = self.position is None
+        schema = self.schema if whole else self.schema.insert(0, pa.field(CHANGE, pa.string()))
+        number = 1 if self.position is None else self.position.barrier_id + 1
+        tables = {TABLE: Batches(schema, rows)}
+        with self._connected() as channel:
+            self.position = channel.open(Deliverer("shopping", "this", "things", "test"))
+            delivery = Delivery(number, 0, MONDAY, self.position, Rows.CHANGES, whole, tables)
+            counts: Counts = channel.deliver(delivery)[TABLE]
+        self.position = delivery.position
+        return counts
+
+    @contextmanager
+    def _connected(self) -> Iterator[Any]:
+        sink = PostgreSQLSink("reporting", table=self.target, name="things", key=self.key)
+        declared = sink.declare(TABLE, Rows.CHANGES, "shopping_dag")
+        with sink.connect(declared, self.reporting.credentials()) as channel:
+            channel.validate({TABLE: self.schema})
+            yield channel
+
+    def create(self) -> None:
+        """As the sink says that it is done."""
+        with pytest.raises(SinkRefusedError) as refused, self._connected():
+            pass
+        _, _, statement = str(refused.value).partition("create it:\n")
+        self.reporting.run(statement)
+
+    def rows(self) -> list[dict[str, Any]]:
+        """By their keys."""
+        with self.reporting.connect() as connection:
+            connection.execute("SET TimeZone = 'UTC'")
+            cursor = connection.execute(f'SELECT * FROM "{self.target}" ORDER BY 1')
+            assert cursor.description is not None
+            return [dict(zip((column.name for column in cursor.description), row, strict=True)) for row in cursor]
+
+
+TYPES = pa.schema(
+    [
+        ("id", pa.int64()),
+        ("yes", pa.bool_()),
+        ("tiny", pa.int8()),
+        ("small", pa.int16()),
+        ("middle", pa.int32()),
+        ("large", pa.int64()),
+        ("exact", pa.decimal128(20, 5)),
+        ("single", pa.float32()),
+        ("double", pa.float64()),
+        ("words", pa.string()),
+        ("many_words", pa.large_string()),
+        ("bytes", pa.binary()),
+        ("many_bytes", pa.large_binary()),
+        ("day", pa.date32()),
+        ("clock", pa.time64("us")),
+        ("instant", pa.timestamp("us", tz="UTC")),
+        ("local", pa.timestamp("us")),
+    ]
+)
+LEAST, MOST = map(datetime.fromisoformat, ("0001-01-01T00:00:00.000001", "9999-12-31T23:59:59.999999"))
+LEAP = datetime.fromisoformat("2000-02-29")
+ODD = 'it\'s "so",\r\n\\N \\. \t\u2028 NULL \U0001f600 ä \u00a0'
+
+
+def row(id_: int, *values: Any) -> dict[str, Any]:
+    return dict(zip(TYPES.names, (id_, *values), strict=True))
+
+
+THINGS = [
+    row(1, *(None,) * 16),
+    row(
+        2, True, -128, -(2**15), -(2**31), -(2**63), Decimal("-999999999999999.99999"), -inf, -inf, "", "", b"", b"",
+        LEAST.date(), time(0), LEAST.replace(tzinfo=UTC), LEAST,
+    ),
+    row(
+        3, False, 127, 2**15 - 1, 2**31 - 1, 2**63 - 1, Decimal("999999999999999.99999"), inf, inf, ODD, ODD * 500,
+        bytes(range(256)), b"\\x00", MOST.date(), time(23, 59, 59, 999999), MOST.replace(tzinfo=UTC), MOST,
+    ),
+    row(
+        4, True, 0, 0, 0, 0, Decimal("0.00001"), nan, nan, "\\N", "NULL", b"\\N", b"\0\n", date(1970, 1, 1), time(1),
+        datetime(2026, 3, 29, 2, 30, tzinfo=VIENNA), datetime.fromisoformat("2026-03-29T02:30:00"),
+    ),
+    row(
+        5, True, 1, 1, 1, 1, Decimal("1.5"), 3.4028234663852886e38, 5e-324, "\\.", " ", b" ", b'"', date(1582, 10, 15),
+        time(1, 2, 3, 4), datetime(1900, 1, 1, tzinfo=UTC), datetime.fromisoformat("1900-01-01"),
+    ),
+    row(
+        6, False, -1, -1, -1, -1, Decimal("-1.5"), 1.401298464324817e-45, 0.1 + 0.2, '"', ",", b",", b"'",
+        date(1969, 12, 31), time(12), datetime(1969, 12, 31, 23, 59, 59, 999999, UTC), LEAP,
+    ),
+]  # fmt: skip
+
+
+def plain(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Rows as Arrow keeps them, where NaN equals NaN."""
+    return [repr(each) for each in pa.Table.from_pylist([dict(row) for row in rows], TYPES).to_pylist()]
+
+
+def test_every_type_arrives_as_it_is(reporting: Reporting) -> None:
+    thing = Thing(reporting, TYPES, key=["id"])
+    thing.create()
+    assert thing.deliver(THINGS) == Counts(inserted=6)
+    assert plain(thing.rows()) == plain(THINGS)
+    turned = [{**values, "id": id_} for id_, values in zip(range(1, 7), [*THINGS[1:], THINGS[0]], strict=True)]
+    changed = thing.deliver(
+        [
+            *({CHANGE: UPDATE, **each} for each in turned[:5]),
+            {CHANGE: DELETE, "id": 6},
+            {CHANGE: INSERT, **turned[5], "id": 7},
+        ]
+    )
+    assert changed == Counts(inserted=1, updated=5, deleted=1)
+    assert plain(thing.rows()) == plain([*turned[:5], {**turned[5], "id": 7}])
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_a_character_that_postgresql_does_not_know_is_refused_by_the_key(reporting: Reporting, first: bool) -> None:
+    thing = Thing(reporting, pa.schema([("id", pa.int64()), ("words", pa.string())]), key=["id"])
+    thing.create()
+    good, bad = [{"id": number, "words": "a"} for number in range(1, 10)], {"id": 77, "words": "a\0b"}
+    if not first:
+        thing.deliver(good)
+    rows = [*good, bad] if first else [{CHANGE: INSERT, **bad}, {CHANGE: DELETE, "id": 1}]
+    with pytest.raises(RowRefusedError, match=r"in the row with id=77\. Nothing of this barrier was delivered"):
+        thing.deliver(rows)
+    assert thing.rows() == ([] if first else good)
+
+
+@pytest.mark.parametrize(
+    ("kind", "values"),
+    [
+        (pa.timestamp("us", tz="UTC"), [LEAST.replace(tzinfo=UTC), datetime(2026, 1, 5, 1, 2, 3, 4, UTC)]),
+        (pa.timestamp("us"), [LEAST, LEAST.replace(microsecond=2)]),
+        (pa.decimal128(38, 10), [Decimal("0.1"), Decimal("9999999999999999999999999999.0000000001")]),
+        (pa.string(), ["", ODD]),
+        (pa.string(), ["\\.", "\\N"]),
+        (pa.date32(), [date(1, 1, 1), date(9999, 12, 31)]),
+        (pa.bool_(), [False, True]),
+        (pa.int8(), [-128, 127]),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("more", [True, False], ids=["values", "keys only"])
+def test_rows_are_found_by_keys_of(reporting: Reporting, kind: pa.DataType, values: list[Any], more: bool) -> None:
+    schema = pa.schema([("key", kind), *([("value", pa.int64())] if more else [])])
+    thing = Thing(reporting, schema, key=["key"])
+    thing.create()
+    one, other = ({"key": value, **({"value": 1} if more else {})} for value in values)
+    thing.deliver([one, other])
+    changes = [{CHANGE: DELETE, "key": one["key"]}]
+    if more:
+        changes.append({CHANGE: UPDATE, **other, "value": 2})
+    assert thing.deliver(changes) == Counts(updated=int(more), deleted=1)
+    assert thing.rows() == [{**other, **({"value": 2} if more else {})}]
+    assert thing.deliver([{CHANGE: INSERT, **one}]) == Counts(inserted=1)
+    assert len(thing.rows()) == 2
+
+
+CODES = pa.schema([("id", pa.int64()), ("code", pa.string())])
+
+
+@pytest.mark.parametrize(
+    ("unique", "taken"),
+    [("UNIQUE", False), ("UNIQUE DEFERRABLE", True), ("UNIQUE DEFERRABLE INITIALLY DEFERRED", True)],
+)
+def test_two_rows_that_swap_a_unique_value(reporting: Reporting, unique: str, taken: bool) -> None:
+    reporting.run(f"CREATE TABLE things (id bigint PRIMARY KEY, code text {unique})")
+    thing = Thing(reporting, CODES)
+    before = [{"id": 1, "code": "a"}, {"id": 2, "code": "b"}]
+    thing.deliver(before)
+    swapped = [{"id": 1, "code": "b"}, {"id": 2, "code": "a"}]
+    changes = [{CHANGE: UPDATE, **each} for each in swapped]
+    if taken:
+        assert thing.deliver(changes) == Counts(updated=2)
+        assert thing.rows() == swapped
+    else:
+        with pytest.raises(RowRefusedError, match=r"things_code_key\": Key \(code\)=\(\w\) already exists"):
+            thing.deliver(changes)
+        assert thing.rows() == before
+
+
+def test_what_is_refused_only_at_the_end_is_said_of_the_right_target(reporting: Reporting) -> None:
+    reporting.run("ALTER TABLE amount ADD UNIQUE (value) DEFERRABLE INITIALLY DEFERRED")
+    schema = pa.schema([("userId", pa.int64()), ("itemId", pa.int32()), ("value", pa.int64())])
+    sink = PostgreSQLSink("reporting", name="pair")
+    declared = sink.declare({AMOUNT: "amount", PRICE: "price"}, Rows.CHANGES, "shopping_dag")
+    rows = Batches(schema, [{"userId": user, "itemId": 1, "value": 5} for user in (1, 2)])
+    with sink.connect(declared, reporting.credentials()) as channel:
+        channel.validate(dict.fromkeys((AMOUNT, PRICE), schema))
+        channel.open(Deliverer("shopping", "this", "pair", "test"))
+        delivery = Delivery(1, 0, MONDAY, None, Rows.CHANGES, whole=True, tables=dict.fromkeys((AMOUNT, PRICE), rows))
+        with pytest.raises(
+            RowRefusedError, match=r"expected target public\.amount .*Key \(value\)=\(5\) already exists"
+        ):
+            channel.deliver(delivery)
+    assert reporting.rows("amount") == reporting.rows("price") == {}
+
+
+def test_a_key_that_is_null_is_refused(reporting: Reporting) -> None:
+    reporting.run("CREATE TABLE things (id bigint PRIMARY KEY, code text)")
+    thing = Thing(reporting, CODES)
+    with pytest.raises(RowRefusedError, match=r'null value in column "id".*in the row with id=None'):
+        thing.deliver([{"id": 1, "code": "a"}, {"id": None, "code": "b"}])
+    assert thing.rows() == []
+
+
+def test_a_unique_index_that_takes_nulls_is_no_key(reporting: Reporting) -> None:
+    reporting.run("CREATE TABLE things (id bigint UNIQUE, code text)")
+    with pytest.raises(SinkRefusedError, match="NOT NULL"):
+        Thing(reporting, CODES, key=["id"]).deliver([])
+
+
+def test_the_longest_names_in_letters_of_any_language(reporting: Reporting) -> None:
+    assert len(LONGEST.encode()) == 63
+    thing = Thing(reporting, pa.schema([("ключ", pa.int64()), (LONGEST, pa.string())]), target=LONGEST, key=["ключ"])
+    thing.create()
+    thing.deliver([{"ключ": 1, LONGEST: "a"}])
+    thing.deliver([{CHANGE: UPDATE, "ключ": 1, LONGEST: "b"}])
+    assert thing.rows() == [{"ключ": 1, LONGEST: "b"}]
+
+
+def test_names_with_a_percent_sign(reporting: Reporting) -> None:
+    thing = Thing(reporting, pa.schema([("a %s", pa.int64()), ("100%", pa.string())]), target="% of", key=["a %s"])
+    thing.create()
+    thing.deliver([{"a %s": 1, "100%": "a"}, {"a %s": 2, "100%": "a"}])
+    thing.deliver([{CHANGE: UPDATE, "a %s": 1, "100%": "b"}, {CHANGE: INSERT, "a %s": 3}, {CHANGE: DELETE, "a %s": 2}])
+    assert thing.rows() == [{"a %s": 1, "100%": "b"}, {"a %s": 3, "100%": None}]
+
+
+def test_a_column_whose_name_postgresql_would_cut_is_told(reporting: Reporting) -> None:
+    thing = Thing(reporting, pa.schema([("id", pa.int64()), (LONGEST + "yz", pa.string())]), key=["id"])
+    reporting.run(f'CREATE TABLE things (id bigint PRIMARY KEY, "{LONGEST}" text)')
+    with pytest.raises(SinkRefusedError, match=r"expected a column größe_x+yz, found none"):
+        thing.deliver([])
+
+
+def test_what_hangs_on_a_target_stays(reporting: Reporting) -> None:
+    reporting.run("CREATE TABLE things (id bigint PRIMARY KEY, code text)")
+    reporting.run("CREATE INDEX of_others ON things (code)")
+    reporting.run("CREATE VIEW codes AS SELECT code FROM things")
+    reporting.run("GRANT SELECT ON things TO PUBLIC")
+    reporting.run("CREATE TABLE log (at bigint GENERATED ALWAYS AS IDENTITY, what text)")
+    reporting.run(
+        "CREATE FUNCTION logged() RETURNS trigger LANGUAGE plpgsql AS "
+        "$$ BEGIN INSERT INTO log (what) VALUES (TG_OP || coalesce(NEW.id, OLD.id)); RETURN NULL; END $$"
+    )
+    reporting.run(
+        "CREATE TRIGGER logs AFTER INSERT OR UPDATE OR DELETE ON things FOR EACH ROW EXECUTE FUNCTION logged()"
+    )
+    (before,) = reporting.run(
+        "SELECT oid, relfilenode, relacl::text, relhastriggers FROM pg_class WHERE relname = 'things'"
+    )
+    thing = Thing(reporting, CODES)
+    thing.deliver([{"id": 1, "code": "a"}, {"id": 2, "code": "b"}])
+    changes = [
+        {CHANGE: INSERT, "id": 3, "code": "c"},
+        {CHANGE: UPDATE, "id": 2, "code": "x"},
+        {CHANGE: DELETE, "id": 1},
+    ]
+    thing.deliver(changes)
+    assert reporting.run("SELECT code FROM codes ORDER BY 1") == [("c",), ("x",)]
+    assert [what for (what,) in reporting.run("SELECT what FROM log ORDER BY at")] == [
+        "INSERT1", "INSERT2", "DELETE1", "UPDATE2", "INSERT3",
+    ]  # fmt: skip
+    (after,) = reporting.run(
+        "SELECT oid, relfilenode, relacl::text, relhastriggers FROM pg_class WHERE relname = 'things'"
+    )
+    assert after == before, "nor was it truncated, which would give it another file"
