@@ -106,7 +106,9 @@ def deliver(
     except Exception as error:
         # what a superseded one meets, such as rows in the way or files that are gone, is its successor's doing
         _check_claim(deployment, sink, request_key)
-        deployment.meta.deliveries.failed(sink.topology, sink.name, str(error), actor)
+        # of errors that are not ours only the kind: there is no telling what they quote
+        said = str(error) if isinstance(error, BarrierError) else type(error).__name__
+        deployment.meta.deliveries.failed(sink.topology, sink.name, said, actor)
         raise
     return done
 
