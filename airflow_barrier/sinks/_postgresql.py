@@ -209,7 +209,8 @@ class PostgreSQLChannel:
         return position
 
     def _make_ledger(self) -> None:
-        with suppress(errors.UniqueViolation), self._transaction() as connection:  # another one makes it just now
+        made_by_another = suppress(errors.UniqueViolation, errors.DuplicateObject, errors.DuplicateTable)
+        with made_by_another, self._transaction() as connection:
             connection.execute(
                 sql.SQL(
                     """

@@ -313,6 +313,7 @@ _WITHOUT_SPARK: Mapping[str, tuple[str, ...]] = {
     "ledger-of-this-database": (f"{_LEDGER}a_copy_of_the_database_is_told",),
     "ledger-of-this-target": (f"{_SINK}a_target_that_was_made_anew_is_told",),
     "ledger-not-ahead": (f"{_SINK}a_ledger_that_is_ahead_is_told",),
+    "corrections-reach-sinks": (f"{_SINK}a_revision_is_refused_that_a_sink_could_not_take",),
     "ledger-not-behind": (f"{_SINK}a_ledger_that_says_less_than_it_did_is_told",),
     "sink-beyond-history": (f"{_LEDGER}what_was_delivered_last_can_be_read_no_more",),
     "deliveries-go-forward": (f"{_DELIVERIES}a_late_report_takes_nothing_back",),
