@@ -21,6 +21,7 @@ BUDGETS: Mapping[str, int] = {
     "tests/cluster": 65,
     "tests/coordinator": 65,
     "tests/crash": 200,
+    "tests/delivering": 70,
     "tests/demo": 60,
     "tests/expiry": 40,
     "tests/foreign": 80,
