@@ -28,6 +28,7 @@ pytest_plugins = [
     "tests.support.rest_catalog",
     "tests.support.object_store",
     "tests.support.nessie",
+    "tests.support.hdfs",
     "tests.support.sharing",
     "tests.support.computing",
     "tests.support.drawing",

@@ -2,10 +2,11 @@
 
 In ``url/_barrier/<topology>.<sink>``, the *ledger*, are
 
-- ``owner.json``: whose ledger it is;
-- ``deliverer-000012``: the folder of who opened the sink last, with a token. What it writes it writes in there, and a
-  barrier's whole folder leaves it by one rename, which is the commit. Whoever opens the sink renames the folders of
-  those before *first*, and asks what was delivered *then*: if their commit still comes, it finds nothing to rename;
+- ``_delivered_by/owner.json``: whose ledger it is;
+- ``deliverer-000012``: the folder of who opened the sink last, the twelfth to do so, with the ledger's one ``token``.
+  What a deliverer writes it writes in its folder, and a barrier's whole folder leaves it by one rename, which is the
+  commit. Who opens the sink renames the last one's folder to its own, and asks *then* what was delivered: a commit
+  of the last one that still comes finds nothing to rename. A folder that one makes anew without knowing has no token;
 - ``delivered/b00000007.r0``: what was delivered last, with ``record.json``; and a hundred of those before.
 
 After the commit each target's files are moved from there to where readers look. If that is interrupted, the next one to
@@ -25,9 +26,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
-import pyarrow as pa
-import pyarrow.compute as pc
-
 from airflow_barrier.protocol.deliveries import Counts, Position, Rows, SinkDeclaration
 from airflow_barrier.protocol.errors import FencedDelivererError, LedgerError, SinkRefusedError, SinkUnavailableError
 from airflow_barrier.sinks._file_formats import column_fault, encoder_of
@@ -35,17 +33,18 @@ from airflow_barrier.sinks._file_stores import Store
 from airflow_barrier.sinks.port import CHANGE, DELETE, INSERT, UPDATE, Deliverer, Delivery, RowBatches
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from typing_extensions import Self
 
     from airflow_barrier.sinks.files import FileSink
 
 #: Of ledgers, as others may have to read them later.
 _FORMAT = 1
-_LEDGERS, _OWNER, _TOKEN, _RECORD, _MARK = "_barrier", "owner.json", "deliverer.json", "record.json", "_delivered_by"
+_LEDGERS, _OWNER, _TOKEN, _RECORD, _MARK = "_barrier", "owner.json", "token", "record.json", "_delivered_by"
 #: Barriers that a ledger remembers beside the last one.
 _KEPT = 100
 #: How often those who open a sink at the same moment may be in each other's way.
-_TRIES = 20
+_TRIES = 50
 #: Rows are written in portions of so many, or of so many bytes, whatever batches they come in.
 _PORTION_ROWS, _PORTION_BYTES = 65_536, 64 * 1024**2
 _BARRIER = re.compile(r"b(\d+)\.r(\d+)\Z")
@@ -54,10 +53,9 @@ _FOREIGN = {
     "format": "run the version of airflow-provider-barrier that wrote it",
     "topology": "deliver to another folder",
     "sink": "deliver to another folder",
-    "incarnation": "if the topology was recovered, take the ledger over: airflow-barrier sink adopt {topology} {sink}; "
-    "if it was made anew, end the old deliveries: airflow-barrier sink release {topology} {sink}",
-    "url": "if the folder was moved, take it over: airflow-barrier sink adopt {topology} {sink}; if it was copied, "
-    "load the sink anew into an empty one: airflow-barrier sink redeliver {topology} {sink}",
+    "incarnation": "if the MetaService was recovered and goes on with the sink: {adopt} If it is a clone of one that "
+    "still delivers, deliver to another folder",
+    "url": "if the folder was moved: {adopt} If it was copied, empty it and load the sink anew: {redeliver}",
 }
 
 
@@ -68,7 +66,6 @@ class _Opened:
     who: Deliverer
     ledger: str
     number: int
-    token: str
 
     @property
     def folder(self) -> str:
@@ -116,7 +113,7 @@ class FileChannel:
                         f"{self}: table {table}, column {column.name!a}: {fault}; deliver a table without it"
                     )
         probe = f"{_LEDGERS}/{self._probes}{uuid4()}"
-        made = self._store.make(probe)
+        made = self._store.missing(probe)
         try:
             self._try_out(probe)
         except FileNotFoundError as error:
@@ -148,23 +145,22 @@ class FileChannel:
 
     # --- the ledger -------------------------------------------------------------------------------
 
-    def open(self, deliverer: Deliverer) -> Position | None:
+    def open(self, deliverer: Deliverer, *, adopt: bool = False) -> Position | None:
         ledger = f"{_LEDGERS}/{deliverer.topology}.{deliverer.sink}"
-        self._claim(ledger, deliverer)
-        opened = self._take_number(ledger, deliverer)
-        self._revoke(opened)  # safety: fence-before-asking
+        self._claim(ledger, deliverer, adopt)
+        opened = self._take_over(ledger, deliverer)  # safety: fence-before-asking
         found = filter(_BARRIER.match, self._store.names(f"{ledger}/delivered") or [])
         self._kept = sorted(found, key=_position_of)
         self._opened, self._position = opened, _position_of(self._kept[-1]) if self._kept else None
-        if self._position is None:
-            self._check_no_data(ledger, deliverer)
-        else:
+        if self._position is not None:
             self._publish(opened, self._kept[-1])
+        elif not adopt:
+            self._check_no_data(ledger, deliverer)
         self._sweep(opened)
         return self._position
 
-    def _claim(self, ledger: str, who: Deliverer) -> None:
-        """See that ledger and targets are this sink's, and make them so if they are nobody's."""
+    def _claim(self, ledger: str, who: Deliverer, adopt: bool) -> None:
+        """See that ledger and targets are this sink's. Those that are nobody's become so; ``adopt``: also others."""
         owner = {
             "format": _FORMAT,
             "topology": who.topology,
@@ -172,66 +168,84 @@ class FileChannel:
             "sink": who.sink,
             "url": self._sink.identity,
         }
-        marks = {target: self._said(f"{target}/{_MARK}/{_OWNER}") for target in self._declared.targets.values()}
-        for target, mark in marks.items():
-            self._check_owner(f"{target}/{_MARK}/{_OWNER}", mark or owner, owner)
+        places = [ledger, *self._declared.targets.values()]
+        found = {place: self._said(f"{place}/{_MARK}/{_OWNER}") for place in places}
+        for place, said in found.items():
+            self._check_owner(place, said or owner, owner, adopt)
         if not self._store.exists(ledger):
-            if ours := next((target for target, mark in marks.items() if mark), None):
+            ours = next((place for place, said in found.items() if said), None)
+            if ours and not adopt:
                 raise LedgerError(  # safety: ledger-is-there
                     f"{self}: expected the ledger {self._at(ledger)}, since {self._at(ours)} was delivered to by this "
                     f"sink, found none; put it back, or move {self._at(ours)} away and load the sink anew: "
-                    f"airflow-barrier sink redeliver {who.topology} {who.sink}"
+                    f"{_command('redeliver', who)}"
                 )
-            self._check_no_data(ledger, who)
-            self._move_in(ledger, _OWNER, owner, who)
-        self._check_owner(f"{ledger}/{_OWNER}", self._said(f"{ledger}/{_OWNER}") or {}, owner)
-        for target, mark in marks.items():
-            if mark is None and not self._move_in(f"{target}/{_MARK}", _OWNER, owner, who):
-                place = f"{target}/{_MARK}/{_OWNER}"
-                self._check_owner(place, self._said(place) or {}, owner)
+            if not adopt:
+                self._check_no_data(ledger, who)
+            self._move_in(ledger, {f"{_MARK}/{_OWNER}": owner, f"deliverer-000000/{_TOKEN}": None}, who)
+            found[ledger] = self._said(f"{ledger}/{_MARK}/{_OWNER}")
+        if not found[ledger] and not adopt:
+            self._check_owner(ledger, {}, owner, adopt)
+        for place, said in found.items():
+            if said == owner:
+                continue
+            if said:
+                self._store.remove(f"{place}/{_MARK}")
+            if not self._move_in(f"{place}/{_MARK}", {_OWNER: owner}, who):
+                self._check_owner(place, self._said(f"{place}/{_MARK}/{_OWNER}") or {}, owner, False)
         self._store.make(f"{ledger}/delivered")
 
-    def _check_owner(self, place: str, found: Mapping[str, Any], owner: Mapping[str, Any]) -> None:
-        if other := next((name for name in owner if found.get(name) != owner[name]), None):
+    def _check_owner(self, place: str, found: Mapping[str, Any], owner: Mapping[str, Any], adopt: bool) -> None:
+        adoptable = ("incarnation", "url") if adopt else ()
+        if other := next((name for name in owner if found.get(name) != owner[name] and name not in adoptable), None):
+            who = Deliverer(owner["topology"], owner["incarnation"], owner["sink"], "")
+            said = _FOREIGN[other].format(adopt=_command("adopt", who), redeliver=_command("redeliver", who))
             raise LedgerError(  # safety: ledger-is-ours
-                f"{self}: expected {self._at(place)} to say {other} {owner[other]!r}, found {found.get(other)!r} (sink "
-                f"{found.get('sink')} of {found.get('topology')}); {_FOREIGN[other].format(**owner)}"
+                f"{self}: expected {self._at(place)}/{_MARK} to say {other} {owner[other]!r}, found "
+                f"{found.get(other)!r} (sink {found.get('sink')} of {found.get('topology')}); {said}"
             )
 
     def _check_no_data(self, ledger: str, who: Deliverer) -> None:
+        if there := self._barriers():
+            raise LedgerError(  # safety: no-data-without-ledger
+                f"{self}: expected no barriers, since the ledger {self._at(ledger)} knows of none, found "
+                f"{self._at(there)}; put the ledger back, or move them away and load the sink anew: "
+                f"{_command('redeliver', who)}"
+            )
+
+    def _barriers(self) -> str | None:
+        """One that is in a target, if any is."""
         for target in self._declared.targets.values():
             if there := next(filter(_BARRIER.match, self._store.names(target) or []), None):
-                raise LedgerError(  # safety: no-data-without-ledger
-                    f"{self}: expected no barriers in {self._at(target)}, since the ledger {self._at(ledger)} knows of "
-                    f"none, found {there}; put the ledger back, or move them away and load the sink anew: "
-                    f"airflow-barrier sink redeliver {who.topology} {who.sink}"
-                )
+                return f"{target}/{there}"
+        return None
 
-    def _take_number(self, ledger: str, who: Deliverer) -> _Opened:
+    def _take_over(self, ledger: str, who: Deliverer) -> _Opened:
+        """From here on, those who opened the sink before have nothing that they could commit."""
         for _ in range(_TRIES):
-            opened = _Opened(who, ledger, max(self._numbers(ledger), default=0) + 1, str(uuid4()))
-            said = {"token": opened.token, "request_key": who.request_key}
-            if self._move_in(opened.folder, _TOKEN, said, who) and max(self._numbers(ledger)) == opened.number:
-                return opened
+            # A listing beside renames may miss what is there: then the rename, or the token, tells.
+            last = max(self._numbers(ledger), default=0)
+            opened = _Opened(who, ledger, last + 1)
+            with suppress(FileNotFoundError):
+                if not self._store.rename(f"{ledger}/deliverer-{last:06}", opened.folder):
+                    continue
+                if self._store.exists(f"{opened.folder}/{_TOKEN}"):  # safety: one-token
+                    return opened
+                self._store.remove(opened.folder)
         raise SinkUnavailableError(
-            f"{self}: expected to be the only one who opens it at this moment, found others each of {_TRIES} times; it "
-            "is tried again; if it stays so, see which tasks deliver to it"
+            f"{self}: expected to find the folder of the last deliverer in {self._at(ledger)}, found that others took "
+            f"it, or none, each of {_TRIES} times; it is tried again; if it stays so, see which tasks deliver to it"
         )
 
     def _numbers(self, ledger: str) -> list[int]:
         return [int(found[1]) for name in self._store.names(ledger) or [] if (found := _DELIVERER.match(name))]
 
-    def _revoke(self, opened: _Opened) -> None:
-        """From here on, those who opened the sink before have nothing that they could commit."""
-        for number in self._numbers(opened.ledger):
-            if number < opened.number:
-                with suppress(FileNotFoundError):
-                    self._store.rename(f"{opened.ledger}/deliverer-{number:06}", f"{opened.ledger}/dead-{uuid4()}")
-
     def _sweep(self, opened: _Opened) -> None:
-        left = [
-            f"{opened.ledger}/{name}" for name in self._store.names(opened.ledger) or [] if name.startswith("dead-")
-        ]
+        left = [f"{opened.folder}/{name}" for name in self._store.names(opened.folder) or [] if name != _TOKEN]
+        lower = (number for number in self._numbers(opened.ledger) if number < opened.number)
+        left += [f"{opened.ledger}/deliverer-{number:06}" for number in lower]
+        inside = self._store.names(opened.ledger) or []
+        left += [f"{opened.ledger}/{name}" for name in inside if name.startswith("dead-")]
         ours = (f"new.{opened.who.topology}.{opened.who.sink}.", self._probes)
         left += [f"{_LEDGERS}/{name}" for name in self._store.names(_LEDGERS) or [] if name.startswith(ours)]
         for folder in (*left, *self._forgotten(opened)):
@@ -242,13 +256,14 @@ class FileChannel:
         old, self._kept = self._kept[: -_KEPT - 1], self._kept[-_KEPT - 1 :]
         return [f"{opened.ledger}/delivered/{name}" for name in old]
 
-    def _move_in(self, folder: str, name: str, said: Mapping[str, Any], who: Deliverer) -> bool:
-        """Make a folder with a file, which is there whole or not at all. False: something of that name is there."""
+    def _move_in(self, folder: str, files: Mapping[str, Any], who: Deliverer) -> bool:
+        """Make a folder with files, which are there all or not at all. False: something of that name is there."""
         for _ in range(_TRIES):
             new = f"{_LEDGERS}/new.{who.topology}.{who.sink}.{uuid4()}"
             with suppress(FileNotFoundError):  # another one who opens the sink has swept it
-                self._store.make(new)
-                self._write(f"{new}/{name}", said)
+                for name, said in files.items():
+                    self._store.make(f"{new}/{name}".rpartition("/")[0])
+                    self._write(f"{new}/{name}", said)
                 self._store.make(folder.rpartition("/")[0])
                 if self._store.rename(new, folder):
                     return True
@@ -270,6 +285,8 @@ class FileChannel:
         try:
             counts = self._stage(opened, delivery, staged)
             self._check_newest(opened)
+            if delivery.former is not None and name in self._kept:
+                self._store.rename(delivered, f"{opened.ledger}/dead-{uuid4()}")
             moved = self._store.rename(staged, delivered)
         except (FileNotFoundError, SinkUnavailableError) as error:
             # A reply that was lost, another deliverer who took our folder away, or neither.
@@ -286,7 +303,7 @@ class FileChannel:
         if not moved and not self._is_mine(opened, delivered):
             raise self._fenced(opened)  # safety: committed-by-another
         self._position = delivery.position
-        self._kept.append(name)
+        self._kept = [*(each for each in self._kept if each != name), name]
         self._publish(opened, name)
         for folder in self._forgotten(opened):
             with suppress(SinkUnavailableError):
@@ -296,6 +313,13 @@ class FileChannel:
     def _check_order(self, opened: _Opened, delivery: Delivery, name: str) -> None:
         self._check_newest(opened)  # or what another one has delivered would look like a fault
         here = self._position
+        if delivery.former is not None:
+            if there := self._barriers():
+                raise SinkRefusedError(  # safety: files-are-not-compared
+                    f"{self}: expected no barriers, since the tables come whole and files are not compared with them, "
+                    f"found {self._at(there)}; move away what is in the targets, and the next try delivers"
+                )
+            return
         if delivery.after != here or (here is not None and delivery.position <= here):
             raise LedgerError(  # safety: after-what-was-delivered
                 f"{self}: expected a barrier after {here or 'none'}, which is what the ledger says, found "
@@ -336,7 +360,7 @@ class FileChannel:
             "after": str(delivery.after) if delivery.after else None,
             "rows": delivery.rows.value,
             "deliverer": opened.number,
-            "token": opened.token,
+            "request_key": opened.who.request_key,
             "files": files,
         }
         self._write(f"{staged}/{_RECORD}", record)
@@ -358,17 +382,12 @@ class FileChannel:
         return files, counts
 
     def _check_newest(self, opened: _Opened) -> None:
-        """All that was written before is in a folder that nobody had taken away."""
-        with suppress(FileNotFoundError):
-            if self._token(f"{opened.folder}/{_TOKEN}") == opened.token:
-                return
-        raise self._fenced(opened)  # safety: newest-deliverer
+        """All that was written before is in the folder that the next one takes away."""
+        if not self._store.exists(f"{opened.folder}/{_TOKEN}"):
+            raise self._fenced(opened)  # safety: newest-deliverer
 
     def _is_mine(self, opened: _Opened, delivered: str) -> bool:
-        return bool(self._token(f"{delivered}/{_RECORD}") == opened.token)
-
-    def _token(self, path: str) -> Any:
-        return (self._said(path) or {}).get("token")
+        return bool((self._said(f"{delivered}/{_RECORD}") or {}).get("deliverer") == opened.number)
 
     def _fenced(self, opened: _Opened) -> FencedDelivererError:
         return FencedDelivererError(
@@ -380,13 +399,14 @@ class FileChannel:
         """Move each target's files to where readers look, as far as that was not done."""
         delivered = f"{opened.ledger}/delivered/{name}"
         for target in sorted(set(self._store.names(delivered) or []) - {_RECORD}):
-            self._store.make(target)
-            with suppress(FileNotFoundError):  # another process was faster
-                if not self._store.rename(f"{delivered}/{target}", f"{target}/{name}"):
-                    raise LedgerError(  # safety: no-data-ahead-of-ledger
-                        f"{self}: expected no {self._at(target)}/{name} before it is delivered, found it, made by "
-                        "somebody else; move it away"
-                    )
+            while self._store.exists(f"{delivered}/{target}"):
+                self._store.make(target)
+                with suppress(FileNotFoundError):  # another process was faster, or a reader took the folder away
+                    if not self._store.rename(f"{delivered}/{target}", f"{target}/{name}"):
+                        raise LedgerError(  # safety: no-data-ahead-of-ledger
+                            f"{self}: expected no {self._at(target)}/{name} before it is delivered, found it, made by "
+                            "somebody else; move it away"
+                        )
 
     # --- small files ------------------------------------------------------------------------------
 
@@ -409,6 +429,10 @@ class FileChannel:
         return f"{self._sink.url.rstrip('/')}/{path}"
 
 
+def _command(verb: str, who: Deliverer) -> str:
+    return f"airflow-barrier sink {verb} {who.topology} {who.sink} --reason ..."
+
+
 def _position_of(folder: str) -> Position:
     barrier, _, revision = folder[1:].partition(".r")
     return Position(int(barrier), int(revision))
@@ -416,6 +440,8 @@ def _position_of(folder: str) -> Position:
 
 def _portions(batches: RowBatches) -> Iterator[pa.Table]:
     """The same portions whatever batches the rows come in; at least one, which may be without rows."""
+    import pyarrow as pa
+
     # A row that was deleted has no values in columns that are required.
     schema = pa.schema([pa.field(column.name, column.type) for column in batches.schema])
     held: list[pa.RecordBatch] = []
@@ -437,6 +463,8 @@ def _portions(batches: RowBatches) -> Iterator[pa.Table]:
 
 def _with_change(rows: pa.Table) -> pa.Table:
     """A table that is delivered whole says so like one whose rows were all inserted."""
+    import pyarrow as pa
+
     if CHANGE in rows.column_names:
         return rows
     return rows.add_column(0, pa.field(CHANGE, pa.string()), pa.repeat(INSERT, rows.num_rows))
@@ -445,5 +473,7 @@ def _with_change(rows: pa.Table) -> pa.Table:
 def _counted(rows: pa.Table) -> Counts:
     if CHANGE not in rows.column_names:
         return Counts(inserted=rows.num_rows)
+    from pyarrow import compute as pc
+
     found = {each["values"]: each["counts"] for each in pc.value_counts(rows[CHANGE]).to_pylist()}
     return Counts(found.get(INSERT, 0), found.get(UPDATE, 0), found.get(DELETE, 0))

@@ -6,16 +6,15 @@ import io
 import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from typing import Any, BinaryIO, Protocol
+from typing import TYPE_CHECKING, Any, BinaryIO, Protocol
 
 import msgspec
-import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.csv
-import pyarrow.parquet
 
 from airflow_barrier.protocol.errors import RowRefusedError
 from airflow_barrier.protocol.names import one_line
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 
 class Encoder(Protocol):
@@ -30,7 +29,9 @@ class Encoder(Protocol):
 
 class _Parquet:
     def __init__(self, stream: BinaryIO, schema: pa.Schema) -> None:
-        self._writer = pyarrow.parquet.ParquetWriter(stream, schema, compression="zstd")
+        from pyarrow import parquet
+
+        self._writer = parquet.ParquetWriter(stream, schema, compression="zstd")
 
     def write(self, rows: pa.Table) -> None:
         self._writer.write_table(rows)
@@ -41,7 +42,9 @@ class _Parquet:
 
 class _Csv:
     def __init__(self, stream: BinaryIO, schema: pa.Schema) -> None:
-        self._writer = pyarrow.csv.CSVWriter(stream, schema)
+        from pyarrow import csv
+
+        self._writer = csv.CSVWriter(stream, schema)
 
     def write(self, rows: pa.Table) -> None:
         self._writer.write_table(rows)
@@ -53,7 +56,8 @@ class _Csv:
 class _JsonLines:
     def __init__(self, stream: BinaryIO, schema: pa.Schema) -> None:
         self._stream = stream
-        self._encoder = msgspec.json.Encoder(decimal_format="number")
+        # Decimals as texts: most who read JSON make a float of a number, and lose digits.
+        self._encoder = msgspec.json.Encoder(decimal_format="string")
 
     def write(self, rows: pa.Table) -> None:
         for name in rows.column_names:
@@ -88,6 +92,8 @@ def encoder_of(format_: str, stream: BinaryIO, schema: pa.Schema) -> Iterator[En
 
 def column_fault(format_: str, column: pa.Field) -> str | None:
     """Why files of that format cannot hold the column; None: they can."""
+    import pyarrow as pa
+
     if format_ == "jsonl" and (odd := next(filter(_is_not_json, _within(column.type)), None)) is not None:
         return f"expected a type that JSON can hold exactly, found {odd}"
     if format_ == "csv" and _is_binary(column.type):
@@ -102,13 +108,17 @@ def column_fault(format_: str, column: pa.Field) -> str | None:
 
 
 def _is_not_json(kind: pa.DataType) -> bool:
+    from pyarrow import types
+
     # Of nanoseconds Python's times lose the last digits, and a map's keys need not be texts.
-    timed = pa.types.is_timestamp(kind) or pa.types.is_time(kind) or pa.types.is_duration(kind)
-    return bool(pa.types.is_map(kind) or (timed and kind.unit == "ns"))
+    timed = types.is_timestamp(kind) or types.is_time(kind) or types.is_duration(kind)
+    return bool(types.is_map(kind) or (timed and kind.unit == "ns"))
 
 
 def _is_binary(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_fixed_size_binary(kind))
+    from pyarrow import types
+
+    return bool(types.is_binary(kind) or types.is_large_binary(kind) or types.is_fixed_size_binary(kind))
 
 
 def _within(kind: pa.DataType) -> Iterator[pa.DataType]:
@@ -119,16 +129,20 @@ def _within(kind: pa.DataType) -> Iterator[pa.DataType]:
 
 def _floats(column: pa.Array) -> Iterator[pa.Array]:
     """The floating-point numbers in a column, however deep."""
-    if pa.types.is_floating(column.type):
+    from pyarrow import types
+
+    if types.is_floating(column.type):
         yield column
-    elif pa.types.is_struct(column.type):
+    elif types.is_struct(column.type):
         for field in column.flatten():
             yield from _floats(field)
-    elif pa.types.is_list(column.type) or pa.types.is_large_list(column.type):
+    elif types.is_list(column.type) or types.is_large_list(column.type):
         yield from _floats(column.flatten())
 
 
 def _has_no_number(floats: pa.Array) -> bool:
+    from pyarrow import compute as pc
+
     return bool(pc.any(pc.invert(pc.is_finite(floats))).as_py())
 
 

@@ -38,8 +38,12 @@ class Store(Protocol):
         """
         ...
 
-    def make(self, folder: str) -> list[str]:
-        """Make it, and those above it, as far as they are not there. Returns what was made, the highest one last."""
+    def missing(self, folder: str) -> list[str]:
+        """What :meth:`make` would make, the highest one last."""
+        ...
+
+    def make(self, folder: str) -> None:
+        """Make it, and those above it, as far as they are not there."""
         ...
 
     def rename(self, folder: str, name: str) -> bool:
@@ -53,7 +57,7 @@ class Store(Protocol):
         ...
 
     def remove_empty(self, made: list[str]) -> None:
-        """Undo :meth:`make`, but for folders that others have put something into."""
+        """Take away folders that were :meth:`missing`, but for folders that others have put something into."""
         ...
 
     def close(self) -> None: ...
@@ -89,17 +93,21 @@ class LocalStore:
                 os.fsync(file.fileno())
                 _sync(os.path.dirname(full))
 
-    def make(self, folder: str) -> list[str]:
+    def missing(self, folder: str) -> list[str]:
+        found: list[str] = []
         with self._asking(folder) as full:
-            missing: list[str] = []
             while not os.path.isdir(full):
-                missing.append(full)
+                found.append(full)
                 full = os.path.dirname(full)
+        return found
+
+    def make(self, folder: str) -> None:
+        missing = self.missing(folder)
+        with self._asking(folder):
             for each in reversed(missing):
                 with suppress(FileExistsError):  # another process was faster
                     os.mkdir(each)
                 _sync(os.path.dirname(each))
-        return missing
 
     def rename(self, folder: str, name: str) -> bool:
         with self._asking(folder) as before, self._asking(name) as after:
@@ -167,12 +175,10 @@ class HdfsStore:
         from fsspec.implementations.webhdfs import WebHDFS
 
         self._root = root
-        secure = str(credentials.extra.get("use_ssl", "")).lower() in ("true", "1")
         self._fs: Any = WebHDFS(
             credentials.host,
-            port=credentials.port or (9871 if secure else 9870),
+            port=credentials.port or 9870,
             user=credentials.login,
-            use_https=secure,
             skip_instance_cache=True,
         )
         # requests waits for ever, else
@@ -199,15 +205,16 @@ class HdfsStore:
         yield upload  # type: ignore[misc]
         upload.finish()
 
-    def make(self, folder: str) -> list[str]:
+    def missing(self, folder: str) -> list[str]:
         full = self._full(folder)
-        missing: list[str] = []
+        found: list[str] = []
         while not self._is_there(full):
-            missing.append(full)
+            found.append(full)
             full = full.rpartition("/")[0]
-        if missing:
-            self._ask("MKDIRS", missing[0], "put")
-        return missing
+        return found
+
+    def make(self, folder: str) -> None:
+        self._ask("MKDIRS", self._full(folder), "put")
 
     def rename(self, folder: str, name: str) -> bool:
         # With this option a folder is never moved into one of that name; without it, HDFS does so, and says true.

@@ -40,9 +40,9 @@ class FileSink:
         may lie the connection's ``source_roots`` say. Object stores have no rename in one step, and are refused.
     :param name: unique in the topology. Default: the last part of ``url``.
     :param format: ``parquet`` (zstd), ``csv`` (with a header; NULL is nothing, and an empty text ``""``) or ``jsonl``
-        (one object a line, times in ISO 8601, decimals as numbers, bytes in base64).
-    :param conn_id: for HDFS, an Airflow connection (type ``webhdfs``): host and port of the name node's HTTP address,
-        and as login the user. ``use_ssl`` in its extra: HTTPS. Files have no need of another one.
+        (one object a line, times in ISO 8601, decimals as texts, bytes in base64).
+    :param conn_id: for HDFS, an Airflow connection of type ``webhdfs``: host and port of the name node's HTTP address
+        (9870 by default), and as login the user. A disk needs none.
     :param roll_bytes: a file that has reached this size is followed by another one.
     :param success_file: whether each folder of a barrier has an empty file ``_SUCCESS``.
 

@@ -4,42 +4,56 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from io import BytesIO
 from typing import Any, ClassVar
+from urllib.parse import urlsplit
 
 import fsspec
 import pyarrow.parquet
+import requests
 
 from airflow_barrier.protocol.deliveries import Rows
 from airflow_barrier.sinks.files import FileSink
 from airflow_barrier.sinks.port import CHANGE, Channel, Credentials
 from tests.crash import instrument
 from tests.sinks.behaviour import AMOUNTS, KEY, PRICES, applied
+from tests.support.hdfs import Hdfs
 
 #: What the sink is made of.
 FILES = ("sinks/_file_channel.py", "sinks/_file_stores.py")
+KEYS = {PRICES: KEY, AMOUNTS: KEY}
 TARGETS = {PRICES: "prices", AMOUNTS: "amounts"}
 _BARRIER = r"b\d{8}\.r\d+"
 _LEDGER = r"_barrier/shopping\.out"
 #: What is there when nobody delivers.
 _IN_ORDER = re.compile(
-    rf"_barrier|{_LEDGER}|{_LEDGER}/owner\.json"
-    rf"|{_LEDGER}/delivered(/{_BARRIER}(/record\.json)?)?|{_LEDGER}/deliverer-\d{{6}}(/deliverer\.json)?"
+    rf"_barrier|{_LEDGER}|{_LEDGER}/_delivered_by(/owner\.json)?"
+    rf"|{_LEDGER}/delivered(/{_BARRIER}(/record\.json)?)?|{_LEDGER}/deliverer-\d{{6}}(/token)?"
     rf"|(prices|amounts)(/_delivered_by(/owner\.json)?|/{_BARRIER}(/part-\d{{5}}\.parquet)?)?"
 )
 
 
 @dataclass(frozen=True)
-class LocalFiles:
-    """Parquet in a local folder that is not there at first."""
+class Files:
+    """Parquet in a folder that is not there at first. ``path``: on ``file_system``."""
 
     rows: ClassVar = (Rows.CHANGES, Rows.APPENDS, Rows.TABLE)
 
     path: str
-    sink: FileSink = field(init=False)
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "sink", FileSink(self.path, name="out", key={PRICES: KEY, AMOUNTS: KEY}))
+    @property
+    def sink(self) -> FileSink:
+        raise NotImplementedError
+
+    @property
+    def credentials(self) -> Credentials | None:
+        raise NotImplementedError
+
+    @property
+    def file_system(self) -> Any:
+        """As fsspec has it."""
+        raise NotImplementedError
 
     def channel(self, rows: Rows) -> Channel:
         return self.sink.connect(self.sink.declare(TARGETS, rows, "dag"), self.credentials)
@@ -53,9 +67,47 @@ class LocalFiles:
         return applied([(row.pop(CHANGE), row) for row in each] for each in found)
 
     def left_over(self) -> list[str]:
-        found = [path for path in self.all_files() if not _IN_ORDER.fullmatch(path)]
-        deliverers = [path for path in self.all_files() if path.endswith("/deliverer.json")]
-        return [*found, *sorted(deliverers)[:-1]]
+        there = self.all_files()
+        deliverers = [path for path in there if path.endswith("/token")]
+        return [path for path in there if not _IN_ORDER.fullmatch(path)] + deliverers[:-1]
+
+    # --- the file system --------------------------------------------------------------------------
+
+    def all_files(self) -> list[str]:
+        """All files and folders, as paths relative to the sink's folder; an empty one that is there has "." in it."""
+        if not self.file_system.exists(self.path):
+            return []
+        found = self.file_system.find(self.path, withdirs=True)
+        return sorted({path.removeprefix(self.path).strip("/") for path in found} - {""}) or ["."]
+
+    def _by_barrier(self, target: str) -> dict[str, list[dict[str, Any]]]:
+        """As a reader by pattern does it: no names that begin with '_'."""
+        files, here = self.file_system, f"{self.path}/{target}"
+        folders = sorted(files.ls(here, detail=False)) if files.exists(here) else []
+        return {
+            folder: [
+                row
+                for file in sorted(files.ls(folder, detail=False))
+                if file.rpartition("/")[2][0] != "_"
+                for row in pyarrow.parquet.read_table(BytesIO(files.cat_file(file))).to_pylist()
+            ]
+            for folder in folders
+            if folder.rpartition("/")[2][0] != "_"
+        }
+
+
+class LocalFiles(Files):
+    @property
+    def sink(self) -> FileSink:
+        return FileSink(self.path, name="out", key=KEYS)
+
+    @property
+    def credentials(self) -> None:
+        return None
+
+    @property
+    def file_system(self) -> Any:
+        return fsspec.filesystem("file", skip_instance_cache=True)
 
     def watch(self, tell: Callable[[str], None]) -> None:
         instrument.install()
@@ -68,31 +120,40 @@ class LocalFiles:
 
         instrument.WATCH.observer = observe
 
-    # --- the file system --------------------------------------------------------------------------
+
+@dataclass(frozen=True)
+class FilesOnHdfs(Files):
+    server: Hdfs
 
     @property
-    def credentials(self) -> Credentials | None:
-        return None
+    def sink(self) -> FileSink:
+        return FileSink(f"hdfs://nodes{self.path}", name="out", key=KEYS, conn_id="hdfs")
+
+    @property
+    def credentials(self) -> Credentials:
+        return Credentials("hdfs", self.server.host, self.server.port, self.server.user)
 
     @property
     def file_system(self) -> Any:
-        return fsspec.filesystem("file", skip_instance_cache=True)
+        options = {"host": self.server.host, "port": self.server.port, "user": self.server.user}
+        return fsspec.filesystem("webhdfs", skip_instance_cache=True, **options)
 
-    def all_files(self) -> list[str]:
-        """All files and folders, as paths relative to the sink's folder; an empty one that is there has "." in it."""
-        if not self.file_system.exists(self.path):
-            return []
-        found = self.file_system.find(self.path, withdirs=True)
-        return sorted({path.removeprefix(self.path).strip("/") for path in found} - {""}) or ["."]
+    def watch(self, tell: Callable[[str], None]) -> None:
+        around_requests(before=tell, after=lambda _: None)
 
-    def _by_barrier(self, target: str) -> dict[str, list[dict[str, Any]]]:
-        """As a reader by pattern does it: no names that begin with '_'."""
-        files, found = self.file_system, {}
-        for path in sorted(self.all_files()):
-            if re.fullmatch(rf"{target}/[^_/][^/]*", path):
-                found[path] = [
-                    row
-                    for file in sorted(files.glob(f"{self.path}/{path}/[!_]*"))
-                    for row in pyarrow.parquet.read_table(files.open(file)).to_pylist()
-                ]
-        return found
+
+def around_requests(before: Callable[[str], None], after: Callable[[str], None]) -> None:
+    """Call these at each HTTP request of this process that may change something."""
+    original = requests.Session.request
+
+    def request(self: requests.Session, method: str, url: str, **options: Any) -> requests.Response:
+        if method.upper() == "GET":
+            return original(self, method, url, **options)
+        path, operation = urlsplit(url).path, dict(options.get("params") or {}).get("op", "data")
+        told = f"{operation} {re.sub(r'[0-9a-f-]{36}|[0-9]+', '*', path)}"
+        before(told)
+        answer = original(self, method, url, **options)
+        after(told)
+        return answer
+
+    requests.Session.request = request  # type: ignore[method-assign]

@@ -36,7 +36,7 @@ BUDGETS: Mapping[str, int] = {
     "tests/recovery": 100,
     "tests/revising": 115,
     "tests/scale": 25,
-    "tests/sinks": 25,
+    "tests/sinks": 60,
     "tests/sources": 10,
     "tests/spark": 120,
     "tests/stories": 60,

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -17,12 +16,10 @@ from pathlib import Path
 import pytest
 
 from tests.support.ports import free_port
-from tests.support.serving import JARS, downloading, serving
-from tests.support.waiting import patience
+from tests.support.serving import resolved, serving
 
 #: Names the server of another process of the same test run, to be used instead of one's own.
 SHARED_SERVER = "BARRIER_TEST_REST_SERVER"
-_IVY = Path(__file__).with_name("rest_catalog.ivy.xml")
 _MAIN = "org.apache.iceberg.rest.RESTCatalogServer"
 #: What the server needs and Spark brings.
 _OF_SPARK = ("hadoop-client-api-*.jar", "hadoop-client-runtime-*.jar", "jcl-over-slf4j-*.jar")
@@ -71,22 +68,9 @@ def rest_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RestServer
 
 
 def _jars(java: str) -> list[Path]:
-    """The server's class path: resolved by the Ivy that Spark brings, once a machine."""
+    """The server's class path."""
     import pyspark
 
     spark = Path(pyspark.__file__).parent / "jars"
-    folder = JARS / "reference-server"
-    with downloading() as patiently:
-        if not (folder / "resolved").exists():
-            ivy = ":".join(str(jar) for jar in spark.glob("ivy-*.jar"))
-            patiently(_resolve, [java, "-cp", ivy, "org.apache.ivy.Main"], folder)
-    return [*folder.glob("*.jar"), *(jar for pattern in _OF_SPARK for jar in spark.glob(pattern))]
-
-
-def _resolve(ivy: list[str], folder: Path) -> None:
-    pattern = f"{folder}/[artifact]-[revision](-[classifier]).[ext]"
-    command = [*ivy, "-ivy", str(_IVY), "-cache", str(JARS / "ivy"), "-retrieve", pattern]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=patience(), check=False)
-    if done.returncode != 0 or "UNRESOLVED" in done.stdout:
-        raise RuntimeError(f"the reference server's jars cannot be resolved:\n{done.stdout[-3000:]}{done.stderr}")
-    (folder / "resolved").touch()
+    own = resolved(java, Path(__file__).with_name("rest_catalog.ivy.xml"), "reference-server")
+    return [*own, *(jar for pattern in _OF_SPARK for jar in spark.glob(pattern))]
