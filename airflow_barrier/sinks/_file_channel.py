@@ -3,9 +3,10 @@
 In ``url/_barrier/<topology>.<sink>``, the *ledger*, are
 
 - ``_delivered_by/owner.json``: whose ledger it is;
-- ``deliverer-000012``: the folder of who opened the sink last, with a token. What it writes it writes in there, and a
-  barrier's whole folder leaves it by one rename, which is the commit. Whoever opens the sink renames the folders of
-  those before *first*, and asks what was delivered *then*: if their commit still comes, it finds nothing to rename;
+- ``deliverer-000012``: the folder of who opened the sink last, the twelfth to do so, with the ledger's one ``token``.
+  What a deliverer writes it writes in its folder, and a barrier's whole folder leaves it by one rename, which is the
+  commit. Who opens the sink renames the last one's folder to its own, and asks *then* what was delivered: a commit
+  of the last one that still comes finds nothing to rename. A folder that one makes anew without knowing has no token;
 - ``delivered/b00000007.r0``: what was delivered last, with ``record.json``; and a hundred of those before.
 
 After the commit each target's files are moved from there to where readers look. If that is interrupted, the next one to
@@ -39,11 +40,11 @@ if TYPE_CHECKING:
 
 #: Of ledgers, as others may have to read them later.
 _FORMAT = 1
-_LEDGERS, _OWNER, _TOKEN, _RECORD, _MARK = "_barrier", "owner.json", "deliverer.json", "record.json", "_delivered_by"
+_LEDGERS, _OWNER, _TOKEN, _RECORD, _MARK = "_barrier", "owner.json", "token", "record.json", "_delivered_by"
 #: Barriers that a ledger remembers beside the last one.
 _KEPT = 100
 #: How often those who open a sink at the same moment may be in each other's way.
-_TRIES = 20
+_TRIES = 50
 #: Rows are written in portions of so many, or of so many bytes, whatever batches they come in.
 _PORTION_ROWS, _PORTION_BYTES = 65_536, 64 * 1024**2
 _BARRIER = re.compile(r"b(\d+)\.r(\d+)\Z")
@@ -65,7 +66,6 @@ class _Opened:
     who: Deliverer
     ledger: str
     number: int
-    token: str
 
     @property
     def folder(self) -> str:
@@ -148,8 +148,7 @@ class FileChannel:
     def open(self, deliverer: Deliverer, *, adopt: bool = False) -> Position | None:
         ledger = f"{_LEDGERS}/{deliverer.topology}.{deliverer.sink}"
         self._claim(ledger, deliverer, adopt)
-        opened = self._take_number(ledger, deliverer)
-        self._revoke(opened)  # safety: fence-before-asking
+        opened = self._take_over(ledger, deliverer)  # safety: fence-before-asking
         found = filter(_BARRIER.match, self._store.names(f"{ledger}/delivered") or [])
         self._kept = sorted(found, key=_position_of)
         self._opened, self._position = opened, _position_of(self._kept[-1]) if self._kept else None
@@ -173,18 +172,26 @@ class FileChannel:
         found = {place: self._said(f"{place}/{_MARK}/{_OWNER}") for place in places}
         for place, said in found.items():
             self._check_owner(place, said or owner, owner, adopt)
-        if not found[ledger] and not adopt:
-            if ours := next((place for place, said in found.items() if said), None):
+        if not self._store.exists(ledger):
+            ours = next((place for place, said in found.items() if said), None)
+            if ours and not adopt:
                 raise LedgerError(  # safety: ledger-is-there
                     f"{self}: expected the ledger {self._at(ledger)}, since {self._at(ours)} was delivered to by this "
                     f"sink, found none; put it back, or move {self._at(ours)} away and load the sink anew: "
                     f"{_command('redeliver', who)}"
                 )
-            self._check_no_data(ledger, who)
+            if not adopt:
+                self._check_no_data(ledger, who)
+            self._move_in(ledger, {f"{_MARK}/{_OWNER}": owner, f"deliverer-000000/{_TOKEN}": None}, who)
+            found[ledger] = self._said(f"{ledger}/{_MARK}/{_OWNER}")
+        if not found[ledger] and not adopt:
+            self._check_owner(ledger, {}, owner, adopt)
         for place, said in found.items():
-            if said and said != owner:
+            if said == owner:
+                continue
+            if said:
                 self._store.remove(f"{place}/{_MARK}")
-            if said != owner and not self._move_in(f"{place}/{_MARK}", _OWNER, owner, who):
+            if not self._move_in(f"{place}/{_MARK}", {_OWNER: owner}, who):
                 self._check_owner(place, self._said(f"{place}/{_MARK}/{_OWNER}") or {}, owner, False)
         self._store.make(f"{ledger}/delivered")
 
@@ -213,31 +220,32 @@ class FileChannel:
                 return f"{target}/{there}"
         return None
 
-    def _take_number(self, ledger: str, who: Deliverer) -> _Opened:
+    def _take_over(self, ledger: str, who: Deliverer) -> _Opened:
+        """From here on, those who opened the sink before have nothing that they could commit."""
         for _ in range(_TRIES):
-            opened = _Opened(who, ledger, max(self._numbers(ledger), default=0) + 1, str(uuid4()))
-            said = {"token": opened.token, "request_key": who.request_key}
-            if self._move_in(opened.folder, _TOKEN, said, who) and max(self._numbers(ledger)) == opened.number:
-                return opened
+            # A listing beside renames may miss what is there: then the rename, or the token, tells.
+            last = max(self._numbers(ledger), default=0)
+            opened = _Opened(who, ledger, last + 1)
+            with suppress(FileNotFoundError):
+                if not self._store.rename(f"{ledger}/deliverer-{last:06}", opened.folder):
+                    continue
+                if self._store.exists(f"{opened.folder}/{_TOKEN}"):  # safety: one-token
+                    return opened
+                self._store.remove(opened.folder)
         raise SinkUnavailableError(
-            f"{self}: expected to be the only one who opens it at this moment, found others each of {_TRIES} times; it "
-            "is tried again; if it stays so, see which tasks deliver to it"
+            f"{self}: expected to find the folder of the last deliverer in {self._at(ledger)}, found that others took "
+            f"it, or none, each of {_TRIES} times; it is tried again; if it stays so, see which tasks deliver to it"
         )
 
     def _numbers(self, ledger: str) -> list[int]:
         return [int(found[1]) for name in self._store.names(ledger) or [] if (found := _DELIVERER.match(name))]
 
-    def _revoke(self, opened: _Opened) -> None:
-        """From here on, those who opened the sink before have nothing that they could commit."""
-        for number in self._numbers(opened.ledger):
-            if number < opened.number:
-                with suppress(FileNotFoundError):
-                    self._store.rename(f"{opened.ledger}/deliverer-{number:06}", f"{opened.ledger}/dead-{uuid4()}")
-
     def _sweep(self, opened: _Opened) -> None:
-        left = [
-            f"{opened.ledger}/{name}" for name in self._store.names(opened.ledger) or [] if name.startswith("dead-")
-        ]
+        left = [f"{opened.folder}/{name}" for name in self._store.names(opened.folder) or [] if name != _TOKEN]
+        lower = (number for number in self._numbers(opened.ledger) if number < opened.number)
+        left += [f"{opened.ledger}/deliverer-{number:06}" for number in lower]
+        inside = self._store.names(opened.ledger) or []
+        left += [f"{opened.ledger}/{name}" for name in inside if name.startswith("dead-")]
         ours = (f"new.{opened.who.topology}.{opened.who.sink}.", self._probes)
         left += [f"{_LEDGERS}/{name}" for name in self._store.names(_LEDGERS) or [] if name.startswith(ours)]
         for folder in (*left, *self._forgotten(opened)):
@@ -248,13 +256,14 @@ class FileChannel:
         old, self._kept = self._kept[: -_KEPT - 1], self._kept[-_KEPT - 1 :]
         return [f"{opened.ledger}/delivered/{name}" for name in old]
 
-    def _move_in(self, folder: str, name: str, said: Mapping[str, Any], who: Deliverer) -> bool:
-        """Make a folder with a file, which is there whole or not at all. False: something of that name is there."""
+    def _move_in(self, folder: str, files: Mapping[str, Any], who: Deliverer) -> bool:
+        """Make a folder with files, which are there all or not at all. False: something of that name is there."""
         for _ in range(_TRIES):
             new = f"{_LEDGERS}/new.{who.topology}.{who.sink}.{uuid4()}"
             with suppress(FileNotFoundError):  # another one who opens the sink has swept it
-                self._store.make(new)
-                self._write(f"{new}/{name}", said)
+                for name, said in files.items():
+                    self._store.make(f"{new}/{name}".rpartition("/")[0])
+                    self._write(f"{new}/{name}", said)
                 self._store.make(folder.rpartition("/")[0])
                 if self._store.rename(new, folder):
                     return True
@@ -351,7 +360,7 @@ class FileChannel:
             "after": str(delivery.after) if delivery.after else None,
             "rows": delivery.rows.value,
             "deliverer": opened.number,
-            "token": opened.token,
+            "request_key": opened.who.request_key,
             "files": files,
         }
         self._write(f"{staged}/{_RECORD}", record)
@@ -373,17 +382,12 @@ class FileChannel:
         return files, counts
 
     def _check_newest(self, opened: _Opened) -> None:
-        """All that was written before is in a folder that nobody had taken away."""
-        with suppress(FileNotFoundError):
-            if self._token(f"{opened.folder}/{_TOKEN}") == opened.token:
-                return
-        raise self._fenced(opened)  # safety: newest-deliverer
+        """All that was written before is in the folder that the next one takes away."""
+        if not self._store.exists(f"{opened.folder}/{_TOKEN}"):
+            raise self._fenced(opened)  # safety: newest-deliverer
 
     def _is_mine(self, opened: _Opened, delivered: str) -> bool:
-        return bool(self._token(f"{delivered}/{_RECORD}") == opened.token)
-
-    def _token(self, path: str) -> Any:
-        return (self._said(path) or {}).get("token")
+        return bool((self._said(f"{delivered}/{_RECORD}") or {}).get("deliverer") == opened.number)
 
     def _fenced(self, opened: _Opened) -> FencedDelivererError:
         return FencedDelivererError(

@@ -29,7 +29,7 @@ _LEDGER = r"_barrier/shopping\.out"
 #: What is there when nobody delivers.
 _IN_ORDER = re.compile(
     rf"_barrier|{_LEDGER}|{_LEDGER}/_delivered_by(/owner\.json)?"
-    rf"|{_LEDGER}/delivered(/{_BARRIER}(/record\.json)?)?|{_LEDGER}/deliverer-\d{{6}}(/deliverer\.json)?"
+    rf"|{_LEDGER}/delivered(/{_BARRIER}(/record\.json)?)?|{_LEDGER}/deliverer-\d{{6}}(/token)?"
     rf"|(prices|amounts)(/_delivered_by(/owner\.json)?|/{_BARRIER}(/part-\d{{5}}\.parquet)?)?"
 )
 
@@ -68,7 +68,7 @@ class Files:
 
     def left_over(self) -> list[str]:
         there = self.all_files()
-        deliverers = [path for path in there if path.endswith("/deliverer.json")]
+        deliverers = [path for path in there if path.endswith("/token")]
         return [path for path in there if not _IN_ORDER.fullmatch(path)] + deliverers[:-1]
 
     # --- the file system --------------------------------------------------------------------------
