@@ -100,7 +100,7 @@ class FileChannel:
         keys: dict[str, Sequence[str]] = self._declared.options["key"]
         for table, schema in schemas.items():
             if missing := sorted(set(keys.get(table, ())) - set(schema.names)):
-                raise SinkRefusedError(  # safety: sink-can-hold-it
+                raise SinkRefusedError(
                     f"{self}: table {table}: expected the columns of its key, found no {', '.join(missing)} among "
                     f"{', '.join(schema.names)}; correct key=…"
                 )
@@ -109,7 +109,7 @@ class FileChannel:
                 if column.name == CHANGE and self._declared.rows is Rows.CHANGES:
                     fault = "expected none of this name, which is where files say what became of a row"
                 if fault:
-                    raise SinkRefusedError(  # safety: sink-can-hold-it
+                    raise SinkRefusedError(
                         f"{self}: table {table}, column {column.name!a}: {fault}; deliver a table without it"
                     )
         probe = f"{_LEDGERS}/{self._probes}{uuid4()}"
@@ -134,7 +134,7 @@ class FileChannel:
         moved = self._store.rename(f"{probe}/one", f"{probe}/two")
         there, token = self._store.names(f"{probe}/two"), self._store.read(f"{probe}/two/token")
         if moved or there != ["token"] or json.loads(token) != "two":
-            raise SinkRefusedError(  # safety: renames-replace-nothing
+            raise SinkRefusedError(
                 f"{self}: expected a file system that moves no folder onto another one, or into it, found that "
                 f"{self._sink.url} does; deliver to a local disk, or to HDFS by its name node's own HTTP address"
             )
@@ -148,7 +148,7 @@ class FileChannel:
     def open(self, deliverer: Deliverer, *, adopt: bool = False) -> Position | None:
         ledger = f"{_LEDGERS}/{deliverer.topology}.{deliverer.sink}"
         self._claim(ledger, deliverer, adopt)
-        opened = self._take_over(ledger, deliverer)  # safety: fence-before-asking
+        opened = self._take_over(ledger, deliverer)
         found = filter(_BARRIER.match, self._store.names(f"{ledger}/delivered") or [])
         self._kept = sorted(found, key=_position_of)
         self._opened, self._position = opened, _position_of(self._kept[-1]) if self._kept else None
@@ -301,7 +301,11 @@ class FileChannel:
                     ) from error
                 raise
         if not moved and not self._is_mine(opened, delivered):
-            raise self._fenced(opened)  # safety: committed-by-another
+            self._check_newest(opened)
+            raise SinkUnavailableError(
+                f"{self}: expected to move {self._at(staged)} to {self._at(delivered)}, found that it cannot be, though "
+                "nobody else has opened the sink; the ledger is asked again"
+            )
         self._position = delivery.position
         self._kept = [*(each for each in self._kept if each != name), name]
         self._publish(opened, name)
@@ -315,7 +319,7 @@ class FileChannel:
         here = self._position
         if delivery.former is not None:
             if there := self._barriers():
-                raise SinkRefusedError(  # safety: files-are-not-compared
+                raise SinkRefusedError(
                     f"{self}: expected no barriers, since the tables come whole and files are not compared with them, "
                     f"found {self._at(there)}; move away what is in the targets, and the next try delivers"
                 )
@@ -399,7 +403,9 @@ class FileChannel:
         """Move each target's files to where readers look, as far as that was not done."""
         delivered = f"{opened.ledger}/delivered/{name}"
         for target in sorted(set(self._store.names(delivered) or []) - {_RECORD}):
-            while self._store.exists(f"{delivered}/{target}"):
+            for _ in range(_TRIES):
+                if not self._store.exists(f"{delivered}/{target}"):
+                    break
                 self._store.make(target)
                 with suppress(FileNotFoundError):  # another process was faster, or a reader took the folder away
                     if not self._store.rename(f"{delivered}/{target}", f"{target}/{name}"):

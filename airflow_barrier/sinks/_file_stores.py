@@ -313,7 +313,7 @@ def _told(path: str) -> Iterator[None]:
     except FileNotFoundError:
         raise
     except PermissionError as error:
-        raise SinkRefusedError(  # safety: rights-of-a-sink
+        raise SinkRefusedError(
             f"{path}: expected rights to read and write there, found {error}; have them granted to the user that the "
             "delivery runs as"
         ) from error

@@ -168,6 +168,11 @@ class FileSink:
     def of(cls, declared: SinkDeclaration) -> Self:
         return cls(name=declared.name, **declared.options)
 
+    def corrections_fault(self, declared: SinkDeclaration) -> str | None:
+        if declared.rows is Rows.APPENDS:
+            return "it gets what is appended (rows='appends'), and files that are there do not change"
+        return None
+
     def connect(self, declared: SinkDeclaration, credentials: Credentials | None) -> Channel:
         from airflow_barrier.sinks._file_channel import FileChannel
         from airflow_barrier.sinks._file_stores import HdfsStore, LocalStore

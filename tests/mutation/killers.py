@@ -27,6 +27,7 @@ _SQL = "tests/reading/test_rewriting.py::test_"
 _STATES = ("tests/protocol/test_states.py::test_exactly_the_protocols_transitions",)
 _GROUPS = ("tests/protocol/test_states.py::test_every_state_has_its_transitions_and_every_barrier_its_group",)
 _LOCKS = (f"{_META}test_guards.py::test_every_transition_locks_its_topology_before_it_looks",)
+_FILES, _FOLDER = "tests/sinks/test_file_sink.py::test_", "tests/sinks/test_files_locally.py::TestLocalFiles::test_"
 _FENCED = (f"{_META}test_attempts.py::test_a_superseded_attempt_can_report_nothing",)
 _CLOSING = (f"{_META}test_attempts.py::test_a_closing_record_speaks_of_every_outlet_and_of_no_other",)
 _MISSING = (f"{_META}test_committing.py::test_what_is_not_precommit_says_who_is_missing",)
@@ -315,6 +316,17 @@ _WITHOUT_SPARK: Mapping[str, tuple[str, ...]] = {
     "ledger-not-ahead": (f"{_SINK}a_ledger_that_is_ahead_is_told",),
     "corrections-reach-sinks": (f"{_SINK}a_revision_is_refused_that_a_sink_could_not_take",),
     "ledger-not-behind": (f"{_SINK}a_ledger_that_says_less_than_it_did_is_told",),
+    "one-token": (f"{_FILES}of_many_who_open_at_once_one_can_deliver",),
+    "newest-deliverer": (f"{_FOLDER}one_who_was_overtaken_learns_so",),
+    "ledger-is-there": (f"{_FILES}a_ledger_that_is_lost_is_no_beginning",),
+    "ledger-is-ours": (f"{_FOLDER}what_is_anothers_is_not_delivered_to",),
+    "no-data-without-ledger": (f"{_FILES}data_without_a_ledger_is_nobodys_to_go_on_with",),
+    "after-what-was-delivered": (f"{_FOLDER}what_comes_out_of_order_is_refused",),
+    "no-data-ahead-of-ledger": (
+        f"{_FILES}a_ledger_that_was_restored_from_yesterday_is_told",
+        f"{_FILES}a_folder_that_somebody_makes_meanwhile_is_left_alone",
+    ),
+    "nothing-lost-in-json": (f"{_FILES}json_has_no_nan",),
     "sink-beyond-history": (f"{_LEDGER}what_was_delivered_last_can_be_read_no_more",),
     "deliveries-go-forward": (f"{_DELIVERIES}a_late_report_takes_nothing_back",),
     "lease-locks-its-barrier": _EXCLUDED,

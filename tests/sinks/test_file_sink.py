@@ -367,6 +367,29 @@ def test_a_folder_that_somebody_made_in_the_way_is_left_alone(place: LocalFiles,
     assert not (tmp_path / "out" / "prices" / "b00000004.r0").exists()
 
 
+def test_a_folder_that_somebody_makes_meanwhile_is_left_alone(
+    place: LocalFiles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The barrier is in the ledger by then: it is delivered once the folder is out of the way."""
+    deliver_steps(place, CHANGES[:1])
+    theirs, rename = tmp_path / "out" / "amounts" / "b00000004.r0", LocalStore.rename
+
+    def after_somebody(store: LocalStore, source: str, target: str) -> bool:
+        if target.endswith("/delivered/b00000004.r0"):
+            theirs.mkdir()
+            (theirs / "note.txt").write_text("mine")
+        return rename(store, source, target)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(LocalStore, "rename", after_somebody)
+        with pytest.raises(LedgerError, match="made by somebody else; move it away"):
+            deliver_steps(place, CHANGES[:2])
+    assert (theirs / "note.txt").read_text() == "mine"
+    theirs.rename(tmp_path / "moved away")
+    deliver_steps(place, CHANGES)
+    check(place, CHANGES, Rows.CHANGES)
+
+
 def test_a_ledger_of_a_hundred_thousand_barriers_costs_what_one_of_ten_does(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
