@@ -303,8 +303,8 @@ class FileChannel:
         if not moved and not self._is_mine(opened, delivered):
             self._check_newest(opened)
             raise SinkUnavailableError(
-                f"{self}: expected to move {self._at(staged)} to {self._at(delivered)}, found that it cannot be, though "
-                "nobody else has opened the sink; the ledger is asked again"
+                f"{self}: expected to move {self._at(staged)} to {self._at(delivered)}, found that it cannot be moved, "
+                "though nobody else has opened the sink; the ledger is asked again"
             )
         self._position = delivery.position
         self._kept = [*(each for each in self._kept if each != name), name]

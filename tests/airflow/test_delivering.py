@@ -18,6 +18,8 @@ NAMESPACE = "delivering"
 
 
 @pytest.mark.timeout(LONG)
+@pytest.mark.drawn("stories of Airflow")
+@pytest.mark.touches("operators/deliver.py", "coordinator/delivering.py", "spark/delivering.py")
 def test_tables_are_delivered_by_tasks(counting: Counting, spark: SparkSession, postgresql: PostgreSQL) -> None:
     reporting, airflow = Reporting(postgresql.url(REPORTING)), counting.airflow
     counting.create("events")
