@@ -203,10 +203,32 @@ class PostgreSQLChannel:
             ).format(self._ledger, sql.SQL("FOR UPDATE" if lock else "")),
             self._key,
         ).fetchone()
+        self._check_nobody_elses(connection)
         position = None if row is None or row[3] is None else Position(row[3], row[4])
         if row is not None and not adopt:
             self._check_identity(row[0], row[1], row[2], identity, position)
         return position
+
+    def _check_nobody_elses(self, connection: psycopg.Connection[Any]) -> None:
+        """A target is fed by one sink. Raises LedgerError."""
+        targets = sorted(self._declared.targets.values())
+        row = connection.execute(
+            sql.SQL(
+                """
+                SELECT topology, sink FROM {} WHERE (topology, sink) <> (%s, %s) AND jsonb_exists_any(
+                    identity -> 'targets', %s) ORDER BY topology, sink LIMIT 1
+                """
+            ).format(self._ledger),
+            (*self._key, targets),
+        ).fetchone()
+        if row is not None:
+            ledger = self._ledger.as_string(connection)
+            of = sql.SQL("topology = {} AND sink = {}").format(*row).as_string(connection)
+            raise LedgerError(  # safety: target-of-one-sink
+                f"{self._deliverer}: expected targets ({', '.join(targets)}) to which no other sink delivers, found "
+                f"that sink {row[1]} of {row[0]} does; name other targets. If that sink is gone, have the ledger "
+                f"forget it: DELETE FROM {ledger} WHERE {of}"
+            )
 
     def _make_ledger(self) -> None:
         made_by_another = suppress(errors.UniqueViolation, errors.DuplicateObject, errors.DuplicateTable)

@@ -189,6 +189,7 @@ PROMISES: Mapping[str, Mapping[str, str]] = {
         "ledger-of-this-incarnation": "A cloned or recovered MetaService does not go on with another one's ledger.",
         "ledger-of-this-database": "A copy of the sink's database does not receive what is meant for the original.",
         "ledger-of-this-target": "A target that was made anew does not get changes of rows that it never had.",
+        "target-of-one-sink": "Two sinks do not change the rows of one target.",
         "ledger-not-ahead": "A sink that knows more than the MetaService is not delivered to.",
         "corrections-reach-sinks": "No revision begins whose corrections a sink that has the rows cannot take.",
         "ledger-not-behind": "A sink that was restored, and lacks what it had received, is not delivered to.",

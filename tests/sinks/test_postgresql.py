@@ -1,0 +1,99 @@
+"""Tables of a PostgreSQL database: what any sink does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from dataclasses import dataclass
+from typing import Any, ClassVar
+from uuid import uuid4
+
+import psycopg
+import pytest
+from sqlalchemy import make_url
+
+from airflow_barrier.protocol.deliveries import Rows
+from airflow_barrier.sinks.port import Channel, Credentials
+from airflow_barrier.sinks.postgresql import PostgreSQLSink
+from tests.sinks.behaviour import AMOUNTS, PRICES, Behaviour, Places
+from tests.support.postgresql import USER, PostgreSQL
+
+
+@dataclass(frozen=True)
+class Tables:
+    """Two targets in a schema of their own, with the ledger beside them."""
+
+    rows: ClassVar = (Rows.CHANGES, Rows.APPENDS)
+
+    url: str
+    schema: str
+
+    def channel(self, rows: Rows) -> Channel:
+        sink = PostgreSQLSink("reporting", name="out", schema=self.schema)
+        targets = {PRICES: self._target("prices", rows), AMOUNTS: self._target("amounts", rows)}
+        return sink.connect(sink.declare(targets, rows, "dag"), self._credentials)
+
+    def contents(self, table: str, rows: Rows) -> list[dict[str, Any]]:
+        target = self._target(table.rpartition(".")[2], rows)
+        with self._connect() as connection:
+            cursor = connection.execute(f"SELECT * FROM {self.schema}.{target} ORDER BY id")
+            assert cursor.description is not None
+            return [dict(zip([each.name for each in cursor.description], row, strict=True)) for row in cursor]
+
+    def left_over(self) -> list[str]:
+        with self._connect() as connection:
+            found = connection.execute("SELECT tablename FROM pg_tables WHERE schemaname = %s", (self.schema,))
+            ours = {"airflow_barrier_ledger", "prices", "amounts", "prices_log", "amounts_log"}
+            return sorted({name for (name,) in found} - ours)
+
+    def watch(self, tell: Callable[[str], None]) -> None:
+        wait = psycopg.Connection.wait
+
+        def told(self: psycopg.Connection[Any], answer: Generator[Any, Any, Any], *options: Any, **more: Any) -> Any:
+            # what a statement leaves behind without COMMIT is gone with the session, so before the next one is enough
+            tell(f"before {answer.__qualname__}")
+            return wait(self, answer, *options, **more)
+
+        psycopg.Connection.wait = told  # type: ignore[method-assign,assignment]
+
+    def make(self) -> Tables:
+        with self._connect() as connection:
+            connection.execute(f"CREATE SCHEMA {self.schema}")
+            for target, columns in (
+                ("prices", "name text, price numeric(10, 2), at timestamptz"),
+                ("amounts", "amount bigint"),
+            ):
+                connection.execute(f"CREATE TABLE {self.schema}.{target} (id bigint PRIMARY KEY, {columns})")
+                connection.execute(f"CREATE TABLE {self.schema}.{target}_log (id bigint, {columns})")
+        return self
+
+    @staticmethod
+    def _target(name: str, rows: Rows) -> str:
+        """What is appended has no key."""
+        return f"{name}_log" if rows is Rows.APPENDS else name
+
+    @property
+    def _credentials(self) -> Credentials:
+        at = make_url(self.url)
+        return Credentials("reporting", at.host, at.port, at.username, str(at.password), at.database)
+
+    def _connect(self) -> psycopg.Connection[Any]:
+        at = self._credentials
+        return psycopg.connect(
+            host=at.host,
+            port=at.port,
+            user=at.login,
+            password=at.password,
+            dbname=at.schema,
+            autocommit=True,
+            options="-c TimeZone=UTC",
+        )
+
+
+class TestPostgreSQL(Behaviour):
+    files = ("sinks/_postgresql.py", "sinks/_postgresql_rows.py", "sinks/_postgresql_targets.py")
+
+    @pytest.fixture
+    def places(self, postgresql: PostgreSQL) -> Generator[Places, None, None]:
+        with postgresql.database(migrated=False) as url:
+            postgresql.run(f"GRANT CREATE ON DATABASE {make_url(url).database} TO {USER}", database=url)
+            yield lambda: Tables(url, f"place_{uuid4().hex}").make()
