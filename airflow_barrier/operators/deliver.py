@@ -141,7 +141,8 @@ class DeliverOperator(BaseOperator):
             else:
                 barrier_id = step.through.barrier_id
                 self._deliver(deployment, step, context)
-            self.link_path = f"{self.barrier_conn_id}/{self.topology}/{barrier_id}"
+            if barrier_id:
+                self.link_path = f"{self.barrier_conn_id}/{self.topology}/{barrier_id}"
             self._tell(deployment, context)
         return barrier_id
 
