@@ -92,6 +92,7 @@ def sink(name: str, position: Position | None) -> SinkRecord:
         failed_at=None,
         failures=0,
         hold_seconds=60,
+        remedy=None,
         created_at=NOW,
     )
 
