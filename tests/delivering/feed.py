@@ -111,7 +111,7 @@ class Feed:
     def deliver(
         self,
         sink: Sink,
-        targets: Mapping[str, str],
+        targets: str | Mapping[str, str],
         credentials: Credentials | None,
         through: Barrier | None = None,
         *,

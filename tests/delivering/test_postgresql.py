@@ -175,6 +175,17 @@ def test_a_target_that_was_made_anew_is_told(feed: Feed, reporting: Reporting) -
     assert reporting.rows("amount") == DAYS[0]
 
 
+def test_a_target_is_fed_by_one_sink(feed: Feed, reporting: Reporting) -> None:
+    feed.commit(DAYS[0])
+    feed.deliver(PAIR, TARGETS, reporting.credentials())
+    other = PostgreSQLSink("reporting", table="price")
+    with pytest.raises(LedgerError, match="found that sink pair of shopping does; name other targets") as refused:
+        feed.deliver(other, PRICE, reporting.credentials())
+    reporting.run(str(refused.value).partition("forget it: ")[2])
+    with pytest.raises(RowRefusedError, match="already exists"):
+        feed.deliver(other, PRICE, reporting.credentials())
+
+
 def test_a_ledger_that_says_less_than_it_did_is_told(feed: Feed, reporting: Reporting) -> None:
     for state in DAYS[:2]:
         feed.commit(state)

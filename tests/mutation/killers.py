@@ -313,9 +313,7 @@ _WITHOUT_SPARK: Mapping[str, tuple[str, ...]] = {
     "ledger-of-this-incarnation": (f"{_LEDGER}a_ledger_that_somebody_else_wrote_is_told",),
     "ledger-of-this-database": (f"{_LEDGER}a_copy_of_the_database_is_told",),
     "ledger-of-this-target": (f"{_SINK}a_target_that_was_made_anew_is_told",),
-    "target-of-one-sink": (
-        "tests/sinks/test_postgresql.py::TestPostgreSQL::test_what_is_anothers_is_not_delivered_to",
-    ),
+    "target-of-one-sink": (f"{_SINK}a_target_is_fed_by_one_sink",),
     "ledger-not-ahead": (f"{_SINK}a_ledger_that_is_ahead_is_told",),
     "corrections-reach-sinks": (f"{_SINK}a_revision_is_refused_that_a_sink_could_not_take",),
     "ledger-not-behind": (f"{_SINK}a_ledger_that_says_less_than_it_did_is_told",),

@@ -161,7 +161,8 @@ def test_a_check_on_spark_that_is_taken_out_is_missed(results_on_spark: list[dic
 
 def check_as_it_is(results: list[dict[str, Any]]) -> None:
     as_it_is = [result for result in results if result["name"] is None]
-    assert [result for result in as_it_is if result.get("code") != 0 or not result["passed"]] == []
+    failed = [result for result in as_it_is if result.get("code") != 0 or not result["passed"]]
+    assert not failed, "\n".join(f"{result['killers']}:\n{result.get('output')}" for result in failed)
 
 
 def check_killed(results: list[dict[str, Any]], name: str) -> None:
