@@ -50,6 +50,8 @@ WriteExtract = Callable[[Extract, str], list[str]]
 _BATCH = 50_000
 #: How long a barrier is held that is being delivered: also one that expiry does not spare for the sink any more.
 _HELD_SECONDS = 24 * 3600
+#: Barriers that one task delivers; the next one goes on.
+_MOST = 1000
 #: A sink that goes away in the middle is tried so often, after so many seconds and twice, four times as many.
 _TRIES, _PAUSE = 4, 1.0
 
@@ -253,9 +255,14 @@ class _Worker:
             return
         self._start = self._since(self._position)
         last = self._position
-        for barrier in self._deployment.meta.answers.readable(self._sink.topology):
+        # maintenance barriers have no rows of their own to deliver
+        since = self._deployment.meta.barriers.epochs(
+            self._sink.topology, first=last.barrier_id, committed=True, limit=_MOST
+        )
+        for barrier in since:
             corrected = barrier.barrier_id == last.barrier_id and barrier.computed_in != last.revision
-            if corrected or last.barrier_id < barrier.barrier_id <= through.barrier_id:
+            new = last.barrier_id < barrier.barrier_id <= through.barrier_id
+            if (corrected or new) and barrier.expiring_at is None:
                 yield barrier
 
     def _since(self, position: Position) -> dict[str, int | None]:
