@@ -16,6 +16,9 @@ sys.path.append(str(Path(__file__).parent))
 # Threads of gRPC's, which a process has once it has asked Spark Connect, make a fork die before it is Spark's launcher.
 os.environ["GRPC_ENABLE_FORK_SUPPORT"] = "false"
 
+# Its assertions stand outside of test modules, and modules of several folders import it.
+pytest.register_assert_rewrite("tests.sinks.behaviour")
+
 # Fixtures that several folders of tests share.
 pytest_plugins = [
     "tests.support.reporting",

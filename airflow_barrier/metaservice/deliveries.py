@@ -1,7 +1,8 @@
 """Sinks: who delivers to them, and what their ledgers were last heard to say.
 
 A sink's own ledger is the truth about what it has received. What stands here is a copy of it, for those who wait, for
-people, and for expiry, which spares what a sink lacks. So what expiry goes by changes under the topology's lock only.
+people, and for expiry, which spares what a sink lacks. All changes are made under the topology's lock: expiry goes by
+them, and each audit entry says the state that the sink was in.
 """
 
 from __future__ import annotations
@@ -129,6 +130,7 @@ class Deliveries(Group):
         Again is fine. It is the sink that fences the task before. Raises SinkTakenError (retryable) if another one came
         first.
         """
+        lock_topology(connection, topology)  # safety: topology-lock
         before = _load(connection, topology, name)
         was = _SINK.deliverer.is_not_distinct_from(expected)
         moved = connection.execute(
@@ -208,6 +210,7 @@ class Deliveries(Group):
     @changes
     def failed(self, connection: Connection, topology: str, name: str, error: str, actor: str) -> SinkRecord:
         """Remember why a delivery failed, until one succeeds."""
+        lock_topology(connection, topology)  # safety: topology-lock
         sink = _load(connection, topology, name)
         _set(connection, sink, error=error, failed_at=DatabaseNow(), failures=_SINK.failures + 1)
         _record(connection, sink, Event("failed", actor, {"error": error}))
@@ -265,6 +268,7 @@ class Deliveries(Group):
         self, connection: Connection, topology: str, name: str, remedy: Remedy, actor: str, reason: str
     ) -> SinkRecord:
         """What the next delivery does about a ledger that contradicts what is remembered. Again is fine."""
+        lock_topology(connection, topology)  # safety: topology-lock
         sink = _load(connection, topology, name)
         _set(connection, sink, remedy=remedy.value)
         _record(connection, sink, Event("decided", actor, {"remedy": remedy.value, "reason": reason}))

@@ -28,7 +28,7 @@ from tests.support.reporting import report
 from tests.support.waiting import patience, wait_for
 
 #: One after the other, the second one has nothing to write. Both together do, which counts one change more.
-_BOTH_WRITE = {("a wait", "a wait")}
+_BOTH_WRITE = {(step, step) for step in ("a wait", "a sink", "a sink that is declared otherwise")}
 
 
 def _pairs() -> dict[str, tuple[Step, Step, Step]]:
