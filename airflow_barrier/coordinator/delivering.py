@@ -30,6 +30,7 @@ from airflow_barrier.protocol.errors import (
     SinkUnavailableError,
     UnknownBarrierError,
     UnknownRevisionError,
+    UnknownTopologyError,
 )
 from airflow_barrier.protocol.leases import Hold
 from airflow_barrier.protocol.levels import Level, Resolution
@@ -121,15 +122,57 @@ def sink_fault(deployment: Deployment, declared: SinkDeclaration, credentials: C
     Tables that are not there yet are left to whoever looks at tables.
     """
     try:
-        mains = deployment.tables.mains(sorted(declared.targets))
-        schemas = {table: deployment.tables.schema_at(table, snapshot) for table, snapshot in mains.items()}
-        with deployment.sink_of(declared).connect(declared, credentials) as channel:
-            channel.validate(schemas)
-    except MissingTableError:
-        return None
+        _try(deployment, declared, credentials)
     except BarrierError as error:
         return str(error)
     return None
+
+
+def look_at_sinks(
+    deployment: Deployment,
+    topology: str,
+    owner: str,
+    declared: Mapping[str, tuple[SinkDeclaration, Callable[[], Credentials | None]]],
+    actor: str,
+) -> None:
+    """What a DAG's start task sees to before it opens a barrier: its sinks, name -> declaration and credentials.
+
+    A sink that has received nothing yet is tried. If it cannot take its tables, the topology's first barrier is not
+    opened: raises SinkRefusedError, SinkUnavailableError (retryable) or ConfigurationError. A topology that has
+    barriers goes on, since nobody waits for a sink: then it is a warning. A sink that the DAG delivered to and declares
+    no more is let go of, and holds no barriers from then on.
+    """
+    meta = deployment.meta
+    try:
+        registered = {sink.name: sink for sink in meta.deliveries.of(topology)}
+    except UnknownTopologyError:
+        registered = {}
+    for name, (declaration, credentials) in declared.items():
+        if name in registered and registered[name].position is not None:
+            continue
+        try:
+            _try(deployment, declaration, credentials())
+        except BarrierError as error:
+            if topology not in meta.topologies.names() or meta.barriers.head(topology) is None:
+                raise
+            log.warning("Nothing can be delivered to sink %s of %s yet: %s", name, topology, error)
+    for name, sink in registered.items():
+        if sink.owner == owner and name not in declared:
+            meta.deliveries.release(topology, name, actor, f"DAG {owner} declares it no more")
+            log.warning(
+                "Let go of %s, since DAG %s declares it no more: nothing is held for it any longer", sink, owner
+            )
+
+
+def _try(deployment: Deployment, declared: SinkDeclaration, credentials: Credentials | None) -> None:
+    """Raises what keeps the sink from taking its tables, as far as these are there."""
+    try:
+        mains = deployment.tables.mains(sorted(declared.targets))
+    except MissingTableError:
+        return
+    schemas = {table: deployment.tables.schema_at(table, snapshot) for table, snapshot in mains.items()}
+    with deployment.sink_of(declared).connect(declared, credentials) as channel:
+        channel.validate(schemas)
 
 
 def _check_claim(deployment: Deployment, sink: SinkRecord, request_key: str) -> None:

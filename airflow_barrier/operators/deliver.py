@@ -177,12 +177,20 @@ class DeliverOperator(BaseOperator):
             )
 
     def credentials(self) -> Credentials | None:
-        """From the sink's connection. Raises ConfigurationError for one of another type."""
+        """From the sink's connection. Raises ConfigurationError for one that is missing, or of another type."""
+        from airflow.sdk.exceptions import AirflowNotFoundException
+
         from airflow_barrier.sinks.port import Credentials
 
         if self.to.conn_id is None:
             return None
-        found = BaseHook.get_connection(self.to.conn_id)
+        try:
+            found = BaseHook.get_connection(self.to.conn_id)
+        except AirflowNotFoundException as error:
+            raise ConfigurationError(
+                f"sink {self.to.name}: expected connection {self.to.conn_id}, of type {self.to.conn_type}, found none; "
+                f"define it: airflow connections add {self.to.conn_id} --conn-type {self.to.conn_type} ..."
+            ) from error
         if found.conn_type != self.to.conn_type:
             raise ConfigurationError(
                 f"sink {self.to.name}: expected connection {self.to.conn_id} to be of type {self.to.conn_type}, found "
