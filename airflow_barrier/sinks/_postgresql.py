@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
@@ -347,7 +347,8 @@ class PostgreSQLChannel:
         if delivery.former is not None:
             return self._compare(connection, target, rows, delivery.former[target.table])
         if delivery.whole or delivery.rows is Rows.APPENDS:
-            return Counts(inserted=copy(connection, target.name, target.columns_of(rows.schema.names), rows))
+            columns = target.columns_of(rows.schema.names)
+            return Counts(inserted=copy(connection, target.name, columns, rows, target.arrays))
         if not has_rows(rows):
             return Counts()
         columns = target.columns_of(rows.schema.names)
@@ -404,7 +405,7 @@ class PostgreSQLChannel:
                 stage, sql.SQL(", ").join(selected), target.name
             )
         )
-        copy(connection, stage, [*texts, *columns], rows)
+        copy(connection, stage, [*texts, *columns], rows, target.arrays)
         connection.execute(sql.SQL("ANALYZE {}").format(stage))
 
     def _move_ledger(
@@ -487,7 +488,7 @@ class PostgreSQLChannel:
             def is_refused(batch: pa.RecordBatch) -> bool:
                 try:
                     with connection.transaction():
-                        copy(connection, _STAGE, target.columns_of(batch.schema.names), [batch])
+                        copy(connection, _STAGE, target.columns_of(batch.schema.names), [batch], target.arrays)
                 except (errors.DataError, errors.IntegrityError):
                     return True
                 return False
@@ -550,16 +551,20 @@ class PostgreSQLChannel:
 
 
 def copy(
-    connection: psycopg.Connection[Any], name: sql.Composable, columns: Sequence[str], rows: Iterable[pa.RecordBatch]
+    connection: psycopg.Connection[Any],
+    name: sql.Composable,
+    columns: Sequence[str],
+    rows: Iterable[pa.RecordBatch],
+    arrays: Container[str],
 ) -> int:
-    """COPY batch by batch; returns how many rows."""
+    """COPY batch by batch; returns how many rows. ``arrays``: those of the table's columns that are arrays there."""
     with connection.cursor() as cursor:
         statement = sql.SQL("COPY {} ({}) FROM STDIN (FORMAT csv)").format(
             name, sql.SQL(", ").join(map(sql.Identifier, columns))
         )
         with cursor.copy(statement) as stream:
             for batch in rows:
-                stream.write(csv_of(batch))
+                stream.write(csv_of(batch, arrays))
         return cursor.rowcount
 
 
