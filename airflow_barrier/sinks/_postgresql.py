@@ -32,7 +32,7 @@ from airflow_barrier.sinks.port import CHANGE, DELETE, INSERT, UPDATE, Credentia
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from typing_extensions import Self
+    from typing_extensions import LiteralString, Self
 
 log = logging.getLogger(__name__)
 
@@ -146,25 +146,30 @@ class PostgreSQLChannel:
             self._make_ledger()
         with self._transaction() as connection:
             identity = self._identity(connection)
-            connection.execute(
-                sql.SQL(
-                    """
-                    INSERT INTO {} (topology, sink, format, incarnation, identity, number, deliverer)
-                    VALUES (%s, %s, %s, %s, %s, 0, '') ON CONFLICT DO NOTHING
-                    """
-                ).format(self._ledger),
-                (*self._key, _FORMAT, deliverer.incarnation, json.dumps(identity)),
+            self._on_ledger(
+                connection,
+                """
+                INSERT INTO {} (topology, sink, format, incarnation, identity, number, deliverer)
+                VALUES ({}, {}, {}, {}, {}, 0, '') ON CONFLICT DO NOTHING
+                """,
+                *self._key,
+                _FORMAT,
+                deliverer.incarnation,
+                json.dumps(identity),
             )
             position = self._position(connection, identity, adopt, lock=True)
-            moved = connection.execute(
-                sql.SQL(
-                    """
-                    UPDATE {} SET number = number + 1, deliverer = %s, opened_at = now(), format = %s,
-                        incarnation = %s, identity = %s
-                    WHERE topology = %s AND sink = %s RETURNING number
-                    """
-                ).format(self._ledger),
-                (deliverer.request_key, _FORMAT, deliverer.incarnation, json.dumps(identity), *self._key),
+            moved = self._on_ledger(
+                connection,
+                """
+                UPDATE {} SET number = number + 1, deliverer = {}, opened_at = now(), format = {},
+                    incarnation = {}, identity = {}
+                WHERE topology = {} AND sink = {} RETURNING number
+                """,
+                deliverer.request_key,
+                _FORMAT,
+                deliverer.incarnation,
+                json.dumps(identity),
+                *self._key,
             ).fetchone()
             assert moved is not None
         self._number = moved[0]
@@ -194,14 +199,14 @@ class PostgreSQLChannel:
         self, connection: psycopg.Connection[Any], identity: Mapping[str, Any], adopt: bool, lock: bool = False
     ) -> Position | None:
         """What the ledger says was delivered last. Raises LedgerError if it is another's, unless we ``adopt`` it."""
-        row = connection.execute(
-            sql.SQL(
-                """
-                SELECT format, incarnation, identity, barrier_id, revision FROM {}
-                WHERE topology = %s AND sink = %s {}
-                """
-            ).format(self._ledger, sql.SQL("FOR UPDATE" if lock else "")),
-            self._key,
+        row = self._on_ledger(
+            connection,
+            """
+            SELECT format, incarnation, identity, barrier_id, revision FROM {}
+            WHERE topology = {} AND sink = {} {}
+            """,
+            *self._key,
+            sql.SQL("FOR UPDATE" if lock else ""),
         ).fetchone()
         self._check_nobody_elses(connection)
         position = None if row is None or row[3] is None else Position(row[3], row[4])
@@ -212,14 +217,14 @@ class PostgreSQLChannel:
     def _check_nobody_elses(self, connection: psycopg.Connection[Any]) -> None:
         """A target is fed by one sink. Raises LedgerError."""
         targets = sorted(self._declared.targets.values())
-        row = connection.execute(
-            sql.SQL(
-                """
-                SELECT topology, sink FROM {} WHERE (topology, sink) <> (%s, %s) AND jsonb_exists_any(
-                    identity -> 'targets', %s) ORDER BY topology, sink LIMIT 1
-                """
-            ).format(self._ledger),
-            (*self._key, targets),
+        row = self._on_ledger(
+            connection,
+            """
+            SELECT topology, sink FROM {} WHERE (topology, sink) <> ({}, {}) AND jsonb_exists_any(
+                identity -> 'targets', {}) ORDER BY topology, sink LIMIT 1
+            """,
+            *self._key,
+            targets,
         ).fetchone()
         if row is not None:
             ledger = self._ledger.as_string(connection)
@@ -233,18 +238,26 @@ class PostgreSQLChannel:
     def _make_ledger(self) -> None:
         made_by_another = suppress(errors.UniqueViolation, errors.DuplicateObject, errors.DuplicateTable)
         with made_by_another, self._transaction() as connection:
-            connection.execute(
-                sql.SQL(
-                    """
-                    CREATE TABLE IF NOT EXISTS {} (
-                        topology text NOT NULL, sink text NOT NULL, format integer NOT NULL, incarnation text NOT NULL,
-                        identity jsonb NOT NULL, number bigint NOT NULL, deliverer text NOT NULL,
-                        opened_at timestamptz NOT NULL DEFAULT now(), barrier_id bigint, revision integer,
-                        barrier_timestamp timestamptz, delivered_at timestamptz, changed jsonb,
-                        PRIMARY KEY (topology, sink))
-                    """
-                ).format(self._ledger)
+            self._on_ledger(
+                connection,
+                """
+                CREATE TABLE IF NOT EXISTS {} (
+                    topology text NOT NULL, sink text NOT NULL, format integer NOT NULL, incarnation text NOT NULL,
+                    identity jsonb NOT NULL, number bigint NOT NULL, deliverer text NOT NULL,
+                    opened_at timestamptz NOT NULL DEFAULT now(), barrier_id bigint, revision integer,
+                    barrier_timestamp timestamptz, delivered_at timestamptz, changed jsonb,
+                    PRIMARY KEY (topology, sink))
+                """,
             )
+
+    def _on_ledger(
+        self, connection: psycopg.Connection[Any], statement: LiteralString, *values: Any
+    ) -> psycopg.Cursor[Any]:
+        """Run a statement whose first ``{}`` is the ledger, and the others the values.
+
+        They are no parameters: a `%` in the ledger's name would be taken for one.
+        """
+        return connection.execute(sql.SQL(statement).format(self._ledger, *values))
 
     def _end_older_sessions(self) -> None:
         """A deliverer that was stopped keeps its session, and with it the locks of what it was about to commit."""
@@ -413,27 +426,24 @@ class PostgreSQLChannel:
     ) -> None:
         after = delivery.after
         still = [
-            sql.SQL("topology = %s AND sink = %s"),
+            sql.SQL("topology = {} AND sink = {}").format(*self._key),
             sql.SQL("number = {}").format(self._number),  # safety: ledger-fences-deliverers
             sql.SQL("(barrier_id, revision) IS NOT DISTINCT FROM ({}::bigint, {}::integer)").format(
                 None if after is None else after.barrier_id, None if after is None else after.revision
             ),  # safety: ledger-moves-from-its-position
         ]
-        moved = connection.execute(
-            sql.SQL(
-                """
-                UPDATE {} SET barrier_id = %s, revision = %s, barrier_timestamp = %s, delivered_at = clock_timestamp(),
-                    changed = %s
-                WHERE {}
-                """
-            ).format(self._ledger, sql.SQL(" AND ").join(still)),
-            (
-                delivery.barrier_id,
-                delivery.revision,
-                delivery.timestamp,
-                json.dumps({table: vars(count) for table, count in counts.items()}),
-                *self._key,
-            ),
+        moved = self._on_ledger(
+            connection,
+            """
+            UPDATE {} SET barrier_id = {}, revision = {}, barrier_timestamp = {}, delivered_at = clock_timestamp(),
+                changed = {}
+            WHERE {}
+            """,
+            delivery.barrier_id,
+            delivery.revision,
+            delivery.timestamp,
+            json.dumps({table: vars(count) for table, count in counts.items()}),
+            sql.SQL(" AND ").join(still),
         ).rowcount
         if not moved:
             raise FencedDelivererError(  # safety: ledger-fences-deliverers

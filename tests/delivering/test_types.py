@@ -17,7 +17,7 @@ import pytest
 from psycopg.types.json import set_json_loads
 
 from airflow_barrier.protocol.deliveries import Counts, Position, Rows
-from airflow_barrier.protocol.errors import RowRefusedError, SinkRefusedError
+from airflow_barrier.protocol.errors import LedgerError, RowRefusedError, SinkRefusedError
 from airflow_barrier.sinks.port import CHANGE, DELETE, INSERT, UPDATE, Deliverer, Delivery
 from airflow_barrier.sinks.postgresql import PostgreSQLSink
 from tests.delivering.feed import AMOUNT, MONDAY, PRICE, Reporting
@@ -46,6 +46,8 @@ class Thing:
     schema: pa.Schema
     target: str = "things"
     key: Sequence[str] | None = None
+    name: str = "things"
+    ledger: str = "airflow_barrier_ledger"
     position: Position | None = None
 
     def deliver(self, rows: Sequence[Mapping[str, Any]]) -> Counts:
@@ -55,7 +57,7 @@ class Thing:
         number = 1 if self.position is None else self.position.barrier_id + 1
         tables = {TABLE: Batches(schema, rows)}
         with self._connected() as channel:
-            self.position = channel.open(Deliverer("shopping", "this", "things", "test"))
+            self.position = channel.open(Deliverer("shopping", "this", self.name, "test"))
             delivery = Delivery(number, 0, MONDAY, self.position, Rows.CHANGES, whole, tables)
             counts: Counts = channel.deliver(delivery)[TABLE]
         self.position = delivery.position
@@ -68,7 +70,7 @@ class Thing:
         tables, former = {TABLE: Batches(self.schema, rows)}, {TABLE: keys}
         number = self.position.barrier_id + 1
         with self._connected() as channel:
-            channel.open(Deliverer("shopping", "this", "things", "test"))
+            channel.open(Deliverer("shopping", "this", self.name, "test"))
             delivery = Delivery(number, 0, MONDAY, self.position, Rows.CHANGES, True, tables, former)
             counts: Counts = channel.deliver(delivery)[TABLE]
         self.position = delivery.position
@@ -76,7 +78,7 @@ class Thing:
 
     @contextmanager
     def _connected(self) -> Iterator[Any]:
-        sink = PostgreSQLSink("reporting", table=self.target, name="things", key=self.key)
+        sink = PostgreSQLSink("reporting", table=self.target, name=self.name, key=self.key, ledger=self.ledger)
         declared = sink.declare(TABLE, Rows.CHANGES, "shopping_dag")
         with sink.connect(declared, self.reporting.credentials()) as channel:
             channel.validate({TABLE: self.schema})
@@ -451,11 +453,18 @@ def test_the_longest_names_in_letters_of_any_language(reporting: Reporting) -> N
 
 
 def test_names_with_a_percent_sign(reporting: Reporting) -> None:
-    thing = Thing(reporting, pa.schema([("a %s", pa.int64()), ("100%", pa.string())]), target="% of", key=["a %s"])
+    schema = pa.schema([("a %s", pa.int64()), ("100%", pa.string())])
+    thing = Thing(reporting, schema, target="% of", key=["a %s"], name="100%", ledger="%s {} %(at)s")
     thing.create()
     thing.deliver([{"a %s": 1, "100%": "a"}, {"a %s": 2, "100%": "a"}])
     thing.deliver([{CHANGE: UPDATE, "a %s": 1, "100%": "b"}, {CHANGE: INSERT, "a %s": 3}, {CHANGE: DELETE, "a %s": 2}])
     assert thing.rows() == [{"a %s": 1, "100%": "b"}, {"a %s": 3, "100%": None}]
+    assert reporting.run('SELECT sink, barrier_id FROM "%s {} %(at)s"') == [("100%", 2)]
+    other = Thing(reporting, schema, target="% of", key=["a %s"], name="other %s", ledger="%s {} %(at)s")
+    with pytest.raises(LedgerError, match="found that sink 100% of shopping does") as refused:
+        other.deliver([])
+    reporting.run(str(refused.value).partition("forget it: ")[2])
+    assert other.deliver([]) == Counts()
 
 
 def test_a_column_whose_name_postgresql_would_cut_is_told(reporting: Reporting) -> None:
