@@ -535,7 +535,10 @@ class PostgreSQLChannel:
                 f"{self}: expected that {self._credentials.login} may do what a delivery takes, found: {_line(error)}; "
                 "grant it"
             ) from None
-        except psycopg.OperationalError as error:
+        except (psycopg.OperationalError, psycopg.InternalError) as error:
+            if isinstance(error, psycopg.InternalError) and not connection.closed:
+                raise
+            # a pooler that has lost its session says so beside what the server says: one answer too many for psycopg
             raise SinkUnavailableError(
                 f"{self}: expected PostgreSQL at {self._where} to answer, found: {_line(error)}; whether this was "
                 "delivered its ledger says to the next try"
