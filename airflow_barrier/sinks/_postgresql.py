@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _FORMAT = 1
+_NAME = "airflow_barrier"
 #: Seconds: to connect, to wait for somebody else's lock, and until the server ends a session that does nothing.
 _CONNECT, _LOCK, _IDLE = 10, 30, 600
 #: What a connection's extra may say about the way to the server.
@@ -72,7 +73,7 @@ class PostgreSQLChannel:
                 keepalives_count=3,
                 # a standby's ledger may lack what was delivered
                 target_session_attrs="read-write",
-                application_name="airflow_barrier",
+                application_name=_NAME,
                 autocommit=True,
                 prepare_threshold=None,  # behind a pooler the next transaction may be another session's
                 **extra,
@@ -182,9 +183,11 @@ class PostgreSQLChannel:
 
     @property
     def _application(self) -> str:
-        """What sessions that deliver to this sink are called: PostgreSQL keeps 63 bytes of it."""
+        """What sessions are called in transactions for this sink: PostgreSQL keeps 63 bytes of it."""
+        if self._deliverer is None:
+            return _NAME
         digest = hashlib.sha256(json.dumps([*self._key, self._declared.options["ledger"]]).encode()).hexdigest()[:16]
-        return f"airflow_barrier {digest}"
+        return f"{_NAME} {digest}"
 
     def _look(self, adopt: bool) -> bool:
         """Whether the ledger is there; if it is, it has to be ours."""
@@ -260,9 +263,8 @@ class PostgreSQLChannel:
         return connection.execute(sql.SQL(statement).format(self._ledger, *values))
 
     def _end_older_sessions(self) -> None:
-        """A deliverer that was stopped keeps its session, and with it the locks of what it was about to commit."""
+        """A deliverer that was stopped in a transaction keeps the locks of what it was about to commit."""
         with self._transaction() as connection:
-            connection.execute("SELECT set_config('application_name', %s, false)", (self._application,))
             ended = connection.execute(
                 """
                 SELECT pid, CASE WHEN pg_has_role(usesysid, 'MEMBER') THEN pg_terminate_backend(pid, 5000) END
@@ -350,7 +352,11 @@ class PostgreSQLChannel:
                 for table, rows in sorted(delivery.tables.items()):
                     counts[table] = self._apply(connection, self._targets[table], rows, delivery)
                 self._move_ledger(connection, delivery, counts)
+        except TargetChangedError:
+            self._check_newest(delivery)
+            raise
         except (errors.DataError, errors.IntegrityError) as error:
+            self._check_newest(delivery)
             raise self._row_refused(error, self._blamed(error) or self._targets[table], delivery) from None
         return counts
 
@@ -424,6 +430,32 @@ class PostgreSQLChannel:
     def _move_ledger(
         self, connection: psycopg.Connection[Any], delivery: Delivery, counts: Mapping[str, Counts]
     ) -> None:
+        moved = self._on_ledger(
+            connection,
+            """
+            UPDATE {} SET barrier_id = {}, revision = {}, barrier_timestamp = {}, delivered_at = clock_timestamp(),
+                changed = {}
+            WHERE {} RETURNING true
+            """,
+            delivery.barrier_id,
+            delivery.revision,
+            delivery.timestamp,
+            json.dumps({table: vars(count) for table, count in counts.items()}),
+            self._as_we_left_it(delivery),
+        ).fetchone()
+        self._check_ours(moved, delivery)
+
+    def _check_newest(self, delivery: Delivery) -> None:
+        """What is in the way of a deliverer that was superseded are the rows of a newer one, and no fault of anybody.
+
+        Raises FencedDelivererError.
+        """
+        with self._transaction() as connection:
+            statement = "SELECT true FROM {} WHERE {}"
+            self._check_ours(self._on_ledger(connection, statement, self._as_we_left_it(delivery)).fetchone(), delivery)
+
+    def _as_we_left_it(self, delivery: Delivery) -> sql.Composed:
+        """The condition: the ledger's row has our number, and the position that the delivery began at."""
         after = delivery.after
         still = [
             sql.SQL("topology = {} AND sink = {}").format(*self._key),
@@ -432,23 +464,14 @@ class PostgreSQLChannel:
                 None if after is None else after.barrier_id, None if after is None else after.revision
             ),  # safety: ledger-moves-from-its-position
         ]
-        moved = self._on_ledger(
-            connection,
-            """
-            UPDATE {} SET barrier_id = {}, revision = {}, barrier_timestamp = {}, delivered_at = clock_timestamp(),
-                changed = {}
-            WHERE {}
-            """,
-            delivery.barrier_id,
-            delivery.revision,
-            delivery.timestamp,
-            json.dumps({table: vars(count) for table, count in counts.items()}),
-            sql.SQL(" AND ").join(still),
-        ).rowcount
-        if not moved:
+        return sql.SQL(" AND ").join(still)
+
+    def _check_ours(self, row: tuple[Any, ...] | None, delivery: Delivery) -> None:
+        if row is None:
             raise FencedDelivererError(  # safety: ledger-fences-deliverers
-                f"{self._deliverer}: expected to be its only deliverer (number {self._number}, after {after}), found "
-                f"that another one has opened it since; nothing of {delivery.position} was delivered by this one"
+                f"{self._deliverer}: expected to be its only deliverer (number {self._number}, after {delivery.after}"
+                f"), found that another one has opened it since; nothing of {delivery.position} was delivered by this "
+                "one"
             )
 
     # --- what went wrong --------------------------------------------------------------------------
@@ -508,7 +531,10 @@ class PostgreSQLChannel:
 
     @contextmanager
     def _transaction(self, keep: bool = True) -> Iterator[psycopg.Connection[Any]]:
-        """One transaction, rolled back unless ``keep``; what the server says of a row is raised as it is."""
+        """One transaction, rolled back unless ``keep``; what the server says of a row is raised as it is.
+
+        What is set holds for the transaction alone: behind a pooler the session is somebody else's before and after it.
+        """
         connection = self._connection
         assert connection is not None
         try:
@@ -516,8 +542,8 @@ class PostgreSQLChannel:
                 connection.execute(
                     "SELECT set_config('lock_timeout', %s, true), "
                     "set_config('idle_in_transaction_session_timeout', %s, true), "
-                    "set_config('TimeZone', 'UTC', true)",
-                    (f"{_LOCK}s", f"{_IDLE}s"),
+                    "set_config('TimeZone', 'UTC', true), set_config('application_name', %s, true)",
+                    (f"{_LOCK}s", f"{_IDLE}s", self._application),
                 )
                 yield connection
         except errors.LockNotAvailable as error:
