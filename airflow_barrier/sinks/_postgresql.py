@@ -19,6 +19,7 @@ from psycopg import errors, sql
 
 from airflow_barrier.protocol.deliveries import Counts, Position, Rows, SinkDeclaration
 from airflow_barrier.protocol.errors import (
+    BarrierError,
     FencedDelivererError,
     LedgerError,
     RowRefusedError,
@@ -561,14 +562,22 @@ class PostgreSQLChannel:
                 f"{self}: expected that {self._credentials.login} may do what a delivery takes, found: {_line(error)}; "
                 "grant it"
             ) from None
-        except (psycopg.OperationalError, psycopg.InternalError) as error:
-            if isinstance(error, psycopg.InternalError) and not connection.closed:
+        except psycopg.OperationalError as error:
+            raise self._unavailable(_line(error)) from None
+        except BarrierError:
+            raise
+        except Exception as error:
+            # A pooler that has lost its session says so beside what the server says. Of one answer too many psycopg
+            # makes errors of any kind.
+            if not connection.closed:
                 raise
-            # a pooler that has lost its session says so beside what the server says: one answer too many for psycopg
-            raise SinkUnavailableError(
-                f"{self}: expected PostgreSQL at {self._where} to answer, found: {_line(error)}; whether this was "
-                "delivered its ledger says to the next try"
-            ) from None
+            raise self._unavailable("the end of the session") from error
+
+    def _unavailable(self, found: str) -> SinkUnavailableError:
+        return SinkUnavailableError(
+            f"{self}: expected PostgreSQL at {self._where} to answer, found: {found}; whether this was delivered its "
+            "ledger says to the next try"
+        )
 
     def _holders(self) -> str:
         """Who else works in these tables, for a person to look at."""

@@ -42,10 +42,11 @@ def fatal(code: str, message: str) -> bytes:
     return b"E" + struct.pack("!I", len(body) + 4) + body
 
 
+@pytest.mark.parametrize("at", [BEGIN, COPY, COMMIT])
 def test_a_pooler_says_twice_that_its_session_has_ended(
-    feed: Feed, reporting: Reporting, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
+    feed: Feed, reporting: Reporting, proxy: Proxy, monkeypatch: pytest.MonkeyPatch, at: str
 ) -> None:
-    """As PgBouncer does, if the server ended the session between transactions: what the server said, and its own."""
+    """As PgBouncer does, if somebody ends the session: what the server said, and its own."""
     monkeypatch.setattr("airflow_barrier.coordinator.delivering._PAUSE", 0.001)
     for day in DAYS:
         feed.commit(day)
@@ -53,7 +54,7 @@ def test_a_pooler_says_twice_that_its_session_has_ended(
     pair.deliver(1)
     said = fatal("57P01", "terminating connection due to administrator command")
     said += fatal("08P01", "server conn crashed?")
-    with proxy.watching(Cut(place(pair, proxy, BEGIN), answered=False, last_words=said)) as seen:
+    with proxy.watching(Cut(place(pair, proxy, at), answered=False, last_words=said)) as seen:
         assert pair.deliver(2, proxy.port) == [2]
     assert seen.happened
     pair.check(1, 2)
