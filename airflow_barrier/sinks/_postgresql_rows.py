@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from airflow_barrier.sinks.port import CHANGE, DELETE, RowBatches
+from airflow_barrier.protocol.deliveries import CHANGE, DELETE
+from airflow_barrier.sinks.port import RowBatches
 
 if TYPE_CHECKING:
     import pyarrow as pa
