@@ -26,11 +26,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
-from airflow_barrier.protocol.deliveries import Counts, Position, Rows, SinkDeclaration
+from airflow_barrier.protocol.deliveries import CHANGE, DELETE, INSERT, UPDATE, Counts, Position, Rows, SinkDeclaration
 from airflow_barrier.protocol.errors import FencedDelivererError, LedgerError, SinkRefusedError, SinkUnavailableError
 from airflow_barrier.sinks._file_formats import column_fault, encoder_of
 from airflow_barrier.sinks._file_stores import Store
-from airflow_barrier.sinks.port import CHANGE, DELETE, INSERT, UPDATE, Deliverer, Delivery, RowBatches
+from airflow_barrier.sinks.port import Deliverer, Delivery, RowBatches
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 from psycopg import errors, sql
 
-from airflow_barrier.protocol.deliveries import Counts, Position, Rows, SinkDeclaration
+from airflow_barrier.protocol.deliveries import CHANGE, DELETE, INSERT, UPDATE, Counts, Position, Rows, SinkDeclaration
 from airflow_barrier.protocol.errors import (
     BarrierError,
     FencedDelivererError,
@@ -29,7 +29,7 @@ from airflow_barrier.protocol.errors import (
 )
 from airflow_barrier.sinks._postgresql_rows import csv_of, find_refused, has_rows, named
 from airflow_barrier.sinks._postgresql_targets import Target, find_target, parts_of
-from airflow_barrier.sinks.port import CHANGE, DELETE, INSERT, UPDATE, Credentials, Deliverer, Delivery, RowBatches
+from airflow_barrier.sinks.port import Credentials, Deliverer, Delivery, RowBatches
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from psycopg import errors
 
+from airflow_barrier.protocol.deliveries import CHANGE, DELETE
 from airflow_barrier.sinks._json_values import NotJsonError, encoder, plain_values
-from airflow_barrier.sinks.port import CHANGE, DELETE, RowBatches
+from airflow_barrier.sinks.port import RowBatches
 
 if TYPE_CHECKING:
     import pyarrow as pa

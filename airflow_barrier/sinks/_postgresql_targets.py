@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from psycopg import Connection, sql
 
+from airflow_barrier.protocol.deliveries import CHANGE, DELETE, INSERT, UPDATE
 from airflow_barrier.protocol.errors import SinkRefusedError
 from airflow_barrier.sinks._json_values import json_fault
-from airflow_barrier.sinks.port import CHANGE, DELETE, INSERT, UPDATE
 
 if TYPE_CHECKING:
     import pyarrow as pa

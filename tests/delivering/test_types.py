@@ -16,9 +16,9 @@ import pyarrow as pa
 import pytest
 from psycopg.types.json import set_json_loads
 
-from airflow_barrier.protocol.deliveries import Counts, Position, Rows
+from airflow_barrier.protocol.deliveries import CHANGE, DELETE, INSERT, UPDATE, Counts, Position, Rows
 from airflow_barrier.protocol.errors import LedgerError, RowRefusedError, SinkRefusedError
-from airflow_barrier.sinks.port import CHANGE, DELETE, INSERT, UPDATE, Deliverer, Delivery
+from airflow_barrier.sinks.port import Deliverer, Delivery
 from airflow_barrier.sinks.postgresql import PostgreSQLSink
 from tests.delivering.feed import AMOUNT, MONDAY, PRICE, Reporting
 

@@ -20,7 +20,7 @@ from airflow_barrier.coordinator.staging import Ready, begin
 from airflow_barrier.protocol.records import Barrier
 from airflow_barrier.protocol.states import AttemptState
 from airflow_barrier.spark.connect import ConnectRun
-from airflow_barrier.spark.delivering import write_extract
+from airflow_barrier.spark.delivering import write_extracts
 from demo.cast import DAGS, barrier_time
 from demo.poller import QUESTION, ask
 from demo.reports import Expected, InFiles, InPostgreSQL, Reports, join
@@ -149,7 +149,7 @@ def _delivered(
             sink,
             through,
             task.credentials(),
-            lambda extract, folder: write_extract(spark, deployment.spark_catalog, extract, folder),
+            lambda extracts, folder: write_extracts(spark, deployment.spark_catalog, extracts, folder),
             request_key="deliverer",
             actor="test",
         )

@@ -11,9 +11,8 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
-from airflow_barrier.protocol.deliveries import Rows
+from airflow_barrier.protocol.deliveries import CHANGE, Rows
 from airflow_barrier.protocol.errors import NotAppendOnlyError, RowRefusedError
-from airflow_barrier.sinks.port import CHANGE
 from airflow_barrier.spark.delivering import Extract, write_extract
 from airflow_barrier.tables.iceberg import IcebergTables
 from tests.support.history import CATALOG, COLUMNS, COW, MERGE, MOR, REWRITE_ALL, History, insert, modes
