@@ -1,5 +1,7 @@
-"""Two sinks in one database: one that gets changes, and one that gets what was appended."""
+"""Two sinks in one database: one gets changes by Spark Connect, the other what was appended by spark-submit."""
 
+import json
+import os
 import sys
 from datetime import datetime, timezone
 from pathlib import Path
@@ -26,4 +28,10 @@ with (
 ):
     barrier.job(RowsOperator(task_id="load"), outlets=["delivering.events"])
     barrier.deliver("delivering.events", to=PostgreSQLSink("reporting", table="events"))
-    barrier.deliver("delivering.events", to=PostgreSQLSink("reporting", table="log"), rows="appends")
+    barrier.deliver(
+        "delivering.events",
+        to=PostgreSQLSink("reporting", table="log"),
+        rows="appends",
+        via="submit",
+        conf=json.loads(os.environ.get("BARRIER_TEST_SUBMIT_CONF", "{}")),
+    )
