@@ -192,6 +192,7 @@ def front_of(endpoint: str) -> Iterator[Front]:
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
+        disable_nagle_algorithm = True  # or each answer waits for the client to acknowledge its headers
 
         def handle_one(self) -> None:
             body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
