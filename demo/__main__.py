@@ -28,10 +28,11 @@ from demo.landing import land
 from demo.local_airflow import UI_PORT, LocalAirflow, LocalAirflowError
 from demo.local_spark import LocalSparkError
 from demo.places import Places
-from demo.progress import barriers_of, reads_of
+from demo.progress import barriers_of, delivered_barriers, reads_of
+from demo.reports import local_reports
 from demo.screen import claims, lines_of
 from demo.seeds import SeedsExample, run_seeds
-from demo.verify import verify, verify_plain
+from demo.verify import expectations, verify, verify_plain
 from demo.watch import DemoFailedError, watch
 
 DAYS = 8
@@ -71,7 +72,8 @@ def _run(places: Places, stack: ExitStack, began: float) -> int:
     spark = stack.enter_context(local_spark(places))
     deployment = Deployment.connect(places.settings())
     stack.callback(deployment.close)
-    airflow = local_airflow(places, spark, DAYS, VICTIM)
+    reports = stack.enter_context(local_reports(places))
+    airflow = local_airflow(places, spark, reports.environment, DAYS, VICTIM)
     stack.callback(airflow.stop)
 
     console.print("Starting Airflow, and running FLIP-276's own example meanwhile.")
@@ -79,16 +81,21 @@ def _run(places: Places, stack: ExitStack, began: float) -> int:
     if airflow.port != UI_PORT:
         console.print(f"Port {UI_PORT} is taken, so Airflow's UI is on port {airflow.port}; free it to have {UI_PORT}.")
     console.print(f"Airflow is up: {airflow.url}, user admin, password {airflow.password}", highlight=False)
-    with pollers(places):
+    with pollers(places, reports.url):
         killed = watch(deployment, airflow, places, console, DAYS, deadline=began + _PATIENCE)
 
     console.print("Recomputing every table at every barrier from the landed files.")
+    expected = list(expectations(deployment, places.landing))
+    delivered = delivered_barriers(deployment.meta)
     verdict = claims(
         barriers=barriers_of(deployment.meta),
         wanted=DAYS,
         reads={side: reads_of(places, side) for side in ("plain", "barrier")},
+        delivered=reports.check([each for each in expected if each[0].barrier_id in delivered]),
+        deliveries=delivered,
+        reports=reads_of(places, "reports") if reports.url else None,
         aftermath=aftermath(deployment, killed),
-        equality=verify(deployment, places.landing),
+        equality=verify(deployment, expected),
         plain_differences=verify_plain(deployment, places.landing),
         seeds=seeds,
     )

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING
@@ -39,8 +40,13 @@ def local_spark(places: Places) -> LocalConnectServer:
     return LocalConnectServer(places.warehouse, places.database, places.ivy, conf=conf)
 
 
-def local_airflow(places: Places, spark: LocalConnectServer, days: int, victim: tuple[str, int]) -> LocalAirflow:
-    """Airflow with the two DAGs, ending after ``days`` days. ``victim``: the job to be killed, and at which barrier."""
+def local_airflow(
+    places: Places, spark: LocalConnectServer, reports: Mapping[str, str], days: int, victim: tuple[str, int]
+) -> LocalAirflow:
+    """Airflow with the DAGs, ending after ``days`` days.
+
+    ``reports``: environment by which deliveries find their way. ``victim``: the job to be killed, and at which barrier.
+    """
     job, barrier = victim
     settings = places.settings()
     extra = {"warehouse": settings.warehouse, "metaservice_url": settings.metaservice_url, "spark_catalog": CATALOG}
@@ -55,6 +61,7 @@ def local_airflow(places: Places, spark: LocalConnectServer, days: int, victim: 
         "PLAIN_MEMORY": str(places.plain_memory),
         "DEMO_VICTIM": f"shopping shopping.{job} {barrier_time(barrier).isoformat()}",
         "DEMO_HELD": str(places.held),
+        **reports,
     }
     return LocalAirflow(places.airflow, DAGS, CHECKOUT / "demo" / "saboteur", places.logs, environment)
 
@@ -69,15 +76,22 @@ def create_tables(spark: SparkSession, catalog: str = CATALOG) -> None:
 
 
 @contextmanager
-def pollers(places: Places) -> Iterator[None]:
-    """One reader a side, in processes of their own, for as long as the block lasts."""
+def pollers(places: Places, reports_url: str | None) -> Iterator[None]:
+    """One reader a side, and one of the reports if they are in a database, in processes of their own, for as long as
+    the block lasts.
+    """
     readers = []
+    environment = os.environ | ({"REPORTS_URL": reports_url} if reports_url else {})
     try:
-        for side in ("plain", "barrier"):
+        for side in ("plain", "barrier", *(["reports"] if reports_url else [])):
             with (places.logs / f"poller-{side}.log").open("wb") as log:
                 readers.append(
                     subprocess.Popen(
-                        [sys.executable, "-m", "demo.poller", side], cwd=CHECKOUT, stdout=log, stderr=subprocess.STDOUT
+                        [sys.executable, "-m", "demo.poller", side],
+                        env=environment,
+                        cwd=CHECKOUT,
+                        stdout=log,
+                        stderr=subprocess.STDOUT,
                     )
                 )
         yield

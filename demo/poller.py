@@ -1,19 +1,21 @@
 """A reader that asks one question of five tables all the time, and notes when the answer contradicts itself.
 
-    python -m demo.poller plain | barrier       # one process a side; ends on SIGTERM
+    python -m demo.poller plain | barrier | reports     # one process a side; ends on SIGTERM
 
 Both sides run the same query on the same kind of tables. They differ in which snapshots they read: the plain side what
 `main` of each table is at, as every reader does today; the barrier side what the MetaService resolves at repeatable
-read. Each read becomes a line of JSON in `reads-<side>.jsonl`.
+read. A third reader joins by plain SQL what was delivered to the database at REPORTS_URL. Each read becomes a line of
+JSON in `reads-<side>.jsonl`.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import signal
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
@@ -23,6 +25,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow.compute as pc
 
 from demo.places import Places
+from demo.reports import Joined, join
 
 if TYPE_CHECKING:
     from airflow_barrier.coordinator.deployment import Deployment
@@ -93,10 +96,15 @@ def poll(side: str, places: Places) -> None:
     from airflow_barrier.coordinator.deployment import Deployment
 
     deployment = Deployment.connect(places.settings())
+    asks: dict[str, Callable[[], Answer | Joined | None]] = {
+        "plain": lambda: ask(deployment.tables, "plain"),
+        "barrier": lambda: _ask_at_repeatable_read(deployment),
+        "reports": lambda: join(os.environ["REPORTS_URL"]),
+    }
     stop = _Stop()
     with reads_file(places, side).open("a", buffering=1) as file:
         while not stop.asked:
-            answer = ask(deployment.tables, "plain") if side == "plain" else _ask_at_repeatable_read(deployment)
+            answer = asks[side]()
             if answer is not None and not answer.empty:
                 at = datetime.now(timezone.utc).isoformat()
                 file.write(json.dumps({"at": at, "torn": answer.torn, **vars(answer)}) + "\n")

@@ -14,6 +14,7 @@ from rich.text import Text
 
 from airflow_barrier.protocol.states import AttemptState, BarrierState, TableState
 from demo.poller import reads_file
+from demo.reports import SINK
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -72,6 +73,13 @@ def barriers_of(meta: MetaService) -> list[Barrier]:
     return found[::-1]
 
 
+def delivered_barriers(meta: MetaService) -> list[int]:
+    """The barriers that the reports have received, oldest first."""
+    if TOPOLOGY not in meta.topologies.names() or SINK not in {sink.name for sink in meta.deliveries.of(TOPOLOGY)}:
+        return []
+    return sorted(each.barrier_id for each in meta.deliveries.history(TOPOLOGY, SINK))
+
+
 def picture(meta: MetaService, barriers: Sequence[Barrier], wanted: int, places: Places) -> RenderableType:
     """Everything on one screen; drawn anew several times a second."""
     grid = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
@@ -90,8 +98,8 @@ def picture(meta: MetaService, barriers: Sequence[Barrier], wanted: int, places:
     committed = sum(barrier.state is BarrierState.COMMIT for barrier in barriers)
     torn = ", ".join(f"{side} {found.torn} of {found.count}" for side, found in reads.items())
     summary = (
-        f"{committed} of {wanted} barriers COMMIT; {plain_days(places.plain_memory)} of {wanted} days done "
-        f"uncoordinated; torn reads so far: {torn}"
+        f"{committed} of {wanted} barriers COMMIT, {len(delivered_barriers(meta))} of them delivered; "
+        f"{plain_days(places.plain_memory)} of {wanted} days done uncoordinated; torn reads so far: {torn}"
     )
     return Group(grid, Text(_LEGEND, "dim"), *waits, Text(summary, "bold"))
 

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from airflow_barrier.protocol.records import Barrier
     from demo.killing import Aftermath
     from demo.progress import Reads
+    from demo.reports import Delivered
     from demo.seeds import SeedsExample, Seen
     from demo.verify import Equality
 
@@ -35,6 +36,9 @@ def claims(
     barriers: Sequence[Barrier],
     wanted: int,
     reads: Mapping[str, Reads],
+    delivered: Delivered,
+    deliveries: Sequence[int],
+    reports: Reads | None,
     aftermath: Aftermath,
     equality: Equality,
     plain_differences: Sequence[str],
@@ -45,6 +49,7 @@ def claims(
         _torn_reads(reads),
         _killed(aftermath),
         _equality(equality, wanted),
+        _delivered(delivered, deliveries, reports, barriers),
         _plain(plain_differences),
         _seeds(seeds),
         _times(barriers, wanted),
@@ -105,6 +110,19 @@ def _equality(found: Equality, wanted: int) -> Claim:
     )
     holds = not found.differences and found.barriers == wanted
     return Claim(holds, "Each table at each barrier against its full recomputation from the landed files", lines)
+
+
+def _delivered(found: Delivered, deliveries: Sequence[int], reads: Reads | None, barriers: Sequence[Barrier]) -> Claim:
+    lines = [f"{len(deliveries)} barriers delivered, in order; {found.rows:,} rows compared there"]
+    if reads is not None:
+        lines.append(f"{reads.torn} torn of {reads.count} reads that joined the three tables there by plain SQL")
+    holds = (
+        len(deliveries) > 0
+        and list(deliveries) == [barrier.barrier_id for barrier in barriers][-len(deliveries) :]
+        and not found.differences
+        and (reads is None or (reads.torn == 0 and reads.count > 0))
+    )
+    return Claim(holds, f"Three of the tables delivered to {found.where}", (*lines, *found.differences[:3]))
 
 
 def _plain(differences: Sequence[str]) -> Claim:

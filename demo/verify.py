@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -37,25 +38,31 @@ def committed_barriers(deployment: Deployment) -> list[Barrier]:
     return chain[::-1]
 
 
-def verify(deployment: Deployment, landing: Path) -> Equality:
-    """Compare each table, read by the tag of each committed barrier, with what its input up to the cut amounts to."""
+def expectations(deployment: Deployment, landing: Path) -> Iterator[tuple[Barrier, dict[str, Rows]]]:
+    """Of each committed barrier, in order, what its input up to the cut amounts to, table by table."""
     line_files: set[Path] = set()
     product_files: set[Path] = set()
-    differences: list[str] = []
-    rows = 0
-    tables: set[str] = set()
-    barriers = committed_barriers(deployment)
-    for barrier in barriers:
+    for barrier in committed_barriers(deployment):
         cuts = deployment.meta.cuts.of(TOPOLOGY, barrier.barrier_id)
         line_files |= {landing / "shopping" / item for item in cuts["shopping"].items}
         product_files |= {landing / "products" / item for item in cuts["products"].items}
-        for table, expected in recompute(line_files, product_files).items():
-            difference = _compare(deployment, barrier, table, expected)
-            rows += expected.total()
+        yield barrier, recompute(line_files, product_files)
+
+
+def verify(deployment: Deployment, expectations: Iterable[tuple[Barrier, Mapping[str, Rows]]]) -> Equality:
+    """Compare each table, read by the tag of each committed barrier, with what is expected of it."""
+    differences: list[str] = []
+    rows = barriers = 0
+    tables: set[str] = set()
+    for barrier, expected in expectations:
+        barriers += 1
+        for table, wanted in expected.items():
+            difference = _compare(deployment, barrier, table, wanted)
+            rows += wanted.total()
             tables.add(table)
             if difference is not None:
                 differences.append(f"{barrier}: {difference}")
-    return Equality(len(tables), len(barriers), rows, tuple(differences))
+    return Equality(len(tables), barriers, rows, tuple(differences))
 
 
 def verify_plain(deployment: Deployment, landing: Path) -> list[str]:

@@ -10,7 +10,7 @@ from rich.live import Live
 
 from airflow_barrier.protocol.states import BarrierState
 from demo.killing import Killed, kill_held
-from demo.progress import barriers_of, picture, plain_days
+from demo.progress import barriers_of, delivered_barriers, picture, plain_days
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -28,7 +28,8 @@ class DemoFailedError(RuntimeError):
 def watch(
     deployment: Deployment, airflow: LocalAirflow, places: Places, console: Console, days: int, deadline: float
 ) -> Killed:
-    """Returns once ``days`` barriers are COMMIT and the uncoordinated jobs are through; says who was killed.
+    """Returns once ``days`` barriers are COMMIT and delivered, and the uncoordinated jobs are through; says who was
+    killed.
 
     ``deadline`` is on the monotonic clock. Raises :class:`DemoFailedError` when it has passed.
     """
@@ -46,10 +47,12 @@ def watch(
             for barrier in done[said:]:
                 console.print(f"{barrier} is COMMIT.", highlight=False)
             said = len(done)
-            if len(done) == days and plain_days(places.plain_memory) == days:
+            delivered = delivered_barriers(deployment.meta)
+            all_delivered = delivered[-1:] == [barrier.barrier_id for barrier in done[-1:]]
+            if len(done) == days and all_delivered and plain_days(places.plain_memory) == days:
                 break
             if time.monotonic() > deadline:
-                raise DemoFailedError(_stuck(barriers, days, plain_days(places.plain_memory)))
+                raise DemoFailedError(_stuck(barriers, len(delivered), days, plain_days(places.plain_memory)))
             live.update(picture(deployment.meta, barriers, days, places))
             time.sleep(0.5)
     if killed is None:
@@ -57,6 +60,9 @@ def watch(
     return killed
 
 
-def _stuck(barriers: Sequence[Barrier], days: int, plain: int) -> str:
+def _stuck(barriers: Sequence[Barrier], delivered: int, days: int, plain: int) -> str:
     states = ", ".join(f"{barrier.barrier_id} {barrier.state.value}" for barrier in barriers) or "none"
-    return f"expected {days} barriers to be COMMIT in time, found {states}; uncoordinated days done: {plain}"
+    return (
+        f"expected {days} barriers to be COMMIT and delivered in time, found {states}; delivered: {delivered}; "
+        f"uncoordinated days done: {plain}"
+    )

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 import tenacity
 
 from airflow_barrier.coordinator.deployment import Deployment
-from airflow_barrier.protocol.deliveries import Counts, Position, Remedy, Rows, SinkDeclaration, SinkRecord
+from airflow_barrier.protocol.deliveries import CHANGE, Counts, Position, Remedy, Rows, SinkDeclaration, SinkRecord
 from airflow_barrier.protocol.errors import (
     BarrierError,
     ExpiredBarrierError,
@@ -30,12 +30,13 @@ from airflow_barrier.protocol.errors import (
     SinkUnavailableError,
     UnknownBarrierError,
     UnknownRevisionError,
+    UnknownTopologyError,
 )
 from airflow_barrier.protocol.leases import Hold
 from airflow_barrier.protocol.levels import Level, Resolution
 from airflow_barrier.protocol.records import Barrier
 from airflow_barrier.protocol.states import BarrierState
-from airflow_barrier.sinks.port import CHANGE, Channel, Credentials, Deliverer, Delivery, RowBatches
+from airflow_barrier.sinks.port import Channel, Credentials, Deliverer, Delivery, RowBatches
 from airflow_barrier.spark.delivering import Extract
 
 if TYPE_CHECKING:
@@ -43,8 +44,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-#: Writes an extract as Parquet files into a folder, and returns their URIs in order.
-WriteExtract = Callable[[Extract, str], list[str]]
+#: Writes extracts as Parquet files into a folder, and returns the URIs of each one's in order.
+WriteExtracts = Callable[[Sequence[Extract], str], list[list[str]]]
 
 #: Rows that are in memory at once.
 _BATCH = 50_000
@@ -71,7 +72,7 @@ def deliver(
     sink: SinkRecord,
     through: Barrier,
     credentials: Credentials | None,
-    write_extract: WriteExtract,
+    write_extracts: WriteExtracts,
     *,
     request_key: str,
     actor: str,
@@ -93,7 +94,7 @@ def deliver(
         _check_claim(deployment, sink, request_key)
         adapter = deployment.sink_of(sink.definition)
         with adapter.connect(sink.definition, credentials) as channel:
-            worker = _Worker(deployment, sink, channel, write_extract, request_key, actor)
+            worker = _Worker(deployment, sink, channel, write_extracts, request_key, actor)
             done.extend(worker.run(through, collapse))  # also what came before an error
 
     retrying = tenacity.Retrying(
@@ -121,15 +122,57 @@ def sink_fault(deployment: Deployment, declared: SinkDeclaration, credentials: C
     Tables that are not there yet are left to whoever looks at tables.
     """
     try:
-        mains = deployment.tables.mains(sorted(declared.targets))
-        schemas = {table: deployment.tables.schema_at(table, snapshot) for table, snapshot in mains.items()}
-        with deployment.sink_of(declared).connect(declared, credentials) as channel:
-            channel.validate(schemas)
-    except MissingTableError:
-        return None
+        _try(deployment, declared, credentials)
     except BarrierError as error:
         return str(error)
     return None
+
+
+def look_at_sinks(
+    deployment: Deployment,
+    topology: str,
+    owner: str,
+    declared: Mapping[str, tuple[SinkDeclaration, Callable[[], Credentials | None]]],
+    actor: str,
+) -> None:
+    """What a DAG's start task sees to before it opens a barrier: its sinks, name -> declaration and credentials.
+
+    A sink that has received nothing yet is tried. If it cannot take its tables, the topology's first barrier is not
+    opened: raises SinkRefusedError, SinkUnavailableError (retryable) or ConfigurationError. A topology that has
+    barriers goes on, since nobody waits for a sink: then it is a warning. A sink that the DAG delivered to and declares
+    no more is let go of, and holds no barriers from then on.
+    """
+    meta = deployment.meta
+    try:
+        registered = {sink.name: sink for sink in meta.deliveries.of(topology)}
+    except UnknownTopologyError:
+        registered = {}
+    for name, (declaration, credentials) in declared.items():
+        if name in registered and registered[name].position is not None:
+            continue
+        try:
+            _try(deployment, declaration, credentials())
+        except BarrierError as error:
+            if topology not in meta.topologies.names() or meta.barriers.head(topology) is None:
+                raise
+            log.warning("Nothing can be delivered to sink %s of %s yet: %s", name, topology, error)
+    for name, sink in registered.items():
+        if sink.owner == owner and name not in declared:
+            meta.deliveries.release(topology, name, actor, f"DAG {owner} declares it no more")
+            log.warning(
+                "Let go of %s, since DAG %s declares it no more: nothing is held for it any longer", sink, owner
+            )
+
+
+def _try(deployment: Deployment, declared: SinkDeclaration, credentials: Credentials | None) -> None:
+    """Raises what keeps the sink from taking its tables, as far as these are there."""
+    try:
+        mains = deployment.tables.mains(sorted(declared.targets))
+    except MissingTableError:
+        return
+    schemas = {table: deployment.tables.schema_at(table, snapshot) for table, snapshot in mains.items()}
+    with deployment.sink_of(declared).connect(declared, credentials) as channel:
+        channel.validate(schemas)
 
 
 def _check_claim(deployment: Deployment, sink: SinkRecord, request_key: str) -> None:
@@ -153,14 +196,14 @@ class _Worker:
         deployment: Deployment,
         sink: SinkRecord,
         channel: Channel,
-        write_extract: WriteExtract,
+        write_extracts: WriteExtracts,
         request_key: str,
         actor: str,
     ) -> None:
         self._deployment = deployment
         self._sink = sink
         self._channel = channel
-        self._write_extract = write_extract
+        self._write_extracts = write_extracts
         self._request_key = request_key
         self._actor = actor
         #: of one's own: a deliverer that is fenced by now may still write, and clear what it has written
@@ -299,6 +342,7 @@ class _Worker:
     def _deliver_held(self, barrier: Barrier, first: Barrier, found: Resolution) -> Receipt:
         began = time.monotonic()
         former = self._former
+        wanted = _Wanted(self._deployment)
         delivery = Delivery(
             barrier.barrier_id,
             found.revision or 0,
@@ -306,9 +350,10 @@ class _Worker:
             self._position,
             self._sink.definition.rows,
             self._position is None or former is not None,
-            {table: self._rows(table, snapshot) for table, snapshot in found.snapshots.items()},
-            None if former is None else {table: self._keys_of(table, former) for table in self._tables},
+            {table: self._rows(table, snapshot, wanted) for table, snapshot in found.snapshots.items()},
+            None if former is None else {table: self._keys_of(table, former, wanted) for table in self._tables},
         )
+        wanted.take(self._write_extracts, f"{self._own_folder}/{uuid.uuid4()}")
         counts = self._channel.deliver(delivery)
         self._position, self._start, self._former = delivery.position, found.snapshots, None
         seconds = time.monotonic() - began
@@ -324,30 +369,28 @@ class _Worker:
         )
         return Receipt(barrier, counts, seconds)
 
-    def _rows(self, table: str, end: int | None) -> RowBatches:
+    def _rows(self, table: str, end: int | None, wanted: _Wanted) -> RowBatches:
         whole, rows = self._position is None or self._former is not None, self._sink.definition.rows
         start = self._start.get(table)
         schema = self._deployment.tables.schema_at(table, end)
         if rows is Rows.CHANGES and not whole:
             schema = schema.insert(0, _change_field())
         if end is None or (start == end and not whole and rows is not Rows.TABLE):
-            return ParquetRows(self._deployment, schema, [])
-        extract = Extract(table, start, end, rows, whole or rows is Rows.TABLE, self._keys[table])
-        return ParquetRows(self._deployment, schema, self._write(extract))
+            return wanted.rows(schema)
+        return wanted.rows(schema, Extract(table, start, end, rows, whole or rows is Rows.TABLE, self._keys[table]))
 
-    def _keys_of(self, table: str, former: Sequence[Mapping[str, int | None]]) -> RowBatches:
+    def _keys_of(self, table: str, former: Sequence[Mapping[str, int | None]], wanted: _Wanted) -> RowBatches:
         """The keys of all rows of these snapshots; one may come several times."""
         import pyarrow as pa
 
         schema, key = self._deployment.tables.schema_at(table, None), self._keys[table]
-        rows = ParquetRows(self._deployment, pa.schema([schema.field(column) for column in key]), [])
-        for snapshot in {each.get(table) for each in former} - {None}:
-            extract = Extract(table, None, snapshot, Rows.TABLE, whole=True, key=key, only_key=True)
-            rows.uris.extend(self._write(extract))
-        return rows
-
-    def _write(self, extract: Extract) -> list[str]:
-        return self._write_extract(extract, f"{self._own_folder}/{uuid.uuid4()}")
+        return wanted.rows(
+            pa.schema([schema.field(column) for column in key]),
+            *(
+                Extract(table, None, snapshot, Rows.TABLE, whole=True, key=key, only_key=True)
+                for snapshot in {each.get(table) for each in former} - {None}
+            ),
+        )
 
     def _tell(self, position: Position, counts: Mapping[str, Counts], seconds: float, first: int | None = None) -> None:
         self._deployment.meta.deliveries.delivered(
@@ -362,6 +405,27 @@ class _Worker:
         )
         if self._sink.remedy is not None:
             self._sink = replace(self._sink, remedy=None)
+
+
+class _Wanted:
+    """What one step takes of all its tables. Spark writes it in one go: to start may take longer than to write."""
+
+    def __init__(self, deployment: Deployment) -> None:
+        self._deployment = deployment
+        self._wanted: list[tuple[Extract, ParquetRows]] = []
+
+    def rows(self, schema: pa.Schema, *extracts: Extract) -> ParquetRows:
+        """The rows of these extracts; they can be read once all is taken."""
+        rows = ParquetRows(self._deployment, schema, [])
+        self._wanted += [(extract, rows) for extract in extracts]
+        return rows
+
+    def take(self, write_extracts: WriteExtracts, folder: str) -> None:
+        if not self._wanted:
+            return
+        written = write_extracts([extract for extract, _ in self._wanted], folder)
+        for (_, rows), uris in zip(self._wanted, written, strict=True):
+            rows.uris.extend(uris)
 
 
 @dataclass(frozen=True)

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from airflow.sdk import Asset, BaseHook, BaseOperator
+from airflow.sdk.exceptions import AirflowException
 
 from airflow_barrier.hooks.barrier import DEFAULT_CONN_ID, BarrierHook
 from airflow_barrier.links.barrier import BarrierLink
-from airflow_barrier.operators._session import TaskSession
+from airflow_barrier.operators._extracts import Extracts, extracts_of
 from airflow_barrier.operators._task import actor, run_of_task, skip, task_key, without_useless_retries
 from airflow_barrier.operators._waiting import WAIT_TIMEOUT, check_event, defer
+from airflow_barrier.operators.epoch import connection_for
 from airflow_barrier.protocol.deliveries import Position, Rows
 from airflow_barrier.protocol.errors import ConfigurationError
 from airflow_barrier.protocol.names import event_key, is_topology_name
@@ -25,7 +28,6 @@ if TYPE_CHECKING:
     from airflow_barrier.coordinator.next import Due
     from airflow_barrier.protocol.deliveries import DeliveryRecord, SinkDeclaration
     from airflow_barrier.sinks.port import Credentials, Sink
-    from airflow_barrier.spark.delivering import Extract
 
 
 def sink_asset(topology: str, sink: str) -> Asset:
@@ -67,13 +69,17 @@ class DeliverOperator(BaseOperator):
         ``table`` (all rows, with each barrier); what a sink can do of these it says when the DAG is parsed.
     :param collapse: bring a sink that is behind up to the run's barrier in one step, by what has changed in all. It
         passes over the barriers between, which get no events of their own.
-    :param spark_conn_id: the Spark Connect server that reads the tables.
+    :param via: how Spark reads the tables, ``connect`` or ``submit``: in a session on a Spark Connect server, or by an
+        application that is submitted in client mode, once for all tables of a barrier.
+    :param spark_conn_id: default ``spark_connect_default`` or ``spark_default``.
+    :param conf: Spark conf of the application, for ``via="submit"``. (templated)
     :param wait_timeout: how long a try may wait, from its beginning; then it fails, and says what for.
 
     Returns (XCom) the id of the barrier that the sink is at. Each barrier gets an asset event of :func:`sink_asset`,
     with barrier and revision as partition key (``b3.r0``).
     """
 
+    template_fields: Sequence[str] = ("conf",)
     operator_extra_links = (BarrierLink(),)
     ui_color = "#ede9fe"
 
@@ -86,7 +92,9 @@ class DeliverOperator(BaseOperator):
         rows: str = Rows.CHANGES.value,
         collapse: bool = False,
         barrier_conn_id: str = DEFAULT_CONN_ID,
-        spark_conn_id: str = "spark_connect_default",
+        via: str = "connect",
+        spark_conn_id: str | None = None,
+        conf: Mapping[str, str] | None = None,
         wait_timeout: timedelta = WAIT_TIMEOUT,
         **kwargs: Any,
     ) -> None:
@@ -104,11 +112,14 @@ class DeliverOperator(BaseOperator):
         self.collapse = collapse
         self.declaration("")  # what cannot be is said when the DAG is parsed
         self.barrier_conn_id = barrier_conn_id
-        self.spark_conn_id = spark_conn_id
+        self.via = via
+        self.spark_conn_id = connection_for(self.task_id, via, spark_conn_id)
+        self.conf = dict(conf or {})
         self.wait_timeout = wait_timeout
         #: where the barrier can be looked at, once it is known
         self.link_path: str | None = None
-        self._spark = TaskSession(self.task_id, spark_conn_id)
+        self._extracts: Extracts | None = None
+        self._killed = False
         self.add_outlets([sink_asset(topology, to.name)])
 
     def declaration(self, dag_id: str) -> SinkDeclaration:
@@ -152,37 +163,44 @@ class DeliverOperator(BaseOperator):
         return self.execute(context)
 
     def on_kill(self) -> None:
-        """End the session on the Spark server. The sink has all of a barrier or nothing, and the next try goes on."""
-        self._spark.kill()
+        """End the work on Spark. The sink has all of a barrier or nothing, and the next try goes on."""
+        self._killed = True
+        if self._extracts is not None:
+            self._extracts.kill()
 
     def _deliver(self, deployment: Deployment, due: Due, context: Context) -> None:
         from airflow_barrier.coordinator.delivering import deliver
-        from airflow_barrier.spark.connect import lost_server_is_retryable
-        from airflow_barrier.spark.delivering import write_extract
 
-        def write(extract: Extract, folder: str) -> list[str]:
-            with lost_server_is_retryable(f"task {self.task_id}"):
-                return write_extract(self._spark(), deployment.spark_catalog, extract, folder)
-
-        with self._spark:
+        self._extracts = extracts = extracts_of(self.task_id, self.via, self.spark_conn_id, self.conf)
+        if self._killed:  # before there was something to kill
+            raise AirflowException(f"task {self.task_id} was killed")
+        with extracts:
             deliver(
                 deployment,
                 due.sink,
                 due.through,
                 self.credentials(),
-                write,
+                partial(extracts.write, deployment),
                 request_key=task_key(context),
                 actor=actor(context),
                 collapse=self.collapse,
             )
 
     def credentials(self) -> Credentials | None:
-        """From the sink's connection. Raises ConfigurationError for one of another type."""
+        """From the sink's connection. Raises ConfigurationError for one that is missing, or of another type."""
+        from airflow.sdk.exceptions import AirflowNotFoundException
+
         from airflow_barrier.sinks.port import Credentials
 
         if self.to.conn_id is None:
             return None
-        found = BaseHook.get_connection(self.to.conn_id)
+        try:
+            found = BaseHook.get_connection(self.to.conn_id)
+        except AirflowNotFoundException as error:
+            raise ConfigurationError(
+                f"sink {self.to.name}: expected connection {self.to.conn_id}, of type {self.to.conn_type}, found none; "
+                f"define it: airflow connections add {self.to.conn_id} --conn-type {self.to.conn_type} ..."
+            ) from error
         if found.conn_type != self.to.conn_type:
             raise ConfigurationError(
                 f"sink {self.to.name}: expected connection {self.to.conn_id} to be of type {self.to.conn_type}, found "

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseOperator
@@ -14,17 +12,25 @@ from airflow_barrier.operators._binding import SparkWork
 from airflow_barrier.protocol.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
     from airflow.sdk import Context
 
     from airflow_barrier.coordinator.batching import Batch
     from airflow_barrier.coordinator.staging import Ready
+    from airflow_barrier.operators._submission import Submission
     from airflow_barrier.protocol.names import Stamp
     from airflow_barrier.spark.connect import ConnectRun
     from airflow_barrier.spark.epoch import Job
     from airflow_barrier.spark.spec import ClosingRecord, EpochSpec
 
+
 _CONNECTIONS = {"connect": "spark_connect_default", "submit": "spark_default"}
+
+
+def connection_for(task_id: str, via: str, spark_conn_id: str | None) -> str:
+    """The connection that a task names, or the default. Raises ConfigurationError if there is no such way."""
+    if via not in _CONNECTIONS:
+        raise ConfigurationError(f"task {task_id}: via: expected 'connect' or 'submit', found {via!r}")
+    return spark_conn_id or _CONNECTIONS[via]
 
 
 class SparkEpochOperator(BaseOperator):
@@ -68,8 +74,7 @@ class SparkEpochOperator(BaseOperator):
         super().__init__(**kwargs)
         if (application is None) == (sql is None):
             raise ConfigurationError(f"task {self.task_id}: expected either application=... or sql=..., not both")
-        if via not in _CONNECTIONS:
-            raise ConfigurationError(f"task {self.task_id}: via: expected 'connect' or 'submit', found {via!r}")
+        self.spark_conn_id = connection_for(self.task_id, via, spark_conn_id)
         if via == "submit" and job is not None:
             raise ConfigurationError(
                 f"task {self.task_id}: spark-submit runs the file as it is, so job={job!r} cannot choose a function of "
@@ -79,10 +84,9 @@ class SparkEpochOperator(BaseOperator):
         self.job = job
         self.sql = sql
         self.via = via
-        self.spark_conn_id = spark_conn_id or _CONNECTIONS[via]
         self.conf = dict(conf or {})
         self._connect_run: ConnectRun | None = None
-        self._submit_hook: SparkSubmitHook | None = None
+        self._submission: Submission | None = None
 
     def execute(self, context: Context) -> Any:
         raise ConfigurationError(
@@ -101,8 +105,8 @@ class SparkEpochOperator(BaseOperator):
     def _stop(self) -> None:
         if self._connect_run is not None:
             self._connect_run.interrupt()
-        if self._submit_hook is not None:
-            self._submit_hook.on_kill()
+        if self._submission is not None:
+            self._submission.kill()
 
     def _end(self, stamp: Stamp) -> None:
         from airflow_barrier.spark.connect import interrupt
@@ -144,23 +148,12 @@ class SparkEpochOperator(BaseOperator):
         submit_batch(batch, lambda ready: self._submit(ready, batch_conf()))
 
     def _submit(self, ready: Ready, conf: Mapping[str, str] | None = None) -> None:
-        from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
-
-        from airflow_barrier.spark.driver_zip import driver_zip
+        from airflow_barrier.operators._submission import Submission
         from airflow_barrier.spark.submit import SQL_APPLICATION, submit_conf
 
-        with TemporaryDirectory(prefix="airflow-barrier-") as folder:
-            # the option replaces the conf, which the author may have set
-            py_files = [str(driver_zip(Path(folder))), *filter(None, [self.conf.get("spark.submit.pyFiles")])]
-            self._submit_hook = SparkSubmitHook(
-                conf={**self.conf, **submit_conf(ready.spec_uri, ready.digest), **(conf or {})},
-                conn_id=self.spark_conn_id,
-                name=ready.attempt.branch,
-                py_files=",".join(py_files),
-            )
-            driver = self._submit_hook.submit(self.application or SQL_APPLICATION)
-        if driver is not None:
-            raise ConfigurationError(
-                f"task {self.task_id}: connection {self.spark_conn_id} submits in cluster mode, where driver {driver} "
-                "outlives spark-submit; hand a SparkSubmitOperator, which follows it, to barrier.job"
-            )
+        self._submission = Submission(self.task_id, self.spark_conn_id, self.conf)
+        self._submission.run(
+            self.application or SQL_APPLICATION,
+            ready.attempt.branch,
+            {**submit_conf(ready.spec_uri, ready.digest), **(conf or {})},
+        )

@@ -26,6 +26,8 @@ from airflow_barrier.protocol.topology import Fragment, Job
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
+    from airflow_barrier.coordinator.deployment import Deployment
+
 
 class StartBarrierOperator(BaseOperator):
     """Registers this DAG's jobs and opens the barrier at the run's timestamp, with the cut of every source.
@@ -107,9 +109,10 @@ class StartBarrierOperator(BaseOperator):
         warning = warning_of(hook.get_settings())
         if warning is not None:
             self.log.warning("%s", warning)
-        run = run_of_task(context)
+        run, deployment = run_of_task(context), hook.get_deployment(new=True)
+        self._look_at_sinks(deployment, context)
         outcome = next_opening(
-            hook.get_deployment(new=True),
+            deployment,
             run,
             Fragment(self.topology, self.dag_id, self.jobs),
             AirflowScheduler(context),
@@ -129,3 +132,20 @@ class StartBarrierOperator(BaseOperator):
             barrier.timestamp_from,
         )
         return barrier.barrier_id
+
+    def _look_at_sinks(self, deployment: Deployment, context: Context) -> None:
+        """Of all deliveries of the DAG, within the group and beside it."""
+        from airflow.sdk.definitions.mappedoperator import MappedOperator
+
+        from airflow_barrier.coordinator.delivering import look_at_sinks
+        from airflow_barrier.operators.deliver import DeliverOperator
+
+        deliveries = [task for task in self.dag.tasks if isinstance(task, DeliverOperator)]
+        if any(isinstance(task, MappedOperator) and task.operator_class is DeliverOperator for task in self.dag.tasks):
+            return  # which sinks these have is known only when they run
+        declared = {
+            task.to.name: (task.declaration(self.dag_id), task.credentials)
+            for task in deliveries
+            if task.topology == self.topology
+        }
+        look_at_sinks(deployment, self.topology, self.dag_id, declared, actor(context))

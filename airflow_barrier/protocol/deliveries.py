@@ -8,6 +8,10 @@ from datetime import datetime
 from enum import Enum
 from typing import Any
 
+#: The column, before those of the table, that says what became of a row where changes are delivered.
+CHANGE = "_change"
+INSERT, UPDATE, DELETE = "insert", "update", "delete"
+
 
 class Rows(str, Enum):
     """Which rows of its tables a sink gets with each barrier. CHANGES: what was inserted, updated and deleted.

@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, BinaryIO, Generic, Protocol, TypeVar
 
-from airflow_barrier.protocol.deliveries import Counts, Position, Rows, SinkDeclaration
+from airflow_barrier.protocol.deliveries import CHANGE, DELETE, INSERT, UPDATE, Counts, Position, Rows, SinkDeclaration
 from airflow_barrier.protocol.errors import FencedDelivererError, LedgerError, SinkRefusedError
 from airflow_barrier.sinks._file_formats import column_fault, encoder_of
-from airflow_barrier.sinks.port import CHANGE, DELETE, INSERT, UPDATE, Deliverer, Delivery, RowBatches
+from airflow_barrier.sinks.port import Deliverer, Delivery, RowBatches
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -10,15 +10,16 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 import psycopg
 from psycopg import errors, sql
 
-from airflow_barrier.protocol.deliveries import Counts, Position, Rows, SinkDeclaration
+from airflow_barrier.protocol.deliveries import CHANGE, DELETE, INSERT, UPDATE, Counts, Position, Rows, SinkDeclaration
 from airflow_barrier.protocol.errors import (
+    BarrierError,
     FencedDelivererError,
     LedgerError,
     RowRefusedError,
@@ -28,15 +29,16 @@ from airflow_barrier.protocol.errors import (
 )
 from airflow_barrier.sinks._postgresql_rows import csv_of, find_refused, has_rows, named
 from airflow_barrier.sinks._postgresql_targets import Target, find_target, parts_of
-from airflow_barrier.sinks.port import CHANGE, DELETE, INSERT, UPDATE, Credentials, Deliverer, Delivery, RowBatches
+from airflow_barrier.sinks.port import Credentials, Deliverer, Delivery, RowBatches
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from typing_extensions import Self
+    from typing_extensions import LiteralString, Self
 
 log = logging.getLogger(__name__)
 
 _FORMAT = 1
+_NAME = "airflow_barrier"
 #: Seconds: to connect, to wait for somebody else's lock, and until the server ends a session that does nothing.
 _CONNECT, _LOCK, _IDLE = 10, 30, 600
 #: What a connection's extra may say about the way to the server.
@@ -72,7 +74,7 @@ class PostgreSQLChannel:
                 keepalives_count=3,
                 # a standby's ledger may lack what was delivered
                 target_session_attrs="read-write",
-                application_name="airflow_barrier",
+                application_name=_NAME,
                 autocommit=True,
                 prepare_threshold=None,  # behind a pooler the next transaction may be another session's
                 **extra,
@@ -146,25 +148,30 @@ class PostgreSQLChannel:
             self._make_ledger()
         with self._transaction() as connection:
             identity = self._identity(connection)
-            connection.execute(
-                sql.SQL(
-                    """
-                    INSERT INTO {} (topology, sink, format, incarnation, identity, number, deliverer)
-                    VALUES (%s, %s, %s, %s, %s, 0, '') ON CONFLICT DO NOTHING
-                    """
-                ).format(self._ledger),
-                (*self._key, _FORMAT, deliverer.incarnation, json.dumps(identity)),
+            self._on_ledger(
+                connection,
+                """
+                INSERT INTO {} (topology, sink, format, incarnation, identity, number, deliverer)
+                VALUES ({}, {}, {}, {}, {}, 0, '') ON CONFLICT DO NOTHING
+                """,
+                *self._key,
+                _FORMAT,
+                deliverer.incarnation,
+                json.dumps(identity),
             )
             position = self._position(connection, identity, adopt, lock=True)
-            moved = connection.execute(
-                sql.SQL(
-                    """
-                    UPDATE {} SET number = number + 1, deliverer = %s, opened_at = now(), format = %s,
-                        incarnation = %s, identity = %s
-                    WHERE topology = %s AND sink = %s RETURNING number
-                    """
-                ).format(self._ledger),
-                (deliverer.request_key, _FORMAT, deliverer.incarnation, json.dumps(identity), *self._key),
+            moved = self._on_ledger(
+                connection,
+                """
+                UPDATE {} SET number = number + 1, deliverer = {}, opened_at = now(), format = {},
+                    incarnation = {}, identity = {}
+                WHERE topology = {} AND sink = {} RETURNING number
+                """,
+                deliverer.request_key,
+                _FORMAT,
+                deliverer.incarnation,
+                json.dumps(identity),
+                *self._key,
             ).fetchone()
             assert moved is not None
         self._number = moved[0]
@@ -177,9 +184,11 @@ class PostgreSQLChannel:
 
     @property
     def _application(self) -> str:
-        """What sessions that deliver to this sink are called: PostgreSQL keeps 63 bytes of it."""
+        """What sessions are called in transactions for this sink: PostgreSQL keeps 63 bytes of it."""
+        if self._deliverer is None:
+            return _NAME
         digest = hashlib.sha256(json.dumps([*self._key, self._declared.options["ledger"]]).encode()).hexdigest()[:16]
-        return f"airflow_barrier {digest}"
+        return f"{_NAME} {digest}"
 
     def _look(self, adopt: bool) -> bool:
         """Whether the ledger is there; if it is, it has to be ours."""
@@ -194,14 +203,14 @@ class PostgreSQLChannel:
         self, connection: psycopg.Connection[Any], identity: Mapping[str, Any], adopt: bool, lock: bool = False
     ) -> Position | None:
         """What the ledger says was delivered last. Raises LedgerError if it is another's, unless we ``adopt`` it."""
-        row = connection.execute(
-            sql.SQL(
-                """
-                SELECT format, incarnation, identity, barrier_id, revision FROM {}
-                WHERE topology = %s AND sink = %s {}
-                """
-            ).format(self._ledger, sql.SQL("FOR UPDATE" if lock else "")),
-            self._key,
+        row = self._on_ledger(
+            connection,
+            """
+            SELECT format, incarnation, identity, barrier_id, revision FROM {}
+            WHERE topology = {} AND sink = {} {}
+            """,
+            *self._key,
+            sql.SQL("FOR UPDATE" if lock else ""),
         ).fetchone()
         self._check_nobody_elses(connection)
         position = None if row is None or row[3] is None else Position(row[3], row[4])
@@ -212,14 +221,14 @@ class PostgreSQLChannel:
     def _check_nobody_elses(self, connection: psycopg.Connection[Any]) -> None:
         """A target is fed by one sink. Raises LedgerError."""
         targets = sorted(self._declared.targets.values())
-        row = connection.execute(
-            sql.SQL(
-                """
-                SELECT topology, sink FROM {} WHERE (topology, sink) <> (%s, %s) AND jsonb_exists_any(
-                    identity -> 'targets', %s) ORDER BY topology, sink LIMIT 1
-                """
-            ).format(self._ledger),
-            (*self._key, targets),
+        row = self._on_ledger(
+            connection,
+            """
+            SELECT topology, sink FROM {} WHERE (topology, sink) <> ({}, {}) AND jsonb_exists_any(
+                identity -> 'targets', {}) ORDER BY topology, sink LIMIT 1
+            """,
+            *self._key,
+            targets,
         ).fetchone()
         if row is not None:
             ledger = self._ledger.as_string(connection)
@@ -233,23 +242,30 @@ class PostgreSQLChannel:
     def _make_ledger(self) -> None:
         made_by_another = suppress(errors.UniqueViolation, errors.DuplicateObject, errors.DuplicateTable)
         with made_by_another, self._transaction() as connection:
-            connection.execute(
-                sql.SQL(
-                    """
-                    CREATE TABLE IF NOT EXISTS {} (
-                        topology text NOT NULL, sink text NOT NULL, format integer NOT NULL, incarnation text NOT NULL,
-                        identity jsonb NOT NULL, number bigint NOT NULL, deliverer text NOT NULL,
-                        opened_at timestamptz NOT NULL DEFAULT now(), barrier_id bigint, revision integer,
-                        barrier_timestamp timestamptz, delivered_at timestamptz, changed jsonb,
-                        PRIMARY KEY (topology, sink))
-                    """
-                ).format(self._ledger)
+            self._on_ledger(
+                connection,
+                """
+                CREATE TABLE IF NOT EXISTS {} (
+                    topology text NOT NULL, sink text NOT NULL, format integer NOT NULL, incarnation text NOT NULL,
+                    identity jsonb NOT NULL, number bigint NOT NULL, deliverer text NOT NULL,
+                    opened_at timestamptz NOT NULL DEFAULT now(), barrier_id bigint, revision integer,
+                    barrier_timestamp timestamptz, delivered_at timestamptz, changed jsonb,
+                    PRIMARY KEY (topology, sink))
+                """,
             )
 
+    def _on_ledger(
+        self, connection: psycopg.Connection[Any], statement: LiteralString, *values: Any
+    ) -> psycopg.Cursor[Any]:
+        """Run a statement whose first ``{}`` is the ledger, and the others the values.
+
+        They are no parameters: a `%` in the ledger's name would be taken for one.
+        """
+        return connection.execute(sql.SQL(statement).format(self._ledger, *values))
+
     def _end_older_sessions(self) -> None:
-        """A deliverer that was stopped keeps its session, and with it the locks of what it was about to commit."""
+        """A deliverer that was stopped in a transaction keeps the locks of what it was about to commit."""
         with self._transaction() as connection:
-            connection.execute("SELECT set_config('application_name', %s, false)", (self._application,))
             ended = connection.execute(
                 """
                 SELECT pid, CASE WHEN pg_has_role(usesysid, 'MEMBER') THEN pg_terminate_backend(pid, 5000) END
@@ -337,7 +353,11 @@ class PostgreSQLChannel:
                 for table, rows in sorted(delivery.tables.items()):
                     counts[table] = self._apply(connection, self._targets[table], rows, delivery)
                 self._move_ledger(connection, delivery, counts)
+        except TargetChangedError:
+            self._check_newest(delivery)
+            raise
         except (errors.DataError, errors.IntegrityError) as error:
+            self._check_newest(delivery)
             raise self._row_refused(error, self._blamed(error) or self._targets[table], delivery) from None
         return counts
 
@@ -347,7 +367,8 @@ class PostgreSQLChannel:
         if delivery.former is not None:
             return self._compare(connection, target, rows, delivery.former[target.table])
         if delivery.whole or delivery.rows is Rows.APPENDS:
-            return Counts(inserted=copy(connection, target.name, target.columns_of(rows.schema.names), rows))
+            columns = target.columns_of(rows.schema.names)
+            return Counts(inserted=copy(connection, target.name, columns, rows, target.arrays))
         if not has_rows(rows):
             return Counts()
         columns = target.columns_of(rows.schema.names)
@@ -404,40 +425,54 @@ class PostgreSQLChannel:
                 stage, sql.SQL(", ").join(selected), target.name
             )
         )
-        copy(connection, stage, [*texts, *columns], rows)
+        copy(connection, stage, [*texts, *columns], rows, target.arrays)
         connection.execute(sql.SQL("ANALYZE {}").format(stage))
 
     def _move_ledger(
         self, connection: psycopg.Connection[Any], delivery: Delivery, counts: Mapping[str, Counts]
     ) -> None:
+        moved = self._on_ledger(
+            connection,
+            """
+            UPDATE {} SET barrier_id = {}, revision = {}, barrier_timestamp = {}, delivered_at = clock_timestamp(),
+                changed = {}
+            WHERE {} RETURNING true
+            """,
+            delivery.barrier_id,
+            delivery.revision,
+            delivery.timestamp,
+            json.dumps({table: vars(count) for table, count in counts.items()}),
+            self._as_we_left_it(delivery),
+        ).fetchone()
+        self._check_ours(moved, delivery)
+
+    def _check_newest(self, delivery: Delivery) -> None:
+        """What is in the way of a deliverer that was superseded are the rows of a newer one, and no fault of anybody.
+
+        Raises FencedDelivererError.
+        """
+        with self._transaction() as connection:
+            statement = "SELECT true FROM {} WHERE {}"
+            self._check_ours(self._on_ledger(connection, statement, self._as_we_left_it(delivery)).fetchone(), delivery)
+
+    def _as_we_left_it(self, delivery: Delivery) -> sql.Composed:
+        """The condition: the ledger's row has our number, and the position that the delivery began at."""
         after = delivery.after
         still = [
-            sql.SQL("topology = %s AND sink = %s"),
+            sql.SQL("topology = {} AND sink = {}").format(*self._key),
             sql.SQL("number = {}").format(self._number),  # safety: ledger-fences-deliverers
             sql.SQL("(barrier_id, revision) IS NOT DISTINCT FROM ({}::bigint, {}::integer)").format(
                 None if after is None else after.barrier_id, None if after is None else after.revision
             ),  # safety: ledger-moves-from-its-position
         ]
-        moved = connection.execute(
-            sql.SQL(
-                """
-                UPDATE {} SET barrier_id = %s, revision = %s, barrier_timestamp = %s, delivered_at = clock_timestamp(),
-                    changed = %s
-                WHERE {}
-                """
-            ).format(self._ledger, sql.SQL(" AND ").join(still)),
-            (
-                delivery.barrier_id,
-                delivery.revision,
-                delivery.timestamp,
-                json.dumps({table: vars(count) for table, count in counts.items()}),
-                *self._key,
-            ),
-        ).rowcount
-        if not moved:
+        return sql.SQL(" AND ").join(still)
+
+    def _check_ours(self, row: tuple[Any, ...] | None, delivery: Delivery) -> None:
+        if row is None:
             raise FencedDelivererError(  # safety: ledger-fences-deliverers
-                f"{self._deliverer}: expected to be its only deliverer (number {self._number}, after {after}), found "
-                f"that another one has opened it since; nothing of {delivery.position} was delivered by this one"
+                f"{self._deliverer}: expected to be its only deliverer (number {self._number}, after {delivery.after}"
+                f"), found that another one has opened it since; nothing of {delivery.position} was delivered by this "
+                "one"
             )
 
     # --- what went wrong --------------------------------------------------------------------------
@@ -487,7 +522,7 @@ class PostgreSQLChannel:
             def is_refused(batch: pa.RecordBatch) -> bool:
                 try:
                     with connection.transaction():
-                        copy(connection, _STAGE, target.columns_of(batch.schema.names), [batch])
+                        copy(connection, _STAGE, target.columns_of(batch.schema.names), [batch], target.arrays)
                 except (errors.DataError, errors.IntegrityError):
                     return True
                 return False
@@ -497,7 +532,10 @@ class PostgreSQLChannel:
 
     @contextmanager
     def _transaction(self, keep: bool = True) -> Iterator[psycopg.Connection[Any]]:
-        """One transaction, rolled back unless ``keep``; what the server says of a row is raised as it is."""
+        """One transaction, rolled back unless ``keep``; what the server says of a row is raised as it is.
+
+        What is set holds for the transaction alone: behind a pooler the session is somebody else's before and after it.
+        """
         connection = self._connection
         assert connection is not None
         try:
@@ -505,8 +543,8 @@ class PostgreSQLChannel:
                 connection.execute(
                     "SELECT set_config('lock_timeout', %s, true), "
                     "set_config('idle_in_transaction_session_timeout', %s, true), "
-                    "set_config('TimeZone', 'UTC', true)",
-                    (f"{_LOCK}s", f"{_IDLE}s"),
+                    "set_config('TimeZone', 'UTC', true), set_config('application_name', %s, true)",
+                    (f"{_LOCK}s", f"{_IDLE}s", self._application),
                 )
                 yield connection
         except errors.LockNotAvailable as error:
@@ -525,10 +563,21 @@ class PostgreSQLChannel:
                 "grant it"
             ) from None
         except psycopg.OperationalError as error:
-            raise SinkUnavailableError(
-                f"{self}: expected PostgreSQL at {self._where} to answer, found: {_line(error)}; whether this was "
-                "delivered its ledger says to the next try"
-            ) from None
+            raise self._unavailable(_line(error)) from None
+        except BarrierError:
+            raise
+        except Exception as error:
+            # A pooler that has lost its session says so beside what the server says. Of one answer too many psycopg
+            # makes errors of any kind.
+            if not connection.closed:
+                raise
+            raise self._unavailable("the end of the session") from error
+
+    def _unavailable(self, found: str) -> SinkUnavailableError:
+        return SinkUnavailableError(
+            f"{self}: expected PostgreSQL at {self._where} to answer, found: {found}; whether this was delivered its "
+            "ledger says to the next try"
+        )
 
     def _holders(self) -> str:
         """Who else works in these tables, for a person to look at."""
@@ -550,16 +599,20 @@ class PostgreSQLChannel:
 
 
 def copy(
-    connection: psycopg.Connection[Any], name: sql.Composable, columns: Sequence[str], rows: Iterable[pa.RecordBatch]
+    connection: psycopg.Connection[Any],
+    name: sql.Composable,
+    columns: Sequence[str],
+    rows: Iterable[pa.RecordBatch],
+    arrays: Container[str],
 ) -> int:
-    """COPY batch by batch; returns how many rows."""
+    """COPY batch by batch; returns how many rows. ``arrays``: those of the table's columns that are arrays there."""
     with connection.cursor() as cursor:
         statement = sql.SQL("COPY {} ({}) FROM STDIN (FORMAT csv)").format(
             name, sql.SQL(", ").join(map(sql.Identifier, columns))
         )
         with cursor.copy(statement) as stream:
             for batch in rows:
-                stream.write(csv_of(batch))
+                stream.write(csv_of(batch, arrays))
         return cursor.rowcount
 
 

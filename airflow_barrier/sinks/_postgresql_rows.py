@@ -2,24 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
+from datetime import date, time
 from typing import TYPE_CHECKING, Any
 
-from airflow_barrier.sinks.port import CHANGE, DELETE, RowBatches
+from psycopg import errors
+
+from airflow_barrier.protocol.deliveries import CHANGE, DELETE
+from airflow_barrier.sinks._json_values import NotJsonError, encoder, plain_values
+from airflow_barrier.sinks.port import RowBatches
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+#: `jsonb` keeps each digit of a number.
+_JSON = encoder("number")
 
-def csv_of(batch: pa.RecordBatch) -> memoryview:
-    """Rows as CSV: NULL is nothing, the empty string is quoted, bytes are PostgreSQL's hexadecimal form."""
+
+def csv_of(batch: pa.RecordBatch, arrays: Container[str]) -> memoryview:
+    """Rows as CSV: NULL is nothing, the empty string is quoted, bytes are PostgreSQL's hexadecimal form.
+
+    Structs, lists and maps are JSON, but lists in columns that are ``arrays`` PostgreSQL's arrays. Raises DataError, as
+    the server does, for what it cannot hold.
+    """
     import pyarrow as pa
     from pyarrow import csv
 
-    columns = [
-        _text(column) if pa.types.is_binary(column.type) or pa.types.is_large_binary(column.type) else column
-        for column in batch.columns
-    ]
+    columns = [_column(name, batch.column(name), name in arrays) for name in batch.schema.names]
     text = pa.BufferOutputStream()
     csv.write_csv(
         pa.RecordBatch.from_arrays(columns, names=batch.schema.names),
@@ -29,10 +38,41 @@ def csv_of(batch: pa.RecordBatch) -> memoryview:
     return memoryview(text.getvalue())
 
 
-def _text(column: pa.Array) -> pa.Array:
+def _column(name: str, column: pa.Array, is_array: bool) -> pa.Array:
+    from pyarrow import types
+
+    if is_array:
+        return _texts(column.to_pylist(), _array)
+    if types.is_nested(column.type):
+        try:
+            return _texts(plain_values(column), lambda value: _JSON.encode(value).decode())
+        except NotJsonError as error:
+            raise errors.DataError(f"column {name}: JSON cannot hold {error.found}") from None
+    if types.is_binary(column.type) or types.is_large_binary(column.type):
+        return _texts(column.to_pylist(), _element)
+    return column
+
+
+def _texts(values: Sequence[Any], text: Callable[[Any], str]) -> pa.Array:
     import pyarrow as pa
 
-    return pa.array([None if value is None else f"\\x{value.hex()}" for value in column.to_pylist()], pa.string())
+    return pa.array([None if value is None else text(value) for value in values], pa.string())
+
+
+def _array(values: Sequence[Any]) -> str:
+    """A list as PostgreSQL reads an array."""
+    return f"{{{','.join('NULL' if value is None else _quoted(_element(value)) for value in values)}}}"
+
+
+def _quoted(text: str) -> str:
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{escaped}"'
+
+
+def _element(value: Any) -> str:
+    if isinstance(value, bytes):
+        return f"\\x{value.hex()}"
+    return value.isoformat() if isinstance(value, (date, time)) else str(value)
 
 
 def has_rows(rows: RowBatches) -> bool:

@@ -8,27 +8,30 @@ from typing import TYPE_CHECKING, Any
 
 from psycopg import Connection, sql
 
+from airflow_barrier.protocol.deliveries import CHANGE, DELETE, INSERT, UPDATE
 from airflow_barrier.protocol.errors import SinkRefusedError
-from airflow_barrier.sinks.port import CHANGE, DELETE, INSERT, UPDATE
+from airflow_barrier.sinks._json_values import json_fault
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 #: What an Arrow type may go into without losing anything. Text goes into whatever reads it.
 _INTEGERS = {8: ("smallint", "integer", "bigint"), 16: ("smallint", "integer", "bigint"), 32: ("integer", "bigint")}
-_TEXT = ("text", "character varying", "character", "json", "jsonb", "uuid", "citext")
+_JSON = ("json", "jsonb")
+_TEXT = ("text", "character varying", "character", *_JSON, "uuid", "citext")
 
 
 @dataclass(frozen=True)
 class Target:
-    """``table`` of the topology goes into ``target``. ``columns``: the table's columns -> the target's. ``key``: the
-    table's columns that tell rows apart (none: it needs none).
+    """``table`` of the topology goes into ``target``. ``columns``: the table's columns -> the target's. ``types``: the
+    target's columns -> their types. ``key``: the table's columns that tell rows apart (none: it needs none).
     """
 
     table: str
     target: str
     oid: int
     columns: Mapping[str, str]
+    types: Mapping[str, str]
     key: tuple[str, ...]
 
     def __str__(self) -> str:
@@ -41,6 +44,11 @@ class Target:
     def columns_of(self, names: Sequence[str]) -> list[str]:
         """What the table's columns of these names are called in the target; ``_change`` is none of them."""
         return [self.columns[name] for name in names if name != CHANGE]
+
+    @property
+    def arrays(self) -> set[str]:
+        """The table's columns that go into PostgreSQL's arrays."""
+        return {column for column, name in self.columns.items() if self.types[name].endswith("[]")}
 
     def merge(self, stage: sql.Identifier, columns: Sequence[str]) -> Iterator[tuple[str, sql.Composed]]:
         """What applies the staged rows of each kind. No parameters: a name with a `%` in it would be taken for one."""
@@ -84,8 +92,8 @@ class Target:
             "same": self._same_key(),
             "same_former": self._same_key("f"),
             "columns": self.select(columns),
-            "ours": sql.SQL(", ").join(sql.Identifier("s", column) for column in columns),
-            "theirs": sql.SQL(", ").join(sql.Identifier("t", column) for column in columns),
+            "ours": sql.SQL(", ").join(self._compared("s", column) for column in columns),
+            "theirs": sql.SQL(", ").join(self._compared("t", column) for column in columns),
             "set": sql.SQL(", ").join(
                 sql.SQL("{} = {}").format(sql.Identifier(column), sql.Identifier("s", column)) for column in columns
             ),
@@ -120,6 +128,11 @@ class Target:
     @staticmethod
     def select(columns: Sequence[str]) -> sql.Composed:
         return sql.SQL(", ").join(map(sql.Identifier, columns))
+
+    def _compared(self, of: str, column: str) -> sql.Composable:
+        """The column in a form that has an equality: of `json` its text."""
+        name = sql.Identifier(of, column)
+        return sql.SQL("{}::text").format(name) if self.types[column] in ("json", "json[]") else name
 
     def _key_columns(self, of: str) -> list[sql.Identifier]:
         return [sql.Identifier(of, self.columns[key]) for key in self.key]
@@ -171,13 +184,15 @@ def find_target(
     wanted = ("SELECT", "INSERT", "UPDATE", "DELETE") if keyed else ("SELECT", "INSERT")
     if lacking := [right for right, there in zip(wanted, rights, strict=False) if not there]:
         raise SinkRefusedError(f"{here}: expected the right to change its rows, found none; grant {', '.join(lacking)}")
-    columns = _match(connection, here, oid, schema)
+    columns, kinds = _match(connection, here, oid, schema)
     found_key = _key(connection, here, oid, columns, schema, key) if keyed else ()
-    return Target(table, target, oid, columns, found_key)
+    return Target(table, target, oid, columns, kinds, found_key)
 
 
-def _match(connection: Connection[Any], here: str, oid: int, schema: pa.Schema) -> dict[str, str]:
-    """The table's columns -> the target's. Raises SinkRefusedError."""
+def _match(
+    connection: Connection[Any], here: str, oid: int, schema: pa.Schema
+) -> tuple[dict[str, str], dict[str, str]]:
+    """The table's columns -> the target's, and these -> their types. Raises SinkRefusedError."""
     rows = connection.execute(
         """
         SELECT a.attname, format_type(coalesce(nullif(t.typbasetype, 0), t.oid), NULL), a.atttypmod, t.typtype::text,
@@ -212,7 +227,7 @@ def _match(connection: Connection[Any], here: str, oid: int, schema: pa.Schema) 
         )
     if made := [name for name, *_, generated in rows if generated and name in taken]:
         raise SinkRefusedError(f"{here}: expected columns that can be written, found generated: {', '.join(made)}")
-    return columns
+    return columns, {name: there[name][0] for name in columns.values()}
 
 
 def _key(
@@ -265,6 +280,11 @@ def _key(
         raise SinkRefusedError(
             f"{here}: expected a key of exact values, found floating point: {', '.join(floats)}; cast them in the job"
         )
+    if nested := [name for name in wanted if pa.types.is_nested(schema.field(name).type)]:
+        raise SinkRefusedError(
+            f"{here}: expected a key of plain values, found structs, lists or maps: {', '.join(nested)}; name other "
+            "columns, or take out of them in the job what tells rows apart"
+        )
     return tuple(wanted)
 
 
@@ -273,7 +293,11 @@ def _type_fault(kind: pa.DataType, found: str, modifier: int, category: str) -> 
     import pyarrow as pa
 
     types = pa.types
-    if category == "e" or found in _TEXT:
+    if types.is_nested(kind) and found in _JSON:
+        return json_fault(kind)
+    if _is_list(kind) and found.endswith("[]") and not types.is_nested(kind.value_type):
+        fits = _type_fault(kind.value_type, found.removesuffix("[]"), modifier, category) is None
+    elif category == "e" or found in _TEXT:
         fits = types.is_string(kind) or types.is_large_string(kind)
     elif found == "boolean":
         fits = types.is_boolean(kind)
@@ -298,6 +322,12 @@ def _type_fault(kind: pa.DataType, found: str, modifier: int, category: str) -> 
     if fits:
         return None
     return f"expected a column that holds every {kind}, such as {_type_for(kind)}, found {found}; change its type"
+
+
+def _is_list(kind: pa.DataType) -> bool:
+    import pyarrow as pa
+
+    return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind))
 
 
 def _numeric_fits(kind: pa.DataType, modifier: int) -> bool:
@@ -327,6 +357,7 @@ def _type_for(kind: pa.DataType) -> str:
         types.is_time: "time",
         types.is_binary: "bytea",
         types.is_large_binary: "bytea",
+        types.is_nested: "jsonb",
     }
     return next((name for fits, name in simple.items() if fits(kind)), "text")
 

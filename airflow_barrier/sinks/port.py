@@ -22,10 +22,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from typing_extensions import Self
 
-#: The column, before those of the table, that says what became of a row where changes are delivered.
-CHANGE = "_change"
-INSERT, UPDATE, DELETE = "insert", "update", "delete"
-
 
 @dataclass(frozen=True)
 class Credentials:

@@ -63,7 +63,8 @@ class PostgreSQLSink:
         if rows is Rows.TABLE:
             raise ConfigurationError(
                 f"sink {self.name}: expected rows='changes' or rows='appends', found 'table'; a PostgreSQL target that "
-                "gets the changes holds the whole table at each barrier, for the cost of what has changed"
+                "gets the changes holds the whole table at each barrier, for the cost of what has changed. If no "
+                "columns tell the table's rows apart, have the job add one that does, or deliver to a FileSink"
             )
         if isinstance(tables, str):
             if self.table is None:

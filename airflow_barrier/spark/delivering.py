@@ -10,9 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from airflow_barrier.protocol.deliveries import Rows
+from airflow_barrier.protocol.deliveries import CHANGE, DELETE, INSERT, UPDATE, Rows
 from airflow_barrier.protocol.errors import RowRefusedError
-from airflow_barrier.sinks.port import CHANGE, DELETE, INSERT, UPDATE
 from airflow_barrier.spark._weights import CHANGE_TYPE, WEIGHT
 from airflow_barrier.spark.changes import appends, changes
 from airflow_barrier.spark.identifiers import quoted, table_name
@@ -38,6 +37,14 @@ class Extract:
     whole: bool
     key: tuple[str, ...] = ()
     only_key: bool = False
+
+
+def write_extracts(spark: SparkSession, catalog: str, extracts: Sequence[Extract], folder: str) -> list[list[str]]:
+    """Write the rows of each into a folder of its own in ``folder``; returns what :func:`write_extract` says of each.
+
+    Raises what that raises.
+    """
+    return [write_extract(spark, catalog, extract, f"{folder}/{number}") for number, extract in enumerate(extracts)]
 
 
 def write_extract(spark: SparkSession, catalog: str, extract: Extract, folder: str) -> list[str]:

@@ -69,12 +69,12 @@ class EpochSpec:
 
     def dumps(self) -> str:
         """The file's text. Raises ConfigurationError for a correction by a DataFrame."""
-        data: dict[str, Any] = {"version": _VERSION, **asdict(replace(self, corrections=()))}
+        data: dict[str, Any] = asdict(replace(self, corrections=()))
         data["timestamp"] = self.timestamp.isoformat()
         data["previous_timestamp"] = self.previous_timestamp.isoformat() if self.previous_timestamp else None
         data["externals"] = {name: source.to_json() for name, source in self.externals.items()}
         data["corrections"] = [to_json(correction) for correction in self.corrections]
-        return json.dumps(data, indent=1, sort_keys=True)
+        return sealed(data)
 
     @classmethod
     def loads(cls, text: str, digest: str | None = None) -> EpochSpec:
@@ -82,18 +82,7 @@ class EpochSpec:
 
         Raises :class:`SpecError`.
         """
-        if digest is not None and digest_of(text) != digest:
-            raise SpecError(  # safety: spec-digest
-                f"epoch spec: expected digest {digest}, found {digest_of(text)}; the file was changed after the task "
-                "wrote it: clear the task, which writes a new one"
-            )
-        data: dict[str, Any] = json.loads(text)
-        found = data.pop("version", None)
-        if found != _VERSION:
-            raise SpecError(  # safety: spec-version
-                f"epoch spec: expected version {_VERSION}, found {found}; run the same version of "
-                "airflow-provider-barrier on the Airflow worker and in the Spark driver"
-            )
+        data = unsealed(text, digest, "epoch spec")
         data["timestamp"] = datetime.fromisoformat(data["timestamp"])
         if data["previous_timestamp"] is not None:
             data["previous_timestamp"] = datetime.fromisoformat(data["previous_timestamp"])
@@ -142,6 +131,31 @@ def _staged_table(name: str, data: Mapping[str, Any]) -> StagedTable:
     if said not in ((name, bool, int), (name, bool, type(None))):
         raise ValueError(name)
     return StagedTable(**data)
+
+
+def sealed(data: Mapping[str, Any]) -> str:
+    """The text of a file that tells a driver its work, as :func:`unsealed` reads it."""
+    return json.dumps({"version": _VERSION, **data}, indent=1, sort_keys=True)
+
+
+def unsealed(text: str, digest: str | None, what: str) -> dict[str, Any]:
+    """What the file says that its task wrote; with ``digest`` (of :func:`digest_of`) only if it is the very same text.
+
+    ``what`` names it in errors. Raises SpecError.
+    """
+    if digest is not None and digest_of(text) != digest:
+        raise SpecError(  # safety: spec-digest
+            f"{what}: expected digest {digest}, found {digest_of(text)}; the file was changed after the task wrote it: "
+            "clear the task, which writes a new one"
+        )
+    data: dict[str, Any] = json.loads(text)
+    found = data.pop("version", None)
+    if found != _VERSION:
+        raise SpecError(  # safety: spec-version
+            f"{what}: expected version {_VERSION}, found {found}; run the same version of airflow-provider-barrier on "
+            "the Airflow worker and in the Spark driver"
+        )
+    return data
 
 
 def signed(data: Mapping[str, Any], nonce: str) -> str:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import logging
-import sys
 import time
-import traceback
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from airflow_barrier.protocol.errors import SpecError
+from airflow_barrier.spark._submitted import hadoop, read_file, read_told, submitted, write_file
 from airflow_barrier.spark.batch import BATCH_PATIENCE, Following, following_uri, run_epochs
 from airflow_barrier.spark.correcting import Correcting
 from airflow_barrier.spark.epoch import Job
@@ -42,20 +41,11 @@ def run_submitted(job: Job | None = None) -> None:
     Ends the process with exit code 1 and one readable last line if anything fails; then there is no closing record,
     and nothing that was staged counts.
     """
-    from pyspark.sql import SparkSession
-
-    spark = SparkSession.builder.getOrCreate()
-    try:
+    with submitted("The epoch") as spark:
         spec = read_spec(spark)
         _open_record(spark, spec.closing_uri)
         leave_the_branch(spark)
         run_epochs(spark, spec, job or _sql_of(spec), partial(_hand_over, spark))
-    except Exception as error:
-        traceback.print_exc()
-        # Spark's messages go on for pages: what happened is in the first line
-        sys.exit(f"The epoch failed: {type(error).__name__}: {str(error).strip().partition(chr(10))[0]}")
-    finally:
-        spark.stop()
 
 
 def _sql_of(spec: EpochSpec) -> Job:
@@ -81,12 +71,7 @@ def read_spec(spark: SparkSession) -> EpochSpec:
 
 
 def _read_spec(spark: SparkSession, uri: str, digest: str) -> EpochSpec:
-    text = _read(spark, uri)
-    if text is None:
-        raise SpecError(  # safety: spec-is-there
-            f"expected the epoch spec at {uri}, found nothing; can the Spark driver read the warehouse under this URI?"
-        )
-    return EpochSpec.loads(text, digest)
+    return EpochSpec.loads(read_told(spark, uri, "epoch spec"), digest)
 
 
 def _hand_over(spark: SparkSession, spec: EpochSpec, record: ClosingRecord) -> EpochSpec | None:
@@ -107,9 +92,9 @@ def _wait_for(spark: SparkSession, spec: EpochSpec, patience: float) -> Followin
     uri = following_uri(spec.closing_uri)
     deadline = time.monotonic() + patience
     while time.monotonic() < deadline:
-        text = _read(spark, uri)
+        text = read_file(spark, uri)
         if text is not None:
-            path, files = _hadoop(spark, uri)
+            path, files = hadoop(spark, uri)
             files.delete(path, False)  # the commit of this barrier, which tidies up, may come before we look
             return Following.loads(text, spec.nonce, f"attempt {spec.attempt_id} of job {spec.job}, file {uri}")
         time.sleep(_POLL)
@@ -117,23 +102,12 @@ def _wait_for(spark: SparkSession, spec: EpochSpec, patience: float) -> Followin
     return Following()
 
 
-def _read(spark: SparkSession, uri: str) -> str | None:
-    path, files = _hadoop(spark, uri)
-    if not files.exists(path):
-        return None
-    stream = files.open(path)
-    try:
-        return str(spark._jvm.org.apache.commons.io.IOUtils.toString(stream, "UTF-8"))  # type: ignore[union-attr]
-    finally:
-        stream.close()
-
-
 def _open_record(spark: SparkSession, uri: str) -> None:
     """Say that this driver means to leave a closing record, before it writes anything: without one it died half-way.
 
     Where nothing was opened, the job is one that knows nothing of closing records.
     """
-    partial, files = _hadoop(spark, f"{uri}.partial")
+    partial, files = hadoop(spark, f"{uri}.partial")
     try:
         files.create(partial, False).close()
     except Exception as error:
@@ -146,22 +120,9 @@ def _open_record(spark: SparkSession, uri: str) -> None:
 
 
 def _write_new(spark: SparkSession, uri: str, text: str) -> None:
-    """Write a file whole or not at all, and only once."""
-    path, files = _hadoop(spark, uri)
-    partial, _ = _hadoop(spark, f"{uri}.partial")
-    stream = files.create(partial, True)
-    try:
-        stream.write(bytearray(text.encode()))
-    finally:
-        stream.close()
-    if files.exists(path) or not files.rename(partial, path):
+    """Write the record whole or not at all, and only once."""
+    if not write_file(spark, uri, text):
         raise SpecError(  # safety: closed-once
             f"expected to write the closing record {uri}, found one there: another driver ran the same attempt; a "
             "retry begins a new attempt"
         )
-
-
-def _hadoop(spark: SparkSession, uri: str) -> tuple[Any, Any]:
-    """A Hadoop path and its file system: whatever storage Spark can write tables to."""
-    path = spark._jvm.org.apache.hadoop.fs.Path(uri)  # type: ignore[union-attr]
-    return path, path.getFileSystem(spark._jsc.hadoopConfiguration())

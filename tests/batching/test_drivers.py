@@ -103,8 +103,8 @@ def lead(deployment: Deployment, barrier: Barrier, job: str, operator: SparkEpoc
         assert batch.under_way is not None
         give_up(deployment, batch.under_way.attempt.attempt_id, reason=str(error), actor="test")
     finally:
-        if operator._submit_hook is not None:
-            operator._submit_hook._submit_sp.stdout.close()  # the hook leaves it open
+        if operator._submission is not None and operator._submission.hook is not None:
+            operator._submission.hook._submit_sp.stdout.close()  # the hook leaves it open
     return batch
 
 

@@ -28,11 +28,11 @@ from airflow_barrier.coordinator.revisions.plan import Wanted
 from airflow_barrier.coordinator.revisions.publish import Swapped, publish_revision
 from airflow_barrier.coordinator.settings import Settings
 from airflow_barrier.coordinator.staging import Ready, begin, close
-from airflow_barrier.protocol.deliveries import Rows, SinkDeclaration
+from airflow_barrier.protocol.deliveries import CHANGE, DELETE, INSERT, UPDATE, Rows, SinkDeclaration
 from airflow_barrier.protocol.records import Barrier, StagedTable
 from airflow_barrier.protocol.revisions import Revision
 from airflow_barrier.protocol.topology import Fragment, Job
-from airflow_barrier.sinks.port import CHANGE, DELETE, INSERT, UPDATE, Credentials, Sink
+from airflow_barrier.sinks.port import Credentials, Sink
 from airflow_barrier.spark.delivering import Extract
 from airflow_barrier.spark.spec import ClosingRecord
 from tests.support.postgresql import USER, PostgreSQL
@@ -130,14 +130,17 @@ class Feed:
             record,
             last,
             credentials,
-            self.write_extract,
+            self.write_extracts,
             request_key=request_key,
             actor="test",
             collapse=collapse,
         )
 
-    def write_extract(self, extract: Extract, folder: str) -> list[str]:
-        """In the place of :func:`airflow_barrier.spark.delivering.write_extract`."""
+    def write_extracts(self, extracts: Sequence[Extract], folder: str) -> list[list[str]]:
+        """In the place of :func:`airflow_barrier.spark.delivering.write_extracts`."""
+        return [self._write_extract(extract, folder) for extract in extracts]
+
+    def _write_extract(self, extract: Extract, folder: str) -> list[str]:
         before, after = self._rows(extract.table, extract.start), self._rows(extract.table, extract.end)
         schema = self.deployment.tables.schema_at(extract.table, extract.end)
         if extract.whole:

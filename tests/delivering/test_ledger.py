@@ -12,10 +12,10 @@ import pytest
 
 from airflow_barrier.coordinator.delivering import ParquetRows
 from airflow_barrier.coordinator.expiring import expire
-from airflow_barrier.protocol.deliveries import Position, Rows
+from airflow_barrier.protocol.deliveries import CHANGE, Position, Rows
 from airflow_barrier.protocol.errors import FencedDelivererError, LedgerError, SinkBehindError
 from airflow_barrier.protocol.retention import Retention
-from airflow_barrier.sinks.port import CHANGE, Deliverer, Delivery
+from airflow_barrier.sinks.port import Deliverer, Delivery
 from tests.delivering.feed import MONDAY, Feed, Reporting, make_feed
 from tests.delivering.pairs import COMMIT, DAYS, Pair, make_pair, place
 from tests.support.deployments import settings_on

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import date, datetime, time, timedelta, timezone
 from decimal import Decimal
+from functools import partial
 from math import inf, nan
 from typing import Any
 
 import pyarrow as pa
 import pytest
+from psycopg.types.json import set_json_loads
 
-from airflow_barrier.protocol.deliveries import Counts, Position, Rows
-from airflow_barrier.protocol.errors import RowRefusedError, SinkRefusedError
-from airflow_barrier.sinks.port import CHANGE, DELETE, INSERT, UPDATE, Deliverer, Delivery
+from airflow_barrier.protocol.deliveries import CHANGE, DELETE, INSERT, UPDATE, Counts, Position, Rows
+from airflow_barrier.protocol.errors import LedgerError, RowRefusedError, SinkRefusedError
+from airflow_barrier.sinks.port import Deliverer, Delivery
 from airflow_barrier.sinks.postgresql import PostgreSQLSink
 from tests.delivering.feed import AMOUNT, MONDAY, PRICE, Reporting
 
@@ -43,6 +46,8 @@ class Thing:
     schema: pa.Schema
     target: str = "things"
     key: Sequence[str] | None = None
+    name: str = "things"
+    ledger: str = "airflow_barrier_ledger"
     position: Position | None = None
 
     def deliver(self, rows: Sequence[Mapping[str, Any]]) -> Counts:
@@ -52,15 +57,28 @@ class Thing:
         number = 1 if self.position is None else self.position.barrier_id + 1
         tables = {TABLE: Batches(schema, rows)}
         with self._connected() as channel:
-            self.position = channel.open(Deliverer("shopping", "this", "things", "test"))
+            self.position = channel.open(Deliverer("shopping", "this", self.name, "test"))
             delivery = Delivery(number, 0, MONDAY, self.position, Rows.CHANGES, whole, tables)
+            counts: Counts = channel.deliver(delivery)[TABLE]
+        self.position = delivery.position
+        return counts
+
+    def redeliver(self, rows: Sequence[Mapping[str, Any]]) -> Counts:
+        """Have the target compared with all of its rows."""
+        assert self.position is not None
+        keys = Batches(pa.schema([self.schema.field("id")]), [{"id": row["id"]} for row in self.rows()])
+        tables, former = {TABLE: Batches(self.schema, rows)}, {TABLE: keys}
+        number = self.position.barrier_id + 1
+        with self._connected() as channel:
+            channel.open(Deliverer("shopping", "this", self.name, "test"))
+            delivery = Delivery(number, 0, MONDAY, self.position, Rows.CHANGES, True, tables, former)
             counts: Counts = channel.deliver(delivery)[TABLE]
         self.position = delivery.position
         return counts
 
     @contextmanager
     def _connected(self) -> Iterator[Any]:
-        sink = PostgreSQLSink("reporting", table=self.target, name="things", key=self.key)
+        sink = PostgreSQLSink("reporting", table=self.target, name=self.name, key=self.key, ledger=self.ledger)
         declared = sink.declare(TABLE, Rows.CHANGES, "shopping_dag")
         with sink.connect(declared, self.reporting.credentials()) as channel:
             channel.validate({TABLE: self.schema})
@@ -77,6 +95,7 @@ class Thing:
         """By their keys."""
         with self.reporting.connect() as connection:
             connection.execute("SET TimeZone = 'UTC'")
+            set_json_loads(partial(json.loads, parse_float=Decimal), connection)
             cursor = connection.execute(f'SELECT * FROM "{self.target}" ORDER BY 1')
             assert cursor.description is not None
             return [dict(zip((column.name for column in cursor.description), row, strict=True)) for row in cursor]
@@ -202,6 +221,174 @@ def test_rows_are_found_by_keys_of(reporting: Reporting, kind: pa.DataType, valu
     assert len(thing.rows()) == 2
 
 
+INNER = pa.struct(
+    [
+        ("exact", pa.decimal128(38, 10)),
+        ("at", pa.timestamp("us", tz="UTC")),
+        ("local", pa.timestamp("us")),
+        ("day", pa.date32()),
+        ("raw", pa.binary()),
+        ("double", pa.float64()),
+        ("words", pa.string()),
+        ("numbers", pa.list_(pa.int64())),
+    ]
+)
+NESTED = pa.schema(
+    [
+        ("id", pa.int64()),
+        ("struct", INNER),
+        ("structs", pa.large_list(INNER)),
+        ("labels", pa.map_(pa.string(), pa.map_(pa.string(), INNER))),
+        ("pairs", pa.map_(pa.int32(), pa.decimal128(10, 2))),
+    ]
+)
+EXACT = {
+    "exact": Decimal("1234567890123456789012345678.0123456789"),
+    "at": datetime(2026, 3, 29, 2, 30, 0, 7, UTC),
+    "local": LEAST,
+    "day": LEAST.date(),
+    "raw": b"\0\xff",
+    "double": 0.1 + 0.2,
+    "words": ODD,
+    "numbers": [2**63 - 1, None, -(2**63)],
+}
+AS_JSON = {
+    **EXACT,
+    "at": "2026-03-29T02:30:00.000007Z",
+    "local": "0001-01-01T00:00:00.000001",
+    "day": "0001-01-01",
+    "raw": "AP8=",
+    "double": Decimal("0.30000000000000004"),
+}
+NOTHING = dict.fromkeys(EXACT)
+STRUCTS = [
+    {"id": 1},
+    {"id": 2, "struct": NOTHING, "structs": [], "labels": [], "pairs": []},
+    {
+        "id": 3,
+        "struct": EXACT,
+        "structs": [EXACT, None, NOTHING],
+        "labels": [("ä", [("", EXACT)]), ('"', None)],
+        "pairs": [(-1, Decimal("0.10")), (2, None)],
+    },
+]
+STRUCTS_AS_JSON = [
+    {"id": 1, "struct": None, "structs": None, "labels": None, "pairs": None},
+    {"id": 2, "struct": NOTHING, "structs": [], "labels": {}, "pairs": []},
+    {
+        "id": 3,
+        "struct": AS_JSON,
+        "structs": [AS_JSON, None, NOTHING],
+        "labels": {"ä": {"": AS_JSON}, '"': None},
+        "pairs": [[-1, Decimal("0.10")], [2, None]],
+    },
+]
+
+
+@pytest.mark.parametrize("column", ["jsonb", "json"])
+def test_structs_lists_and_maps_arrive_as_json(reporting: Reporting, column: str) -> None:
+    thing = Thing(reporting, NESTED, key=["id"])
+    thing.create()
+    for name in NESTED.names[1:]:
+        reporting.run(f"ALTER TABLE things ALTER {name} TYPE {column}")
+    assert thing.deliver(STRUCTS) == Counts(inserted=3)
+    assert thing.rows() == STRUCTS_AS_JSON
+    changes = [{CHANGE: UPDATE, **STRUCTS[2], "id": 1}, {CHANGE: DELETE, "id": 2}, {CHANGE: UPDATE, "id": 3}]
+    assert thing.deliver(changes) == Counts(updated=2, deleted=1)
+    assert thing.rows() == [{**STRUCTS_AS_JSON[2], "id": 1}, {**STRUCTS_AS_JSON[0], "id": 3}]
+    reporting.run("UPDATE things SET struct = NULL, pairs = '[[-1, 0.1], [2, null]]' WHERE id = 1")
+    assert thing.redeliver(STRUCTS) == Counts(inserted=1, updated=2)
+    assert thing.rows() == STRUCTS_AS_JSON
+    assert thing.redeliver(STRUCTS) == Counts(), "what is the same is left alone"
+
+
+LISTS = {
+    "words": (pa.string(), "text", ["", ODD, "NULL", "{", None]),
+    "middle": (pa.int32(), "bigint", [-(2**31), 2**31 - 1, None]),
+    "exact": (pa.decimal128(20, 5), "numeric(20, 5)", [Decimal("-999999999999999.99999"), Decimal("0.00000")]),
+    "double": (pa.float64(), "double precision", [inf, -inf, 5e-324, 0.1 + 0.2]),
+    "single": (pa.float32(), "real", [-0.25, inf]),
+    "yes": (pa.bool_(), "boolean", [True, False, None]),
+    "raw": (pa.binary(), "bytea", [b"", b'\0\\"', bytes(range(256))]),
+    "day": (pa.date32(), "date", [LEAST.date(), MOST.date()]),
+    "clock": (pa.time64("us"), "time", [time(0), time(23, 59, 59, 999999)]),
+    "instant": (pa.timestamp("us", tz="UTC"), "timestamptz", [LEAST.replace(tzinfo=UTC), MOST.replace(tzinfo=UTC)]),
+    "local": (pa.timestamp("us"), "timestamp", [LEAST, MOST, None]),
+    "texts_of_json": (pa.string(), "json", ["1", None]),
+}
+
+
+def test_lists_arrive_in_arrays(reporting: Reporting) -> None:
+    columns = ", ".join(f"{name} {kind}[]" for name, (_, kind, _) in LISTS.items())
+    reporting.run(f"CREATE TABLE things (id bigint PRIMARY KEY, {columns})")
+    thing = Thing(
+        reporting, pa.schema([("id", pa.int64()), *((name, pa.list_(of)) for name, (of, *_) in LISTS.items())])
+    )
+    full = {name: values for name, (_, _, values) in LISTS.items()}
+    rows = [{"id": 1, **full}, {"id": 2, **dict.fromkeys(LISTS)}, {"id": 3, **{name: [] for name in LISTS}}]
+    arrived = [{**each, "texts_of_json": each["texts_of_json"] and [1, None]} for each in rows]
+    assert thing.deliver(rows) == Counts(inserted=3)
+    assert thing.rows() == arrived
+    assert thing.deliver([{CHANGE: UPDATE, **rows[0], "id": 2}]) == Counts(updated=1)
+    assert thing.rows() == [arrived[0], {**arrived[0], "id": 2}, arrived[2]]
+    assert thing.redeliver(rows) == Counts(updated=1)
+    assert thing.rows() == arrived
+
+
+@pytest.mark.parametrize(
+    ("kind", "odd", "said"),
+    [
+        (pa.struct([("n", pa.list_(pa.float64()))]), {"n": [1.0, nan]}, "column words: JSON cannot hold a NaN or an"),
+        (pa.map_(pa.string(), pa.float32()), [("a", -inf)], "column words: JSON cannot hold a NaN or an infinity"),
+        (pa.map_(pa.int64(), pa.list_(pa.map_(pa.string(), pa.int8()))), [(1, [[("a", 1), ("a", 2)]])],
+         "column words: JSON cannot hold two entries of one key in a map"),
+        (pa.list_(pa.string()), ["a\0b"], "unsupported Unicode escape sequence"),
+    ],
+    ids=["struct", "map", "key twice", "character"],
+)  # fmt: skip
+@pytest.mark.parametrize("first", [True, False])
+def test_what_json_cannot_hold_is_refused_by_the_key(
+    reporting: Reporting, kind: pa.DataType, odd: Any, said: str, first: bool
+) -> None:
+    thing = Thing(reporting, pa.schema([("id", pa.int64()), ("words", kind)]), key=["id"])
+    thing.create()
+    good: list[dict[str, Any]] = [{"id": number, "words": None} for number in range(1, 10)]
+    if not first:
+        thing.deliver(good)
+    bad = {"id": 77, "words": odd}
+    with pytest.raises(
+        RowRefusedError, match=rf"{said}.* in the row with id=77\. Nothing of this barrier was delivered"
+    ):
+        thing.deliver([*good, bad] if first else [{CHANGE: INSERT, **bad}, {CHANGE: DELETE, "id": 1}])
+    assert thing.rows() == ([] if first else good)
+
+
+@pytest.mark.parametrize(
+    ("kind", "column", "said"),
+    [
+        (pa.struct([("a", pa.int8())]), "text", r"expected a column that holds every struct<a: int8>, such as jsonb"),
+        (pa.list_(pa.int64()), "integer[]", "such as jsonb, found integer\\[\\]"),
+        (pa.list_(pa.decimal128(10, 2)), "numeric(10, 1)[]", "such as jsonb, found numeric\\[\\]"),
+        (pa.list_(pa.list_(pa.int64())), "bigint[]", "such as jsonb, found bigint\\[\\]"),
+        (pa.string(), "text[]", "such as text, found text\\[\\]"),
+        (pa.list_(pa.timestamp("ns")), "jsonb", r"expected a type that JSON can hold exactly, found timestamp\[ns\]"),
+    ],
+    ids=str,
+)
+def test_columns_that_do_not_hold_what_is_nested(
+    reporting: Reporting, kind: pa.DataType, column: str, said: str
+) -> None:
+    reporting.run(f"CREATE TABLE things (id bigint PRIMARY KEY, odd {column})")
+    with pytest.raises(SinkRefusedError, match=said):
+        Thing(reporting, pa.schema([("id", pa.int64()), ("odd", kind)])).deliver([])
+
+
+def test_what_is_nested_is_no_key(reporting: Reporting) -> None:
+    reporting.run("CREATE TABLE things (id bigint[] PRIMARY KEY)")
+    with pytest.raises(SinkRefusedError, match="expected a key of plain values, found structs, lists or maps: id"):
+        Thing(reporting, pa.schema([("id", pa.list_(pa.int64()))])).deliver([])
+
+
 CODES = pa.schema([("id", pa.int64()), ("code", pa.string())])
 
 
@@ -266,11 +453,18 @@ def test_the_longest_names_in_letters_of_any_language(reporting: Reporting) -> N
 
 
 def test_names_with_a_percent_sign(reporting: Reporting) -> None:
-    thing = Thing(reporting, pa.schema([("a %s", pa.int64()), ("100%", pa.string())]), target="% of", key=["a %s"])
+    schema = pa.schema([("a %s", pa.int64()), ("100%", pa.string())])
+    thing = Thing(reporting, schema, target="% of", key=["a %s"], name="100%", ledger="%s {} %(at)s")
     thing.create()
     thing.deliver([{"a %s": 1, "100%": "a"}, {"a %s": 2, "100%": "a"}])
     thing.deliver([{CHANGE: UPDATE, "a %s": 1, "100%": "b"}, {CHANGE: INSERT, "a %s": 3}, {CHANGE: DELETE, "a %s": 2}])
     assert thing.rows() == [{"a %s": 1, "100%": "b"}, {"a %s": 3, "100%": None}]
+    assert reporting.run('SELECT sink, barrier_id FROM "%s {} %(at)s"') == [("100%", 2)]
+    other = Thing(reporting, schema, target="% of", key=["a %s"], name="other %s", ledger="%s {} %(at)s")
+    with pytest.raises(LedgerError, match="found that sink 100% of shopping does") as refused:
+        other.deliver([])
+    reporting.run(str(refused.value).partition("forget it: ")[2])
+    assert other.deliver([]) == Counts()
 
 
 def test_a_column_whose_name_postgresql_would_cut_is_told(reporting: Reporting) -> None:

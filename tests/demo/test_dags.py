@@ -33,7 +33,7 @@ def _parse(file: Path) -> dict[str, list[list[str]]]:
     return parsed
 
 
-@pytest.mark.parametrize("dag", ["shopping", "shopping_plain", "sales_existing", "sales_adopted"])
+@pytest.mark.parametrize("dag", ["shopping", "shopping_plain", "shopping_reporting", "sales_existing", "sales_adopted"])
 def test_parsing_loads_neither_spark_nor_iceberg(dag: str) -> None:
     assert _parse(DAGS / f"{dag}.py")["loaded"] == []
 
@@ -44,7 +44,7 @@ def test_the_demos_airflow_finds_one_way_to_write_the_topology() -> None:
     from airflow.utils.file import list_py_file_paths
 
     found = {Path(file).relative_to(DAGS).as_posix() for file in list_py_file_paths(DAGS)}
-    assert found == {"shopping.py", "shopping_plain.py"}
+    assert found == {"shopping.py", "shopping_plain.py", "shopping_reporting.py"}
 
 
 def test_edges_follow_from_inlets_and_outlets() -> None:

@@ -6,20 +6,28 @@ products to other categories. On the way one attempt is abandoned after it stage
 
 from __future__ import annotations
 
+import runpy
+import shutil
 from decimal import Decimal
+from pathlib import Path
 
 import pytest
+from pyspark.sql import SparkSession
 
 from airflow_barrier.coordinator.aborting import abort_barrier
+from airflow_barrier.coordinator.delivering import deliver
 from airflow_barrier.coordinator.staging import Ready, begin
 from airflow_barrier.protocol.records import Barrier
 from airflow_barrier.protocol.states import AttemptState
 from airflow_barrier.spark.connect import ConnectRun
-from demo.cast import barrier_time
+from airflow_barrier.spark.delivering import write_extracts
+from demo.cast import DAGS, barrier_time
 from demo.poller import QUESTION, ask
+from demo.reports import Expected, InFiles, InPostgreSQL, Reports, join
 from demo.steps import commit, open_at, process, run_barrier
-from demo.verify import committed_barriers, verify
+from demo.verify import committed_barriers, expectations, verify
 from tests.demo.conftest import SAMPLE, Shopping
+from tests.support.postgresql import PostgreSQL
 
 pytestmark = [pytest.mark.timeout(600), pytest.mark.drawn("demo")]
 
@@ -37,7 +45,7 @@ def barriers(shopping: Shopping) -> list[Barrier]:
 
 
 def test_every_table_equals_its_recomputation_at_every_barrier(shopping: Shopping, barriers: list[Barrier]) -> None:
-    equality = verify(shopping.deployment, SAMPLE)
+    equality = verify(shopping.deployment, expectations(shopping.deployment, SAMPLE))
     assert equality.differences == ()
     assert (equality.tables, equality.barriers) == (6, 5)
     assert [barrier.timestamp for barrier in barriers] == [barrier_time(day) for day in (1, 3, 4, 8, 12)]
@@ -80,6 +88,75 @@ def test_reads_agree_at_one_barrier_and_not_across_two(shopping: Shopping, barri
     for late in QUESTION:
         mixed = {table: _snapshot(shopping, table, barriers[3 if table == late else 4]) for table in QUESTION}
         assert ask(tables, "shop", mixed).torn, late
+
+
+def test_what_is_delivered_to_postgresql_equals_the_recomputation(
+    shopping: Shopping,
+    barriers: list[Barrier],
+    spark: SparkSession,
+    postgresql: PostgreSQL,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    postgresql.url("reports")  # starts the server
+    reports = InPostgreSQL(postgresql, "geheim")
+    reports.create()
+    expected = _delivered(shopping, barriers, spark, reports, monkeypatch)
+    found = reports.check(expected)
+    assert found.differences == ()
+    assert found.rows > 100
+    joined = join(reports.url)
+    assert not joined.empty
+    assert not joined.torn
+    one = 'UPDATE amounts SET purchases = purchases + 1 WHERE "userId" = (SELECT min("userId") FROM amounts)'
+    postgresql.run(one, database="reports")
+    assert [difference for difference in reports.check(expected).differences if "amounts" in difference]
+    assert join(reports.url).torn
+
+
+def test_what_is_delivered_to_files_equals_the_recomputation(
+    shopping: Shopping,
+    barriers: list[Barrier],
+    spark: SparkSession,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    reports = InFiles(tmp_path / "reports")
+    expected = _delivered(shopping, barriers, spark, reports, monkeypatch)
+    found = reports.check(expected)
+    assert found.differences == ()
+    assert found.rows > 500
+    shutil.rmtree(tmp_path / "reports" / "prices" / f"b{barriers[2].barrier_id:08}.r0")
+    assert {difference.partition(": ")[2][:6] for difference in reports.check(expected).differences} == {"prices"}
+
+
+def _delivered(
+    shopping: Shopping,
+    barriers: list[Barrier],
+    spark: SparkSession,
+    reports: Reports,
+    monkeypatch: pytest.MonkeyPatch,
+) -> Expected:
+    """What `dags/shopping_reporting.py` delivers, by the same steps as its task; returns what it should be."""
+    for name, value in reports.environment.items():
+        monkeypatch.setenv(name, value)
+    task = runpy.run_path(str(DAGS / "shopping_reporting.py"))["dag"].get_task("deliver")
+    deployment, meta = shopping.deployment, shopping.deployment.meta
+    sink = meta.deliveries.register("shopping", task.declaration("shopping_reporting"), "test")
+    sink = meta.deliveries.claim("shopping", sink.name, "deliverer", None)
+    for through in (barriers[0], barriers[-1]):  # the first delivery is the tables whole, later ones are changes
+        receipts = deliver(
+            deployment,
+            sink,
+            through,
+            task.credentials(),
+            lambda extracts, folder: write_extracts(spark, deployment.spark_catalog, extracts, folder),
+            request_key="deliverer",
+            actor="test",
+        )
+        sink = meta.deliveries.get("shopping", sink.name)
+    assert [receipt.barrier for receipt in receipts] == barriers[1:]
+    meta.deliveries.release("shopping", sink.name, "test", "the next test's is another one")
+    return list(expectations(deployment, SAMPLE))
 
 
 def _run_to(shopping: Shopping, day: int) -> None:

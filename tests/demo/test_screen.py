@@ -14,6 +14,7 @@ from airflow_barrier.protocol.records import Attempt, Barrier, BarrierKind, Stag
 from airflow_barrier.protocol.states import AttemptState, BarrierState
 from demo.killing import Aftermath, Killed
 from demo.progress import Reads
+from demo.reports import Delivered
 from demo.screen import Claim, claims, lines_of
 from demo.seeds import SeedsExample
 from demo.verify import Equality
@@ -65,6 +66,9 @@ def _run(**changed: Any) -> list[Claim]:
             published=80,
         ),
         "equality": Equality(tables=6, barriers=2, rows=100, differences=()),
+        "delivered": Delivered("PostgreSQL", 50, ()),
+        "deliveries": [1, 2],
+        "reports": Reads(7, 0, None),
         "plain_differences": [],
         "seeds": SeedsExample(
             _seen("25.00000", "10.00000", "10.00000"), _seen(new, new, "10.00000"), _seen(new, new, new)
@@ -77,8 +81,21 @@ def test_a_good_run_holds_and_shows_its_numbers() -> None:
     verdict = _run()
     assert all(claim.holds for claim in verdict)
     text = "\n".join(lines_of(verdict))
-    for number in ("4 torn of    9", "0 torn of    8", "shopping 3, amount 2", "12 of 12 equal", "25.00000", "10.0 s"):
+    for number in (
+        "2 barriers delivered",
+        "0 torn of 7",
+        "4 torn of    9",
+        "0 torn of    8",
+        "shopping 3, amount 2",
+        "12 of 12 equal",
+        "25.00000",
+        "10.0 s",
+    ):
         assert number in text
+
+
+def test_files_have_no_reader_that_joins_them() -> None:
+    assert all(claim.holds for claim in _run(reports=None))
 
 
 @pytest.mark.parametrize(
@@ -89,6 +106,11 @@ def test_a_good_run_holds_and_shows_its_numbers() -> None:
         {"reads": {"plain": Reads(9, 4, _TORN), "barrier": Reads(0, 0, None)}},
         {"equality": Equality(6, 2, 100, ("barrier 1: shop.products: 1 rows missing",))},
         {"equality": Equality(6, 1, 100, ())},
+        {"delivered": Delivered("PostgreSQL", 50, ("prices: 1 rows missing",))},
+        {"deliveries": [1]},
+        {"deliveries": []},
+        {"reports": Reads(7, 1, None)},
+        {"reports": Reads(0, 0, None)},
         {"plain_differences": ["plain.products: 1 rows missing"]},
         {"barriers": [_barrier(1), replace(_barrier(2), commit_at=None)]},
         {

@@ -272,6 +272,9 @@ _WITHOUT_SPARK: Mapping[str, tuple[str, ...]] = {
     ),
     "spec-is-named": _SPEC,
     "spec-is-there": _SPEC,
+    "driver-error-is-the-tasks": (
+        "tests/delivering/test_orders.py::test_an_answer_says_where_the_files_are_or_what_is_to_be_raised",
+    ),
     "spec-has-sql": (f"{_SPARK}test_driver_checks.py::test_the_sql_application_does_nothing_without_a_statement",),
     "changed-outlet": _OUTLETS,
     "driver-silent-outlet": _OUTLETS,

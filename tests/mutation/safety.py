@@ -161,6 +161,7 @@ PROMISES: Mapping[str, Mapping[str, str]] = {
         "next-has-a-digest": "A driver is told its next spec with a digest, or no spec.",
         "spec-is-named": "A driver without a spec does nothing.",
         "spec-is-there": "A driver that cannot find its spec does nothing.",
+        "driver-error-is-the-tasks": "What a driver refuses to take for a delivery its task refuses in its words.",
         "spec-has-sql": "The SQL application does nothing without a statement.",
         "driver-finds-its-branch": "The attempt's branch is on every outlet when the driver starts.",
         "driver-starts-on-untouched-branch": "A driver does not write on top of what an earlier one left.",

@@ -15,7 +15,8 @@ from sqlalchemy import make_url
 from airflow_barrier.coordinator.deployment import Deployment, with_password
 from airflow_barrier.coordinator.settings import Settings
 from airflow_barrier.metaservice.migrate import migrate
-from tests.support.postgresql import PostgreSQL, binary
+from demo.local_postgresql import binary
+from tests.support.postgresql import PostgreSQL
 from tests.support.waiting import patience
 
 

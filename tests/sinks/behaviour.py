@@ -27,7 +27,7 @@ from typing import Any, ClassVar, Protocol
 import pyarrow as pa
 import pytest
 
-from airflow_barrier.protocol.deliveries import Counts, Position, Rows
+from airflow_barrier.protocol.deliveries import CHANGE, Counts, Position, Rows
 from airflow_barrier.protocol.errors import (
     BarrierError,
     FencedDelivererError,
@@ -35,7 +35,7 @@ from airflow_barrier.protocol.errors import (
     Retryable,
     SinkUnavailableError,
 )
-from airflow_barrier.sinks.port import CHANGE, Channel, Deliverer, Delivery
+from airflow_barrier.sinks.port import Channel, Deliverer, Delivery
 from tests.races.racers import PROCESSES
 from tests.support.cases import cases
 from tests.support.drawing import drawn

@@ -184,7 +184,7 @@ REFUSED = (
     ("csv", pa.list_(pa.int32()), "expected a type that csv can hold"),
     ("csv", pa.struct([("a", pa.int32())]), "expected a type that csv can hold"),
     ("csv", pa.binary(), "expected text, numbers or times in CSV, found binary"),
-    ("jsonl", pa.map_(pa.int32(), pa.int32()), "expected a type that JSON can hold exactly, found map"),
+    ("jsonl", pa.map_(pa.string(), pa.time64("ns")), "expected a type that JSON can hold exactly, found time64"),
     ("jsonl", pa.list_(pa.timestamp("ns")), "expected a type that JSON can hold exactly, found timestamp"),
 )
 
@@ -221,9 +221,26 @@ def test_json_has_no_nan(tmp_path: Path, deep: bool) -> None:
 
     sink = FileSink(str(tmp_path), format="jsonl", name="out")
     for number in (float("nan"), float("inf")):
-        with pytest.raises(RowRefusedError, match=r"column n: expected numbers, found a NaN .* in the row {'id': 4711"):
+        with pytest.raises(RowRefusedError, match=r"column n: .* that JSON can hold, found a NaN .* row {'id': 4711"):
             deliver_rows(sink, 1, rows(number))
     assert deliver_rows(sink, 1, rows(2.0)).inserted == 11
+
+
+def test_json_of_what_is_nested(tmp_path: Path) -> None:
+    """As a column of PostgreSQL has it, but for decimals."""
+    labels, pairs = pa.map_(pa.string(), pa.list_(pa.decimal128(5, 2))), pa.map_(pa.date32(), pa.binary())
+    schema = pa.schema([("labels", labels), ("nested", pa.struct([("pairs", pairs), ("n", pa.int64())]))])
+    rows = [
+        {"labels": [("a", [Decimal("1.50"), None]), ("", None)], "nested": {"pairs": [(date(1, 1, 1), b"ab")], "n": 1}},
+        {"labels": [], "nested": {"pairs": None, "n": 2}},
+        {"labels": None, "nested": None},
+    ]
+    deliver_rows(FileSink(str(tmp_path), format="jsonl", name="out"), 1, Batches(schema, rows))
+    assert (tmp_path / "t" / "b00000001.r0" / "part-00000.jsonl").read_text().splitlines() == [
+        '{"labels":{"a":["1.50",null],"":null},"nested":{"pairs":[["0001-01-01","YWI="]],"n":1}}',
+        '{"labels":{},"nested":{"pairs":null,"n":2}}',
+        '{"labels":null,"nested":null}',
+    ]
 
 
 def test_files_are_rolled_by_size_and_are_the_same_whatever_batches_rows_come_in(tmp_path: Path) -> None:

@@ -29,6 +29,7 @@ def test_it_holds_all_that_a_driver_imports(tmp_path: Path) -> None:
         "job",
         "batch",
         "applications.sql_job",
+        "applications.extract",
     ]
     code = "; ".join(f"import airflow_barrier.spark.{name}" for name in names)
     code += "; from airflow_barrier.sources import files, iceberg_table; print(files.__file__)"

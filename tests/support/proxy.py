@@ -26,11 +26,13 @@ _WAITS = (b"Z", b"G")
 class Cut:
     """At the statement of that number: it never reaches the server, or (``answered``) its answer never comes back.
 
-    ``number`` None: at the first COMMIT of a write transaction.
+    ``number`` None: at the first COMMIT of a write transaction. ``last_words``: what the client is told before the end,
+    if the statement never reached the server.
     """
 
     number: int | None
     answered: bool
+    last_words: bytes = b""
 
 
 @dataclass(frozen=True)
@@ -174,6 +176,7 @@ class Proxy:
                     elif isinstance(cut, Hold):
                         _hold(cut)
                     elif cut is not None and not cut.answered:
+                        connection.client.sendall(cut.last_words)
                         return
                     elif cut is not None:
                         connection.silenced.set()

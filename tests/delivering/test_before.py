@@ -1,0 +1,78 @@
+"""What a start task sees to of its DAG's sinks, before it opens a barrier."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+import pytest
+
+from airflow_barrier.coordinator.delivering import look_at_sinks
+from airflow_barrier.protocol.deliveries import Rows, SinkDeclaration
+from airflow_barrier.protocol.errors import ConfigurationError, SinkRefusedError, SinkUnavailableError
+from airflow_barrier.sinks.port import Credentials
+from airflow_barrier.sinks.postgresql import PostgreSQLSink
+from tests.delivering.feed import AMOUNT, PRICE, Feed, Reporting
+
+SINKS = {AMOUNT: PostgreSQLSink("reporting", table="amount"), PRICE: PostgreSQLSink("reporting", table="price")}
+
+
+def look(feed: Feed, credentials: Credentials, *tables: str, owner: str = "shopping_dag") -> None:
+    declared: dict[str, tuple[SinkDeclaration, Callable[[], Credentials | None]]] = {
+        SINKS[table].name: (SINKS[table].declare(table, Rows.CHANGES, owner), lambda: credentials) for table in tables
+    }
+    look_at_sinks(feed.deployment, "shopping", owner, declared, "test")
+
+
+def test_no_barrier_before_the_sinks_can_take_their_tables(feed: Feed, reporting: Reporting) -> None:
+    look(feed, reporting.credentials(), AMOUNT, PRICE)
+    look(feed, reporting.credentials())
+    with pytest.raises(SinkUnavailableError):
+        look(feed, reporting.credentials(port=1), AMOUNT)
+    reporting.run("DROP TABLE price")
+    with pytest.raises(SinkRefusedError, match=r"target public\.price .* found none"):
+        look(feed, reporting.credentials(), AMOUNT, PRICE)
+
+
+def test_a_topology_with_barriers_goes_on(feed: Feed, reporting: Reporting, caplog: pytest.LogCaptureFixture) -> None:
+    """A sink that comes later holds up itself alone."""
+    feed.commit({(1, 1): 1})
+    feed.deliver(SINKS[AMOUNT], AMOUNT, reporting.credentials())
+    reporting.run("DROP TABLE amount, price")
+    with caplog.at_level(logging.WARNING):
+        look(feed, reporting.credentials(), AMOUNT, PRICE)
+    # what has received something is not tried again: its own task says what it meets
+    (said,) = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
+    assert said.startswith("Nothing can be delivered to sink price of shopping yet: sink price: target public.price")
+
+
+def test_without_its_connection_a_sink_is_told_in_words(feed: Feed, caplog: pytest.LogCaptureFixture) -> None:
+    def missing() -> Credentials | None:
+        raise ConfigurationError("sink amount: expected connection reporting, of type postgres, found none")
+
+    declared = {"amount": (SINKS[AMOUNT].declare(AMOUNT, Rows.CHANGES, "shopping_dag"), missing)}
+    with pytest.raises(ConfigurationError):
+        look_at_sinks(feed.deployment, "shopping", "shopping_dag", declared, "test")
+    feed.commit({(1, 1): 1})
+    with caplog.at_level(logging.WARNING):
+        look_at_sinks(feed.deployment, "shopping", "shopping_dag", declared, "test")
+    assert "expected connection reporting" in caplog.text
+
+
+def test_a_sink_that_left_its_dag_holds_nothing(feed: Feed, reporting: Reporting) -> None:
+    meta, credentials = feed.deployment.meta, reporting.credentials()
+    feed.commit({(1, 1): 1, (1, 2): 2})
+    feed.deliver(SINKS[AMOUNT], AMOUNT, credentials)
+    meta.deliveries.register("shopping", SINKS[PRICE].declare(PRICE, Rows.CHANGES, "another_dag"), "test")
+    look(feed, credentials)
+    assert [sink.name for sink in meta.deliveries.of("shopping")] == ["price"]  # another DAG's
+    assert meta.deliveries.holding("shopping") == []
+    assert "declares it no more" in str(meta.audit.newest("shopping"))
+
+    # declared again, it goes on from what its ledger says
+    second = {(1, 1): 1, (1, 2): 3}
+    feed.commit(second)
+    told, receipt = feed.deliver(SINKS[AMOUNT], AMOUNT, credentials)
+    assert told.told
+    assert str(receipt.counts[AMOUNT]) == "1 updated"
+    assert reporting.rows("amount") == second
