@@ -20,43 +20,25 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from uuid import uuid4
 
-from airflow_barrier.protocol.deliveries import CHANGE, DELETE, INSERT, UPDATE, Counts, Position, Rows, SinkDeclaration
-from airflow_barrier.protocol.errors import FencedDelivererError, LedgerError, SinkRefusedError, SinkUnavailableError
-from airflow_barrier.sinks._file_formats import column_fault, encoder_of
+from airflow_barrier.protocol.deliveries import Counts, Position
+from airflow_barrier.protocol.errors import LedgerError, SinkRefusedError, SinkUnavailableError
+from airflow_barrier.sinks._file_steps import FileSteps, command
 from airflow_barrier.sinks._file_stores import Store
-from airflow_barrier.sinks.port import Deliverer, Delivery, RowBatches
+from airflow_barrier.sinks.port import Deliverer, Delivery
 
-if TYPE_CHECKING:
-    import pyarrow as pa
-    from typing_extensions import Self
-
-    from airflow_barrier.sinks.files import FileSink
-
-#: Of ledgers, as others may have to read them later.
-_FORMAT = 1
 _LEDGERS, _OWNER, _TOKEN, _RECORD, _MARK = "_barrier", "owner.json", "token", "record.json", "_delivered_by"
 #: Barriers that a ledger remembers beside the last one.
 _KEPT = 100
 #: How often those who open a sink at the same moment may be in each other's way.
 _TRIES = 50
-#: Rows are written in portions of so many, or of so many bytes, whatever batches they come in.
-_PORTION_ROWS, _PORTION_BYTES = 65_536, 64 * 1024**2
 _BARRIER = re.compile(r"b(\d+)\.r(\d+)\Z")
 _DELIVERER = re.compile(r"deliverer-(\d+)\Z")
-_FOREIGN = {
-    "format": "run the version of airflow-provider-barrier that wrote it",
-    "topology": "deliver to another folder",
-    "sink": "deliver to another folder",
-    "incarnation": "if the MetaService was recovered and goes on with the sink: {adopt} If it is a clone of one that "
-    "still delivers, deliver to another folder",
-    "url": "if the folder was moved: {adopt} If it was copied, empty it and load the sink anew: {redeliver}",
-}
 
 
 @dataclass(frozen=True)
@@ -72,50 +54,18 @@ class _Opened:
         return f"{self.ledger}/deliverer-{self.number:06}"
 
 
-class FileChannel:
+class FileChannel(FileSteps[Store]):
     """Delivers what was ``declared`` into a :class:`~airflow_barrier.sinks._file_stores.Store`."""
 
-    def __init__(self, sink: FileSink, declared: SinkDeclaration, connect: Callable[[], Store]) -> None:
-        self._sink = sink
-        self._declared = declared
-        self._connect = connect
-        self._opened: _Opened | None = None
-        self._position: Position | None = None
-        #: what is in ``delivered``, oldest first
-        self._kept: list[str] = []
+    _opened: _Opened | None = None
+    #: what is in ``delivered``, oldest first
+    _kept: Sequence[str] = ()
 
-    def __enter__(self) -> Self:
-        self._store = self._connect()
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._store.close()
-
-    def __str__(self) -> str:
-        return f"sink {self._declared.name}"
-
-    # --- before a first barrier -------------------------------------------------------------------
-
-    def validate(self, schemas: Mapping[str, pa.Schema]) -> Mapping[str, tuple[str, ...]]:
-        keys: dict[str, Sequence[str]] = self._declared.options["key"]
-        for table, schema in schemas.items():
-            if missing := sorted(set(keys.get(table, ())) - set(schema.names)):
-                raise SinkRefusedError(
-                    f"{self}: table {table}: expected the columns of its key, found no {', '.join(missing)} among "
-                    f"{', '.join(schema.names)}; correct key=…"
-                )
-            for column in schema:
-                fault = column_fault(self._sink.format, column)
-                if column.name == CHANGE and self._declared.rows is Rows.CHANGES:
-                    fault = "expected none of this name, which is where files say what became of a row"
-                if fault:
-                    raise SinkRefusedError(
-                        f"{self}: table {table}, column {column.name!a}: {fault}; deliver a table without it"
-                    )
+    def _try_out(self) -> None:
         probe = f"{_LEDGERS}/{self._probes}{uuid4()}"
         made = self._store.missing(probe)
         try:
-            self._try_out(probe)
+            self._try_moves(probe)
         except FileNotFoundError as error:
             raise SinkUnavailableError(
                 f"{self}: expected {self._at(probe)} to stay while the sink is tried out, found it gone; it is tried "
@@ -124,9 +74,8 @@ class FileChannel:
         finally:
             self._store.remove(probe)
             self._store.remove_empty(made)
-        return {table: tuple(keys.get(table, ())) for table in schemas}
 
-    def _try_out(self, probe: str) -> None:
+    def _try_moves(self, probe: str) -> None:
         """See that folders can be written and moved, and that a move replaces nothing."""
         for name in ("one", "two"):
             self._store.make(f"{probe}/{name}")
@@ -161,56 +110,41 @@ class FileChannel:
 
     def _claim(self, ledger: str, who: Deliverer, adopt: bool) -> None:
         """See that ledger and targets are this sink's. Those that are nobody's become so; ``adopt``: also others."""
-        owner = {
-            "format": _FORMAT,
-            "topology": who.topology,
-            "incarnation": who.incarnation,
-            "sink": who.sink,
-            "url": self._sink.identity,
-        }
+        owner = self._owner(who)
         places = [ledger, *self._declared.targets.values()]
         found = {place: self._said(f"{place}/{_MARK}/{_OWNER}") for place in places}
         for place, said in found.items():
-            self._check_owner(place, said or owner, owner, adopt)
+            self._check_owner(f"{place}/{_MARK}", said or owner, owner, adopt)
         if not self._store.exists(ledger):
             ours = next((place for place, said in found.items() if said), None)
             if ours and not adopt:
                 raise LedgerError(  # safety: ledger-is-there
                     f"{self}: expected the ledger {self._at(ledger)}, since {self._at(ours)} was delivered to by this "
                     f"sink, found none; put it back, or move {self._at(ours)} away and load the sink anew: "
-                    f"{_command('redeliver', who)}"
+                    f"{command('redeliver', who)}"
                 )
             if not adopt:
                 self._check_no_data(ledger, who)
             self._move_in(ledger, {f"{_MARK}/{_OWNER}": owner, f"deliverer-000000/{_TOKEN}": None}, who)
             found[ledger] = self._said(f"{ledger}/{_MARK}/{_OWNER}")
         if not found[ledger] and not adopt:
-            self._check_owner(ledger, {}, owner, adopt)
+            self._check_owner(f"{ledger}/{_MARK}", {}, owner, adopt)
         for place, said in found.items():
             if said == owner:
                 continue
             if said:
                 self._store.remove(f"{place}/{_MARK}")
             if not self._move_in(f"{place}/{_MARK}", {_OWNER: owner}, who):
-                self._check_owner(place, self._said(f"{place}/{_MARK}/{_OWNER}") or {}, owner, False)
+                there = f"{place}/{_MARK}"
+                self._check_owner(there, self._said(f"{there}/{_OWNER}") or {}, owner, False)
         self._store.make(f"{ledger}/delivered")
-
-    def _check_owner(self, place: str, found: Mapping[str, Any], owner: Mapping[str, Any], adopt: bool) -> None:
-        adoptable = ("incarnation", "url") if adopt else ()
-        if other := next((name for name in owner if found.get(name) != owner[name] and name not in adoptable), None):
-            who = Deliverer(owner["topology"], owner["incarnation"], owner["sink"], "")
-            said = _FOREIGN[other].format(adopt=_command("adopt", who), redeliver=_command("redeliver", who))
-            raise LedgerError(  # safety: ledger-is-ours
-                f"{self}: expected {self._at(place)}/{_MARK} to say {other} {owner[other]!r}, found "
-                f"{found.get(other)!r} (sink {found.get('sink')} of {found.get('topology')}); {said}"
-            )
 
     def _check_no_data(self, ledger: str, who: Deliverer) -> None:
         if there := self._barriers():
             raise LedgerError(  # safety: no-data-without-ledger
                 f"{self}: expected no barriers, since the ledger {self._at(ledger)} knows of none, found "
                 f"{self._at(there)}; put the ledger back, or move them away and load the sink anew: "
-                f"{_command('redeliver', who)}"
+                f"{command('redeliver', who)}"
             )
 
     def _barriers(self) -> str | None:
@@ -324,11 +258,7 @@ class FileChannel:
                     f"found {self._at(there)}; move away what is in the targets, and the next try delivers"
                 )
             return
-        if delivery.after != here or (here is not None and delivery.position <= here):
-            raise LedgerError(  # safety: after-what-was-delivered
-                f"{self}: expected a barrier after {here or 'none'}, which is what the ledger says, found "
-                f"{delivery.position}, which comes after {delivery.after or 'none'}; ask the ledger again"
-            )
+        self._check_follows(delivery)
         for target in self._declared.targets.values():
             if self._store.exists(f"{target}/{name}"):
                 raise LedgerError(  # safety: no-data-ahead-of-ledger
@@ -345,59 +275,21 @@ class FileChannel:
         for table, rows in delivery.tables.items():
             target = self._declared.targets[table]
             self._store.make(f"{staged}/{target}")
-            portions = _portions(rows)
-            if delivery.rows is Rows.CHANGES:
-                portions = map(_with_change, portions)
-            files[target], counts[table] = self._write_rows(f"{staged}/{target}", portions)
+            files[target], counts[table] = self._write_rows(rows, delivery.rows, f"{staged}/{target}")
             if self._sink.success_file:
                 with self._store.create(f"{staged}/{target}/_SUCCESS"):
                     pass
-        record = {
-            "format": _FORMAT,
-            "topology": opened.who.topology,
-            "incarnation": opened.who.incarnation,
-            "sink": opened.who.sink,
-            "url": self._sink.identity,
-            "barrier_id": delivery.barrier_id,
-            "revision": delivery.revision,
-            "timestamp": delivery.timestamp.isoformat(),
-            "after": str(delivery.after) if delivery.after else None,
-            "rows": delivery.rows.value,
-            "deliverer": opened.number,
-            "request_key": opened.who.request_key,
-            "files": files,
-        }
+        record = self._record(opened.who, opened.number, delivery, files)
         self._write(f"{staged}/{_RECORD}", record)
         return counts
-
-    def _write_rows(self, folder: str, portions: Iterator[pa.Table]) -> tuple[list[dict[str, Any]], Counts]:
-        files: list[dict[str, Any]] = []
-        counts = Counts()
-        portion: pa.Table | None = next(portions)
-        while portion is not None:
-            name, rows = f"part-{len(files):05}.{self._sink.format}", 0
-            with self._store.create(f"{folder}/{name}") as stream:
-                with encoder_of(self._sink.format, stream, portion.schema) as encoder:
-                    while portion is not None and (not rows or stream.tell() < self._sink.roll_bytes):
-                        encoder.write(portion)
-                        rows, counts = rows + portion.num_rows, counts + _counted(portion)
-                        portion = next(portions, None)
-                files.append({"name": name, "rows": rows, "bytes": stream.tell()})
-        return files, counts
 
     def _check_newest(self, opened: _Opened) -> None:
         """All that was written before is in the folder that the next one takes away."""
         if not self._store.exists(f"{opened.folder}/{_TOKEN}"):
-            raise self._fenced(opened)  # safety: newest-deliverer
+            raise self._fenced(opened.number, opened.who)  # safety: newest-deliverer
 
     def _is_mine(self, opened: _Opened, delivered: str) -> bool:
         return bool((self._said(f"{delivered}/{_RECORD}") or {}).get("deliverer") == opened.number)
-
-    def _fenced(self, opened: _Opened) -> FencedDelivererError:
-        return FencedDelivererError(
-            f"{self}: expected deliverer {opened.number} ({opened.who.request_key}) to be the newest, found that "
-            "another one has opened the sink since; what is not in the ledger is delivered by that one"
-        )
 
     def _publish(self, opened: _Opened, name: str) -> None:
         """Move each target's files to where readers look, as far as that was not done."""
@@ -431,55 +323,7 @@ class FileChannel:
                 f"{self}: expected JSON in {self._at(path)}, found something else ({error}); put it back as it was"
             ) from error
 
-    def _at(self, path: str) -> str:
-        return f"{self._sink.url.rstrip('/')}/{path}"
-
-
-def _command(verb: str, who: Deliverer) -> str:
-    return f"airflow-barrier sink {verb} {who.topology} {who.sink} --reason ..."
-
 
 def _position_of(folder: str) -> Position:
     barrier, _, revision = folder[1:].partition(".r")
     return Position(int(barrier), int(revision))
-
-
-def _portions(batches: RowBatches) -> Iterator[pa.Table]:
-    """The same portions whatever batches the rows come in; at least one, which may be without rows."""
-    import pyarrow as pa
-
-    # A row that was deleted has no values in columns that are required.
-    schema = pa.schema([pa.field(column.name, column.type) for column in batches.schema])
-    held: list[pa.RecordBatch] = []
-    rows = size = 0
-    whole = True
-    for each in batches:
-        batch = each.select(schema.names).cast(schema)
-        while batch.num_rows:
-            taken = batch.slice(0, _PORTION_ROWS - rows)
-            batch = batch.slice(taken.num_rows)
-            held.append(taken)
-            rows, size, whole = rows + taken.num_rows, size + taken.nbytes, False
-            if rows == _PORTION_ROWS or size >= _PORTION_BYTES:
-                yield pa.Table.from_batches(held, schema).combine_chunks()
-                held, rows, size = [], 0, 0
-    if held or whole:
-        yield pa.Table.from_batches(held, schema).combine_chunks()
-
-
-def _with_change(rows: pa.Table) -> pa.Table:
-    """A table that is delivered whole says so like one whose rows were all inserted."""
-    import pyarrow as pa
-
-    if CHANGE in rows.column_names:
-        return rows
-    return rows.add_column(0, pa.field(CHANGE, pa.string()), pa.repeat(INSERT, rows.num_rows))
-
-
-def _counted(rows: pa.Table) -> Counts:
-    if CHANGE not in rows.column_names:
-        return Counts(inserted=rows.num_rows)
-    from pyarrow import compute as pc
-
-    found = {each["values"]: each["counts"] for each in pc.value_counts(rows[CHANGE]).to_pylist()}
-    return Counts(found.get(INSERT, 0), found.get(UPDATE, 0), found.get(DELETE, 0))

@@ -1,4 +1,4 @@
-"""Files that others read: a folder a barrier, in Parquet, CSV or JSON lines."""
+"""Files that others read: a folder or a manifest a barrier, in Parquet, CSV or JSON lines."""
 
 from __future__ import annotations
 
@@ -17,10 +17,13 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 Format = Literal["parquet", "csv", "jsonl"]
+Readers = Literal["pattern", "manifest"]
 
 # What one of Hadoop, a shell's patterns and the URLs of WebHDFS takes for something else.
 _NOT_IN_NAMES = frozenset('/\\?#:*[]{}%"')
 _LONGEST_NAME = 200
+#: What one request puts into an object store, less what a file may have beyond ``roll_bytes``.
+_LARGEST_OBJECT = 4 * 1024**3
 
 
 @dataclass(frozen=True)
@@ -36,15 +39,24 @@ class FileSink:
     target finds whole barriers only, whatever fails. *Several* targets are committed in one step, too, but get their
     folders one after the other: who reads two of them takes only the barriers that both have.
 
-    :param url: a folder: an absolute path or ``file://`` URL on a disk that all workers see, or ``hdfs://…``. Where it
-        may lie the connection's ``source_roots`` say. Object stores have no rename in one step, and are refused.
+    An object store (``s3://…``) renames nothing in one step. There files have their names before they count, beside
+    some that never will, and a barrier's *manifest* in ``url/_manifests`` names those of all its targets, with rows and
+    bytes. The store puts it only if there is none of its number, and that is the commit. So readers follow the
+    manifests, which ``readers="manifest"`` says that they do, and such a ``url`` is one sink's alone.
+
+    :param url: a folder: an absolute path or ``file://`` URL on a disk that all workers see, ``hdfs://…``, or
+        ``s3://bucket/…`` in a store that has conditional puts (the extra ``s3``). Where it may lie the connection's
+        ``source_roots`` say.
     :param name: unique in the topology. Default: the last part of ``url``.
     :param format: ``parquet`` (zstd), ``csv`` (with a header; NULL is nothing, and an empty text ``""``) or ``jsonl``
         (one object a line, times in ISO 8601, decimals as texts, bytes in base64).
     :param conn_id: for HDFS, an Airflow connection of type ``webhdfs``: host and port of the name node's HTTP address
-        (9870 by default), and as login the user. A disk needs none.
+        (9870 by default), and as login the user. For S3, one of type ``aws``: as login and password a pair of keys
+        (without: what the worker's own AWS configuration says), and as extras ``region_name``, ``endpoint_url`` and
+        ``aws_session_token``; others are refused. A disk needs none.
     :param roll_bytes: a file that has reached this size is followed by another one.
     :param success_file: whether each folder of a barrier has an empty file ``_SUCCESS``.
+    :param readers: how readers find what counts: by ``pattern``, on a disk or HDFS, or by ``manifest``, on S3.
 
     :param key: with ``rows="changes"``, the columns that tell rows apart; for several tables, table -> columns.
 
@@ -61,7 +73,6 @@ class FileSink:
     """
 
     kind: ClassVar[str] = "files"
-    conn_type: ClassVar[str] = "webhdfs"
 
     url: str
     format: Format = "parquet"
@@ -69,6 +80,7 @@ class FileSink:
     conn_id: str | None = None
     roll_bytes: int = 256 * 1024**2
     success_file: bool = False
+    readers: Readers = "pattern"
     key: Sequence[str] | Mapping[str, Sequence[str]] = ()
 
     def __post_init__(self) -> None:
@@ -85,10 +97,10 @@ class FileSink:
     def _fault(self) -> str | None:
         if fault := location_fault(self.url):
             return f"url: {fault}"
-        if self.scheme not in ("file", "hdfs"):
+        if self.scheme not in ("file", "hdfs", "s3"):
             return (
-                f"url: expected a file system that renames folders in one step (file, hdfs), found {self.scheme!r}; "
-                "deliver to one of those, and copy from there"
+                "url: expected a file system that renames folders in one step (file, hdfs), or an object store with "
+                f"conditional puts (s3), found {self.scheme!r}; deliver to one of those, and copy from there"
             )
         if odd := sorted(_NOT_IN_NAMES.intersection(self.path) - {"/"}):
             return f"url: expected a path without {' '.join(odd)}, which Hadoop or a pattern takes for something else"
@@ -99,9 +111,36 @@ class FileSink:
             )
         if self.format not in get_args(Format):
             return f"format: expected one of {', '.join(get_args(Format))}, found {self.format!r}"
+        if self.readers not in get_args(Readers):
+            return f"readers: expected one of {', '.join(get_args(Readers))}, found {self.readers!r}"
         if self.roll_bytes < 1:
             return f"roll_bytes: expected 1 or more, found {self.roll_bytes}"
+        return self._object_store_fault() if self.scheme == "s3" else self._file_system_fault()
+
+    def _object_store_fault(self) -> str | None:
+        if self.readers != "manifest":
+            return (
+                "expected readers='manifest' with s3://, since an object store renames no folder in one step, and who "
+                "lists it finds halves of barriers and files that count for nothing; pass it, and have readers take "
+                f"the files that {self.url.rstrip('/')}/_manifests names"
+            )
+        if self.success_file:
+            return "success_file: expected False with s3://, where a manifest says what is whole; leave it out"
+        if self.roll_bytes > _LARGEST_OBJECT:
+            return f"roll_bytes: expected {_LARGEST_OBJECT} or less with s3://, found {self.roll_bytes}"
         return None
+
+    def _file_system_fault(self) -> str | None:
+        if self.readers != "pattern":
+            return (
+                f"readers: expected 'pattern' with {self.scheme}://, where whoever lists a folder finds whole barriers "
+                f"only, found {self.readers!r}; leave it out"
+            )
+        return None
+
+    @property
+    def conn_type(self) -> str:
+        return "aws" if self.scheme == "s3" else "webhdfs"
 
     @property
     def location(self) -> str:
@@ -109,7 +148,13 @@ class FileSink:
 
     @property
     def scheme(self) -> str:
-        return self.url.partition("://")[0] if "://" in self.url else "file"
+        scheme = self.url.partition("://")[0] if "://" in self.url else "file"
+        return "s3" if scheme == "s3a" else scheme
+
+    @property
+    def host(self) -> str:
+        """The name nodes, or the bucket."""
+        return "" if self.scheme == "file" else self.url.partition("://")[2].partition("/")[0]
 
     @property
     def path(self) -> str:
@@ -120,8 +165,7 @@ class FileSink:
     @property
     def identity(self) -> str:
         """The same for each way to write the same URL."""
-        host = self.url.partition("://")[2].partition("/")[0] if self.scheme == "hdfs" else ""
-        return f"{self.scheme}://{host}{self.path}"
+        return f"{self.scheme}://{self.host}{self.path}"
 
     def declare(self, tables: str | Mapping[str, str], rows: Rows, owner: str) -> SinkDeclaration:
         """``tables``: one table, whose folder has its name without the namespace, or table -> the folder's name."""
@@ -145,6 +189,7 @@ class FileSink:
             "conn_id": self.conn_id,
             "roll_bytes": self.roll_bytes,
             "success_file": self.success_file,
+            "readers": self.readers,
             "key": self._keys(targets) if rows is Rows.CHANGES else {},
         }
         return SinkDeclaration(self.name, owner, self.kind, targets, options, rows)
@@ -174,6 +219,11 @@ class FileSink:
         return None
 
     def connect(self, declared: SinkDeclaration, credentials: Credentials | None) -> Channel:
+        if self.scheme == "s3":
+            from airflow_barrier.sinks._manifest_channel import ManifestChannel
+            from airflow_barrier.sinks._object_store import ObjectStore
+
+            return ManifestChannel(self, declared, partial(ObjectStore, self.host, self.path.strip("/"), credentials))
         from airflow_barrier.sinks._file_channel import FileChannel
         from airflow_barrier.sinks._file_stores import HdfsStore, LocalStore
 

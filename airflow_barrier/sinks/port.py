@@ -135,8 +135,6 @@ class Sink(Protocol):
     """A system outside the lake, as the author of a DAG names it."""
 
     kind: ClassVar[str]
-    #: of the Airflow connection by which it is reached
-    conn_type: ClassVar[str]
 
     @property
     def name(self) -> str:
@@ -153,6 +151,11 @@ class Sink(Protocol):
     @property
     def conn_id(self) -> str | None:
         """The Airflow connection by which it is reached; None: it needs none."""
+        ...
+
+    @property
+    def conn_type(self) -> str:
+        """Of that connection."""
         ...
 
     def declare(self, tables: str | Mapping[str, str], rows: Rows, owner: str) -> SinkDeclaration:

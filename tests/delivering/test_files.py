@@ -1,10 +1,11 @@
-"""Barriers as folders of files: what a reader by pattern makes of them is what the tables hold."""
+"""Barriers as files: what readers, by pattern or by manifest, make of them is what the tables hold."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import pyarrow.parquet as pq
 import pytest
@@ -15,6 +16,8 @@ from airflow_barrier.sinks.files import FileSink
 from airflow_barrier.sources.roots import SourceRoots
 from tests.delivering.feed import AMOUNT, KEY, PRICE, Feed
 from tests.sinks.behaviour import applied
+from tests.sinks.objects import BUCKET, Objects
+from tests.support.object_store import ObjectStore
 
 TARGETS = {AMOUNT: "amount", PRICE: "price"}
 DAYS = ({(1, 1): 10, (1, 2): 20}, {(1, 1): 11, (2, 1): 30}, {(1, 1): 11, (2, 1): 30}, {})
@@ -53,6 +56,22 @@ def test_changes_come_to_what_the_table_holds(feed: Feed, tmp_path: Path) -> Non
     assert found("amount") == found("price") == {(5, 5): 5}
     assert feed.deployment.meta.deliveries.get("shopping", "out").position == Position(4, number)
     assert not list((tmp_path / "_barrier" / "shopping" / "deliveries").rglob("*.parquet")), "nothing is left over"
+
+
+def test_changes_come_to_an_object_store(feed: Feed, s3: ObjectStore) -> None:
+    s3.make_bucket(BUCKET)
+    place = Objects(s3.endpoint, f"{uuid4()}/out")
+    sink = replace(place.sink, key={AMOUNT: KEY, PRICE: KEY})
+    for day in DAYS[:3]:
+        feed.commit(day)
+        feed.deliver(sink, TARGETS, place.credentials)
+        for target in TARGETS.values():
+            steps = [
+                [(row.pop("_change"), {**row, "id": (row["userId"], row["itemId"])}) for row in rows]
+                for rows in (place.rows_of(manifest, target) for manifest in place.delivered())
+            ]
+            assert state(applied(steps)) == day
+    assert place.left_over() == []
 
 
 def test_the_newest_folder_is_the_table(feed: Feed, tmp_path: Path) -> None:

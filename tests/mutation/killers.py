@@ -28,6 +28,7 @@ _STATES = ("tests/protocol/test_states.py::test_exactly_the_protocols_transition
 _GROUPS = ("tests/protocol/test_states.py::test_every_state_has_its_transitions_and_every_barrier_its_group",)
 _LOCKS = (f"{_META}test_guards.py::test_every_transition_locks_its_topology_before_it_looks",)
 _FILES, _FOLDER = "tests/sinks/test_file_sink.py::test_", "tests/sinks/test_files_locally.py::TestLocalFiles::test_"
+_OBJECTS = "tests/sinks/test_files_on_s3.py::test_"
 _FENCED = (f"{_META}test_attempts.py::test_a_superseded_attempt_can_report_nothing",)
 _CLOSING = (f"{_META}test_attempts.py::test_a_closing_record_speaks_of_every_outlet_and_of_no_other",)
 _MISSING = (f"{_META}test_committing.py::test_what_is_not_precommit_says_who_is_missing",)
@@ -330,6 +331,8 @@ _WITHOUT_SPARK: Mapping[str, tuple[str, ...]] = {
         f"{_FILES}a_ledger_that_was_restored_from_yesterday_is_told",
         f"{_FILES}a_folder_that_somebody_makes_meanwhile_is_left_alone",
     ),
+    "next-manifest-is-mine": (f"{_OBJECTS}of_two_who_deliver_the_same_one_does",),
+    "no-files-ahead-of-manifests": (f"{_OBJECTS}manifests_that_are_lost_are_told",),
     "nothing-lost-in-json": (f"{_FILES}json_has_no_nan",),
     "sink-beyond-history": (f"{_LEDGER}what_was_delivered_last_can_be_read_no_more",),
     "deliveries-go-forward": (f"{_DELIVERIES}a_late_report_takes_nothing_back",),

@@ -201,6 +201,8 @@ PROMISES: Mapping[str, Mapping[str, str]] = {
         "no-data-without-ledger": "Barriers that no ledger knows of are not added to.",
         "after-what-was-delivered": "Folders of barriers come in order.",
         "no-data-ahead-of-ledger": "What somebody put where a barrier belongs is not taken for the barrier.",
+        "next-manifest-is-mine": "Of those who put the next manifest of an object store, one has committed.",
+        "no-files-ahead-of-manifests": "Manifests that were lost, or put back as they were, are not gone on with.",
         "nothing-lost-in-json": "A number that JSON cannot hold is not written as something else.",
         "sink-beyond-history": "Changes are told from what was delivered last, or not at all.",
     },

@@ -21,7 +21,7 @@ from tests.sinks.behaviour import AMOUNTS, KEY, PRICES, applied
 from tests.support.hdfs import Hdfs
 
 #: What the sink is made of.
-FILES = ("sinks/_file_channel.py", "sinks/_file_stores.py")
+FILES = ("sinks/_file_channel.py", "sinks/_file_steps.py", "sinks/_file_stores.py")
 KEYS = {PRICES: KEY, AMOUNTS: KEY}
 TARGETS = {PRICES: "prices", AMOUNTS: "amounts"}
 _BARRIER = r"b\d{8}\.r\d+"

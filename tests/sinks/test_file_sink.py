@@ -67,7 +67,12 @@ def deliver_rows(sink: FileSink, barrier: int, batches: Batches, after: Position
 # --- the declaration ------------------------------------------------------------------------------
 
 CONTRADICTIONS: Sequence[tuple[Mapping[str, Any], str]] = (
-    ({"url": "s3://bucket/out"}, "expected a file system that renames folders in one step (file, hdfs), found 's3'"),
+    ({"url": "gs://bucket/out"}, "or an object store with conditional puts (s3), found 'gs'"),
+    ({"url": "s3://bucket/out"}, "expected readers='manifest' with s3://, since an object store renames no folder"),
+    ({"url": "s3://bucket/out", "readers": "manifest", "success_file": True}, "success_file: expected False"),
+    ({"url": "s3://bucket/out", "readers": "manifest", "roll_bytes": 2**33}, "roll_bytes: expected 4294967296 or less"),
+    ({"url": "/out", "readers": "manifest"}, "readers: expected 'pattern' with file://"),
+    ({"url": "/out", "readers": "glob"}, "readers: expected one of pattern, manifest, found 'glob'"),
     ({"url": "http://host/out"}, "expected a storage"),
     ({"url": "out"}, "expected an absolute path"),
     ({"url": "/a/../out"}, "expected a path that means one place"),
