@@ -19,7 +19,6 @@ TABLES = {
     "shop.user_item_price": "prices",
     "shop.user_item_avg_price": "averages",
 }
-KEY = ["userId", "itemId"]
 #: Where there is no PostgreSQL, files in this folder will do.
 FOLDER = os.environ.get("SHOPPING_REPORTS")
 
@@ -36,7 +35,7 @@ with DAG(
         topology="shopping",
         tables=TABLES,
         to=(
-            FileSink(FOLDER, name="reports", key=dict.fromkeys(TABLES, KEY))
+            FileSink(FOLDER, name="reports", key=["userId", "itemId"])
             if FOLDER
             else PostgreSQLSink("reporting", name="reports")
         ),

@@ -64,9 +64,10 @@ class FileSteps(Generic[_Store]):
     # --- before a first barrier -------------------------------------------------------------------
 
     def validate(self, schemas: Mapping[str, pa.Schema]) -> Mapping[str, tuple[str, ...]]:
-        keys: dict[str, Sequence[str]] = self._declared.options["key"]
+        of_target: dict[str, Sequence[str]] = self._declared.options["key"]
+        keys = {table: tuple(of_target.get(target, ())) for table, target in self._declared.targets.items()}
         for table, schema in schemas.items():
-            if missing := sorted(set(keys.get(table, ())) - set(schema.names)):
+            if missing := sorted(set(keys[table]) - set(schema.names)):
                 raise SinkRefusedError(
                     f"{self}: table {table}: expected the columns of its key, found no {', '.join(missing)} among "
                     f"{', '.join(schema.names)}; correct key=…"
@@ -80,7 +81,7 @@ class FileSteps(Generic[_Store]):
                         f"{self}: table {table}, column {column.name!a}: {fault}; deliver a table without it"
                     )
         self._try_out()
-        return {table: tuple(keys.get(table, ())) for table in schemas}
+        return {table: keys[table] for table in schemas}
 
     def _try_out(self) -> None:
         """See that the store does what a delivery needs, and leave nothing there."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
@@ -58,7 +58,7 @@ class FileSink:
     :param success_file: whether each folder of a barrier has an empty file ``_SUCCESS``.
     :param readers: how readers find what counts: by ``pattern``, on a disk or HDFS, or by ``manifest``, on S3.
 
-    :param key: with ``rows="changes"``, the columns that tell rows apart; for several tables, table -> columns.
+    :param key: with ``rows="changes"``, the columns that tell rows apart: of all targets, or target -> columns.
 
     With ``rows="changes"``, files have a column ``_change`` before those of the table: ``insert``, ``update`` or
     ``delete``; of a row that was deleted they have the key alone. Who applies the folders in the order of their names
@@ -190,24 +190,23 @@ class FileSink:
             "roll_bytes": self.roll_bytes,
             "success_file": self.success_file,
             "readers": self.readers,
-            "key": self._keys(targets) if rows is Rows.CHANGES else {},
+            "key": self._keys(list(targets.values())) if rows is Rows.CHANGES else {},
         }
         return SinkDeclaration(self.name, owner, self.kind, targets, options, rows)
 
-    def _keys(self, tables: Iterable[str]) -> dict[str, list[str]]:
-        tables = list(tables)
+    def _keys(self, targets: Sequence[str]) -> dict[str, list[str]]:
         if isinstance(self.key, str) or not self.key:
             raise ConfigurationError(
                 f"sink {self.name}: expected the columns that tell rows apart, key=[…], since changes are delivered, "
                 f"found {self.key!r}; name them, or deliver rows='appends' or rows='table'"
             )
-        keys = self.key if isinstance(self.key, Mapping) else dict.fromkeys(tables[:1], self.key)
-        if set(keys) != set(tables) or not all(keys.values()) or any(isinstance(key, str) for key in keys.values()):
+        keys = self.key if isinstance(self.key, Mapping) else dict.fromkeys(targets, self.key)
+        if set(keys) != set(targets) or not all(keys.values()) or any(isinstance(key, str) for key in keys.values()):
             raise ConfigurationError(
-                f"sink {self.name}: key: expected columns for each table ({', '.join(tables)}), found {self.key!r}; "
-                "name them: {table: […]}"
+                f"sink {self.name}: key: expected columns for each target ({', '.join(targets)}), found {self.key!r}; "
+                "name them: {target: […]}"
             )
-        return {table: list(key) for table, key in keys.items()}
+        return {target: list(key) for target, key in keys.items()}
 
     @classmethod
     def of(cls, declared: SinkDeclaration) -> Self:

@@ -27,7 +27,7 @@ class PostgreSQLSink:
     (``schema.table``, or one in ``schema``); where there are several, ``deliver`` maps each to its target and the sink
     needs a ``name``, which is the target's otherwise.
 
-    ``key``: columns that tell rows apart; for several targets, target -> columns. Default: each target's primary key.
+    ``key``: columns that tell rows apart, of all targets, or target -> columns. Default: each target's primary key.
     ``ledger``: the table for the sink's own record, ``schema.table`` or one in ``schema``. It is made if it is not
     there, and may be shared by sinks and topologies.
 
@@ -117,11 +117,6 @@ class PostgreSQLSink:
         if isinstance(self.key, str):
             raise ConfigurationError(f"sink {self.name}: key: expected a list of columns, found {self.key!r}")
         if not isinstance(self.key, Mapping):
-            if len(targets) > 1:
-                raise ConfigurationError(
-                    f"sink {self.name}: key: expected target -> columns, since there are several targets, found "
-                    f"{list(self.key)}; leave it out where the primary keys will do"
-                )
             return dict.fromkeys(targets.values(), self.key)
         keys = {".".join(self._parts(target)): key for target, key in self.key.items()}
         if unknown := sorted(set(keys) - set(targets.values())):

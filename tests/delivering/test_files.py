@@ -33,7 +33,7 @@ def state(rows: list[dict[str, Any]]) -> dict[tuple[int, int], int]:
 
 
 def test_changes_come_to_what_the_table_holds(feed: Feed, tmp_path: Path) -> None:
-    sink = FileSink(str(tmp_path / "out"), key={AMOUNT: KEY, PRICE: KEY})
+    sink = FileSink(str(tmp_path / "out"), key=KEY)
 
     def found(target: str) -> dict[tuple[int, int], int]:
         steps = [
@@ -61,7 +61,7 @@ def test_changes_come_to_what_the_table_holds(feed: Feed, tmp_path: Path) -> Non
 def test_changes_come_to_an_object_store(feed: Feed, s3: ObjectStore) -> None:
     s3.make_bucket(BUCKET)
     place = Objects(s3.endpoint, f"{uuid4()}/out")
-    sink = replace(place.sink, key={AMOUNT: KEY, PRICE: KEY})
+    sink = replace(place.sink, key=KEY)
     for day in DAYS[:3]:
         feed.commit(day)
         feed.deliver(sink, TARGETS, place.credentials)

@@ -22,7 +22,7 @@ from tests.support.hdfs import Hdfs
 
 #: What the sink is made of.
 FILES = ("sinks/_file_channel.py", "sinks/_file_steps.py", "sinks/_file_stores.py")
-KEYS = {PRICES: KEY, AMOUNTS: KEY}
+KEYS = {"prices": KEY, "amounts": KEY}
 TARGETS = {PRICES: "prices", AMOUNTS: "amounts"}
 _BARRIER = r"b\d{8}\.r\d+"
 _LEDGER = r"_barrier/shopping\.out"

@@ -108,12 +108,13 @@ def test_contradictions_are_told_when_a_dag_is_parsed() -> None:
                 assert said in str(told.value)
 
 
-def test_keys_are_of_the_tables() -> None:
+def test_keys_are_of_the_targets() -> None:
     two = {"shop.a": "a", "shop.b": "b"}
-    for key in (["id"], {"shop.a": ["id"]}, {"shop.a": ["id"], "shop.b": "id"}, {"shop.a": ["id"], "shop.b": []}):
-        with pytest.raises(ConfigurationError, match="expected columns for each table"):
+    for key in ({"a": ["id"]}, {"a": ["id"], "b": "id"}, {"a": ["id"], "b": []}, {"shop.a": ["id"], "shop.b": ["id"]}):
+        with pytest.raises(ConfigurationError, match="expected columns for each target"):
             FileSink("/out", key=key).declare(two, Rows.CHANGES, "dag")  # type: ignore[arg-type]
-    assert FileSink("/out", key=["id"]).declare("shop.a", Rows.CHANGES, "dag").options["key"] == {"shop.a": ["id"]}
+    assert FileSink("/out", key=["id"]).declare("shop.a", Rows.CHANGES, "dag").options["key"] == {"a": ["id"]}
+    assert FileSink("/out", key=["id"]).declare(two, Rows.CHANGES, "dag").options["key"] == {"a": ["id"], "b": ["id"]}
 
 
 def test_a_declaration_is_found_again() -> None:
