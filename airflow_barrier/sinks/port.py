@@ -75,8 +75,8 @@ class Delivery:
     only, the rest being NULL.
 
     ``former``: the targets are to be compared with the tables, whose rows are whole then, and what differs is changed.
-    It has the keys of the rows that were delivered; of these, those go that the table has no more. Rows of other keys
-    stay, and None means that nothing is compared.
+    It has the keys of the rows that were delivered, some of them several times; of these, those go that the table has
+    no more. Rows of other keys stay, and None means that nothing is compared. ``after`` may be this very barrier then.
     """
 
     barrier_id: int
@@ -116,8 +116,9 @@ class Channel(Protocol):
         """Become the only one who can deliver: whoever opened the sink before can change nothing there any more.
 
         Returns what the ledger says was delivered last (None: nothing yet), and drops what dead deliverers left.
-        Raises LedgerError if the ledger is another's, or its target was made anew; ``adopt``: then it becomes this
-        deliverer's, since a person said so.
+        Raises LedgerError, and supersedes nobody, if the ledger or a target is another topology's or sink's; also if
+        another incarnation wrote it, it stands at another place, or a target was made anew, unless ``adopt``: then a
+        person said that it is this deliverer's.
         """
         ...
 
@@ -155,7 +156,7 @@ class Sink(Protocol):
 
     @property
     def conn_type(self) -> str:
-        """Of that connection."""
+        """Of that connection; not asked for where there is none."""
         ...
 
     def declare(self, tables: str | Mapping[str, str], rows: Rows, owner: str) -> SinkDeclaration:

@@ -5,6 +5,8 @@
         def places(self, loft) -> Places:
             return lambda: PigeonLoft(loft.new())
 
+A sink whose targets can be compared with the tables takes :class:`ComparingBehaviour`, which plays that, too.
+
 A :class:`Place` is all that the suite has to know: how one delivers there, what readers find, and which calls to the
 sink's system a process makes, at each of which the suite kills or stops it. Two tables, `prices` and `amounts`, are
 delivered in one step.
@@ -16,7 +18,7 @@ import os
 import signal
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta, timezone
 from decimal import Decimal
 from functools import partial
@@ -170,8 +172,8 @@ TABLE = tuple(
 STEPS = {Rows.CHANGES: CHANGES, Rows.APPENDS: APPENDS, Rows.TABLE: TABLE}
 
 
-def deliverer(topology: str = "shopping", incarnation: str = "first") -> Deliverer:
-    return Deliverer(topology, incarnation, "out", f"task-{os.getpid()}")
+def deliverer(topology: str = "shopping", incarnation: str = "first", sink: str = "out") -> Deliverer:
+    return Deliverer(topology, incarnation, sink, f"task-{os.getpid()}")
 
 
 def delivery(step: Step, rows: Rows, after: Position | None, size: int = 1000) -> Delivery:
@@ -392,8 +394,13 @@ class Behaviour:
                 first.deliver(delivery(CHANGES[1], Rows.CHANGES, CHANGES[0].position))
         check(place, CHANGES[:3], Rows.CHANGES)
 
-    @pytest.mark.parametrize("other", [("shopping", "second"), ("banking", "first")])
-    def test_what_is_anothers_is_not_delivered_to(self, places: Places, other: tuple[str, str]) -> None:
+    @pytest.mark.parametrize(
+        "other",
+        [("shopping", "second", "out"), ("banking", "first", "out"), ("shopping", "first", "other")],
+        ids=["incarnation", "topology", "sink"],
+    )
+    def test_what_is_anothers_is_not_delivered_to(self, places: Places, other: tuple[str, str, str]) -> None:
+        """Not by another MetaService, and not by a second sink that names the same targets."""
         place = places()
         with place.channel(Rows.CHANGES) as channel:
             catch_up(channel, Rows.CHANGES, CHANGES[:2])
@@ -404,6 +411,30 @@ class Behaviour:
         with place.channel(Rows.CHANGES) as channel:  # which goes on
             catch_up(channel, Rows.CHANGES, CHANGES)
         check(place, CHANGES, Rows.CHANGES)
+
+    def test_what_a_person_lets_it_adopt(self, places: Places) -> None:
+        """The ledger of another incarnation, which cannot go on then; never that of another topology or sink."""
+        place, recovered = _prepared(places, 2), deliverer(incarnation="recovered")
+        with place.channel(Rows.CHANGES) as before:
+            before.validate(SCHEMAS)
+            before.open(deliverer())
+            for other in (deliverer("banking"), deliverer(sink="other")):
+                with place.channel(Rows.CHANGES) as channel:
+                    channel.validate(SCHEMAS)
+                    with pytest.raises(LedgerError):
+                        channel.open(other, adopt=True)
+            before.deliver(delivery(CHANGES[2], Rows.CHANGES, CHANGES[1].position))  # whom they have not fenced
+            for adopt in (True, False):
+                with place.channel(Rows.CHANGES) as channel:
+                    channel.validate(SCHEMAS)
+                    assert channel.open(recovered, adopt=adopt) == CHANGES[2].position
+            with pytest.raises(_FENCED):
+                before.deliver(delivery(CHANGES[3], Rows.CHANGES, CHANGES[2].position))
+        with place.channel(Rows.CHANGES) as channel:
+            channel.validate(SCHEMAS)
+            with pytest.raises(LedgerError):
+                channel.open(deliverer())
+        check(place, CHANGES[:3], Rows.CHANGES)
 
     @pytest.mark.parametrize("before", [0, 1], ids=["the first load", "changes"])
     def test_killed_at_every_call(self, places: Places, before: int) -> None:
@@ -456,6 +487,41 @@ class Behaviour:
 
     def _part(self, calls: Sequence[str], how: str) -> list[int]:
         return drawn(range(len(calls)), f"{how} while delivering ({type(self).__name__})", lambda _: self.files)
+
+
+class ComparingBehaviour(Behaviour):
+    """Also of a sink that can compare its targets with the tables, as `redeliver` has it do. Others refuse that."""
+
+    def test_what_differs_is_changed(self, places: Places) -> None:
+        place, last = _prepared(places, 2), CHANGES[-1].position
+        now = {table: expected(CHANGES, Rows.CHANGES, table) for table in SCHEMAS}
+        former = {PRICES: [1, 2, 3, 1, 4, 5, 6], AMOUNTS: [1]}  # by which amount 2 is a row of others
+        told = []
+        with place.channel(Rows.CHANGES) as channel:
+            channel.validate(SCHEMAS)
+            after = channel.open(deliverer(), adopt=True)
+            for _ in range(2):  # then at the barrier that was delivered last, and nothing differs
+                told.append(channel.deliver(_compared(last, after, now, former)))
+                after = last
+        assert told == [
+            {PRICES: Counts(1, 1, 1), AMOUNTS: Counts(0, 1, 0)},
+            {PRICES: Counts(), AMOUNTS: Counts()},
+        ]
+        with place.channel(Rows.CHANGES) as channel:
+            assert channel.open(deliverer()) == last
+        assert place.contents(PRICES, Rows.CHANGES) == now[PRICES]
+        assert place.contents(AMOUNTS, Rows.CHANGES) == [*now[AMOUNTS], amount(2, 20)]
+
+
+def _compared(
+    position: Position, after: Position | None, now: Mapping[str, Sequence[Row]], former: Mapping[str, Sequence[int]]
+) -> Delivery:
+    """All rows of both tables, and the keys of those that may have been delivered."""
+    keys = {
+        table: Batches(pa.schema([SCHEMAS[table].field("id")]), [{"id": id_} for id_ in ids])
+        for table, ids in former.items()
+    }
+    return replace(delivery(Step(position, now, whole=True), Rows.CHANGES, after), former=keys)
 
 
 def _prepared(places: Places, steps: int) -> Place:

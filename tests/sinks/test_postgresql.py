@@ -14,7 +14,7 @@ from sqlalchemy import make_url
 from airflow_barrier.protocol.deliveries import Rows
 from airflow_barrier.sinks.port import Channel, Credentials
 from airflow_barrier.sinks.postgresql import PostgreSQLSink
-from tests.sinks.behaviour import AMOUNTS, PRICES, Behaviour, Places
+from tests.sinks.behaviour import AMOUNTS, PRICES, ComparingBehaviour, Places
 from tests.support.postgresql import USER, PostgreSQL
 
 
@@ -89,7 +89,7 @@ class Tables:
         )
 
 
-class TestPostgreSQL(Behaviour):
+class TestPostgreSQL(ComparingBehaviour):
     files = ("sinks/_postgresql.py", "sinks/_postgresql_rows.py", "sinks/_postgresql_targets.py")
 
     @pytest.fixture
