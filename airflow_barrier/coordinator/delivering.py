@@ -22,6 +22,7 @@ from airflow_barrier.coordinator.deployment import Deployment
 from airflow_barrier.protocol.deliveries import CHANGE, Counts, Position, Remedy, Rows, SinkDeclaration, SinkRecord
 from airflow_barrier.protocol.errors import (
     BarrierError,
+    ConfigurationError,
     ExpiredBarrierError,
     FencedDelivererError,
     LedgerError,
@@ -92,8 +93,7 @@ def deliver(
 
     def once() -> None:
         _check_claim(deployment, sink, request_key)
-        adapter = deployment.sink_of(sink.definition)
-        with adapter.connect(sink.definition, credentials) as channel:
+        with _connect(deployment, sink.definition, credentials) as channel:
             worker = _Worker(deployment, sink, channel, write_extracts, request_key, actor)
             done.extend(worker.run(through, collapse))  # also what came before an error
 
@@ -171,8 +171,18 @@ def _try(deployment: Deployment, declared: SinkDeclaration, credentials: Credent
     except MissingTableError:
         return
     schemas = {table: deployment.tables.schema_at(table, snapshot) for table, snapshot in mains.items()}
-    with deployment.sink_of(declared).connect(declared, credentials) as channel:
+    with _connect(deployment, declared, credentials) as channel:
         channel.validate(schemas)
+
+
+def _connect(deployment: Deployment, declared: SinkDeclaration, credentials: Credentials | None) -> Channel:
+    try:
+        return deployment.sink_of(declared).connect(declared, credentials)
+    except ModuleNotFoundError as error:
+        raise ConfigurationError(
+            f"sink {declared.name}: expected the client of a sink of kind {declared.kind} on this worker, found no "
+            f"module {error.name}; install airflow-provider-barrier with the extra that docs/deliveries.md names for it"
+        ) from error
 
 
 def _check_claim(deployment: Deployment, sink: SinkRecord, request_key: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import sys
 from collections.abc import Callable
 
 import pytest
@@ -76,3 +77,12 @@ def test_a_sink_that_left_its_dag_holds_nothing(feed: Feed, reporting: Reporting
     assert told.told
     assert str(receipt.counts[AMOUNT]) == "1 updated"
     assert reporting.rows("amount") == second
+
+
+def test_a_client_that_is_missing_is_told_in_words(
+    feed: Feed, reporting: Reporting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delitem(sys.modules, "airflow_barrier.sinks._postgresql", raising=False)
+    monkeypatch.setitem(sys.modules, "psycopg", None)
+    with pytest.raises(ConfigurationError, match=r"kind postgresql on this worker, found no module psycopg; install"):
+        look(feed, reporting.credentials(), AMOUNT)
