@@ -92,7 +92,7 @@ class Target:
         copy = f"COPY prices ({_COLUMNS}) FROM STDIN (FORMAT csv)"
         with self._session() as connection, connection.cursor() as cursor, cursor.copy(copy) as stream:
             for batch in rows:
-                stream.write(csv_of(batch))
+                stream.write(csv_of(batch, ()))
 
     def merged(self, rows: Batches) -> None:
         """The same staging and merge, without ledger and fence."""
@@ -103,7 +103,7 @@ class Target:
             )
             with connection.cursor() as cursor, cursor.copy("COPY stage FROM STDIN (FORMAT csv)") as stream:
                 for batch in rows:
-                    stream.write(csv_of(batch))
+                    stream.write(csv_of(batch, ()))
             connection.execute("ANALYZE stage")
             same = 't."userId" = s."userId" AND t."itemId" = s."itemId"'
             connection.execute(f"DELETE FROM prices t USING stage s WHERE _change = 'delete' AND {same}")
