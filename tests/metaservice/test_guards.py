@@ -20,7 +20,7 @@ from airflow_barrier.metaservice.maintenance import Upkeep
 from airflow_barrier.metaservice.mapping import to_columns
 from airflow_barrier.metaservice.rows import barrier_key
 from airflow_barrier.metaservice.transitions import Event, move_attempt, move_barrier, move_tables
-from airflow_barrier.protocol.deliveries import Position
+from airflow_barrier.protocol.deliveries import Position, Remedy
 from airflow_barrier.protocol.errors import IllegalTransitionError, JournalError, NotPrecommitError
 from airflow_barrier.protocol.journal import History, JournalEntry
 from airflow_barrier.protocol.records import Barrier, BarrierKind, Cut
@@ -89,9 +89,12 @@ def life(world: World) -> Iterator[tuple[str, Callable[[], object]]]:
     yield "trim", lambda: world.meta.expiry.trim("shopping", day(100_000), "test")
     deliveries = world.meta.deliveries
     yield "register a sink", lambda: register(world)
+    yield "claim a sink", lambda: deliveries.claim("shopping", "prices", "task", None)
+    yield "fail to deliver", lambda: deliveries.failed("shopping", "prices", "no answer", "test")
     yield "deliver", lambda: delivered(world, Position(2, 0))
     yield "pause", lambda: deliveries.pause("shopping", "prices", "test", "because")
     yield "resume", lambda: deliveries.resume("shopping", "prices", "test")
+    yield "decide on a sink", lambda: deliveries.decide("shopping", "prices", Remedy.ADOPT, "test", "because")
     yield "hold for a sink", lambda: deliveries.hold("shopping", "prices", 60, "test")
     yield "release a sink", lambda: deliveries.release("shopping", "prices", "test", "because")
     world.open(3)

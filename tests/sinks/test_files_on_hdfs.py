@@ -16,7 +16,7 @@ from airflow_barrier.sinks._file_channel import FileChannel
 from airflow_barrier.sinks._file_stores import HdfsStore
 from airflow_barrier.sinks.port import Credentials
 from tests.sinks.behaviour import CHANGES, SCHEMAS, Behaviour, Places, catch_up, check
-from tests.sinks.files import FILES, FilesOnHdfs, around_requests
+from tests.sinks.files import FILES, TARGETS, FilesOnHdfs, around_requests
 from tests.support.cases import cases
 from tests.support.drawing import drawn
 from tests.support.hdfs import Hdfs
@@ -72,8 +72,7 @@ def test_who_may_not_write_there_is_told_before_a_first_barrier(places: Callable
     place.file_system.mkdir(place.path)
     server = place.server
     eve = place.sink.connect(
-        place.sink.declare(dict.fromkeys(SCHEMAS, "x") | {"shop.prices": "y"}, Rows.CHANGES, "dag"),
-        Credentials("hdfs", server.host, server.port, "eve"),
+        place.sink.declare(TARGETS, Rows.CHANGES, "dag"), Credentials("hdfs", server.host, server.port, "eve")
     )
     with eve, pytest.raises(SinkRefusedError, match="expected rights to read and write there, found Permission denied"):
         eve.validate(SCHEMAS)
@@ -89,7 +88,7 @@ class _MovedInto(HdfsStore):
 
 def test_a_file_system_that_moves_folders_into_others_is_refused(places: Callable[[], FilesOnHdfs]) -> None:
     place = places()
-    declared = place.sink.declare("shop.prices", Rows.TABLE, "dag")
+    declared = place.sink.declare(TARGETS, Rows.TABLE, "dag")
     with (
         FileChannel(place.sink, declared, partial(_MovedInto, place.path, place.credentials)) as channel,
         pytest.raises(SinkRefusedError, match="expected a file system that moves no folder onto another one"),
