@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from airflow.sdk import Asset, BaseHook, BaseOperator
-from airflow.sdk.exceptions import AirflowException
+from airflow.sdk.exceptions import AirflowException, AirflowNotFoundException
 
 from airflow_barrier.hooks.barrier import DEFAULT_CONN_ID, BarrierHook
 from airflow_barrier.links.barrier import BarrierLink
@@ -188,8 +188,6 @@ class DeliverOperator(BaseOperator):
 
     def credentials(self) -> Credentials | None:
         """From the sink's connection. Raises ConfigurationError for one that is missing, or of another type."""
-        from airflow.sdk.exceptions import AirflowNotFoundException
-
         from airflow_barrier.sinks.port import Credentials
 
         if self.to.conn_id is None:

@@ -72,7 +72,8 @@ def _within(kind: pa.DataType) -> Iterator[pa.DataType]:
         yield from _within(kind.field(number).type)
 
 
-def _is_list(kind: pa.DataType) -> bool:
+def is_list(kind: pa.DataType) -> bool:
+    """Of whichever length of offsets."""
     from pyarrow import types
 
     return bool(types.is_list(kind) or types.is_large_list(kind))
@@ -91,7 +92,7 @@ def _converter(kind: pa.DataType) -> _Converter | None:
     if types.is_struct(kind):
         fields = {field.name: found for field in kind if (found := _converter(field.type)) is not None}
         return _each(fields) if fields else None
-    if _is_list(kind):
+    if is_list(kind):
         element = _converter(kind.value_type)
         return None if element is None else _where_known(lambda values: list(map(element, values)))
     if types.is_map(kind):
@@ -136,7 +137,7 @@ def _floats(column: pa.Array) -> Iterator[pa.Array]:
     elif types.is_struct(kind):
         for field in column.flatten():
             yield from _floats(field)
-    elif _is_list(kind):
+    elif is_list(kind):
         yield from _floats(column.flatten())
     elif types.is_map(kind):  # its own `keys` and `items` are those of the array that it is a slice of
         yield from _floats(column.cast(pa.list_(kind.field(0))).flatten())

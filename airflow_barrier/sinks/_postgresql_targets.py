@@ -10,7 +10,7 @@ from psycopg import Connection, sql
 
 from airflow_barrier.protocol.deliveries import CHANGE, DELETE, INSERT, UPDATE
 from airflow_barrier.protocol.errors import SinkRefusedError
-from airflow_barrier.sinks._json_values import json_fault
+from airflow_barrier.sinks._json_values import is_list, json_fault
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -295,7 +295,7 @@ def _type_fault(kind: pa.DataType, found: str, modifier: int, category: str) -> 
     types = pa.types
     if types.is_nested(kind) and found in _JSON:
         return json_fault(kind)
-    if _is_list(kind) and found.endswith("[]") and not types.is_nested(kind.value_type):
+    if is_list(kind) and found.endswith("[]") and not types.is_nested(kind.value_type):
         fits = _type_fault(kind.value_type, found.removesuffix("[]"), modifier, category) is None
     elif category == "e" or found in _TEXT:
         fits = types.is_string(kind) or types.is_large_string(kind)
@@ -322,12 +322,6 @@ def _type_fault(kind: pa.DataType, found: str, modifier: int, category: str) -> 
     if fits:
         return None
     return f"expected a column that holds every {kind}, such as {_type_for(kind)}, found {found}; change its type"
-
-
-def _is_list(kind: pa.DataType) -> bool:
-    import pyarrow as pa
-
-    return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind))
 
 
 def _numeric_fits(kind: pa.DataType, modifier: int) -> bool:
