@@ -32,6 +32,7 @@ pytest_plugins = [
     "tests.support.object_store",
     "tests.support.nessie",
     "tests.support.hdfs",
+    "tests.support.kafka",
     "tests.support.sharing",
     "tests.support.computing",
     "tests.support.drawing",

@@ -14,9 +14,10 @@ import psycopg
 import pyarrow as pa
 from sqlalchemy import make_url
 
+from airflow_barrier.protocol.credentials import Credentials
 from airflow_barrier.protocol.deliveries import CHANGE, UPDATE, Rows, SinkDeclaration
 from airflow_barrier.sinks._postgresql_rows import csv_of
-from airflow_barrier.sinks.port import Credentials, Deliverer, Delivery
+from airflow_barrier.sinks.port import Deliverer, Delivery
 from airflow_barrier.sinks.postgresql import PostgreSQLSink
 from benchmarks.report import Measured
 

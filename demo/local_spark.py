@@ -21,7 +21,14 @@ from types import TracebackType
 
 from demo.local_airflow import free_port
 
-PACKAGES = "org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.12.0,org.xerial:sqlite-jdbc:3.54.1.0"
+PACKAGES = ",".join(
+    (
+        "org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.12.0",
+        "org.xerial:sqlite-jdbc:3.54.1.0",
+        "org.apache.spark:spark-sql-kafka-0-10_2.13:4.1.3",
+        "org.apache.spark:spark-avro_2.13:4.1.3",
+    )
+)
 CATALOG = "lake"
 _SERVER = "org.apache.spark.sql.connect.service.SparkConnectServer"
 _OLDEST_JAVA = 17

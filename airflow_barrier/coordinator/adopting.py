@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from airflow_barrier.coordinator.delivering import sink_fault
 from airflow_barrier.coordinator.deployment import Deployment
 from airflow_barrier.coordinator.starting import rows_of
+from airflow_barrier.protocol.credentials import Credentials
 from airflow_barrier.protocol.deliveries import SinkDeclaration
 from airflow_barrier.protocol.errors import MissingTableError, TopologyError, UnknownTopologyError
 from airflow_barrier.protocol.topology import Fragment, Job, Topology
-from airflow_barrier.sinks.port import Credentials
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 import tenacity
 
 from airflow_barrier.coordinator.deployment import Deployment
+from airflow_barrier.protocol.credentials import Credentials
 from airflow_barrier.protocol.deliveries import CHANGE, Counts, Position, Remedy, Rows, SinkDeclaration, SinkRecord
 from airflow_barrier.protocol.errors import (
     BarrierError,
@@ -37,7 +38,7 @@ from airflow_barrier.protocol.leases import Hold
 from airflow_barrier.protocol.levels import Level, Resolution
 from airflow_barrier.protocol.records import Barrier
 from airflow_barrier.protocol.states import BarrierState
-from airflow_barrier.sinks.port import Channel, Credentials, Deliverer, Delivery, RowBatches
+from airflow_barrier.sinks.port import Channel, Deliverer, Delivery, RowBatches
 from airflow_barrier.spark.delivering import Extract
 
 if TYPE_CHECKING:

@@ -26,8 +26,9 @@ if TYPE_CHECKING:
 
     from airflow_barrier.coordinator.deployment import Deployment
     from airflow_barrier.coordinator.next import Due
+    from airflow_barrier.protocol.credentials import Credentials
     from airflow_barrier.protocol.deliveries import DeliveryRecord, SinkDeclaration
-    from airflow_barrier.sinks.port import Credentials, Sink
+    from airflow_barrier.sinks.port import Sink
 
 
 def sink_asset(topology: str, sink: str) -> Asset:
@@ -188,7 +189,7 @@ class DeliverOperator(BaseOperator):
 
     def credentials(self) -> Credentials | None:
         """From the sink's connection. Raises ConfigurationError for one that is missing, or of another type."""
-        from airflow_barrier.sinks.port import Credentials
+        from airflow_barrier.protocol.credentials import Credentials
 
         if self.to.conn_id is None:
             return None

@@ -15,8 +15,8 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from functools import partial
 from typing import Any, BinaryIO, Protocol
 
+from airflow_barrier.protocol.credentials import Credentials
 from airflow_barrier.protocol.errors import SinkRefusedError, SinkUnavailableError
-from airflow_barrier.sinks.port import Credentials
 
 
 class Store(Protocol):

@@ -16,8 +16,8 @@ import boto3
 from botocore import exceptions as of_client
 from botocore.config import Config
 
+from airflow_barrier.protocol.credentials import Credentials
 from airflow_barrier.protocol.errors import ConfigurationError, SinkRefusedError, SinkUnavailableError
-from airflow_barrier.sinks.port import Credentials
 
 #: What a connection's extra may say. Others are refused: a role that is not assumed would deliver as somebody else.
 _EXTRAS = frozenset({"region_name", "endpoint_url", "aws_session_token"})

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 from psycopg import errors, sql
 
+from airflow_barrier.protocol.credentials import Credentials
 from airflow_barrier.protocol.deliveries import CHANGE, DELETE, INSERT, UPDATE, Counts, Position, Rows, SinkDeclaration
 from airflow_barrier.protocol.errors import (
     BarrierError,
@@ -29,7 +30,7 @@ from airflow_barrier.protocol.errors import (
 )
 from airflow_barrier.sinks._postgresql_rows import csv_of, find_refused, has_rows, named
 from airflow_barrier.sinks._postgresql_targets import Target, find_target, parts_of
-from airflow_barrier.sinks.port import Credentials, Deliverer, Delivery, RowBatches
+from airflow_barrier.sinks.port import Deliverer, Delivery, RowBatches
 
 if TYPE_CHECKING:
     import pyarrow as pa

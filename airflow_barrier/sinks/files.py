@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
 
+from airflow_barrier.protocol.credentials import Credentials
 from airflow_barrier.protocol.deliveries import Rows, SinkDeclaration
 from airflow_barrier.protocol.errors import ConfigurationError
 from airflow_barrier.protocol.names import is_topology_name
-from airflow_barrier.sinks.port import Channel, Credentials
+from airflow_barrier.sinks.port import Channel
 from airflow_barrier.sources.roots import location_fault
 
 if TYPE_CHECKING:

@@ -12,31 +12,16 @@ gives the :class:`Channel` by which one process delivers.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, ClassVar, Protocol
 
+from airflow_barrier.protocol.credentials import Credentials
 from airflow_barrier.protocol.deliveries import Counts, Position, Rows, SinkDeclaration
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from typing_extensions import Self
-
-
-@dataclass(frozen=True)
-class Credentials:
-    """Where the sink is and who enters it, from a connection of the sink system's own type.
-
-    ``extra``: what else the connection says; an adapter takes what it knows of that and leaves the rest.
-    """
-
-    conn_id: str
-    host: str | None = None
-    port: int | None = None
-    login: str | None = None
-    password: str | None = field(default=None, repr=False)
-    schema: str | None = None
-    extra: Mapping[str, str] = field(default_factory=dict, repr=False)
 
 
 @dataclass(frozen=True)

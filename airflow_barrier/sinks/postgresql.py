@@ -12,10 +12,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from airflow_barrier.protocol.credentials import Credentials
 from airflow_barrier.protocol.deliveries import Rows, SinkDeclaration
 from airflow_barrier.protocol.errors import ConfigurationError
 from airflow_barrier.protocol.names import name_fault
-from airflow_barrier.sinks.port import Channel, Credentials
+from airflow_barrier.sinks.port import Channel
 
 #: Bytes of a name: what is longer PostgreSQL cuts, without an error.
 _LONGEST = 63

@@ -28,11 +28,12 @@ from airflow_barrier.coordinator.revisions.plan import Wanted
 from airflow_barrier.coordinator.revisions.publish import Swapped, publish_revision
 from airflow_barrier.coordinator.settings import Settings
 from airflow_barrier.coordinator.staging import Ready, begin, close
+from airflow_barrier.protocol.credentials import Credentials
 from airflow_barrier.protocol.deliveries import CHANGE, DELETE, INSERT, UPDATE, Rows, SinkDeclaration
 from airflow_barrier.protocol.records import Barrier, StagedTable
 from airflow_barrier.protocol.revisions import Revision
 from airflow_barrier.protocol.topology import Fragment, Job
-from airflow_barrier.sinks.port import Credentials, Sink
+from airflow_barrier.sinks.port import Sink
 from airflow_barrier.spark.delivering import Extract
 from airflow_barrier.spark.spec import ClosingRecord
 from tests.support.postgresql import USER, PostgreSQL

@@ -28,7 +28,8 @@ import airflow_barrier.sinks._postgresql  # noqa: F401
 from airflow_barrier.coordinator.deployment import Deployment
 from airflow_barrier.coordinator.settings import Settings
 from airflow_barrier.metaservice.deliveries import Deliveries
-from airflow_barrier.sinks.port import Credentials, Sink
+from airflow_barrier.protocol.credentials import Credentials
+from airflow_barrier.sinks.port import Sink
 from tests.crash.processes import Child, Tell, fork
 from tests.delivering.feed import Feed
 

@@ -9,9 +9,9 @@ from collections.abc import Callable
 import pytest
 
 from airflow_barrier.coordinator.delivering import look_at_sinks
+from airflow_barrier.protocol.credentials import Credentials
 from airflow_barrier.protocol.deliveries import Rows, SinkDeclaration
 from airflow_barrier.protocol.errors import ConfigurationError, SinkRefusedError, SinkUnavailableError
-from airflow_barrier.sinks.port import Credentials
 from airflow_barrier.sinks.postgresql import PostgreSQLSink
 from tests.delivering.feed import AMOUNT, PRICE, Feed, Reporting
 

@@ -13,9 +13,10 @@ import fsspec
 import pyarrow.parquet
 import requests
 
+from airflow_barrier.protocol.credentials import Credentials
 from airflow_barrier.protocol.deliveries import CHANGE, Rows
 from airflow_barrier.sinks.files import FileSink
-from airflow_barrier.sinks.port import Channel, Credentials
+from airflow_barrier.sinks.port import Channel
 from tests.crash import instrument
 from tests.sinks.behaviour import AMOUNTS, KEY, PRICES, applied
 from tests.support.hdfs import Hdfs

@@ -19,9 +19,10 @@ import boto3
 import pyarrow.parquet
 from botocore.httpsession import URLLib3Session
 
+from airflow_barrier.protocol.credentials import Credentials
 from airflow_barrier.protocol.deliveries import CHANGE, Rows
 from airflow_barrier.sinks.files import FileSink
-from airflow_barrier.sinks.port import Channel, Credentials
+from airflow_barrier.sinks.port import Channel
 from tests.sinks.behaviour import applied
 from tests.sinks.files import KEYS, TARGETS
 from tests.support.waiting import patience

@@ -13,6 +13,7 @@ from uuid import uuid4
 import pyarrow as pa
 import pytest
 
+from airflow_barrier.protocol.credentials import Credentials
 from airflow_barrier.protocol.deliveries import Position, Rows
 from airflow_barrier.protocol.errors import (
     ConfigurationError,
@@ -22,7 +23,6 @@ from airflow_barrier.protocol.errors import (
     SinkUnavailableError,
 )
 from airflow_barrier.sinks import _object_store, sink_of
-from airflow_barrier.sinks.port import Credentials
 from tests.sinks.behaviour import (
     AMOUNTS,
     CHANGES,

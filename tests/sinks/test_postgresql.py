@@ -11,8 +11,9 @@ import psycopg
 import pytest
 from sqlalchemy import make_url
 
+from airflow_barrier.protocol.credentials import Credentials
 from airflow_barrier.protocol.deliveries import Rows
-from airflow_barrier.sinks.port import Channel, Credentials
+from airflow_barrier.sinks.port import Channel
 from airflow_barrier.sinks.postgresql import PostgreSQLSink
 from tests.sinks.behaviour import AMOUNTS, PRICES, ComparingBehaviour, Places
 from tests.support.postgresql import USER, PostgreSQL

@@ -18,8 +18,9 @@ from pathlib import Path
 
 import pytest
 
+from demo.jars import resolved
 from tests.support.ports import free_port
-from tests.support.serving import resolved, serving
+from tests.support.serving import JARS, serving
 from tests.support.waiting import patience, wait_for
 
 _SERVER = "org.apache.hadoop.hdfs.server"
@@ -69,7 +70,7 @@ def hdfs(folder: Path) -> Iterator[Hdfs]:
         "dfs.namenode.fs-limits.min-block-size": "4096",
     }
     _configure(conf / "hdfs-site.xml", options)
-    jars = resolved(java, Path(__file__).with_name("hdfs.ivy.xml"), "hdfs")
+    jars = resolved(Path(__file__).with_name("hdfs.ivy.xml"), JARS)
     command = [java, *_OPTIONS, "-cp", ":".join(map(str, (conf, *jars)))]
     name_node = [*command, f"{_SERVER}.namenode.NameNode"]
     done = subprocess.run(

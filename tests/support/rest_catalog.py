@@ -15,8 +15,9 @@ from pathlib import Path
 
 import pytest
 
+from demo.jars import resolved
 from tests.support.ports import free_port
-from tests.support.serving import resolved, serving
+from tests.support.serving import JARS, serving
 
 #: Names the server of another process of the same test run, to be used instead of one's own.
 SHARED_SERVER = "BARRIER_TEST_REST_SERVER"
@@ -47,7 +48,7 @@ def reference_server(folder: Path) -> Iterator[RestServer]:
         "CATALOG_CATALOG__IMPL": "org.apache.iceberg.jdbc.JdbcCatalog",
         "CATALOG_URI": f"jdbc:sqlite:{folder}/catalog.db",
     }
-    command = [java, "-Xmx256m", "-XX:TieredStopAtLevel=1", "-cp", ":".join(map(str, _jars(java))), _MAIN]
+    command = [java, "-Xmx256m", "-XX:TieredStopAtLevel=1", "-cp", ":".join(map(str, _jars())), _MAIN]
     uri = f"http://127.0.0.1:{port}"
     with serving(command, f"{uri}/v1/config", folder / "rest.log", environment):
         yield RestServer(uri, warehouse)
@@ -67,10 +68,10 @@ def rest_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RestServer
         yield server
 
 
-def _jars(java: str) -> list[Path]:
+def _jars() -> list[Path]:
     """The server's class path."""
     import pyspark
 
     spark = Path(pyspark.__file__).parent / "jars"
-    own = resolved(java, Path(__file__).with_name("rest_catalog.ivy.xml"), "reference-server")
+    own = resolved(Path(__file__).with_name("rest_catalog.ivy.xml"), JARS)
     return [*own, *(jar for pattern in _OF_SPARK for jar in spark.glob(pattern))]

@@ -11,12 +11,10 @@ import urllib.error
 import urllib.request
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from fcntl import LOCK_EX, flock
 from hashlib import sha256
 from pathlib import Path
 
-from tenacity import Retrying, stop_after_attempt, wait_exponential
-
+from demo.jars import downloading
 from tests.support.waiting import patience
 
 MAVEN = "https://repo1.maven.org/maven2"
@@ -60,40 +58,10 @@ def serving(
         process.wait(timeout=patience())
 
 
-@contextmanager
-def downloading() -> Iterator[Retrying]:
-    """One process of a run after another fills :data:`JARS`, and tries again what the network has broken off."""
-    JARS.mkdir(parents=True, exist_ok=True)
-    with (JARS / ".lock").open("w") as lock:
-        flock(lock, LOCK_EX)
-        yield Retrying(stop=stop_after_attempt(4), wait=wait_exponential(multiplier=2), reraise=True)
-
-
-def resolved(java: str, modules: Path, name: str) -> list[Path]:
-    """The jars that an Ivy file names, with what they need: resolved once a machine, by the Ivy that Spark brings."""
-    import pyspark
-
-    folder = JARS / name
-    ivy = ":".join(str(jar) for jar in (Path(pyspark.__file__).parent / "jars").glob("ivy-*.jar"))
-    with downloading() as patiently:
-        if not (folder / "resolved").exists():
-            patiently(_resolve, [java, "-cp", ivy, "org.apache.ivy.Main"], modules, folder)
-    return [*folder.glob("*.jar")]
-
-
-def _resolve(ivy: list[str], modules: Path, folder: Path) -> None:
-    pattern = f"{folder}/[artifact]-[revision](-[classifier]).[ext]"
-    command = [*ivy, "-ivy", str(modules), "-cache", str(JARS / "ivy"), "-retrieve", pattern]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=patience(), check=False)
-    if done.returncode != 0 or "UNRESOLVED" in done.stdout:
-        raise RuntimeError(f"the jars of {modules.name} cannot be resolved:\n{done.stdout[-3000:]}{done.stderr}")
-    (folder / "resolved").touch()
-
-
 def downloaded(path: str, digest: str) -> Path:
     """A file of Maven Central, with this SHA-256; downloaded once a machine. Raises RuntimeError for another one."""
     target = JARS / path.rpartition("/")[2]
-    with downloading() as patiently:
+    with downloading(JARS) as patiently:
         if not target.exists():
             patiently(_download, f"{MAVEN}/{path}", digest, target)
     return target

@@ -1,0 +1,121 @@
+"""How a Kafka cluster is entered: from one Airflow connection of type `kafka`, for the client here and for Spark's.
+
+The connection's extra is librdkafka's configuration, as Airflow's own Kafka provider has it. What of it says where the
+brokers are and who enters is taken; what belongs to one consumer or producer, such as `group.id`, is left.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from airflow_barrier.protocol.credentials import Credentials
+from airflow_barrier.protocol.errors import ConfigurationError
+
+CONN_TYPE = "kafka"
+
+_TAKEN = frozenset(
+    {
+        "bootstrap.servers",
+        "security.protocol",
+        "sasl.mechanism",
+        "sasl.username",
+        "sasl.password",
+        "ssl.ca.location",
+        "ssl.ca.pem",
+        "ssl.certificate.location",
+        "ssl.certificate.pem",
+        "ssl.key.location",
+        "ssl.key.pem",
+        "ssl.key.password",
+        "ssl.endpoint.identification.algorithm",
+    }
+)
+#: librdkafka has two names for it.
+_ALSO = {"sasl.mechanisms": "sasl.mechanism"}
+#: Those that both clients take a name and a password for.
+_LOGINS = {
+    "PLAIN": "org.apache.kafka.common.security.plain.PlainLoginModule",
+    "SCRAM-SHA-256": "org.apache.kafka.common.security.scram.ScramLoginModule",
+    "SCRAM-SHA-512": "org.apache.kafka.common.security.scram.ScramLoginModule",
+}
+_PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+
+
+def client_settings(what: str, credentials: Credentials | None) -> dict[str, Any]:
+    """librdkafka's settings; ``what`` enters, such as `source purchases`, is for errors.
+
+    Raises ConfigurationError, which quotes no setting's value that may be secret.
+    """
+    if credentials is None:
+        raise ConfigurationError(f"{what}: expected a connection of type {CONN_TYPE}, found none; define it")
+    found = {_ALSO.get(name, name): value for name, value in credentials.extra.items()}
+    settings: dict[str, Any] = {name: value for name, value in found.items() if name in _TAKEN}
+    where = f"{what}: connection {credentials.conn_id}"
+    if not settings.get("bootstrap.servers"):
+        raise ConfigurationError(
+            f"{where}: expected 'bootstrap.servers' in its extra, found none; give it the brokers' addresses: "
+            '{"bootstrap.servers": "kafka-1:9092,kafka-2:9092"}'
+        )
+    protocol = settings.get("security.protocol", "PLAINTEXT").upper()
+    if protocol not in _PROTOCOLS:
+        raise ConfigurationError(
+            f"{where}: expected security.protocol to be one of {', '.join(_PROTOCOLS)}, found {protocol!r}"
+        )
+    mechanism = settings.get("sasl.mechanism")
+    if protocol.startswith("SASL") and mechanism not in _LOGINS:
+        raise ConfigurationError(
+            f"{where}: expected sasl.mechanism to be one of {', '.join(_LOGINS)}, found {mechanism or 'none'}"
+        )
+    return settings
+
+
+def spark_settings(what: str, credentials: Credentials | None) -> dict[str, str]:
+    """The same as options of Spark's Kafka connector. Certificates and keys are in them, since executors have no such
+    files.
+
+    Raises ConfigurationError.
+    """
+    found = client_settings(what, credentials)
+    settings: dict[str, str] = {
+        name: found[name] for name in ("bootstrap.servers", "security.protocol", "sasl.mechanism") if name in found
+    }
+    if "ssl.endpoint.identification.algorithm" in found:
+        # Java says "none" by an empty text
+        algorithm = found["ssl.endpoint.identification.algorithm"]
+        settings["ssl.endpoint.identification.algorithm"] = "" if algorithm == "none" else algorithm
+    if found.get("security.protocol", "").upper().startswith("SASL"):
+        module = _LOGINS[found["sasl.mechanism"]]
+        user, password = (_quoted(found.get(f"sasl.{name}", "")) for name in ("username", "password"))
+        settings["sasl.jaas.config"] = f"{module} required username={user} password={password};"
+    authority, certificate, key = (_pem(what, found, name) for name in ("ca", "certificate", "key"))
+    if authority:
+        settings |= {"ssl.truststore.type": "PEM", "ssl.truststore.certificates": authority}
+    if certificate and key:
+        settings |= {
+            "ssl.keystore.type": "PEM",
+            "ssl.keystore.certificate.chain": certificate,
+            "ssl.keystore.key": key,
+        }
+        if "ssl.key.password" in found:
+            settings["ssl.key.password"] = found["ssl.key.password"]
+    return {f"kafka.{name}": value for name, value in settings.items()}
+
+
+def _pem(what: str, settings: dict[str, Any], name: str) -> str | None:
+    text: str | None = settings.get(f"ssl.{name}.pem")
+    path = settings.get(f"ssl.{name}.location")
+    if text is not None or path is None:
+        return text
+    try:
+        return Path(path).read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigurationError(
+            f"{what}: expected a PEM file that this worker can read as ssl.{name}.location, found "
+            f"{type(error).__name__} at {path}; put it there, or give its text as ssl.{name}.pem"
+        ) from error
+
+
+def _quoted(text: str) -> str:
+    """A value in Java's login configuration."""
+    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'

@@ -1,0 +1,125 @@
+"""A real Kafka broker for the tests of one process, and ones that a test may kill.
+
+Clients without credentials may do everything. The other listeners ask for a name and a password, and
+:data:`USER` may do what a test grants it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from confluent_kafka import OFFSET_BEGINNING, Consumer, Message, Producer, TopicPartition
+
+from airflow_barrier.protocol.credentials import Credentials
+from demo.local_kafka import LocalKafka
+from tests.support.ports import free_port
+from tests.support.serving import JARS
+from tests.support.waiting import patience
+
+USER = "barrier"
+#: What a login configuration and a JSON document have to quote.
+PASSWORD = "geheim \\\"'=;{}"
+_LOGIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
+
+
+class Kafka(LocalKafka):
+    """A broker with two listeners: :attr:`credentials` are those of whoever may do everything,
+    :attr:`user_credentials` those of USER.
+    """
+
+    def __init__(self, **options: str) -> None:
+        self._sasl = f"127.0.0.1:{free_port()}"
+        password = PASSWORD.replace("\\", "\\\\").replace('"', '\\"')
+        jaas = f'{_LOGIN} required user_{USER}="{password}";'.replace("\\", "\\\\")
+        own = {
+            "listeners": f"SASL_PLAINTEXT://{self._sasl}",
+            "sasl.enabled.mechanisms": "PLAIN",
+            "listener.name.sasl_plaintext.plain.sasl.jaas.config": jaas,
+            "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+            "super.users": "User:ANONYMOUS",
+            "message.max.bytes": "4194304",
+        }
+        super().__init__(free_port(), free_port(), JARS, own | options)
+        self.patience = patience()
+
+    @property
+    def credentials(self) -> Credentials:
+        return Credentials("kafka_default", extra={"bootstrap.servers": self.address, "group.id": "somebody"})
+
+    @property
+    def user_credentials(self) -> Credentials:
+        extra = {
+            "bootstrap.servers": self._sasl,
+            "security.protocol": "SASL_PLAINTEXT",
+            "sasl.mechanism": "PLAIN",
+            "sasl.username": USER,
+            "sasl.password": PASSWORD,
+        }
+        return Credentials("kafka_default", extra=extra)
+
+    def topic(self, partitions: int = 1, **config: str) -> str:
+        """A new topic's name."""
+        name = f"t-{uuid4().hex}"
+        self.create_topic(name, partitions, **config)
+        return name
+
+    def producer(self, **settings: Any) -> Producer:
+        own = {name.replace("_", "."): value for name, value in settings.items()}
+        return Producer({"bootstrap.servers": self.address, "linger.ms": 0, **own})
+
+    def send(self, topic: str, *records: Mapping[str, Any]) -> None:
+        """Records as ``Producer.produce`` takes them: value, key, partition, timestamp (ms), headers."""
+        producer = self.producer()
+        for record in records:
+            producer.produce(topic, **record)
+        assert producer.flush(self.patience) == 0, "the broker takes no records"
+
+    def records(self, topic: str, *, committed: bool = True) -> list[Message]:
+        """All records of a topic, partition by partition, as they are now: to the last stable offset, or all."""
+        consumer = Consumer(
+            {
+                "bootstrap.servers": self.address,
+                "group.id": "readers of tests",
+                "enable.auto.commit": False,
+                "auto.offset.reset": "error",
+                "isolation.level": "read_committed" if committed else "read_uncommitted",
+                "enable.partition.eof": True,
+            }
+        )
+        found: list[Message] = []
+        try:
+            partitions = consumer.list_topics(topic, self.patience).topics[topic].partitions
+            for partition in sorted(partitions):
+                consumer.assign([TopicPartition(topic, partition, OFFSET_BEGINNING)])
+                while True:
+                    message = consumer.poll(self.patience)
+                    assert message is not None, f"{topic}: no record and no end"
+                    error = message.error()
+                    if error is None:
+                        found.append(message)
+                    elif error.name() == "_PARTITION_EOF":
+                        break
+                    else:
+                        raise AssertionError(error)
+        finally:
+            consumer.close()
+        return found
+
+
+@pytest.fixture(scope="session")
+def kafka() -> Iterator[Kafka]:
+    """The broker that tests share: they make topics on it and leave it alone otherwise."""
+    with Kafka() as broker:
+        broker.start()
+        yield broker
+
+
+@pytest.fixture
+def own_kafka() -> Iterator[Kafka]:
+    """A broker of the test's own, which it may kill and start again."""
+    with Kafka() as broker:
+        broker.start()
+        yield broker
