@@ -67,6 +67,7 @@ class LocalKafka:
             "controller.listener.names": "CONTROLLER",
             "listener.security.protocol.map": ",".join(f"{name}:{protocol}" for name, protocol in _PROTOCOLS.items()),
             "log.dirs": str(self._folder / "data"),
+            "log.retention.ms": "-1",  # what a demo or a test sends is years old
             "auto.create.topics.enable": "false",
             "group.initial.rebalance.delay.ms": "0",
             # a killed broker may come again as soon as its session has ended

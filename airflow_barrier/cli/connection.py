@@ -61,8 +61,9 @@ def meta_service(options: argparse.Namespace) -> Iterator[MetaService]:
 def connected(conn_id: str, *, new: bool = False) -> Iterator[Deployment]:
     """MetaService and tables of an Airflow connection; ``new``: an embedded one that is lost is made anew."""
     from airflow_barrier.coordinator.deployment import Deployment
+    from airflow_barrier.hooks.credentials import credentials_of
 
-    with closing(Deployment.connect(settings(conn_id), new=new)) as deployment:
+    with closing(Deployment.connect(settings(conn_id), new=new, credentials=credentials_of)) as deployment:
         yield deployment
 
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from airflow_barrier.coordinator.settings import Settings, parsed_url
+from airflow_barrier.protocol.credentials import Credentials
 from airflow_barrier.protocol.deliveries import SinkDeclaration
 from airflow_barrier.protocol.errors import ConfigurationError
 from airflow_barrier.protocol.levels import Level
@@ -24,6 +26,18 @@ from airflow_barrier.sources.roots import SourceRoots
 if TYPE_CHECKING:
     from airflow_barrier.metaservice.store import MetaService
     from airflow_barrier.tables.iceberg import IcebergTables
+
+
+#: Of whom (`source purchases`), connection and its type: what that connection says. Raises ConfigurationError.
+CredentialsOf = Callable[[str, str, str], Credentials]
+
+
+def nobody_gets_in(what: str, conn_id: str, conn_type: str) -> Credentials:
+    """Where there are no connections. Raises ConfigurationError."""
+    raise ConfigurationError(
+        f"{what}: expected connection {conn_id}, of type {conn_type}, found no Airflow that has connections; run this "
+        "through Airflow, or the command airflow-barrier with --conn-id"
+    )
 
 
 @dataclass(frozen=True)
@@ -43,9 +57,13 @@ class Deployment:
     source_roots: SourceRoots = field(default_factory=SourceRoots)
     #: up to which its sources are read
     limits: Limits = field(default_factory=Limits)
+    #: how connections of sources and sinks are found
+    credentials: CredentialsOf = nobody_gets_in
 
     @classmethod
-    def connect(cls, settings: Settings, *, new: bool = True) -> Deployment:
+    def connect(
+        cls, settings: Settings, *, new: bool = True, credentials: CredentialsOf = nobody_gets_in
+    ) -> Deployment:
         """``new``: make the embedded database, of MetaService and catalog, where there is none.
 
         Raises MetaServiceMissingError, StoreUnavailableError, CatalogUnavailableError (all retryable),
@@ -64,6 +82,7 @@ class Deployment:
             level=Level.parse(settings.consistency),
             source_roots=SourceRoots.of(settings.source_roots, settings.warehouse),
             limits=settings.limits,
+            credentials=credentials,
         )
 
     def source_of(self, declared: ExternalSource) -> Source:
@@ -71,7 +90,9 @@ class Deployment:
         source = source_of(declared)
         if source.location is not None:
             self.source_roots.check(f"source {source.name}", source.location)
-        return source.within(self.limits)
+        if source.conn_id is None:
+            return source.within(self.limits, None)
+        return source.within(self.limits, self.credentials(f"source {source.name}", source.conn_id, source.conn_type))
 
     def sink_of(self, declared: SinkDeclaration) -> Sink:
         """The adapter of a sink that this deployment may deliver to. Raises ConfigurationError for another."""

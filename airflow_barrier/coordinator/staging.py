@@ -6,7 +6,7 @@ import hashlib
 import logging
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 
 from airflow_barrier.coordinator.cuts import begins_anew, checked_cuts, cut_put_off
@@ -28,7 +28,8 @@ from airflow_barrier.protocol.records import Attempt, Barrier, Need, RunRef
 from airflow_barrier.protocol.restaging import refuse_ended
 from airflow_barrier.protocol.revisions import RevisionState
 from airflow_barrier.protocol.states import AttemptState, BarrierState
-from airflow_barrier.spark.spec import ClosingRecord, EpochSpec, damaged, digest_of
+from airflow_barrier.protocol.topology import Job
+from airflow_barrier.spark.spec import ClosingRecord, EpochSpec, damaged, digest_of, new_key
 
 log = logging.getLogger(__name__)
 
@@ -37,13 +38,15 @@ log = logging.getLogger(__name__)
 class Ready:
     """The Spark work may start: everything it needs stands in ``spec``, which lies at ``spec_uri``.
 
-    ``earlier``: it is for a barrier before the one of the task's run.
+    ``key`` is that of the spec's secrets (None: it has none). ``earlier``: it is for a barrier before the one of the
+    task's run.
     """
 
     attempt: Attempt
     spec: EpochSpec
     spec_uri: str
     digest: str
+    key: str | None = field(repr=False)
     earlier: bool = False
 
 
@@ -342,12 +345,20 @@ def _write_spec(deployment: Deployment, attempt: Attempt, actor: str, sql: str |
         nonce=attempt.nonce,
         sql=sql,
         corrections=corrections,
+        secrets={} if corrections else _secrets(deployment, job),
     )
-    text = spec.dumps()
+    key = new_key()
+    text = spec.dumps(key)
     uri = spec_uri(deployment, attempt)
     deployment.tables.write_text(uri, text)
     log.info("%s is ready on branch %s", attempt, attempt.branch)
-    return Ready(attempt, spec, uri, digest_of(text))
+    return Ready(attempt, spec, uri, digest_of(text), key if spec.secrets else None)
+
+
+def _secrets(deployment: Deployment, job: Job) -> dict[str, Mapping[str, str]]:
+    """By external source, what Spark needs to enter it."""
+    found = {source.name: deployment.source_of(source).secrets for source in job.externals}
+    return {name: secrets for name, secrets in found.items() if secrets}
 
 
 def _previous_timestamp(deployment: Deployment, attempt: Attempt, predecessor: Barrier) -> datetime | None:

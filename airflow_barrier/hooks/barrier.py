@@ -86,9 +86,12 @@ class BarrierHook(BaseHook):
         SchemaVersionError.
         """
         from airflow_barrier.coordinator.deployment import Deployment
+        from airflow_barrier.hooks.credentials import credentials_of
 
         settings = self.get_settings()
-        return _deployments.get(self.barrier_conn_id, settings, lambda: Deployment.connect(settings, new=new))
+        return _deployments.get(
+            self.barrier_conn_id, settings, lambda: Deployment.connect(settings, new=new, credentials=credentials_of)
+        )
 
     def consistent_session(self, topology: str, **question: Any) -> AbstractContextManager[ConsistentSession]:
         """A session that reads the tables of a topology at one barrier: see

@@ -8,8 +8,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from airflow.sdk import Asset, BaseHook, BaseOperator
-from airflow.sdk.exceptions import AirflowException, AirflowNotFoundException
+from airflow.sdk import Asset, BaseOperator
+from airflow.sdk.exceptions import AirflowException
 
 from airflow_barrier.hooks.barrier import DEFAULT_CONN_ID, BarrierHook
 from airflow_barrier.links.barrier import BarrierLink
@@ -189,24 +189,11 @@ class DeliverOperator(BaseOperator):
 
     def credentials(self) -> Credentials | None:
         """From the sink's connection. Raises ConfigurationError for one that is missing, or of another type."""
-        from airflow_barrier.protocol.credentials import Credentials
+        from airflow_barrier.hooks.credentials import credentials_of
 
         if self.to.conn_id is None:
             return None
-        try:
-            found = BaseHook.get_connection(self.to.conn_id)
-        except AirflowNotFoundException as error:
-            raise ConfigurationError(
-                f"sink {self.to.name}: expected connection {self.to.conn_id}, of type {self.to.conn_type}, found none; "
-                f"define it: airflow connections add {self.to.conn_id} --conn-type {self.to.conn_type} ..."
-            ) from error
-        if found.conn_type != self.to.conn_type:
-            raise ConfigurationError(
-                f"sink {self.to.name}: expected connection {self.to.conn_id} to be of type {self.to.conn_type}, found "
-                f"{found.conn_type}; name another connection, or correct this one"
-            )
-        extra = {name: str(value) for name, value in found.extra_dejson.items()}
-        return Credentials(self.to.conn_id, found.host, found.port, found.login, found.password, found.schema, extra)
+        return credentials_of(f"sink {self.to.name}", self.to.conn_id, self.to.conn_type)
 
     def _tell(self, deployment: Deployment, context: Context) -> None:
         """An event for each barrier that the sink has received and nobody was told of, by whichever try it was."""

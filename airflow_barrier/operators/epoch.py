@@ -155,5 +155,5 @@ class SparkEpochOperator(BaseOperator):
         self._submission.run(
             self.application or SQL_APPLICATION,
             ready.attempt.branch,
-            {**submit_conf(ready.spec_uri, ready.digest), **(conf or {})},
+            {**submit_conf(ready.spec_uri, ready.digest, ready.key), **(conf or {})},
         )

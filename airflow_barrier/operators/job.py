@@ -138,7 +138,7 @@ def _job_class(operator_class: Any) -> Any:
             from airflow_barrier.spark.unchanged import unchanged_conf
 
             _put_back(self, rendered)
-            conf = unchanged_conf(ready.spec, ready.spec_uri, ready.digest)
+            conf = unchanged_conf(ready.spec, ready.spec_uri, ready.digest, ready.key)
             handing = Handing(conf, guard_jar(), ready.attempt.branch)
             _hand_over(self, adapter, handing)
             with _deferral_is_ours(ready.attempt.attempt_id, handing, self._steps.done):

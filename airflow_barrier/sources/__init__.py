@@ -6,11 +6,13 @@ from airflow_barrier.protocol.errors import ConfigurationError
 from airflow_barrier.protocol.topology import ExternalSource
 from airflow_barrier.sources.files import Files
 from airflow_barrier.sources.iceberg_table import IcebergTable
+from airflow_barrier.sources.kafka import Kafka
 from airflow_barrier.sources.port import Source
 
 _ADAPTERS: dict[str, type[Source]] = {
     Files.kind: Files,
     IcebergTable.kind: IcebergTable,
+    Kafka.kind: Kafka,
 }
 
 

@@ -9,6 +9,7 @@ from functools import cached_property, reduce
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from urllib.parse import urlsplit
 
+from airflow_barrier.protocol.credentials import Credentials
 from airflow_barrier.protocol.errors import ConfigurationError, SourceDataError
 from airflow_barrier.protocol.names import one_line
 from airflow_barrier.protocol.records import Cut
@@ -98,6 +99,9 @@ class Files:
     """
 
     kind: ClassVar[str] = "files"
+    conn_id: ClassVar[None] = None
+    conn_type: ClassVar[str] = ""
+    secrets: ClassVar[Mapping[str, str]] = {}
 
     path: str
     name: str = ""
@@ -152,7 +156,7 @@ class Files:
     def location(self) -> str:
         return self.path
 
-    def within(self, limits: Limits) -> Files:
+    def within(self, limits: Limits, credentials: Credentials | None) -> Files:
         bounded = replace(self)
         object.__setattr__(bounded, "_limits", limits)
         return bounded
@@ -279,7 +283,14 @@ class Files:
         return [Reading(own)] if own else []
 
     def load(
-        self, spark: SparkSession, cut: Cut, after: datetime | None, until: datetime, catalog: str, delta: Delta
+        self,
+        spark: SparkSession,
+        cut: Cut,
+        after: datetime | None,
+        until: datetime,
+        catalog: str,
+        delta: Delta,
+        secrets: Mapping[str, str],
     ) -> DataFrame:
         """The epoch's records with the declared columns. A malformed record fails the action that meets it; see
         :func:`~airflow_barrier.sources.spark_errors.source_error`.

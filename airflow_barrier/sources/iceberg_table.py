@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
+from airflow_barrier.protocol.credentials import Credentials
 from airflow_barrier.protocol.errors import ConfigurationError, RevisionRefusedError, SourceDataError
 from airflow_barrier.protocol.names import table_fault
 from airflow_barrier.protocol.records import Cut
@@ -49,6 +50,9 @@ class IcebergTable:
     """
 
     kind: ClassVar[str] = "iceberg_table"
+    conn_id: ClassVar[None] = None
+    conn_type: ClassVar[str] = ""
+    secrets: ClassVar[Mapping[str, str]] = {}
 
     table: str
     name: str = ""
@@ -100,7 +104,7 @@ class IcebergTable:
     def location(self) -> None:
         """It is the catalog's."""
 
-    def within(self, limits: Limits) -> IcebergTable:
+    def within(self, limits: Limits, credentials: Credentials | None) -> IcebergTable:
         """Itself: its rows lie in the catalog, and none of them is read on a worker."""
         return self
 
@@ -168,7 +172,14 @@ class IcebergTable:
     # --- in the Spark driver ----------------------------------------------------------------------
 
     def load(
-        self, spark: SparkSession, cut: Cut, after: datetime | None, until: datetime, catalog: str, delta: Delta
+        self,
+        spark: SparkSession,
+        cut: Cut,
+        after: datetime | None,
+        until: datetime,
+        catalog: str,
+        delta: Delta,
+        secrets: Mapping[str, str],
     ) -> DataFrame:
         """The rows that the epoch's snapshots brought; by event time those of them that are due, and those of earlier
         ones that have become due since.

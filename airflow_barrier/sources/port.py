@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 
+from airflow_barrier.protocol.credentials import Credentials
 from airflow_barrier.protocol.records import Cut
 from airflow_barrier.protocol.topology import ExternalSource
 from airflow_barrier.sources.bounded import Limits
@@ -112,8 +113,23 @@ class Source(Protocol):
         """The folder or address that workers open, which the connection has to allow; None: the catalog's tables."""
         ...
 
-    def within(self, limits: Limits) -> Source:
-        """The same source, of which a worker reads no more at once than that."""
+    @property
+    def conn_id(self) -> str | None:
+        """The Airflow connection by which it is entered; None: it needs none."""
+        ...
+
+    @property
+    def conn_type(self) -> str:
+        """Of that connection; not asked for where there is none."""
+        ...
+
+    def within(self, limits: Limits, credentials: Credentials | None) -> Source:
+        """The same source, of which a worker reads no more at once than that, entered by these credentials."""
+        ...
+
+    @property
+    def secrets(self) -> Mapping[str, str]:
+        """What Spark needs to enter the source, which no page may show; empty where it enters by what itself has."""
         ...
 
     def look(self, catalog: SourceCatalog) -> None:
@@ -165,11 +181,18 @@ class Source(Protocol):
         ...
 
     def load(
-        self, spark: SparkSession, cut: Cut, after: datetime | None, until: datetime, catalog: str, delta: Delta
+        self,
+        spark: SparkSession,
+        cut: Cut,
+        after: datetime | None,
+        until: datetime,
+        catalog: str,
+        delta: Delta,
+        secrets: Mapping[str, str],
     ) -> DataFrame:
         """The epoch's records, exactly those of ``cut``. Runs in a Spark driver: no pyiceberg, Airflow, SQLAlchemy.
 
-        ``catalog`` is the name of the deployment's catalog in Spark.
+        ``catalog`` is the name of the deployment's catalog in Spark, ``secrets`` what the worker's source has as that.
         """
         ...
 

@@ -111,7 +111,13 @@ class Epoch:
                 spec.job, "external source", name, "inlets", spec.externals
             )  # safety: undeclared-external
         return source_of(spec.externals[name]).load(
-            self.spark, spec.cuts[name], spec.previous_timestamp, spec.timestamp, spec.catalog, _delta
+            self.spark,
+            spec.cuts[name],
+            spec.previous_timestamp,
+            spec.timestamp,
+            spec.catalog,
+            _delta,
+            spec.secrets.get(name, {}),
         )
 
     # --- output -----------------------------------------------------------------------------------

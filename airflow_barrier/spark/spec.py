@@ -1,7 +1,8 @@
 """The epoch spec: everything that a Spark driver is told about its attempt, as a file beside the warehouse.
 
 Spark's conf carries only the file's URI and digest (:data:`SPEC_URI`, :data:`SPEC_DIGEST`), so nothing secret shows
-in Spark's UI. When the job has written everything, the driver leaves a :class:`ClosingRecord` at ``closing_uri``.
+in Spark's UI. What enters a source is in the file by a key that stands in the conf (:data:`SPEC_KEY`), so that neither
+is enough. When the job has written everything, the driver leaves a :class:`ClosingRecord` at ``closing_uri``.
 
 Whatever worker and driver tell each other by files after that bears the attempt's nonce, which the spec tells the
 driver (:func:`signed`, :func:`proven`): the files' names can be guessed.
@@ -15,6 +16,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
+from secrets import token_hex
 from typing import Any
 
 from airflow_barrier.protocol.errors import SpecError, UnprovenFileError
@@ -25,7 +27,9 @@ from airflow_barrier.spark.corrections import Correction, from_json, to_json
 
 SPEC_URI = "spark.airflow_barrier.spec.uri"
 SPEC_DIGEST = "spark.airflow_barrier.spec.digest"
-_VERSION = 2
+#: Spark's pages and logs leave out the values of names that have "secret" in them.
+SPEC_KEY = "spark.airflow_barrier.spec.secret"
+_VERSION = 3
 
 
 @dataclass(frozen=True)
@@ -58,6 +62,7 @@ class EpochSpec:
     nonce: str = field(repr=False)
     sql: str | None = None
     corrections: tuple[Correction, ...] = ()
+    secrets: Mapping[str, Mapping[str, str]] = field(default_factory=dict, repr=False)
 
     @property
     def stamp(self) -> Stamp:
@@ -67,22 +72,30 @@ class EpochSpec:
     def branch(self) -> str:
         return self.stamp.branch
 
-    def dumps(self) -> str:
-        """The file's text. Raises ConfigurationError for a correction by a DataFrame."""
+    def dumps(self, key: str | None = None) -> str:
+        """The file's text; its secrets only who has ``key`` can read, which is of :func:`new_key` and serves once.
+        Without one they are left out.
+
+        Raises ConfigurationError for a correction by a DataFrame.
+        """
         data: dict[str, Any] = asdict(replace(self, corrections=()))
         data["timestamp"] = self.timestamp.isoformat()
         data["previous_timestamp"] = self.previous_timestamp.isoformat() if self.previous_timestamp else None
         data["externals"] = {name: source.to_json() for name, source in self.externals.items()}
         data["corrections"] = [to_json(correction) for correction in self.corrections]
+        data["secrets"] = _covered(json.dumps(self.secrets).encode(), key).hex() if key and self.secrets else ""
         return sealed(data)
 
     @classmethod
-    def loads(cls, text: str, digest: str | None = None) -> EpochSpec:
-        """The spec again; with ``digest`` (of :func:`digest_of`) only if it is the very same text.
+    def loads(cls, text: str, digest: str | None = None, key: str | None = None) -> EpochSpec:
+        """The spec again; with ``digest`` (of :func:`digest_of`) only if it is the very same text. Without ``key`` it
+        has no secrets.
 
         Raises :class:`SpecError`.
         """
         data = unsealed(text, digest, "epoch spec")
+        secrets = data.pop("secrets")
+        data["secrets"] = json.loads(_covered(bytes.fromhex(secrets), key)) if key and secrets else {}
         data["timestamp"] = datetime.fromisoformat(data["timestamp"])
         if data["previous_timestamp"] is not None:
             data["previous_timestamp"] = datetime.fromisoformat(data["previous_timestamp"])
@@ -93,6 +106,19 @@ class EpochSpec:
         }
         data["corrections"] = tuple(map(from_json, data["corrections"]))
         return cls(**data)
+
+
+def new_key() -> str:
+    return token_hex(32)
+
+
+def _covered(data: bytes, key: str) -> bytes:
+    """``data``, or what it was: every bit is turned where the key's stream has one, which is as long as the data.
+
+    A stream of a hash that may be of any length (SHAKE256, FIPS 202) hides data as long as its key serves once.
+    """
+    stream = hashlib.shake_256(bytes.fromhex(key)).digest(len(data))
+    return bytes(one ^ other for one, other in zip(data, stream, strict=True))
 
 
 @dataclass(frozen=True)

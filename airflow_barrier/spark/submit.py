@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,7 +14,7 @@ from airflow_barrier.spark._submitted import hadoop, read_file, read_told, submi
 from airflow_barrier.spark.batch import BATCH_PATIENCE, Following, following_uri, run_epochs
 from airflow_barrier.spark.correcting import Correcting
 from airflow_barrier.spark.epoch import Job
-from airflow_barrier.spark.spec import SPEC_DIGEST, SPEC_URI, ClosingRecord, EpochSpec
+from airflow_barrier.spark.spec import SPEC_DIGEST, SPEC_KEY, SPEC_URI, ClosingRecord, EpochSpec
 from airflow_barrier.spark.sql import SqlJob
 from airflow_barrier.spark.unchanged import leave_the_branch
 
@@ -28,9 +29,9 @@ SQL_APPLICATION = str(Path(__file__).parent / "applications" / "sql_job.py")
 _POLL = 0.5
 
 
-def submit_conf(spec_uri: str, digest: str) -> dict[str, str]:
-    """The Spark conf by which an epoch job's driver finds its spec."""
-    return {SPEC_URI: spec_uri, SPEC_DIGEST: digest}
+def submit_conf(spec_uri: str, digest: str, key: str | None = None) -> dict[str, str]:
+    """The Spark conf by which an epoch job's driver finds its spec; ``key``: by which it reads the spec's secrets."""
+    return {SPEC_URI: spec_uri, SPEC_DIGEST: digest, **({SPEC_KEY: key} if key else {})}
 
 
 def run_submitted(job: Job | None = None) -> None:
@@ -67,11 +68,7 @@ def read_spec(spark: SparkSession) -> EpochSpec:
             f"expected Spark conf {SPEC_URI} and {SPEC_DIGEST}, found {uri!r} and {digest!r}; run this file through "
             "barrier.job(...), which sets them, or call the job with airflow_barrier.spark.testing in a test"
         )
-    return _read_spec(spark, uri, digest)
-
-
-def _read_spec(spark: SparkSession, uri: str, digest: str) -> EpochSpec:
-    return EpochSpec.loads(read_told(spark, uri, "epoch spec"), digest)
+    return EpochSpec.loads(read_told(spark, uri, "epoch spec"), digest, spark.conf.get(SPEC_KEY, None))
 
 
 def _hand_over(spark: SparkSession, spec: EpochSpec, record: ClosingRecord) -> EpochSpec | None:
@@ -83,7 +80,10 @@ def _hand_over(spark: SparkSession, spec: EpochSpec, record: ClosingRecord) -> E
     following = _wait_for(spark, spec, float(patience))
     if following.spec_uri is None or following.digest is None:
         return None
-    found = _read_spec(spark, following.spec_uri, following.digest)
+    # what enters its sources the driver was told with its first epoch
+    found = replace(
+        EpochSpec.loads(read_told(spark, following.spec_uri, "epoch spec"), following.digest), secrets=spec.secrets
+    )
     _open_record(spark, found.closing_uri)
     return found
 

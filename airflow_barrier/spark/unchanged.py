@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
-from airflow_barrier.spark.spec import SPEC_DIGEST, SPEC_URI, EpochSpec
+from airflow_barrier.spark.spec import SPEC_DIGEST, SPEC_KEY, SPEC_URI, EpochSpec
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -29,7 +29,7 @@ GUARD_PROMISE = "2"
 OLDEST_SPARK = "4.0"
 
 
-def unchanged_conf(spec: EpochSpec, spec_uri: str, digest: str) -> dict[str, str]:
+def unchanged_conf(spec: EpochSpec, spec_uri: str, digest: str, key: str | None = None) -> dict[str, str]:
     """The Spark conf that makes unchanged code read and write at this attempt's branch, and nothing else.
 
     Nothing that would change what the job computes is in it, such as a time zone.
@@ -38,6 +38,7 @@ def unchanged_conf(spec: EpochSpec, spec_uri: str, digest: str) -> dict[str, str
     return {
         SPEC_URI: spec_uri,
         SPEC_DIGEST: digest,
+        **({SPEC_KEY: key} if key else {}),
         WAP_BRANCH: spec.branch,
         **{f"{_SNAPSHOT_PROPERTY}{key}": value for key, value in spec.stamp.properties().items()},
         _CATALOG: spec.catalog,

@@ -78,8 +78,11 @@ class _Source:
     name: str
     kind: ClassVar[str]
     location: ClassVar[None] = None
+    conn_id: ClassVar[None] = None
+    conn_type: ClassVar[str] = ""
+    secrets: ClassVar[Mapping[str, str]] = {}
 
-    def within(self, limits: Any) -> _Source:
+    def within(self, limits: Any, credentials: Any) -> _Source:
         return self
 
     def look(self, catalog: Any) -> None:

@@ -28,6 +28,7 @@ _STATES = ("tests/protocol/test_states.py::test_exactly_the_protocols_transition
 _GROUPS = ("tests/protocol/test_states.py::test_every_state_has_its_transitions_and_every_barrier_its_group",)
 _LOCKS = (f"{_META}test_guards.py::test_every_transition_locks_its_topology_before_it_looks",)
 _FILES, _FOLDER = "tests/sinks/test_file_sink.py::test_", "tests/sinks/test_files_locally.py::TestLocalFiles::test_"
+_OFFSETS = "tests/sources/test_kafka_cuts.py::test_"
 _OBJECTS = "tests/sinks/test_files_on_s3.py::test_"
 _FENCED = (f"{_META}test_attempts.py::test_a_superseded_attempt_can_report_nothing",)
 _CLOSING = (f"{_META}test_attempts.py::test_a_closing_record_speaks_of_every_outlet_and_of_no_other",)
@@ -176,6 +177,11 @@ _WITHOUT_SPARK: Mapping[str, tuple[str, ...]] = {
         "tests/sources/test_file_cuts.py::test_a_late_file_goes_into_the_current_epoch_and_is_counted",
     ),
     "files-as-they-were-cut": ("tests/sources/test_file_cuts.py::test_a_file_changed_or_gone_after_the_cut_is_named",),
+    "up-to-the-last-stable-offset": (
+        f"{_OFFSETS}an_open_transaction_is_waited_for_and_an_aborted_one_leaves_offsets",
+    ),
+    "no-offsets-are-skipped": (f"{_OFFSETS}what_is_gone_stops_the_source_and_is_skipped_only_where_that_was_said",),
+    "offsets-as-they-were-cut": (f"{_OFFSETS}what_is_gone_stops_the_source_and_is_skipped_only_where_that_was_said",),
     "source-roots": ("tests/coordinator/test_sources_that_fail.py::test_a_source_outside_of_the_roots_is_not_opened",),
     "put-off-is-made-once": ("tests/coordinator/test_sources_that_fail.py::test_two_jobs_read_one_cut",),
     "put-off-follows": (
@@ -651,6 +657,7 @@ _WITHOUT_SPARK: Mapping[str, tuple[str, ...]] = {
 }
 
 ON_SPARK: Mapping[str, tuple[str, ...]] = {
+    "committed-records-only": ("tests/sources/test_kafka_in_spark.py::test_of_transactions_what_was_committed",),
     "resumes-after-an-epoch": (f"{_META}test_maintenance.py::test_it_inherits_and_is_no_epoch",),
     "source-is-pinned": (
         "tests/sources/test_iceberg_table.py::test_the_owners_may_expire_snapshots_and_the_epoch_stays",

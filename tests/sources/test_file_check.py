@@ -141,7 +141,7 @@ def test_what_the_check_lets_pass_spark_reads_and_changes_nothing(spark: SparkSe
     zone = spark.conf.get("spark.sql.session.timeZone")
     spark.conf.set("spark.sql.session.timeZone", "UTC")
     try:
-        frame = source.load(spark, cut, None, day(1), "lake", None)  # type: ignore[arg-type]
+        frame = source.load(spark, cut, None, day(1), "lake", None, {})  # type: ignore[arg-type]
         row = frame.selectExpr(*(f"CAST({name} AS STRING) AS {name}" for name in columns)).first()
     finally:
         spark.conf.set("spark.sql.session.timeZone", zone)

@@ -47,7 +47,7 @@ def no_delta(*_: Any) -> DataFrame:
 
 
 def load(session: SparkSession, source: Files, cut: Cut, after: datetime | None, until: datetime) -> DataFrame:
-    return source.load(session, cut, after, until, "lake", no_delta)
+    return source.load(session, cut, after, until, "lake", no_delta, {})
 
 
 def rows(frame: DataFrame) -> list[tuple[Any, ...]]:

@@ -86,7 +86,7 @@ def ids(barriers: Cutter, spark: SparkSession, cut: Cut) -> list[Any]:
     until = barriers.cuts[-1][0]
     after = barriers.cuts[-2][0] if len(barriers.cuts) > 1 else None
     cut = Cut(cut.source, json.loads(json.dumps(cut.start)), json.loads(json.dumps(cut.end)), cut.items)
-    return sorted(row[0] for row in barriers.source.load(spark, cut, after, until, "lake", delta).collect())
+    return sorted(row[0] for row in barriers.source.load(spark, cut, after, until, "lake", delta, {}).collect())
 
 
 # --- by system time -------------------------------------------------------------------------------
@@ -114,7 +114,7 @@ def test_changes_of_a_table_that_is_updated(spark: SparkSession, tables: Iceberg
     strict.cut(inserted)
     until = table.sql("UPDATE {t} SET name = 'c' WHERE id = 2")
     cut = barriers.cut(until)
-    frame = barriers.source.load(spark, cut, barriers.cuts[0][0], until, "lake", delta)
+    frame = barriers.source.load(spark, cut, barriers.cuts[0][0], until, "lake", delta, {})
     assert sorted((row.id, row.name, row._weight) for row in frame.collect()) == [(2, "b", -1), (2, "c", 1)]
     second = strict.cut(until)
     with pytest.raises(NotAppendOnlyError):

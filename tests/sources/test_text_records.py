@@ -177,7 +177,7 @@ def load(session: SparkSession, source: Files) -> DataFrame:
 
 
 def unchecked(session: SparkSession, source: Files) -> DataFrame:
-    return source.load(session, Cutter(source).cut(day(1)), None, day(1), "lake", None)  # type: ignore[arg-type]
+    return source.load(session, Cutter(source).cut(day(1)), None, day(1), "lake", None, {})  # type: ignore[arg-type]
 
 
 def comparable(value: Any) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import datetime, timezone
@@ -25,7 +26,7 @@ from airflow_barrier.protocol.records import StagedTable
 from airflow_barrier.spark.driver import _check_untouched, _staged
 from airflow_barrier.spark.epoch import Epoch
 from airflow_barrier.spark.job import current_epoch
-from airflow_barrier.spark.spec import SPEC_DIGEST, SPEC_URI, EpochSpec, digest_of
+from airflow_barrier.spark.spec import SPEC_DIGEST, SPEC_KEY, SPEC_URI, EpochSpec, digest_of, new_key
 from airflow_barrier.spark.submit import _open_record, _sql_of, _write_new, read_spec
 from tests.support.waiting import patience
 
@@ -93,9 +94,22 @@ def test_a_spec_that_was_changed_on_the_way_is_refused() -> None:
         EpochSpec.loads(replace(SPEC, barrier_id=3).dumps(), digest_of(text))
 
 
+def test_what_enters_a_source_is_read_by_file_and_key_together() -> None:
+    spec = replace(SPEC, secrets={"purchases": {"kafka.sasl.jaas.config": "geheim"}})
+    key = new_key()
+    text = spec.dumps(key)
+    assert "geheim" not in text + repr(spec)
+    assert EpochSpec.loads(text, digest_of(text), key) == spec
+    assert EpochSpec.loads(text) == SPEC
+    assert spec.dumps(new_key()) != text
+    assert EpochSpec.loads(spec.dumps()) == SPEC
+    # what Spark leaves out of its pages and logs, by its default
+    assert re.search("(?i)secret|password|token|access[.]?key", SPEC_KEY)
+
+
 def test_a_spec_of_another_version_is_refused() -> None:
-    with pytest.raises(SpecError, match="expected version 2, found 1"):
-        EpochSpec.loads(SPEC.dumps().replace('"version": 2', '"version": 1'))
+    with pytest.raises(SpecError, match="expected version 3, found 1"):
+        EpochSpec.loads(SPEC.dumps().replace('"version": 3', '"version": 1'))
 
 
 # --- with Hadoop's file systems -------------------------------------------------------------------------

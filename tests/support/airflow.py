@@ -28,6 +28,7 @@ from tests.support.spark import IN_AIRFLOW, conf_of
 from tests.support.waiting import patience
 
 if TYPE_CHECKING:
+    from tests.support.kafka import Kafka
     from tests.support.postgresql import PostgreSQL
     from tests.support.spark import SparkServer
     from tests.support.vault import Vault
@@ -245,9 +246,11 @@ def airflow(
     spark_place: SparkServer,
     postgresql: PostgreSQL,
     vault: Vault,
+    kafka: Kafka,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[AirflowUnderTest]:
-    """Airflow with connections ``barrier_default``, ``spark_connect_default``, ``spark_default``, and the vault's.
+    """Airflow with connections ``barrier_default``, ``spark_connect_default``, ``spark_default``, ``kafka_default``
+    (of a user with the rights that a test grants), and the vault's.
 
     A story whose tasks use the Spark Connect server asks for `spark_server` or `spark`, which start it.
     """
@@ -298,6 +301,9 @@ def airflow(
                     "password": str(reporting.password),
                     "schema": reporting.database,
                 }
+            ),
+            "AIRFLOW_CONN_KAFKA_DEFAULT": json.dumps(
+                {"conn_type": "kafka", "extra": dict(kafka.user_credentials.extra)}
             ),
             **vault.environment(),
             # the MetaService beside the catalog's database, not in it

@@ -11,13 +11,21 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
-from confluent_kafka import OFFSET_BEGINNING, Consumer, Message, Producer, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, Consumer, IsolationLevel, Message, Producer, TopicPartition
+from confluent_kafka.admin import (
+    AclBinding,
+    AclOperation,
+    AclPermissionType,
+    OffsetSpec,
+    ResourcePatternType,
+    ResourceType,
+)
 
 from airflow_barrier.protocol.credentials import Credentials
 from demo.local_kafka import LocalKafka
 from tests.support.ports import free_port
 from tests.support.serving import JARS
-from tests.support.waiting import patience
+from tests.support.waiting import patience, wait_for
 
 USER = "barrier"
 #: What a login configuration and a JSON document have to quote.
@@ -66,6 +74,21 @@ class Kafka(LocalKafka):
         self.create_topic(name, partitions, **config)
         return name
 
+    def allow(
+        self,
+        user: str,
+        operation: AclOperation,
+        name: str,
+        kind: ResourceType = ResourceType.TOPIC,
+        *,
+        prefix: bool = False,
+    ) -> None:
+        """Let a user do that with the topic, or whatever else ``kind`` is, of this name, or whose name begins so."""
+        pattern = ResourcePatternType.PREFIXED if prefix else ResourcePatternType.LITERAL
+        acl = AclBinding(kind, name, pattern, f"User:{user}", "*", operation, AclPermissionType.ALLOW)
+        admin = self.admin()
+        admin.create_acls([acl])[acl].result(self.patience)
+
     def producer(self, **settings: Any) -> Producer:
         own = {name.replace("_", "."): value for name, value in settings.items()}
         return Producer({"bootstrap.servers": self.address, "linger.ms": 0, **own})
@@ -76,6 +99,30 @@ class Kafka(LocalKafka):
         for record in records:
             producer.produce(topic, **record)
         assert producer.flush(self.patience) == 0, "the broker takes no records"
+
+    def settle(self, topic: str) -> None:
+        """Wait until no transaction is open: its marks come a moment after its producer has been told of its end."""
+        admin = self.admin()
+        partitions = admin.list_topics(topic, self.patience).topics[topic].partitions
+        latest = {TopicPartition(topic, partition): OffsetSpec.latest() for partition in partitions}
+
+        def ends(level: IsolationLevel) -> list[int]:
+            found = admin.list_offsets(latest, isolation_level=level)
+            return [answer.result(self.patience).offset for answer in found.values()]
+
+        wait_for(
+            f"the transactions of {topic} to end",
+            lambda: ends(IsolationLevel.READ_COMMITTED) == ends(IsolationLevel.READ_UNCOMMITTED),
+        )
+
+    def compact(self, topic: str, left: int) -> None:
+        """Wait until compaction has left so many records. It spares the newest segment, which gets one more."""
+
+        def compacted() -> bool:
+            self.send(topic, {"key": b"the newest segment's", "value": b"."})
+            return len([each for each in self.records(topic) if each.key() != b"the newest segment's"]) == left
+
+        wait_for(f"{topic} to be compacted", compacted)
 
     def records(self, topic: str, *, committed: bool = True) -> list[Message]:
         """All records of a topic, partition by partition, as they are now: to the last stable offset, or all."""

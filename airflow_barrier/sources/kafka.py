@@ -1,0 +1,222 @@
+"""A topic of Kafka."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+from airflow_barrier.protocol.credentials import Credentials
+from airflow_barrier.protocol.errors import ConfigurationError, RevisionRefusedError
+from airflow_barrier.protocol.records import Cut
+from airflow_barrier.protocol.topology import ExternalSource
+from airflow_barrier.sources import kafka_settings
+from airflow_barrier.sources.bounded import Limits
+from airflow_barrier.sources.kafka_records import RecordFormat, decoded
+from airflow_barrier.sources.port import CutRequest, Delta, NotReady, SourceCatalog
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from airflow_barrier.sources.kafka_log import Log
+
+AttributeBy = Literal["offset", "timestamp"]
+#: Offsets that one task reads at most, so that a partition with a long backlog is read by several.
+_PER_TASK = 1_000_000
+
+
+@dataclass(frozen=True)
+class Kafka:
+    """A topic. Each record is in one epoch exactly; records of transactions that were aborted are in none.
+
+    What an epoch reads is fixed when its barrier opens: of each partition the offsets from where the barrier before
+    ended up to the last stable offset, before which no transaction is open. Every attempt reads just these, by Spark's
+    executors. Nothing is held in Kafka: neither a consumer group nor committed offsets.
+
+    :param topic: its name.
+    :param conn_id: an Airflow connection of type `kafka`, whose extra is librdkafka's configuration.
+    :param name: unique in the topology. Default: the topic.
+    :param format: of a record's value: ``json`` (one object), ``avro``, or ``binary``: key and value as they are.
+    :param schema: for ``json``: all columns, as Spark DDL: ``"userId BIGINT, price DECIMAL(10,2)"``.
+    :param avro_schema: for ``avro``: the schema's JSON text.
+    :param metadata: which of ``key``, ``headers``, ``partition``, ``offset`` and ``timestamp`` come as columns, too,
+        called ``_key``, ``_headers``, and so on.
+    :param attribute_by: what decides to which epoch a record belongs.
+
+        - ``offset``: whatever is there when the barrier opens. Not for catching up over history: the first barrier
+          takes all that is retained.
+        - ``timestamp``: of each partition the records before the first one whose timestamp is later than the barrier's.
+          A record behind that one whose timestamp is earlier belongs to the next epoch. A record of more than
+          ``max_future_skew`` after the present ends no epoch, so that one wrong clock holds up nothing.
+
+    :param fail_on_data_loss: what a barrier does when records that it begins at are gone, by retention or since the
+        topic was made anew. True: the jobs of this source stop with an error that names the offsets. False: the epoch
+        begins at what is there, and a warning says what is lost.
+
+    Raises :class:`ConfigurationError` for settings that contradict each other.
+
+    >>> Kafka("purchases", schema="userId BIGINT, price DECIMAL(10,2)", attribute_by="timestamp").name
+    'purchases'
+    """
+
+    kind: ClassVar[str] = "kafka"
+    conn_type: ClassVar[str] = kafka_settings.CONN_TYPE
+    location: ClassVar[None] = None
+
+    topic: str
+    conn_id: str = "kafka_default"
+    name: str = ""
+    format: str = "json"
+    schema: str = ""
+    avro_schema: str = ""
+    metadata: Sequence[str] = ()
+    attribute_by: AttributeBy = "offset"
+    max_future_skew: timedelta = timedelta(minutes=5)
+    fail_on_data_loss: bool = True
+    # not the author's to say, and no part of the declaration: see `within`
+    _credentials: Credentials | None = field(default=None, init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        if not self.name:
+            object.__setattr__(self, "name", self.topic)
+        object.__setattr__(self, "metadata", tuple(self.metadata))
+        where = f"Kafka({self.topic!r})"
+        if not self.topic or set(self.topic) - _LETTERS or len(self.topic) > 249:
+            raise ConfigurationError(
+                f"{where}: expected the name of a topic, of letters, digits, '.', '_' and '-', found {self.topic!r}"
+            )
+        if self.attribute_by not in ("offset", "timestamp"):
+            raise ConfigurationError(
+                f"{where}: expected attribute_by 'offset' or 'timestamp', found {self.attribute_by!r}"
+            )
+        try:
+            _ = self._format
+        except ConfigurationError as error:
+            raise ConfigurationError(f"{where}: {error}") from None
+
+    # --- the declaration --------------------------------------------------------------------------
+
+    def declare(self) -> ExternalSource:
+        options: dict[str, Any] = {
+            "topic": self.topic,
+            "conn_id": self.conn_id,
+            "format": self.format,
+            "schema": self.schema,
+            "avro_schema": self.avro_schema,
+            "metadata": list(self.metadata),
+            "attribute_by": self.attribute_by,
+            "max_future_skew": self.max_future_skew.total_seconds(),
+            "fail_on_data_loss": self.fail_on_data_loss,
+        }
+        return ExternalSource(self.name, self.kind, options)
+
+    @classmethod
+    def of(cls, declared: ExternalSource) -> Kafka:
+        options = dict(declared.options)
+        return cls(name=declared.name, max_future_skew=timedelta(seconds=options.pop("max_future_skew")), **options)
+
+    def within(self, limits: Limits, credentials: Credentials | None) -> Kafka:
+        entered = replace(self)
+        object.__setattr__(entered, "_credentials", credentials)
+        return entered
+
+    @property
+    def secrets(self) -> Mapping[str, str]:
+        return kafka_settings.spark_settings(self._what, self._credentials)
+
+    # --- on the worker ----------------------------------------------------------------------------
+
+    def look(self, catalog: SourceCatalog) -> None:
+        """Raises SourceDataError for a topic that is not there or that we may not read, and SourceUnavailableError."""
+        self._log.look()
+
+    def cut(self, request: CutRequest) -> Cut | NotReady:
+        """Raises SourceDataError where records between the barriers are gone, and SourceUnavailableError."""
+        from airflow_barrier.sources import kafka_cuts
+
+        until = request.until if self.attribute_by == "timestamp" else None
+        return kafka_cuts.cut(self._log, request, until, self.max_future_skew, self.fail_on_data_loss)
+
+    def check(self, cut: Cut) -> None:
+        """Raise SourceDataError naming the offsets of the cut that are gone."""
+        from airflow_barrier.sources import kafka_cuts
+
+        kafka_cuts.check(self._log, cut)
+
+    def repin(self, cut: Cut) -> Cut:
+        return cut
+
+    def recut(self, cuts: Sequence[Cut], used: Callable[[Sequence[str]], set[str]]) -> list[Cut]:
+        raise RevisionRefusedError(  # safety: positions-are-not-cut-anew
+            f"{self._what}: expected a source that is cut into items, such as files, found a topic, where the next cut "
+            "begins at the offset that this one ends at; say what replaces the epoch (--sql, --file), or send the "
+            "correction to the topic, and it is in the epoch that is cut next"
+        )
+
+    def check_held(self, cut: Cut, catalog: SourceCatalog) -> None:
+        self.check(cut)
+
+    def whole(self, cuts: Sequence[Cut]) -> Cut:
+        from airflow_barrier.sources import kafka_cuts
+
+        return kafka_cuts.whole(cuts)
+
+    def release(self, cut: Cut, catalog: SourceCatalog) -> None:
+        """Nothing: a cut holds nothing in Kafka, where retention decides."""
+
+    # --- in the Spark driver ----------------------------------------------------------------------
+
+    def load(
+        self,
+        spark: SparkSession,
+        cut: Cut,
+        after: datetime | None,
+        until: datetime,
+        catalog: str,
+        delta: Delta,
+        secrets: Mapping[str, str],
+    ) -> DataFrame:
+        """The epoch's records, with the columns of the format and of ``metadata``."""
+        begin, end = cut.end["begin"], cut.end["offsets"]
+        reading = sorted((number for number in end if begin[number] < end[number]), key=int)
+        if not reading:
+            return decoded(spark.createDataFrame([], _COLUMNS), self._format, self._what)
+        reader = spark.read.format("kafka").options(
+            **secrets,
+            assign=json.dumps({self.topic: [int(number) for number in reading]}),
+            startingOffsets=json.dumps({self.topic: {number: begin[number] for number in reading}}),
+            endingOffsets=json.dumps({self.topic: {number: end[number] for number in reading}}),
+            failOnDataLoss="true",
+            includeHeaders="true",
+            maxRecordsPerPartition=str(_PER_TASK),
+        )
+        # of an aborted transaction nothing is read: safety lies in that option, which Spark's default is not
+        committed = reader.option("kafka.isolation.level", "read_committed")  # safety: committed-records-only
+        return decoded(committed.load(), self._format, self._what)
+
+    # --- parts ------------------------------------------------------------------------------------
+
+    @property
+    def _what(self) -> str:
+        return f"source {self.name}"
+
+    @cached_property
+    def _format(self) -> RecordFormat:
+        return RecordFormat(self.format, self.schema, self.avro_schema, tuple(self.metadata))
+
+    @property
+    def _log(self) -> Log:
+        from airflow_barrier.sources.kafka_log import Log
+
+        return Log(self.name, self.topic, kafka_settings.client_settings(self._what, self._credentials))
+
+
+_LETTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")
+#: What Spark's connector reads, where there is nothing to be read.
+_COLUMNS = (
+    "key BINARY, value BINARY, topic STRING, partition INT, offset BIGINT, timestamp TIMESTAMP, timestampType INT, "
+    "headers ARRAY<STRUCT<key: STRING, value: BINARY>>"
+)
