@@ -131,9 +131,9 @@ print(told({"catalog_publish": "atomic"}))
             NEW_SOURCE,
             {
                 "sources/__init__.py": (
-                    "    Files.kind: Files,",
-                    "    Files.kind: Files,\n    Pigeons.kind: Pigeons,",
-                    "from airflow_barrier.sources.pigeons import Pigeons",
+                    "_ADAPTERS = {",
+                    '_ADAPTERS = {\n    "pigeons": "airflow_barrier.sources.pigeons:Pigeons",',
+                    "",
                 )
             },
             "from airflow_barrier.protocol.topology import ExternalSource\n"

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from pkgutil import resolve_name
+
 from airflow_barrier.protocol.deliveries import SinkDeclaration
 from airflow_barrier.protocol.errors import ConfigurationError
-from airflow_barrier.sinks.files import FileSink
 from airflow_barrier.sinks.port import Sink
-from airflow_barrier.sinks.postgresql import PostgreSQLSink
 
-SINKS: dict[str, type[Sink]] = {
-    FileSink.kind: FileSink,
-    PostgreSQLSink.kind: PostgreSQLSink,
+#: By kind, where the adapter is: a DAG file loads those that it names, and no others.
+_ADAPTERS = {
+    "files": "airflow_barrier.sinks.files:FileSink",
+    "postgresql": "airflow_barrier.sinks.postgresql:PostgreSQLSink",
 }
 
 
@@ -18,12 +19,13 @@ def sink_of(declared: SinkDeclaration) -> Sink:
     """The adapter of a declared sink. Raises :class:`ConfigurationError` for a kind, or settings, that are not known
     here.
     """
-    adapter = SINKS.get(declared.kind)
-    if adapter is None:
+    place = _ADAPTERS.get(declared.kind)
+    if place is None:
         raise ConfigurationError(
-            f"sink {declared.name}: expected a kind of {sorted(SINKS)}, found {declared.kind!r}; run the same version "
-            "of airflow-provider-barrier everywhere"
+            f"sink {declared.name}: expected a kind of {sorted(_ADAPTERS)}, found {declared.kind!r}; run the same "
+            "version of airflow-provider-barrier everywhere"
         )
+    adapter: type[Sink] = resolve_name(place)
     try:
         return adapter.of(declared)
     except (TypeError, KeyError) as error:

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+from pkgutil import resolve_name
+
 from airflow_barrier.protocol.errors import ConfigurationError
 from airflow_barrier.protocol.topology import ExternalSource
-from airflow_barrier.sources.files import Files
-from airflow_barrier.sources.iceberg_table import IcebergTable
-from airflow_barrier.sources.kafka import Kafka
 from airflow_barrier.sources.port import Source
 
-_ADAPTERS: dict[str, type[Source]] = {
-    Files.kind: Files,
-    IcebergTable.kind: IcebergTable,
-    Kafka.kind: Kafka,
+#: By kind, where the adapter is: a DAG file loads those that it names, and no others.
+_ADAPTERS = {
+    "files": "airflow_barrier.sources.files:Files",
+    "iceberg_table": "airflow_barrier.sources.iceberg_table:IcebergTable",
+    "kafka": "airflow_barrier.sources.kafka:Kafka",
 }
 
 
@@ -20,12 +20,13 @@ def source_of(declared: ExternalSource) -> Source:
     """The adapter of a declared source. Raises :class:`ConfigurationError` for a kind, or settings, that are not known
     here.
     """
-    adapter = _ADAPTERS.get(declared.kind)
-    if adapter is None:
+    place = _ADAPTERS.get(declared.kind)
+    if place is None:
         raise ConfigurationError(
             f"source {declared.name}: expected a kind of {sorted(_ADAPTERS)}, found {declared.kind!r}; run the same "
             "version of airflow-provider-barrier everywhere"
         )
+    adapter: type[Source] = resolve_name(place)
     try:
         return adapter.of(declared)
     except (TypeError, KeyError) as error:

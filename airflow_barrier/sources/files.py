@@ -9,7 +9,6 @@ from functools import cached_property, reduce
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from urllib.parse import urlsplit
 
-from airflow_barrier.protocol.credentials import Credentials
 from airflow_barrier.protocol.errors import ConfigurationError, SourceDataError
 from airflow_barrier.protocol.names import one_line
 from airflow_barrier.protocol.records import Cut
@@ -28,6 +27,8 @@ from airflow_barrier.sources.text_records import TextRecords
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+    from airflow_barrier.protocol.credentials import Credentials
 
 Format = Literal["parquet", "csv", "json"]
 AttributeBy = Literal["mtime", "path", "event_time"]

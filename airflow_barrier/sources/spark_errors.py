@@ -1,4 +1,4 @@
-"""What Spark says about input that it cannot read, as an error that names the file and what to do.
+"""What Spark says about input that it cannot read, as an error that names the file or record and what to do.
 
 A frame is read long after the source made it, by the job's own action: so the driver that runs the job asks here.
 """
@@ -17,21 +17,30 @@ _FILE = re.compile(r"\[FAILED_READ_FILE[.\w]*\] Encountered error while reading 
 # what Spark says that quotes no record
 _HARMLESS = re.compile(r"Malformed records are detected|Expected Spark type \S+, actual Parquet type \w+")
 _KINDS = re.compile(r"\[(FAILED_READ_FILE[.\w]*)\]|Caused by: (?:[\w$]+\.)*([\w$]+)")
-_UNFIT = re.compile(re.escape(UNFIT) + r"(?P<what>[^\n]+) in (?P<file>\S+?)(?P<line>, line \d+)?(?=\s|$)")
+_UNFIT = re.compile(
+    re.escape(UNFIT) + r"(?P<what>[^\n]+) in (?:(?P<record>topic \S+, partition \d+, offset \d+)"
+    r"|(?P<file>\S+?)(?P<line>, line \d+)?)(?=\s|$)"
+)
 _REMEDY = (
     "Mend the file or move it away, and clear the task; where another job has read it already, abort the barrier, so "
     "that the epoch is cut anew"
 )
+_REMEDY_IN_KAFKA = (
+    "A record in Kafka cannot be mended. Give the source dead_letters=..., which puts such records aside, or declare "
+    "it as its records are; and abort the barrier, so that the epoch is cut anew by what is declared then"
+)
 
 
 def source_error(error: BaseException, places: Sequence[str]) -> SourceDataError | None:
-    """The error, if it is about a file that a source reads; None if it is about something else.
+    """The error, if it is about a file or a record that a source reads; None if it is about something else.
 
     ``places``: URLs of those files, or of folders with nothing else in them. A table's own data files are none: whoever
     mended one or moved it away would lose the table's rows.
     """
     text = str(error)
     unfit = _UNFIT.search(text)
+    if unfit is not None and unfit["record"]:
+        return SourceDataError(f"{unfit['record']}: {unfit['what']}. {_REMEDY_IN_KAFKA}")
     if unfit is not None:
         return SourceDataError(f"{unquote(unfit['file'])}{unfit['line'] or ''}: {unfit['what']}. {_REMEDY}")
     unreadable = _FILE.search(text)
@@ -50,7 +59,7 @@ def _within(file: str, places: Sequence[str]) -> bool:
 def file_without_line(error: BaseException) -> tuple[str, str] | None:
     """What is read and the URL of the file, where a text record is at fault whose line is not named yet."""
     unfit = _UNFIT.search(str(error))
-    if unfit is None or unfit["line"]:
+    if unfit is None or unfit["line"] or unfit["record"]:
         return None
     return unfit["what"].split(":")[0], unquote(unfit["file"])
 

@@ -20,6 +20,7 @@ NUMBER_MARK = "\uffff"
 #: Options of ``from_json``: what Python's ``json`` refuses in a file's first line is refused in each.
 JSON_OPTIONS = "map('mode', 'PERMISSIVE', 'allowSingleQuotes', 'false')"
 
+_NOTHING = "CAST(NULL AS STRING)"
 _FORMS = {
     "BINARY": "text that is not base64",
     "BOOLEAN": "neither true nor false",
@@ -52,33 +53,56 @@ class Values:
     _numbers: Iterator[int] = field(default_factory=count, repr=False, compare=False)
 
     def value(self, text: str, column: Column) -> str:
-        """SQL that makes ``text`` (the name of a column of :func:`plain` texts) the declared column's value."""
-        return self._of(text, column.type, column.name)
+        """SQL that makes ``text`` (the name of a column of :func:`plain` texts) the declared column's value, or fails
+        the query.
+        """
+        if column.type.parts:
+            return self._bound(
+                self.reading(text, column),
+                lambda it: f"CASE WHEN {it}.wrong IS NULL THEN {it}.value ELSE {self.fault(f'{it}.wrong')} END",
+            )
+        if column.type.name == "STRING":
+            return text
+        refused = self.fault(self._unlike(text, column.type, column.name))
+        return f"CASE WHEN {text} IS NULL THEN NULL ELSE coalesce({self._exact(text, column.type)}, {refused}) END"
 
-    def fault(self, expected: str, found: str) -> str:
-        """SQL that fails the query; ``found`` is SQL, and tells nothing of the record."""
-        before = literal(f"{UNFIT}{self.what}: expected {expected}, found ")
-        return f"raise_error(concat({before}, {found}, ' in ', {self.place}))"
+    def fault(self, wrong: str) -> str:
+        """SQL that fails the query; ``wrong`` is SQL of what :func:`wrong_as` makes."""
+        return f"raise_error(concat({literal(f'{UNFIT}{self.what}: ')}, {wrong}, ' in ', {self.place}))"
+
+    # --- without failing: to be evaluated first, and asked for the rest by its name ------------------
+
+    def reading(self, text: str, column: Column) -> str:
+        """SQL of what the text is read as, whether or not it is as declared."""
+        if column.type.parts:
+            return self._nested(text, column.type, column.name)
+        return text if column.type.name == "STRING" else self._exact(text, column.type)
+
+    def value_of(self, reading: str, column: Column) -> str:
+        """SQL of the declared column's value."""
+        return f"{reading}.value" if column.type.parts else reading
+
+    def wrong_of(self, reading: str, text: str, column: Column) -> str | None:
+        """SQL that says what is not as declared, or NULL. None if nothing can be."""
+        if column.type.parts:
+            return f"{reading}.wrong"
+        if column.type.name == "STRING":
+            return None
+        unlike = self._unlike(text, column.type, column.name)
+        return f"CASE WHEN {reading} IS NULL AND {text} IS NOT NULL THEN {unlike} END"
 
     # --- types ------------------------------------------------------------------------------------
 
-    def _of(self, text: str, declared: SparkType, where: str) -> str:
-        nested = {"STRUCT": self._struct, "ARRAY": self._array, "MAP": self._map}.get(declared.name)
-        if nested is not None:
-            return nested(text, declared, where)
-        if declared.name == "STRING":
-            return text
-        refused = self.fault(f"{where} {declared}", self._found(text, declared))
-        return f"CASE WHEN {text} IS NULL THEN NULL ELSE coalesce({self._exact(text, declared)}, {refused}) END"
-
-    def _found(self, text: str, declared: SparkType) -> str:
+    def _unlike(self, text: str, declared: SparkType, where: str) -> str:
         """SQL that says what is there in place of a value, without quoting it."""
+        expected = f"{where} {declared}"
         if declared.name != "DECIMAL":
-            return literal(_FORMS.get(declared.name, "another form, or more than it holds"))
+            return wrong_as(expected, literal(_FORMS.get(declared.name, "another form, or more than it holds")))
         other = f"a number with another decimal separator than {self.decimal_separator!r}, or with thousands separated"
-        return (
+        return wrong_as(
+            expected,
             f"CASE WHEN {self._with_point(text)} RLIKE {literal(_NUMBER)} THEN 'a number with more digits than that' "
-            f"WHEN {text} RLIKE '^[-+0-9.,]+$' THEN {literal(other)} ELSE 'text that is no number' END"
+            f"WHEN {text} RLIKE '^[-+0-9.,]+$' THEN {literal(other)} ELSE 'text that is no number' END",
         )
 
     def _exact(self, text: str, declared: SparkType) -> str:
@@ -127,52 +151,79 @@ class Values:
     def _with_point(self, text: str) -> str:
         return text if self.decimal_separator == "." else f"translate({text}, '.,', ',.')"
 
-    # --- nested, of JSON --------------------------------------------------------------------------
+    # --- nested, of JSON: each is a struct of the value and of what is wrong ------------------------
 
-    def _struct(self, text: str, declared: SparkType, where: str) -> str:
-        return self._parsed(
-            text, "map<string,string>", declared, where, lambda it: self._object(it, declared.parts, where)
+    def _nested(self, text: str, declared: SparkType, where: str) -> str:
+        if declared.name == "STRUCT":
+            return self._parsed(
+                text, "map<string,string>", declared, where, lambda it: self._object(it, declared.parts, where)
+            )
+        if declared.name == "ARRAY":
+            return self._parsed(
+                text, "array<string>", declared, where, lambda it: self._array(it, declared.parts[0].type, where)
+            )
+        if declared.name == "MAP":
+            return self._parsed(
+                text, "map<string,string>", declared, where, lambda it: self._map(it, declared.parts, where)
+            )
+        return self._bound(
+            self.reading(text, Column(where, declared)),
+            lambda it: _pair(it, self.wrong_of(it, text, Column(where, declared)) or _NOTHING),
         )
 
     def _object(self, pairs: str, columns: tuple[Column, ...], where: str) -> str:
-        fields = ", ".join(
-            f"{literal(each.name)}, {self._part(value_in(pairs, each.name), each.type, f'{where}.{each.name}')}"
-            for each in columns
+        parts = ", ".join(
+            f"'p{number}', {self._part(value_in(pairs, each.name), each.type, f'{where}.{each.name}')}"
+            for number, each in enumerate(columns)
         )
-        refused = self.fault(f"in {where} {names_said(columns)}", literal("another name, or one twice"))
-        return f"CASE WHEN {has_names(pairs, columns)} THEN named_struct({fields}) ELSE {refused} END"
+        refused = wrong_as(f"in {where} {names_said(columns)}", literal("another name, or one twice"))
 
-    def _array(self, text: str, declared: SparkType, where: str) -> str:
-        element = self._name()
-        body = self._part(element, declared.parts[0].type, f"{where}[]")
-        return self._parsed(text, "array<string>", declared, where, lambda it: f"transform({it}, {element} -> {body})")
+        def joined(it: str) -> str:
+            fields = ", ".join(f"{literal(each.name)}, {it}.p{number}.value" for number, each in enumerate(columns))
+            wrong = ", ".join(f"{it}.p{number}.wrong" for number in range(len(columns)))
+            unknown = f"CASE WHEN NOT {has_names(pairs, columns)} THEN {refused} END"
+            return _pair(f"named_struct({fields})", f"coalesce({unknown}, {wrong})")
 
-    def _map(self, text: str, declared: SparkType, where: str) -> str:
-        key_type, value_type = (part.type for part in declared.parts)
-        entry = self._name()
-        key = self._part(f"{entry}.key", key_type, f"key of {where}")
-        value = self._part(f"{entry}.value", value_type, f"value of {where}")
-        twice = self.fault(f"{where} with each key once", literal("one twice"))
-        return self._parsed(
-            text,
-            "map<string,string>",
-            declared,
-            where,
+        return self._bound(f"named_struct({parts})", joined)
+
+    def _array(self, texts: str, element: SparkType, where: str) -> str:
+        text = self._name()
+        return self._bound(
+            f"transform({texts}, {text} -> {self._part(text, element, f'{where}[]')})",
+            lambda it: _pair(f"{it}.value", _first(f"{it}.wrong")),
+        )
+
+    def _map(self, pairs: str, parts: tuple[Column, ...], where: str) -> str:
+        key, value = self._name(), self._name()
+        keys = f"transform(map_keys({pairs}), {key} -> {self._part(key, parts[0].type, f'key of {where}')})"
+        values = f"transform(map_values({pairs}), {value} -> {self._part(value, parts[1].type, f'value of {where}')})"
+        twice = wrong_as(f"{where} with each key once", literal("one twice"))
+
+        def joined(it: str) -> str:
+            # two texts may be one key, such as 1.0 and 1.00
+            double = f"CASE WHEN size(array_distinct({it}.k.value)) < size({it}.k) THEN {twice} END"
+            wrong = f"coalesce({_first(f'{it}.k.wrong')}, {double}, {_first(f'{it}.v.wrong')})"
+            return self._bound(
+                wrong,
+                lambda said: _pair(
+                    f"CASE WHEN {said} IS NULL THEN map_from_arrays({it}.k.value, {it}.v.value) END", said
+                ),
+            )
+
+        return self._bound(f"named_struct('k', {keys}, 'v', {values})", joined)
+
+    def _parsed(self, text: str, form: str, declared: SparkType, where: str, body: Callable[[str], str]) -> str:
+        refused = _pair("NULL", wrong_as(f"{where} {declared.name}", literal("another JSON value")))
+        return self._bound(
+            f"from_json({text}, '{form}', {JSON_OPTIONS})",
             lambda it: (
-                f"CASE WHEN size(array_distinct(map_keys({it}))) < cardinality({it}) THEN {twice} ELSE "
-                f"map_from_entries(transform(map_entries({it}), {entry} -> struct({key}, {value}))) END"
+                f"CASE WHEN {text} IS NULL THEN {_pair('NULL', _NOTHING)} WHEN {it} IS NULL THEN {refused} "
+                f"ELSE {body(it)} END"
             ),
         )
 
-    def _parsed(self, text: str, form: str, declared: SparkType, where: str, body: Callable[[str], str]) -> str:
-        refused = self.fault(f"{where} {declared.name}", literal("another JSON value"))
-        return self._bound(
-            f"from_json({text}, '{form}', {JSON_OPTIONS})",
-            lambda it: f"CASE WHEN {text} IS NULL THEN NULL WHEN {it} IS NULL THEN {refused} ELSE {body(it)} END",
-        )
-
     def _part(self, text: str, declared: SparkType, where: str) -> str:
-        return self._bound(plain(text, declared), lambda it: self._of(it, declared, where))
+        return self._bound(plain(text, declared), lambda it: self._nested(it, declared, where))
 
     def _bound(self, expression: str, body: Callable[[str], str]) -> str:
         """``body`` of a name that stands for the expression, which is evaluated once."""
@@ -181,6 +232,20 @@ class Values:
 
     def _name(self) -> str:
         return f"v{next(self._numbers)}"
+
+
+def wrong_as(expected: str, found: str) -> str:
+    """SQL that says what is wrong with a record; ``found`` is SQL, and tells nothing of the record."""
+    return f"concat({literal(f'expected {expected}, found ')}, {found})"
+
+
+def _pair(value: str, wrong: str) -> str:
+    return f"named_struct('value', {value}, 'wrong', {wrong})"
+
+
+def _first(wrongs: str) -> str:
+    """SQL of the first of an array that is something."""
+    return f"get(array_compact({wrongs}), 0)"
 
 
 def plain(text: str, declared: SparkType) -> str:

@@ -15,8 +15,8 @@ from airflow_barrier.coordinator.settings import Settings
 from airflow_barrier.hooks.barrier import EXTRAS, BarrierHook, settings_of
 from airflow_barrier.protocol.errors import ConfigurationError, MetaServiceMissingError, SourceDataError
 from airflow_barrier.provider import get_provider_info
-from airflow_barrier.sources import Files
 from airflow_barrier.sources.bounded import Limits
+from airflow_barrier.sources.files import Files
 from tests.sources.landing import Cutter
 
 

@@ -20,7 +20,7 @@ from airflow_barrier.protocol.names import parse_branch
 from airflow_barrier.protocol.records import Barrier
 from airflow_barrier.protocol.states import AttemptState, BarrierState
 from airflow_barrier.protocol.topology import Fragment, Job
-from airflow_barrier.sources import IcebergTable
+from airflow_barrier.sources.iceberg_table import IcebergTable
 from tests.support.replacing import replace_files
 from tests.support.runs import run_of
 from tests.support.shop import AMOUNT, JOBS, PRICE, SHOPPING, Shop

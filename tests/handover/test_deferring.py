@@ -26,7 +26,7 @@ from airflow_barrier.operators.group import BarrierGroup
 from airflow_barrier.operators.handover.placeholder import BARRIER_CONF
 from airflow_barrier.protocol.records import Barrier
 from airflow_barrier.protocol.states import AttemptState
-from airflow_barrier.sources import Files
+from airflow_barrier.sources.files import Files
 from tests.coordinator.test_sources import arrive, files_of, fragment, landing
 from tests.support.shop import COLUMNS, MONDAY, SHOPPING, Shop, make_shop
 

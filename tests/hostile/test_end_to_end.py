@@ -19,7 +19,7 @@ from airflow_barrier.protocol.errors import SourceDataError
 from airflow_barrier.protocol.records import Barrier, StagedTable
 from airflow_barrier.protocol.states import BarrierState
 from airflow_barrier.protocol.topology import Fragment, Job
-from airflow_barrier.sources import Files
+from airflow_barrier.sources.files import Files
 from airflow_barrier.spark.spec import ClosingRecord, EpochSpec
 from tests.hostile.names import WORKABLE
 from tests.sources.landing import land

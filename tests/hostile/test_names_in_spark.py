@@ -15,7 +15,7 @@ from airflow_barrier.coordinator.opening import Opened, open_barrier
 from airflow_barrier.coordinator.settings import Settings
 from airflow_barrier.coordinator.staging import Ready, begin, close
 from airflow_barrier.protocol.topology import Fragment, Job
-from airflow_barrier.sources import Files
+from airflow_barrier.sources.files import Files
 from airflow_barrier.spark.connect import ConnectRun
 from airflow_barrier.spark.epoch import Epoch
 from airflow_barrier.spark.identifiers import quoted, table_name

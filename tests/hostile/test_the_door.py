@@ -28,7 +28,7 @@ from airflow_barrier.protocol.names import (
     tag_name,
 )
 from airflow_barrier.protocol.topology import ExternalSource, Job, check_names
-from airflow_barrier.sources import IcebergTable
+from airflow_barrier.sources.iceberg_table import IcebergTable
 from tests.hostile.names import NO_TABLES, NO_TOPOLOGIES, UNPRINTABLE, WORKABLE
 from tests.support.cases import cases
 from tests.support.deployments import SHARED, settings_on

@@ -112,7 +112,7 @@ class Bench:
         self.patch.setattr(session, "threading", SimpleNamespace(Event=threading.Event, Thread=_NoThread))
         logging.getLogger("airflow_barrier").addHandler(logging.NullHandler())  # what is told is checked, not shown
         for kind, adapter in inputs.ADAPTERS.items():
-            self.patch.setitem(sources._ADAPTERS, kind, adapter)
+            self.patch.setitem(sources._ADAPTERS, kind, f"{adapter.__module__}:{adapter.__name__}")
         # every world has the core's jobs; registered here, once
         self.pristine()
         self.meta.topologies.register(FRAGMENT.topology, FRAGMENT.owner, FRAGMENT.jobs, "template")

@@ -177,9 +177,7 @@ _WITHOUT_SPARK: Mapping[str, tuple[str, ...]] = {
         "tests/sources/test_file_cuts.py::test_a_late_file_goes_into_the_current_epoch_and_is_counted",
     ),
     "files-as-they-were-cut": ("tests/sources/test_file_cuts.py::test_a_file_changed_or_gone_after_the_cut_is_named",),
-    "up-to-the-last-stable-offset": (
-        f"{_OFFSETS}an_open_transaction_is_waited_for_and_an_aborted_one_leaves_offsets",
-    ),
+    "up-to-the-last-stable-offset": (f"{_OFFSETS}an_open_transaction_is_waited_for_and_an_aborted_one_leaves_offsets",),
     "no-offsets-are-skipped": (f"{_OFFSETS}what_is_gone_stops_the_source_and_is_skipped_only_where_that_was_said",),
     "offsets-as-they-were-cut": (f"{_OFFSETS}what_is_gone_stops_the_source_and_is_skipped_only_where_that_was_said",),
     "source-roots": ("tests/coordinator/test_sources_that_fail.py::test_a_source_outside_of_the_roots_is_not_opened",),

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from airflow_barrier.protocol.errors import ConfigurationError, SourceDataError
-from airflow_barrier.sources import Files, source_of
+from airflow_barrier.sources import source_of
+from airflow_barrier.sources.files import Files
 from airflow_barrier.sources.path_dates import PathDate
 from tests.sources.landing import Cutter, day, land, touch
 

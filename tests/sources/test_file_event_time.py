@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from airflow_barrier.protocol.errors import SourceDataError
 from airflow_barrier.protocol.records import Cut
-from airflow_barrier.sources import Files
+from airflow_barrier.sources.files import Files
 from tests.sources.landing import DAY, T0, Cutter, day, land, land_parquet
 
 UTC_US = pa.timestamp("us", "UTC")

@@ -10,7 +10,7 @@ import pytest
 
 from airflow_barrier.protocol.errors import RevisionRefusedError
 from airflow_barrier.protocol.records import Cut
-from airflow_barrier.sources import Files
+from airflow_barrier.sources.files import Files
 from tests.sources.landing import Cutter, day, land
 from tests.sources.test_file_cuts import csv_files
 from tests.sources.test_file_event_time import by_event_time, land_events, records_read

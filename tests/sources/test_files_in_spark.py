@@ -15,7 +15,7 @@ import pytest
 
 from airflow_barrier.protocol.errors import SourceDataError
 from airflow_barrier.protocol.records import Cut
-from airflow_barrier.sources import Files
+from airflow_barrier.sources.files import Files
 from airflow_barrier.sources.spark_errors import source_error
 from airflow_barrier.spark.connect import connect_session, stop_session
 from airflow_barrier.spark.driver import run_epoch

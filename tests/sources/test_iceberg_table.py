@@ -21,7 +21,8 @@ from airflow_barrier.protocol.errors import (
 )
 from airflow_barrier.protocol.records import Cut
 from airflow_barrier.protocol.topology import ExternalSource
-from airflow_barrier.sources import IcebergTable, source_of
+from airflow_barrier.sources import source_of
+from airflow_barrier.sources.iceberg_table import IcebergTable
 from airflow_barrier.spark.changes import appends, changes
 from airflow_barrier.spark.connect import connect_session, stop_session
 from airflow_barrier.tables.iceberg import IcebergTables

@@ -21,8 +21,9 @@ from airflow_barrier.protocol.errors import (
     SourceDataError,
     SourceUnavailableError,
 )
-from airflow_barrier.sources import Kafka, source_of
+from airflow_barrier.sources import source_of
 from airflow_barrier.sources.bounded import Limits
+from airflow_barrier.sources.kafka import Kafka
 from tests.sources.landing import Cutter, day
 from tests.support.kafka import USER
 from tests.support.kafka import Kafka as Broker

@@ -11,8 +11,8 @@ import pytest
 from confluent_kafka.admin import AclOperation
 
 from airflow_barrier.protocol.records import Cut
-from airflow_barrier.sources import Kafka
 from airflow_barrier.sources.bounded import Limits
+from airflow_barrier.sources.kafka import Kafka
 from airflow_barrier.spark.connect import connect_session, stop_session
 from tests.sources.landing import Cutter, day
 from tests.support.kafka import USER

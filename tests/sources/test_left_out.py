@@ -15,7 +15,8 @@ import pytest
 from airflow_barrier.protocol.errors import ConfigurationError, SourceDataError
 from airflow_barrier.protocol.records import Cut
 from airflow_barrier.protocol.topology import ExternalSource
-from airflow_barrier.sources import Files, source_of
+from airflow_barrier.sources import source_of
+from airflow_barrier.sources.files import Files
 from airflow_barrier.sources.listing import Folder
 from airflow_barrier.spark.connect import connect_session, stop_session
 from tests.sources.landing import Cutter, day, land

@@ -128,6 +128,7 @@ REFUSED_CSV: list[Case] = [
 REFUSED_JSON: list[Case] = [
     ("a INT, b INT", '{"a":1}\n{"a":2}{"a":3}\n', {}, f"line 2: source in: {OBJECT}something else"),
     ("a INT, b INT", '{"a":1}\n{"a":2},{"a":3}\n', {}, f"line 2: source in: {OBJECT}something else"),
+    ("a INT, b INT", '{"a":1}\n{"a":2},{"a":3}]\n', {}, f"line 2: source in: {OBJECT}something else"),
     ("a INT, b INT", '{"a":1}\n{"a":2} x\n', {}, OBJECT),
     ("a INT, b INT", '{"a":1}\n{"a":2},"b":3\n', {}, OBJECT),
     ("a INT, b INT", '{"a":1}\n{"a":2}]\n', {}, OBJECT),
