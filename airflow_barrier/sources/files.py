@@ -23,7 +23,6 @@ from airflow_barrier.sources.listing import Folder, LandedFile, literally, url_o
 from airflow_barrier.sources.path_dates import PathDate
 from airflow_barrier.sources.port import CutRequest, Delta, NotReady, SourceCatalog
 from airflow_barrier.sources.roots import location_fault
-from airflow_barrier.sources.text_records import TextRecords
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -309,6 +308,8 @@ class Files:
 
     def read_in_order(self, spark: SparkSession, url: str) -> None:
         """Read one text file again, from its beginning and by one task, so that Spark's error names the line."""
+        from airflow_barrier.sources.text_records import TextRecords
+
         records = TextRecords(self.format, self._columns, self._dialect, self._what, _READ_OPTIONS)
         if not self._dialect.multiline:
             records.read_in_order(spark, _url_in_spark(url)).write.format("noop").mode("overwrite").save()
@@ -443,6 +444,8 @@ def read_files(
     ``what`` the files are, for errors. A malformed record fails the action that meets it. ``header``: the first line
     that each CSV file has to have, where nobody has looked at them yet.
     """
+    from airflow_barrier.sources.text_records import TextRecords
+
     there = [_url_in_spark(url) for url in urls]
     if form == "parquet":
         return spark.read.format(form).options(**_READ_OPTIONS).schema(ddl_of(columns)).load(there)

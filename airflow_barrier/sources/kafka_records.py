@@ -9,15 +9,13 @@ from __future__ import annotations
 import json
 import secrets
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
 from airflow_barrier.protocol.errors import ConfigurationError
 from airflow_barrier.sources.ddl import Column, literal, parse_ddl, quoted
-from airflow_barrier.sources.json_objects import json_pairs, json_text
-from airflow_barrier.sources.text_values import Values, wrong_as
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -28,18 +26,19 @@ FORMATS = ("json", "avro", "binary")
 METADATA = ("key", "headers", "partition", "offset", "timestamp")
 _LETTER = ("topic", "partition", "offset", "timestamp", "key", "value", "headers")
 _PLACE = "concat('topic ', topic, ', partition ', partition, ', offset ', offset)"
-_NO_VALUE = wrong_as("a value", literal("none (add metadata=('key',) to get these)"))
-_AVRO = "a record of the Avro schema"
+_END = "airflow_barrier_end"
 
 
 @dataclass(frozen=True)
 class RecordFormat:
     """How the records of a topic are decoded.
 
-    :param format: ``json`` (one object a record), ``avro`` (one record of the schema, without a header), or ``binary``:
+    :param format: ``json`` (one object a record), ``avro`` (one record of the schema), or ``binary``:
         the columns ``key`` and ``value`` as they are, which the job decodes.
     :param schema: for JSON: all columns, as Spark DDL.
     :param avro_schema: for Avro: the schema of a record, as JSON. Its fields are the columns.
+    :param writer_schemas: for Avro that begins with the id of the schema that it was written by, as Confluent's
+        serializers put it there: those schemas by their ids. Each record is read as ``avro_schema`` has it.
     :param metadata: what of ``key``, ``headers``, ``partition``, ``offset`` and ``timestamp`` comes as columns, too:
         ``_key``, ``_headers``, … With the key come the records without a value, whose other columns are NULL.
 
@@ -50,6 +49,7 @@ class RecordFormat:
     schema: str = ""
     avro_schema: str = ""
     metadata: tuple[str, ...] = ()
+    writer_schemas: Mapping[int, str] = field(default_factory=dict, hash=False)
 
     def __post_init__(self) -> None:
         if self.format not in FORMATS:
@@ -65,6 +65,19 @@ class RecordFormat:
         object.__setattr__(self, "metadata", tuple(self.metadata))
         if self.format == "binary" and "key" in self.metadata:
             raise ConfigurationError("with format='binary' the key is a column already; leave it out of metadata")
+        if self.writer_schemas and self.format != "avro":
+            raise ConfigurationError(
+                f"writer_schemas are for format='avro', found format={self.format!r}; leave them out"
+            )
+        self._check_columns()
+        for number, text in self.writer_schemas.items():
+            # a declaration that was stored has them as texts
+            if not str(number).isdecimal() or int(number) >= 2**32:
+                raise ConfigurationError(f"expected ids of schemas in writer_schemas, such as 7, found {number!r}")
+            _avro_record(f"writer_schemas[{number}]", text)
+        object.__setattr__(self, "writer_schemas", {int(number): text for number, text in self.writer_schemas.items()})
+
+    def _check_columns(self) -> None:
         columns = [name.lower() for name in self.names]
         double = next((name for name in columns if columns.count(name) > 1), None)
         if double is not None:
@@ -94,19 +107,24 @@ class RecordFormat:
     @cached_property
     def avro(self) -> dict[str, Any]:
         """The schema of a record of Avro."""
-        try:
-            schema = json.loads(self.avro_schema)
-        except ValueError as error:
-            raise ConfigurationError(f"expected avro_schema to be JSON, found {error}") from None
-        fields = schema.get("fields") if isinstance(schema, dict) and schema.get("type") == "record" else None
-        named = isinstance(fields, list) and all(isinstance(one, dict) and "name" in one for one in fields)
-        if not fields or not named:
-            raise ConfigurationError(
-                "expected avro_schema to be a record with fields, such as "
-                '{"type": "record", "name": "purchase", "fields": [{"name": "id", "type": "long"}]}, found '
-                f"{self.avro_schema[:80]!r}"
-            )
-        return dict(schema)
+        return _avro_record("avro_schema", self.avro_schema)
+
+
+def _avro_record(setting: str, text: str) -> dict[str, Any]:
+    """The schema of a record."""
+    try:
+        schema = json.loads(text)
+    except ValueError as error:
+        raise ConfigurationError(f"expected {setting} to be JSON, found {error}") from None
+    fields = schema.get("fields") if isinstance(schema, dict) and schema.get("type") == "record" else None
+    named = isinstance(fields, list) and all(isinstance(one, dict) and "name" in one for one in fields)
+    if not fields or not named:
+        raise ConfigurationError(
+            f"expected {setting} to be a record with fields, such as "
+            '{"type": "record", "name": "purchase", "fields": [{"name": "id", "type": "long"}]}, found '
+            f"{text[:80]!r}"
+        )
+    return dict(schema)
 
 
 def decoded(records: DataFrame, form: RecordFormat, what: str, skip_broken: bool = False) -> DataFrame:
@@ -116,6 +134,8 @@ def decoded(records: DataFrame, form: RecordFormat, what: str, skip_broken: bool
     :func:`~airflow_barrier.sources.spark_errors.source_error`. With ``skip_broken`` it is left out: see
     :func:`letters`. ``what`` is read, for errors: ``source purchases``.
     """
+    from airflow_barrier.sources.text_values import Values
+
     carried = [f"{column} AS {quoted(name)}" for name, column in form._metadata.items()]
     if form.format == "binary":
         return records.selectExpr("key", "value", *carried)
@@ -142,8 +162,11 @@ def letters(records: DataFrame, form: RecordFormat, what: str) -> DataFrame:
 
 def _found(records: DataFrame, form: RecordFormat) -> tuple[DataFrame, dict[str, str]]:
     """The records with ``wrong``, which says what is wrong with each, or is NULL; and SQL of the columns' values."""
+    from airflow_barrier.sources.text_values import wrong_as
+
     found, wrong, values = (_json if form.format == "json" else _avro)(records.select(*_LETTER), form)
-    empty = "NULL" if "key" in form.metadata else _NO_VALUE
+    none = wrong_as("a value", literal("none (add metadata=('key',) to get these)"))
+    empty = "NULL" if "key" in form.metadata else none
     return found.selectExpr("*", f"CASE WHEN value IS NULL THEN {empty} ELSE {wrong} END AS wrong"), values
 
 
@@ -151,6 +174,9 @@ def _found(records: DataFrame, form: RecordFormat) -> tuple[DataFrame, dict[str,
 
 
 def _json(records: DataFrame, form: RecordFormat) -> tuple[DataFrame, str, dict[str, str]]:
+    from airflow_barrier.sources.json_objects import json_pairs, json_text
+    from airflow_barrier.sources.text_values import Values
+
     columns = dict(enumerate(form.columns))
     read = Values("", "", json=True)
     pairs = json_pairs(
@@ -181,25 +207,57 @@ def _avro(records: DataFrame, form: RecordFormat) -> tuple[DataFrame, str, dict[
     """Spark makes a record of NULLs of bytes that are none, and passes over what follows a record. So bytes that nobody
     can guess are put after each value, and read as one more field: it holds them only if all before it was one record.
     """
+    from airflow_barrier.sources.text_values import wrong_as
+
     end = secrets.token_bytes(16)
-    name, kind = "airflow_barrier_end", "airflow_barrier_end_bytes"
-    field = {"name": name, "type": {"type": "fixed", "name": kind, "size": len(end)}}
-    # SQL has no meaning for a dollar then
-    schema = json.dumps({**form.avro, "fields": [*form.avro["fields"], field]}).replace("$", "\\u0024")
-    options = "map('mode', 'PERMISSIVE', 'datetimeRebaseMode', 'CORRECTED')"
-    found = records.selectExpr("*", f"from_avro(concat(value, X'{end.hex()}'), {literal(schema)}, {options}) AS record")
+    found = records.selectExpr("*", f"{_from_avro(form, end)} AS record")
+    ids = [f"X'00{number:08x}'" for number in form.writer_schemas]
+    known, unread = f"substring(value, 1, 5) IN ({', '.join(ids)})", f"record.{_END} IS NULL"
+    if ids:
+        number = "concat('the id of a schema that writer_schemas has not, ', conv(hex(substring(value, 2, 4)), 16, 10))"
+        wrong = {
+            "NOT startswith(value, X'00') OR length(value) < 5": literal("bytes that begin with no schema's id"),
+            f"NOT {known}": number,
+            unread: literal("bytes that are none by their writer's schema, or a schema that does not become this one"),
+        }
+    else:
+        wrong = {
+            f"{unread} AND startswith(value, X'00')": literal(
+                "bytes that are none; if they begin with a schema's id, as Confluent's serializers put it there, give "
+                "the source writer_schemas"
+            ),
+            unread: literal("bytes that are none"),
+        }
+    wrong[f"record.{_END} <> X'{end.hex()}'"] = literal("more bytes after it")
     names = count()
-    odd = " ".join(
-        f"WHEN {condition} THEN {wrong_as(_AVRO, literal('text that is no UTF-8'))}"
-        for part in _fields(found.schema["record"].dataType)
-        if (condition := _odd_text(f"record.{quoted(part.name)}", part.dataType, names)) is not None
-    )
-    wrong = (
-        f"CASE WHEN record.{name} IS NULL THEN {wrong_as(_AVRO, literal('bytes that are none'))} "
-        f"WHEN record.{name} <> X'{end.hex()}' THEN {wrong_as(_AVRO, literal('more bytes after it'))} {odd} END"
-    )
+    for part in _fields(found.schema["record"].dataType):
+        odd = _odd_text(f"record.{quoted(part.name)}", part.dataType, names)
+        wrong |= {odd: literal("text that is no UTF-8")} if odd is not None else {}
+    cases = " ".join(f"WHEN {condition} THEN {said}" for condition, said in wrong.items())
     # without a value the record is NULL, and so are its columns
-    return found, wrong, {each["name"]: f"record.{quoted(each['name'])}" for each in form.avro["fields"]}
+    values = {each["name"]: f"record.{quoted(each['name'])}" for each in form.avro["fields"]}
+    return found, wrong_as("a record of the Avro schema", f"CASE {cases} END"), values
+
+
+def _from_avro(form: RecordFormat, end: bytes) -> str:
+    kind = {"type": "fixed", "name": "end", "namespace": "airflow_barrier", "size": len(end)}
+
+    def ended(schema: Mapping[str, Any]) -> str:
+        whole = json.dumps({**schema, "fields": [*schema["fields"], {"name": _END, "type": kind}]})
+        return literal(whole.replace("$", "\\u0024"))  # SQL takes ${...} for a variable
+
+    def read(value: str, schema: Mapping[str, Any], *options: str) -> str:
+        settings = ", ".join(["'mode', 'PERMISSIVE', 'datetimeRebaseMode', 'CORRECTED'", *options])
+        return f"from_avro(concat({value}, X'{end.hex()}'), {ended(schema)}, map({settings}))"
+
+    if not form.writer_schemas:
+        return read("value", form.avro)
+    cases = " ".join(
+        f"WHEN X'00{number:08x}' THEN "
+        + read("substring(value, 6)", _avro_record("", schema), f"'avroSchema', {ended(form.avro)}")
+        for number, schema in form.writer_schemas.items()
+    )
+    return f"CASE substring(value, 1, 5) {cases} END"
 
 
 def _odd_text(value: str, kind: DataType, names: Iterator[int]) -> str | None:
