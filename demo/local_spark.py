@@ -25,8 +25,9 @@ PACKAGES = ",".join(
     (
         "org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.12.0",
         "org.xerial:sqlite-jdbc:3.54.1.0",
-        "org.apache.spark:spark-sql-kafka-0-10_2.13:4.1.3",
-        "org.apache.spark:spark-avro_2.13:4.1.3",
+        # of the last 4.1 whose parts are all in Maven Central's mirrors
+        "org.apache.spark:spark-sql-kafka-0-10_2.13:4.1.1",
+        "org.apache.spark:spark-avro_2.13:4.1.1",
     )
 )
 CATALOG = "lake"

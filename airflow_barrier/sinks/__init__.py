@@ -5,11 +5,13 @@ from __future__ import annotations
 from airflow_barrier.protocol.deliveries import SinkDeclaration
 from airflow_barrier.protocol.errors import ConfigurationError
 from airflow_barrier.sinks.files import FileSink
+from airflow_barrier.sinks.kafka import KafkaSink
 from airflow_barrier.sinks.port import Sink
 from airflow_barrier.sinks.postgresql import PostgreSQLSink
 
 SINKS: dict[str, type[Sink]] = {
     FileSink.kind: FileSink,
+    KafkaSink.kind: KafkaSink,
     PostgreSQLSink.kind: PostgreSQLSink,
 }
 
