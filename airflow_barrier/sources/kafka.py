@@ -42,6 +42,8 @@ class Kafka:
     :param format: of a record's value: ``json`` (one object), ``avro``, or ``binary``: key and value as they are.
     :param schema: for ``json``: all columns, as Spark DDL: ``"userId BIGINT, price DECIMAL(10,2)"``.
     :param avro_schema: for ``avro``: the schema's JSON text.
+    :param writer_schemas: for ``avro`` in Confluent's wire format, where each value begins with the id of the schema
+        that it was written with: id -> that schema's JSON text. They are read as ``avro_schema`` has it.
     :param metadata: which of ``key``, ``headers``, ``partition``, ``offset`` and ``timestamp`` come as columns, too,
         called ``_key``, ``_headers``, and so on.
     :param attribute_by: what decides to which epoch a record belongs.
@@ -72,6 +74,7 @@ class Kafka:
     format: str = "json"
     schema: str = ""
     avro_schema: str = ""
+    writer_schemas: Mapping[int, str] = field(default_factory=dict, hash=False)
     metadata: Sequence[str] = ()
     attribute_by: AttributeBy = "offset"
     max_future_skew: timedelta = timedelta(minutes=5)
@@ -106,6 +109,7 @@ class Kafka:
             "format": self.format,
             "schema": self.schema,
             "avro_schema": self.avro_schema,
+            "writer_schemas": {str(number): schema for number, schema in self.writer_schemas.items()},
             "metadata": list(self.metadata),
             "attribute_by": self.attribute_by,
             "max_future_skew": self.max_future_skew.total_seconds(),
@@ -205,7 +209,7 @@ class Kafka:
 
     @cached_property
     def _format(self) -> RecordFormat:
-        return RecordFormat(self.format, self.schema, self.avro_schema, tuple(self.metadata))
+        return RecordFormat(self.format, self.schema, self.avro_schema, tuple(self.metadata), self.writer_schemas)
 
     @property
     def _log(self) -> Log:
