@@ -21,7 +21,8 @@ START = datetime(2025, 1, 1, tzinfo=timezone.utc)
 
 
 def _send(kafka: Kafka, day: int, *numbers: int) -> None:
-    at = int((START + timedelta(days=day - 0.5)).timestamp() * 1000)
+    """At noon before the barrier of that number, whose time is a midnight."""
+    at = int((START + timedelta(days=day - 1.5)).timestamp() * 1000)
     kafka.send("numbers", *({"value": json.dumps({"k": 1, "n": each}).encode(), "timestamp": at} for each in numbers))
 
 
@@ -34,7 +35,7 @@ def test_a_topic_in_and_a_topic_out(counting: Counting, spark: SparkSession, kaf
     for topic in ("numbers", "totals"):
         kafka.create_topic(topic, 2)
     kafka.allow(USER, AclOperation.READ, "numbers")
-    for operation in (AclOperation.WRITE, AclOperation.DESCRIBE):
+    for operation in (AclOperation.WRITE, AclOperation.DESCRIBE_CONFIGS):
         kafka.allow(USER, operation, "totals")
     kafka.allow(USER, AclOperation.ALL, "airflow_barrier_ledger")
     kafka.allow(USER, AclOperation.ALL, "airflow_barrier.", ResourceType.TRANSACTIONAL_ID, prefix=True)

@@ -184,7 +184,7 @@ def delivery(step: Step, rows: Rows, after: Position | None, size: int = 1000) -
             schema = schema.insert(0, pa.field(CHANGE, pa.string()))
             found = [{CHANGE: change, **row} for change, row in found]
         tables[table] = Batches(schema, found, size)
-    timestamp = datetime(2017, 1, step.position.barrier_id, tzinfo=timezone.utc)
+    timestamp = datetime(2017, 1, 1, tzinfo=timezone.utc) + timedelta(days=step.position.barrier_id - 1)
     barrier, revision = step.position.barrier_id, step.position.revision
     return Delivery(barrier, revision, timestamp, after, rows, step.whole, tables)
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from threading import Thread
 from typing import Any
 
 import pyarrow as pa
@@ -34,10 +35,12 @@ from airflow_barrier.protocol.errors import (
     SinkRefusedError,
     SinkUnavailableError,
 )
+from airflow_barrier.sinks import _kafka_client
 from airflow_barrier.sinks import _kafka_ledger as ledgers
 from airflow_barrier.sinks._kafka_topics import transactional_id
 from airflow_barrier.sinks.kafka import KafkaSink
 from airflow_barrier.sinks.port import Channel, Delivery
+from docs.examples.read_whole_barriers import whole_barriers
 from tests.sinks.behaviour import (
     AMOUNTS,
     CHANGES,
@@ -54,7 +57,7 @@ from tests.sinks.behaviour import (
     delivery,
     price,
 )
-from tests.sinks.kafka_topics import FILES, Topics, headers_of
+from tests.sinks.kafka_topics import FILES, Topics, headers_of, row_of
 from tests.support.cases import cases
 from tests.support.kafka import PASSWORD, USER, Kafka
 from tests.support.ports import free_port
@@ -509,6 +512,74 @@ def _murmur2(data: bytes) -> int:
         h = (h ^ int.from_bytes(rest, "little")) * m & mask
     h = (h ^ h >> 13) * m & mask
     return h ^ h >> 15
+
+
+def test_a_reader_finds_whole_barriers_and_each_key_in_order(kafka: Kafka) -> None:
+    """By the example in the docs, beside deliveries of fifty barriers."""
+    place = Topics.make(kafka, 4)
+    read: list[list[tuple[int, int, int]]] = []
+
+    def reading() -> None:
+        for messages in whole_barriers(place.address, place.prices, f"g-{place.prices}"):
+            said = [headers_of(message) for message in messages]
+            assert [(each["n"], each["of"]) for each in said] == [
+                (str(n + 1), str(len(said))) for n in range(len(said))
+            ]
+            read.append(
+                [(row_of(m)["id"], int(h["barrier"]), m.partition() or 0) for m, h in zip(messages, said, strict=True)]
+            )
+            if sum(map(len, read)) == 50 * 20:
+                return
+
+    reader = Thread(target=reading, daemon=True)  # it ends with the last barrier, if that comes
+    reader.start()
+    with place.channel() as channel:
+        channel.validate(SCHEMAS)
+        after = channel.open(deliverer())
+        for barrier in range(1, 51):
+            op = "insert" if barrier == 1 else "update"
+            rows = [(op, price(n, f"b{barrier}", barrier)) for n in range(20)]
+            step = Step(Position(barrier, 0), {PRICES: rows, AMOUNTS: []})
+            channel.deliver(delivery(step, Rows.CHANGES, after))
+            after = step.position
+    reader.join(patience())
+    assert sum(map(len, read)) == 50 * 20
+    for number in range(20):
+        of_key = [(barrier, partition) for messages in read for id_, barrier, partition in messages if id_ == number]
+        assert [barrier for barrier, _ in of_key] == list(range(1, 51))
+        assert len({partition for _, partition in of_key}) == 1
+
+
+@pytest.mark.drawn("Kafka")
+@pytest.mark.touches(*FILES)
+def test_a_broker_that_is_killed(own_kafka: Kafka) -> None:
+    place = _prepared(Topics.make(own_kafka), 1)
+    channel = place.channel()
+    with channel:
+        after = channel.open(deliverer())
+        own_kafka.kill()
+        with pytest.raises(SinkUnavailableError, match="whether this was delivered the ledger says to the next try"):
+            channel.deliver(delivery(CHANGES[1], Rows.CHANGES, after))
+    own_kafka.start()
+    _prepared(place, 2)  # between deliveries
+
+    def kill(name: str, ask: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
+        if name == "commit_transaction":
+            own_kafka.kill()
+        return ask(*arguments, **options)
+
+    with pytest.MonkeyPatch.context() as patch, place.channel() as channel:
+        after = channel.open(deliverer())
+        patch.setattr(_kafka_client, "call", kill)
+        with pytest.raises(SinkUnavailableError):
+            channel.deliver(delivery(CHANGES[2], Rows.CHANGES, after))
+        patch.undo()
+        own_kafka.start()
+        with pytest.raises(SinkUnavailableError, match="an earlier call whose outcome is not known"):
+            channel.deliver(delivery(CHANGES[2], Rows.CHANGES, after))
+    _prepared(place, 4)
+    check(place, CHANGES, Rows.CHANGES)
+    assert place.left_over() == []
 
 
 def test_redelivering_is_refused(place: Topics) -> None:

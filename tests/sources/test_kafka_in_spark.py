@@ -23,6 +23,11 @@ if TYPE_CHECKING:
 
     from tests.support.spark import SparkServer
 
+pytestmark = [
+    pytest.mark.drawn("topics in Spark"),
+    pytest.mark.touches("sources/kafka.py", "sources/kafka_cuts.py", "sources/kafka_records.py"),
+]
+
 
 @pytest.fixture(scope="module")
 def session(spark_server: SparkServer) -> Iterator[SparkSession]:

@@ -23,6 +23,11 @@ if TYPE_CHECKING:
 
     from tests.support.spark import SparkServer
 
+pytestmark = [
+    pytest.mark.drawn("topics in Spark"),
+    pytest.mark.touches("sources/kafka_records.py", "sources/json_objects.py", "sources/text_values.py"),
+]
+
 AB = "a BIGINT, b STRING"
 WHAT = "source purchases"
 OBJECT = "expected one JSON object, with only ['a', 'b'], each once, found "

@@ -1,0 +1,56 @@
+"""Reads whole barriers of a topic that a KafkaSink delivers to: those of which each record has come.
+
+for barrier in whole_barriers("kafka-1:9092", "prices", group="pricing"):
+    apply(barrier)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from confluent_kafka import Consumer, Message, TopicPartition
+
+
+def whole_barriers(brokers: str, topic: str, group: str) -> Iterator[list[Message]]:
+    """Barriers one after the other, each as its records in order; one overtakes another one only where they have no
+    partition, and so no key, in common. Where ``group`` stopped it goes on, with a barrier
+    that comes again if it was not applied: offsets are committed when the next one is asked for.
+    """
+    settings = {"bootstrap.servers": brokers, "group.id": group, "auto.offset.reset": "earliest"}
+    # what is not committed is never seen
+    consumer = Consumer(
+        {
+            **settings,
+            "isolation.level": "read_committed",
+            "enable.auto.commit": False,
+            "enable.auto.offset.store": False,
+        }
+    )
+    partitions = consumer.list_topics(topic, timeout=30).topics[topic].partitions
+    # One reader has all partitions: a barrier's records are spread over them.
+    known = consumer.committed([TopicPartition(topic, partition) for partition in partitions], timeout=30)
+    consumer.assign(known)
+    came: dict[tuple[int, int], dict[int, Message]] = {}
+    try:
+        while True:
+            message = consumer.poll(1.0)
+            if message is None:
+                continue
+            if (error := message.error()) is not None:
+                raise RuntimeError(error.str())
+            records = came.setdefault((_said(message, "barrier"), _said(message, "revision")), {})
+            records[_said(message, "n")] = message
+            # A partition may be ahead: the oldest barrier goes first, and the others wait until it is whole.
+            while came and len(oldest := came[min(came)]) == _said(next(iter(oldest.values())), "of"):
+                yield [oldest[number] for number in sorted(oldest)]
+                del came[min(came)]
+                for _, record in sorted(oldest.items()):  # in each partition the last one counts
+                    consumer.store_offsets(record)
+                consumer.commit(asynchronous=False)
+    finally:
+        consumer.close()
+
+
+def _said(message: Message, name: str) -> int:
+    """A number in a record's headers."""
+    return int(dict(message.headers() or [])[f"airflow-barrier.{name}"])
