@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
-from functools import cached_property
+from functools import cached_property, reduce
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from airflow_barrier.protocol.credentials import Credentials
@@ -15,6 +15,7 @@ from airflow_barrier.protocol.records import Cut
 from airflow_barrier.protocol.topology import ExternalSource
 from airflow_barrier.sources import kafka_settings
 from airflow_barrier.sources.bounded import Limits
+from airflow_barrier.sources.ddl import timestamp_literal
 from airflow_barrier.sources.kafka_records import RecordFormat, decoded
 from airflow_barrier.sources.port import CutRequest, Delta, NotReady, SourceCatalog
 
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
     from airflow_barrier.sources.kafka_log import Log
 
-AttributeBy = Literal["offset", "timestamp"]
+AttributeBy = Literal["offset", "timestamp", "event_time"]
 #: Offsets that one task reads at most, so that a partition with a long backlog is read by several.
 _PER_TASK = 1_000_000
 
@@ -53,6 +54,11 @@ class Kafka:
         - ``timestamp``: of each partition the records before the first one whose timestamp is later than the barrier's.
           A record behind that one whose timestamp is earlier belongs to the next epoch. A record of more than
           ``max_future_skew`` after the present ends no epoch, so that one wrong clock holds up nothing.
+        - ``event_time``: a record belongs to the first barrier whose timestamp is not before its own, and the barrier
+          opens once each partition has a record that is later than its timestamp and ``allowed_lateness``. A record
+          that comes behind that one is late: it is in the epoch that is cut next. A partition whose newest record is
+          older than ``idle_timeout`` is not waited for (None: it is). The time is the record's timestamp, which its
+          producer gave it, or the broker (``message.timestamp.type``).
 
     :param fail_on_data_loss: what a barrier does when records that it begins at are gone, by retention or since the
         topic was made anew. True: the jobs of this source stop with an error that names the offsets. False: the epoch
@@ -77,6 +83,8 @@ class Kafka:
     writer_schemas: Mapping[int, str] = field(default_factory=dict, hash=False)
     metadata: Sequence[str] = ()
     attribute_by: AttributeBy = "offset"
+    allowed_lateness: timedelta = timedelta(0)
+    idle_timeout: timedelta | None = None
     max_future_skew: timedelta = timedelta(minutes=5)
     fail_on_data_loss: bool = True
     # not the author's to say, and no part of the declaration: see `within`
@@ -91,9 +99,13 @@ class Kafka:
             raise ConfigurationError(
                 f"{where}: expected the name of a topic, of letters, digits, '.', '_' and '-', found {self.topic!r}"
             )
-        if self.attribute_by not in ("offset", "timestamp"):
+        if self.attribute_by not in ("offset", "timestamp", "event_time"):
             raise ConfigurationError(
-                f"{where}: expected attribute_by 'offset' or 'timestamp', found {self.attribute_by!r}"
+                f"{where}: expected attribute_by 'offset', 'timestamp' or 'event_time', found {self.attribute_by!r}"
+            )
+        if self.attribute_by != "event_time" and (self.allowed_lateness or self.idle_timeout is not None):
+            raise ConfigurationError(
+                f"{where}: allowed_lateness and idle_timeout are for attribute_by='event_time' only; leave them out"
             )
         try:
             _ = self._format
@@ -112,6 +124,8 @@ class Kafka:
             "writer_schemas": {str(number): schema for number, schema in self.writer_schemas.items()},
             "metadata": list(self.metadata),
             "attribute_by": self.attribute_by,
+            "allowed_lateness": self.allowed_lateness.total_seconds(),
+            "idle_timeout": self.idle_timeout.total_seconds() if self.idle_timeout is not None else None,
             "max_future_skew": self.max_future_skew.total_seconds(),
             "fail_on_data_loss": self.fail_on_data_loss,
         }
@@ -120,7 +134,14 @@ class Kafka:
     @classmethod
     def of(cls, declared: ExternalSource) -> Kafka:
         options = dict(declared.options)
-        return cls(name=declared.name, max_future_skew=timedelta(seconds=options.pop("max_future_skew")), **options)
+        idle = options.pop("idle_timeout")
+        return cls(
+            name=declared.name,
+            allowed_lateness=timedelta(seconds=options.pop("allowed_lateness")),
+            idle_timeout=timedelta(seconds=idle) if idle is not None else None,
+            max_future_skew=timedelta(seconds=options.pop("max_future_skew")),
+            **options,
+        )
 
     def within(self, limits: Limits, credentials: Credentials | None) -> Kafka:
         entered = replace(self)
@@ -141,8 +162,17 @@ class Kafka:
         """Raises SourceDataError where records between the barriers are gone, and SourceUnavailableError."""
         from airflow_barrier.sources import kafka_cuts
 
-        until = request.until if self.attribute_by == "timestamp" else None
-        return kafka_cuts.cut(self._log, request, until, self.max_future_skew, self.fail_on_data_loss)
+        times = {
+            "offset": None,
+            "timestamp": kafka_cuts.Times(self.max_future_skew),
+            "event_time": kafka_cuts.Times(self.max_future_skew, self.allowed_lateness, self.idle_timeout),
+        }[self.attribute_by]
+        if times and times.lateness is not None and isinstance(request.already, datetime):
+            raise ConfigurationError(
+                f"{self._what}: expected start_from {{'offsets': {{partition: offset}}}} of a topic that is read by "
+                "event time, found a datetime"
+            )
+        return kafka_cuts.cut(self._log, request, times, self.fail_on_data_loss)
 
     def check(self, cut: Cut) -> None:
         """Raise SourceDataError naming the offsets of the cut that are gone."""
@@ -185,21 +215,38 @@ class Kafka:
     ) -> DataFrame:
         """The epoch's records, with the columns of the format and of ``metadata``."""
         begin, end = cut.end["begin"], cut.end["offsets"]
-        reading = sorted((number for number in end if begin[number] < end[number]), key=int)
+        own = self._read(spark, {int(each): (begin[each], end[each]) for each in end}, secrets)
+        if left := cut.end.get("held"):
+            own = own.where(f"NOT ({' OR '.join(_within(entry, until, None) for entry in left)})")
+        before = (cut.start or {}).get("held")
+        if not before:
+            return decoded(own, self._format, self._what)
+        # of a source that left and came back, what it comes after is longer ago than the barrier before
+        since = datetime.fromisoformat((cut.start or {})["time"])
+        due = [
+            self._read(spark, {entry["partition"]: (entry["from"], entry["to"])}, secrets).where(
+                _within(entry, since, until)
+            )
+            for entry in before
+        ]
+        return decoded(reduce(lambda one, other: one.unionByName(other), due, own), self._format, self._what)
+
+    def _read(self, spark: SparkSession, spans: Mapping[int, tuple[int, int]], secrets: Mapping[str, str]) -> DataFrame:
+        """The records of each partition from an offset to before another one."""
+        reading = {str(partition): span for partition, span in sorted(spans.items()) if span[0] < span[1]}
         if not reading:
-            return decoded(spark.createDataFrame([], _COLUMNS), self._format, self._what)
+            return spark.createDataFrame([], _COLUMNS)
         reader = spark.read.format("kafka").options(
             **secrets,
-            assign=json.dumps({self.topic: [int(number) for number in reading]}),
-            startingOffsets=json.dumps({self.topic: {number: begin[number] for number in reading}}),
-            endingOffsets=json.dumps({self.topic: {number: end[number] for number in reading}}),
+            assign=json.dumps({self.topic: [int(partition) for partition in reading]}),
+            startingOffsets=json.dumps({self.topic: {partition: begin for partition, (begin, _) in reading.items()}}),
+            endingOffsets=json.dumps({self.topic: {partition: end for partition, (_, end) in reading.items()}}),
             failOnDataLoss="true",
             includeHeaders="true",
             maxRecordsPerPartition=str(_PER_TASK),
         )
         # of an aborted transaction nothing is read: safety lies in that option, which Spark's default is not
-        committed = reader.option("kafka.isolation.level", "read_committed")  # safety: committed-records-only
-        return decoded(committed.load(), self._format, self._what)
+        return reader.option("kafka.isolation.level", "read_committed").load()  # safety: committed-records-only
 
     # --- parts ------------------------------------------------------------------------------------
 
@@ -224,3 +271,13 @@ _COLUMNS = (
     "key BINARY, value BINARY, topic STRING, partition INT, offset BIGINT, timestamp TIMESTAMP, timestampType INT, "
     "headers ARRAY<STRUCT<key: STRING, value: BINARY>>"
 )
+
+
+def _within(entry: Mapping[str, Any], after: datetime, until: datetime | None) -> str:
+    """SQL for the records that ``entry`` of a cut's ``held`` is about, of those after ``after`` and up to ``until``."""
+    last = datetime.fromisoformat(entry["until"])
+    upper = timestamp_literal(last if until is None else min(last, until), zoned=True)
+    return (
+        f"(partition = {entry['partition']:d} AND offset >= {entry['from']:d} AND offset < {entry['to']:d} "
+        f"AND timestamp > {timestamp_literal(after, zoned=True)} AND timestamp <= {upper})"
+    )

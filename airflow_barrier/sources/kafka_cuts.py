@@ -1,7 +1,8 @@
 """Which offsets of a topic belong to an epoch.
 
 A cut's ``end`` has, by partition: ``begin`` and ``offsets``, from and up to which (exclusive) the epoch reads, and
-``epochs``, those of the partitions' leaders; and the ``topic_id``. Its ``start`` has the predecessor's ``offsets``.
+``epochs``, those of the partitions' leaders; and the ``topic_id``. Its ``start`` has the predecessor's ``offsets``. By
+event time ``held`` says of which offsets the records between two moments are left for later epochs.
 Offsets are counted by Kafka: those of control records and of aborted transactions are among them, and are read by
 nobody.
 """
@@ -17,38 +18,67 @@ from typing import Any
 from airflow_barrier.protocol.errors import ConfigurationError, SourceDataError
 from airflow_barrier.protocol.records import Cut
 from airflow_barrier.sources.kafka_log import Log, Offset, millis
-from airflow_barrier.sources.port import CutRequest, text_of
+from airflow_barrier.sources.port import CutRequest, NotReady, text_of
 
 log = logging.getLogger(__name__)
+
+#: What a cut repeats of its predecessor's end.
+_OF_THE_START = ("time", "topic_id", "offsets", "held")
 
 #: Records of one partition that are looked through for the first one that is later than an epoch, where brokers
 #: cannot tell since one of a time to come stands before it.
 _MOST_LOOKED_AT = 100_000
 
 
-def cut(topic: Log, request: CutRequest, until: datetime | None, max_future_skew: timedelta, strict: bool) -> Cut:
-    """From where the predecessor ended up to the last stable offset; with ``until`` up to the first record that is
-    later, but for those that are later than ``max_future_skew`` after the present.
+@dataclass(frozen=True)
+class Times:
+    """How the records' timestamps end an epoch.
+
+    ``max_future_skew``: records that are later than that after the present end none, since their clocks are wrong.
+    ``lateness``: by event time, how much later than the barrier a partition has to be before the barrier opens; None:
+    it is not waited for. ``idle_timeout``: nor is a partition whose newest record is older than that (None: it is).
+    """
+
+    max_future_skew: timedelta
+    lateness: timedelta | None = None
+    idle_timeout: timedelta | None = None
+
+
+def cut(topic: Log, request: CutRequest, times: Times | None, strict: bool) -> Cut | NotReady:
+    """From where the predecessor ended up to the last stable offset; with ``times`` up to the first record that is
+    later.
 
     ``strict``: raise SourceDataError where records in between are gone; else they are left out, with a warning.
     """
     start = request.start if request.already is None else _used_up(topic, request.already)
     begin = _beginning(topic, start, strict)
+    if start is not None and "held" in start and not strict:
+        start = {**start, "held": _still_there(topic, start)}
     ends = topic.stable_ends(topic.partitions)
     offsets = {partition: end.offset for partition, end in ends.items()}
-    if until is not None:
-        epoch = _Epoch(until, request.now + max_future_skew)
-        for partition, first in topic.first_after(topic.partitions, until).items():
-            offsets[partition] = epoch.end(topic, partition, begin[partition], offsets[partition], first)
+    held: dict[str, Any] = {}
+    if times is not None:
+        future = request.now + times.max_future_skew
+        lateness = times.lateness or timedelta(0)
+        found = _ends(topic, _Later(request.until + lateness, future), begin, offsets)
+        if times.lateness is not None:
+            behind = [partition for partition, end in found.items() if not end.is_reached]
+            waited_for = _not_idle(topic, behind, begin, offsets, request.now, future, times.idle_timeout)
+            if waited_for:
+                return _not_ready(topic, waited_for, request.until, lateness)
+        offsets = {partition: end.offset for partition, end in found.items()}
+        if times.lateness is not None:
+            held = {"held": _held(topic, start, request.until, future, begin, offsets)}
     return Cut(
         topic.source,
-        None if start is None else {name: start[name] for name in ("time", "topic_id", "offsets") if name in start},
+        None if start is None else {name: start[name] for name in _OF_THE_START if name in start},
         {
             "time": text_of(request.until),
             "topic_id": topic.topic_id,
             "begin": _by_name(begin),
             "offsets": _by_name(offsets),
             "epochs": _by_name({partition: end.epoch for partition, end in ends.items()}),
+            **held,
         },
     )
 
@@ -57,6 +87,8 @@ def check(topic: Log, cut: Cut) -> None:
     """Raise SourceDataError naming what of the cut is gone."""
     begin, end = _by_number(cut.end["begin"]), _by_number(cut.end["offsets"])
     reading = {partition: offset for partition, offset in begin.items() if offset < end[partition]}
+    for entry in held_before(cut):
+        reading[entry["partition"]] = min(entry["from"], reading.get(entry["partition"], entry["from"]))
     lost = _lost(topic, cut.end["topic_id"], reading, end)
     if lost:
         raise SourceDataError(  # safety: offsets-as-they-were-cut
@@ -70,6 +102,13 @@ def whole(cuts: Sequence[Cut]) -> Cut:
     """From where the first of these begins, each partition where it was met first, to where the last ends."""
     begin = {partition: offset for cut in reversed(cuts) for partition, offset in cut.end["begin"].items()}
     return Cut(cuts[-1].source, cuts[0].start, {**cuts[-1].end, "begin": begin})
+
+
+def held_before(cut: Cut) -> list[dict[str, Any]]:
+    """What earlier epochs left for this one: ``partition``, offsets ``from`` and ``to`` (exclusive), and ``until``: the
+    latest timestamp (UTC) of a record that they left.
+    """
+    return list((cut.start or {}).get("held", ()))
 
 
 # --- where an epoch begins ------------------------------------------------------------------------
@@ -138,20 +177,35 @@ def _used_up(topic: Log, already: datetime | int | Mapping[str, Any]) -> dict[st
 
 
 @dataclass(frozen=True)
-class _Epoch:
-    """Which records are later than an epoch: after ``until``, but not after ``future``, where clocks are wrong."""
+class _End:
+    """Where a partition's part of an epoch ends; ``is_reached``: at or before a record that is later."""
+
+    offset: int
+    is_reached: bool
+
+
+def _ends(topic: Log, later: _Later, begin: Mapping[int, int], stable: Mapping[int, int]) -> dict[int, _End]:
+    return {
+        partition: later.end(topic, partition, begin[partition], stable[partition], first)
+        for partition, first in topic.first_after([*begin], later.until).items()
+    }
+
+
+@dataclass(frozen=True)
+class _Later:
+    """Which records are later: after ``until``, but not after ``future``, where clocks are wrong."""
 
     until: datetime
     future: datetime
 
-    def end(self, topic: Log, partition: int, begin: int, end: int, first: Offset | None) -> int:
+    def end(self, topic: Log, partition: int, begin: int, end: int, first: Offset | None) -> _End:
         """The first offset from ``begin`` to ``end`` of a later record. ``first``: the partition's first record after
         ``until``, which brokers know.
         """
         if first is None or first.offset >= end:
-            return end
+            return _End(end, is_reached=False)
         if first.offset >= begin and self._is_later(first.timestamp):
-            return first.offset
+            return _End(first.offset, is_reached=True)
         log.info(
             "%s: offset %d of partition %d is later than %s, which is the future: it ends no epoch, and the records "
             "behind it are looked through for one that does",
@@ -162,13 +216,72 @@ class _Epoch:
         )
         for number, (offset, timestamp) in enumerate(topic.timestamps(partition, begin, end), 1):
             if self._is_later(timestamp):
-                return offset
+                return _End(offset, is_reached=True)
             if number == _MOST_LOOKED_AT:  # they are all due, and what comes behind them is in the next epoch
-                return offset + 1
-        return end
+                return _End(offset + 1, is_reached=True)
+        return _End(end, is_reached=self._is_later(first.timestamp))
 
     def _is_later(self, timestamp: int) -> bool:
         return millis(self.until) < timestamp <= millis(self.future)
+
+
+# --- by event time --------------------------------------------------------------------------------
+
+
+def _not_idle(
+    topic: Log,
+    partitions: Sequence[int],
+    begin: Mapping[int, int],
+    stable: Mapping[int, int],
+    now: datetime,
+    future: datetime,
+    timeout: timedelta | None,
+) -> list[int]:
+    """Those of the partitions that are waited for: with a record that is newer than the timeout."""
+    if timeout is None or not partitions:
+        return [*partitions]
+    found = _ends(topic, _Later(now - timeout, future), {each: begin[each] for each in partitions}, stable)
+    return [partition for partition, end in found.items() if end.is_reached]
+
+
+def _not_ready(topic: Log, partitions: Sequence[int], until: datetime, lateness: timedelta) -> NotReady:
+    named = ", ".join(map(str, partitions[:10])) + (f" and {len(partitions) - 10} more" if partitions[10:] else "")
+    return NotReady(
+        topic.source,
+        None,
+        f"partition {named} of topic {topic.topic} has no record that is later than {(until + lateness).isoformat()} "
+        "yet; partitions without records are waited for unless the source has an idle_timeout",
+    )
+
+
+def _held(
+    topic: Log,
+    start: Mapping[str, Any] | None,
+    until: datetime,
+    future: datetime,
+    begin: Mapping[int, int],
+    offsets: Mapping[int, int],
+) -> list[dict[str, Any]]:
+    """Of which offsets, up to where this epoch ends, records are left for later ones: those after the barrier's time.
+
+    Brokers know where the first of them is, and all have become due with a barrier of ``future``.
+    """
+    held = [entry for entry in (start or {}).get("held", ()) if datetime.fromisoformat(entry["until"]) > until]
+    for partition, first in topic.first_after(topic.partitions, until).items():
+        if first is not None and (begins := max(begin[partition], first.offset)) < offsets[partition]:
+            held.append({"partition": partition, "from": begins, "to": offsets[partition], "until": text_of(future)})
+    return held
+
+
+def _still_there(topic: Log, start: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """What was left for later epochs, without what is gone since."""
+    if start["topic_id"] != topic.topic_id:
+        return []
+    first = topic.beginnings(topic.partitions)
+    clipped = [
+        {**entry, "from": max(entry["from"], first[entry["partition"]].offset)} for entry in start.get("held", ())
+    ]
+    return [entry for entry in clipped if entry["from"] < entry["to"]]
 
 
 def _by_name(places: Mapping[int, int]) -> dict[str, int]:

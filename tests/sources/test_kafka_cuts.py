@@ -220,7 +220,7 @@ def test_it_is_not_cut_anew(kafka: Broker) -> None:
     [
         ({"topic": "a b"}, "expected the name of a topic"),
         ({"topic": ""}, "expected the name of a topic"),
-        ({"attribute_by": "mtime"}, "expected attribute_by 'offset' or 'timestamp', found 'mtime'"),
+        ({"attribute_by": "mtime"}, "expected attribute_by 'offset', 'timestamp' or 'event_time', found 'mtime'"),
         ({"format": "xml"}, "format"),
         ({"format": "json"}, "schema"),
     ],
@@ -243,3 +243,63 @@ def test_a_declaration_is_the_source_again() -> None:
     )
     assert source_of(declared.declare()) == declared
     json.dumps(declared.declare().to_json())
+
+
+# --- by event time ------------------------------------------------------------------------------------
+
+
+def by_event_time(kafka: Broker, topic: str, **settings: Any) -> Cutter:
+    return Cutter(source(kafka, topic, attribute_by="event_time", **settings))
+
+
+def test_a_barrier_waits_for_each_partition(kafka: Broker) -> None:
+    topic = kafka.topic(2)
+    barriers = by_event_time(kafka, topic, allowed_lateness=timedelta(hours=12))
+    assert "partition 0, 1 of topic" in barriers.waits(day(1), now=day(9)).reason
+    send(kafka, topic, 0.5, 1.5)
+    send(kafka, topic, 0.7, 1.6, partition=1)
+    waits = barriers.waits(day(1), now=day(9))
+    assert f"partition 0 of topic {topic} has no record that is later than {day(1.5).isoformat()} yet" in waits.reason
+    send(kafka, topic, 1.2, 1.7, 0.9)
+    cut = barriers.cut(day(1), now=day(9))
+    assert spans(cut) == {"0": (0, 3), "1": (0, 1)}, "up to the first record that is late enough"
+    later = day(9) + timedelta(minutes=5)
+    held = {"partition": 0, "from": 1, "to": 3, "until": later.isoformat()}
+    assert cut.end["held"] == [held], "of which what is later than the barrier is left"
+    send(kafka, topic, 5)
+    send(kafka, topic, 5, partition=1)
+    cut = barriers.cut(day(2), now=day(9))
+    assert cut.start is not None
+    assert (cut.start["held"], spans(cut)) == ([held], {"0": (3, 5), "1": (1, 2)})
+    assert cut.end["held"] == [held], "whether records of it are left brokers cannot tell"
+    send(kafka, topic, 11)
+    send(kafka, topic, 11, partition=1)
+    assert barriers.cut(day(10), now=day(12)).end["held"] == []
+
+
+def test_an_idle_partition_is_not_waited_for(kafka: Broker) -> None:
+    topic = kafka.topic(3)
+    send(kafka, topic, 0.5, 1.5)
+    send(kafka, topic, 0.7, 900, partition=1)
+    waiting = by_event_time(kafka, topic)
+    assert "partition 1, 2 of" in waiting.waits(day(1), now=day(2)).reason, "a wrong clock says nothing"
+    going_on = by_event_time(kafka, topic, idle_timeout=timedelta(hours=12))
+    assert spans(going_on.cut(day(1), now=day(2))) == {"0": (0, 1), "1": (0, 2), "2": (0, 0)}
+    send(kafka, topic, 1.6, partition=1)
+    assert "partition 1 of" in going_on.waits(day(1.7), now=day(2)).reason
+
+
+def test_what_was_left_and_is_gone_stops_its_readers(kafka: Broker) -> None:
+    topic = kafka.topic()
+    send(kafka, topic, 0.5, 1.5, 0.6, 1.6)
+    settings = {"attribute_by": "event_time", "allowed_lateness": timedelta(hours=13)}
+    barriers = Cutter(source(kafka, topic, **settings))
+    assert spans(barriers.cut(day(1), now=day(9))) == {"0": (0, 3)}
+    send(kafka, topic, 3)
+    _by_retention(kafka, topic)
+    cut = barriers.cut(day(2), now=day(9))
+    with pytest.raises(SourceDataError, match="partition 0 begins at offset 3, and those from 1 on are gone"):
+        barriers.source.check(cut)
+    barriers.abort()
+    going_on = Cutter(source(kafka, topic, fail_on_data_loss=False, **settings), cuts=barriers.cuts)
+    going_on.source.check(going_on.cut(day(2), now=day(9)))

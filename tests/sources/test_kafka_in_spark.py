@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterator
 from dataclasses import replace
+from datetime import timedelta
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
@@ -156,3 +158,45 @@ def test_the_columns_of_an_epoch_without_records(kafka: Broker, session: SparkSe
     assert empty.collect() == []
     (row,) = full.collect()
     assert (row.a, row.b, row._offset) == (1, "x", 0)
+
+
+def test_by_event_time_each_record_is_in_the_epoch_of_its_time(kafka: Broker, session: SparkSession) -> None:
+    """But for those that come late, which are in the next one; and none is there twice, also of wrong clocks."""
+    rng = random.Random(7)
+    topic = kafka.topic(2)
+    source = entered(kafka, topic, attribute_by="event_time", allowed_lateness=timedelta(hours=6))
+    barriers, found, sent = Cutter(source), [], {}
+    for barrier in range(1, 7):
+        records = []
+        for number in range(40):
+            # up to a quarter of a day out of order, some of them of a day that is over, and some of a year to come
+            time = barrier - 1 + number / 40 + rng.uniform(-0.12, 0.12)
+            time = {3: max(time - 1.5, 0), 9: 400.0}.get(number, time)
+            value = f"{barrier}-{number:02}"
+            sent[value] = time
+            at = int(day(time).timestamp() * 1000)
+            records.append({"value": value.encode(), "partition": number % 2, "timestamp": at})
+        kafka.send(topic, *records)
+        ends = [
+            {"value": b"end", "partition": each, "timestamp": int(day(barrier + 0.3).timestamp() * 1000)}
+            for each in (0, 1)
+        ]
+        kafka.send(topic, *ends)
+        cut = barriers.cut(day(barrier), now=day(20))
+        source.check(cut)
+        found.append([value for value in _values_at(session, source, cut, barrier) if value != "end"])
+    early = {value for value, time in sent.items() if 6 < time < 300}
+    assert sorted(chain(*found)) == sorted(set(sent) - early)
+    for barrier, values_found in enumerate(found, 1):
+        for value in values_found:
+            late = int(value.partition("-")[0]) == barrier or sent[value] > 300
+            assert late or barrier - 1 < sent[value] <= barrier, value
+    cuts = [cut for _, cut in barriers.cuts]
+    at_once = _values_at(session, source, source.whole(cuts), 6)
+    assert sorted(value for value in at_once if value != "end") == sorted(chain(*found))
+
+
+def _values_at(session: SparkSession, source: Kafka, cut: Cut, barrier: int) -> list[str]:
+    no_delta: Any = None
+    frame = source.load(session, cut, None, day(barrier), "lake", no_delta, source.secrets)
+    return sorted(bytes(row.value).decode() for row in frame.select("value").collect())
