@@ -11,6 +11,7 @@ from airflow_barrier.sinks.port import Sink
 #: By kind, where the adapter is: a DAG file loads those that it names, and no others.
 _ADAPTERS = {
     "files": "airflow_barrier.sinks.files:FileSink",
+    "kafka": "airflow_barrier.sinks.kafka:KafkaSink",
     "postgresql": "airflow_barrier.sinks.postgresql:PostgreSQLSink",
 }
 

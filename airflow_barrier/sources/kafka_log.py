@@ -12,7 +12,7 @@ from functools import cached_property
 from typing import Any
 
 from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, TopicCollection, TopicPartition
-from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]
+from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from airflow_barrier.protocol.errors import SourceDataError, SourceUnavailableError
 

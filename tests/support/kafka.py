@@ -16,6 +16,7 @@ from confluent_kafka.admin import (
     AclBinding,
     AclOperation,
     AclPermissionType,
+    AdminClient,
     OffsetSpec,
     ResourcePatternType,
     ResourceType,
@@ -31,6 +32,48 @@ USER = "barrier"
 #: What a login configuration and a JSON document have to quote.
 PASSWORD = "geheim \\\"'=;{}"
 _LOGIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
+
+
+class Reader:
+    """Reads topics of the broker at an address, without credentials."""
+
+    def __init__(self, address: str) -> None:
+        self.address = address
+
+    def admin(self) -> AdminClient:
+        return AdminClient({"bootstrap.servers": self.address, "log_level": 0})
+
+    def records(self, topic: str, *, committed: bool = True) -> list[Message]:
+        """All records of a topic, partition by partition, as they are now: to the last stable offset, or all."""
+        consumer = Consumer(
+            {
+                "bootstrap.servers": self.address,
+                "group.id": "readers of tests",
+                "enable.auto.commit": False,
+                "auto.offset.reset": "error",
+                "isolation.level": "read_committed" if committed else "read_uncommitted",
+                "enable.partition.eof": True,
+                "fetch.wait.max.ms": 20,
+            }
+        )
+        found: list[Message] = []
+        try:
+            partitions = consumer.list_topics(topic, patience()).topics[topic].partitions
+            for partition in sorted(partitions):
+                consumer.assign([TopicPartition(topic, partition, OFFSET_BEGINNING)])
+                while True:
+                    message = consumer.poll(patience())
+                    assert message is not None, f"{topic}: no record and no end"
+                    error = message.error()
+                    if error is None:
+                        found.append(message)
+                    elif error.name() == "_PARTITION_EOF":
+                        break
+                    else:
+                        raise AssertionError(error)
+        finally:
+            consumer.close()
+        return found
 
 
 class Kafka(LocalKafka):
@@ -125,35 +168,8 @@ class Kafka(LocalKafka):
         wait_for(f"{topic} to be compacted", compacted)
 
     def records(self, topic: str, *, committed: bool = True) -> list[Message]:
-        """All records of a topic, partition by partition, as they are now: to the last stable offset, or all."""
-        consumer = Consumer(
-            {
-                "bootstrap.servers": self.address,
-                "group.id": "readers of tests",
-                "enable.auto.commit": False,
-                "auto.offset.reset": "error",
-                "isolation.level": "read_committed" if committed else "read_uncommitted",
-                "enable.partition.eof": True,
-            }
-        )
-        found: list[Message] = []
-        try:
-            partitions = consumer.list_topics(topic, self.patience).topics[topic].partitions
-            for partition in sorted(partitions):
-                consumer.assign([TopicPartition(topic, partition, OFFSET_BEGINNING)])
-                while True:
-                    message = consumer.poll(self.patience)
-                    assert message is not None, f"{topic}: no record and no end"
-                    error = message.error()
-                    if error is None:
-                        found.append(message)
-                    elif error.name() == "_PARTITION_EOF":
-                        break
-                    else:
-                        raise AssertionError(error)
-        finally:
-            consumer.close()
-        return found
+        """See :meth:`Reader.records`."""
+        return Reader(self.address).records(topic, committed=committed)
 
 
 @pytest.fixture(scope="session")

@@ -1,0 +1,298 @@
+"""How one process delivers to Kafka: one producer, and one transaction a barrier, with all records and the ledger's.
+
+The producer's transactional id is the sink's. Who opens the sink takes it over (``init_transactions``): the brokers end
+what an older deliverer left open, and take nothing from it any more. Only then the ledger says what was delivered last.
+
+Where the outcome of a call is not known, nothing is aborted: what is still on its way could come after that. The
+producer is dropped, and the next one ends its transaction.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from functools import partial
+from typing import TYPE_CHECKING
+
+from confluent_kafka import KafkaError, KafkaException, Message, Producer
+
+from airflow_barrier.protocol.credentials import Credentials
+from airflow_barrier.protocol.deliveries import CHANGE, Counts, Position, Rows, SinkDeclaration
+from airflow_barrier.protocol.errors import (
+    FencedDelivererError,
+    LedgerError,
+    RowRefusedError,
+    SinkRefusedError,
+    SinkUnavailableError,
+)
+from airflow_barrier.protocol.names import one_line
+from airflow_barrier.sinks import _kafka_client as client
+from airflow_barrier.sinks import _kafka_ledger as ledgers
+from airflow_barrier.sinks._json_values import json_fault
+from airflow_barrier.sinks._kafka_client import Cluster
+from airflow_barrier.sinks._kafka_ledger import Identity
+from airflow_barrier.sinks._kafka_records import counted, key_of_rows, records_of
+from airflow_barrier.sinks._kafka_topics import (
+    Topic,
+    find_ledger,
+    find_topics,
+    grants,
+    make_ledger,
+    transactional_id,
+    wait_for_ledger,
+)
+from airflow_barrier.sinks.port import Deliverer, Delivery
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from typing_extensions import Self
+
+#: What a record that brokers do not take comes to; None: it is no row's fault.
+_Refused = Callable[[Message], RowRefusedError | None]
+#: Records that wait in the producer, in kilobytes: fewer than a slow broker takes before they are given up.
+_WAITING = 32 * 1024
+#: Bytes of a batch, where topics take as much.
+_BATCH = 1_000_000
+
+
+class KafkaChannel:
+    """See :class:`~airflow_barrier.sinks.port.Channel`."""
+
+    def __init__(self, declared: SinkDeclaration, credentials: Credentials | None) -> None:
+        self._declared = declared
+        self._ledger: str = declared.options["ledger"]
+        self._targets = declared.targets
+        self._id = transactional_id(declared)
+        needed = partial(grants, targets=list(self._targets.values()), ledger=self._ledger, transactional_id=self._id)
+        self._cluster = Cluster(str(self), credentials, needed)
+        self._producer: Producer | None = None
+        self._deliverer: Deliverer | None = None
+        self._identity: Identity | None = None
+        self._position: Position | None = None
+        self._not_taken: tuple[KafkaError, Message] | None = None
+
+    def __enter__(self) -> Self:
+        self._cluster.__enter__()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._drop()
+        self._cluster.__exit__(*error)
+
+    def __str__(self) -> str:
+        return f"sink {self._declared.name}"
+
+    # --- before anything is delivered -------------------------------------------------------------
+
+    def validate(self, schemas: Mapping[str, pa.Schema]) -> Mapping[str, tuple[str, ...]]:
+        """See the port."""
+        for table, schema in sorted(schemas.items()):
+            self._check_columns(table, schema)
+        topics = self._find_topics()
+        ledger = find_ledger(str(self), self._cluster, self._ledger)
+        if ledger is None:
+            make_ledger(str(self), self._cluster, self._ledger, really=False)
+        if ledger is None or not self._was_opened():  # or whoever delivers would be fenced
+            self._take_over(topics, ledger)
+            self._drop()
+        keyed = self._declared.rows is Rows.CHANGES
+        return {table: tuple(self._key(table)) if keyed else () for table in schemas}
+
+    def _check_columns(self, table: str, schema: pa.Schema) -> None:
+        if missing := sorted(set(self._key(table)) - set(schema.names)):
+            raise SinkRefusedError(
+                f"{self}: table {table}: expected the columns of its key, found no {', '.join(missing)} among "
+                f"{', '.join(schema.names)}; correct key=[...]"
+            )
+        for column in schema:
+            fault = json_fault(column.type)
+            if column.name == CHANGE and self._declared.rows is Rows.CHANGES:
+                fault = "expected none of this name, by which it is told what became of a row"
+            if fault:
+                raise SinkRefusedError(
+                    f"{self}: table {table}, column {column.name!a}: {fault}; deliver a table without it"
+                )
+
+    def _was_opened(self) -> bool:
+        records = ledgers.read(str(self), self._cluster, self._ledger, to_its_end=False)
+        return any(sink == self._declared.name for _, sink in records)
+
+    def _key(self, table: str) -> tuple[str, ...]:
+        return tuple(key_of_rows(self._declared.options, self._targets[table]))
+
+    def _find_topics(self) -> dict[str, Topic]:
+        return find_topics(str(self), self._cluster, list(self._targets.values()))
+
+    # --- opening ----------------------------------------------------------------------------------
+
+    def open(self, deliverer: Deliverer, *, adopt: bool = False) -> Position | None:
+        """See the port."""
+        self._deliverer = deliverer
+        topics = self._find_topics()
+        identity = Identity.of(deliverer, self._cluster.id, topics)
+        ledger = find_ledger(str(self), self._cluster, self._ledger)
+        if ledger is None:
+            make_ledger(str(self), self._cluster, self._ledger)
+            ledger = wait_for_ledger(str(self), self._cluster, self._ledger)
+
+        def look(to_its_end: bool) -> tuple[Position | None, Identity | None]:
+            records = ledgers.read(str(self), self._cluster, self._ledger, to_its_end=to_its_end)
+            position = ledgers.check(deliverer, self._ledger, records, identity, adopt=adopt)
+            ours = records.get((deliverer.topology, deliverer.sink))
+            return position, None if ours is None else ours.identity
+
+        look(to_its_end=False)  # who is refused fences nobody
+        self._take_over(topics, ledger)
+        position, known = look(to_its_end=True)
+        if known != identity:
+            with self._transaction() as producer:
+                self._send_ledger(producer, ledgers.opened(deliverer, identity, position))
+            position, _ = look(to_its_end=True)  # of two sinks that open at once, one sees the other
+        self._identity, self._position = identity, position
+        return position
+
+    def _take_over(self, topics: Mapping[str, Topic], ledger: Topic | None) -> None:
+        self._drop()
+        limits = [topic.largest for topic in topics.values()]
+        largest = max(limits if ledger is None else [*limits, ledger.largest])
+        settings = {
+            "message.max.bytes": min(max(largest, 1_000), 1_000_000_000),  # what librdkafka takes
+            "batch.size": min(_BATCH, *limits),
+            "queue.buffering.max.kbytes": max(_WAITING, 2 * largest // 1024),
+        }
+        timeout: int = self._declared.options["transaction_timeout"]
+        self._producer = self._cluster.producer(self._id, timeout, settings)
+
+    # --- delivering -------------------------------------------------------------------------------
+
+    def deliver(self, delivery: Delivery) -> Mapping[str, Counts]:
+        """See the port."""
+        who, identity = self._deliverer, self._identity
+        assert who is not None, "open() comes before deliver()"
+        assert identity is not None
+        if delivery.former is not None:
+            raise SinkRefusedError(
+                f"{self}: expected a target that can be compared with its tables, found topics, which keep what was "
+                "written; declare a sink of another name for new topics, which are delivered the tables whole first, "
+                f"and have readers go over to them. If the topics hold what the ledger says: airflow-barrier sink "
+                f"adopt {who.topology} {who.sink} --reason ..."
+            )
+        self._check_follows(delivery)
+        topics = self._find_topics()
+        now = Identity.of(who, self._cluster.id, topics)
+        ledgers.check_same(who, self._ledger, identity, now, self._position)
+        counts: dict[str, Counts] = {}
+        with self._transaction() as producer:
+            for table in sorted(delivery.tables):
+                counts[table] = self._send_rows(producer, table, topics[self._targets[table]], delivery)
+            self._send_ledger(producer, ledgers.delivered(who, now, delivery, counts))
+        self._identity, self._position = now, delivery.position
+        return counts
+
+    def _check_follows(self, delivery: Delivery) -> None:
+        here = self._position
+        if delivery.after != here or (here is not None and delivery.position <= here):
+            raise LedgerError(  # safety: records-after-what-was-delivered
+                f"{self}: expected a barrier after {here or 'none'}, which is what the ledger says, found "
+                f"{delivery.position}, which comes after {delivery.after or 'none'}; ask the ledger again"
+            )
+
+    def _send_rows(self, producer: Producer, table: str, topic: Topic, delivery: Delivery) -> Counts:
+        assert self._deliverer is not None
+        ops: Counter[str] = Counter()
+        refused = partial(self._row_refused, topic.name, table, delivery)
+        for record in records_of(str(self), self._deliverer.topology, table, topic, self._key(table), delivery):
+            send = partial(
+                producer.produce, topic.name, record.value, record.key, record.partition, headers=record.headers
+            )
+            self._send(producer, send, refused)
+            ops[record.op] += 1
+        self._finish(producer, refused)
+        return counted(ops)
+
+    def _send_ledger(self, producer: Producer, value: bytes) -> None:
+        assert self._deliverer is not None
+        send = partial(producer.produce, self._ledger, value, ledgers.key_of(self._deliverer), partition=0)
+        self._send(producer, send, lambda _: None)
+
+    def _send(self, producer: Producer, send: Callable[..., None], refused: _Refused) -> None:
+        while True:
+            try:
+                client.call("produce", send, on_delivery=self._told)
+            except BufferError:
+                producer.poll(0.5)
+                self._check_taken(refused)
+            else:
+                producer.poll(0)
+                return
+
+    def _finish(self, producer: Producer, refused: _Refused) -> None:
+        """Wait until the brokers have taken all records, each of which is given up after a while."""
+        while producer.flush(0.5) and self._not_taken is None:
+            pass
+        self._check_taken(refused)
+
+    def _told(self, error: KafkaError | None, message: Message) -> None:
+        if error is not None and self._not_taken is None:
+            self._not_taken = error, message
+
+    def _check_taken(self, refused: _Refused) -> None:
+        """Raises the first error that brokers have told of a record."""
+        if self._not_taken is None:
+            return
+        error, message = self._not_taken
+        said = refused(message) if error.code() in (KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.INVALID_RECORD) else None
+        if said is not None:
+            raise said
+        self._cluster.explain(error)
+
+    def _row_refused(self, topic: str, table: str, delivery: Delivery, message: Message) -> RowRefusedError:
+        assert self._not_taken is not None
+        key = (message.key() or b"no key").decode()
+        return RowRefusedError(
+            f"{self}: expected topic {topic} to take every row of {delivery.position} of {table}, found one that it "
+            f"refuses: {self._not_taken[0].str()}, in the row with {one_line(key)[:500]}. Nothing of this barrier was "
+            "delivered. See what the topic takes, or correct the row by a revision; then clear the task"
+        )
+
+    # --- transactions -----------------------------------------------------------------------------
+
+    @contextmanager
+    def _transaction(self) -> Iterator[Producer]:
+        """One transaction, which the end of the block commits. It is aborted where no call's outcome is in doubt."""
+        producer = self._producer
+        if producer is None:
+            raise self._cluster.unavailable("an earlier call whose outcome is not known")
+        self._not_taken = None
+        asked = False
+        try:
+            with self._cluster.in_words():
+                client.call("begin_transaction", producer.begin_transaction)
+                yield producer
+                self._finish(producer, lambda _: None)
+                asked = True
+                client.call("commit_transaction", producer.commit_transaction, client.STEP)
+        except (SinkUnavailableError, FencedDelivererError):
+            self._drop()
+            raise
+        except BaseException:
+            if not asked:
+                self._abort(producer)
+            self._drop()
+            raise
+
+    def _abort(self, producer: Producer) -> None:
+        """So that readers need not wait until the brokers end it. If it cannot be, they do."""
+        try:
+            client.call("abort_transaction", producer.abort_transaction, client.STEP)
+        except KafkaException as error:
+            with suppress(SinkUnavailableError, SinkRefusedError, KafkaException):
+                self._cluster.explain(error.args[0])
+
+    def _drop(self) -> None:
+        """Let go of the producer, and of what it has not sent. Its transaction, if there is one, ends the next one."""
+        producer, self._producer = self._producer, None
+        if producer is not None:
+            with suppress(KafkaException):
+                producer.purge(blocking=False)

@@ -1,0 +1,535 @@
+"""Topics of a Kafka cluster: what any sink does, and what is Kafka's own."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import (
+    AclBinding,
+    AclBindingFilter,
+    AclOperation,
+    AclPermissionType,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    NewPartitions,
+    ResourcePatternType,
+    ResourceType,
+)
+
+from airflow_barrier.protocol.credentials import Credentials
+from airflow_barrier.protocol.deliveries import Position, Rows
+from airflow_barrier.protocol.errors import (
+    ConfigurationError,
+    FencedDelivererError,
+    LedgerError,
+    RowRefusedError,
+    SinkRefusedError,
+    SinkUnavailableError,
+)
+from airflow_barrier.sinks import _kafka_ledger as ledgers
+from airflow_barrier.sinks._kafka_topics import transactional_id
+from airflow_barrier.sinks.kafka import KafkaSink
+from airflow_barrier.sinks.port import Channel, Delivery
+from tests.sinks.behaviour import (
+    AMOUNTS,
+    CHANGES,
+    PRICES,
+    SCHEMAS,
+    Batches,
+    Behaviour,
+    Places,
+    Step,
+    amount,
+    catch_up,
+    check,
+    deliverer,
+    delivery,
+    price,
+)
+from tests.sinks.kafka_topics import FILES, Topics, headers_of
+from tests.support.cases import cases
+from tests.support.kafka import PASSWORD, USER, Kafka
+from tests.support.ports import free_port
+from tests.support.waiting import patience, wait_for
+
+_LEDGER_KEY = b'{"topology":"shopping","sink":"out"}'
+
+
+@pytest.fixture
+def place(kafka: Kafka) -> Topics:
+    return Topics.make(kafka)
+
+
+@pytest.mark.drawn("Kafka")
+@pytest.mark.touches(*FILES)
+class TestKafka(Behaviour):
+    files = FILES
+
+    @pytest.fixture
+    def places(self, kafka: Kafka) -> Places:
+        return lambda: Topics.make(kafka)
+
+
+# --- declaring ------------------------------------------------------------------------------------
+
+
+def test_the_transactional_id_is_the_same_for_ever() -> None:
+    """Another format would let an older version's deliverer write beside a newer one's."""
+    sink = KafkaSink("prices", key=["id"])
+    declared = sink.declare("shop.prices", Rows.CHANGES, "dag")
+    assert transactional_id(declared) == "airflow_barrier.prices.d3f40a78e1fc"
+    others = (
+        KafkaSink("prices", key=["id"], ledger="other").declare("shop.prices", Rows.CHANGES, "dag"),
+        KafkaSink("dev.prices", name="prices", key=["id"]).declare("shop.prices", Rows.CHANGES, "dag"),
+    )
+    assert len({transactional_id(each) for each in (declared, *others)}) == 3
+    prefixed = replace(sink, transactional_id_prefix="team").declare("shop.prices", Rows.CHANGES, "dag")
+    assert transactional_id(prefixed) == "team.prices.d3f40a78e1fc"
+    assert KafkaSink.of(prefixed).declare({"shop.prices": "prices"}, Rows.CHANGES, "dag") == prefixed
+
+
+def test_what_cannot_be_is_refused_when_the_dag_is_parsed() -> None:
+    two = {PRICES: "prices", AMOUNTS: "amounts"}
+    with cases() as case:
+        for settings, tables, rows, expected in (
+            ({"topic": "prices", "key": ["id"]}, PRICES, Rows.TABLE, "found 'table'; a topic keeps what was written"),
+            ({"topic": "prices"}, PRICES, Rows.CHANGES, "expected the columns that tell the rows of each topic apart"),
+            ({"topic": "prices", "key": "id"}, PRICES, Rows.CHANGES, "found 'id'"),
+            ({"name": "out", "key": {"prices": ["id"]}}, two, Rows.CHANGES, r"\(prices, amounts\)|\(amounts, prices\)"),
+            ({"name": "out"}, PRICES, Rows.APPENDS, "expected the topic of shop.prices, found none"),
+            ({"topic": "prices"}, two, Rows.APPENDS, "expected the topics in the mapping alone"),
+            ({"name": "out"}, {PRICES: "a", AMOUNTS: "a"}, Rows.APPENDS, "expected a topic of its own for each table"),
+            ({"topic": "airflow_barrier_ledger"}, PRICES, Rows.APPENDS, "another one for the ledger"),
+            ({"topic": "a topic"}, PRICES, Rows.APPENDS, "expected the name of a topic"),
+            ({}, PRICES, Rows.APPENDS, "KafkaSink: expected a name"),
+            ({"topic": "prices", "transaction_timeout": 5}, PRICES, Rows.APPENDS, "expected 60 seconds or more"),
+        ):
+            with case(expected), pytest.raises(ConfigurationError, match=expected):
+                KafkaSink(**settings).declare(tables, rows, "dag")  # type: ignore[arg-type]
+
+
+# --- before a first barrier -----------------------------------------------------------------------
+
+
+def test_validating_leaves_nothing_behind(kafka: Kafka, place: Topics) -> None:
+    with place.channel() as channel:
+        assert channel.validate(SCHEMAS) == {PRICES: ("id",), AMOUNTS: ("id",)}
+    with place.channel(Rows.APPENDS) as channel:
+        assert channel.validate(SCHEMAS) == {PRICES: (), AMOUNTS: ()}
+    assert place.ledger not in kafka.admin().list_topics(timeout=patience()).topics
+    assert [kafka.records(topic, committed=False) for topic in place.targets.values()] == [[], []]
+
+
+def test_what_validating_refuses(kafka: Kafka, place: Topics) -> None:
+    nanoseconds = {**SCHEMAS, AMOUNTS: SCHEMAS[AMOUNTS].append(pa.field("at", pa.timestamp("ns")))}
+    plain, wide = kafka.topic(cleanup_policy="delete"), kafka.topic(3, cleanup_policy="compact", retention_ms="-1")
+    with cases() as case:
+        for settings, schemas, expected in (
+            ({}, nanoseconds, "column 'at': expected a type that JSON can hold exactly"),
+            ({"key": ("id", "shop")}, SCHEMAS, "expected the columns of its key, found no shop among id, "),
+            ({"ledger": plain}, SCHEMAS, "found cleanup.policy delete, retention.ms 604800000; correct that"),
+            ({"ledger": wide}, SCHEMAS, "found partitions 3; correct that"),
+            ({"transaction_timeout": 901}, SCHEMAS, "name a shorter transaction_timeout=..., or raise the brokers'"),
+        ):
+            with (
+                case(expected),
+                place.channel(**settings) as channel,
+                pytest.raises(SinkRefusedError, match=re.escape(expected)),
+            ):
+                channel.validate(schemas)
+    with (
+        replace(place, prices="nowhere").channel() as channel,
+        pytest.raises(SinkRefusedError, match="found no nowhere; create what is missing"),
+    ):
+        channel.validate(SCHEMAS)
+
+
+def _grant(kafka: Kafka, kind: ResourceType, name: str, *operations: AclOperation) -> None:
+    pattern, allow = ResourcePatternType.LITERAL, AclPermissionType.ALLOW
+    acls = [AclBinding(kind, name, pattern, f"User:{USER}", "*", each, allow) for each in operations]
+    admin = kafka.admin()
+    for future in admin.create_acls(acls).values():
+        future.result(patience())
+
+
+@pytest.fixture
+def no_rights(kafka: Kafka) -> Iterator[None]:
+    """USER has none but those that the test grants."""
+    yield
+    everything = AclBindingFilter(
+        ResourceType.ANY, None, ResourcePatternType.ANY, None, None, AclOperation.ANY, AclPermissionType.ANY
+    )
+    admin = kafka.admin()
+    for future in admin.delete_acls([everything]).values():
+        future.result(patience())
+
+
+@pytest.mark.usefixtures("no_rights")
+def test_rights_that_are_missing_are_named_and_those_that_are_named_suffice(kafka: Kafka, place: Topics) -> None:
+    said: list[str] = []
+
+    def try_out() -> None:
+        with place.channel(credentials=kafka.user_credentials) as channel, pytest.raises(SinkRefusedError) as refused:
+            channel.validate(SCHEMAS)
+        said.append(str(refused.value))
+
+    try_out()
+    needed = re.findall(r"kafka-acls.sh --add --allow-principal 'User:barrier' ([^;]*)", said[0])
+    granted: list[tuple[ResourceType, str, list[AclOperation]]] = []
+    for each in needed:
+        operations = [
+            {
+                "Read": AclOperation.READ,
+                "Write": AclOperation.WRITE,
+                "Describe": AclOperation.DESCRIBE,
+                "DescribeConfigs": AclOperation.DESCRIBE_CONFIGS,
+                "Create": AclOperation.CREATE,
+            }[name]
+            for name in re.findall(r"--operation (\w+)", each)
+        ]
+        kind, name = re.findall(r"--(topic|transactional-id) '?([^' ]*)", each)[0]
+        granted.append((ResourceType.TOPIC if kind == "topic" else ResourceType.TRANSACTIONAL_ID, name, operations))
+    assert [name for _, name, _ in granted[:3]] == [*sorted(place.targets.values()), place.ledger]
+    for kind, name, operations in granted[:2]:
+        _grant(kafka, kind, name, AclOperation.DESCRIBE, *operations[1:])  # to look at it, and not to write
+    try_out()
+    assert f"expected the rights of a deliverer on topic {granted[0][1]}, found no Write" in said[-1]
+    for kind, name, operations in granted[:2]:
+        _grant(kafka, kind, name, *operations)
+    try_out()
+    kafka.create_topic(place.ledger, cleanup_policy="compact", retention_ms="-1")
+    try_out()
+    _grant(kafka, *granted[2][:2], *granted[2][2])
+    try_out()
+    assert "Transactional Id authorization failed" in said[-1]
+    assert granted[3][1] == transactional_id(place.sink().declare(place.targets, Rows.CHANGES, "dag"))
+    _grant(kafka, *granted[3][:2], *granted[3][2])
+    with place.channel(credentials=kafka.user_credentials) as channel:
+        catch_up(channel, Rows.CHANGES, CHANGES)
+    check(place, CHANGES, Rows.CHANGES)
+
+
+def test_who_is_not_let_in_is_told_soon(kafka: Kafka, place: Topics, capfd: pytest.CaptureFixture[str]) -> None:
+    wrong = {**kafka.user_credentials.extra, "sasl.password": "wrong"}
+    with (
+        pytest.raises(SinkUnavailableError, match="to let in whom connection kafka_default names") as told,
+        place.channel(credentials=Credentials("kafka_default", extra=wrong)),
+    ):
+        pass
+    assert PASSWORD not in str(told.value)
+    nowhere = Credentials("kafka_default", extra={"bootstrap.servers": f"127.0.0.1:{free_port()}"})
+    with (
+        pytest.raises(SinkUnavailableError, match=r"to answer, found: .* Timed out .*Connection refused"),
+        place.channel(credentials=nowhere),
+    ):
+        pass
+    assert capfd.readouterr().err == ""
+
+
+# --- the ledger -----------------------------------------------------------------------------------
+
+
+def _prepared(place: Topics, steps: int = 2) -> Topics:
+    with place.channel() as channel:
+        catch_up(channel, Rows.CHANGES, CHANGES[:steps])
+    return place
+
+
+def _ledger_value(kafka: Kafka, place: Topics) -> dict[str, Any]:
+    value = kafka.records(place.ledger)[-1].value()
+    assert value is not None
+    found: dict[str, Any] = json.loads(value)
+    return found
+
+
+def _opened(place: Topics, *, adopt: bool = False) -> Position | None:
+    with place.channel() as channel:
+        return channel.open(deliverer(), adopt=adopt)
+
+
+def test_one_who_was_overtaken_is_told_so(place: Topics) -> None:
+    _prepared(place, 1)
+    with place.channel() as first, place.channel() as second:
+        first.open(deliverer())
+        second.open(deliverer())
+        with pytest.raises(FencedDelivererError, match="expected to be its only deliverer"):
+            first.deliver(delivery(CHANGES[1], Rows.CHANGES, CHANGES[0].position))
+        second.deliver(delivery(CHANGES[1], Rows.CHANGES, CHANGES[0].position))
+    check(place, CHANGES[:2], Rows.CHANGES)
+
+
+def test_a_ledger_that_somebody_else_wrote_is_told(kafka: Kafka, place: Topics) -> None:
+    ours = _ledger_value(kafka, _prepared(place))
+    with cases() as case:
+        for field, value, expected in (
+            ("format", 2, "expected format 1, found 2; run the version"),
+            (
+                "incarnation",
+                "other",
+                r"expected the record of this MetaService \(incarnation first\), found that of an",
+            ),
+            ("cluster", "other", "found a copy of the ledger of other, which was delivered up to b4.r0"),
+        ):
+            with case(field):
+                forged = json.dumps({**ours, field: value}).encode()
+                kafka.send(place.ledger, {"key": _LEDGER_KEY, "value": forged})
+                with pytest.raises(LedgerError, match=expected):
+                    _opened(place)
+    assert _opened(place, adopt=True) == CHANGES[1].position
+    assert _opened(place) == CHANGES[1].position
+    kafka.send(place.ledger, {"key": b"what?", "value": b"something"})
+    with pytest.raises(
+        LedgerError, match=r"expected records of sinks only in the ledger .* found another one at offset"
+    ):
+        _opened(place)
+
+
+def test_a_topic_is_fed_by_one_sink(kafka: Kafka, place: Topics) -> None:
+    _prepared(place)
+    elsewhere = replace(place, amounts=kafka.topic(2))
+    with elsewhere.channel(name="other") as channel:
+        with pytest.raises(LedgerError, match="found that sink out of shopping does; name other topics") as told:
+            channel.open(deliverer(sink="other"), adopt=True)
+        key = re.findall(r"a record with the key (\{.*?\}) and without a value", str(told.value))[0]
+        kafka.send(place.ledger, {"key": key.encode(), "value": None})
+        assert channel.open(deliverer(sink="other")) is None
+
+
+def test_a_topic_that_was_made_anew_is_told(kafka: Kafka, place: Topics) -> None:
+    _prepared(place)
+    with place.channel() as channel:
+        channel.open(deliverer())
+        _make_anew(kafka, place.prices)
+        for _ in range(2):
+            with pytest.raises(LedgerError, match=f"expected topic {place.prices} to be the one .* made anew since"):
+                channel.deliver(delivery(CHANGES[2], Rows.CHANGES, CHANGES[1].position))
+    with pytest.raises(LedgerError, match="made anew since"):
+        _opened(place)
+    assert _opened(place, adopt=True) == CHANGES[1].position
+
+
+def _make_anew(kafka: Kafka, topic: str) -> None:
+    admin = kafka.admin()
+    admin.delete_topics([topic])[topic].result(patience())
+    wait_for("the topic to be gone", lambda: topic not in admin.list_topics(timeout=patience()).topics)
+    kafka.create_topic(topic, 2)
+    wait_for("the topic to be there", lambda: topic in admin.list_topics(timeout=patience()).topics)
+
+
+def test_partitions_that_are_added_are_told(kafka: Kafka, place: Topics) -> None:
+    expected = f"expected topic {place.amounts} to have 2 partitions, as when b4.r0 was delivered, found 5"
+    _prepared(place)
+    with place.channel() as channel:
+        channel.open(deliverer())
+        admin = kafka.admin()
+        admin.create_partitions([NewPartitions(place.amounts, 5)])[place.amounts].result(patience())
+        wait_for(
+            "the partitions to be there",
+            lambda: len(admin.list_topics(timeout=patience()).topics[place.amounts].partitions) == 5,
+        )
+        with pytest.raises(LedgerError, match=expected):
+            channel.deliver(delivery(CHANGES[2], Rows.CHANGES, CHANGES[1].position))
+    with pytest.raises(LedgerError, match=expected):
+        _opened(place)
+    assert _opened(place, adopt=True) == CHANGES[1].position
+
+
+def _foreign_transaction(place: Topics, topic: str) -> Producer:
+    """One that stays open."""
+    producer = Producer({"bootstrap.servers": place.address, "transactional.id": topic, "log_level": 0})
+    producer.init_transactions(patience())
+    producer.begin_transaction()
+    producer.produce(topic, b"?", b"?")
+    assert producer.flush(patience()) == 0
+    return producer
+
+
+def test_an_open_transaction_of_others_does_not_hide_our_newest_record(
+    place: Topics, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ledgers, "PATIENCE", 2)
+    _prepared(place, 1)
+    foreign = _foreign_transaction(place, place.ledger)
+    with place.channel() as channel:
+        with pytest.raises(SinkUnavailableError, match=r"offset (\d+) of \d+ of its partition 0, where a transaction"):
+            channel.open(deliverer())
+        foreign.abort_transaction(patience())
+        assert channel.open(deliverer()) == CHANGES[0].position
+        foreign.begin_transaction()
+        foreign.produce(place.ledger, b"?", b"?")
+        assert foreign.flush(patience()) == 0
+        channel.deliver(delivery(CHANGES[1], Rows.CHANGES, CHANGES[0].position))
+    with pytest.raises(SinkUnavailableError, match="where a transaction is open"):
+        _opened(place)  # not the barrier before
+    foreign.abort_transaction(patience())
+    assert _opened(place) == CHANGES[1].position
+
+
+def test_many_records_of_a_ledger_are_told(
+    kafka: Kafka, place: Topics, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(ledgers, "_MANY", 3)
+    _prepared(place, 3)
+    assert _opened(place) == CHANGES[2].position
+    assert f"expected that the ledger {place.ledger} keeps few records" in caplog.text
+
+
+def test_what_does_not_follow_is_refused(place: Topics) -> None:
+    _prepared(place)
+    with place.channel() as channel:
+        channel.open(deliverer())
+        for step, after in ((CHANGES[2], CHANGES[0]), (CHANGES[1], CHANGES[1])):
+            with pytest.raises(LedgerError, match=r"expected a barrier after b4\.r0, which is what the ledger says"):
+                channel.deliver(delivery(step, Rows.CHANGES, after.position))
+        channel.deliver(delivery(CHANGES[2], Rows.CHANGES, CHANGES[1].position))
+    check(place, CHANGES[:3], Rows.CHANGES)
+
+
+# --- rows -----------------------------------------------------------------------------------------
+
+
+def _appended(channel: Channel, barrier: int, prices: list[Any], after: Position | None) -> Position:
+    step = Step(Position(barrier, 0), {PRICES: prices, AMOUNTS: []}, whole=True)
+    channel.deliver(delivery(step, Rows.APPENDS, after))
+    return step.position
+
+
+def test_rows_of_a_megabyte_and_more(kafka: Kafka) -> None:
+    """The client's own limit is a million bytes. A row that a topic does not take is named, and holds up no reader."""
+    place = Topics.make(kafka, max_message_bytes=str(3 * 1024**2))
+    large, larger = price(1, "x" * 2_900_000, 1), price(2, "x" * 3_200_000, 1)
+    with place.channel() as channel:
+        channel.validate(SCHEMAS)
+        channel.open(deliverer())
+        first = Step(Position(1, 0), {PRICES: [large, price(3, "", 1)], AMOUNTS: []}, whole=True)
+        channel.deliver(delivery(first, Rows.CHANGES, None))
+        second = Step(Position(2, 0), {PRICES: [("insert", larger)], AMOUNTS: [("insert", amount(1, 1))]})
+        with pytest.raises(
+            RowRefusedError, match=r"row with id=2, where max.message.bytes is 3145728. Nothing of this"
+        ):
+            channel.deliver(delivery(second, Rows.CHANGES, first.position))
+    assert place.left_over() == []
+    check(place, [first], Rows.CHANGES)
+
+
+def test_a_topic_that_takes_little(kafka: Kafka) -> None:
+    place = Topics.make(kafka, max_message_bytes="2000")
+    steps = [
+        Step(
+            Position(1, 0),
+            {PRICES: [price(n, "x" * 800, n) for n in range(200)], AMOUNTS: [amount(1, 1)]},
+            whole=True,
+        )
+    ]
+    with place.channel() as channel:
+        catch_up(channel, Rows.CHANGES, steps)
+    check(place, steps, Rows.CHANGES)
+
+
+def test_a_row_that_the_broker_refuses_is_named(kafka: Kafka, place: Topics) -> None:
+    """What has become of the topic since it was looked at: here, that records need a key no more."""
+    with place.channel(Rows.APPENDS) as channel:
+        channel.open(deliverer())
+        resource = ConfigResource(ResourceType.TOPIC, place.prices)
+        entry = ConfigEntry("cleanup.policy", "compact", incremental_operation=AlterConfigOpType.SET)
+        resource.add_incremental_config(entry)
+        admin = kafka.admin()
+        admin.incremental_alter_configs([resource])[resource].result(patience())
+        with pytest.raises(RowRefusedError, match=r"found one that it refuses: .* in the row with no key"):
+            _appended(channel, 1, [price(1, "bread", 1)], None)
+    assert place.left_over() == []
+    assert place.contents(PRICES, Rows.APPENDS) == []
+
+
+def test_what_json_cannot_hold_is_refused(place: Topics) -> None:
+    schema = pa.schema([pa.field("id", pa.int64()), pa.field("weight", pa.float64())])
+    rows = [{"id": 1, "weight": 1.5}, {"id": 2, "weight": float("nan")}]
+    with place.channel() as channel:
+        channel.open(deliverer())
+        empty = delivery(Step(Position(1, 0), {PRICES: [], AMOUNTS: []}, whole=True), Rows.CHANGES, None)
+        refused: Delivery = replace(empty, tables={**empty.tables, PRICES: Batches(schema, rows, 1)})
+        with pytest.raises(RowRefusedError, match=r"found a NaN or an infinity in column weight, .* row with id=2"):
+            channel.deliver(refused)
+    assert place.left_over() == []
+    assert place.contents(PRICES, Rows.CHANGES) == []
+
+
+def test_what_a_record_says(kafka: Kafka) -> None:
+    place = Topics.make(kafka, 1)
+    _prepared(place)
+    inserted, *_, deleted, _ = kafka.records(place.prices)
+    assert inserted.key() == b'{"id":1}'
+    assert inserted.value() == b'{"id":1,"name":"bread","price":"2.50","at":"2017-01-01T01:00:00.000001Z"}'
+    assert headers_of(inserted) == {
+        "topology": "shopping",
+        "table": "shop.prices",
+        "barrier": "3",
+        "revision": "0",
+        "timestamp": "2017-01-03T00:00:00+00:00",
+        "op": "insert",
+        "n": "1",
+        "of": "4",
+    }
+    assert (deleted.key(), deleted.value()) == (b'{"id":3}', None)
+    assert headers_of(deleted)["op"] == "delete"
+
+
+def test_records_go_where_javas_do_and_those_without_key_in_turn(kafka: Kafka) -> None:
+    place = Topics.make(kafka, 5)
+    rows = [price(n, "x", n) for n in range(40)]
+    with place.channel() as channel:
+        catch_up(channel, Rows.CHANGES, [Step(Position(1, 0), {PRICES: rows, AMOUNTS: []}, whole=True)])
+    for message in kafka.records(place.prices):
+        assert message.partition() == (_murmur2(message.key() or b"") & 0x7FFFFFFF) % 5
+    place = Topics.make(kafka, 5)
+    with place.channel(Rows.APPENDS) as channel:
+        channel.open(deliverer())
+        _appended(channel, 1, rows, None)
+    for message in kafka.records(place.prices):
+        assert message.partition() == (int(headers_of(message)["n"]) - 1) % 5
+
+
+def _murmur2(data: bytes) -> int:
+    """As org.apache.kafka.common.utils.Utils has it."""
+    mask, m = 0xFFFFFFFF, 0x5BD1E995
+    h = 0x9747B28C ^ len(data)
+    whole = len(data) // 4 * 4
+    for start in range(0, whole, 4):
+        k = int.from_bytes(data[start : start + 4], "little") * m & mask
+        h = (h * m & mask) ^ ((k ^ k >> 24) * m & mask)
+    if rest := data[whole:]:
+        h = (h ^ int.from_bytes(rest, "little")) * m & mask
+    h = (h ^ h >> 13) * m & mask
+    return h ^ h >> 15
+
+
+def test_redelivering_is_refused(place: Topics) -> None:
+    with _prepared(place).channel() as channel:
+        after = channel.open(deliverer(), adopt=True)
+        again = replace(delivery(CHANGES[2], Rows.CHANGES, after), former={})
+        with pytest.raises(SinkRefusedError, match="declare a sink of another name for new topics"):
+            channel.deliver(again)
+
+
+def test_two_tables_of_one_barrier_are_seen_together_or_not_at_all(place: Topics) -> None:
+    """A row that is refused in the second table takes those of the first with it."""
+    _prepared(place, 1)
+    schema = pa.schema([pa.field("id", pa.int64()), pa.field("weight", pa.float64())])
+    with place.channel() as channel:
+        after = channel.open(deliverer())
+        step = delivery(Step(Position(4, 0), {PRICES: [], AMOUNTS: []}, whole=True), Rows.CHANGES, after)
+        half = {
+            AMOUNTS: Batches(SCHEMAS[AMOUNTS], [amount(7, 7)]),
+            PRICES: Batches(schema, [{"id": 1, "weight": -1e400}]),
+        }
+        with pytest.raises(RowRefusedError):
+            channel.deliver(replace(step, tables=half))
+    check(place, CHANGES[:1], Rows.CHANGES)
