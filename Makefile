@@ -3,12 +3,18 @@
 SHELL := /bin/sh
 BIN := .venv/bin
 
-.PHONY: demo check test test-all soak benchmarks install lint lock clean
+.PHONY: demo demo-streams check test test-all soak benchmarks install lint lock clean
 
 demo:
 	@sh scripts/find_java.sh >/dev/null
 	@$(MAKE) --no-print-directory install
 	@JAVA_HOME="$$(sh scripts/find_java.sh)" KEEP="$(KEEP)" $(BIN)/python -m demo
+
+# From Kafka to Kafka, PostgreSQL and files, with each server killed once. ARGS="--barriers 4 --kill": shorter, no kills.
+demo-streams:
+	@sh scripts/find_java.sh >/dev/null
+	@$(MAKE) --no-print-directory install
+	@JAVA_HOME="$$(sh scripts/find_java.sh)" KEEP="$(KEEP)" $(BIN)/python -m demo.streams $(ARGS)
 
 # While writing: lint, and all tests that need no server and take no minutes (tests/support/checking.py).
 check: lint

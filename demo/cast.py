@@ -6,9 +6,10 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime, timedelta, timezone
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from demo.landing import FIRST_DAY
@@ -41,29 +42,29 @@ def local_spark(places: Places) -> LocalConnectServer:
 
 
 def local_airflow(
-    places: Places, spark: LocalConnectServer, reports: Mapping[str, str], days: int, victim: tuple[str, int]
+    places: Places, spark: LocalConnectServer, environment: Mapping[str, str], victim: str, dags: Path = DAGS
 ) -> LocalAirflow:
-    """Airflow with the DAGs, ending after ``days`` days.
+    """Airflow with the DAGs in a folder.
 
-    ``reports``: environment by which deliveries find their way. ``victim``: the job to be killed, and at which barrier.
+    ``environment``: what they read, and by which deliveries find their way. ``victim``: the task to be killed, and the
+    timestamp of its barrier: `dag task timestamp`.
     """
-    job, barrier = victim
     settings = places.settings()
     extra = {"warehouse": settings.warehouse, "metaservice_url": settings.metaservice_url, "spark_catalog": CATALOG}
     environment = {
+        "PYTHONPATH": os.pathsep.join(filter(None, [str(DAGS), os.environ.get("PYTHONPATH")])),
         "AIRFLOW_CONN_BARRIER_DEFAULT": json.dumps({"conn_type": "barrier", "extra": extra}),
         "AIRFLOW_CONN_SPARK_CONNECT_DEFAULT": json.dumps(
             {"conn_type": "spark_connect", "host": "sc://127.0.0.1", "port": spark.port}
         ),
         "SHOPPING_LANDING": str(places.landing),
-        "SHOPPING_UNTIL": barrier_time(days).isoformat(),
         "SPARK_REMOTE_URL": spark.url,
         "PLAIN_MEMORY": str(places.plain_memory),
-        "DEMO_VICTIM": f"shopping shopping.{job} {barrier_time(barrier).isoformat()}",
+        "DEMO_VICTIM": victim,
         "DEMO_HELD": str(places.held),
-        **reports,
+        **environment,
     }
-    return LocalAirflow(places.airflow, DAGS, CHECKOUT / "demo" / "saboteur", places.logs, environment)
+    return LocalAirflow(places.airflow, dags, CHECKOUT / "demo" / "saboteur", places.logs, environment)
 
 
 def create_tables(spark: SparkSession, catalog: str = CATALOG) -> None:
@@ -76,19 +77,16 @@ def create_tables(spark: SparkSession, catalog: str = CATALOG) -> None:
 
 
 @contextmanager
-def pollers(places: Places, reports_url: str | None) -> Iterator[None]:
-    """One reader a side, and one of the reports if they are in a database, in processes of their own, for as long as
-    the block lasts.
-    """
+def pollers(places: Places, sides: Iterable[str], environment: Mapping[str, str]) -> Iterator[None]:
+    """One reader a side, in processes of their own, for as long as the block lasts. ``environment`` says where."""
     readers = []
-    environment = os.environ | ({"REPORTS_URL": reports_url} if reports_url else {})
     try:
-        for side in ("plain", "barrier", *(["reports"] if reports_url else [])):
+        for side in sides:
             with (places.logs / f"poller-{side}.log").open("wb") as log:
                 readers.append(
                     subprocess.Popen(
                         [sys.executable, "-m", "demo.poller", side],
-                        env=environment,
+                        env={**os.environ, **environment},
                         cwd=CHECKOUT,
                         stdout=log,
                         stderr=subprocess.STDOUT,

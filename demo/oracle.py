@@ -36,7 +36,12 @@ class Difference:
 
 def recompute(line_files: Iterable[Path], product_files: Iterable[Path]) -> dict[str, Rows]:
     """Table (without its namespace) -> its rows, over all of these files."""
-    lines = _newest_lines(line_files)
+    return recompute_lines(_rows(line_files), product_files)
+
+
+def recompute_lines(sent: Iterable[dict[str, Any]], product_files: Iterable[Path]) -> dict[str, Rows]:
+    """The same, over what tills have sent."""
+    lines = _newest(sent)
     products = {row["product_id"]: row for row in _rows(product_files)}
     amounts: Counter[tuple[int, int]] = Counter()
     purchases: Counter[tuple[int, int]] = Counter()
@@ -84,10 +89,10 @@ def compare(table: str, expected: Rows, found: Rows) -> Difference | None:
     return Difference(table, missing=expected - found, surplus=found - expected)
 
 
-def _newest_lines(files: Iterable[Path]) -> list[dict[str, Any]]:
+def _newest(sent: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
     """Of each line of a basket what was sent last, without the void ones."""
     newest: dict[tuple[int, int], dict[str, Any]] = {}
-    for line in sorted(_rows(files), key=lambda line: line["sent_at"]):
+    for line in sorted(sent, key=lambda line: line["sent_at"]):
         newest[line["basket_id"], line["product_id"]] = line
     return [line for line in newest.values() if not line["void"]]
 

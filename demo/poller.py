@@ -1,11 +1,11 @@
 """A reader that asks one question of five tables all the time, and notes when the answer contradicts itself.
 
-    python -m demo.poller plain | barrier | reports     # one process a side; ends on SIGTERM
+    python -m demo.poller plain | barrier | reports | topic     # one process a side; ends on SIGTERM
 
 Both sides run the same query on the same kind of tables. They differ in which snapshots they read: the plain side what
 `main` of each table is at, as every reader does today; the barrier side what the MetaService resolves at repeatable
-read. A third reader joins by plain SQL what was delivered to the database at REPORTS_URL. Each read becomes a line of
-JSON in `reads-<side>.jsonl`.
+read. A third reader joins by plain SQL what was delivered to the database at REPORTS_URL, and a
+fourth one follows the topic of averages at TOPIC_BROKER. Each read becomes a line of JSON in `reads-<side>.jsonl`.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ import pyarrow.compute as pc
 
 from demo.places import Places
 from demo.reports import Joined, join
+from demo.topic import Followed, Follower
 
 if TYPE_CHECKING:
     from airflow_barrier.coordinator.deployment import Deployment
@@ -96,11 +97,13 @@ def poll(side: str, places: Places) -> None:
     from airflow_barrier.coordinator.deployment import Deployment
 
     deployment = Deployment.connect(places.settings())
-    asks: dict[str, Callable[[], Answer | Joined | None]] = {
+    asks: dict[str, Callable[[], Answer | Joined | Followed | None]] = {
         "plain": lambda: ask(deployment.tables, "plain"),
         "barrier": lambda: _ask_at_repeatable_read(deployment),
         "reports": lambda: join(os.environ["REPORTS_URL"]),
     }
+    if side == "topic":
+        asks[side] = Follower(os.environ["TOPIC_BROKER"]).read
     stop = _Stop()
     with reads_file(places, side).open("a", buffering=1) as file:
         while not stop.asked:

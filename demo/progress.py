@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -73,35 +73,35 @@ def barriers_of(meta: MetaService) -> list[Barrier]:
     return found[::-1]
 
 
-def delivered_barriers(meta: MetaService) -> list[int]:
-    """The barriers that the reports have received, oldest first."""
-    if TOPOLOGY not in meta.topologies.names() or SINK not in {sink.name for sink in meta.deliveries.of(TOPOLOGY)}:
+def delivered_barriers(meta: MetaService, sink: str = SINK) -> list[int]:
+    """The barriers that a sink has received, oldest first."""
+    if TOPOLOGY not in meta.topologies.names() or sink not in {sink.name for sink in meta.deliveries.of(TOPOLOGY)}:
         return []
-    return sorted(each.barrier_id for each in meta.deliveries.history(TOPOLOGY, SINK))
+    return sorted(each.barrier_id for each in meta.deliveries.history(TOPOLOGY, sink))
 
 
-def picture(meta: MetaService, barriers: Sequence[Barrier], wanted: int, places: Places) -> RenderableType:
-    """Everything on one screen; drawn anew several times a second."""
+def picture(meta: MetaService, barriers: Sequence[Barrier], summary: str, times: str = "%Y-%m-%d") -> RenderableType:
+    """Everything on one screen; drawn anew several times a second. ``times``: how barriers' timestamps are shown."""
     grid = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
     for title in ("#", "at", "state", *TABLES.values()):
         grid.add_column(title)
     waits = []
     for barrier in barriers:
         attempts = meta.attempts.of(TOPOLOGY, barrier.barrier_id) if barrier.state is BarrierState.OPEN else []
-        grid.add_row(*_row(meta, barrier, attempts))
+        grid.add_row(*_row(meta, barrier, attempts, times))
         waits += [
             Text(f"{attempt.job} at barrier {barrier.barrier_id} waits for {', '.join(map(str, attempt.waited_for))}")
             for attempt in attempts
             if attempt.state is AttemptState.REQUESTED and attempt.waited_for
         ]
-    reads = {side: reads_of(places, side) for side in ("plain", "barrier")}
-    committed = sum(barrier.state is BarrierState.COMMIT for barrier in barriers)
-    torn = ", ".join(f"{side} {found.torn} of {found.count}" for side, found in reads.items())
-    summary = (
-        f"{committed} of {wanted} barriers COMMIT, {len(delivered_barriers(meta))} of them delivered; "
-        f"{plain_days(places.plain_memory)} of {wanted} days done uncoordinated; torn reads so far: {torn}"
-    )
     return Group(grid, Text(_LEGEND, "dim"), *waits, Text(summary, "bold"))
+
+
+def torn_so_far(places: Places, sides: Iterable[str]) -> str:
+    """How many reads of each side contradicted themselves."""
+    reads = {side: reads_of(places, side) for side in sides}
+    said = ", ".join(f"{side} {found.torn} of {found.count}" for side, found in reads.items())
+    return f"torn reads so far: {said}"
 
 
 def plain_days(memory: Path) -> int:
@@ -110,7 +110,7 @@ def plain_days(memory: Path) -> int:
     return min(days) if len(days) == len(TABLES) else 0
 
 
-def _row(meta: MetaService, barrier: Barrier, attempts: Sequence[Attempt]) -> list[Text]:
+def _row(meta: MetaService, barrier: Barrier, attempts: Sequence[Attempt], times: str) -> list[Text]:
     progress = {p.table: p for p in meta.barriers.progress(TOPOLOGY, barrier.barrier_id)}
     cells = []
     for table in TABLES:
@@ -123,5 +123,5 @@ def _row(meta: MetaService, barrier: Barrier, attempts: Sequence[Attempt]) -> li
             mark += " ="
         cells.append(Text(mark, style))
     style = "green" if barrier.state is BarrierState.COMMIT else "bold"
-    what = (str(barrier.barrier_id), f"{barrier.timestamp:%Y-%m-%d}", barrier.state.value)
+    what = (str(barrier.barrier_id), barrier.timestamp.strftime(times), barrier.state.value)
     return [*(Text(text, style) for text in what), *cells]

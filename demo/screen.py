@@ -47,12 +47,14 @@ def claims(
     """Everything that is claimed, in the order of the screen."""
     return [
         _torn_reads(reads),
-        _killed(aftermath),
-        _equality(equality, wanted),
+        killed_claim(aftermath),
+        equality_claim(equality, wanted, "the landed files"),
         _delivered(delivered, deliveries, reports, barriers),
         _plain(plain_differences),
         _seeds(seeds),
-        _times(barriers, wanted),
+        times_claim(
+            barriers, wanted, f"in catch-up, up to 4 at a time; their timestamps are of {barriers[0].timestamp:%Y}"
+        ),
     ]
 
 
@@ -87,7 +89,7 @@ def _contradiction(read: Mapping[str, Any]) -> str:
     return "nothing contradicts"
 
 
-def _killed(found: Aftermath) -> Claim:
+def killed_claim(found: Aftermath) -> Claim:
     victim = next(a for a in found.attempts if a.attempt_id == found.killed.attempt_id)
     lines = [
         f"job {victim.job}: process {found.killed.pid} got SIGKILL after Spark had staged snapshot "
@@ -101,7 +103,7 @@ def _killed(found: Aftermath) -> Claim:
     return Claim(found.holds, f"One job killed at barrier {victim.barrier_id}", tuple(lines))
 
 
-def _equality(found: Equality, wanted: int) -> Claim:
+def equality_claim(found: Equality, wanted: int, what: str) -> Claim:
     checked = found.tables * found.barriers
     lines = (
         f"{checked - len(found.differences)} of {checked} equal ({found.tables} tables x {found.barriers} barriers, "
@@ -109,7 +111,7 @@ def _equality(found: Equality, wanted: int) -> Claim:
         *found.differences[:3],
     )
     holds = not found.differences and found.barriers == wanted
-    return Claim(holds, "Each table at each barrier against its full recomputation from the landed files", lines)
+    return Claim(holds, f"Each table at each barrier against its full recomputation from {what}", lines)
 
 
 def _delivered(found: Delivered, deliveries: Sequence[int], reads: Reads | None, barriers: Sequence[Barrier]) -> Claim:
@@ -145,16 +147,16 @@ def _seen(seen: Seen) -> str:
     return "   ".join(f"{level.value.replace('_', ' ')} {seen[level]:.5f}" for level in Level)
 
 
-def _times(barriers: Sequence[Barrier], wanted: int) -> Claim:
+def times_claim(barriers: Sequence[Barrier], wanted: int, how: str) -> Claim:
     took = [b.commit_at - b.opened_at for b in barriers if b.commit_at is not None]
     processing = [b.precommit_at - b.opened_at for b in barriers if b.precommit_at is not None]
     commits = [b.commit_at - b.precommit_at for b in barriers if b.commit_at is not None and b.precommit_at is not None]
     lines = (
         f"median {_seconds(took)} from opening to readable, {_seconds(processing)} of it until the last table was "
         f"PROCESSED, {_seconds(commits)} to publish",
-        f"opened by the scheduler in catch-up, up to 4 at a time; their timestamps are of {barriers[0].timestamp:%Y}",
+        f"opened by the scheduler {how}",
     )
-    return Claim(len(took) == wanted, f"{len(took)} daily barriers committed, in order", lines)
+    return Claim(len(took) == wanted, f"{len(took)} barriers committed, in order", lines)
 
 
 def _seconds(times: Sequence[timedelta]) -> str:

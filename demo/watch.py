@@ -10,7 +10,8 @@ from rich.live import Live
 
 from airflow_barrier.protocol.states import BarrierState
 from demo.killing import Killed, kill_held
-from demo.progress import barriers_of, delivered_barriers, picture, plain_days
+from demo.progress import barriers_of, delivered_barriers, picture, plain_days, torn_so_far
+from demo.running import DemoFailedError
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -19,10 +20,6 @@ if TYPE_CHECKING:
     from airflow_barrier.protocol.records import Barrier
     from demo.local_airflow import LocalAirflow
     from demo.places import Places
-
-
-class DemoFailedError(RuntimeError):
-    """The run did not get as far as its last screen; the message says why."""
 
 
 def watch(
@@ -53,7 +50,12 @@ def watch(
                 break
             if time.monotonic() > deadline:
                 raise DemoFailedError(_stuck(barriers, len(delivered), days, plain_days(places.plain_memory)))
-            live.update(picture(deployment.meta, barriers, days, places))
+            summary = (
+                f"{len(done)} of {days} barriers COMMIT, {len(delivered)} of them delivered; "
+                f"{plain_days(places.plain_memory)} of {days} days done uncoordinated; "
+                f"{torn_so_far(places, ('plain', 'barrier'))}"
+            )
+            live.update(picture(deployment.meta, barriers, summary))
             time.sleep(0.5)
     if killed is None:
         raise DemoFailedError("expected one task to be held and killed, found none that was")

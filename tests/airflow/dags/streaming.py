@@ -6,10 +6,10 @@ from datetime import datetime, timezone
 from pathlib import Path
 
 from airflow.sdk import DAG
-from airflow_barrier.sinks.kafka import KafkaSink
 
 from airflow_barrier.operators.epoch import SparkEpochOperator
 from airflow_barrier.operators.group import BarrierGroup
+from airflow_barrier.sinks.kafka import KafkaSink
 from airflow_barrier.sources.kafka import Kafka
 
 JOB = str(Path(__file__).parents[1] / "jobs" / "streaming.py")

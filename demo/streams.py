@@ -1,0 +1,262 @@
+"""`python -m demo.streams`: the shopping topology from a topic of Kafka to a topic, a PostgreSQL and files.
+
+Tills send purchases in transactions, some of which they abort; each half minute a barrier takes what is committed. The
+broker, a task and PostgreSQL get SIGKILL meanwhile. Plain clients look on from outside, and at the end everything is
+recomputed from what the tills committed. The exit code is 0 only if every claim on the last screen holds.
+
+    python -m demo.streams --barriers 4 --kill      # shorter, and without kills
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from datetime import datetime, timedelta, timezone
+from functools import partial
+from typing import TYPE_CHECKING
+
+from rich.live import Live
+
+from airflow_barrier.coordinator.deployment import Deployment
+from airflow_barrier.protocol.states import BarrierState
+from airflow_barrier.spark.connect import connect_session, stop_session
+from demo import tills, topic
+from demo.cast import DAGS, create_tables, local_airflow, local_spark, pollers
+from demo.killing import Killed, aftermath, kill_held
+from demo.landing import land
+from demo.local_airflow import LocalAirflow, free_port
+from demo.local_kafka import LocalKafka
+from demo.oracle import Rows, recompute_lines
+from demo.outages import Outage, Outages
+from demo.places import CHECKOUT, Places
+from demo.progress import TOPOLOGY, Reads, barriers_of, delivered_barriers, picture, reads_of, torn_so_far
+from demo.reports import SINK, Delivered, InFiles, InPostgreSQL, local_reports
+from demo.running import DemoFailedError, console, keep, run_demo, say_where, show
+from demo.screen import Claim, equality_claim, killed_claim, times_claim
+from demo.verify import committed_barriers, verify
+
+if TYPE_CHECKING:
+    from airflow_barrier.protocol.records import Barrier
+
+_DAYS = 3
+_BARRIERS = 8
+_EVERY = timedelta(seconds=30)
+#: Until Airflow is up.
+_LATER = timedelta(seconds=30)
+#: Between the last purchase and the last barrier: longer than an outage.
+_MARGIN = timedelta(seconds=20)
+_KILLS = {"broker": 3, "worker": 5, "PostgreSQL": 6}
+#: a run that takes longer is stuck
+_PATIENCE = 10 * 60
+Expected = Sequence[tuple["Barrier", dict[str, Rows]]]
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="Events in and out by Kafka, each exactly once.")
+    parser.add_argument("--barriers", type=int, default=_BARRIERS)
+    parser.add_argument("--kill", nargs="*", choices=[*_KILLS], default=[*_KILLS], help="default: all of them, once")
+    arguments = parser.parse_args()
+    return run_demo(partial(_run, arguments.barriers, arguments.kill))
+
+
+def _run(wanted: int, kills: Collection[str], places: Places, stack: ExitStack, began: float) -> int:
+    console.print(f"{land(places.landing, _DAYS):,} lines are to be sent: {_DAYS} days of a grocery chain's purchases.")
+    console.print("Starting Kafka, PostgreSQL and Spark; the first time they download their jars.")
+    broker = stack.enter_context(LocalKafka(free_port(), free_port(), places.ivy / "catalogs"))
+    broker.start()
+    broker.create_topic(tills.TOPIC, tills.PARTITIONS)
+    broker.create_topic(topic.TOPIC)
+    reports = stack.enter_context(local_reports(places))
+    database = reports if isinstance(reports, InPostgreSQL) else None
+    files = InFiles(places.run / "files", ["averages"])
+    spark = stack.enter_context(local_spark(places))
+    deployment = Deployment.connect(places.settings())
+    stack.callback(deployment.close)
+    session = connect_session(spark.url)
+    create_tables(session)
+    stop_session(session)
+
+    first = datetime.now(timezone.utc).replace(microsecond=0) + _LATER
+    last = first + (wanted - 1) * _EVERY
+    environment = {
+        "AIRFLOW_CONN_KAFKA_DEFAULT": json.dumps(
+            {"conn_type": "kafka", "extra": {"bootstrap.servers": broker.address}}
+        ),
+        "STREAMS_FROM": first.isoformat(),
+        "STREAMS_UNTIL": last.isoformat(),
+        "STREAMS_FILES": str(places.run / "files"),
+        **(database.environment if database else {}),
+    }
+    victim = (first + (_KILLS["worker"] - 1) * _EVERY).isoformat() if "worker" in kills else "never"
+    airflow = local_airflow(
+        places, spark, environment, f"shopping_streams {TOPOLOGY}.amount {victim}", DAGS / "shopping_streams"
+    )
+    stack.callback(airflow.stop)
+    airflow.start()
+    say_where(airflow)
+
+    sender = _send(places, broker.address, last - _MARGIN)
+    stack.callback(sender.kill)
+    planned = {}
+    if "broker" in kills:
+        planned["broker"] = (broker, _KILLS["broker"], "processing")
+    if database and "PostgreSQL" in kills:
+        planned["PostgreSQL"] = (database.server, _KILLS["PostgreSQL"], "delivering")
+    sides = ["barrier", "topic", *(["reports"] if database else [])]
+    sinks = [topic.TOPIC, "files", *([SINK] if database else [])]
+    look_on = _LookingOn(places, deployment, airflow, sender, wanted, sides, sinks)
+    with pollers(places, sides, {"TOPIC_BROKER": broker.address, "REPORTS_URL": (database and database.url) or ""}):
+        killed, outages = look_on.until_delivered(Outages(planned), began + _PATIENCE)
+        time.sleep(2)  # of what was delivered last there is a read, too
+    if killed is None and "worker" in kills:
+        raise DemoFailedError("expected one task to be held and killed, found none that was")
+
+    console.print("Recomputing every table at every barrier from what the tills have committed.")
+    sent = tills.sent(places)
+    expected = list(_expectations(deployment, places, sent))
+    delivered = {sink: delivered_barriers(deployment.meta, sink) for sink in sinks}
+    ids = [barrier.barrier_id for barrier in barriers_of(deployment.meta)]
+    outside = {topic.TOPIC: topic.check_topic(broker.address, expected), "files": files.check(expected)}
+    if database:
+        outside[SINK] = database.check(expected)
+    verdict = [
+        _sent(sent, _lines_at(deployment, sent, expected)),
+        equality_claim(verify(deployment, expected), wanted, "what the tills have committed"),
+        *(_outside(outside[sink], delivered[sink] == ids) for sink in sinks),
+        *(_unbroken(side, reads_of(places, side)) for side in sides),
+        *([killed_claim(aftermath(deployment, killed))] if killed else []),
+        _outages(outages, [name for name in kills if name != "worker" and (database or name != "PostgreSQL")]),
+        times_claim(barriers_of(deployment.meta), wanted, f"every {_EVERY.total_seconds():.0f} seconds"),
+    ]
+    show(verdict, began)
+    if os.environ.get("KEEP"):
+        keep(airflow)
+    return 0 if all(claim.holds for claim in verdict) else 1
+
+
+def _send(places: Places, broker: str, until: datetime) -> subprocess.Popen[bytes]:
+    with (places.logs / "tills.log").open("wb") as log:
+        return subprocess.Popen(
+            [sys.executable, "-m", "demo.tills", broker, until.isoformat()],
+            cwd=CHECKOUT,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+        )
+
+
+@dataclass(frozen=True)
+class _LookingOn:
+    places: Places
+    deployment: Deployment
+    airflow: LocalAirflow
+    sender: subprocess.Popen[bytes]
+    wanted: int
+    sides: Sequence[str]
+    sinks: Sequence[str]
+
+    def until_delivered(self, outages: Outages, deadline: float) -> tuple[Killed | None, list[Outage]]:
+        """Until all barriers are COMMIT and delivered everywhere; says who was killed meanwhile.
+
+        ``deadline`` is on the monotonic clock. Raises :class:`DemoFailedError` when it has passed.
+        """
+        meta, killed, said = self.deployment.meta, None, 0
+        with Live(console=console, refresh_per_second=2, transient=True) as live:
+            while True:
+                self.airflow.check()
+                if self.sender.poll():
+                    raise DemoFailedError(f"the tills have failed: see {self.places.logs / 'tills.log'}")
+                if killed is None:
+                    killed = kill_held(self.deployment, self.places)
+                    if killed is not None:
+                        console.print(f"Sent SIGKILL to process {killed.pid}, which had just staged {killed.table}.")
+                barriers = barriers_of(meta)
+                for server in outages.look(meta, barriers):
+                    console.print(f"Sent SIGKILL to the {server}; it is started again.")
+                done = [barrier for barrier in barriers if barrier.state is BarrierState.COMMIT]
+                for barrier in done[said:]:
+                    console.print(f"{barrier} is COMMIT.", highlight=False)
+                said = len(done)
+                delivered = {sink: len(delivered_barriers(meta, sink)) for sink in self.sinks}
+                if len(done) == self.wanted and set(delivered.values()) == {self.wanted}:
+                    return killed, outages.over()
+                where = ", ".join(f"{sink} {count}" for sink, count in delivered.items())
+                summary = f"{len(done)} of {self.wanted} barriers COMMIT, delivered: {where}"
+                if time.monotonic() > deadline:
+                    raise DemoFailedError(f"expected all barriers to be delivered in time, found {summary}")
+                so_far = torn_so_far(self.places, self.sides)
+                live.update(picture(meta, barriers, f"{summary}; {so_far}", "%H:%M:%S"))
+                time.sleep(0.5)
+
+
+def _expectations(
+    deployment: Deployment, places: Places, sent: Sequence[tills.Sent]
+) -> Iterator[tuple[Barrier, dict[str, Rows]]]:
+    """Of each committed barrier, what the lines that were committed before its offsets amount to."""
+    products = sorted((places.landing / "products").rglob("*.parquet"))
+    for barrier in committed_barriers(deployment):
+        yield barrier, recompute_lines(tills.lines_before(sent, _ends(deployment, barrier)), products)
+
+
+def _ends(deployment: Deployment, barrier: Barrier) -> dict[str, int]:
+    ends: dict[str, int] = deployment.meta.cuts.of(TOPOLOGY, barrier.barrier_id)["shopping"].end["offsets"]
+    return ends
+
+
+def _lines_at(deployment: Deployment, sent: Sequence[tills.Sent], expected: Expected) -> int:
+    """How many committed lines stand before where the newest barrier ends."""
+    return len(tills.lines_before(sent, _ends(deployment, expected[-1][0])))
+
+
+# --- the last screen ------------------------------------------------------------------------------
+
+
+def _sent(sent: Sequence[tills.Sent], read: int) -> Claim:
+    committed = [each for each in sent if each.committed]
+    aborted = [each for each in sent if not each.committed]
+    lines = sum(len(each.records) for each in committed)
+    refused = sum(len(each.records) for each in aborted)
+    told = (
+        f"{lines:,} lines in {len(committed)} committed transactions, {read:,} of them before the newest barrier's end",
+        f"{refused:,} lines in {len(aborted)} aborted transactions, of which nothing may be in any table",
+    )
+    return Claim(lines == read > 0 and refused > 0, "Purchases sent to a topic, in transactions", told)
+
+
+def _outside(found: Delivered, all_in_order: bool) -> Claim:
+    lines = (f"{found.rows:,} rows compared", *found.differences[:3])
+    return Claim(
+        all_in_order and not found.differences, f"Each barrier delivered once, in order, to {found.where}", lines
+    )
+
+
+_LOOKERS = {
+    "barrier": "A reader at repeatable read never saw two barriers in five tables",
+    "topic": "A consumer of the topic never saw half a barrier",
+    "reports": "A plain client of PostgreSQL that joins three tables never saw two barriers",
+}
+
+
+def _unbroken(side: str, reads: Reads) -> Claim:
+    lines = [f"{reads.torn} torn of {reads.count} reads"]
+    if reads.first_torn is not None:
+        lines.append(f"the first torn one: {reads.first_torn}")
+    return Claim(reads.count > 0 and reads.torn == 0, _LOOKERS[side], tuple(lines))
+
+
+def _outages(outages: Sequence[Outage], wanted: Collection[str]) -> Claim:
+    lines = [f"{each.server} got SIGKILL {each.during}, and was away for {each.seconds:.1f} s" for each in outages]
+    holds = {each.server for each in outages} == set(wanted)
+    return Claim(
+        holds, "Servers killed and started again with what they had", tuple(lines or ["none was to be killed"])
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())
