@@ -236,17 +236,20 @@ class Kafka:
         reading = {str(partition): span for partition, span in sorted(spans.items()) if span[0] < span[1]}
         if not reading:
             return spark.createDataFrame([], _COLUMNS)
-        reader = spark.read.format("kafka").options(
-            **secrets,
-            assign=json.dumps({self.topic: [int(partition) for partition in reading]}),
-            startingOffsets=json.dumps({self.topic: {partition: begin for partition, (begin, _) in reading.items()}}),
-            endingOffsets=json.dumps({self.topic: {partition: end for partition, (_, end) in reading.items()}}),
-            failOnDataLoss="true",
-            includeHeaders="true",
-            maxRecordsPerPartition=str(_PER_TASK),
+        options = {
+            "assign": json.dumps({self.topic: [int(partition) for partition in reading]}),
+            "startingOffsets": json.dumps({self.topic: {partition: span[0] for partition, span in reading.items()}}),
+            "endingOffsets": json.dumps({self.topic: {partition: span[1] for partition, span in reading.items()}}),
+            "failOnDataLoss": "true",
+            "includeHeaders": "true",
+            "maxRecordsPerPartition": str(_PER_TASK),
+        }
+        return (
+            spark.read.format("kafka")
+            .options(**secrets, **options)
+            .option("kafka.isolation.level", "read_committed")  # safety: committed-records-only
+            .load()
         )
-        # of an aborted transaction nothing is read: safety lies in that option, which Spark's default is not
-        return reader.option("kafka.isolation.level", "read_committed").load()  # safety: committed-records-only
 
     # --- parts ------------------------------------------------------------------------------------
 

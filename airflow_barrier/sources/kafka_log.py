@@ -73,7 +73,11 @@ class Log:
 
     def stable_ends(self, partitions: list[int]) -> dict[int, Offset]:
         """The last stable offset of each: records before it are committed or aborted, and stay so."""
-        return self._offsets("where it ends", dict.fromkeys(partitions, OffsetSpec.latest()))
+        return self._offsets(
+            "where it ends",
+            dict.fromkeys(partitions, OffsetSpec.latest()),
+            settled=True,  # safety: up-to-the-last-stable-offset
+        )
 
     def beginnings(self, partitions: list[int]) -> dict[int, Offset]:
         """The first offset that is retained."""
@@ -118,11 +122,13 @@ class Log:
         finally:
             consumer.close()
 
-    def _offsets(self, asked: str, specs: Mapping[int, Any]) -> dict[int, Offset]:
+    def _offsets(self, asked: str, specs: Mapping[int, Any], *, settled: bool = False) -> dict[int, Offset]:
+        """``settled``: before each transaction that is open."""
+        level = IsolationLevel.READ_COMMITTED if settled else IsolationLevel.READ_UNCOMMITTED
         with self._asking(asked):
             found = self._admin.list_offsets(
                 {TopicPartition(self.topic, partition): spec for partition, spec in specs.items()},
-                isolation_level=IsolationLevel.READ_COMMITTED,  # safety: up-to-the-last-stable-offset
+                isolation_level=level,
                 request_timeout=_PATIENCE,
             )
             results = {place.partition: self._answered(answer) for place, answer in found.items()}
