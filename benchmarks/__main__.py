@@ -34,6 +34,7 @@ FIGURES = {
     "reading": "a query at one barrier against the plain one",
     "delivering": "a delivery to PostgreSQL beside what it could be without a ledger",
     "files": "a delivery to files beside Spark's own writer",
+    "topics": "topics of Kafka beside the plain client and Spark's own connector",
     "revising": "correcting history, and the swap",
     "expiry": "letting go of many barriers",
     "past": "a recovery after many barriers, and a cut beside many used files",
