@@ -17,30 +17,27 @@ import sys
 import time
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from functools import partial
 from typing import TYPE_CHECKING
 
-from rich.live import Live
-
 from airflow_barrier.coordinator.deployment import Deployment
-from airflow_barrier.protocol.states import BarrierState
 from airflow_barrier.spark.connect import connect_session, stop_session
 from demo import tills, topic
 from demo.cast import DAGS, create_tables, local_airflow, local_spark, pollers
-from demo.killing import Killed, aftermath, kill_held
+from demo.killing import Killed, aftermath
 from demo.landing import land
 from demo.local_airflow import LocalAirflow, free_port
 from demo.local_kafka import LocalKafka
 from demo.oracle import Rows, recompute_lines
 from demo.outages import Outage, Outages
 from demo.places import CHECKOUT, Places
-from demo.progress import TOPOLOGY, Reads, barriers_of, delivered_barriers, picture, reads_of, torn_so_far
+from demo.progress import TOPOLOGY, Reads, barriers_of, delivered_barriers, reads_of, torn_so_far
 from demo.reports import SINK, Delivered, InFiles, InPostgreSQL, local_reports
 from demo.running import DemoFailedError, console, keep, run_demo, say_where, show
 from demo.screen import Claim, equality_claim, killed_claim, times_claim
 from demo.verify import committed_barriers, verify
+from demo.watch import Step, look_on
 
 if TYPE_CHECKING:
     from airflow_barrier.protocol.records import Barrier
@@ -111,9 +108,10 @@ def _run(wanted: int, kills: Collection[str], places: Places, stack: ExitStack, 
         planned["PostgreSQL"] = (database.server, _KILLS["PostgreSQL"], "delivering")
     sides = ["barrier", "topic", *(["reports"] if database else [])]
     sinks = [topic.TOPIC, "files", *([SINK] if database else [])]
-    look_on = _LookingOn(places, deployment, airflow, sender, wanted, sides, sinks)
+    servers, deadline = Outages(planned), began + _PATIENCE
     with pollers(places, sides, {"TOPIC_BROKER": broker.address, "REPORTS_URL": (database and database.url) or ""}):
-        killed, outages = look_on.until_delivered(Outages(planned), began + _PATIENCE)
+        killed = _look_on(deployment, airflow, places, sender, servers, wanted, sinks, sides, deadline)
+        outages = servers.over()
         time.sleep(2)  # of what was delivered last there is a read, too
     if killed is None and "worker" in kills:
         raise DemoFailedError("expected one task to be held and killed, found none that was")
@@ -151,48 +149,32 @@ def _send(places: Places, broker: str, until: datetime) -> subprocess.Popen[byte
         )
 
 
-@dataclass(frozen=True)
-class _LookingOn:
-    places: Places
-    deployment: Deployment
-    airflow: LocalAirflow
-    sender: subprocess.Popen[bytes]
-    wanted: int
-    sides: Sequence[str]
-    sinks: Sequence[str]
+def _look_on(
+    deployment: Deployment,
+    airflow: LocalAirflow,
+    places: Places,
+    sender: subprocess.Popen[bytes],
+    outages: Outages,
+    wanted: int,
+    sinks: Sequence[str],
+    sides: Sequence[str],
+    deadline: float,
+) -> Killed | None:
+    """Until ``wanted`` barriers are COMMIT and in every sink, and servers were killed; says which task was, too."""
 
-    def until_delivered(self, outages: Outages, deadline: float) -> tuple[Killed | None, list[Outage]]:
-        """Until all barriers are COMMIT and delivered everywhere; says who was killed meanwhile.
+    def step(barriers: Sequence[Barrier], done: int) -> Step:
+        if sender.poll():
+            raise DemoFailedError(f"the tills have failed: see {places.logs / 'tills.log'}")
+        for server in outages.look(deployment.meta, barriers):
+            console.print(f"Sent SIGKILL to the {server}; it is started again.")
+        delivered = {sink: len(delivered_barriers(deployment.meta, sink)) for sink in sinks}
+        where = ", ".join(f"{sink} {count}" for sink, count in delivered.items())
+        return Step(
+            done == wanted and set(delivered.values()) == {wanted},
+            f"{done} of {wanted} barriers COMMIT, delivered: {where}; {torn_so_far(places, sides)}",
+        )
 
-        ``deadline`` is on the monotonic clock. Raises :class:`DemoFailedError` when it has passed.
-        """
-        meta, killed, said = self.deployment.meta, None, 0
-        with Live(console=console, refresh_per_second=2, transient=True) as live:
-            while True:
-                self.airflow.check()
-                if self.sender.poll():
-                    raise DemoFailedError(f"the tills have failed: see {self.places.logs / 'tills.log'}")
-                if killed is None:
-                    killed = kill_held(self.deployment, self.places)
-                    if killed is not None:
-                        console.print(f"Sent SIGKILL to process {killed.pid}, which had just staged {killed.table}.")
-                barriers = barriers_of(meta)
-                for server in outages.look(meta, barriers):
-                    console.print(f"Sent SIGKILL to the {server}; it is started again.")
-                done = [barrier for barrier in barriers if barrier.state is BarrierState.COMMIT]
-                for barrier in done[said:]:
-                    console.print(f"{barrier} is COMMIT.", highlight=False)
-                said = len(done)
-                delivered = {sink: len(delivered_barriers(meta, sink)) for sink in self.sinks}
-                if len(done) == self.wanted and set(delivered.values()) == {self.wanted}:
-                    return killed, outages.over()
-                where = ", ".join(f"{sink} {count}" for sink, count in delivered.items())
-                summary = f"{len(done)} of {self.wanted} barriers COMMIT, delivered: {where}"
-                if time.monotonic() > deadline:
-                    raise DemoFailedError(f"expected all barriers to be delivered in time, found {summary}")
-                so_far = torn_so_far(self.places, self.sides)
-                live.update(picture(meta, barriers, f"{summary}; {so_far}", "%H:%M:%S"))
-                time.sleep(0.5)
+    return look_on(deployment, airflow, places, step, deadline, "%H:%M:%S")
 
 
 def _expectations(
