@@ -30,7 +30,7 @@ from demo.landing import land
 from demo.local_airflow import LocalAirflow, free_port
 from demo.local_kafka import LocalKafka
 from demo.oracle import Rows, recompute_lines
-from demo.outages import Outage, Outages
+from demo.outages import Outage, Outages, Planned
 from demo.places import CHECKOUT, Places
 from demo.progress import TOPOLOGY, Reads, barriers_of, delivered_barriers, reads_of, torn_so_far
 from demo.reports import SINK, Delivered, InFiles, InPostgreSQL, local_reports
@@ -101,17 +101,16 @@ def _run(wanted: int, kills: Collection[str], places: Places, stack: ExitStack, 
 
     sender = _send(places, broker.address, last - _MARGIN)
     stack.callback(sender.kill)
-    planned = {}
+    planned = []
     if "broker" in kills:
-        planned["broker"] = (broker, _KILLS["broker"], "processing")
+        planned.append(Planned("broker", broker, _KILLS["broker"], topic.TOPIC))
     if database and "PostgreSQL" in kills:
-        planned["PostgreSQL"] = (database.server, _KILLS["PostgreSQL"], "delivering")
+        planned.append(Planned("PostgreSQL", database.server, _KILLS["PostgreSQL"], SINK))
     sides = ["barrier", "topic", *(["reports"] if database else [])]
     sinks = [topic.TOPIC, "files", *([SINK] if database else [])]
     servers, deadline = Outages(planned), began + _PATIENCE
     with pollers(places, sides, {"TOPIC_BROKER": broker.address, "REPORTS_URL": (database and database.url) or ""}):
         killed = _look_on(deployment, airflow, places, sender, servers, wanted, sinks, sides, deadline)
-        outages = servers.over()
         time.sleep(2)  # of what was delivered last there is a read, too
     if killed is None and "worker" in kills:
         raise DemoFailedError("expected one task to be held and killed, found none that was")
@@ -130,7 +129,7 @@ def _run(wanted: int, kills: Collection[str], places: Places, stack: ExitStack, 
         *(_outside(outside[sink], delivered[sink] == ids) for sink in sinks),
         *(_unbroken(side, reads_of(places, side)) for side in sides),
         *([killed_claim(aftermath(deployment, killed))] if killed else []),
-        _outages(outages, [name for name in kills if name != "worker" and (database or name != "PostgreSQL")]),
+        _outages(servers.over, [each.name for each in planned]),
         times_claim(barriers_of(deployment.meta), wanted, f"every {_EVERY.total_seconds():.0f} seconds"),
     ]
     show(verdict, began)
@@ -170,7 +169,7 @@ def _look_on(
         delivered = {sink: len(delivered_barriers(deployment.meta, sink)) for sink in sinks}
         where = ", ".join(f"{sink} {count}" for sink, count in delivered.items())
         return Step(
-            done == wanted and set(delivered.values()) == {wanted},
+            done == wanted and set(delivered.values()) == {wanted} and not outages.away,
             f"{done} of {wanted} barriers COMMIT, delivered: {where}; {torn_so_far(places, sides)}",
         )
 
@@ -233,7 +232,10 @@ def _unbroken(side: str, reads: Reads) -> Claim:
 
 
 def _outages(outages: Sequence[Outage], wanted: Collection[str]) -> Claim:
-    lines = [f"{each.server} got SIGKILL {each.during}, and was away for {each.seconds:.1f} s" for each in outages]
+    lines = [
+        f"{each.server} got SIGKILL while barrier {each.number} was delivered, and was away for {each.seconds:.1f} s"
+        for each in outages
+    ]
     holds = {each.server for each in outages} == set(wanted)
     return Claim(
         holds, "Servers killed and started again with what they had", tuple(lines or ["none was to be killed"])
