@@ -49,6 +49,7 @@ _EVERY = timedelta(seconds=30)
 _LATER = timedelta(seconds=30)
 #: Between the last purchase and the last barrier: longer than an outage.
 _MARGIN = timedelta(seconds=20)
+#: who is killed, and at which barrier
 _KILLS = {"broker": 3, "worker": 5, "PostgreSQL": 6}
 #: a run that takes longer is stuck
 _PATIENCE = 10 * 60
@@ -60,6 +61,8 @@ def main() -> int:
     parser.add_argument("--barriers", type=int, default=_BARRIERS)
     parser.add_argument("--kill", nargs="*", choices=[*_KILLS], default=[*_KILLS], help="default: all of them, once")
     arguments = parser.parse_args()
+    if late := [name for name in arguments.kill if _KILLS[name] > arguments.barriers]:
+        parser.error(f"expected a barrier at which to kill {', '.join(late)}, found {arguments.barriers} barriers")
     return run_demo(partial(_run, arguments.barriers, arguments.kill))
 
 
@@ -103,7 +106,7 @@ def _run(wanted: int, kills: Collection[str], places: Places, stack: ExitStack, 
     stack.callback(sender.kill)
     planned = []
     if "broker" in kills:
-        planned.append(Planned("broker", broker, _KILLS["broker"], topic.TOPIC))
+        planned.append(Planned("the broker", broker, _KILLS["broker"], topic.TOPIC))
     if database and "PostgreSQL" in kills:
         planned.append(Planned("PostgreSQL", database.server, _KILLS["PostgreSQL"], SINK))
     sides = ["barrier", "topic", *(["reports"] if database else [])]
@@ -165,7 +168,7 @@ def _look_on(
         if sender.poll():
             raise DemoFailedError(f"the tills have failed: see {places.logs / 'tills.log'}")
         for server in outages.look(deployment.meta, barriers):
-            console.print(f"Sent SIGKILL to the {server}; it is started again.")
+            console.print(f"Sent SIGKILL to {server}, which is started again.")
         delivered = {sink: len(delivered_barriers(deployment.meta, sink)) for sink in sinks}
         where = ", ".join(f"{sink} {count}" for sink, count in delivered.items())
         return Step(
