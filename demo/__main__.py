@@ -50,7 +50,7 @@ def _run(places: Places, stack: ExitStack, began: float) -> int:
     say_where(airflow)
     sides = ["plain", "barrier", *(["reports"] if reports.url else [])]
     with pollers(places, sides, {"REPORTS_URL": reports.url or ""}):
-        killed = watch(deployment, airflow, places, console, DAYS, deadline=began + _PATIENCE)
+        killed = watch(deployment, airflow, places, DAYS, deadline=began + _PATIENCE)
 
     console.print("Recomputing every table at every barrier from the landed files.")
     expected = list(expectations(deployment, places.landing))

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from airflow_barrier.protocol.states import AttemptState, BarrierState
-from demo.progress import TOPOLOGY, delivered_barriers
+from airflow_barrier.protocol.states import BarrierState
+from demo.progress import delivered_barriers
 
 if TYPE_CHECKING:
     from airflow_barrier.metaservice.store import MetaService
     from airflow_barrier.protocol.records import Barrier
 
-#: Seconds that a server is away beside its own start: longer than a client takes for a glitch.
-_AWAY = 3.0
+#: Seconds that a server is away beside its own start.
+_AWAY = 5.0
 
 
 class Server(Protocol):
@@ -28,50 +27,54 @@ class Server(Protocol):
 
 
 @dataclass(frozen=True)
+class Planned:
+    """A server that is killed once the barrier of that number is COMMIT and a sink has not received it yet."""
+
+    name: str
+    server: Server
+    number: int
+    sink: str
+
+
+@dataclass(frozen=True)
 class Outage:
-    """A server that got SIGKILL, during what, and for how many seconds it was away."""
+    """A server that got SIGKILL at a barrier, and for how many seconds it was away."""
 
     server: str
-    during: str
+    number: int
     seconds: float
 
 
 class Outages:
-    """``planned``: server's name -> the server, the number of the barrier at which it is killed, and when: while a job
-    of the barrier runs (``processing``), or once it is COMMIT and not delivered yet (``delivering``).
+    """``over`` are those whose servers are there again.
+
+    Servers end with the thread that has started them, so that the thread that looks on does.
     """
 
-    def __init__(self, planned: dict[str, tuple[Server, int, str]]) -> None:
-        self._planned = planned
-        self._pool = ThreadPoolExecutor(max(1, len(planned)))
-        self._begun: list[Future[Outage]] = []
+    def __init__(self, planned: Sequence[Planned]) -> None:
+        self._planned = list(planned)
+        self._away: list[tuple[Planned, float]] = []
+        self.over: list[Outage] = []
+
+    @property
+    def away(self) -> bool:
+        return bool(self._away)
 
     def look(self, meta: MetaService, barriers: Sequence[Barrier]) -> list[str]:
-        """Kill whose time has come, and have it started again beside what the caller does; says who was killed."""
-        due = [name for name, (_, number, when) in self._planned.items() if _is_due(meta, barriers, number, when)]
-        for name in due:
-            server, number, when = self._planned.pop(name)
-            self._begun.append(self._pool.submit(_kill, name, server, f"{when} barrier {number}"))
-        return due
-
-    def over(self) -> list[Outage]:
-        """All outages, once the servers are there again. Raises what a server's start raised."""
-        self._pool.shutdown()
-        return [each.result() for each in self._begun]
-
-
-def _is_due(meta: MetaService, barriers: Sequence[Barrier], number: int, when: str) -> bool:
-    barrier = next((each for each in barriers if each.barrier_id == number), None)
-    if barrier is None:
-        return False
-    if when == "processing":
-        return any(each.state is AttemptState.RUNNING for each in meta.attempts.of(TOPOLOGY, number))
-    return barrier.state is BarrierState.COMMIT and number not in delivered_barriers(meta)
-
-
-def _kill(name: str, server: Server, during: str) -> Outage:
-    began = time.monotonic()
-    server.kill()
-    time.sleep(_AWAY)
-    server.start()
-    return Outage(name, during, time.monotonic() - began)
+        """Kill whose time has come, and start again who was away long enough; says who was killed."""
+        for each, began in list(self._away):
+            if time.monotonic() - began >= _AWAY:
+                each.server.start()
+                self._away.remove((each, began))
+                self.over.append(Outage(each.name, each.number, time.monotonic() - began))
+        committed = {barrier.barrier_id for barrier in barriers if barrier.state is BarrierState.COMMIT}
+        due = [
+            each
+            for each in self._planned
+            if each.number in committed and each.number not in delivered_barriers(meta, each.sink)
+        ]
+        for each in due:
+            each.server.kill()
+            self._planned.remove(each)
+            self._away.append((each, time.monotonic()))
+        return [each.name for each in due]

@@ -17,30 +17,27 @@ import sys
 import time
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from functools import partial
 from typing import TYPE_CHECKING
 
-from rich.live import Live
-
 from airflow_barrier.coordinator.deployment import Deployment
-from airflow_barrier.protocol.states import BarrierState
 from airflow_barrier.spark.connect import connect_session, stop_session
 from demo import tills, topic
 from demo.cast import DAGS, create_tables, local_airflow, local_spark, pollers
-from demo.killing import Killed, aftermath, kill_held
+from demo.killing import Killed, aftermath
 from demo.landing import land
 from demo.local_airflow import LocalAirflow, free_port
 from demo.local_kafka import LocalKafka
 from demo.oracle import Rows, recompute_lines
-from demo.outages import Outage, Outages
+from demo.outages import Outage, Outages, Planned
 from demo.places import CHECKOUT, Places
-from demo.progress import TOPOLOGY, Reads, barriers_of, delivered_barriers, picture, reads_of, torn_so_far
+from demo.progress import TOPOLOGY, Reads, barriers_of, delivered_barriers, reads_of, torn_so_far
 from demo.reports import SINK, Delivered, InFiles, InPostgreSQL, local_reports
 from demo.running import DemoFailedError, console, keep, run_demo, say_where, show
 from demo.screen import Claim, equality_claim, killed_claim, times_claim
 from demo.verify import committed_barriers, verify
+from demo.watch import Step, look_on
 
 if TYPE_CHECKING:
     from airflow_barrier.protocol.records import Barrier
@@ -52,6 +49,7 @@ _EVERY = timedelta(seconds=30)
 _LATER = timedelta(seconds=30)
 #: Between the last purchase and the last barrier: longer than an outage.
 _MARGIN = timedelta(seconds=20)
+#: who is killed, and at which barrier
 _KILLS = {"broker": 3, "worker": 5, "PostgreSQL": 6}
 #: a run that takes longer is stuck
 _PATIENCE = 10 * 60
@@ -63,6 +61,8 @@ def main() -> int:
     parser.add_argument("--barriers", type=int, default=_BARRIERS)
     parser.add_argument("--kill", nargs="*", choices=[*_KILLS], default=[*_KILLS], help="default: all of them, once")
     arguments = parser.parse_args()
+    if late := [name for name in arguments.kill if _KILLS[name] > arguments.barriers]:
+        parser.error(f"expected a barrier at which to kill {', '.join(late)}, found {arguments.barriers} barriers")
     return run_demo(partial(_run, arguments.barriers, arguments.kill))
 
 
@@ -104,16 +104,16 @@ def _run(wanted: int, kills: Collection[str], places: Places, stack: ExitStack, 
 
     sender = _send(places, broker.address, last - _MARGIN)
     stack.callback(sender.kill)
-    planned = {}
+    planned = []
     if "broker" in kills:
-        planned["broker"] = (broker, _KILLS["broker"], "processing")
+        planned.append(Planned("the broker", broker, _KILLS["broker"], topic.TOPIC))
     if database and "PostgreSQL" in kills:
-        planned["PostgreSQL"] = (database.server, _KILLS["PostgreSQL"], "delivering")
+        planned.append(Planned("PostgreSQL", database.server, _KILLS["PostgreSQL"], SINK))
     sides = ["barrier", "topic", *(["reports"] if database else [])]
     sinks = [topic.TOPIC, "files", *([SINK] if database else [])]
-    look_on = _LookingOn(places, deployment, airflow, sender, wanted, sides, sinks)
+    servers, deadline = Outages(planned), began + _PATIENCE
     with pollers(places, sides, {"TOPIC_BROKER": broker.address, "REPORTS_URL": (database and database.url) or ""}):
-        killed, outages = look_on.until_delivered(Outages(planned), began + _PATIENCE)
+        killed = _look_on(deployment, airflow, places, sender, servers, wanted, sinks, sides, deadline)
         time.sleep(2)  # of what was delivered last there is a read, too
     if killed is None and "worker" in kills:
         raise DemoFailedError("expected one task to be held and killed, found none that was")
@@ -132,7 +132,7 @@ def _run(wanted: int, kills: Collection[str], places: Places, stack: ExitStack, 
         *(_outside(outside[sink], delivered[sink] == ids) for sink in sinks),
         *(_unbroken(side, reads_of(places, side)) for side in sides),
         *([killed_claim(aftermath(deployment, killed))] if killed else []),
-        _outages(outages, [name for name in kills if name != "worker" and (database or name != "PostgreSQL")]),
+        _outages(servers.over, [each.name for each in planned]),
         times_claim(barriers_of(deployment.meta), wanted, f"every {_EVERY.total_seconds():.0f} seconds"),
     ]
     show(verdict, began)
@@ -151,48 +151,32 @@ def _send(places: Places, broker: str, until: datetime) -> subprocess.Popen[byte
         )
 
 
-@dataclass(frozen=True)
-class _LookingOn:
-    places: Places
-    deployment: Deployment
-    airflow: LocalAirflow
-    sender: subprocess.Popen[bytes]
-    wanted: int
-    sides: Sequence[str]
-    sinks: Sequence[str]
+def _look_on(
+    deployment: Deployment,
+    airflow: LocalAirflow,
+    places: Places,
+    sender: subprocess.Popen[bytes],
+    outages: Outages,
+    wanted: int,
+    sinks: Sequence[str],
+    sides: Sequence[str],
+    deadline: float,
+) -> Killed | None:
+    """Until ``wanted`` barriers are COMMIT and in every sink, and servers were killed; says which task was, too."""
 
-    def until_delivered(self, outages: Outages, deadline: float) -> tuple[Killed | None, list[Outage]]:
-        """Until all barriers are COMMIT and delivered everywhere; says who was killed meanwhile.
+    def step(barriers: Sequence[Barrier], done: int) -> Step:
+        if sender.poll():
+            raise DemoFailedError(f"the tills have failed: see {places.logs / 'tills.log'}")
+        for server in outages.look(deployment.meta, barriers):
+            console.print(f"Sent SIGKILL to {server}, which is started again.")
+        delivered = {sink: len(delivered_barriers(deployment.meta, sink)) for sink in sinks}
+        where = ", ".join(f"{sink} {count}" for sink, count in delivered.items())
+        return Step(
+            done == wanted and set(delivered.values()) == {wanted} and not outages.away,
+            f"{done} of {wanted} barriers COMMIT, delivered: {where}; {torn_so_far(places, sides)}",
+        )
 
-        ``deadline`` is on the monotonic clock. Raises :class:`DemoFailedError` when it has passed.
-        """
-        meta, killed, said = self.deployment.meta, None, 0
-        with Live(console=console, refresh_per_second=2, transient=True) as live:
-            while True:
-                self.airflow.check()
-                if self.sender.poll():
-                    raise DemoFailedError(f"the tills have failed: see {self.places.logs / 'tills.log'}")
-                if killed is None:
-                    killed = kill_held(self.deployment, self.places)
-                    if killed is not None:
-                        console.print(f"Sent SIGKILL to process {killed.pid}, which had just staged {killed.table}.")
-                barriers = barriers_of(meta)
-                for server in outages.look(meta, barriers):
-                    console.print(f"Sent SIGKILL to the {server}; it is started again.")
-                done = [barrier for barrier in barriers if barrier.state is BarrierState.COMMIT]
-                for barrier in done[said:]:
-                    console.print(f"{barrier} is COMMIT.", highlight=False)
-                said = len(done)
-                delivered = {sink: len(delivered_barriers(meta, sink)) for sink in self.sinks}
-                if len(done) == self.wanted and set(delivered.values()) == {self.wanted}:
-                    return killed, outages.over()
-                where = ", ".join(f"{sink} {count}" for sink, count in delivered.items())
-                summary = f"{len(done)} of {self.wanted} barriers COMMIT, delivered: {where}"
-                if time.monotonic() > deadline:
-                    raise DemoFailedError(f"expected all barriers to be delivered in time, found {summary}")
-                so_far = torn_so_far(self.places, self.sides)
-                live.update(picture(meta, barriers, f"{summary}; {so_far}", "%H:%M:%S"))
-                time.sleep(0.5)
+    return look_on(deployment, airflow, places, step, deadline, "%H:%M:%S")
 
 
 def _expectations(
@@ -251,7 +235,10 @@ def _unbroken(side: str, reads: Reads) -> Claim:
 
 
 def _outages(outages: Sequence[Outage], wanted: Collection[str]) -> Claim:
-    lines = [f"{each.server} got SIGKILL {each.during}, and was away for {each.seconds:.1f} s" for each in outages]
+    lines = [
+        f"{each.server} got SIGKILL while barrier {each.number} was delivered, and was away for {each.seconds:.1f} s"
+        for each in outages
+    ]
     holds = {each.server for each in outages} == set(wanted)
     return Claim(
         holds, "Servers killed and started again with what they had", tuple(lines or ["none was to be killed"])

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from rich.live import Live
@@ -11,24 +12,35 @@ from rich.live import Live
 from airflow_barrier.protocol.states import BarrierState
 from demo.killing import Killed, kill_held
 from demo.progress import barriers_of, delivered_barriers, picture, plain_days, torn_so_far
-from demo.running import DemoFailedError
+from demo.running import DemoFailedError, console
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from airflow_barrier.coordinator.deployment import Deployment
     from airflow_barrier.protocol.records import Barrier
     from demo.local_airflow import LocalAirflow
     from demo.places import Places
 
 
-def watch(
-    deployment: Deployment, airflow: LocalAirflow, places: Places, console: Console, days: int, deadline: float
-) -> Killed:
-    """Returns once ``days`` barriers are COMMIT and delivered, and the uncoordinated jobs are through; says who was
-    killed.
+@dataclass(frozen=True)
+class Step:
+    """How far a run is: whether nothing is waited for any more, and where it stands, in words."""
 
-    ``deadline`` is on the monotonic clock. Raises :class:`DemoFailedError` when it has passed.
+    finished: bool
+    summary: str
+
+
+def look_on(
+    deployment: Deployment,
+    airflow: LocalAirflow,
+    places: Places,
+    step: Callable[[Sequence[Barrier], int], Step],
+    deadline: float,
+    times: str = "%Y-%m-%d",
+) -> Killed | None:
+    """Until ``step``, which is told all barriers and how many are COMMIT, has finished; says which task was killed.
+
+    ``deadline`` is on the monotonic clock. ``times``: how barriers' timestamps are shown. Raises
+    :class:`DemoFailedError` when the deadline has passed.
     """
     killed: Killed | None = None
     said = 0
@@ -44,27 +56,35 @@ def watch(
             for barrier in done[said:]:
                 console.print(f"{barrier} is COMMIT.", highlight=False)
             said = len(done)
-            delivered = delivered_barriers(deployment.meta)
-            all_delivered = delivered[-1:] == [barrier.barrier_id for barrier in done[-1:]]
-            if len(done) == days and all_delivered and plain_days(places.plain_memory) == days:
-                break
+            now = step(barriers, said)
+            if now.finished:
+                return killed
             if time.monotonic() > deadline:
-                raise DemoFailedError(_stuck(barriers, len(delivered), days, plain_days(places.plain_memory)))
-            summary = (
-                f"{len(done)} of {days} barriers COMMIT, {len(delivered)} of them delivered; "
-                f"{plain_days(places.plain_memory)} of {days} days done uncoordinated; "
-                f"{torn_so_far(places, ('plain', 'barrier'))}"
-            )
-            live.update(picture(deployment.meta, barriers, summary))
+                states = ", ".join(f"{barrier.barrier_id} {barrier.state.value}" for barrier in barriers) or "none"
+                raise DemoFailedError(
+                    f"expected the run to be through in time, found barriers: {states}; {now.summary}"
+                )
+            live.update(picture(deployment.meta, barriers, now.summary, times))
             time.sleep(0.5)
+
+
+def watch(deployment: Deployment, airflow: LocalAirflow, places: Places, days: int, deadline: float) -> Killed:
+    """Returns once ``days`` barriers are COMMIT and delivered, and the uncoordinated jobs are through; says who was
+    killed.
+
+    ``deadline`` is on the monotonic clock. Raises :class:`DemoFailedError` when it has passed.
+    """
+
+    def step(barriers: Sequence[Barrier], done: int) -> Step:
+        delivered, plain = delivered_barriers(deployment.meta), plain_days(places.plain_memory)
+        all_delivered = delivered[-1:] == [barrier.barrier_id for barrier in barriers][-1:]
+        return Step(
+            done == days and all_delivered and plain == days,
+            f"{done} of {days} barriers COMMIT, {len(delivered)} of them delivered; {plain} of {days} days done "
+            f"uncoordinated; {torn_so_far(places, ('plain', 'barrier'))}",
+        )
+
+    killed = look_on(deployment, airflow, places, step, deadline)
     if killed is None:
         raise DemoFailedError("expected one task to be held and killed, found none that was")
     return killed
-
-
-def _stuck(barriers: Sequence[Barrier], delivered: int, days: int, plain: int) -> str:
-    states = ", ".join(f"{barrier.barrier_id} {barrier.state.value}" for barrier in barriers) or "none"
-    return (
-        f"expected {days} barriers to be COMMIT and delivered in time, found {states}; delivered: {delivered}; "
-        f"uncoordinated days done: {plain}"
-    )
