@@ -128,6 +128,11 @@ class LocalKafka:
         topic = NewTopic(name, num_partitions=partitions, replication_factor=1, config=settings)
         admin = self.admin()  # held: a client that is let go of gives up what it has asked for
         admin.create_topics([topic])[name].result(self.patience)
+        deadline = time.monotonic() + self.patience
+        while admin.list_topics(name, self.patience).topics[name].error is not None:  # it is made before it is known
+            if time.monotonic() > deadline:
+                raise LocalKafkaError(f"Kafka has made topic {name}, and does not know it")
+            time.sleep(0.02)
 
     def admin(self) -> AdminClient:
         return AdminClient({"bootstrap.servers": self.address, "log_level": 0})

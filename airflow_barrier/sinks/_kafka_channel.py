@@ -144,7 +144,9 @@ class KafkaChannel:
 
         look(to_its_end=False)  # who is refused fences nobody
         self._take_over(topics, ledger)
-        position, known = look(to_its_end=True)
+        position, known = look(
+            to_its_end=True,  # safety: read-to-the-high-watermark
+        )
         if known != identity:
             with self._transaction() as producer:
                 self._send_ledger(producer, ledgers.opened(deliverer, identity, position))

@@ -132,7 +132,7 @@ def _messages(cluster: Cluster, ledger: str, end: int, to_its_end: bool) -> Iter
                 yield message
             elif message is not None and error is not None and error.code() == KafkaError._PARTITION_EOF:
                 reached = message.offset() or 0  # markers of transactions take offsets, too
-                if not to_its_end:  # safety: read-to-the-high-watermark
+                if not to_its_end:
                     return
             elif error is not None and error.code() not in _NO_MATTER:
                 cluster.explain(error)

@@ -512,7 +512,10 @@ _WITHOUT_SPARK: Mapping[str, tuple[str, ...]] = {
     "source-is-read": (f"{_RECUTTING}only_what_is_read_from_files_is_cut_anew",),
     "recut-one-by-one": (f"{_RECUTTING}only_what_is_read_from_files_is_cut_anew",),
     "recut-is-read": (f"{_RECUTTING}only_what_is_read_from_files_is_cut_anew",),
-    "positions-are-not-cut-anew": (f"{_RECUTTING}only_what_is_read_from_files_is_cut_anew",),
+    "positions-are-not-cut-anew": (
+        f"{_RECUTTING}only_what_is_read_from_files_is_cut_anew",
+        f"{_OFFSETS}it_is_not_cut_anew",
+    ),
     "held-over-stays": (
         "tests/sources/test_file_recuts.py::test_what_later_epochs_read_too_is_not_taken_from_under_them",
     ),

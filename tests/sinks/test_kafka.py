@@ -133,7 +133,8 @@ def test_validating_leaves_nothing_behind(kafka: Kafka, place: Topics) -> None:
 
 def test_what_validating_refuses(kafka: Kafka, place: Topics) -> None:
     nanoseconds = {**SCHEMAS, AMOUNTS: SCHEMAS[AMOUNTS].append(pa.field("at", pa.timestamp("ns")))}
-    plain, wide = kafka.topic(cleanup_policy="delete"), kafka.topic(3, cleanup_policy="compact", retention_ms="-1")
+    plain = kafka.topic(cleanup_policy="delete", retention_ms="604800000")
+    wide = kafka.topic(3, cleanup_policy="compact", retention_ms="-1")
     with cases() as case:
         for settings, schemas, expected in (
             ({}, nanoseconds, "column 'at': expected a type that JSON can hold exactly"),

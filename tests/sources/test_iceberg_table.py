@@ -290,8 +290,8 @@ def test_settings_that_cannot_work_are_refused_while_the_dag_is_parsed(settings:
 
 
 def test_a_kind_of_another_version_is_refused() -> None:
-    with pytest.raises(BarrierError, match=r"expected a kind of \['files', 'iceberg_table'\], found 'kafka'"):
-        source_of(ExternalSource("orders", "kafka"))
+    with pytest.raises(BarrierError, match=r"expected a kind of \['files', 'iceberg_table', 'kafka'\], found 'pulsar'"):
+        source_of(ExternalSource("orders", "pulsar"))
 
 
 def test_a_cut_that_the_next_one_begins_at_is_not_made_anew() -> None:
