@@ -7,7 +7,6 @@ The topics are there already, and others may write to them, too.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -17,8 +16,8 @@ from airflow_barrier.protocol.deliveries import Rows, SinkDeclaration
 from airflow_barrier.protocol.errors import ConfigurationError
 from airflow_barrier.protocol.names import name_fault
 from airflow_barrier.sinks.port import Channel
+from airflow_barrier.sources.kafka_settings import CONN_TYPE, topic_fault
 
-_TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}\Z")
 #: Seconds: a shorter transaction would end before a broker that does not answer is told.
 _SHORTEST = 60
 
@@ -49,7 +48,7 @@ class KafkaSink:
     transaction_timeout: int = 900
 
     kind: ClassVar[str] = "kafka"
-    conn_type: ClassVar[str] = "kafka"
+    conn_type: ClassVar[str] = CONN_TYPE
 
     location: ClassVar[None] = None
 
@@ -141,8 +140,5 @@ class KafkaSink:
         return {topic: list(key) for topic, key in keys.items()}
 
     def _check_topic(self, topic: str) -> None:
-        if not _TOPIC.match(topic) or topic in (".", ".."):
-            raise ConfigurationError(
-                f"sink {self.name}: expected the name of a topic, of 1 to 249 letters, digits, '.', '_' and '-', found "
-                f"{topic!a}"
-            )
+        if fault := topic_fault(topic):
+            raise ConfigurationError(f"sink {self.name}: {fault}")

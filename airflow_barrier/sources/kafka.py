@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
-from functools import cached_property, reduce
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from airflow_barrier.protocol.credentials import Credentials
@@ -95,10 +95,8 @@ class Kafka:
             object.__setattr__(self, "name", self.topic)
         object.__setattr__(self, "metadata", tuple(self.metadata))
         where = f"Kafka({self.topic!r})"
-        if not self.topic or set(self.topic) - _LETTERS or len(self.topic) > 249:
-            raise ConfigurationError(
-                f"{where}: expected the name of a topic, of letters, digits, '.', '_' and '-', found {self.topic!r}"
-            )
+        if fault := kafka_settings.topic_fault(self.topic):
+            raise ConfigurationError(f"{where}: {fault}")
         if self.attribute_by not in ("offset", "timestamp", "event_time"):
             raise ConfigurationError(
                 f"{where}: expected attribute_by 'offset', 'timestamp' or 'event_time', found {self.attribute_by!r}"
@@ -223,13 +221,12 @@ class Kafka:
             return decoded(own, self._format, self._what)
         # of a source that left and came back, what it comes after is longer ago than the barrier before
         since = datetime.fromisoformat((cut.start or {})["time"])
-        due = [
-            self._read(spark, {entry["partition"]: (entry["from"], entry["to"])}, secrets).where(
-                _within(entry, since, until)
-            )
-            for entry in before
-        ]
-        return decoded(reduce(lambda one, other: one.unionByName(other), due, own), self._format, self._what)
+        spans: dict[int, tuple[int, int]] = {}
+        for entry in before:
+            begins, ends = spans.get(entry["partition"], (entry["from"], entry["to"]))
+            spans[entry["partition"]] = min(begins, entry["from"]), max(ends, entry["to"])
+        due = self._read(spark, spans, secrets).where(" OR ".join(_within(entry, since, until) for entry in before))
+        return decoded(own.unionByName(due), self._format, self._what)
 
     def _read(self, spark: SparkSession, spans: Mapping[int, tuple[int, int]], secrets: Mapping[str, str]) -> DataFrame:
         """The records of each partition from an offset to before another one."""
@@ -268,7 +265,6 @@ class Kafka:
         return Log(self.name, self.topic, kafka_settings.client_settings(self._what, self._credentials))
 
 
-_LETTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")
 #: What Spark's connector reads, where there is nothing to be read.
 _COLUMNS = (
     "key BINARY, value BINARY, topic STRING, partition INT, offset BIGINT, timestamp TIMESTAMP, timestampType INT, "

@@ -6,6 +6,7 @@ brokers are and who enters is taken; what belongs to one consumer or producer, s
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +40,19 @@ _LOGINS = {
     "SCRAM-SHA-256": "org.apache.kafka.common.security.scram.ScramLoginModule",
     "SCRAM-SHA-512": "org.apache.kafka.common.security.scram.ScramLoginModule",
 }
+_TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}\Z")
 _PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+
+
+def topic_fault(name: str) -> str | None:
+    """Why Kafka has no topic of this name, as "expected …, found …"; None: it may have one.
+
+    >>> topic_fault("purchases"), topic_fault("..")
+    (None, "expected the name of a topic, of 1 to 249 letters, digits, '.', '_' and '-', found '..'")
+    """
+    if _TOPIC.match(name) and name not in (".", ".."):
+        return None
+    return f"expected the name of a topic, of 1 to 249 letters, digits, '.', '_' and '-', found {name!a}"
 
 
 def client_settings(what: str, credentials: Credentials | None) -> dict[str, Any]:

@@ -26,8 +26,8 @@ _REMEDY = (
     "that the epoch is cut anew"
 )
 _REMEDY_IN_KAFKA = (
-    "A record in Kafka cannot be mended. Give the source dead_letters=..., which puts such records aside, or declare "
-    "it as its records are; and abort the barrier, so that the epoch is cut anew by what is declared then"
+    "A record in Kafka cannot be mended. Declare the source as its records are, or with format='binary' and have the "
+    "job decode them and say what becomes of such a one; and abort the barrier, so that the epoch is cut anew"
 )
 
 

@@ -400,7 +400,7 @@ def test_a_record_that_does_not_decode_fails_whatever_the_query_uses(
         error = source_error(raised.value, [])
         assert isinstance(error, SourceDataError)
         assert str(error).startswith(f"topic {topic}, partition 1, offset 2: {WHAT}: expected ")
-        assert "dead_letters" in str(error)
+        assert "format='binary'" in str(error)
         assert "abort the barrier" in str(error)
         assert "hunter2" not in str(raised.value)
         assert file_without_line(raised.value) is None, "no file to look for a line in"
