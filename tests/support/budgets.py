@@ -38,7 +38,7 @@ BUDGETS: Mapping[str, int] = {
     "tests/revising": 115,
     "tests/scale": 25,
     "tests/sinks": 60,
-    "tests/sources": 10,
+    "tests/sources": 20,
     "tests/spark": 120,
     "tests/stories": 60,
     "tests/tables": 20,
