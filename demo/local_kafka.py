@@ -154,7 +154,7 @@ class LocalKafka:
         return True
 
     def _format(self, properties: Path) -> None:
-        arguments = ["format", "--standalone", "--cluster-id", _cluster_id(), "--config", str(properties)]
+        arguments = ["format", "--standalone", f"--cluster-id={_cluster_id()}", "--config", str(properties)]
         command = [*self._java(), "kafka.tools.StorageTool", *arguments]
         done = subprocess.run(command, capture_output=True, text=True, timeout=self.patience, check=False)
         if done.returncode != 0:
