@@ -240,6 +240,16 @@ class Topology:
                         "name share one cut: "
                         "make them equal or rename one"
                     )
+        for job, source in externals.values():
+            letters = source.options.get("dead_letters")
+            writer = writers.get(letters) if letters is not None else None
+            if letters is not None and (writer is None or source.name not in {each.name for each in writer.externals}):
+                found = "no job that writes it" if writer is None else f"job {writer.name}, which does not read it"
+                raise TopologyError(  # safety: letters-have-a-table
+                    f"topology {self.name}: source {source.name} of job {job.name} (DAG {job.owner}) has "
+                    f"dead_letters={letters!r}: expected a job that reads the source and writes that table, found "
+                    f"{found}; add {letters!r} to the outlets of a job that reads the source"
+                )
 
     def _check_cycles(self) -> None:
         graph = {job.name: {self._writers[table].name for table in job.inlets} for job in self.jobs}

@@ -16,7 +16,7 @@ from airflow_barrier.protocol.topology import ExternalSource
 from airflow_barrier.sources import kafka_settings
 from airflow_barrier.sources.bounded import Limits
 from airflow_barrier.sources.ddl import timestamp_literal
-from airflow_barrier.sources.kafka_records import RecordFormat, decoded
+from airflow_barrier.sources.kafka_records import RecordFormat, broken, decoded
 from airflow_barrier.sources.port import CutRequest, Delta, NotReady, SourceCatalog
 
 if TYPE_CHECKING:
@@ -63,6 +63,10 @@ class Kafka:
     :param fail_on_data_loss: what a barrier does when records that it begins at are gone, by retention or since the
         topic was made anew. True: the jobs of this source stop with an error that names the offsets. False: the epoch
         begins at what is there, and a warning says what is lost.
+    :param dead_letters: the table, ``namespace.table``, that takes the records that do not decode, which are left out
+        of what jobs read then. It is an outlet of one of the jobs that read the source, and gets the letters in the
+        same epoch; see :meth:`airflow_barrier.spark.epoch.Epoch.dead_letters` for its columns. Without it such a
+        record fails the attempt.
 
     Raises :class:`ConfigurationError` for settings that contradict each other.
 
@@ -87,6 +91,7 @@ class Kafka:
     idle_timeout: timedelta | None = None
     max_future_skew: timedelta = timedelta(minutes=5)
     fail_on_data_loss: bool = True
+    dead_letters: str | None = None
     # not the author's to say, and no part of the declaration: see `within`
     _credentials: Credentials | None = field(default=None, init=False, repr=False, compare=False)
 
@@ -126,6 +131,7 @@ class Kafka:
             "idle_timeout": self.idle_timeout.total_seconds() if self.idle_timeout is not None else None,
             "max_future_skew": self.max_future_skew.total_seconds(),
             "fail_on_data_loss": self.fail_on_data_loss,
+            "dead_letters": self.dead_letters,
         }
         return ExternalSource(self.name, self.kind, options)
 
@@ -212,13 +218,22 @@ class Kafka:
         secrets: Mapping[str, str],
     ) -> DataFrame:
         """The epoch's records, with the columns of the format and of ``metadata``."""
+        records = self._records(spark, cut, until, secrets)
+        return decoded(records, self._format, self._what, skip_broken=self.dead_letters is not None)
+
+    def letters(self, spark: SparkSession, cut: Cut, until: datetime, secrets: Mapping[str, str]) -> DataFrame:
+        """Those of the epoch's records that do not decode."""
+        return broken(self._records(spark, cut, until, secrets), self._format, self._what)
+
+    def _records(self, spark: SparkSession, cut: Cut, until: datetime, secrets: Mapping[str, str]) -> DataFrame:
+        """As the connector reads them."""
         begin, end = cut.end["begin"], cut.end["offsets"]
         own = self._read(spark, {int(each): (begin[each], end[each]) for each in end}, secrets)
         if left := cut.end.get("held"):
             own = own.where(f"NOT ({' OR '.join(_within(entry, until, None) for entry in left)})")
         before = (cut.start or {}).get("held")
         if not before:
-            return decoded(own, self._format, self._what)
+            return own
         # of a source that left and came back, what it comes after is longer ago than the barrier before
         since = datetime.fromisoformat((cut.start or {})["time"])
         spans: dict[int, tuple[int, int]] = {}
@@ -226,7 +241,7 @@ class Kafka:
             begins, ends = spans.get(entry["partition"], (entry["from"], entry["to"]))
             spans[entry["partition"]] = min(begins, entry["from"]), max(ends, entry["to"])
         due = self._read(spark, spans, secrets).where(" OR ".join(_within(entry, since, until) for entry in before))
-        return decoded(own.unionByName(due), self._format, self._what)
+        return own.unionByName(due)
 
     def _read(self, spark: SparkSession, spans: Mapping[int, tuple[int, int]], secrets: Mapping[str, str]) -> DataFrame:
         """The records of each partition from an offset to before another one."""

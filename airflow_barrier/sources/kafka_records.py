@@ -132,7 +132,7 @@ def decoded(records: DataFrame, form: RecordFormat, what: str, skip_broken: bool
 
     A record that does not decode fails the action that meets it; see
     :func:`~airflow_barrier.sources.spark_errors.source_error`. With ``skip_broken`` it is left out: see
-    :func:`letters`. ``what`` is read, for errors: ``source purchases``.
+    :func:`broken`. ``what`` is read, for errors: ``source purchases``.
     """
     from airflow_barrier.sources.text_values import Values
 
@@ -148,7 +148,7 @@ def decoded(records: DataFrame, form: RecordFormat, what: str, skip_broken: bool
     )
 
 
-def letters(records: DataFrame, form: RecordFormat, what: str) -> DataFrame:
+def broken(records: DataFrame, form: RecordFormat, what: str) -> DataFrame:
     """Of the records those that :func:`decoded` leaves out or fails for, as they are, and the ``reason`` in words,
     which quote nothing of the record.
     """

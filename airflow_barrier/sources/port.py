@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, runtime_checkable
 
 from airflow_barrier.protocol.records import Cut
 from airflow_barrier.protocol.topology import ExternalSource
@@ -195,6 +195,22 @@ class Source(Protocol):
 
         ``catalog`` is the name of the deployment's catalog in Spark, ``secrets`` what the worker's source has as that.
         """
+        ...
+
+
+@runtime_checkable
+class DeadLetters(Protocol):
+    """A source whose records may not decode, and go to a table of the topology if that is declared. The declaration's
+    option ``dead_letters`` names it.
+    """
+
+    @property
+    def dead_letters(self) -> str | None:
+        """The table that takes them, and :meth:`Source.load` leaves them out; None: they fail the attempt."""
+        ...
+
+    def letters(self, spark: SparkSession, cut: Cut, until: datetime, secrets: Mapping[str, str]) -> DataFrame:
+        """The records of ``cut`` that do not decode, and the ``reason``. Runs in a Spark driver."""
         ...
 
 

@@ -19,6 +19,7 @@ from airflow_barrier.sources import source_of
 from airflow_barrier.sources.file_cuts import pinned
 from airflow_barrier.sources.files import Files
 from airflow_barrier.sources.listing import url_of
+from airflow_barrier.sources.port import DeadLetters
 from airflow_barrier.sources.spark_errors import file_without_line, source_error
 from airflow_barrier.spark._rows import without_field_ids
 from airflow_barrier.spark.correcting import Correcting
@@ -48,14 +49,37 @@ def run_epoch(spark: SparkSession, spec: EpochSpec, job: Job) -> ClosingRecord:
     prepared = _heads(spark, spec)
     _check_untouched(spec, prepared, _roots(spark, spec, prepared))  # safety: driver-starts-on-untouched-branch
     epoch = Epoch(spark, spec)
-    job = Correcting(spec) if spec.corrections else job
     log.info("job %s starts at barrier %s of %s", spec.job, spec.barrier_id, spec.topology)
+    silent: set[str] = set()
     with _input_named(spark, spec):
-        job(epoch)
-    staged = _staged(spec, prepared, _heads(spark, spec), epoch.declared_unchanged)
+        if spec.corrections:
+            Correcting(spec)(epoch)
+        else:
+            job(epoch)
+            silent = _put_letters(epoch, spec)
+    staged = _staged(spec, prepared, _heads(spark, spec), epoch.declared_unchanged, silent)
     for table in staged.values():
         log.info("%s: %s", table.table, "unchanged" if table.unchanged else f"staged {table.snapshot_id}")
     return ClosingRecord(spec.attempt_id, staged)
+
+
+def _put_letters(epoch: Epoch, spec: EpochSpec) -> set[str]:
+    """Append the records that do not decode to the tables of dead letters which this job has among its outlets.
+
+    Returns these tables.
+    """
+    tables = set()
+    for name, declared in spec.externals.items():
+        source = source_of(declared)
+        if isinstance(source, DeadLetters) and source.dead_letters is not None and source.dead_letters in spec.bases:
+            letters = epoch.dead_letters(name).persist()  # so that they are read once
+            count = letters.count()
+            if count:
+                letters.writeTo(epoch.target(source.dead_letters)).append()
+                log.warning("source %s: %d records do not decode, and are in %s", name, count, source.dead_letters)
+            letters.unpersist()
+            tables.add(source.dead_letters)
+    return tables
 
 
 @contextmanager
@@ -144,8 +168,9 @@ def _check_untouched(spec: EpochSpec, heads: dict[str, int], roots: frozenset[st
 
 
 def _staged(
-    spec: EpochSpec, before: dict[str, int], after: dict[str, int], unchanged: frozenset[str]
+    spec: EpochSpec, before: dict[str, int], after: dict[str, int], unchanged: frozenset[str], silent: set[str]
 ) -> dict[str, StagedTable]:
+    """``silent``: outlets that nobody has to write to or to call unchanged."""
     staged = {}
     for outlet, base in spec.bases.items():
         head = after[outlet]
@@ -155,7 +180,7 @@ def _staged(
                 f"{_attempt(spec)}: expected {outlet} untouched, since the job called epoch.unchanged({outlet!r}), "
                 f"found snapshot {head} on its branch; do one or the other"
             )
-        if not written and outlet not in unchanged:
+        if not written and outlet not in unchanged | silent:
             raise SilentOutletError(  # safety: driver-silent-outlet
                 f"{_attempt(spec)}: expected output in {outlet}, found none; write to epoch.target({outlet!r}), or "
                 f"call epoch.unchanged({outlet!r}) if the epoch adds nothing"

@@ -6,7 +6,8 @@ from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal
 
-from airflow_barrier.protocol.errors import UndeclaredTableError
+from airflow_barrier.protocol.errors import ConfigurationError, UndeclaredTableError
+from airflow_barrier.sources.port import DeadLetters
 from airflow_barrier.spark.changes import appends, changes
 from airflow_barrier.spark.delta_join import delta_join
 from airflow_barrier.spark.identifiers import table_name
@@ -14,6 +15,8 @@ from airflow_barrier.spark.spec import EpochSpec
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+    from airflow_barrier.sources.port import Source
 
 
 class Epoch:
@@ -103,14 +106,8 @@ class Epoch:
 
     def source(self, name: str) -> DataFrame:
         """The epoch's records of an external source: exactly those of the barrier's cut."""
-        from airflow_barrier.sources import source_of
-
         spec = self._spec
-        if name not in spec.externals:
-            raise _undeclared(
-                spec.job, "external source", name, "inlets", spec.externals
-            )  # safety: undeclared-external
-        return source_of(spec.externals[name]).load(
+        return self._source(name).load(
             self.spark,
             spec.cuts[name],
             spec.previous_timestamp,
@@ -119,6 +116,35 @@ class Epoch:
             _delta,
             spec.secrets.get(name, {}),
         )
+
+    def dead_letters(self, name: str) -> DataFrame:
+        """Of an external source that has a table of dead letters the epoch's records that do not decode, with the
+        table's columns::
+
+            topic STRING, partition INT, offset BIGINT, timestamp TIMESTAMP, key BINARY, value BINARY,
+            headers ARRAY<STRUCT<key: STRING, value: BINARY>>, reason STRING
+
+        They are appended to the table when the job has run, so that only an unchanged job, which is not run from here,
+        writes them itself. Raises :class:`~airflow_barrier.protocol.errors.ConfigurationError` for a source without.
+        """
+        source = self._source(name)
+        if not isinstance(source, DeadLetters) or source.dead_letters is None:
+            raise ConfigurationError(
+                f"job {self._spec.job}: expected source {name} to have a table of dead letters, found none; declare it "
+                "with dead_letters='namespace.table'"
+            )
+        spec = self._spec
+        return source.letters(self.spark, spec.cuts[name], spec.timestamp, spec.secrets.get(name, {}))
+
+    def _source(self, name: str) -> Source:
+        from airflow_barrier.sources import source_of
+
+        spec = self._spec
+        if name not in spec.externals:
+            raise _undeclared(
+                spec.job, "external source", name, "inlets", spec.externals
+            )  # safety: undeclared-external
+        return source_of(spec.externals[name])
 
     # --- output -----------------------------------------------------------------------------------
 

@@ -113,6 +113,7 @@ _WITHOUT_SPARK: Mapping[str, tuple[str, ...]] = {
     "one-writer-a-table": (
         f"{_META}test_registering.py::test_the_union_is_what_has_to_be_valid_and_a_refusal_changes_nothing",
     ),
+    "letters-have-a-table": ("tests/protocol/test_topology.py::test_what_is_refused",),
     "table-of-one-topology": (f"{_META}test_registering.py::test_two_topologies_cannot_have_one_table",),
     "claimed-while-declared": (f"{_META}test_registering.py::test_two_topologies_cannot_have_one_table",),
     "claimed-while-in-flight": (

@@ -34,6 +34,7 @@ PROMISES: Mapping[str, Mapping[str, str]] = {
     },
     "Topologies: one writer a table, one topology a table.": {
         "one-writer-a-table": "A table is written by one job.",
+        "letters-have-a-table": "What a source leaves out is in a table: a job that reads the source writes it.",
         "table-of-one-topology": "A table belongs to one topology.",
         "claimed-while-declared": "A topology keeps a table as long as it declares it.",
         "claimed-while-in-flight": "A topology keeps a table until its last barrier with it is published.",

@@ -18,6 +18,7 @@ from airflow_barrier.protocol.errors import (
 from airflow_barrier.protocol.topology import ExternalSource, Job, Topology, downstream_jobs
 
 FILES = ExternalSource("files", "files", {"path": "/landing"})
+TOPIC = ExternalSource("purchases", "kafka", {"dead_letters": "t.letters"})
 LOAD = Job("load", "shopping_dag", outlets=("shop.shopping",), externals=(FILES,))
 AMOUNT = Job("amount", "shopping_dag", inlets=("shop.shopping",), outlets=("shop.amount",))
 PRICE = Job("price", "pricing_dag", inlets=("shop.shopping",), outlets=("shop.price",))
@@ -33,6 +34,11 @@ def test_what_is_derived() -> None:
     assert topology.writer("shop.top") == TOP
     assert topology.readers("shop.shopping") == (AMOUNT, PRICE)
     assert topology.job("price") == PRICE
+
+
+def test_letters_may_be_another_jobs_to_write() -> None:
+    jobs = [Job(f"load {table}", "dag", outlets=(table,), externals=(TOPIC,)) for table in ("t.a", "t.letters")]
+    assert Topology.of("shopping", jobs).externals == (TOPIC,)
 
 
 def test_downstream_of_a_diamond_comes_once_and_after_its_writers() -> None:
@@ -100,6 +106,21 @@ def test_the_durable_form_gives_the_same_topology_back() -> None:
             TopologyError,
             ["load", "b", "files"],
             id="one source, two settings",
+        ),
+        pytest.param(
+            [Job("load", "dag", outlets=("t.a",), externals=(TOPIC,))],
+            TopologyError,
+            ["load", "purchases", "found no job that writes it; add 't.letters' to the outlets"],
+            id="letters without a table",
+        ),
+        pytest.param(
+            [
+                Job("load", "dag", outlets=("t.a",), externals=(TOPIC,)),
+                Job("other", "dag", outlets=("t.letters",)),
+            ],
+            TopologyError,
+            ["load", "purchases", "found job other, which does not read it"],
+            id="letters in the table of another job",
         ),
     ],
 )

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from airflow_barrier.protocol.errors import ConfigurationError, SourceDataError
-from airflow_barrier.sources.kafka_records import RecordFormat, decoded, letters
+from airflow_barrier.sources.kafka_records import RecordFormat, broken, decoded
 from airflow_barrier.sources.spark_errors import file_without_line, source_error
 from airflow_barrier.spark.connect import connect_session, stop_session
 from tests.sources.test_text_records import NESTED, READ_JSON, REFUSED_JSON, comparable
@@ -239,7 +239,7 @@ def outcome(frame: DataFrame, form: RecordFormat, *columns: str) -> dict[int, An
     """What became of each record by its offset: its row, or what is said of it. A record that is in both fails."""
     rows_of = decoded(frame, form, WHAT, skip_broken=True).select(*(columns or form.names))
     rows = {row["_offset"]: plain(tuple(row)[:-1]) for row in rows_of.collect()}
-    said = letters(frame, form, WHAT).select("offset", "reason").collect()
+    said = broken(frame, form, WHAT).select("offset", "reason").collect()
     reasons = {offset: reason.removeprefix(f"{WHAT}: ") for offset, reason in said}
     assert len(said) == len(reasons)
     assert not rows.keys() & reasons.keys()
@@ -428,7 +428,7 @@ def test_metadata_come_as_columns(session: SparkSession, kafka: Kafka) -> None:
         "struct<a:bigint,b:string,_timestamp:timestamp,_key:binary,"
         "_headers:array<struct<key:string,value:binary>>,_partition:int,_offset:bigint>"
     )
-    letter = letters(frame, json_of(), WHAT)
+    letter = broken(frame, json_of(), WHAT)
     assert letter.columns == ["topic", "partition", "offset", "timestamp", "key", "value", "headers", "reason"]
     assert [plain(tuple(row)) for row in letter.collect()] == [
         (topic, 1, 2, at, b"gone", None, None, f"{WHAT}: {NONE}")
@@ -446,7 +446,7 @@ def test_a_record_of_avro_without_a_value_is_a_row_where_its_key_is_one(session:
         bytes(row["_key"]): (row["id"], row["either"]) for row in decoded(frame, form, WHAT, skip_broken=True).collect()
     }
     assert rows == {b"gone": (None, None), b"here": (5, (None, "x"))}
-    assert [bytes(row["key"]) for row in letters(frame, form, WHAT).collect()] == [b"e"]
+    assert [bytes(row["key"]) for row in broken(frame, form, WHAT).collect()] == [b"e"]
 
 
 def test_a_record_of_nulls_is_a_record(session: SparkSession, kafka: Kafka) -> None:
@@ -521,7 +521,7 @@ def test_binary_is_what_is_there(session: SparkSession, kafka: Kafka) -> None:
     frame, form = read(session, kafka, topic), RecordFormat("binary", metadata=("offset",))
     rows = [plain(tuple(row)) for row in decoded(frame, form, WHAT).orderBy("_offset").collect()]
     assert rows == [(b"k", b"\xff\0", 0), (None, None, 1), (b"", b"", 2)]
-    empty = letters(frame, form, WHAT)
+    empty = broken(frame, form, WHAT)
     assert empty.columns[-1] == "reason"
     assert empty.count() == 0
 
