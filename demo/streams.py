@@ -29,6 +29,7 @@ from demo.killing import Killed, aftermath
 from demo.landing import land
 from demo.local_airflow import LocalAirflow, free_port
 from demo.local_kafka import LocalKafka
+from demo.local_spark import CATALOG
 from demo.oracle import Rows, recompute_lines
 from demo.outages import Outage, Outages, Planned
 from demo.places import CHECKOUT, Places
@@ -47,6 +48,7 @@ _BARRIERS = 8
 _EVERY = timedelta(seconds=30)
 #: Until Airflow is up.
 _LATER = timedelta(seconds=30)
+LETTERS = "shop.garbled_lines"
 #: Between the last purchase and the last barrier: longer than an outage.
 _MARGIN = timedelta(seconds=20)
 #: who is killed, and at which barrier
@@ -81,6 +83,10 @@ def _run(wanted: int, kills: Collection[str], places: Places, stack: ExitStack, 
     stack.callback(deployment.close)
     session = connect_session(spark.url)
     create_tables(session)
+    session.sql(
+        f"CREATE TABLE {CATALOG}.{LETTERS} (topic STRING, partition INT, offset BIGINT, timestamp TIMESTAMP, "
+        "key BINARY, value BINARY, headers ARRAY<STRUCT<key: STRING, value: BINARY>>, reason STRING) USING iceberg"
+    )
     stop_session(session)
 
     first = datetime.now(timezone.utc).replace(microsecond=0) + _LATER
@@ -129,6 +135,7 @@ def _run(wanted: int, kills: Collection[str], places: Places, stack: ExitStack, 
     verdict = [
         _sent(sent, _lines_at(deployment, sent, expected)),
         equality_claim(verify(deployment, expected), wanted, "what the tills have committed"),
+        _letters(deployment, sent, expected),
         *(_outside(outside[sink], delivered[sink] == ids) for sink in sinks),
         *(_unbroken(side, reads_of(places, side)) for side in sides),
         *([killed_claim(aftermath(deployment, killed))] if killed else []),
@@ -194,8 +201,9 @@ def _ends(deployment: Deployment, barrier: Barrier) -> dict[str, int]:
 
 
 def _lines_at(deployment: Deployment, sent: Sequence[tills.Sent], expected: Expected) -> int:
-    """How many committed lines stand before where the newest barrier ends."""
-    return len(tills.lines_before(sent, _ends(deployment, expected[-1][0])))
+    """How many committed records stand before where the newest barrier ends."""
+    ends = _ends(deployment, expected[-1][0])
+    return len(tills.lines_before(sent, ends)) + len(tills.garbled_before(sent, ends))
 
 
 # --- the last screen ------------------------------------------------------------------------------
@@ -211,6 +219,24 @@ def _sent(sent: Sequence[tills.Sent], read: int) -> Claim:
         f"{refused:,} lines in {len(aborted)} aborted transactions, of which nothing may be in any table",
     )
     return Claim(lines == read > 0 and refused > 0, "Purchases sent to a topic, in transactions", told)
+
+
+def _letters(deployment: Deployment, sent: Sequence[tills.Sent], expected: Expected) -> Claim:
+    """The table of dead letters at each barrier against what no job could have decoded."""
+    table, found, wrong = deployment.tables.load(LETTERS), 0, []
+    for barrier, _ in expected:
+        snapshot = table.snapshot_by_name(barrier.tag)
+        assert snapshot is not None
+        rows = table.scan(snapshot_id=snapshot.snapshot_id).to_arrow().to_pylist()
+        places = [(row["partition"], row["offset"]) for row in rows]
+        found = len(places)
+        if sorted(places) != sorted(tills.garbled_before(sent, _ends(deployment, barrier))):
+            wrong.append(f"{barrier} has {found} letters")
+    return Claim(
+        found > 0 and not wrong,
+        "What does not decode is in the table of dead letters, at the barrier of its offset, once",
+        (f"{found} of the records are no lines", *wrong[:3]),
+    )
 
 
 def _outside(found: Delivered, all_in_order: bool) -> Claim:

@@ -2,8 +2,9 @@
 
     python -m demo.tills BROKER UNTIL      # UNTIL: ISO time, by which the last one is sent
 
-A part of its transactions it aborts on purpose, with wrong quantities in them, which nobody may ever count. What it
-committed, and at which offsets, becomes a line of JSON in `sent.jsonl`: what has to be in the tables.
+A part of its transactions it aborts on purpose, with wrong quantities in them, which nobody may ever count. Into some
+it puts a line whose quantity is no number. What it committed, and at which offsets, becomes a line of JSON in
+`sent.jsonl`: what has to be in the tables.
 """
 
 from __future__ import annotations
@@ -32,6 +33,8 @@ _PARCEL = 60
 _ABORTED = 4
 #: what is wrong in those: a purchase of so many
 _WRONG = 1_000_000
+#: each so-many-th transaction has one line more, whose quantity is this
+_GARBLED, _NO_NUMBER = 7, "a dozen"
 _TIMES = ("transaction_timestamp", "sent_at")
 
 
@@ -76,8 +79,22 @@ def sent(places: Places) -> list[Sent]:
 
 def lines_before(sent: Iterable[Sent], ends: Mapping[str, int]) -> list[dict[str, Any]]:
     """The lines that were committed before these offsets (by partition)."""
-    committed = (record for transaction in sent if transaction.committed for record in transaction.records)
-    return [line for partition, offset, line in committed if offset < ends[str(partition)]]
+    return [line for *_, line in _committed_before(sent, ends) if line["quantity"] != _NO_NUMBER]
+
+
+def garbled_before(sent: Iterable[Sent], ends: Mapping[str, int]) -> set[tuple[int, int]]:
+    """Partition and offset of each record before them that was committed and is no line."""
+    return {
+        (partition, offset)
+        for partition, offset, line in _committed_before(sent, ends)
+        if line["quantity"] == _NO_NUMBER
+    }
+
+
+def _committed_before(sent: Iterable[Sent], ends: Mapping[str, int]) -> Iterator[tuple[int, int, dict[str, Any]]]:
+    for transaction in sent:
+        if transaction.committed:
+            yield from (record for record in transaction.records if record[1] < ends[str(record[0])])
 
 
 def parcels(landing: Path) -> list[list[dict[str, Any]]]:
@@ -175,7 +192,8 @@ def main(broker: str, until: datetime) -> None:
             tries: list[Sent] = []
             if number % _ABORTED == _ABORTED - 1:
                 tries += tills.send([{**line, "quantity": _WRONG} for line in lines], abort=True)
-            tries += tills.send(lines)
+            garbled = [{**lines[0], "quantity": _NO_NUMBER}] if number % _GARBLED == 0 else []
+            tries += tills.send([*lines, *garbled])
             file.writelines(f"{each.text}\n" for each in tries)
 
 

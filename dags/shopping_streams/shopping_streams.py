@@ -3,7 +3,8 @@
     topic purchases > shopping > ... as in `shopping.py` ... > user_item_avg_price > topic averages, PostgreSQL, files
 
 The jobs are those of `shopping.py`, which know of neither. Every half minute a barrier takes what was committed to the
-topic since the last one. Each sink gets a barrier in one transaction of its own, and none waits for another.
+topic since the last one; records that are no lines go to a table of their own. Each sink gets a barrier in one
+transaction of its own, and none waits for another.
 """
 
 import os
@@ -21,6 +22,7 @@ from airflow_barrier.sinks.postgresql import PostgreSQLSink
 from airflow_barrier.sources.kafka import Kafka
 
 JOBS = Path(__file__).parents[1] / "shopping_jobs"
+GARBLED = "shop.garbled_lines"
 AVERAGES = "shop.user_item_avg_price"
 KEY = ["userId", "itemId"]
 #: Where there is no PostgreSQL, the topic and the files have to do.
@@ -47,8 +49,8 @@ with (
 ):
     barrier.job(
         job("load"),
-        inlets=[Kafka("purchases", name="shopping", schema=SHOPPING.schema, attribute_by="offset")],
-        outlets=["shop.shopping"],
+        inlets=[Kafka("purchases", name="shopping", schema=SHOPPING.schema, dead_letters=GARBLED)],
+        outlets=["shop.shopping", GARBLED],
     )
     barrier.job(job("products"), inlets=[PRODUCTS], outlets=["shop.products"])
     barrier.job(job("amount"), inlets=["shop.shopping"], outlets=["shop.user_item_amount"])

@@ -36,6 +36,11 @@ def test_lines_count_up_to_an_offset_of_their_partition_and_if_they_were_committ
     sent = [Sent(True, [(0, 1, first), (1, 1, second)]), Sent(False, [(0, 2, wrong)]), Sent(True, [(0, 4, third)])]
     assert tills.lines_before(sent, {"0": 4, "1": 2}) == [first, second]
     assert tills.lines_before(sent, {"0": 5, "1": 0}) == [first, third]
+    garbled = {**first, "quantity": "a dozen"}
+    sent += [Sent(True, [(0, 5, garbled), (1, 2, second)]), Sent(False, [(1, 3, garbled)])]
+    assert tills.lines_before(sent, {"0": 6, "1": 9}) == [first, second, third, second]
+    assert tills.garbled_before(sent, {"0": 6, "1": 9}) == {(0, 5)}
+    assert tills.garbled_before(sent, {"0": 5, "1": 9}) == set()
 
 
 @pytest.mark.usefixtures("topics")
