@@ -145,7 +145,8 @@ def _beginning(topic: Log, start: Mapping[str, Any] | None, strict: bool) -> dic
     log.warning("%s: %s: it goes on with what is there", topic.what, found)
     if start["topic_id"] != topic.topic_id:
         return first
-    return {partition: max(begin[partition], first[partition]) for partition in topic.partitions}
+    ends = topic.stable_ends(topic.partitions)  # of a partition that was truncated before where it is to begin
+    return {each: min(max(begin[each], first[each]), ends[each].offset) for each in topic.partitions}
 
 
 def _lost(topic: Log, topic_id: str, begin: Mapping[int, int], end: Mapping[int, int]) -> list[str]:
@@ -300,9 +301,11 @@ def _still_there(topic: Log, start: Mapping[str, Any]) -> list[dict[str, Any]]:
     """What was left for later epochs, without what is gone since."""
     if start["topic_id"] != topic.topic_id:
         return []
-    first = topic.beginnings(topic.partitions)
+    first, ends = topic.beginnings(topic.partitions), topic.stable_ends(topic.partitions)
     clipped = [
-        {**entry, "from": max(entry["from"], first[entry["partition"]].offset)} for entry in start.get("held", ())
+        {**entry, "from": max(entry["from"], first[each].offset), "to": min(entry["to"], ends[each].offset)}
+        for entry in start.get("held", ())
+        for each in [entry["partition"]]
     ]
     return [entry for entry in clipped if entry["from"] < entry["to"]]
 
