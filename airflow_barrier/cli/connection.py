@@ -13,7 +13,7 @@ from airflow_barrier.protocol.errors import ConfigurationError
 from airflow_barrier.protocol.levels import Level
 
 if TYPE_CHECKING:
-    from airflow_barrier.coordinator.deployment import Deployment
+    from airflow_barrier.coordinator.deployment import CredentialsOf, Deployment
     from airflow_barrier.coordinator.settings import Settings
     from airflow_barrier.metaservice.store import MetaService
 
@@ -81,6 +81,17 @@ def database_url(options: argparse.Namespace) -> str:
         return with_password(options.metaservice_url, os.environ.get(PASSWORD_VARIABLE))
     found = settings(options.conn_id, _OR_URL)
     return with_password(found.metaservice_url, found.metaservice_password)
+
+
+def credentials(options: argparse.Namespace) -> CredentialsOf:
+    """How sources are entered: by Airflow's connections, unless just a database was named."""
+    from airflow_barrier.coordinator.deployment import nobody_gets_in
+
+    if options.metaservice_url:
+        return nobody_gets_in
+    from airflow_barrier.hooks.credentials import credentials_of
+
+    return credentials_of
 
 
 def level(options: argparse.Namespace) -> Level:

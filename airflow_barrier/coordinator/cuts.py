@@ -75,7 +75,7 @@ def cut_sources(
         except Exception as error:
             if start is None:
                 raise _named(topology, declared, error) from error
-            cut = _put_off(topology, declared, _said(error))
+            cut = _put_off(topology, declared, said(error))
         if isinstance(cut, NotReady):
             return cut
         cuts.append(cut)
@@ -98,7 +98,7 @@ def check_reachable(deployment: Deployment, job: Job) -> None:
         except Exception as error:
             raise _kind(error)(
                 f"job {job.name} (DAG {job.owner}): expected to look into its source {declared.name} before it joins, "
-                f"found: {_said(error)}. Mend the source or its declaration and clear the task; barriers open without "
+                f"found: {said(error)}. Mend the source or its declaration and clear the task; barriers open without "
                 "the job until then"
             ) from error
 
@@ -128,7 +128,7 @@ def _named(topology: Topology, declared: ExternalSource, error: Exception) -> Ba
     """The error of a source's first cut, with whose source it is and what gets the topology going again."""
     return _kind(error)(
         f"topology {topology.name}: expected the first cut of source {declared.name}, which "
-        f"{_readers(topology, declared)} reads, found: {_said(error)}. No barrier opens without it: mend the source or "
+        f"{_readers(topology, declared)} reads, found: {said(error)}. No barrier opens without it: mend the source or "
         f"its declaration, or take its reader out: airflow-barrier topology leave {topology.name} --dag DAG --job JOB"
     )
 
@@ -143,7 +143,7 @@ def _readers(topology: Topology, declared: ExternalSource) -> str:
     return ", ".join(f"job {job.name} (DAG {job.owner})" for job in readers)
 
 
-def _said(error: Exception) -> str:
+def said(error: Exception) -> str:
     """What is kept of it: our own errors say nothing of data, and of others' there is no telling."""
     return one_line(str(error))[:_LONGEST_REASON] if isinstance(error, BarrierError) else type(error).__name__
 
@@ -242,7 +242,7 @@ def _cut_now(deployment: Deployment, attempt: Attempt, declared: ExternalSource,
     except Exception as error:
         kind = _kind(error)
         remedy = "it is tried again" if issubclass(kind, Retryable) else "mend the source and clear the task"
-        raise kind(f"{found}: {_said(error)}; {remedy}, other jobs go on") from error
+        raise kind(f"{found}: {said(error)}; {remedy}, other jobs go on") from error
     if isinstance(cut, NotReady):
         raise SourceUnavailableError(f"{found} that it is not ready: {cut.reason}; it is tried again")
     made = meta.cuts.make(attempt.topology, attempt.barrier_id, cut, actor)

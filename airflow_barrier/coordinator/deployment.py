@@ -90,9 +90,7 @@ class Deployment:
         source = source_of(declared)
         if source.location is not None:
             self.source_roots.check(f"source {source.name}", source.location)
-        if source.conn_id is None:
-            return source.within(self.limits, None)
-        return source.within(self.limits, self.credentials(f"source {source.name}", source.conn_id, source.conn_type))
+        return entered(source, self.limits, self.credentials)
 
     def sink_of(self, declared: SinkDeclaration) -> Sink:
         """The adapter of a sink that this deployment may deliver to. Raises ConfigurationError for another."""
@@ -125,6 +123,13 @@ class Deployment:
     def close(self) -> None:
         self.meta.close()
         self.tables.close()
+
+
+def entered(source: Source, limits: Limits, credentials: CredentialsOf) -> Source:
+    """The source with the credentials of its connection. Raises ConfigurationError if that is missing."""
+    if source.conn_id is None:
+        return source.within(limits, None)
+    return source.within(limits, credentials(f"source {source.name}", source.conn_id, source.conn_type))
 
 
 def tables_of(settings: Settings) -> IcebergTables:

@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timezone
 
+from airflow_barrier.coordinator.cuts import said
+from airflow_barrier.coordinator.deployment import CredentialsOf, entered, nobody_gets_in
 from airflow_barrier.metaservice.store import MetaService
 from airflow_barrier.protocol.deliveries import SinkRecord
+from airflow_barrier.protocol.errors import BarrierError
 from airflow_barrier.protocol.levels import Level
-from airflow_barrier.protocol.records import Attempt, Barrier, TableProgress
+from airflow_barrier.protocol.records import Attempt, Barrier, Cut, TableProgress
 from airflow_barrier.protocol.revisions import Revision, RevisionRun
 from airflow_barrier.protocol.states import LIVE_ATTEMPTS, AttemptState
-from airflow_barrier.protocol.topology import Job
+from airflow_barrier.protocol.topology import ExternalSource, Job
+from airflow_barrier.sources import source_of
+from airflow_barrier.sources.bounded import Limits
+from airflow_barrier.sources.port import Lag
+
+#: Sources that are asked at once.
+_AT_ONCE = 16
 
 
 @dataclass(frozen=True)
@@ -66,10 +76,24 @@ class SinkStatus:
 
 
 @dataclass(frozen=True)
+class SourceStatus:
+    """How far the topology is behind a source, after ``barrier_id``, the newest whose cut of it was made (None: none
+    was). ``lag`` None: that could not be told, and ``unknown`` says why.
+    """
+
+    source: str
+    kind: str
+    barrier_id: int | None
+    lag: Lag | None
+    unknown: str | None
+
+
+@dataclass(frozen=True)
 class TopologyStatus:
     """``committed`` is what repeatable read serves, ``precommitted`` what read committed serves (barrier ids).
 
     ``uncommitted``: table -> the barrier that read uncommitted serves it at. All are empty before the first run.
+    ``sources``: those that know how far behind somebody is.
     """
 
     topology: str
@@ -79,11 +103,12 @@ class TopologyStatus:
     precommitted: int | None
     uncommitted: Mapping[str, int]
     open: tuple[BarrierStatus, ...]
+    sources: tuple[SourceStatus, ...]
     sinks: tuple[SinkStatus, ...]
 
 
-def status(meta: MetaService, topology: str) -> TopologyStatus:
-    """The state of ``topology`` now. Raises UnknownTopologyError."""
+def status(meta: MetaService, topology: str, credentials: CredentialsOf = nobody_gets_in) -> TopologyStatus:
+    """The state of ``topology`` now. ``credentials`` enter its sources. Raises UnknownTopologyError."""
     version = meta.topologies.version(topology)
     started = meta.barriers.head(topology) is not None
     committed = meta.answers.resolve(topology, Level.REPEATABLE_READ).barrier_id if started else None
@@ -96,8 +121,58 @@ def status(meta: MetaService, topology: str) -> TopologyStatus:
         precommitted=meta.answers.resolve(topology, Level.READ_COMMITTED).barrier_id if started else None,
         uncommitted={name: table.barrier_id for name, table in staged.items()},
         open=tuple(barrier_status(meta, barrier) for barrier in meta.barriers.uncommitted(topology)),
+        sources=source_statuses(meta, topology, credentials),
         sinks=sink_statuses(meta, topology),
     )
+
+
+def source_statuses(meta: MetaService, topology: str, credentials: CredentialsOf) -> tuple[SourceStatus, ...]:
+    """How far the topology is behind each source that knows it. They are asked all at once, since one that does not
+    answer is waited for. Raises UnknownTopologyError.
+    """
+    sources = meta.topologies.get(topology, meta.topologies.version(topology)).externals
+    if not sources:
+        return ()
+    with ThreadPoolExecutor(min(len(sources), _AT_ONCE)) as pool:
+        asked = [_ask(meta, topology, declared, credentials, pool) for declared in sources]
+        return tuple(found for answer in asked if (found := answer()) is not None)
+
+
+def _ask(
+    meta: MetaService, topology: str, declared: ExternalSource, credentials: CredentialsOf, pool: Executor
+) -> Callable[[], SourceStatus | None]:
+    """Begin to ask a source; what is returned waits for its answer, None: it has none to give."""
+    barrier_id, cut = _newest_cut(meta, topology, declared.name)
+
+    def answer(lag: Lag | None, unknown: str | None = None) -> SourceStatus:
+        return SourceStatus(declared.name, declared.kind, barrier_id, lag, unknown)
+
+    try:
+        source = entered(source_of(declared), Limits(), credentials)
+    except BarrierError as error:
+        fault = said(error)
+        return lambda: answer(None, fault)
+    future = pool.submit(source.lag, cut, datetime.now(timezone.utc))
+
+    def wait() -> SourceStatus | None:
+        try:
+            lag = future.result()
+        except Exception as error:  # whatever it is: the rest of the status does not depend on it
+            return answer(None, said(error))
+        return None if lag is None else answer(lag)
+
+    return wait
+
+
+def _newest_cut(meta: MetaService, topology: str, source: str) -> tuple[int | None, Cut | None]:
+    """The newest cut that was made, not put off, and its barrier."""
+    barrier_id = None
+    while found := meta.cuts.last(topology, source, before=barrier_id):
+        barrier, cut = found
+        if cut.put_off is None:
+            return barrier.barrier_id, cut
+        barrier_id = barrier.barrier_id
+    return None, None
 
 
 def sink_statuses(meta: MetaService, topology: str) -> tuple[SinkStatus, ...]:

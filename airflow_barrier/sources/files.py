@@ -216,6 +216,9 @@ class Files:
         if wrong:
             raise SourceDataError(self._refusal(wrong))  # safety: files-as-they-were-cut
 
+    def lag(self, cut: Cut | None, now: datetime) -> None:
+        """None: a folder keeps its files."""
+
     def repin(self, cut: Cut) -> Cut:
         return file_cuts.cut_anew(cut, self._folder, self._by_event_time)
 

@@ -136,6 +136,9 @@ class IcebergTable:
     def check(self, cut: Cut) -> None:
         """Nothing: the table's schema is its own, and what the epoch reads is pinned."""
 
+    def lag(self, cut: Cut | None, now: datetime) -> None:
+        """None: snapshots are held from the first cut on."""
+
     def repin(self, cut: Cut) -> Cut:
         return cut
 

@@ -17,7 +17,7 @@ from airflow_barrier.sources import kafka_settings
 from airflow_barrier.sources.bounded import Limits
 from airflow_barrier.sources.ddl import timestamp_literal
 from airflow_barrier.sources.kafka_records import RecordFormat, broken, decoded
-from airflow_barrier.sources.port import CutRequest, Delta, NotReady, SourceCatalog
+from airflow_barrier.sources.port import CutRequest, Delta, Lag, NotReady, SourceCatalog
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -183,6 +183,15 @@ class Kafka:
         from airflow_barrier.sources import kafka_cuts
 
         kafka_cuts.check(self._log, cut)
+
+    def lag(self, cut: Cut | None, now: datetime) -> Lag:
+        """Counted in offsets, of which those of control records and of aborted transactions are read by nobody.
+
+        Raises SourceDataError for a topic that was made anew or truncated since, and SourceUnavailableError.
+        """
+        from airflow_barrier.sources import kafka_lag
+
+        return kafka_lag.lag(self._log, cut, now)
 
     def repin(self, cut: Cut) -> Cut:
         return cut

@@ -98,6 +98,19 @@ def check(topic: Log, cut: Cut) -> None:
         )
 
 
+def check_goes_on(topic: Log, cut: Cut) -> dict[int, int]:
+    """Where the next cut begins in each partition that this one knows. Raises SourceDataError for a topic in which that
+    is another place by now, or none.
+    """
+    end = {each: offset for each, offset in _by_number(cut.end["offsets"]).items() if each in topic.partitions}
+    if lost := _made_anew(topic, cut.end["topic_id"]) or _truncated(topic, end):
+        raise SourceDataError(
+            f"{topic.what}: expected topic {topic.topic} to go on from where the newest barrier ended, found that "
+            f"{_said(lost)}; the next barrier says what can be done"
+        )
+    return end
+
+
 def whole(cuts: Sequence[Cut]) -> Cut:
     """From where the first of these begins, each partition where it was met first, to where the last ends."""
     begin = {partition: offset for cut in reversed(cuts) for partition, offset in cut.end["begin"].items()}
@@ -132,26 +145,37 @@ def _beginning(topic: Log, start: Mapping[str, Any] | None, strict: bool) -> dic
     log.warning("%s: %s: it goes on with what is there", topic.what, found)
     if start["topic_id"] != topic.topic_id:
         return first
-    return {partition: max(begin[partition], first[partition]) for partition in topic.partitions}
+    ends = topic.stable_ends(topic.partitions)  # of a partition that was truncated before where it is to begin
+    return {each: min(max(begin[each], first[each]), ends[each].offset) for each in topic.partitions}
 
 
 def _lost(topic: Log, topic_id: str, begin: Mapping[int, int], end: Mapping[int, int]) -> list[str]:
     """What is gone of the offsets from ``begin`` to ``end``, in words."""
-    if topic_id != topic.topic_id:
-        return [f"it was deleted and made anew (its id was {topic_id}, and is {topic.topic_id})"]
-    there = [partition for partition in sorted(begin) if partition in topic.partitions]
-    first, last = topic.beginnings(there), topic.stable_ends(there)
+    if anew := _made_anew(topic, topic_id):
+        return anew
+    first = topic.beginnings([partition for partition in sorted(begin) if partition in topic.partitions])
     lost = [
-        f"partition {partition} begins at offset {first[partition].offset}, and those from {begin[partition]} on are "
-        "gone by retention"
-        for partition in there
-        if first[partition].offset > begin[partition]
+        f"partition {partition} begins at offset {place.offset}, and those from {begin[partition]} on are gone by "
+        "retention"
+        for partition, place in sorted(first.items())
+        if place.offset > begin[partition]
     ]
-    return lost + [
-        f"partition {partition} ends at offset {last[partition].offset}, and those up to {end[partition]} are gone: it "
-        "was truncated"
-        for partition in there
-        if last[partition].offset < end[partition]
+    return lost + _truncated(topic, {partition: end[partition] for partition in first})
+
+
+def _made_anew(topic: Log, topic_id: str) -> list[str]:
+    if topic_id == topic.topic_id:
+        return []
+    return [f"it was deleted and made anew (its id was {topic_id}, and is {topic.topic_id})"]
+
+
+def _truncated(topic: Log, end: Mapping[int, int]) -> list[str]:
+    last = topic.stable_ends([*end])
+    return [
+        f"partition {partition} ends at offset {place.offset}, and those up to {end[partition]} are gone: it was "
+        "truncated"
+        for partition, place in sorted(last.items())
+        if place.offset < end[partition]
     ]
 
 
@@ -277,9 +301,11 @@ def _still_there(topic: Log, start: Mapping[str, Any]) -> list[dict[str, Any]]:
     """What was left for later epochs, without what is gone since."""
     if start["topic_id"] != topic.topic_id:
         return []
-    first = topic.beginnings(topic.partitions)
+    first, ends = topic.beginnings(topic.partitions), topic.stable_ends(topic.partitions)
     clipped = [
-        {**entry, "from": max(entry["from"], first[entry["partition"]].offset)} for entry in start.get("held", ())
+        {**entry, "from": max(entry["from"], first[each].offset), "to": min(entry["to"], ends[each].offset)}
+        for entry in start.get("held", ())
+        for each in [entry["partition"]]
     ]
     return [entry for entry in clipped if entry["from"] < entry["to"]]
 

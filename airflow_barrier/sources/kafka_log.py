@@ -9,17 +9,18 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta, timezone
 from functools import cached_property
+from time import monotonic
 from typing import Any
 
 from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, TopicCollection, TopicPartition
-from confluent_kafka.admin import AdminClient, OffsetSpec
+from confluent_kafka.admin import AdminClient, ConfigResource, OffsetSpec, ResourceType
 
 from airflow_barrier.protocol.errors import SourceDataError, SourceUnavailableError
 
-#: Seconds that brokers may take to answer.
-_PATIENCE = 10.0
 #: Between two looks whether the client has been refused.
 _LOOK = 0.2
+#: Where a partition has no record: at its end, or retention has passed where we begin.
+_NO_RECORD = (KafkaError._PARTITION_EOF, KafkaError._AUTO_OFFSET_RESET)
 _REFUSED = {
     KafkaError.TOPIC_AUTHORIZATION_FAILED: "no right to read it; grant the connection's user Read and Describe on it",
     KafkaError.UNKNOWN_TOPIC_OR_PART: "no such topic; create it, or correct the name",
@@ -39,7 +40,8 @@ class Offset:
 
 @dataclass(frozen=True)
 class Log:
-    """One topic, which the source of this name reads. ``settings`` are librdkafka's.
+    """One topic, which the source of this name reads. ``settings`` are librdkafka's. ``patience``: seconds that brokers
+    may take for one answer.
 
     Every method raises SourceUnavailableError (retryable) if brokers do not answer or let nobody in, and
     SourceDataError for a topic that is not there, or may not be read.
@@ -48,6 +50,8 @@ class Log:
     source: str
     topic: str
     settings: Mapping[str, Any] = field(repr=False)
+    patience: float = 10.0
+    _told: list[Any] = field(default_factory=list, init=False, repr=False, compare=False)
 
     @property
     def what(self) -> str:
@@ -56,20 +60,23 @@ class Log:
     def look(self) -> None:
         self.stable_ends(self.partitions)
 
-    @cached_property
+    @property
     def topic_id(self) -> str:
         """Another one for a topic of this name that was made anew."""
         return str(self._described.topic_id)
 
-    @cached_property
+    @property
     def partitions(self) -> list[int]:
         return sorted(partition.id for partition in self._described.partitions)
 
-    @cached_property
+    @property
     def _described(self) -> Any:
-        with self._asking("what the topic is"):
-            asked = self._admin.describe_topics(TopicCollection([self.topic]), request_timeout=_PATIENCE)
-            return self._answered(asked[self.topic])
+        """Asked once. By cached_property all topics would wait for the answer about one, before Python 3.12."""
+        if not self._told:
+            with self._asking("what the topic is"):
+                asked = self._admin.describe_topics(TopicCollection([self.topic]), request_timeout=self.patience)
+                self._told.append(self._answered(asked[self.topic]))
+        return self._told[0]
 
     def stable_ends(self, partitions: list[int]) -> dict[int, Offset]:
         """The last stable offset of each: records before it are committed or aborted, and stay so."""
@@ -93,20 +100,9 @@ class Log:
         """Offset and timestamp (ms) of the records from ``begin`` to before ``end``, which are read here one batch
         after the other. It may end early, with those that are gone.
         """
-        consumer = Consumer(
-            {
-                **self._own_settings,
-                "group.id": "airflow_barrier",  # is never joined: nothing is committed
-                "enable.auto.commit": False,
-                "auto.offset.reset": "error",
-                "isolation.level": "read_committed",
-                "enable.partition.eof": True,
-            }
-        )
-        try:
-            consumer.assign([TopicPartition(self.topic, partition, begin)])
+        with self._reading({partition: begin}) as consumer:
             while True:
-                message = consumer.poll(_PATIENCE)
+                message = consumer.poll(self.patience)
                 if message is None:
                     raise self._unavailable("for its records", "no answer")
                 error = message.error()
@@ -119,8 +115,57 @@ class Log:
                 if offset >= end:
                     return
                 yield offset, message.timestamp()[1]
+
+    def first_timestamps(self, begins: Mapping[int, int]) -> dict[int, int]:
+        """Of each partition the timestamp (ms) of the first committed record from an offset on. Those that have none,
+        or whose record does not come in time, are left out.
+        """
+        found: dict[int, int] = {}
+        left, end = set(begins), monotonic() + self.patience
+        with self._reading(begins) as consumer:
+            while left and monotonic() < end:
+                message = consumer.poll(_LOOK)
+                if message is None:
+                    continue
+                partition, error = message.partition(), message.error()
+                if partition is None or (error is not None and error.code() not in _NO_RECORD):
+                    raise self._unavailable("for its records", "no record" if error is None else error.str())
+                if error is None and partition in left:
+                    found[partition] = message.timestamp()[1]
+                left.discard(partition)
+                consumer.pause([TopicPartition(self.topic, partition)])
+        return found
+
+    @contextmanager
+    def _reading(self, begins: Mapping[int, int]) -> Iterator[Consumer]:
+        """Committed records of each partition from an offset on, and where it ends."""
+        consumer = Consumer(
+            {
+                **self._own_settings,
+                "group.id": "airflow_barrier",  # is never joined: nothing is committed
+                "enable.auto.commit": False,
+                "auto.offset.reset": "error",
+                "isolation.level": "read_committed",
+                "enable.partition.eof": True,
+            }
+        )
+        try:
+            consumer.assign([TopicPartition(self.topic, partition, begin) for partition, begin in begins.items()])
+            yield consumer
         finally:
             consumer.close()
+
+    def config(self) -> Mapping[str, str] | None:
+        """The topic's settings, also those that it has of its brokers; None: the user may not see them."""
+        resource = ConfigResource(ResourceType.TOPIC, self.topic)
+        with self._asking("how long it keeps records"):
+            asked = self._admin.describe_configs([resource], request_timeout=self.patience)[resource]
+            try:
+                return {name: entry.value for name, entry in self._answered(asked).items()}
+            except KafkaException as refused:
+                if refused.args[0].code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
+                    return None
+                raise
 
     def _offsets(self, asked: str, specs: Mapping[int, Any], *, settled: bool = False) -> dict[int, Offset]:
         """``settled``: before each transaction that is open."""
@@ -129,7 +174,7 @@ class Log:
             found = self._admin.list_offsets(
                 {TopicPartition(self.topic, partition): spec for partition, spec in specs.items()},
                 isolation_level=level,
-                request_timeout=_PATIENCE,
+                request_timeout=self.patience,
             )
             results = {place.partition: self._answered(answer) for place, answer in found.items()}
         return {
@@ -153,7 +198,7 @@ class Log:
 
     def _answered(self, answer: Future[Any]) -> Any:
         """What comes of a request. One that brokers do not let in is told at once: the client would go on trying."""
-        for _ in range(int(_PATIENCE / _LOOK)):
+        for _ in range(int(self.patience / _LOOK)):
             self._admin.poll(0)  # by which the client says what it has heard
             if any(error.code() == KafkaError._AUTHENTICATION for error in self._heard):
                 break

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime, timezone
+from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, runtime_checkable
 
 from airflow_barrier.protocol.records import Cut
@@ -51,6 +51,59 @@ class NotReady:
     watermark: datetime | None
     reason: str
     details: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class PartLag:
+    """How far the topology is behind in one part of a source, such as a partition.
+
+    ``cut_end``: where the newest cut ended, None: nothing of it was cut. ``stable_end``: where a cut would end now.
+    ``behind``: how much is in between, of which ``gone`` is not there any more. ``oldest``: the time (UTC) of the
+    oldest record that was not read yet, None: there is none, or its time is not known. ``retention_left``: how long
+    that one is kept at least, None: for ever, as far as is known.
+    """
+
+    part: str
+    cut_end: int | None
+    stable_end: int
+    behind: int
+    gone: int
+    oldest: datetime | None
+    retention_left: timedelta | None
+
+
+@dataclass(frozen=True)
+class Lag:
+    """How far the topology is behind a source: ``behind`` in all, counted in ``unit``, by its ``parts``, which are
+    each ``called`` so, such as `partition`.
+
+    ``retention``: how long the source keeps a record, None: for ever, or it is not known. ``note``: what could not be
+    found out, and why.
+    """
+
+    unit: str
+    called: str
+    behind: int
+    retention: timedelta | None
+    parts: tuple[PartLag, ...]
+    note: str | None = None
+
+    @property
+    def worst(self) -> PartLag | None:
+        """The part that is behind most, None: none is behind."""
+        return max((part for part in self.parts if part.behind), key=lambda part: part.behind, default=None)
+
+    @property
+    def retention_left(self) -> timedelta | None:
+        """The least of all parts."""
+        return min((part.retention_left for part in self.parts if part.retention_left is not None), default=None)
+
+    @property
+    def is_urgent(self) -> bool:
+        """Whether something is gone, or will be within a day and less than half of the retention."""
+        left, kept = self.retention_left, self.retention
+        soon = left is not None and kept is not None and left < min(timedelta(days=1), kept / 2)
+        return soon or any(part.gone for part in self.parts)
 
 
 def text_of(moment: datetime) -> str:
@@ -148,6 +201,14 @@ class Source(Protocol):
 
     def check(self, cut: Cut) -> None:
         """Raise SourceDataError naming the file (or table) that cannot be read as declared. Before Spark starts."""
+        ...
+
+    def lag(self, cut: Cut | None, now: datetime) -> Lag | None:
+        """How far ``cut``, the newest that was made (None: none was), is behind what there is ``now``. None: such a
+        number makes no sense here. A person waits for it, so it takes some seconds at most.
+
+        Raises SourceUnavailableError and SourceDataError.
+        """
         ...
 
     def repin(self, cut: Cut) -> Cut:

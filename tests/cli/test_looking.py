@@ -27,6 +27,7 @@ def test_status(deployed: Deployed) -> None:
         "precommitted",
         "uncommitted",
         "open",
+        "sources",
         "sinks",
     }
     assert (told["topology"], told["version"], told["committed"], told["precommitted"]) == ("shopping", 1, 2, 2)

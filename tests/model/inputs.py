@@ -101,6 +101,9 @@ class _Source:
         if current.texts(records, cut.end["edition"]) != current.texts(records, current.edition):
             raise SourceDataError(f"source {self.name}: expected what was cut, found it corrected; clear the task")
 
+    def lag(self, cut: Cut | None, now: Any) -> None:
+        """Nobody asks."""
+
     def repin(self, cut: Cut) -> Cut:
         return replace(cut, end={**cut.end, "edition": current.edition})
 

@@ -21,6 +21,7 @@ from airflow_barrier.protocol.errors import (
     SourceDataError,
     SourceUnavailableError,
 )
+from airflow_barrier.protocol.records import Cut
 from airflow_barrier.sources import source_of
 from airflow_barrier.sources.bounded import Limits
 from airflow_barrier.sources.kafka import Kafka
@@ -160,6 +161,43 @@ def test_what_is_gone_stops_the_source_and_is_skipped_only_where_that_was_said(
     going_on = Cutter(source(kafka, topic, fail_on_data_loss=False), cuts=barriers.cuts)
     assert spans(going_on.cut(day(2)))["0"][0] == begin
     assert said.format(2) in caplog.text
+
+
+@pytest.mark.drawn("Kafka")
+@pytest.mark.touches("sources/kafka_cuts.py")
+def test_a_disk_that_was_restored_from_a_backup(own_kafka: Broker, caplog: pytest.LogCaptureFixture) -> None:
+    """The topic is the same one, and ends before what was cut already."""
+    topic = own_kafka.topic(2)
+    send(own_kafka, topic, 0, 1.5)
+    send(own_kafka, topic, 0, partition=1)
+    barriers = Cutter(source(own_kafka, topic))
+    barriers.cut(day(1))
+    with own_kafka.as_of_now():
+        send(own_kafka, topic, 1, 1, 1)
+        cut = barriers.cut(day(2))
+        assert spans(cut) == {"0": (2, 5), "1": (1, 1)}
+    lost = "partition 0 ends at offset 2, and those up to 5 are gone: it was truncated"
+    with pytest.raises(SourceDataError, match=rf"expected topic {topic} as it was cut, found that {lost}\. The epoch"):
+        source(own_kafka, topic).check(cut)
+    with pytest.raises(SourceDataError, match=rf"where the barrier before ended, found that {lost}.*fail_on_data_loss"):
+        Cutter(source(own_kafka, topic), cuts=[*barriers.cuts]).cut(day(3))
+    with pytest.raises(SourceDataError, match=f"where the newest barrier ended, found that {lost}"):
+        source(own_kafka, topic).lag(cut, day(3))
+    for by in ("offset", "timestamp"):
+        going_on = Cutter(source(own_kafka, topic, fail_on_data_loss=False, attribute_by=by), cuts=[*barriers.cuts])
+        caplog.clear()
+        assert spans(going_on.cut(day(3), now=day(9))) == {"0": (2, 2), "1": (1, 1)}
+        assert f"{lost}: it goes on with what is there" in caplog.text
+    left = {"partition": 0, "from": 1, "to": 5, "until": day(9).isoformat()}
+    held = Cut(cut.source, None, {**cut.end, "held": [left]})
+    waiting = source(
+        own_kafka, topic, fail_on_data_loss=False, attribute_by="event_time", idle_timeout=timedelta(hours=1)
+    )
+    next_one = Cutter(waiting, cuts=[(day(2), held)]).cut(day(3), now=day(9))
+    assert next_one.start is not None
+    assert next_one.start["held"] == [{**left, "to": 2}], "what was left for later epochs is gone as well"
+    send(own_kafka, topic, 3)
+    assert spans(going_on.cut(day(4), now=day(9))) == {"0": (2, 3), "1": (1, 1)}
 
 
 def test_a_cut_that_reads_nothing_misses_nothing(kafka: Broker) -> None:

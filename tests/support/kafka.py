@@ -6,7 +6,9 @@ Clients without credentials may do everything. The other listeners ask for a nam
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 from uuid import uuid4
 
@@ -157,6 +159,19 @@ class Kafka(LocalKafka):
             f"the transactions of {topic} to end",
             lambda: ends(IsolationLevel.READ_COMMITTED) == ends(IsolationLevel.READ_UNCOMMITTED),
         )
+
+    @contextmanager
+    def as_of_now(self) -> Iterator[None]:
+        """What the block does is lost at its end, as when a broker's disk is restored from a backup."""
+        self.stop()
+        data, backup = self._folder / "data", self._folder / "backup"
+        shutil.copytree(data, backup)
+        self.start()
+        yield
+        self.stop()
+        shutil.rmtree(data)
+        backup.rename(data)
+        self.start()
 
     def compact(self, topic: str, left: int) -> None:
         """Wait until compaction has left so many records. It spares the newest segment, which gets one more."""

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Collection, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 from airflow_barrier.cli.commands.sink import show_sinks
-from airflow_barrier.cli.connection import database_options, meta_service
+from airflow_barrier.cli.connection import credentials, database_options, meta_service
 from airflow_barrier.cli.frame import DONE, Command
 from airflow_barrier.cli.screen import answer, line, moment, row, state_of, table
 
@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-    from airflow_barrier.coordinator.status import BarrierStatus, TopologyStatus
+    from airflow_barrier.coordinator.status import BarrierStatus, SourceStatus, TopologyStatus
+    from airflow_barrier.sources.port import Lag
 
 
 def _define(parser: argparse.ArgumentParser) -> None:
@@ -29,7 +30,7 @@ def _run(options: argparse.Namespace) -> int:
 
     with meta_service(options) as meta:
         names = [options.topology] if options.topology else meta.topologies.names()
-        found = [status(meta, name) for name in names]
+        found = [status(meta, name, credentials(options)) for name in names]
     answer(options, found, show_status)
     return DONE
 
@@ -49,8 +50,40 @@ def show_status(topologies: Sequence[TopologyStatus], console: Console) -> None:
             line(console, "  no barrier is open")
         for barrier in (each.barrier for each in one.open if each.barrier.reason):
             line(console, f"{barrier} is {barrier.state.value}: {barrier.reason}")
+        for source in one.sources:
+            _show_source(source, console)
         if one.sinks:
             show_sinks(one.sinks, console)
+
+
+def _show_source(one: SourceStatus, console: Console) -> None:
+    lag = one.lag
+    if lag is None:
+        why = (one.unknown or "").removeprefix(f"source {one.source}: ")
+        line(console, f"source {one.source}: how far behind it is read is not known: {why}")
+        return
+    urgent = lag.is_urgent
+    line(console, f"{'warning: ' if urgent else ''}source {one.source}: {_behind(lag)}", "red" if urgent else "")
+
+
+def _behind(lag: Lag) -> str:
+    behind, worst = [part for part in lag.parts if part.behind], lag.worst
+    said = f"{lag.behind:,} {lag.unit} behind"
+    if worst is not None:
+        said += f" in {len(behind)} {lag.called}{'s' if len(behind) > 1 else ''} ({worst.part}: {worst.behind:,})"
+    if gone := sum(part.gone for part in lag.parts):
+        said += f"; {gone:,} of them are gone already"
+    left = lag.retention_left
+    if left is not None:
+        said += f"; retention takes the oldest of them {f'in {_lasting(left)}' if left > timedelta(0) else 'any time'}"
+    return f"{said}; {lag.note}" if lag.note else said
+
+
+def _lasting(time: timedelta) -> str:
+    hours = time / timedelta(hours=1)
+    if hours < 1:
+        return f"{hours * 60:.0f} min"
+    return f"{hours:.1f} h" if hours < 48 else f"{hours / 24:,.1f} days"
 
 
 def _serves(barrier_id: int | None, timestamp: datetime | None) -> str:
@@ -84,7 +117,8 @@ def _barriers(barriers: Sequence[BarrierStatus], console: Console) -> Table:
 STATUS = Command(
     "status",
     "Show what readers see and how far each open barrier is. For each level the barrier that it serves; for each "
-    "barrier that is open what its jobs do, and what waits for whom; how far each sink is.",
+    "barrier that is open what its jobs do, and what waits for whom; how far topics are ahead that are read; how far "
+    "each sink is.",
     _define,
     _run,
     examples=("", "shopping", "shopping --json | jq '.[0].committed'"),
