@@ -50,14 +50,16 @@ def run_epoch(spark: SparkSession, spec: EpochSpec, job: Job) -> ClosingRecord:
     _check_untouched(spec, prepared, _roots(spark, spec, prepared))  # safety: driver-starts-on-untouched-branch
     epoch = Epoch(spark, spec)
     log.info("job %s starts at barrier %s of %s", spec.job, spec.barrier_id, spec.topology)
-    silent: set[str] = set()
+    letters: set[str] = set()
     with _input_named(spark, spec):
         if spec.corrections:
             Correcting(spec)(epoch)
         else:
             job(epoch)
-            silent = _put_letters(epoch, spec)
-    staged = _staged(spec, prepared, _heads(spark, spec), epoch.declared_unchanged, silent)
+            letters = _put_letters(epoch, spec)
+    heads = _heads(spark, spec)
+    without_letters = {table for table in letters if heads[table] == prepared[table]}
+    staged = _staged(spec, prepared, heads, epoch.declared_unchanged | without_letters)
     for table in staged.values():
         log.info("%s: %s", table.table, "unchanged" if table.unchanged else f"staged {table.snapshot_id}")
     return ClosingRecord(spec.attempt_id, staged)
@@ -168,9 +170,8 @@ def _check_untouched(spec: EpochSpec, heads: dict[str, int], roots: frozenset[st
 
 
 def _staged(
-    spec: EpochSpec, before: dict[str, int], after: dict[str, int], unchanged: frozenset[str], silent: set[str]
+    spec: EpochSpec, before: dict[str, int], after: dict[str, int], unchanged: frozenset[str]
 ) -> dict[str, StagedTable]:
-    """``silent``: outlets that nobody has to write to or to call unchanged."""
     staged = {}
     for outlet, base in spec.bases.items():
         head = after[outlet]
@@ -180,7 +181,7 @@ def _staged(
                 f"{_attempt(spec)}: expected {outlet} untouched, since the job called epoch.unchanged({outlet!r}), "
                 f"found snapshot {head} on its branch; do one or the other"
             )
-        if not written and outlet not in unchanged | silent:
+        if not written and outlet not in unchanged:
             raise SilentOutletError(  # safety: driver-silent-outlet
                 f"{_attempt(spec)}: expected output in {outlet}, found none; write to epoch.target({outlet!r}), or "
                 f"call epoch.unchanged({outlet!r}) if the epoch adds nothing"
