@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from airflow_barrier.coordinator.cuts import source_fault
 from airflow_barrier.coordinator.delivering import sink_fault
 from airflow_barrier.coordinator.deployment import Deployment
 from airflow_barrier.coordinator.starting import rows_of
@@ -66,8 +67,8 @@ def plan_adoption(
     fragments: Sequence[Fragment],
     sinks: Sequence[tuple[SinkDeclaration, Credentials | None]] = (),
 ) -> AdoptionPlan:
-    """What the DAGs' ``fragments`` would change, together with what is registered, and what keeps their ``sinks`` from
-    taking what they are to get. Changes nothing.
+    """What the DAGs' ``fragments`` would change, together with what is registered; what keeps their sources from being
+    cut, and their ``sinks`` from taking what they are to get. Changes nothing.
     """
     steps: list[TableStep] = []
     problems: list[str] = []
@@ -90,7 +91,11 @@ def plan_adoption(
             problems.append(str(error))
         touched = sorted({table for job in own for table in (*job.outlets, *job.inlets)})
         steps += [_step(deployment, name, table, union, registered, claims.get(table, name)) for table in touched]
-    faults = (sink_fault(deployment, declared, credentials) for declared, credentials in sinks)
+    sources = {external.name: external for fragment in fragments for job in fragment.jobs for external in job.externals}
+    faults = [
+        *(source_fault(deployment, declared) for declared in sources.values()),
+        *(sink_fault(deployment, declared, credentials) for declared, credentials in sinks),
+    ]
     problems += [fault for fault in faults if fault is not None]
     return AdoptionPlan(tuple(steps), tuple(problems), tuple(notes))
 

@@ -103,6 +103,19 @@ def check_reachable(deployment: Deployment, job: Job) -> None:
             ) from error
 
 
+def source_fault(deployment: Deployment, declared: ExternalSource) -> str | None:
+    """What keeps a source from being cut, in words; None: nothing that can be seen before."""
+    try:
+        deployment.source_of(declared).look(deployment.tables)
+    except _OURS:
+        raise
+    except BarrierError as error:
+        return said(error)
+    except Exception as error:
+        return f"source {declared.name}: expected to look into it, found: {said(error)}"
+    return None
+
+
 def _request(
     deployment: Deployment, topology: str, declared: ExternalSource, barrier_id: int, until: datetime, now: datetime
 ) -> CutRequest:

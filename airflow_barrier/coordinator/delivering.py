@@ -280,12 +280,16 @@ class _Worker:
                 "%s goes on from %s, as its ledger says; %s is what was remembered", self._sink, position, known
             )
         elif position is None or (known is not None and position < known):
+            adopt = (
+                "If it holds just what its ledger says, go on from there: airflow-barrier sink adopt "
+                f"{topology} {name} --reason ... "
+            )
             raise LedgerError(  # safety: ledger-not-behind
                 f"{self._sink}: expected that its ledger says {known}, which was delivered, found "
                 f"{position or 'that nothing was'}: the sink was restored from a backup, or fell back to a server that "
-                "lags. If it holds just what its ledger says, go on from there: airflow-barrier sink adopt "
-                f"{topology} {name} --reason ... To compare it with the tables, and change what differs: "
-                f"airflow-barrier sink redeliver {topology} {name} --reason ..."
+                f"lags{'' if position else ', or the ledger was emptied or made anew'}. {adopt if position else ''}To "
+                "compare it with the tables, and change what differs: airflow-barrier sink redeliver "
+                f"{topology} {name} --reason ..."
             )
         else:
             log.info("%s had received %s, and nobody had been told", self._sink, position)

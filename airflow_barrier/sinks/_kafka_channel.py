@@ -93,6 +93,7 @@ class KafkaChannel:
         ledger = find_ledger(str(self), self._cluster, self._ledger)
         if ledger is None:
             make_ledger(str(self), self._cluster, self._ledger, really=False)
+        self._check_timeout()
         if ledger is None or not self._was_opened():  # or whoever delivers would be fenced
             self._take_over(topics, ledger)
             self._drop()
@@ -113,6 +114,16 @@ class KafkaChannel:
                 raise SinkRefusedError(
                     f"{self}: table {table}, column {column.name!a}: {fault}; deliver a table without it"
                 )
+
+    def _check_timeout(self) -> None:
+        """As far as who enters may see the brokers' settings: else they say it when the sink is opened."""
+        most = self._cluster.setting("transaction.max.timeout.ms")
+        seconds: int = self._declared.options["transaction_timeout"]
+        if most is not None and seconds * 1000 > int(most):
+            raise SinkRefusedError(
+                f"{self}: expected a transaction_timeout that the brokers at {self._cluster.address} allow, of {most} "
+                f"ms at most, found {seconds} s; {client.SHORTER}"
+            )
 
     def _was_opened(self) -> bool:
         records = ledgers.read(str(self), self._cluster, self._ledger, to_its_end=False)

@@ -11,7 +11,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
-from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 
 from airflow_barrier.protocol.credentials import Credentials
 from airflow_barrier.protocol.errors import FencedDelivererError, SinkRefusedError, SinkUnavailableError
@@ -33,6 +33,8 @@ _BOUNDS = {
     "socket.connection.setup.timeout.ms": 10_000,
     "reconnect.backoff.max.ms": 1_000,
 }
+#: What to do about a transaction's timeout that brokers do not allow.
+SHORTER = "name a shorter transaction_timeout=..., or raise the brokers' transaction.max.timeout.ms"
 #: What no waiting helps against.
 _NOT_LET_IN = (KafkaError._AUTHENTICATION, KafkaError._SSL)
 _FENCED = (KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH)
@@ -79,6 +81,7 @@ class Cluster:
         self._grants = grants
         self._last_error: KafkaError | None = None
         self._fatal: KafkaError | None = None
+        self._has_sent = False
         self.id = ""
 
     def __enter__(self) -> Self:
@@ -118,6 +121,18 @@ class Cluster:
                     raise
                 raise self.unavailable(error.args[0].str()) from None
 
+    def setting(self, name: str) -> str | None:
+        """What the brokers have as that; None: who enters may not see it."""
+        try:
+            (first, *_) = self.answer(self._admin.describe_cluster()).nodes
+            resource = ConfigResource(ResourceType.BROKER, str(first.id))
+            found: str = self.answer(self._admin.describe_configs([resource])[resource])[name].value
+        except KafkaException as error:
+            if error.args[0].code() in _FORBIDDEN:
+                return None
+            self.explain(error.args[0])
+        return found
+
     def consumer(self, **settings: Any) -> Consumer:
         """One that reads what it is assigned, for nobody's group."""
         own = {
@@ -132,7 +147,7 @@ class Cluster:
 
     def producer(self, transactional_id: str, transaction_timeout: int, settings: Mapping[str, Any]) -> Producer:
         """One whose transactions fence those of older ones; see :meth:`begin`."""
-        self._fatal = None
+        self._fatal, self._has_sent = None, True
         own = {
             "transactional.id": transactional_id,
             "transaction.timeout.ms": transaction_timeout * 1000,
@@ -180,14 +195,14 @@ class Cluster:
 
     def refused(self, error: KafkaError) -> SinkRefusedError:
         if error.code() == KafkaError.INVALID_TRANSACTION_TIMEOUT:
-            todo = "name a shorter transaction_timeout=..., or raise the brokers' transaction.max.timeout.ms"
+            todo = SHORTER
         elif error.code() in _FORBIDDEN:
             todo = f"grant what it needs: {self.needed}"
         else:
             todo = "correct what it names"
         return SinkRefusedError(
-            f"{self._what}: expected that Kafka at {self.address} does what a delivery takes, found: {error.str()}; "
-            f"{todo}"
+            f"{self._what}: expected that Kafka at {self.address} does what a delivery takes, found: "
+            f"{error.str().rstrip('.')}; {todo}"
         )
 
     def unavailable(self, found: str) -> SinkUnavailableError:
@@ -197,9 +212,9 @@ class Cluster:
                 f"{self._what}: expected Kafka at {self.address} to let in whom connection {self._conn_id} names, "
                 f"found: {last.str()}; see that its name, password and certificates are right"
             )
+        told = "whether this was delivered the ledger says to the next try; " if self._has_sent else ""
         also = "" if last is None or last.str() in found else f" ({last.str()})"
         return SinkUnavailableError(
-            f"{self._what}: expected Kafka at {self.address} to answer, found: {found}{also}; whether this was "
-            f"delivered the ledger says to the next try. See that it runs, and that connection {self._conn_id} leads "
-            "there"
+            f"{self._what}: expected Kafka at {self.address} to answer, found: {found}{also}; {told}see that it runs, "
+            f"and that connection {self._conn_id} leads there"
         )

@@ -284,8 +284,13 @@ class Kafka:
 
     @property
     def _log(self) -> Log:
-        from airflow_barrier.sources.kafka_log import Log
-
+        try:
+            from airflow_barrier.sources.kafka_log import Log
+        except ModuleNotFoundError as error:
+            raise ConfigurationError(
+                f"{self._what}: expected Kafka's client on this worker, found no module {error.name}; install "
+                "'airflow-provider-barrier[kafka]'"
+            ) from error
         return Log(self.name, self.topic, kafka_settings.client_settings(self._what, self._credentials))
 
 

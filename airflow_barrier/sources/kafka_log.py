@@ -13,7 +13,7 @@ from time import monotonic
 from typing import Any
 
 from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, TopicCollection, TopicPartition
-from confluent_kafka.admin import AdminClient, ConfigResource, OffsetSpec, ResourceType
+from confluent_kafka.admin import AclOperation, AdminClient, ConfigResource, OffsetSpec, ResourceType
 
 from airflow_barrier.protocol.errors import SourceDataError, SourceUnavailableError
 
@@ -74,8 +74,14 @@ class Log:
         """Asked once. By cached_property all topics would wait for the answer about one, before Python 3.12."""
         if not self._told:
             with self._asking("what the topic is"):
-                asked = self._admin.describe_topics(TopicCollection([self.topic]), request_timeout=self.patience)
-                self._told.append(self._answered(asked[self.topic]))
+                asked = self._admin.describe_topics(
+                    TopicCollection([self.topic]), include_authorized_operations=True, request_timeout=self.patience
+                )
+                told = self._answered(asked[self.topic])
+            allowed = told.authorized_operations
+            if allowed is not None and AclOperation.READ not in allowed:  # who may describe it is told its offsets
+                raise self._refused(KafkaError.TOPIC_AUTHORIZATION_FAILED)
+            self._told.append(told)
         return self._told[0]
 
     def stable_ends(self, partitions: list[int]) -> dict[int, Offset]:
@@ -212,10 +218,12 @@ class Log:
             yield
         except KafkaException as failed:
             error = failed.args[0]
-            refused = _REFUSED.get(error.code())
-            if refused is not None:
-                raise SourceDataError(f"{self.what}: expected topic {self.topic}, found {refused}") from failed
+            if error.code() in _REFUSED:
+                raise self._refused(error.code()) from failed
             raise self._unavailable(asked, error.str()) from failed
+
+    def _refused(self, code: int) -> SourceDataError:
+        return SourceDataError(f"{self.what}: expected topic {self.topic}, found {_REFUSED[code]}")
 
     def _unavailable(self, asked: str, found: str) -> SourceUnavailableError:
         why = next((error.str() for error in self._heard if error.code() != KafkaError._ALL_BROKERS_DOWN), found)

@@ -20,7 +20,7 @@ from airflow_barrier.operators.group import BarrierGroup
 from airflow_barrier.sources.files import Files
 
 with DAG("load_dag", start_date=datetime(2017, 1, 1, tzinfo=timezone.utc)), BarrierGroup("{NAME}") as barrier:
-    landing = Files("/landing", schema="n BIGINT", name="landing")
+    landing = Files("LANDING", schema="n BIGINT", name="landing")
     load = SparkEpochOperator(task_id="load", application="/jobs/load.py")
     barrier.job(load, inlets=[landing], outlets=["{EVENTS}"], START)
     barrier.job(
@@ -40,7 +40,9 @@ def connections(existing: Existing, tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 def dag_file(folder: Path, start: str = "") -> str:
     file = folder / "load_dag.py"
-    file.write_text(DAG_FILE.replace(", START", f", start_from={start}" if start else ""))
+    (folder / "landing").mkdir(exist_ok=True)
+    text = DAG_FILE.replace("LANDING", f"{folder}/landing")
+    file.write_text(text.replace(", START", f", start_from={start}" if start else ""))
     return str(file)
 
 

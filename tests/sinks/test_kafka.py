@@ -156,6 +156,18 @@ def test_what_validating_refuses(kafka: Kafka, place: Topics) -> None:
         channel.validate(SCHEMAS)
 
 
+def test_a_timeout_is_tried_without_fencing_who_delivers(place: Topics) -> None:
+    _prepared(place, 1)
+    longer = place.channel(transaction_timeout=901)
+    expected = "900000 ms at most, found 901 s; name a shorter transaction_timeout"
+    with place.channel() as first, longer as second:
+        after = first.open(deliverer())
+        with pytest.raises(SinkRefusedError, match=expected):
+            second.validate(SCHEMAS)
+        first.deliver(delivery(CHANGES[1], Rows.CHANGES, after))
+    check(place, CHANGES[:2], Rows.CHANGES)
+
+
 def _grant(kafka: Kafka, kind: ResourceType, name: str, *operations: AclOperation) -> None:
     pattern, allow = ResourcePatternType.LITERAL, AclPermissionType.ALLOW
     acls = [AclBinding(kind, name, pattern, f"User:{USER}", "*", each, allow) for each in operations]
