@@ -285,7 +285,7 @@ def calls_of(place: Place, rows: Rows, steps: Sequence[Step]) -> list[str]:
     return list(calls)
 
 
-def _is_stopped(pid: int) -> bool:
+def is_stopped(pid: int) -> bool:
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
 
 
@@ -464,7 +464,7 @@ class Behaviour:
                     with elsewhere(place, Rows.CHANGES, CHANGES[:2], Blow(signal.SIGSTOP, number)) as (process, pipe):
                         assert pipe.poll(patience()), "the other process does not come to that call"
                         pipe.recv()
-                        wait_for("the other process to stop", partial(_is_stopped, process.pid))
+                        wait_for("the other process to stop", partial(is_stopped, process.pid))
                         with place.channel(Rows.CHANGES) as channel:
                             if first == "delivers":
                                 catch_up(channel, Rows.CHANGES, CHANGES)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import signal
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from threading import Thread
@@ -48,13 +50,17 @@ from tests.sinks.behaviour import (
     SCHEMAS,
     Batches,
     Behaviour,
+    Blow,
     Places,
     Step,
     amount,
+    calls_of,
     catch_up,
     check,
     deliverer,
     delivery,
+    elsewhere,
+    is_stopped,
     price,
 )
 from tests.sinks.kafka_topics import FILES, Topics, headers_of, row_of
@@ -280,6 +286,29 @@ def test_one_who_was_overtaken_is_told_so(place: Topics) -> None:
             first.deliver(delivery(CHANGES[1], Rows.CHANGES, CHANGES[0].position))
         second.deliver(delivery(CHANGES[1], Rows.CHANGES, CHANGES[0].position))
     check(place, CHANGES[:2], Rows.CHANGES)
+
+
+def test_one_that_wakes_after_its_successors_commit_is_fenced(kafka: Kafka) -> None:
+    """It was stopped before its own, when all its records were in the topics: they are never committed."""
+    commit = calls_of(_prepared(Topics.make(kafka), 1), Rows.CHANGES, CHANGES[:2]).index("before commit_transaction")
+    place = _prepared(Topics.make(kafka), 1)
+    with elsewhere(place, Rows.CHANGES, CHANGES[:2], Blow(signal.SIGSTOP, commit)) as (process, pipe):
+        assert pipe.poll(patience()), "the other process does not come to its commit"
+        assert pipe.recv() == "before commit_transaction"
+        wait_for("the other process to stop", lambda: is_stopped(process.pid))
+        with place.channel() as channel:
+            catch_up(channel, Rows.CHANGES, CHANGES[:2])
+        os.kill(process.pid, signal.SIGCONT)
+        assert pipe.poll(patience()), "the other process does not answer"
+        said, _ = pipe.recv()
+    assert said.startswith("retry: FencedDelivererError: sink out: expected to be its only deliverer"), said
+    check(place, CHANGES[:2], Rows.CHANGES)
+    assert place.left_over() == []
+    written, stands = (
+        [json.loads(record.value() or b"")["barrier"] for record in kafka.records(place.ledger, committed=committed)]
+        for committed in (False, True)
+    )
+    assert (written, stands) == ([None, 3, 4, 4], [None, 3, 4])
 
 
 def test_a_ledger_that_somebody_else_wrote_is_told(kafka: Kafka, place: Topics) -> None:

@@ -1,0 +1,338 @@
+"""As Kafka's own transaction system test has it: many integers go in and out, while all that handles them is killed."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import time
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+from threading import Event, Thread
+from typing import TYPE_CHECKING
+
+import pytest
+from confluent_kafka import OFFSET_BEGINNING, Consumer, Message, TopicPartition
+
+from airflow_barrier.coordinator.deployment import Deployment
+from airflow_barrier.coordinator.settings import Settings
+from airflow_barrier.protocol.deliveries import Position
+from tests.delivering import streaming
+from tests.delivering.streaming import TABLE, TOPOLOGY, Hand, Stream, hands
+from tests.sinks.kafka_topics import FILES, headers_of
+from tests.support.drawing import is_whole
+from tests.support.kafka import Kafka, Reader
+from tests.support.reporting import report
+from tests.support.waiting import patience, wait_for
+
+if TYPE_CHECKING:
+    from tests.support.spark import SparkServer
+
+#: What a failed run has printed, to kill at the same steps again.
+_SEED = "BARRIER_TEST_SEED"
+JOB, DELIVERER, BROKER = "job", "deliverer", "broker"
+HARD, CLEAN = signal.SIGKILL, signal.SIGTERM
+#: At which steps of the job or of the deliverer each is killed; the broker, while they are there.
+_STEPS = {
+    JOB: (streaming.OPENED, streaming.BEGUN, streaming.READING, streaming.WRITTEN, streaming.CLOSED),
+    DELIVERER: (streaming.PRODUCE, streaming.COMMIT, streaming.COMMITTED),
+    BROKER: (streaming.READING, streaming.PRODUCE, streaming.COMMIT),
+}
+
+
+@dataclass(frozen=True)
+class Size:
+    """``every``: at each step; or else at one step of each victim, in both ways."""
+
+    integers: int
+    parcel: int
+    every: bool
+
+
+WHOLE, LANDING = Size(100_000, 750, every=True), Size(5_000, 250, every=False)
+
+
+@dataclass(frozen=True)
+class Strike:
+    """The victim gets the signal when the job or the deliverer has come to ``step``, ``after`` so many of them."""
+
+    victim: str
+    signum: int
+    step: str
+    after: int
+
+
+def strikes(size: Size, random: Random) -> list[Strike]:
+    found = []
+    for victim, steps in _STEPS.items():
+        for signum in (HARD, CLEAN):
+            for step in steps if size.every else [random.choice(steps)]:
+                after = random.randrange(size.parcel) if step == streaming.PRODUCE else 0
+                found.append(Strike(victim, signum, step, after))
+    random.shuffle(found)
+    return found
+
+
+@pytest.fixture
+def stream(spark_server: SparkServer, own_kafka: Kafka, tmp_path: Path) -> Iterator[Stream]:
+    from pyiceberg.schema import Schema
+    from pyiceberg.types import LongType, NestedField
+
+    catalog = f"sqlite:///{spark_server.catalog_db}"
+    settings = Settings(f"sqlite:///{tmp_path}/meta.db", catalog, spark_server.warehouse.as_uri())
+    source, target = own_kafka.topic(4), own_kafka.topic(3)
+    stream = Stream(settings, spark_server.url, own_kafka.address, source, target, "ledger")
+    deployment = stream.connect()
+    deployment.tables.catalog.create_namespace_if_not_exists(TOPOLOGY)
+    columns = Schema(NestedField(1, "k", LongType()), NestedField(2, "n", LongType()))
+    deployment.tables.catalog.create_table(TABLE, columns)
+    yield stream
+    deployment.tables.catalog.drop_table(TABLE)
+    # the next test has another MetaService, which may not lead what this one's journal says is led by this one
+    shutil.rmtree(spark_server.warehouse / "_barrier" / TOPOLOGY)
+    deployment.close()
+
+
+@pytest.mark.drawn("integers")
+@pytest.mark.touches(*FILES, "sources/kafka.py", "sources/kafka_cuts.py", "coordinator/delivering.py")
+@pytest.mark.timeout(900)
+def test_integers_in_and_out(stream: Stream, own_kafka: Kafka) -> None:
+    size = WHOLE if is_whole() else LANDING
+    seed = int(os.environ.get(_SEED) or int.from_bytes(os.urandom(4), "big"))
+    print(f"{_SEED}={seed}")
+    began, plan = time.monotonic(), strikes(size, Random(seed))
+    with hands() as found, looking(stream) as looked:
+        run = Run(stream, own_kafka, size, found)
+        run.begin(seed, len(plan))
+        for strike in plan:
+            print(f"{time.monotonic() - began:.1f} s: {strike}")
+            run.strike(strike)
+        print(f"{time.monotonic() - began:.1f} s: the rest")
+        run.finish()
+    looked.check(own_kafka)
+    deployment = stream.connect()
+    sent = run.producer.counted
+    barriers = check(stream, own_kafka, deployment, size)
+    deployment.close()
+    killed = Counter(f"{'hard' if each.signum == HARD else 'clean'} of the {each.victim}" for each in plan)
+    kills = ", ".join(f"{count} {what}" for what, count in sorted(killed.items()))
+    report(
+        f"integers: {size.integers:,} in {sent['committed']} transactions, {sent['aborted']} aborted, and out "
+        f"by {barriers} barriers in {time.monotonic() - began:.0f} s; kills: {kills}; 0 lost, 0 twice, each key in "
+        f"order, no barrier torn, one record of each in the ledger (seed {seed})"
+    )
+
+
+class Run:
+    """The producer, and those that are the job and the deliverer at present."""
+
+    def __init__(self, stream: Stream, broker: Kafka, size: Size, found: list[Hand]) -> None:
+        self._stream = stream
+        self._broker = broker
+        self._size = size
+        self._hands = found
+        self._deliverers = 0
+
+    def begin(self, seed: int, strikes: int) -> None:
+        """All processes, and a first barrier; so many strikes follow."""
+        size = self._size
+        self.producer = self._hand(streaming.produce, self._stream, size.integers, size.parcel, seed)
+        self._grant = size.integers // size.parcel // (strikes + 1)
+        assert self._grant > 0
+        self._job = self._hand(streaming.work, self._stream)
+        self._feed()
+        self._job.wait("barrier")
+        self._deliverer = self._new_deliverer()
+
+    def strike(self, strike: Strike) -> None:
+        by_job = strike.victim == JOB or strike.step == streaming.READING
+        hand = self._job if by_job else self._deliverer
+        hand.hold(strike.step, strike.after)
+        self._feed()
+        hand.wait("held")
+        if strike.victim == BROKER:
+            self._strike_broker(strike, hand)
+            return
+        if strike.step == streaming.READING:
+            hand.go_on()  # what Spark has begun goes on without its job
+        hand.end(strike.signum)
+        if strike.victim == JOB:
+            self._job = self._hand(streaming.work, self._stream)
+        else:
+            self._deliverer = self._new_deliverer()
+
+    def finish(self) -> None:
+        """The rest of the integers, until all is delivered."""
+        self.producer.tell(self._size.integers)
+        self.producer.wait("sent")
+        self._broker.settle(self._stream.source)
+        ends, deployment = self._stream.ends(), self._stream.connect()
+
+        def is_delivered() -> bool:
+            self._job.look()
+            self._deliverer.look()
+            last = streaming.newest(deployment)
+            assert last is not None
+            at = streaming.position_of(deployment)
+            return streaming.ends_of(deployment, last) == ends and at == Position(last.barrier_id, 0)
+
+        wait_for("all integers to be delivered", is_delivered)
+        deployment.close()
+        for hand in (self._job, self._deliverer):
+            hand.end(CLEAN)
+
+    def _strike_broker(self, strike: Strike, hand: Hand) -> None:
+        if strike.signum == HARD and strike.step == streaming.READING:
+            hand.go_on()
+            self._broker.kill()
+        else:
+            (self._broker.kill if strike.signum == HARD else self._broker.stop)()
+            hand.go_on()
+        self._broker.start()
+        hand.wait("barrier" if hand is self._job else "delivered")
+
+    def _feed(self) -> None:
+        """Let the producer send some more."""
+        self.producer.look()
+        self.producer.tell(self._grant)
+
+    def _new_deliverer(self) -> Hand:
+        self._deliverers += 1
+        return self._hand(streaming.deliver, self._stream, f"deliverer {self._deliverers}")
+
+    def _hand(self, work: object, *arguments: object) -> Hand:
+        hand = Hand(work, *arguments)  # type: ignore[arg-type]
+        self._hands.append(hand)
+        return hand
+
+
+# --- who looks on ---------------------------------------------------------------------------------
+
+
+@dataclass
+class Looked:
+    """What a plain consumer has read of the target, from before the first record until after the last one."""
+
+    stream: Stream
+    messages: list[Message] = field(default_factory=list)
+    faults: list[str] = field(default_factory=list)
+
+    def run(self, stop: Event) -> None:
+        consumer = Consumer(
+            {
+                "bootstrap.servers": self.stream.broker,
+                "group.id": "looking",
+                "isolation.level": "read_committed",
+                "enable.auto.commit": False,
+                "auto.offset.reset": "error",
+                "reconnect.backoff.max.ms": 500,
+                "log_level": 0,
+            }
+        )
+        try:
+            partitions = consumer.list_topics(self.stream.target, patience()).topics[self.stream.target].partitions
+            consumer.assign([TopicPartition(self.stream.target, each, OFFSET_BEGINNING) for each in partitions])
+            while not stop.is_set():
+                message = consumer.poll(0.1)
+                if message is None:
+                    continue
+                error = message.error()
+                if error is None:
+                    self.messages.append(message)
+                elif not error.retriable() and error.name() not in ("_TRANSPORT", "_ALL_BROKERS_DOWN", "_RESOLVE"):
+                    self.faults.append(str(error))
+        finally:
+            consumer.close()
+
+    def check(self, broker: Kafka) -> None:
+        """It has seen just what is there in the end."""
+        assert self.faults == []
+        assert _places(self.messages) == _places(broker.records(self.stream.target))
+
+
+def _places(messages: Sequence[Message]) -> list[tuple[int | None, int | None, bytes | None]]:
+    """In each partition in the order in which they came."""
+    found = [(each.partition(), each.offset(), each.value()) for each in messages]
+    return sorted(found, key=lambda place: place[0] or 0)
+
+
+@contextmanager
+def looking(stream: Stream) -> Iterator[Looked]:
+    looked, stop = Looked(stream), Event()
+    thread = Thread(target=looked.run, args=(stop,))
+    thread.start()
+    try:
+        yield looked
+        end = len(Reader(stream.broker).records(stream.target))
+        wait_for("the reader to come to the end", lambda: len(looked.messages) >= end)
+    finally:
+        stop.set()
+        thread.join(patience())
+
+
+# --- what has to hold -----------------------------------------------------------------------------
+
+
+def check(stream: Stream, broker: Kafka, deployment: Deployment, size: Size) -> int:
+    """Everything, by what readers of committed records find in the end; returns how many barriers there were."""
+    came, went = broker.records(stream.source), broker.records(stream.target)
+    every = list(range(size.integers))
+    assert sorted(map(_integer, came)) == every, "what was sent"
+    assert _differences(Counter(map(_integer, went)), every) == {}, "lost, or there several times"
+    aborted = len(broker.records(stream.source, committed=False)) - len(came)
+    assert aborted >= size.parcel, "some integers were aborted"
+
+    # each key in order, and each barrier just what its cut says, whole
+    assert _by_key(went) == _by_key(came)
+    last = streaming.newest(deployment)
+    assert last is not None
+    barriers = list(range(1, last.barrier_id + 1))
+    expected: dict[int, set[int]] = {}
+    for barrier in barriers:
+        end = deployment.meta.cuts.of(TOPOLOGY, barrier)["integers"].end
+        spans = {int(each): range(end["begin"][each], end["offsets"][each]) for each in end["offsets"]}
+        expected[barrier] = {_integer(each) for each in came if each.offset() in spans[each.partition() or 0]}
+    found: dict[int, set[int]] = defaultdict(set)
+    parts: dict[int, list[tuple[int, int]]] = defaultdict(list)
+    for message in went:
+        said = headers_of(message)
+        assert (said["topology"], said["table"], said["revision"], said["op"]) == (TOPOLOGY, TABLE, "0", "insert")
+        found[int(said["barrier"])].add(_integer(message))
+        parts[int(said["barrier"])].append((int(said["n"]), int(said["of"])))
+    assert found == {barrier: integers for barrier, integers in expected.items() if integers}
+    for barrier, told in parts.items():
+        assert sorted(told) == [(n, len(told)) for n in range(1, len(told) + 1)], f"barrier {barrier} is torn"
+    for partition in {message.partition() for message in went}:
+        in_turn = [int(headers_of(message)["barrier"]) for message in went if message.partition() == partition]
+        assert in_turn == sorted(in_turn)
+
+    records = [json.loads(record.value() or b"") for record in broker.records(stream.ledger)]
+    assert [each["barrier"] for each in records] == [None, *barriers], "one record of each barrier"
+    history = deployment.meta.deliveries.history(TOPOLOGY, streaming.SINK, limit=len(barriers) + 1)
+    assert sorted(each.barrier_id for each in history) == barriers
+    rows = deployment.tables.load(TABLE).scan().to_arrow()["n"].to_pylist()
+    assert sorted(rows) == every
+    return len(barriers)
+
+
+def _integer(message: Message) -> int:
+    return int(json.loads(message.value() or b"")["n"])
+
+
+def _differences(found: Counter[int], every: Sequence[int]) -> dict[int, int]:
+    """Integers that are not there just once, and how often they are; some of them."""
+    wrong = [n for n in {*found, *every} if found[n] != 1]
+    return {n: found[n] for n in sorted(wrong)[:20]}
+
+
+def _by_key(messages: Sequence[Message]) -> dict[int, list[int]]:
+    """In each partition, and so of each key, in order."""
+    found: dict[int, list[int]] = defaultdict(list)
+    for message in messages:
+        found[_integer(message) % streaming.KEYS].append(_integer(message))
+    return found
