@@ -90,9 +90,8 @@ class Deployment:
         source = source_of(declared)
         if source.location is not None:
             self.source_roots.check(f"source {source.name}", source.location)
-        if source.conn_id is None:
-            return source.within(self.limits, None)
-        return source.within(self.limits, self.credentials(f"source {source.name}", source.conn_id, source.conn_type))
+        entered = [self.credentials(f"source {source.name}", *connection) for connection in source.connections]
+        return source.within(self.limits, *entered)
 
     def sink_of(self, declared: SinkDeclaration) -> Sink:
         """The adapter of a sink that this deployment may deliver to. Raises ConfigurationError for another."""
