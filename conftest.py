@@ -33,6 +33,7 @@ pytest_plugins = [
     "tests.support.nessie",
     "tests.support.hdfs",
     "tests.support.kafka",
+    "tests.support.registry",
     "tests.support.sharing",
     "tests.support.computing",
     "tests.support.drawing",

@@ -126,10 +126,8 @@ class Deployment:
 
 
 def entered(source: Source, limits: Limits, credentials: CredentialsOf) -> Source:
-    """The source with the credentials of its connection. Raises ConfigurationError if that is missing."""
-    if source.conn_id is None:
-        return source.within(limits, None)
-    return source.within(limits, credentials(f"source {source.name}", source.conn_id, source.conn_type))
+    """The source with the credentials of its connections. Raises ConfigurationError if one is missing."""
+    return source.within(limits, *(credentials(f"source {source.name}", *each) for each in source.connections))
 
 
 def tables_of(settings: Settings) -> IcebergTables:

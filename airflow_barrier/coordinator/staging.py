@@ -28,7 +28,6 @@ from airflow_barrier.protocol.records import Attempt, Barrier, Need, RunRef
 from airflow_barrier.protocol.restaging import refuse_ended
 from airflow_barrier.protocol.revisions import RevisionState
 from airflow_barrier.protocol.states import AttemptState, BarrierState
-from airflow_barrier.protocol.topology import Job
 from airflow_barrier.spark.spec import ClosingRecord, EpochSpec, damaged, digest_of, new_key
 
 log = logging.getLogger(__name__)
@@ -324,6 +323,8 @@ def _write_spec(deployment: Deployment, attempt: Attempt, actor: str, sql: str |
     predecessor = meta.barriers.get(attempt.topology, barrier.predecessor or 0)
     job = meta.topologies.get(attempt.topology, barrier.topology_version).job(attempt.job)
     corrections = corrections_of(deployment, attempt, job, by_branch)
+    # what a correction stands in for need not be there any more
+    sources = [] if corrections else [deployment.source_of(source) for source in job.externals]
     spec = EpochSpec(
         job=attempt.job,
         topology=attempt.topology,
@@ -337,15 +338,14 @@ def _write_spec(deployment: Deployment, attempt: Attempt, actor: str, sql: str |
         inputs=attempt.inputs,
         previous=attempt.previous,
         bases=attempt.bases,
-        externals={source.name: source for source in job.externals},
-        # what a correction stands in for need not be there any more
+        externals={source.name: source.for_driver() for source in sources},
         cuts={} if corrections else checked_cuts(deployment, attempt, job, actor),
         closing_uri=closing_uri(deployment, attempt),
         seed=_seed(barrier, attempt.job),
         nonce=attempt.nonce,
         sql=sql,
         corrections=corrections,
-        secrets={} if corrections else _secrets(deployment, job),
+        secrets={source.name: source.secrets for source in sources if source.secrets},
     )
     key = new_key()
     text = spec.dumps(key)
@@ -353,12 +353,6 @@ def _write_spec(deployment: Deployment, attempt: Attempt, actor: str, sql: str |
     deployment.tables.write_text(uri, text)
     log.info("%s is ready on branch %s", attempt, attempt.branch)
     return Ready(attempt, spec, uri, digest_of(text), key if spec.secrets else None)
-
-
-def _secrets(deployment: Deployment, job: Job) -> dict[str, Mapping[str, str]]:
-    """By external source, what Spark needs to enter it."""
-    found = {source.name: deployment.source_of(source).secrets for source in job.externals}
-    return {name: secrets for name, secrets in found.items() if secrets}
 
 
 def _previous_timestamp(deployment: Deployment, attempt: Attempt, predecessor: Barrier) -> datetime | None:

@@ -99,8 +99,7 @@ class Files:
     """
 
     kind: ClassVar[str] = "files"
-    conn_id: ClassVar[None] = None
-    conn_type: ClassVar[str] = ""
+    connections: ClassVar[Sequence[tuple[str, str]]] = ()
     secrets: ClassVar[Mapping[str, str]] = {}
 
     path: str
@@ -156,10 +155,13 @@ class Files:
     def location(self) -> str:
         return self.path
 
-    def within(self, limits: Limits, credentials: Credentials | None) -> Files:
+    def within(self, limits: Limits, *credentials: Credentials) -> Files:
         bounded = replace(self)
         object.__setattr__(bounded, "_limits", limits)
         return bounded
+
+    def for_driver(self) -> ExternalSource:
+        return self.declare()
 
     # --- on the worker ----------------------------------------------------------------------------
 

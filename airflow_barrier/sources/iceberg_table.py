@@ -50,8 +50,7 @@ class IcebergTable:
     """
 
     kind: ClassVar[str] = "iceberg_table"
-    conn_id: ClassVar[None] = None
-    conn_type: ClassVar[str] = ""
+    connections: ClassVar[Sequence[tuple[str, str]]] = ()
     secrets: ClassVar[Mapping[str, str]] = {}
 
     table: str
@@ -104,9 +103,12 @@ class IcebergTable:
     def location(self) -> None:
         """It is the catalog's."""
 
-    def within(self, limits: Limits, credentials: Credentials | None) -> IcebergTable:
+    def within(self, limits: Limits, *credentials: Credentials) -> IcebergTable:
         """Itself: its rows lie in the catalog, and none of them is read on a worker."""
         return self
+
+    def for_driver(self) -> ExternalSource:
+        return self.declare()
 
     # --- on the worker ----------------------------------------------------------------------------
 

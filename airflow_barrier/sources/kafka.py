@@ -10,7 +10,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from airflow_barrier.protocol.credentials import Credentials
-from airflow_barrier.protocol.errors import ConfigurationError, RevisionRefusedError
+from airflow_barrier.protocol.errors import ConfigurationError, RevisionRefusedError, SourceDataError
 from airflow_barrier.protocol.records import Cut
 from airflow_barrier.protocol.topology import ExternalSource
 from airflow_barrier.sources import kafka_settings
@@ -45,6 +45,11 @@ class Kafka:
     :param avro_schema: for ``avro``: the schema's JSON text.
     :param writer_schemas: for ``avro`` in Confluent's wire format, where each value begins with the id of the schema
         that it was written with: id -> that schema's JSON text. They are read as ``avro_schema`` has it.
+    :param registry: for ``avro`` in Confluent's wire format, instead of ``writer_schemas``: an Airflow connection of
+        type `http` of a schema registry that speaks Confluent's API, with who enters as login and password. Each
+        attempt begins by asking it for the schemas. ``avro_schema`` says the columns also then, whatever a producer
+        registers.
+    :param subject: under which the schemas of the topic's values are in the registry. Default: ``<topic>-value``.
     :param metadata: which of ``key``, ``headers``, ``partition``, ``offset`` and ``timestamp`` come as columns, too,
         called ``_key``, ``_headers``, and so on.
     :param attribute_by: what decides to which epoch a record belongs.
@@ -75,7 +80,6 @@ class Kafka:
     """
 
     kind: ClassVar[str] = "kafka"
-    conn_type: ClassVar[str] = kafka_settings.CONN_TYPE
     location: ClassVar[None] = None
 
     topic: str
@@ -85,6 +89,8 @@ class Kafka:
     schema: str = ""
     avro_schema: str = ""
     writer_schemas: Mapping[int, str] = field(default_factory=dict, hash=False)
+    registry: str | None = None
+    subject: str = ""
     metadata: Sequence[str] = ()
     attribute_by: AttributeBy = "offset"
     allowed_lateness: timedelta = timedelta(0)
@@ -94,6 +100,7 @@ class Kafka:
     dead_letters: str | None = None
     # not the author's to say, and no part of the declaration: see `within`
     _credentials: Credentials | None = field(default=None, init=False, repr=False, compare=False)
+    _registry: Credentials | None = field(default=None, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         if not self.name:
@@ -110,6 +117,12 @@ class Kafka:
             raise ConfigurationError(
                 f"{where}: allowed_lateness and idle_timeout are for attribute_by='event_time' only; leave them out"
             )
+        if self.registry is not None and (self.format != "avro" or self.writer_schemas):
+            raise ConfigurationError(
+                f"{where}: registry is for format='avro' without writer_schemas, which come from there; leave one out"
+            )
+        if self.subject and self.registry is None:
+            raise ConfigurationError(f"{where}: subject is one of a schema registry; name its connection by registry=")
         try:
             _ = self._format
         except ConfigurationError as error:
@@ -125,6 +138,8 @@ class Kafka:
             "schema": self.schema,
             "avro_schema": self.avro_schema,
             "writer_schemas": {str(number): schema for number, schema in self.writer_schemas.items()},
+            "registry": self.registry,
+            "subject": self.subject,
             "metadata": list(self.metadata),
             "attribute_by": self.attribute_by,
             "allowed_lateness": self.allowed_lateness.total_seconds(),
@@ -147,10 +162,32 @@ class Kafka:
             **options,
         )
 
-    def within(self, limits: Limits, credentials: Credentials | None) -> Kafka:
+    @property
+    def connections(self) -> Sequence[tuple[str, str]]:
+        own = (self.conn_id, kafka_settings.CONN_TYPE)
+        return [own] if self.registry is None else [own, (self.registry, "http")]
+
+    def within(self, limits: Limits, *credentials: Credentials) -> Kafka:
         entered = replace(self)
-        object.__setattr__(entered, "_credentials", credentials)
+        for name, each in zip(("_credentials", "_registry"), credentials, strict=False):
+            object.__setattr__(entered, name, each)
         return entered
+
+    def for_driver(self) -> ExternalSource:
+        """With the schemas that the registry has by now: an id's never changes, so all attempts decode alike.
+
+        Raises SourceUnavailableError, SourceDataError and ConfigurationError.
+        """
+        if self.registry is None:
+            return self.declare()
+        from airflow_barrier.sources.kafka_registry import writer_schemas
+
+        subject = self.subject or f"{self.topic}-value"
+        found = writer_schemas(self._what, subject, self._registry)
+        try:
+            return replace(self, registry=None, subject="", writer_schemas=found).declare()
+        except ConfigurationError as error:  # the rest of it was so before
+            raise SourceDataError(f"subject {subject} of the schema registry: {error}") from None
 
     @property
     def secrets(self) -> Mapping[str, str]:

@@ -214,7 +214,8 @@ def _avro(records: DataFrame, form: RecordFormat) -> tuple[DataFrame, str, dict[
     ids = [f"X'00{number:08x}'" for number in form.writer_schemas]
     known, unread = f"substring(value, 1, 5) IN ({', '.join(ids)})", f"record.{_END} IS NULL"
     if ids:
-        number = "concat('the id of a schema that writer_schemas has not, ', conv(hex(substring(value, 2, 4)), 16, 10))"
+        unknown = literal("the id of a schema that is neither in writer_schemas nor in the registry, ")
+        number = f"concat({unknown}, conv(hex(substring(value, 2, 4)), 16, 10))"
         wrong = {
             "NOT startswith(value, X'00') OR length(value) < 5": literal("bytes that begin with no schema's id"),
             f"NOT {known}": number,
@@ -224,7 +225,7 @@ def _avro(records: DataFrame, form: RecordFormat) -> tuple[DataFrame, str, dict[
         wrong = {
             f"{unread} AND startswith(value, X'00')": literal(
                 "bytes that are none; if they begin with a schema's id, as Confluent's serializers put it there, give "
-                "the source writer_schemas"
+                "the source a registry or writer_schemas"
             ),
             unread: literal("bytes that are none"),
         }

@@ -168,22 +168,23 @@ class Source(Protocol):
         ...
 
     @property
-    def conn_id(self) -> str | None:
-        """The Airflow connection by which it is entered; None: it needs none."""
+    def connections(self) -> Sequence[tuple[str, str]]:
+        """Id and type of each Airflow connection that it is entered by."""
         ...
 
-    @property
-    def conn_type(self) -> str:
-        """Of that connection; not asked for where there is none."""
-        ...
-
-    def within(self, limits: Limits, credentials: Credentials | None) -> Source:
-        """The same source, of which a worker reads no more at once than that, entered by these credentials."""
+    def within(self, limits: Limits, *credentials: Credentials) -> Source:
+        """The same source, of which a worker reads no more at once than that, entered by the credentials of its
+        ``connections``, in their order.
+        """
         ...
 
     @property
     def secrets(self) -> Mapping[str, str]:
         """What Spark needs to enter the source, which no page may show; empty where it enters by what itself has."""
+        ...
+
+    def for_driver(self) -> ExternalSource:
+        """The declaration as the Spark driver of an attempt is told it, with what only a worker can ask for."""
         ...
 
     def look(self, catalog: SourceCatalog) -> None:

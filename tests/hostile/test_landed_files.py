@@ -233,7 +233,7 @@ def test_a_cut_has_no_more_files_than_can_be_kept(tmp_path: Path) -> None:
     """What is in the tables already may be more: it is used up and not read."""
     for number in range(4):
         land(tmp_path / f"{number}.json", '{"id": 1}\n')
-    source = source_of(tmp_path, "json").within(Limits(max_epoch_files=3), None)
+    source = source_of(tmp_path, "json").within(Limits(max_epoch_files=3))
     with pytest.raises(SourceDataError, match=r"expected 3 new files in .* at most, found 4, the first of which is 0"):
         Cutter(source).cut(day(1))
     request = dataclasses.replace(Cutter(source).request(day(1)), already=day(0.5))

@@ -78,12 +78,14 @@ class _Source:
     name: str
     kind: ClassVar[str]
     location: ClassVar[None] = None
-    conn_id: ClassVar[None] = None
-    conn_type: ClassVar[str] = ""
+    connections: ClassVar[Sequence[tuple[str, str]]] = ()
     secrets: ClassVar[Mapping[str, str]] = {}
 
-    def within(self, limits: Any, credentials: Any) -> _Source:
+    def within(self, limits: Any, *credentials: Any) -> _Source:
         return self
+
+    def for_driver(self) -> ExternalSource:
+        return self.declare()
 
     def look(self, catalog: Any) -> None:
         """It is always there."""

@@ -192,10 +192,10 @@ def test_a_schema_is_written_as_spark_reads_it() -> None:
 def test_a_line_is_as_long_as_the_connection_allows(tmp_path: Path) -> None:
     land(tmp_path / "a.json", '{"userId": 1, "price": 2}\n')
     source = Files(str(tmp_path), schema=SCHEMA, format="json")
-    said = refusal(source.within(Limits(max_line_characters=10), None))
+    said = refusal(source.within(Limits(max_line_characters=10)))
     assert "expected lines of 10 characters at most, found that line 1 is longer" in said
     assert "raise the connection's extra max_line_characters" in said
-    wider = source.within(Limits(max_line_characters=100), None)
+    wider = source.within(Limits(max_line_characters=100))
     wider.check(Cutter(wider).cut(day(1)))
     assert (wider, wider.declare()) == (source, source.declare()), "a limit is no part of what is declared"
 
@@ -216,7 +216,7 @@ def test_a_compressed_file_unpacks_to_as_much_as_the_connection_allows(tmp_path:
     def cut(source: Files) -> Cut:
         return Cutter(source).cut(day(1), now=day(99))
 
-    narrow = source.within(Limits(max_unpacked_bytes=1000), None)
+    narrow = source.within(Limits(max_unpacked_bytes=1000))
     with pytest.raises(
         SourceDataError, match=r"unpacks to 1,000 bytes at most.*the connection's extra max_unpacked_by"
     ):
@@ -227,10 +227,10 @@ def test_a_compressed_file_unpacks_to_as_much_as_the_connection_allows(tmp_path:
 def test_a_folder_that_is_full_says_how_to_begin(tmp_path: Path) -> None:
     for number in range(3):
         land(tmp_path / f"{number}.json", '{"userId": 1, "price": 2}\n')
-    source = Files(str(tmp_path), schema=SCHEMA, format="json").within(Limits(max_epoch_files=2), None)
+    source = Files(str(tmp_path), schema=SCHEMA, format="json").within(Limits(max_epoch_files=2))
     with pytest.raises(SourceDataError, match=r"start_from in barrier\.job.*docs/adopting\.md.*extra max_epoch_files"):
         Cutter(source).cut(day(1))
-    raised = source.within(Limits(max_epoch_files=3), None)
+    raised = source.within(Limits(max_epoch_files=3))
     barriers = Cutter(raised)
     assert len(barriers.cut(day(1)).items) == 3
     for number in range(3, 7):

@@ -148,8 +148,8 @@ def purchase(**changed: bytes) -> bytes:
 
 NO_RECORD = "expected a record of the Avro schema, found bytes that are none"
 NO_ID_KNOWN = (
-    f"{NO_RECORD}; if they begin with a schema's id, as Confluent's serializers put it there, give the source "
-    "writer_schemas"
+    f"{NO_RECORD}; if they begin with a schema's id, as Confluent's serializers put it there, give the source a "
+    "registry or writer_schemas"
 )
 NO_UTF8 = "expected a record of the Avro schema, found text that is no UTF-8"
 MORE = "expected a record of the Avro schema, found more bytes after it"
@@ -483,7 +483,10 @@ def test_avro_that_begins_with_the_id_of_its_schema(session: SparkSession, kafka
     )
     no_id = "expected a record of the Avro schema, found bytes that begin with no schema's id"
     broken = f"{NO_RECORD} by their writer's schema, or a schema that does not become this one"
-    unknown = "expected a record of the Avro schema, found the id of a schema that writer_schemas has not, "
+    unknown = (
+        "expected a record of the Avro schema, found the id of a schema that is neither in writer_schemas nor in the "
+        "registry, "
+    )
     cases: list[tuple[bytes | None, Any]] = [
         (b"\0\0\0\0\x07" + long(-5), (-5, None, 9)),
         (b"\0\xff\xff\xff\xff" + text("x") + long(1) + long(1) + text("y") + long(2**40), (2**40, "y", 1)),
