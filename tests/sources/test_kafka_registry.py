@@ -111,7 +111,7 @@ def test_an_epoch_of_several_versions(kafka: Broker, registry: Registry, shop: S
 def schemas(registry: Registry, credentials: Credentials | None = None, **settings: Any) -> dict[str, str]:
     """By id, as an attempt is told them."""
     entered = source("t", **settings).within(Limits(), Credentials("kafka"), credentials or registry.credentials())
-    told = source_of(entered.told()).declare().options
+    told = source_of(entered.for_driver()).declare().options
     assert told["registry"] is None
     found: dict[str, str] = told["writer_schemas"]
     return found
