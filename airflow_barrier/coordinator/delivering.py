@@ -125,10 +125,9 @@ def sink_fault(
     Tables that are not there yet are left to whoever looks at tables.
     """
     try:
-        _try(deployment, declared, credentials, _registered(deployment, topology).get(declared.name))
+        return _try(deployment, declared, credentials, _registered(deployment, topology).get(declared.name))
     except BarrierError as error:
         return str(error)
-    return None
 
 
 def look_at_sinks(
@@ -173,23 +172,24 @@ def _registered(deployment: Deployment, topology: str) -> dict[str, SinkRecord]:
 
 def _try(
     deployment: Deployment, declared: SinkDeclaration, credentials: Credentials | None, registered: SinkRecord | None
-) -> None:
-    """Raises what keeps the sink from taking its tables, as far as these are there, and from going on with what it has
-    received; ``registered``: what is remembered of that.
+) -> str | None:
+    """Raises what keeps the sink from taking its tables, as far as these are there. Returns what keeps it from going on
+    with what it has received, if ``registered``, which remembers that, is not what its ledger says.
     """
     try:
         mains = deployment.tables.mains(sorted(declared.targets))
     except MissingTableError:
-        return
+        return None
     schemas = {table: deployment.tables.schema_at(table, snapshot) for table, snapshot in mains.items()}
     with _connect(deployment, declared, credentials) as channel:
         channel.validate(schemas)
         if registered is None or registered.position is None or registered.remedy is not None:
-            return
+            return None
         incarnation = deployment.meta.topologies.incarnation(registered.topology)
         position = channel.look(Deliverer(registered.topology, incarnation, registered.name, ""))
-        if position is None or position < registered.position:
-            raise _behind(registered, position, registered.position)
+        if position is not None and position >= registered.position:
+            return None
+        return str(_behind(registered, position, registered.position))
 
 
 def _behind(sink: SinkRecord, position: Position | None, known: Position | None) -> LedgerError:
