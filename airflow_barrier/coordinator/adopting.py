@@ -65,10 +65,10 @@ class AdoptionPlan:
 def plan_adoption(
     deployment: Deployment,
     fragments: Sequence[Fragment],
-    sinks: Sequence[tuple[SinkDeclaration, Credentials | None]] = (),
+    sinks: Sequence[tuple[str, SinkDeclaration, Credentials | None]] = (),
 ) -> AdoptionPlan:
     """What the DAGs' ``fragments`` would change, together with what is registered; what keeps their sources from being
-    cut, and their ``sinks`` from taking what they are to get. Changes nothing.
+    cut, and their ``sinks``, each with its topology, from taking what they are to get. Changes nothing.
     """
     steps: list[TableStep] = []
     problems: list[str] = []
@@ -94,7 +94,7 @@ def plan_adoption(
     sources = {external.name: external for fragment in fragments for job in fragment.jobs for external in job.externals}
     faults = [
         *(source_fault(deployment, declared) for declared in sources.values()),
-        *(sink_fault(deployment, declared, credentials) for declared, credentials in sinks),
+        *(sink_fault(deployment, topology, declared, credentials) for topology, declared, credentials in sinks),
     ]
     problems += [fault for fault in faults if fault is not None]
     return AdoptionPlan(tuple(steps), tuple(problems), tuple(notes))

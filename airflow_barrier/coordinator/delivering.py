@@ -117,16 +117,17 @@ def deliver(
     return done
 
 
-def sink_fault(deployment: Deployment, declared: SinkDeclaration, credentials: Credentials | None) -> str | None:
+def sink_fault(
+    deployment: Deployment, topology: str, declared: SinkDeclaration, credentials: Credentials | None
+) -> str | None:
     """What keeps a sink from taking its tables as they are now, in words; None: nothing that can be seen before.
 
     Tables that are not there yet are left to whoever looks at tables.
     """
     try:
-        _try(deployment, declared, credentials)
+        return _try(deployment, declared, credentials, _registered(deployment, topology).get(declared.name))
     except BarrierError as error:
         return str(error)
-    return None
 
 
 def look_at_sinks(
@@ -144,15 +145,12 @@ def look_at_sinks(
     no more is let go of, and holds no barriers from then on.
     """
     meta = deployment.meta
-    try:
-        registered = {sink.name: sink for sink in meta.deliveries.of(topology)}
-    except UnknownTopologyError:
-        registered = {}
+    registered = _registered(deployment, topology)
     for name, (declaration, credentials) in declared.items():
         if name in registered and registered[name].position is not None:
             continue
         try:
-            _try(deployment, declaration, credentials())
+            _try(deployment, declaration, credentials(), registered.get(name))
         except BarrierError as error:
             if topology not in meta.topologies.names() or meta.barriers.head(topology) is None:
                 raise
@@ -165,15 +163,44 @@ def look_at_sinks(
             )
 
 
-def _try(deployment: Deployment, declared: SinkDeclaration, credentials: Credentials | None) -> None:
-    """Raises what keeps the sink from taking its tables, as far as these are there."""
+def _registered(deployment: Deployment, topology: str) -> dict[str, SinkRecord]:
+    try:
+        return {sink.name: sink for sink in deployment.meta.deliveries.of(topology)}
+    except UnknownTopologyError:
+        return {}
+
+
+def _try(
+    deployment: Deployment, declared: SinkDeclaration, credentials: Credentials | None, registered: SinkRecord | None
+) -> str | None:
+    """Raises what keeps the sink from taking its tables, as far as these are there. Returns what keeps it from going on
+    with what it has received, if ``registered``, which remembers that, is not what its ledger says.
+    """
     try:
         mains = deployment.tables.mains(sorted(declared.targets))
     except MissingTableError:
-        return
+        return None
     schemas = {table: deployment.tables.schema_at(table, snapshot) for table, snapshot in mains.items()}
     with _connect(deployment, declared, credentials) as channel:
         channel.validate(schemas)
+        if registered is None or registered.position is None or registered.remedy is not None:
+            return None
+        incarnation = deployment.meta.topologies.incarnation(registered.topology)
+        position = channel.look(Deliverer(registered.topology, incarnation, registered.name, ""))
+        if position is not None and position >= registered.position:
+            return None
+        return str(_behind(registered, position, registered.position))
+
+
+def _behind(sink: SinkRecord, position: Position | None, known: Position | None) -> LedgerError:
+    command = f"{sink.topology} {sink.name} --reason ..."
+    adopt = f"If it holds just what its ledger says, go on from there: airflow-barrier sink adopt {command} "
+    return LedgerError(
+        f"{sink}: expected that its ledger says {known}, which was delivered, found {position or 'that nothing was'}: "
+        "the sink was restored from a backup, or fell back to a server that lags"
+        f"{'' if position else ', or the ledger was emptied or made anew'}. {adopt if position else ''}To compare it "
+        f"with the tables, and change what differs: airflow-barrier sink redeliver {command}"
+    )
 
 
 def _connect(deployment: Deployment, declared: SinkDeclaration, credentials: Credentials | None) -> Channel:
@@ -280,17 +307,7 @@ class _Worker:
                 "%s goes on from %s, as its ledger says; %s is what was remembered", self._sink, position, known
             )
         elif position is None or (known is not None and position < known):
-            adopt = (
-                "If it holds just what its ledger says, go on from there: airflow-barrier sink adopt "
-                f"{topology} {name} --reason ... "
-            )
-            raise LedgerError(  # safety: ledger-not-behind
-                f"{self._sink}: expected that its ledger says {known}, which was delivered, found "
-                f"{position or 'that nothing was'}: the sink was restored from a backup, or fell back to a server that "
-                f"lags{'' if position else ', or the ledger was emptied or made anew'}. {adopt if position else ''}To "
-                "compare it with the tables, and change what differs: airflow-barrier sink redeliver "
-                f"{topology} {name} --reason ..."
-            )
+            raise _behind(self._sink, position, known)  # safety: ledger-not-behind
         else:
             log.info("%s had received %s, and nobody had been told", self._sink, position)
         self._tell(position, {}, 0.0)

@@ -94,12 +94,16 @@ class FileChannel(FileSteps[Store]):
 
     # --- the ledger -------------------------------------------------------------------------------
 
+    def look(self, deliverer: Deliverer) -> Position | None:
+        ledger, owner = f"{_LEDGERS}/{deliverer.topology}.{deliverer.sink}", self._owner(deliverer)
+        self._check_owner(f"{ledger}/{_MARK}", self._said(f"{ledger}/{_MARK}/{_OWNER}") or owner, owner, adopt=False)
+        return max(map(_position_of, self._delivered(ledger)), default=None)
+
     def open(self, deliverer: Deliverer, *, adopt: bool = False) -> Position | None:
         ledger = f"{_LEDGERS}/{deliverer.topology}.{deliverer.sink}"
         self._claim(ledger, deliverer, adopt)
         opened = self._take_over(ledger, deliverer)
-        found = filter(_BARRIER.match, self._store.names(f"{ledger}/delivered") or [])
-        self._kept = sorted(found, key=_position_of)
+        self._kept = sorted(self._delivered(ledger), key=_position_of)
         self._opened, self._position = opened, _position_of(self._kept[-1]) if self._kept else None
         if self._position is not None:
             self._publish(opened, self._kept[-1])
@@ -107,6 +111,10 @@ class FileChannel(FileSteps[Store]):
             self._check_no_data(ledger, deliverer)
         self._sweep(opened)
         return self._position
+
+    def _delivered(self, ledger: str) -> list[str]:
+        """The folders of the barriers that the ledger has."""
+        return [name for name in self._store.names(f"{ledger}/delivered") or [] if _BARRIER.match(name)]
 
     def _claim(self, ledger: str, who: Deliverer, adopt: bool) -> None:
         """See that ledger and targets are this sink's. Those that are nobody's become so; ``adopt``: also others."""

@@ -137,6 +137,14 @@ class KafkaChannel:
 
     # --- opening ----------------------------------------------------------------------------------
 
+    def look(self, deliverer: Deliverer) -> Position | None:
+        """See the port."""
+        if find_ledger(str(self), self._cluster, self._ledger) is None:
+            return None
+        identity = Identity.of(deliverer, self._cluster.id, self._find_topics())
+        records = ledgers.read(str(self), self._cluster, self._ledger, to_its_end=True)
+        return ledgers.check(deliverer, self._ledger, records, identity, adopt=False)
+
     def open(self, deliverer: Deliverer, *, adopt: bool = False) -> Position | None:
         """See the port."""
         self._deliverer = deliverer

@@ -73,6 +73,14 @@ class ManifestChannel(FileSteps[ObjectStore]):
 
     # --- the ledger -------------------------------------------------------------------------------
 
+    def look(self, deliverer: Deliverer) -> Position | None:
+        last = self._newest()
+        newest = self._seen(last).get(last)
+        if newest is None:
+            return None
+        self._check_owner(_path_of(last), newest, self._owner(deliverer), adopt=False)
+        return _position_of(newest)
+
     def open(self, deliverer: Deliverer, *, adopt: bool = False) -> Position | None:
         owner = self._owner(deliverer)
         for _ in range(_TRIES):

@@ -140,10 +140,15 @@ class PostgreSQLChannel:
 
     # --- the ledger -------------------------------------------------------------------------------
 
+    def look(self, deliverer: Deliverer) -> Position | None:
+        """See the port."""
+        self._deliverer = deliverer
+        return self._found(adopt=False)[1]
+
     def open(self, deliverer: Deliverer, *, adopt: bool = False) -> Position | None:
         """See the port."""
         self._deliverer = deliverer
-        there = self._look(adopt)  # who is refused ends nobody's session
+        there, _ = self._found(adopt)  # who is refused ends nobody's session
         self._end_older_sessions()
         if not there:
             self._make_ledger()
@@ -191,14 +196,12 @@ class PostgreSQLChannel:
         digest = hashlib.sha256(json.dumps([*self._key, self._declared.options["ledger"]]).encode()).hexdigest()[:16]
         return f"{_NAME} {digest}"
 
-    def _look(self, adopt: bool) -> bool:
-        """Whether the ledger is there; if it is, it has to be ours."""
+    def _found(self, adopt: bool) -> tuple[bool, Position | None]:
+        """Whether the ledger is there, which has to be ours then, and what it says."""
         with self._transaction() as connection:
             name = connection.execute("SELECT to_regclass(%s)", (self._ledger.as_string(connection),)).fetchone()
             there = name is not None and name[0] is not None
-            if there:
-                self._position(connection, self._identity(connection), adopt)
-        return there
+            return there, self._position(connection, self._identity(connection), adopt) if there else None
 
     def _position(
         self, connection: psycopg.Connection[Any], identity: Mapping[str, Any], adopt: bool, lock: bool = False

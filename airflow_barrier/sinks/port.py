@@ -97,6 +97,13 @@ class Channel(Protocol):
         """
         ...
 
+    def look(self, deliverer: Deliverer) -> Position | None:
+        """What the ledger says was delivered last; supersedes nobody, and changes nothing.
+
+        Raises LedgerError if the ledger is another's.
+        """
+        ...
+
     def open(self, deliverer: Deliverer, *, adopt: bool = False) -> Position | None:
         """Become the only one who can deliver: whoever opened the sink before can change nothing there any more.
 

@@ -21,6 +21,8 @@ from airflow_barrier.protocol.errors import SourceDataError, SourceUnavailableEr
 _LOOK = 0.2
 #: Where a partition has no record: at its end, or retention has passed where we begin.
 _NO_RECORD = (KafkaError._PARTITION_EOF, KafkaError._AUTO_OFFSET_RESET)
+#: A consumer looks for the coordinator of its group, too, which it makes no use of.
+_OF_THE_GROUP = KafkaError.GROUP_AUTHORIZATION_FAILED
 _REFUSED = {
     KafkaError.TOPIC_AUTHORIZATION_FAILED: "no right to read it; grant the connection's user Read and Describe on it",
     KafkaError.UNKNOWN_TOPIC_OR_PART: "no such topic; create it, or correct the name",
@@ -78,9 +80,9 @@ class Log:
                     TopicCollection([self.topic]), include_authorized_operations=True, request_timeout=self.patience
                 )
                 told = self._answered(asked[self.topic])
-            allowed = told.authorized_operations
-            if allowed is not None and AclOperation.READ not in allowed:  # who may describe it is told its offsets
-                raise self._refused(KafkaError.TOPIC_AUTHORIZATION_FAILED)
+                allowed = told.authorized_operations
+                if allowed is not None and AclOperation.READ not in allowed:  # who may describe it is told its offsets
+                    raise KafkaException(KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED))
             self._told.append(told)
         return self._told[0]
 
@@ -112,6 +114,8 @@ class Log:
                 if message is None:
                     raise self._unavailable("for its records", "no answer")
                 error = message.error()
+                if error is not None and error.code() == _OF_THE_GROUP:
+                    continue
                 if error is not None and error.code() == KafkaError._PARTITION_EOF:
                     return
                 if error is not None:
@@ -134,6 +138,8 @@ class Log:
                 if message is None:
                     continue
                 partition, error = message.partition(), message.error()
+                if error is not None and error.code() == _OF_THE_GROUP:
+                    continue
                 if partition is None or (error is not None and error.code() not in _NO_RECORD):
                     raise self._unavailable("for its records", "no record" if error is None else error.str())
                 if error is None and partition in left:
@@ -219,11 +225,9 @@ class Log:
         except KafkaException as failed:
             error = failed.args[0]
             if error.code() in _REFUSED:
-                raise self._refused(error.code()) from failed
+                found = f"expected topic {self.topic}, found {_REFUSED[error.code()]}"
+                raise SourceDataError(f"{self.what}: {found}") from failed
             raise self._unavailable(asked, error.str()) from failed
-
-    def _refused(self, code: int) -> SourceDataError:
-        return SourceDataError(f"{self.what}: expected topic {self.topic}, found {_REFUSED[code]}")
 
     def _unavailable(self, asked: str, found: str) -> SourceUnavailableError:
         why = next((error.str() for error in self._heard if error.code() != KafkaError._ALL_BROKERS_DOWN), found)

@@ -8,7 +8,8 @@ from uuid import uuid4
 import pytest
 from confluent_kafka.admin import AdminClient
 
-from airflow_barrier.protocol.deliveries import Remedy
+from airflow_barrier.coordinator.delivering import sink_fault
+from airflow_barrier.protocol.deliveries import Remedy, Rows
 from airflow_barrier.protocol.errors import LedgerError, SinkRefusedError
 from airflow_barrier.sinks.kafka import KafkaSink
 from tests.delivering.feed import AMOUNT, KEY, Feed
@@ -44,7 +45,12 @@ def test_a_ledger_that_has_lost_its_record_is_told(
     feed.deliver(sink, AMOUNT, kafka.credentials)
     delivered = [record.offset() for record in kafka.records(topic, committed=False)]
     assert len(delivered) == 1
+    declared = sink.declare(AMOUNT, Rows.CHANGES, "shopping_dag")
+    assert sink_fault(feed.deployment, "shopping", declared, kafka.credentials) is None
     lose(kafka, ledger)
+    fault = sink_fault(feed.deployment, "shopping", declared, kafka.credentials)
+    assert fault is not None
+    assert "says b1.r0, which was delivered, found that nothing was: " in fault
     feed.commit({(1, 1): 2})
     decide = feed.deployment.meta.deliveries.decide
     for remedy in (None, None, Remedy.ADOPT):

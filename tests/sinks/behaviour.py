@@ -326,6 +326,8 @@ class Behaviour:
         ]
         with place.channel(Rows.CHANGES) as channel:
             assert channel.open(deliverer()) == CHANGES[-1].position
+        with place.channel(Rows.CHANGES) as looking:
+            assert looking.look(deliverer()) == CHANGES[-1].position
         with place.channel(Rows.CHANGES) as channel:
             assert catch_up(channel, Rows.CHANGES, CHANGES) == [], "nothing is delivered twice"
         check(place, CHANGES, Rows.CHANGES)
@@ -334,6 +336,7 @@ class Behaviour:
         place = places()
         with place.channel(Rows.CHANGES) as channel:
             channel.validate(SCHEMAS)
+            assert channel.look(deliverer()) is None
         assert place.left_over() == []
         for table in SCHEMAS:
             assert place.contents(table, Rows.CHANGES) == []
@@ -382,6 +385,8 @@ class Behaviour:
             with pytest.raises(_FENCED):
                 first.deliver(delivery(CHANGES[1], Rows.CHANGES, CHANGES[0].position))
             check(place, CHANGES[:1], Rows.CHANGES)
+            with place.channel(Rows.CHANGES) as third:
+                assert third.look(deliverer()) == CHANGES[0].position, "who looks supersedes nobody"
             second.deliver(delivery(CHANGES[1], Rows.CHANGES, CHANGES[0].position))
         check(place, CHANGES[:2], Rows.CHANGES)
 

@@ -53,7 +53,7 @@ def _answer(options: argparse.Namespace, dry_run: bool) -> int:
     groups = _groups(options.dag_files)
     with connected(_conn_id(groups, options.conn_id), new=not dry_run) as deployment:
         deliveries = [delivery for group in groups for delivery in group.deliveries]
-        sinks = [(delivery.declaration(delivery.dag.dag_id), delivery.credentials()) for delivery in deliveries]
+        sinks = [(each.topology, each.declaration(each.dag.dag_id), each.credentials()) for each in deliveries]
         plan = plan_adoption(deployment, [group.fragment for group in groups], sinks)
         does = plan.can_be_done and not dry_run
         switched = tuple(carry_out(deployment, plan)) if does else ()
