@@ -11,6 +11,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import product
 from pathlib import Path
 from random import Random
 from threading import Event, Thread
@@ -24,8 +25,7 @@ from airflow_barrier.coordinator.settings import Settings
 from airflow_barrier.protocol.deliveries import Position
 from tests.delivering import streaming
 from tests.delivering.streaming import TABLE, TOPOLOGY, Hand, Stream, hands
-from tests.sinks.kafka_topics import FILES, headers_of
-from tests.support.drawing import is_whole
+from tests.sinks.kafka_topics import headers_of
 from tests.support.kafka import Kafka, Reader
 from tests.support.reporting import report
 from tests.support.waiting import patience, wait_for
@@ -33,6 +33,7 @@ from tests.support.waiting import patience, wait_for
 if TYPE_CHECKING:
     from tests.support.spark import SparkServer
 
+_INTEGERS, _PARCEL = 100_000, 750
 #: What a failed run has printed, to kill at the same steps again.
 _SEED = "BARRIER_TEST_SEED"
 JOB, DELIVERER, BROKER = "job", "deliverer", "broker"
@@ -46,18 +47,6 @@ _STEPS = {
 
 
 @dataclass(frozen=True)
-class Size:
-    """``every``: at each step; or else at one step of each victim, in both ways."""
-
-    integers: int
-    parcel: int
-    every: bool
-
-
-WHOLE, LANDING = Size(100_000, 750, every=True), Size(5_000, 250, every=False)
-
-
-@dataclass(frozen=True)
 class Strike:
     """The victim gets the signal when the job or the deliverer has come to ``step``, ``after`` so many of them."""
 
@@ -67,13 +56,13 @@ class Strike:
     after: int
 
 
-def strikes(size: Size, random: Random) -> list[Strike]:
+def strikes(random: Random) -> list[Strike]:
+    """Each victim at each step, in both ways."""
     found = []
     for victim, steps in _STEPS.items():
-        for signum in (HARD, CLEAN):
-            for step in steps if size.every else [random.choice(steps)]:
-                after = random.randrange(size.parcel) if step == streaming.PRODUCE else 0
-                found.append(Strike(victim, signum, step, after))
+        for signum, step in product((HARD, CLEAN), steps):
+            after = random.randrange(_PARCEL) if step == streaming.PRODUCE else 0
+            found.append(Strike(victim, signum, step, after))
     random.shuffle(found)
     return found
 
@@ -98,16 +87,14 @@ def stream(spark_server: SparkServer, own_kafka: Kafka, tmp_path: Path) -> Itera
     deployment.close()
 
 
-@pytest.mark.drawn("integers")
-@pytest.mark.touches(*FILES, "sources/kafka.py", "sources/kafka_cuts.py", "coordinator/delivering.py")
+@pytest.mark.drawn("large ones")
 @pytest.mark.timeout(900)
 def test_integers_in_and_out(stream: Stream, own_kafka: Kafka) -> None:
-    size = WHOLE if is_whole() else LANDING
     seed = int(os.environ.get(_SEED) or int.from_bytes(os.urandom(4), "big"))
     print(f"{_SEED}={seed}")
-    began, plan = time.monotonic(), strikes(size, Random(seed))
+    began, plan = time.monotonic(), strikes(Random(seed))
     with hands() as found, looking(stream) as looked:
-        run = Run(stream, own_kafka, size, found)
+        run = Run(stream, own_kafka, found)
         run.begin(seed, len(plan))
         for strike in plan:
             print(f"{time.monotonic() - began:.1f} s: {strike}")
@@ -117,12 +104,12 @@ def test_integers_in_and_out(stream: Stream, own_kafka: Kafka) -> None:
     looked.check(own_kafka)
     deployment = stream.connect()
     sent = run.producer.counted
-    barriers = check(stream, own_kafka, deployment, size)
+    barriers = check(stream, own_kafka, deployment)
     deployment.close()
     killed = Counter(f"{'hard' if each.signum == HARD else 'clean'} of the {each.victim}" for each in plan)
     kills = ", ".join(f"{count} {what}" for what, count in sorted(killed.items()))
     report(
-        f"integers: {size.integers:,} in {sent['committed']} transactions, {sent['aborted']} aborted, and out "
+        f"integers: {_INTEGERS:,} in {sent['committed']} transactions, {sent['aborted']} aborted, and out "
         f"by {barriers} barriers in {time.monotonic() - began:.0f} s; kills: {kills}; 0 lost, 0 twice, each key in "
         f"order, no barrier torn, one record of each in the ledger (seed {seed})"
     )
@@ -131,19 +118,16 @@ def test_integers_in_and_out(stream: Stream, own_kafka: Kafka) -> None:
 class Run:
     """The producer, and those that are the job and the deliverer at present."""
 
-    def __init__(self, stream: Stream, broker: Kafka, size: Size, found: list[Hand]) -> None:
+    def __init__(self, stream: Stream, broker: Kafka, found: list[Hand]) -> None:
         self._stream = stream
         self._broker = broker
-        self._size = size
         self._hands = found
         self._deliverers = 0
 
     def begin(self, seed: int, strikes: int) -> None:
         """All processes, and a first barrier; so many strikes follow."""
-        size = self._size
-        self.producer = self._hand(streaming.produce, self._stream, size.integers, size.parcel, seed)
-        self._grant = size.integers // size.parcel // (strikes + 1)
-        assert self._grant > 0
+        self.producer = self._hand(streaming.produce, self._stream, _INTEGERS, _PARCEL, seed)
+        self._grant = _INTEGERS // _PARCEL // (strikes + 1)
         self._job = self._hand(streaming.work, self._stream)
         self._feed()
         self._job.wait("barrier")
@@ -168,7 +152,7 @@ class Run:
 
     def finish(self) -> None:
         """The rest of the integers, until all is delivered."""
-        self.producer.tell(self._size.integers)
+        self.producer.tell(_INTEGERS)
         self.producer.wait("sent")
         self._broker.settle(self._stream.source)
         ends, deployment = self._stream.ends(), self._stream.connect()
@@ -190,7 +174,7 @@ class Run:
         if strike.signum == HARD and strike.step == streaming.READING:
             hand.go_on()
             self._broker.kill()
-        else:
+        else:  # who stops takes longer than an epoch takes to be read
             (self._broker.kill if strike.signum == HARD else self._broker.stop)()
             hand.go_on()
         self._broker.start()
@@ -278,14 +262,14 @@ def looking(stream: Stream) -> Iterator[Looked]:
 # --- what has to hold -----------------------------------------------------------------------------
 
 
-def check(stream: Stream, broker: Kafka, deployment: Deployment, size: Size) -> int:
+def check(stream: Stream, broker: Kafka, deployment: Deployment) -> int:
     """Everything, by what readers of committed records find in the end; returns how many barriers there were."""
     came, went = broker.records(stream.source), broker.records(stream.target)
-    every = list(range(size.integers))
+    every = list(range(_INTEGERS))
     assert sorted(map(_integer, came)) == every, "what was sent"
     assert _differences(Counter(map(_integer, went)), every) == {}, "lost, or there several times"
     aborted = len(broker.records(stream.source, committed=False)) - len(came)
-    assert aborted >= size.parcel, "some integers were aborted"
+    assert aborted >= _PARCEL, "some integers were aborted"
 
     # each key in order, and each barrier just what its cut says, whole
     assert _by_key(went) == _by_key(came)

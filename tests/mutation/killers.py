@@ -29,7 +29,7 @@ _GROUPS = ("tests/protocol/test_states.py::test_every_state_has_its_transitions_
 _LOCKS = (f"{_META}test_guards.py::test_every_transition_locks_its_topology_before_it_looks",)
 _FILES, _FOLDER = "tests/sinks/test_file_sink.py::test_", "tests/sinks/test_files_locally.py::TestLocalFiles::test_"
 _OFFSETS = "tests/sources/test_kafka_cuts.py::test_"
-_TOPICS = "tests/sinks/test_kafka.py::test_"
+_TOPICS = "tests/sinks/test_kafka_ledger.py::test_"
 _OBJECTS = "tests/sinks/test_files_on_s3.py::test_"
 _FENCED = (f"{_META}test_attempts.py::test_a_superseded_attempt_can_report_nothing",)
 _CLOSING = (f"{_META}test_attempts.py::test_a_closing_record_speaks_of_every_outlet_and_of_no_other",)
@@ -348,7 +348,7 @@ _WITHOUT_SPARK: Mapping[str, tuple[str, ...]] = {
     "topic-of-one-sink": (f"{_TOPICS}a_topic_is_fed_by_one_sink",),
     "order-per-key": (f"{_TOPICS}partitions_that_are_added_are_told",),
     "records-after-what-was-delivered": (f"{_TOPICS}what_does_not_follow_is_refused",),
-    "row-fits-topic": (f"{_TOPICS}rows_of_a_megabyte_and_more",),
+    "row-fits-topic": ("tests/sinks/test_kafka.py::test_rows_of_a_megabyte_and_more",),
     "nothing-lost-in-json": (f"{_FILES}json_has_no_nan",),
     "sink-beyond-history": (f"{_LEDGER}what_was_delivered_last_can_be_read_no_more",),
     "deliveries-go-forward": (f"{_DELIVERIES}a_late_report_takes_nothing_back",),

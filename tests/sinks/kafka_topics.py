@@ -18,7 +18,7 @@ from airflow_barrier.protocol.deliveries import Rows
 from airflow_barrier.sinks import _kafka_client
 from airflow_barrier.sinks.kafka import KafkaSink
 from airflow_barrier.sinks.port import Channel
-from tests.sinks.behaviour import AMOUNTS, KEY, PRICES, applied
+from tests.sinks.behaviour import AMOUNTS, CHANGES, KEY, PRICES, applied, catch_up
 from tests.support.kafka import Kafka, Reader
 from tests.support.waiting import patience
 
@@ -90,6 +90,13 @@ class Topics:
             return original(name, ask, *arguments, **options)
 
         _kafka_client.call = call
+
+
+def prepared(place: Topics, steps: int = 2) -> Topics:
+    """The place, when so many of the suite's changes were delivered there."""
+    with place.channel() as channel:
+        catch_up(channel, Rows.CHANGES, CHANGES[:steps])
+    return place
 
 
 def headers_of(message: Message) -> dict[str, str]:
