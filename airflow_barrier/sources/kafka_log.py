@@ -14,12 +14,14 @@ from typing import Any
 from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, TopicCollection, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
-from airflow_barrier.protocol.errors import SourceDataError, SourceUnavailableError
+from airflow_barrier.protocol.errors import ConfigurationError, SourceDataError, SourceUnavailableError
 
 #: Seconds that brokers may take to answer.
 _PATIENCE = 10.0
 #: Between two looks whether the client has been refused.
 _LOOK = 0.2
+#: What no waiting helps against.
+_NOT_LET_IN = (KafkaError._AUTHENTICATION, KafkaError._SSL)
 _REFUSED = {
     KafkaError.TOPIC_AUTHORIZATION_FAILED: "no right to read it; grant the connection's user Read and Describe on it",
     KafkaError.UNKNOWN_TOPIC_OR_PART: "no such topic; create it, or correct the name",
@@ -42,7 +44,8 @@ class Log:
     """One topic, which the source of this name reads. ``settings`` are librdkafka's.
 
     Every method raises SourceUnavailableError (retryable) if brokers do not answer or let nobody in, and
-    SourceDataError for a topic that is not there, or may not be read.
+    SourceDataError for a topic that is not there, or may not be read. ConfigurationError tells of settings that the
+    client does not take, such as a file that it cannot read.
     """
 
     source: str
@@ -155,7 +158,7 @@ class Log:
         """What comes of a request. One that brokers do not let in is told at once: the client would go on trying."""
         for _ in range(int(_PATIENCE / _LOOK)):
             self._admin.poll(0)  # by which the client says what it has heard
-            if any(error.code() == KafkaError._AUTHENTICATION for error in self._heard):
+            if any(error.code() in _NOT_LET_IN for error in self._heard):
                 break
             with suppress(FutureTimeoutError):
                 return answer.result(_LOOK)
@@ -170,6 +173,11 @@ class Log:
             refused = _REFUSED.get(error.code())
             if refused is not None:
                 raise SourceDataError(f"{self.what}: expected topic {self.topic}, found {refused}") from failed
+            if error.code() == KafkaError._INVALID_ARG:
+                raise ConfigurationError(
+                    f"{self.what}: expected settings in its connection's extra that Kafka's client takes, found: "
+                    f"{error.str()}; correct them"
+                ) from failed
             raise self._unavailable(asked, error.str()) from failed
 
     def _unavailable(self, asked: str, found: str) -> SourceUnavailableError:
