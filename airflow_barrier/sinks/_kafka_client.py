@@ -14,7 +14,12 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 
 from airflow_barrier.protocol.credentials import Credentials
-from airflow_barrier.protocol.errors import FencedDelivererError, SinkRefusedError, SinkUnavailableError
+from airflow_barrier.protocol.errors import (
+    ConfigurationError,
+    FencedDelivererError,
+    SinkRefusedError,
+    SinkUnavailableError,
+)
 from airflow_barrier.sources.kafka_settings import client_settings
 
 if TYPE_CHECKING:
@@ -85,7 +90,13 @@ class Cluster:
         self.id = ""
 
     def __enter__(self) -> Self:
-        self._admin = AdminClient(self._settings, logger=_Quiet())
+        try:
+            self._admin = AdminClient(self._settings, logger=_Quiet())
+        except KafkaException as error:
+            raise ConfigurationError(
+                f"{self._what}: expected settings in the extra of connection {self._conn_id} that Kafka's client "
+                f"takes, found: {error.args[0].str()}; correct them"
+            ) from error
         self.id = self.answer(self._admin.describe_cluster()).cluster_id
         return self
 

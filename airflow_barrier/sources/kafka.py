@@ -291,6 +291,7 @@ class Kafka:
 
     def _read(self, spark: SparkSession, spans: Mapping[int, tuple[int, int]], secrets: Mapping[str, str]) -> DataFrame:
         """The records of each partition from an offset to before another one."""
+        kafka_settings.keep_off_pages(spark)
         reading = {str(partition): span for partition, span in sorted(spans.items()) if span[0] < span[1]}
         if not reading:
             return spark.createDataFrame([], _COLUMNS)

@@ -15,7 +15,7 @@ from typing import Any
 from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, TopicCollection, TopicPartition
 from confluent_kafka.admin import AclOperation, AdminClient, ConfigResource, OffsetSpec, ResourceType
 
-from airflow_barrier.protocol.errors import SourceDataError, SourceUnavailableError
+from airflow_barrier.protocol.errors import ConfigurationError, SourceDataError, SourceUnavailableError
 
 #: Between two looks whether the client has been refused.
 _LOOK = 0.2
@@ -23,6 +23,8 @@ _LOOK = 0.2
 _NO_RECORD = (KafkaError._PARTITION_EOF, KafkaError._AUTO_OFFSET_RESET)
 #: A consumer looks for the coordinator of its group, too, which it makes no use of.
 _OF_THE_GROUP = KafkaError.GROUP_AUTHORIZATION_FAILED
+#: What no waiting helps against.
+_NOT_LET_IN = (KafkaError._AUTHENTICATION, KafkaError._SSL)
 _REFUSED = {
     KafkaError.TOPIC_AUTHORIZATION_FAILED: "no right to read it; grant the connection's user Read and Describe on it",
     KafkaError.UNKNOWN_TOPIC_OR_PART: "no such topic; create it, or correct the name",
@@ -46,7 +48,8 @@ class Log:
     may take for one answer.
 
     Every method raises SourceUnavailableError (retryable) if brokers do not answer or let nobody in, and
-    SourceDataError for a topic that is not there, or may not be read.
+    SourceDataError for a topic that is not there, or may not be read. ConfigurationError tells of settings that the
+    client does not take, such as a file that it cannot read.
     """
 
     source: str
@@ -212,7 +215,7 @@ class Log:
         """What comes of a request. One that brokers do not let in is told at once: the client would go on trying."""
         for _ in range(int(self.patience / _LOOK)):
             self._admin.poll(0)  # by which the client says what it has heard
-            if any(error.code() == KafkaError._AUTHENTICATION for error in self._heard):
+            if any(error.code() in _NOT_LET_IN for error in self._heard):
                 break
             with suppress(FutureTimeoutError):
                 return answer.result(_LOOK)
@@ -227,6 +230,11 @@ class Log:
             if error.code() in _REFUSED:
                 found = f"expected topic {self.topic}, found {_REFUSED[error.code()]}"
                 raise SourceDataError(f"{self.what}: {found}") from failed
+            if error.code() == KafkaError._INVALID_ARG:
+                raise ConfigurationError(
+                    f"{self.what}: expected settings in its connection's extra that Kafka's client takes, found: "
+                    f"{error.str()}; correct them"
+                ) from failed
             raise self._unavailable(asked, error.str()) from failed
 
     def _unavailable(self, asked: str, found: str) -> SourceUnavailableError:

@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from airflow_barrier.protocol.credentials import Credentials
 from airflow_barrier.protocol.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 CONN_TYPE = "kafka"
 
@@ -40,6 +43,10 @@ _LOGINS = {
     "SCRAM-SHA-256": "org.apache.kafka.common.security.scram.ScramLoginModule",
     "SCRAM-SHA-512": "org.apache.kafka.common.security.scram.ScramLoginModule",
 }
+#: A session's conf: what is left out of texts.
+_REDACTED = "spark.sql.redaction.string.regex"
+#: As a plan's text has them, which may end in the middle of one.
+_SECRET_OPTIONS = r"""key: "kafka\.(?:sasl|ssl)\.[^"]*+"\s++value: "[^"\\]*+(?:\\.[^"\\]*+)*+"""
 _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}\Z")
 _PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 
@@ -108,11 +115,16 @@ def spark_settings(what: str, credentials: Credentials | None) -> dict[str, str]
         settings |= {
             "ssl.keystore.type": "PEM",
             "ssl.keystore.certificate.chain": certificate,
-            "ssl.keystore.key": key,
+            "ssl.keystore.key": _opened(what, key, found.get("ssl.key.password")),
         }
-        if "ssl.key.password" in found:
-            settings["ssl.key.password"] = found["ssl.key.password"]
     return {f"kafka.{name}": value for name, value in settings.items()}
+
+
+def keep_off_pages(spark: SparkSession) -> None:
+    """Have a Spark Connect server leave out of its pages what lets the session in: they show a plan's options."""
+    found = spark.conf.get(_REDACTED, "") or ""
+    if _SECRET_OPTIONS not in found:
+        spark.conf.set(_REDACTED, f"{found}|{_SECRET_OPTIONS}".lstrip("|"))
 
 
 def _pem(what: str, settings: dict[str, Any], name: str) -> str | None:
@@ -127,6 +139,27 @@ def _pem(what: str, settings: dict[str, Any], name: str) -> str | None:
             f"{what}: expected a PEM file that this worker can read as ssl.{name}.location, found "
             f"{type(error).__name__} at {path}; put it there, or give its text as ssl.{name}.pem"
         ) from error
+
+
+def _opened(what: str, key: str, password: str | None) -> str:
+    """A private key as Java 17 reads one: PKCS #8, without the encryptions that are usual there. Spark is told it where
+    it would be told the password.
+    """
+    from cryptography.hazmat.primitives.serialization import (
+        Encoding,
+        NoEncryption,
+        PrivateFormat,
+        load_pem_private_key,
+    )
+
+    try:
+        read = load_pem_private_key(key.encode(), password.encode() if password else None)
+    except (TypeError, ValueError) as error:  # whose texts quote nothing
+        raise ConfigurationError(
+            f"{what}: expected a private key in PEM as ssl.key, which ssl.key.password opens if it is encrypted, "
+            f"found: {error}; correct the connection's extra"
+        ) from None
+    return read.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()).decode()
 
 
 def _quoted(text: str) -> str:

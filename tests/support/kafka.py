@@ -1,7 +1,7 @@
 """A real Kafka broker for the tests of one process, and ones that a test may kill.
 
-Clients without credentials may do everything. The other listeners ask for a name and a password, and
-:data:`USER` may do what a test grants it.
+Clients without credentials may do everything. The other listeners ask for a name and a password, or for a certificate,
+and :data:`USER` may do what a test grants it.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import cached_property
 from typing import Any
 from uuid import uuid4
 
@@ -26,6 +27,7 @@ from confluent_kafka.admin import (
 
 from airflow_barrier.protocol.credentials import Credentials
 from demo.local_kafka import LocalKafka
+from tests.support.certificates import Authority
 from tests.support.ports import free_port
 from tests.support.serving import JARS
 from tests.support.waiting import patience, wait_for
@@ -79,23 +81,37 @@ class Reader:
 
 
 class Kafka(LocalKafka):
-    """A broker with two listeners: :attr:`credentials` are those of whoever may do everything,
-    :attr:`user_credentials` those of USER.
+    """:attr:`credentials` are those of whoever may do everything, :attr:`user_credentials` those of USER, as are the
+    others by TLS.
     """
 
     def __init__(self, **options: str) -> None:
-        self._sasl = f"127.0.0.1:{free_port()}"
+        self._sasl, self._sasl_tls, self._tls = (f"127.0.0.1:{free_port()}" for _ in range(3))
         password = PASSWORD.replace("\\", "\\\\").replace('"', '\\"')
         jaas = f'{_LOGIN} required user_{USER}="{password}";'.replace("\\", "\\\\")
+        listeners = {"SASL_PLAINTEXT": self._sasl, "SASL_SSL": self._sasl_tls, "SSL": self._tls}
         own = {
-            "listeners": f"SASL_PLAINTEXT://{self._sasl}",
+            "listeners": ",".join(f"{protocol}://{address}" for protocol, address in listeners.items()),
             "sasl.enabled.mechanisms": "PLAIN",
             "listener.name.sasl_plaintext.plain.sasl.jaas.config": jaas,
+            "listener.name.sasl_ssl.plain.sasl.jaas.config": jaas,
+            "listener.name.ssl.ssl.client.auth": "required",
+            "listener.name.ssl.ssl.principal.mapping.rules": "RULE:^CN=(.*)$/$1/",
             "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
             "super.users": "User:ANONYMOUS",
             "message.max.bytes": "4194304",
         }
         super().__init__(free_port(), free_port(), JARS, own | options)
+        self.authority = Authority(self._folder)
+        certificate, key = self.authority.signed("broker")
+        store = self._folder / "store.pem"
+        store.write_text(certificate.read_text() + key.read_text())
+        self._options |= {
+            "ssl.keystore.type": "PEM",
+            "ssl.keystore.location": str(store),
+            "ssl.truststore.type": "PEM",
+            "ssl.truststore.location": str(self.authority.certificate),
+        }
         self.patience = patience()
 
     @property
@@ -110,6 +126,30 @@ class Kafka(LocalKafka):
             "sasl.mechanism": "PLAIN",
             "sasl.username": USER,
             "sasl.password": PASSWORD,
+        }
+        return Credentials("kafka_default", extra=extra)
+
+    @property
+    def tls_credentials(self) -> Credentials:
+        """By name and password over TLS."""
+        own = {
+            "bootstrap.servers": self._sasl_tls,
+            "security.protocol": "SASL_SSL",
+            "ssl.ca.location": str(self.authority.certificate),
+        }
+        return Credentials("kafka_default", extra={**self.user_credentials.extra, **own})
+
+    @cached_property
+    def certificate_credentials(self) -> Credentials:
+        """By a certificate, whose key is encrypted."""
+        certificate, key = self.authority.signed(USER, PASSWORD)
+        extra = {
+            "bootstrap.servers": self._tls,
+            "security.protocol": "SSL",
+            "ssl.ca.location": str(self.authority.certificate),
+            "ssl.certificate.location": str(certificate),
+            "ssl.key.location": str(key),
+            "ssl.key.password": PASSWORD,
         }
         return Credentials("kafka_default", extra=extra)
 
