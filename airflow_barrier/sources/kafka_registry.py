@@ -53,7 +53,7 @@ class _Registry:
                 raise self._no_registry("an answer without a schema")
             if kind != "AVRO" or found.get("references"):
                 named = ", ".join(str(each.get("name")) for each in found.get("references") or [])
-                raise SourceDataError(
+                raise SourceDataError(  # safety: schemas-that-can-be-read
                     f"{self._where}: expected Avro schemas in subject {subject}, each whole by itself, found version "
                     f"{version} {f'with references to {named}' if named else f'of type {kind}'}; name the subject of "
                     "the topic's values by subject=..., or give their schemas as writer_schemas=..."
@@ -76,7 +76,7 @@ class _Registry:
         except ValueError:
             said = None
         if answer.status_code == 404 and isinstance(said, dict) and "error_code" in said:
-            raise SourceDataError(
+            raise SourceDataError(  # safety: schemas-of-a-subject
                 f"{self._where}: expected subject {subject} in the schema registry at {self._address}, found none; "
                 "register the schema that the topic's values are written with, as their producer does, or name their "
                 "subject by subject=..."

@@ -84,6 +84,8 @@ PROMISES: Mapping[str, Mapping[str, str]] = {
         "files-as-they-were-cut": "Files are read only as they were cut.",
         "up-to-the-last-stable-offset": "A cut of a topic ends before each transaction that is open.",
         "no-offsets-are-skipped": "Offsets that are gone before a cut are skipped only where a person said so.",
+        "schemas-of-a-subject": "An attempt without its writers' schemas does not begin.",
+        "schemas-that-can-be-read": "Nor does one with schemas that are no Avro, or lead to others.",
         "offsets-as-they-were-cut": "Those of a cut that are gone stop its readers.",
         "committed-records-only": "Records of transactions that were aborted are never read.",
         "source-roots": "No worker opens a source outside of what its connection allows.",
