@@ -196,8 +196,11 @@ class Kafka:
     # --- on the worker ----------------------------------------------------------------------------
 
     def look(self, catalog: SourceCatalog) -> None:
-        """Raises SourceDataError for a topic that is not there or that we may not read, and SourceUnavailableError."""
+        """Raises SourceDataError for a topic that is not there or that we may not read, or schemas that are not in the
+        registry, SourceUnavailableError and ConfigurationError.
+        """
         self._log.look()
+        self.for_driver()
 
     def cut(self, request: CutRequest) -> Cut | NotReady:
         """Raises SourceDataError where records between the barriers are gone, and SourceUnavailableError."""

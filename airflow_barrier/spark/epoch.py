@@ -194,7 +194,7 @@ def _delta(
 def _undeclared(job: str, what: str, name: str, role: str, declared: Mapping[str, object]) -> UndeclaredTableError:
     line = f"inlets=[..., {name!r}]" if role == "inlets" else f"outlets=[..., {name!r}]"
     if what == "external source":
-        line = f"inlets=[..., Files(..., name={name!r})]"
+        line = f"inlets=[..., the source that is called {name!r}]"
     return UndeclaredTableError(
         f"job {job} uses {what} {name!r}, which is not among its {role}; declared: "
         f"{', '.join(sorted(declared)) or 'none'}. Add {line} to its barrier.job(...)"

@@ -128,6 +128,17 @@ def test_of_a_subject_by_its_name(registry: Registry) -> None:
     )
 
 
+def test_who_looks_into_the_source_looks_into_the_registry(kafka: Broker, registry: Registry) -> None:
+    """As `topology validate` does, and a job that is about to join."""
+    no_catalog: Any = None
+    topic = kafka.topic()
+    entered = source(topic).within(Limits(), kafka.credentials, registry.credentials())
+    with pytest.raises(SourceDataError, match=f"expected subject {topic}-value in the schema registry .*, found none"):
+        entered.look(no_catalog)
+    registry.register(f"{topic}-value", V1)
+    entered.look(no_catalog)
+
+
 def test_with_a_login(registry: Registry) -> None:
     subject = str(uuid4())
     number = registry.register(subject, V1)
