@@ -13,6 +13,7 @@ import pytest
 
 from airflow_barrier.coordinator.settings import Settings
 from airflow_barrier.coordinator.staging import Ready
+from airflow_barrier.hooks.credentials import credentials_of
 from airflow_barrier.protocol.credentials import Credentials
 from airflow_barrier.protocol.errors import ConfigurationError, SourceDataError, SourceUnavailableError
 from airflow_barrier.protocol.topology import Fragment, Job
@@ -68,14 +69,17 @@ def session(spark_server: SparkServer) -> Iterator[SparkSession]:
 
 
 @pytest.fixture
-def shop(kafka: Broker, registry: Registry, tmp_path: Path) -> Iterator[Shop]:
-    """A deployment whose connections are those of ``kafka`` and ``registry``."""
-    entries = {
-        ("kafka_default", "kafka"): kafka.credentials,
-        ("schemas", "http"): registry.credentials(),
+def shop(kafka: Broker, registry: Registry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Shop]:
+    """A deployment that enters ``kafka`` and ``registry`` by Airflow's connections."""
+    at = registry.credentials()
+    connections = {
+        "KAFKA_DEFAULT": {"conn_type": "kafka", "extra": dict(kafka.credentials.extra)},
+        "SCHEMAS": {"conn_type": "http", "host": at.host, "port": at.port},
     }
+    for name, connection in connections.items():
+        monkeypatch.setenv(f"AIRFLOW_CONN_{name}", json.dumps(connection))
     shop = make_shop(Settings.embedded(str(tmp_path)))
-    shop.deployment = replace(shop.deployment, credentials=lambda what, *connection: entries[connection])
+    shop.deployment = replace(shop.deployment, credentials=credentials_of)
     yield shop
     shop.deployment.close()
 
