@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 #: Decimals as texts: most who read JSON make a float of a number, and lose digits.
 _JSON = encoder("string")
 _PREFIX = "airflow-barrier."
+_OP, _NUMBER = f"{_PREFIX}op", f"{_PREFIX}n"
 #: Bytes that a batch of one record has at most beside its key, value and headers.
 _AROUND, _AROUND_HEADER = 200, 10
 #: The partition of records that go where their key leads.
@@ -49,17 +50,20 @@ def records_of(
         barrier=delivery.barrier_id,
         revision=delivery.revision,
         timestamp=delivery.timestamp.isoformat(),
+        of=of,
     )
+    around = _AROUND + _size(fixed)
     where = f"{what}: expected topic {topic.name} to take every row of {delivery.position} of {table}"
     for n, (op, row) in enumerate(_rows(where, rows, key), 1):
+        own: Headers = [(_OP, op.encode()), (_NUMBER, b"%d" % n)]
         record = Produced(
             _JSON.encode({column: row[column] for column in key}) if key else None,
             None if op == DELETE else _JSON.encode(row),
-            [*fixed, *_headers(op=op, n=n, of=of)],
+            [*fixed, *own],
             _BY_KEY if key else (n - 1) % topic.partitions,
             op,
         )
-        size = _size(record)
+        size = around + _size(own) + len(record.key or b"") + len(record.value or b"")
         if size > topic.largest:
             raise RowRefusedError(  # safety: row-fits-topic
                 f"{where}, found one of {size} bytes, in the row with {_named(key, row)}, where max.message.bytes is "
@@ -104,9 +108,11 @@ def _headers(**said: object) -> Headers:
     return [(f"{_PREFIX}{name}", str(value).encode()) for name, value in said.items()]
 
 
-def _size(record: Produced) -> int:
-    headers = sum(len(name) + len(value or b"") + _AROUND_HEADER for name, value in record.headers)
-    return len(record.key or b"") + len(record.value or b"") + headers + _AROUND
+def _size(headers: Headers) -> int:
+    size = len(headers) * _AROUND_HEADER
+    for name, value in headers:
+        size += len(name) + len(value or b"")
+    return size
 
 
 def _named(key: Sequence[str], row: Mapping[str, Any]) -> str:
