@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
-from confluent_kafka import KafkaException
-from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic
+from confluent_kafka import KafkaException, TopicPartition
+from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, OffsetSpec
 
 from demo.jars import resolved
 
@@ -129,10 +129,19 @@ class LocalKafka:
         admin = self.admin()  # held: a client that is let go of gives up what it has asked for
         admin.create_topics([topic])[name].result(self.patience)
         deadline = time.monotonic() + self.patience
-        while admin.list_topics(name, self.patience).topics[name].error is not None:  # it is made before it is known
+        while not self._serves(admin, name, partitions):  # it is made before the broker knows it and leads it
             if time.monotonic() > deadline:
-                raise LocalKafkaError(f"Kafka has made topic {name}, and does not know it")
+                raise LocalKafkaError(f"Kafka has made topic {name}, and does not serve it")
             time.sleep(0.02)
+
+    def _serves(self, admin: AdminClient, name: str, partitions: int) -> bool:
+        ends = {TopicPartition(name, partition): OffsetSpec.latest() for partition in range(partitions)}
+        try:
+            for answer in admin.list_offsets(ends).values():
+                answer.result(self.patience)
+        except KafkaException:
+            return False
+        return True
 
     def admin(self) -> AdminClient:
         return AdminClient({"bootstrap.servers": self.address, "log_level": 0})

@@ -11,6 +11,7 @@ import logging
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import reduce
 from operator import add
@@ -125,7 +126,9 @@ def sink_fault(
     Tables that are not there yet are left to whoever looks at tables.
     """
     try:
-        return _try(deployment, declared, credentials, _registered(deployment, topology).get(declared.name))
+        with _validated(deployment, declared, credentials) as channel:
+            sink = _registered(deployment, topology).get(declared.name)
+            return None if channel is None or sink is None else _ledger_fault(deployment, channel, sink)
     except BarrierError as error:
         return str(error)
 
@@ -150,7 +153,8 @@ def look_at_sinks(
         if name in registered and registered[name].position is not None:
             continue
         try:
-            _try(deployment, declaration, credentials(), registered.get(name))
+            with _validated(deployment, declaration, credentials()):
+                pass
         except BarrierError as error:
             if topology not in meta.topologies.names() or meta.barriers.head(topology) is None:
                 raise
@@ -170,26 +174,33 @@ def _registered(deployment: Deployment, topology: str) -> dict[str, SinkRecord]:
         return {}
 
 
-def _try(
-    deployment: Deployment, declared: SinkDeclaration, credentials: Credentials | None, registered: SinkRecord | None
-) -> str | None:
-    """Raises what keeps the sink from taking its tables, as far as these are there. Returns what keeps it from going on
-    with what it has received, if ``registered``, which remembers that, is not what its ledger says.
-    """
+@contextmanager
+def _validated(
+    deployment: Deployment, declared: SinkDeclaration, credentials: Credentials | None
+) -> Iterator[Channel | None]:
+    """A channel to the sink, which can take its tables as they are now. None: a table is not there yet."""
     try:
         mains = deployment.tables.mains(sorted(declared.targets))
     except MissingTableError:
-        return None
+        mains = None
+    if mains is None:
+        yield None
+        return
     schemas = {table: deployment.tables.schema_at(table, snapshot) for table, snapshot in mains.items()}
     with _connect(deployment, declared, credentials) as channel:
         channel.validate(schemas)
-        if registered is None or registered.position is None or registered.remedy is not None:
-            return None
-        incarnation = deployment.meta.topologies.incarnation(registered.topology)
-        position = channel.look(Deliverer(registered.topology, incarnation, registered.name, ""))
-        if position is not None and position >= registered.position:
-            return None
-        return str(_behind(registered, position, registered.position))
+        yield channel
+
+
+def _ledger_fault(deployment: Deployment, channel: Channel, sink: SinkRecord) -> str | None:
+    """In words, that the sink's ledger is behind what was delivered; None: it is not, or a person has seen to it."""
+    if sink.position is None or sink.remedy is not None:
+        return None
+    incarnation = deployment.meta.topologies.incarnation(sink.topology)
+    position = channel.look(Deliverer(sink.topology, incarnation, sink.name, ""))
+    if position is not None and position >= sink.position:
+        return None
+    return str(_behind(sink, position, sink.position))
 
 
 def _behind(sink: SinkRecord, position: Position | None, known: Position | None) -> LedgerError:

@@ -227,7 +227,7 @@ class Kafka:
     def lag(self, cut: Cut | None, now: datetime) -> Lag:
         """Counted in offsets, of which those of control records and of aborted transactions are read by nobody.
 
-        Raises SourceUnavailableError, also for a topic that was made anew or truncated since, and SourceDataError.
+        Raises SourceDataError, also for a topic that was made anew or truncated since, and SourceUnavailableError.
         """
         from airflow_barrier.sources import kafka_lag
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from airflow_barrier.protocol.errors import ConfigurationError, SourceDataError, SourceUnavailableError
+from airflow_barrier.protocol.errors import ConfigurationError, SourceDataError
 from airflow_barrier.protocol.records import Cut
 from airflow_barrier.sources.kafka_log import Log, Offset, millis
 from airflow_barrier.sources.port import CutRequest, NotReady, text_of
@@ -99,12 +99,12 @@ def check(topic: Log, cut: Cut) -> None:
 
 
 def check_goes_on(topic: Log, cut: Cut) -> dict[int, int]:
-    """Where the next cut begins in each partition that this one knows. Raises SourceUnavailableError for a topic in
-    which that is another place by now, or none.
+    """Where the next cut begins in each partition that this one knows. Raises SourceDataError for a topic in which that
+    is another place by now, or none.
     """
     end = {each: offset for each, offset in _by_number(cut.end["offsets"]).items() if each in topic.partitions}
     if lost := _made_anew(topic, cut.end["topic_id"]) or _truncated(topic, end):
-        raise SourceUnavailableError(
+        raise SourceDataError(  # safety: lag-of-the-same-topic
             f"{topic.what}: expected topic {topic.topic} to go on from where the newest barrier ended, found that "
             f"{_said(lost)}; the next barrier says what can be done"
         )

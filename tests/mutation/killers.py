@@ -181,6 +181,9 @@ _WITHOUT_SPARK: Mapping[str, tuple[str, ...]] = {
     "files-as-they-were-cut": ("tests/sources/test_file_cuts.py::test_a_file_changed_or_gone_after_the_cut_is_named",),
     "up-to-the-last-stable-offset": (f"{_OFFSETS}an_open_transaction_is_waited_for_and_an_aborted_one_leaves_offsets",),
     "no-offsets-are-skipped": (f"{_OFFSETS}what_is_gone_stops_the_source_and_is_skipped_only_where_that_was_said",),
+    "lag-of-the-same-topic": (
+        "tests/sources/test_kafka_lag.py::test_what_is_gone_is_counted_and_another_topic_is_told",
+    ),
     "schemas-of-a-subject": ("tests/sources/test_kafka_registry.py::test_what_a_registry_has_not",),
     "schemas-that-can-be-read": ("tests/sources/test_kafka_registry.py::test_what_a_registry_has_not",),
     "offsets-as-they-were-cut": (f"{_OFFSETS}what_is_gone_stops_the_source_and_is_skipped_only_where_that_was_said",),

@@ -9,7 +9,7 @@ import pytest
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AclOperation, NewPartitions
 
-from airflow_barrier.protocol.errors import SourceUnavailableError
+from airflow_barrier.protocol.errors import SourceDataError
 from airflow_barrier.protocol.records import Cut
 from airflow_barrier.sources.bounded import Limits
 from airflow_barrier.sources.kafka import Kafka
@@ -137,7 +137,7 @@ def test_what_is_gone_is_counted_and_another_topic_is_told(kafka: Broker) -> Non
     assert (parts(found), found.is_urgent) == ({"partition 0": (1, 4, 3, 2, NOW - HOUR, 9 * HOUR)}, True)
     admin.delete_topics([topic])[topic].result(kafka.patience)
     kafka.create_topic(topic)
-    with pytest.raises(SourceUnavailableError, match=r"to go on from where .* it was deleted and made anew"):
+    with pytest.raises(SourceDataError, match=r"to go on from where .* it was deleted and made anew"):
         lag(entered(kafka, topic), cut)
 
 
