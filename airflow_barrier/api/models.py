@@ -1,0 +1,410 @@
+"""What the API answers with. Times are UTC in ISO 8601, durations are seconds; a field that says nothing is null.
+
+Of jobs whose DAGs a caller may not read nothing is told: ``hidden_dags`` says of how many.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from enum import Enum
+
+from pydantic import BaseModel, ConfigDict
+
+from airflow_barrier.protocol.records import BarrierKind
+from airflow_barrier.protocol.revisions import RevisionMode, RevisionState
+from airflow_barrier.protocol.states import AttemptState, BarrierState
+
+
+class Model(BaseModel):
+    """Answers are built once and sent."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Health(str, Enum):
+    """How a topology is, in one word: the worst of what is true of it."""
+
+    OK = "ok"
+    #: No barrier was opened yet.
+    EMPTY = "empty"
+    LATE = "late"
+    #: A barrier is BLOCKED: somebody else wrote to one of its tables.
+    BLOCKED = "blocked"
+
+
+class CellState(str, Enum):
+    """How a table is at a barrier."""
+
+    #: The table is none of the barrier's.
+    ABSENT = "absent"
+    #: No attempt was asked for.
+    PENDING = "pending"
+    #: An attempt waits for its inputs.
+    WAITING = "waiting"
+    RUNNING = "running"
+    #: The newest attempt has ended without result.
+    FAILED = "failed"
+    #: Nothing but its job has held it up, for longer than is usual.
+    LATE = "late"
+    #: Staged: readable at read committed and read uncommitted.
+    PROCESSED = "processed"
+    #: Readable by everybody.
+    WRITTEN = "written"
+    #: Readable, and with the rows of the barrier before: the epoch added nothing.
+    UNCHANGED = "unchanged"
+    BLOCKED = "blocked"
+    ABORTED = "aborted"
+
+
+class Deployment(Model):
+    """One stage (dev, prod): a MetaService and its catalog. In Airflow a connection of type `barrier`, and its id."""
+
+    deployment: str
+
+
+class Deployments(Model):
+    deployments: list[Deployment]
+
+
+class BarrierSummary(Model):
+    """``seconds``: from its timestamp until it was readable."""
+
+    barrier_id: int
+    timestamp: datetime
+    state: BarrierState
+    kind: BarrierKind
+    revision: int
+    opened_at: datetime
+    precommit_at: datetime | None
+    commit_at: datetime | None
+    seconds: float | None
+    reason: str | None
+
+
+class Late(Model):
+    """Somebody who holds up a barrier, or the topology, ``since`` when; ``summary`` says it in a sentence."""
+
+    barrier_id: int | None
+    job: str | None
+    dag: str | None
+    tables: list[str]
+    since: datetime
+    summary: str
+
+
+class TopologySummary(Model):
+    """``readable``: the newest barrier that repeatable read serves. ``age``: of its timestamp, now. ``recent``: the
+    newest barriers, oldest first.
+    """
+
+    deployment: str
+    topology: str
+    version: int
+    dags: list[str]
+    tables: int
+    health: Health
+    readable: BarrierSummary | None
+    age: float | None
+    objective: float | None
+    open: int
+    recent: list[BarrierSummary]
+    late: list[Late]
+    hidden_dags: int
+
+
+class Topologies(Model):
+    """``after``: pass it as the query parameter of that name to get those behind these; null: these were the last."""
+
+    topologies: list[TopologySummary]
+    after: str | None
+
+
+class Job(Model):
+    """``sources`` and ``inlets``: what it reads from outside, and from other jobs."""
+
+    job: str
+    dag: str
+    inlets: list[str]
+    outlets: list[str]
+    sources: list[str]
+
+
+class Source(Model):
+    source: str
+    kind: str
+
+
+class Sink(Model):
+    """``barrier_id``: the one that was delivered last. ``lacks``: how many committed barriers it is behind, ``since``
+    when. ``error``: why the last try failed.
+    """
+
+    sink: str
+    dag: str
+    kind: str
+    state: str
+    tables: list[str]
+    barrier_id: int | None
+    lacks: int
+    since: datetime | None
+    error: str | None
+    failed_at: datetime | None
+    failures: int
+
+
+class Topology(TopologySummary):
+    """``read_committed``: the barrier that this level serves (``readable`` is repeatable read's)."""
+
+    jobs: list[Job]
+    sources: list[Source]
+    sinks: list[Sink]
+    read_committed: int | None
+
+
+class Barriers(Model):
+    """Newest first. ``before``: pass it to get the older ones; null: there are none."""
+
+    barriers: list[BarrierSummary]
+    before: int | None
+
+
+class GridRow(Model):
+    """``cells``: of each of the grid's barriers, in their order."""
+
+    table: str
+    job: str | None
+    dag: str | None
+    cells: list[CellState]
+
+
+class Note(Model):
+    """What there is to say of a cell beside its state. ``tries``: how many attempts there were."""
+
+    table: str
+    barrier_id: int
+    tries: int
+    since: datetime | None
+    summary: str
+
+
+class Grid(Model):
+    """Tables (rows, by DAG and name) at barriers (columns, oldest first). ``before``: for the older barriers;
+    ``after``: for the tables behind these; null: there are none.
+    """
+
+    topology: str
+    barriers: list[BarrierSummary]
+    rows: list[GridRow]
+    notes: list[Note]
+    repeatable_read: int | None
+    read_committed: int | None
+    before: int | None
+    after: str | None
+    hidden_dags: int
+
+
+class Attempt(Model):
+    attempt_id: int
+    job: str
+    dag: str
+    state: AttemptState
+    requested_at: datetime
+    started_at: datetime | None
+    closed_at: datetime | None
+    processed_at: datetime | None
+    ended_at: datetime | None
+    waits_for: list[str]
+    reason: str | None
+
+
+class TableAtBarrier(Model):
+    """``unchanged_since``: the barrier whose rows these still are."""
+
+    table: str
+    job: str | None
+    dag: str | None
+    state: CellState
+    snapshot_id: int | None
+    unchanged_since: int | None
+    processed_at: datetime | None
+    written_at: datetime | None
+
+
+class Cut(Model):
+    """``summary``: up to where the barrier reads the source. ``put_off``: why that is not known yet."""
+
+    source: str
+    summary: str
+    put_off: str | None
+
+
+class Delivery(Model):
+    sink: str
+    revision: int
+    inserted: int
+    updated: int
+    deleted: int
+    seconds: float
+    delivered_at: datetime
+
+
+class BarrierDetail(BarrierSummary):
+    """``tag``: by what engines read it. ``opening``: where its timestamp came from, and which run opened it."""
+
+    topology: str
+    tag: str
+    opening: str
+    dag_id: str | None
+    run_id: str | None
+    tables: list[TableAtBarrier]
+    attempts: list[Attempt]
+    cuts: list[Cut]
+    deliveries: list[Delivery]
+    hidden_dags: int
+
+
+class Segment(Model):
+    """A stretch of time and who or what took it. ``part``: schedule, inputs, slot, retries, spark, siblings, commit.
+    ``job`` null: none of the caller's, or none at all.
+    """
+
+    part: str
+    job: str | None
+    barrier_id: int
+    begin: datetime
+    end: datetime
+
+
+class TableDelay(Model):
+    """``parts``: seconds of each part; their sum is the time from the barrier's timestamp until it was readable."""
+
+    table: str
+    job: str | None
+    own: float
+    inherited: float
+    parts: dict[str, float]
+
+
+class BarrierDelay(Model):
+    """``until``: when it was readable, or now. ``critical_path``: without gaps, from the timestamp to ``until``."""
+
+    barrier_id: int
+    timestamp: datetime
+    until: datetime
+    seconds: float
+    critical_path: list[Segment]
+    tables: list[TableDelay]
+
+
+class Blame(Model):
+    """``share`` (0 to 1) of the delay of the window's barriers. ``job`` null: that part is nobody's alone, or that of
+    jobs whose DAGs the caller may not read.
+    """
+
+    part: str
+    job: str | None
+    dag: str | None
+    seconds: float
+    share: float
+
+
+class DelayPoint(Model):
+    barrier_id: int
+    timestamp: datetime
+    readable_at: datetime
+    seconds: float
+
+
+class Delay(Model):
+    """How late the barriers of a window (seconds) were readable, and why. ``missed``: how many were later than the
+    objective. ``looked_into``: of how many, the newest, it is known why.
+    """
+
+    topology: str
+    table: str | None
+    window: float
+    objective: float | None
+    barriers: int
+    missed: int | None
+    percentiles: dict[str, float]
+    points: list[DelayPoint]
+    blame: list[Blame]
+    looked_into: int
+
+
+class Lag(Model):
+    """``behind``: how much of it no barrier has read. ``unknown``: why that cannot be told."""
+
+    source: str
+    kind: str
+    barrier_id: int | None
+    behind: int | None
+    unit: str | None
+    urgent: bool
+    unknown: str | None
+
+
+class Sources(Model):
+    sources: list[Lag]
+
+
+class Sinks(Model):
+    sinks: list[Sink]
+
+
+class Lease(Model):
+    lease_id: int
+    barrier_id: int
+    through_id: int
+    holder: str
+    granted_at: datetime
+    expires_at: datetime
+    rolled_back: bool
+
+
+class Leases(Model):
+    leases: list[Lease]
+
+
+class Revision(Model):
+    revision: int
+    state: RevisionState
+    mode: RevisionMode
+    first_barrier: int
+    window_end: int
+    tables: list[str]
+    jobs: list[str]
+    actor: str | None
+    reason: str | None
+    created_at: datetime
+    commit_at: datetime | None
+    cancelled_at: datetime | None
+
+
+class Revisions(Model):
+    """Newest first. ``before``: pass it to get the older ones; null: there are none."""
+
+    revisions: list[Revision]
+    before: int | None
+
+
+class RevisionProgress(Model):
+    barrier_id: int
+    timestamp: datetime
+    state: BarrierState
+    jobs: dict[str, str]
+
+
+class RevisionDetail(Revision):
+    """``missing``: what it still waits for."""
+
+    barriers: list[RevisionProgress]
+    missing: list[str]
+    hidden_dags: int
+
+
+class Change(Model):
+    """An event of the stream: ``changes`` counts whatever happened to a topology; ask anew when it has grown."""
+
+    topology: str
+    changes: int
