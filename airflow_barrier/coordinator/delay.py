@@ -135,12 +135,14 @@ def delay(
 ) -> Delay:
     """How late the barriers that were committed in ``window``, up to now, were readable, and whose doing it was.
 
-    ``table``: what held up this one counts until it was staged, what held up the others from then on. At most the
-    newest 10,000 barriers, of which ``look_into`` are looked into. Raises UnknownTopologyError, UnknownTableError.
+    ``objective``: by default what was declared, of the table or of the topology. ``table``: what held up this one
+    counts until it was staged, what held up the others from then on. At most the newest 10,000 barriers, of which
+    ``look_into`` are looked into. Raises UnknownTopologyError, UnknownTableError.
     """
     version = meta.topologies.get(topology)
-    if table is not None:
-        version.writer(table)
+    declared = version.freshness if table is None else version.writer(table).freshness
+    if objective is None and declared is not None:
+        objective = timedelta(seconds=declared)
     barriers = _of_window(meta, topology, meta.now() - window)
     points = tuple(_points(meta, barriers))
     spent: dict[tuple[Part, str | None], float] = defaultdict(float)
