@@ -100,10 +100,10 @@ def _show_path(path: Sequence[Segment], console: Console) -> None:
 def _show_tables(tables: Sequence[TableDelay], console: Console) -> None:
     if not tables:
         return
-    parts = tables[0].parts
+    parts = [part for part in tables[0].parts if any(one.parts[part] for one in tables)]
     shown = table(console, "table", "job", "own", "inherited", *(part.value for part in parts))
     for one in sorted(tables, key=lambda each: (-each.own, each.table)):
-        row(shown, one.table, one.job, *map(short, (one.own, one.inherited, *one.parts.values())))
+        row(shown, one.table, one.job, *map(short, (one.own, one.inherited, *(one.parts[part] for part in parts))))
     console.print(shown)
 
 
