@@ -132,16 +132,18 @@ def table_delays(at: BarrierMoments, before: Before, now: datetime) -> tuple[Tab
     """Of each table of the barrier ``at`` where the time went until it was readable, or until ``now``."""
     barrier = at.barrier
     until = barrier.commit_at or now
-    decided = _decided(at, before, until)
+    decided = [_as_earlier(each, barrier) for each in _decided(at, before, until)]
     delays = []
     for table in at.staged:
         job = at.topology.writer(table)
         staged = _staged(at, table, until)
+        ready, _ = _ready(at, before, job, staged, barrier.opened_at)
         path = [
             Segment(Part.SCHEDULE, None, barrier.barrier_id, barrier.timestamp, barrier.opened_at),
-            *(_as_inputs(each, job, barrier) for each in _back(at, before, table, staged)),
+            Segment(Part.INPUTS, None, barrier.barrier_id, barrier.opened_at, ready),
+            *_job(at, job, ready, staged),
             Segment(Part.SIBLINGS, None, barrier.barrier_id, staged, barrier.precommit_at or until),
-            *(_as_earlier(each, barrier) for each in decided),
+            *decided,
         ]
         seconds = dict.fromkeys(Part, 0.0)
         for segment in _tiled(path, barrier.timestamp, until):
@@ -173,8 +175,7 @@ def _back(at: BarrierMoments, before: Before, table: str, end: datetime) -> list
     here: BarrierMoments = at
     while end > opened:
         job = here.topology.writer(table)
-        need = _last_need(here, before, job, end)
-        ready = opened if need is None else max(opened, need.at)
+        ready, need = _ready(here, before, job, end, opened)
         path[:0] = _job(here, job, ready, end)
         if need is None:
             break
@@ -189,8 +190,12 @@ class _Need:
     at: datetime
 
 
-def _last_need(here: BarrierMoments, before: Before, job: Job, until: datetime) -> _Need | None:
-    """The last to come of what an attempt of ``job`` waits for: inlets, and outlets and inlets at the predecessor."""
+def _ready(
+    here: BarrierMoments, before: Before, job: Job, until: datetime, opened: datetime
+) -> tuple[datetime, _Need | None]:
+    """When all was there that an attempt of ``job`` waits for, and the last of it to come: inlets, and outlets and
+    inlets at the predecessor.
+    """
     needs = [_Need(here, table, _staged(here, table, until)) for table in job.inlets]
     predecessor = before(here.barrier.predecessor) if here.barrier.predecessor else None
     if predecessor is not None:
@@ -198,7 +203,8 @@ def _last_need(here: BarrierMoments, before: Before, job: Job, until: datetime) 
         tables = [table for table in dict.fromkeys((*job.outlets, *job.inlets)) if table in predecessor.staged]
         needs += [_Need(predecessor, table, _staged(predecessor, table, until)) for table in tables]
     # of several that are still missing: the one whose barrier is the earliest, since the others wait for it as well
-    return max(needs, key=lambda need: (need.at, -need.moments.barrier.barrier_id, need.table), default=None)
+    last = max(needs, key=lambda need: (need.at, -need.moments.barrier.barrier_id, need.table), default=None)
+    return (opened if last is None else min(max(opened, last.at), until)), last
 
 
 def _job(here: BarrierMoments, job: Job, ready: datetime, end: datetime) -> list[Segment]:
@@ -246,11 +252,6 @@ def _decided(at: BarrierMoments, before: Before, until: datetime) -> list[Segmen
 
 
 # --- in general -----------------------------------------------------------------------------------
-
-
-def _as_inputs(segment: Segment, job: Job, barrier: Barrier) -> Segment:
-    own = segment.job == job.name and segment.barrier_id == barrier.barrier_id
-    return segment if own else replace(segment, part=Part.INPUTS)
 
 
 def _as_earlier(segment: Segment, barrier: Barrier) -> Segment:
