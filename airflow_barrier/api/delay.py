@@ -4,10 +4,20 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable
+from datetime import timedelta
+from typing import Annotated
+
+from fastapi import APIRouter, Query
 
 from airflow_barrier.api import models
-from airflow_barrier.coordinator.delay import BarrierDelay, Delay
+from airflow_barrier.api.access import BarrierId, Told, not_found
+from airflow_barrier.api.sight import SightDep
+from airflow_barrier.coordinator.delay import BarrierDelay, Delay, barrier_delay, delay
 from airflow_barrier.protocol.delay import Part
+
+#: A quarter of a year.
+_LONGEST = 92 * 86_400
+router = APIRouter(route_class=Told)
 
 #: Whether the caller may know of a job.
 Seen = Callable[[str], bool]
@@ -74,3 +84,29 @@ def told_of_barrier(found: BarrierDelay, seen: Seen = everything) -> models.Barr
             if seen(each.job)
         ],
     )
+
+
+@router.get(
+    "/v1/deployments/{deployment}/topologies/{topology}/delay",
+    operation_id="delay",
+    summary="How late barriers were readable over a window, and who took the time",
+)
+def of_window(
+    sight: SightDep,
+    window: Annotated[float, Query(gt=0, le=_LONGEST, description="Seconds up to now.")] = 7 * 86_400.0,
+    table: Annotated[str | None, Query(description="Who held up this table; default: the barriers.")] = None,
+) -> models.Delay:
+    if table is not None and table not in sight.tables:
+        raise not_found()
+    mine = {job.name for job in sight.jobs()}
+    return told(delay(sight.meta, sight.name, timedelta(seconds=window), table=table), mine.__contains__)
+
+
+@router.get(
+    "/v1/deployments/{deployment}/topologies/{topology}/barriers/{barrier_id}/delay",
+    operation_id="barrier_delay",
+    summary="Where the time of one barrier went: its critical path, and each table's own and inherited time",
+)
+def of_barrier(sight: SightDep, barrier_id: BarrierId) -> models.BarrierDelay:
+    mine = {job.name for job in sight.jobs()}
+    return told_of_barrier(barrier_delay(sight.meta, sight.name, barrier_id), mine.__contains__)

@@ -36,7 +36,8 @@ _PERCENTILES = {"p50": 50, "p90": 90, "p95": 95, "p99": 99}
 
 #: What took the time, and the job whose it was (None: no job's).
 _Spent = Mapping[tuple[Part, "str | None"], float]
-_known: dict[tuple[object, ...], _Spent] = {}
+#: None: it is not known any more, or the table was not the topology's then.
+_known: dict[tuple[object, ...], _Spent | None] = {}
 _known_lock = threading.Lock()
 
 
@@ -226,16 +227,16 @@ def _spent(
         for barrier in missing:
             _work_out(meta, barrier, table, load)
         found = (_known.get(_key(meta, each, table)) for each in some)
-        yield from (each for each in found if each)
+        yield from (each for each in found if each is not None)
 
 
 def _work_out(meta: MetaService, barrier: Barrier, table: str | None, load: Before) -> None:
     at = load(barrier.barrier_id)
     assert at is not None
     assert barrier.commit_at is not None
-    spent: dict[tuple[Part, str | None], float] = defaultdict(float)
-    # of a table that was not the topology's then nothing can be said
+    spent: dict[tuple[Part, str | None], float] | None = None
     if at.staged and (table is None or table in at.staged):
+        spent = defaultdict(float)
         for segment in critical_path(at, load, barrier.commit_at, table):
             if segment.part is not Part.SCHEDULE:
                 spent[segment.part, segment.job] += segment.seconds
