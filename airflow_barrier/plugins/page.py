@@ -18,11 +18,13 @@ from airflow.api_fastapi.core_api.security import GetUserDep, get_user
 from airflow.models.dag import DagModel
 from airflow.sdk.exceptions import AirflowException
 from fastapi import Depends, FastAPI, HTTPException, Path
-from fastapi.responses import HTMLResponse
+from fastapi.responses import FileResponse, HTMLResponse
+from starlette.requests import Request
 
 from airflow_barrier.coordinator.status import BarrierStatus, RevisionStatus, barrier_status, revision_status
 from airflow_barrier.hooks.barrier import BarrierHook
 from airflow_barrier.metaservice.store import MetaService
+from airflow_barrier.plugins.bundle import BUNDLE, ROUTE, VERSION
 from airflow_barrier.plugins.html import render, render_revision
 from airflow_barrier.protocol.errors import BarrierError, Retryable
 from airflow_barrier.protocol.records import NO_RUN
@@ -38,6 +40,20 @@ _Number = Annotated[int, Path(ge=0, lt=2**63)]
 
 # Airflow mounts a plugin's application without any authentication of its own.
 app = FastAPI(title="Barriers", dependencies=[Depends(get_user)], docs_url=None, redoc_url=None, openapi_url=None)
+
+
+def bundle(request: Request) -> FileResponse:
+    """The page of Airflow's UI: the same for everybody, and it says nothing, so nobody is asked who they are.
+
+    While an upgrade is rolled out the URL of another version may come here: what it gets is not to be kept.
+    """
+    is_this = request.query_params.get("v") == VERSION
+    kept = "public, max-age=31536000, immutable" if is_this else "no-cache"
+    return FileResponse(BUNDLE, media_type="text/javascript", headers={"Cache-Control": kept})
+
+
+# not one of FastAPI's routes: those have the dependencies above
+app.add_route(ROUTE, bundle)
 
 
 @app.get("/{conn_id}/{topology}/revision/{number}", response_class=HTMLResponse)
