@@ -16,7 +16,7 @@ demo-streams:
 	@$(MAKE) --no-print-directory install
 	@JAVA_HOME="$$(sh scripts/find_java.sh)" KEEP="$(KEEP)" $(BIN)/python -m demo.streams $(ARGS)
 
-# The page in Airflow's UI, from ui/ into airflow_barrier/plugins/static; needs node 20 and npm.
+# The page in Airflow's UI, from ui/ into airflow_barrier/plugins/static; needs node and npm.
 ui:
 	@sh scripts/ui.sh
 

@@ -178,7 +178,13 @@ function Table({ answer, rows, place, go }: TableProps) {
           <tbody key={dag}>
             <tr className="dag">
               <th scope="rowgroup" colSpan={barriers.length + 1}>
-                {dag === "" ? "not written by any job now" : <Link to={`/dags/${encodeURIComponent(dag)}`}>{dag}</Link>}
+                <span>
+                  {dag === "" ? (
+                    "not written by any job now"
+                  ) : (
+                    <Link to={`/dags/${encodeURIComponent(dag)}`}>{dag}</Link>
+                  )}
+                </span>
               </th>
             </tr>
             {its.map((row) => (
@@ -257,7 +263,7 @@ interface RowProps {
 const Row = memo(function Row({ row, barriers, notes, marks, column, where, setAt }: RowProps) {
   return (
     <tr data-table={row.table}>
-      <th scope="row" className="name">
+      <th scope="row" className="name" title={row.table}>
         {row.table}
         {row.job !== null && <span className="dim small"> {row.job}</span>}
       </th>

@@ -43,9 +43,10 @@ export function useLive(deployment: string | null, changed: (topology: string | 
       };
       stream.onerror = () => {
         lost = true;
-        setConnection("reconnecting");
         // a refusal ends the stream for good, a cut does not
-        if (stream?.readyState === EventSource.CLOSED) {
+        const refused = stream?.readyState === EventSource.CLOSED;
+        setConnection(refused ? "connecting" : "reconnecting");
+        if (refused) {
           timer = setTimeout(open, RETRY_AFTER);
         }
       };

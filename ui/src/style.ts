@@ -49,8 +49,8 @@ export const STYLE = `
 .barriers .card h3{overflow-wrap:anywhere;min-width:0}
 .barriers .big{font-size:16px;margin:4px 0}
 .barriers .dots{display:flex;flex-wrap:wrap;gap:3px}
-.barriers .facts{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(220px,100%),1fr));gap:10px;margin:10px 0 18px}
-.barriers .facts>div{background:var(--chakra-colors-bg-subtle);border:1px solid var(--line);border-radius:8px;padding:8px 12px;min-width:0}
+.barriers .facts{display:grid;grid-template-columns:repeat(auto-fit,minmax(140px,1fr));gap:10px;margin:10px 0 18px}
+.barriers .facts>div{background:var(--chakra-colors-bg-muted);border:1px solid var(--line);border-radius:8px;padding:8px 12px;min-width:0}
 .barriers .facts dt{color:var(--dim);font-size:13px}
 .barriers .facts dd{display:flex;flex-direction:column;overflow-wrap:anywhere}
 .barriers .facts b{font-size:18px}
@@ -58,8 +58,9 @@ export const STYLE = `
 .barriers .scroll{overflow-x:auto;border:1px solid var(--line);border-radius:8px}
 .barriers table{border-collapse:collapse;width:100%}
 .barriers th{font-weight:500;text-align:left}
-.barriers .list th,.barriers .list td{padding:4px 12px;border-top:1px solid var(--line);vertical-align:top}
-.barriers .list thead th{color:var(--dim);font-size:12px;border-top:0;white-space:nowrap}
+.barriers .list th,.barriers .list td{padding:4px 12px;border-top:1px solid var(--line);vertical-align:top;white-space:nowrap}
+.barriers .list td:last-child:not(:nth-child(-n+5)){white-space:normal;min-width:18em}
+.barriers .list thead th{color:var(--dim);font-size:12px;border-top:0}
 .barriers .grid .name{position:sticky;left:0;z-index:1;background:var(--chakra-colors-bg);padding:1px 12px;white-space:nowrap;
   max-width:46vw;overflow:hidden;text-overflow:ellipsis}
 .barriers .grid td,.barriers .grid .barrier{padding:1px 3px;text-align:center;min-width:38px}
@@ -68,7 +69,8 @@ export const STYLE = `
 .barriers .grid .barrier .dim{min-height:16px}
 .barriers .grid .marks{min-height:16px;color:var(--mark)}
 .barriers .grid .marks abbr{text-decoration:none;margin:0 1px}
-.barriers .grid .dag th{position:sticky;left:0;font-size:12px;color:var(--dim);padding:8px 12px 2px;border-top:1px solid var(--line)}
+.barriers .grid .dag span{position:sticky;left:12px}
+.barriers .grid .dag th{font-size:12px;color:var(--dim);padding:8px 12px 2px;border-top:1px solid var(--line)}
 .barriers .grid tbody:last-child tr:last-child>*{padding-bottom:8px}
 .barriers .grid .rc{border-right:2px dashed var(--mark)}
 .barriers .grid .rr{border-right:2px solid var(--mark)}
@@ -85,13 +87,13 @@ export const STYLE = `
 .barriers .processed{${soft("blue")}}
 .barriers .running{${strong("blue")}}
 .barriers .waiting{${outline("blue")}}
-.barriers .pending{border-color:var(--line)}
+.barriers .pending{border-color:var(--chakra-colors-border-emphasized)}
 .barriers .cell.late{${strong("orange")}}
 .barriers .failed,.barriers .cell.blocked,.barriers .dot.blocked{${strong("red")}}
 .barriers .aborted{${outline("gray")};border-style:dashed}
 .barriers .legend{list-style:none;padding:0;display:flex;flex-wrap:wrap;gap:4px 16px;color:var(--dim);margin:10px 0}
 .barriers .text{display:grid;grid-template-columns:5em minmax(0,1fr) auto;gap:10px;align-items:start;margin:6px 0}
-.barriers pre{background:var(--chakra-colors-bg-subtle);border:1px solid var(--line);border-radius:6px;padding:6px 10px;overflow-x:auto;
+.barriers pre{background:var(--chakra-colors-bg-muted);border:1px solid var(--line);border-radius:6px;padding:6px 10px;overflow-x:auto;
   font-size:12px;font-family:ui-monospace,monospace;margin:0}
 @media (max-width:600px){.barriers .grid .name{max-width:36vw;padding-right:4px}.barriers{padding:8px 8px 24px}.barriers .text{grid-template-columns:minmax(0,1fr) auto}.barriers .text .dim{grid-column:1/-1}}
 `;
