@@ -10,6 +10,7 @@ from enum import Enum
 
 from pydantic import BaseModel, ConfigDict
 
+from airflow_barrier.protocol.cells import CellState
 from airflow_barrier.protocol.records import BarrierKind
 from airflow_barrier.protocol.revisions import RevisionMode, RevisionState
 from airflow_barrier.protocol.states import AttemptState, BarrierState
@@ -30,30 +31,6 @@ class Health(str, Enum):
     LATE = "late"
     #: A barrier is BLOCKED: somebody else wrote to one of its tables.
     BLOCKED = "blocked"
-
-
-class CellState(str, Enum):
-    """How a table is at a barrier."""
-
-    #: The table is none of the barrier's.
-    ABSENT = "absent"
-    #: No attempt was asked for.
-    PENDING = "pending"
-    #: An attempt waits for its inputs.
-    WAITING = "waiting"
-    RUNNING = "running"
-    #: The newest attempt has ended without result.
-    FAILED = "failed"
-    #: Nothing but its job has held it up, for longer than is usual.
-    LATE = "late"
-    #: Staged: readable at read committed and read uncommitted.
-    PROCESSED = "processed"
-    #: Readable by everybody.
-    WRITTEN = "written"
-    #: Readable, and with the rows of the barrier before: the epoch added nothing.
-    UNCHANGED = "unchanged"
-    BLOCKED = "blocked"
-    ABORTED = "aborted"
 
 
 class Deployment(Model):
@@ -353,10 +330,12 @@ class Sinks(Model):
 
 
 class Lease(Model):
+    """``holder`` is told to who may read all DAGs of the topology."""
+
     lease_id: int
     barrier_id: int
     through_id: int
-    holder: str
+    holder: str | None
     granted_at: datetime
     expires_at: datetime
     rolled_back: bool

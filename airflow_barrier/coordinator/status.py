@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import datetime, timezone
 
 from airflow_barrier.coordinator.cuts import said
 from airflow_barrier.coordinator.deployment import CredentialsOf, entered, nobody_gets_in
+from airflow_barrier.metaservice.overviews import AttemptRow
 from airflow_barrier.metaservice.store import MetaService
 from airflow_barrier.protocol.deliveries import SinkRecord
 from airflow_barrier.protocol.errors import BarrierError
@@ -40,13 +41,19 @@ class JobStatus:
     @property
     def summary(self) -> str:
         """What the job is doing, in a few words."""
-        attempt = self.attempt
-        if attempt is None:
-            return f"waits for the next run of DAG {self.dag}" if self.member else "not started"
-        if attempt.state is AttemptState.REQUESTED:
-            return "waits for " + ", ".join(map(str, attempt.waited_for)) if attempt.waited_for else "requested"
-        state = str(attempt.state.value).lower()
-        return f"{state}: {attempt.reason}" if attempt.reason and attempt.state not in LIVE_ATTEMPTS else state
+        return summary_of(self.attempt, self.dag, member=self.member)
+
+
+def summary_of(attempt: Attempt | AttemptRow | None, dag: str, *, member: bool) -> str:
+    """What a job is doing, in a few words. ``attempt``: its newest one; ``dag`` and ``member``: as in
+    :class:`JobStatus`.
+    """
+    if attempt is None:
+        return f"waits for the next run of DAG {dag}" if member else "not started"
+    if attempt.state is AttemptState.REQUESTED:
+        return "waits for " + ", ".join(map(str, attempt.waited_for)) if attempt.waited_for else "requested"
+    state = str(attempt.state.value).lower()
+    return f"{state}: {attempt.reason}" if attempt.reason and attempt.state not in LIVE_ATTEMPTS else state
 
 
 @dataclass(frozen=True)
@@ -126,15 +133,18 @@ def status(meta: MetaService, topology: str, credentials: CredentialsOf = nobody
     )
 
 
-def source_statuses(meta: MetaService, topology: str, credentials: CredentialsOf) -> tuple[SourceStatus, ...]:
-    """How far the topology is behind each source that knows it. They are asked all at once, since one that does not
-    answer is waited for. Raises UnknownTopologyError.
+def source_statuses(
+    meta: MetaService, topology: str, credentials: CredentialsOf, only: Collection[str] | None = None
+) -> tuple[SourceStatus, ...]:
+    """How far the topology is behind each source that knows it; ``only``: each of these. They are asked all at once,
+    since one that does not answer is waited for. Raises UnknownTopologyError.
     """
-    sources = meta.topologies.get(topology, meta.topologies.version(topology)).externals
+    declared = meta.topologies.get(topology).externals
+    sources = [source for source in declared if only is None or source.name in only]
     if not sources:
         return ()
     with ThreadPoolExecutor(min(len(sources), _AT_ONCE)) as pool:
-        asked = [_ask(meta, topology, declared, credentials, pool) for declared in sources]
+        asked = [_ask(meta, topology, source, credentials, pool) for source in sources]
         return tuple(found for answer in asked if (found := answer()) is not None)
 
 

@@ -102,10 +102,11 @@ class Revisions(Group):
         return under_way(connection, topology)
 
     @reads
-    def newest(self, connection: Connection, topology: str, limit: int) -> list[Revision]:
-        """The newest ``limit``, the newest first."""
+    def newest(self, connection: Connection, topology: str, limit: int, before: int | None = None) -> list[Revision]:
+        """The newest ``limit``, the newest first; ``before``: of those with lower numbers."""
+        below = [] if before is None else [_TABLE.c.revision < before]
         rows = connection.execute(
-            select(_TABLE).where(_TABLE.c.topology == topology).order_by(_TABLE.c.revision.desc()).limit(limit)
+            select(_TABLE).where(_TABLE.c.topology == topology, *below).order_by(_TABLE.c.revision.desc()).limit(limit)
         )
         return [to_record(Revision, row, gated=row.gated_at is not None) for row in rows]
 

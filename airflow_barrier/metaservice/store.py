@@ -19,6 +19,7 @@ from airflow_barrier.metaservice.deliveries import Deliveries
 from airflow_barrier.metaservice.expiring import Expiry
 from airflow_barrier.metaservice.leases import Leases
 from airflow_barrier.metaservice.maintenance import Maintenance
+from airflow_barrier.metaservice.overviews import Overviews
 from airflow_barrier.metaservice.recovering import Recovery
 from airflow_barrier.metaservice.resolving import Answers
 from airflow_barrier.metaservice.revisions import Revisions
@@ -74,6 +75,8 @@ class MetaService:
         self.leases = Leases(self._db)
         #: systems that tables are delivered to, and what they have received
         self.deliveries = Deliveries(self._db)
+        #: what pages show of many rows at once
+        self.overviews = Overviews(self._db)
         #: barriers that nobody is to read any more
         self.expiry = Expiry(self._db)
         #: after a loss

@@ -32,6 +32,7 @@ from airflow_barrier.protocol.topology import Job, Topology, check_names
 log = logging.getLogger(__name__)
 
 _CHANGES = select(schema.topology.c.changes).where(schema.topology.c.name == bindparam("name"))
+_ALL_CHANGES = select(schema.topology.c.name, schema.topology.c.changes)
 
 
 class Topologies(Group):
@@ -180,6 +181,11 @@ class Topologies(Group):
         0 of a topology that nobody has registered yet. One query, of one row.
         """
         return int(connection.execute(_CHANGES, {"name": name}).scalar_one_or_none() or 0)
+
+    @reads
+    def change_counts(self, connection: Connection) -> dict[str, int]:
+        """:meth:`change_count` of all topologies, by their names. One query."""
+        return {row.name: row.changes for row in connection.execute(_ALL_CHANGES)}
 
     @reads
     def incarnation(self, connection: Connection, name: str) -> str:

@@ -5,41 +5,30 @@ A page shows of a job, and of the tables that it writes, what is there if the us
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Annotated
 
-from airflow.api_fastapi.app import get_auth_manager
-from airflow.api_fastapi.auth.managers.models.base_user import BaseUser
-from airflow.api_fastapi.auth.managers.models.resource_details import DagDetails
-from airflow.api_fastapi.core_api.security import GetUserDep, get_user
-from airflow.models.dag import DagModel
-from airflow.sdk.exceptions import AirflowException
-from fastapi import Depends, FastAPI, HTTPException, Path
+from airflow.api_fastapi.core_api.security import get_user
+from fastapi import APIRouter, Depends, FastAPI
 from fastapi.responses import FileResponse, HTMLResponse
 from starlette.requests import Request
 
+from airflow_barrier.api.access import BarrierId, RevisionNumber, Told, not_found
+from airflow_barrier.api.app import create_api
 from airflow_barrier.coordinator.status import BarrierStatus, RevisionStatus, barrier_status, revision_status
-from airflow_barrier.hooks.barrier import BarrierHook
 from airflow_barrier.metaservice.store import MetaService
+from airflow_barrier.plugins.access import AirflowAccess, airflow_access
 from airflow_barrier.plugins.bundle import BUNDLE, ROUTE, VERSION
 from airflow_barrier.plugins.html import render, render_revision
-from airflow_barrier.protocol.errors import BarrierError, Retryable
 from airflow_barrier.protocol.records import NO_RUN
 from airflow_barrier.protocol.topology import Job
 
-log = logging.getLogger(__name__)
-
-#: Says nothing of what there is: not even which connections and topologies.
-_NOT_FOUND = "expected a barrier or a revision of jobs whose DAGs you may read, found none"
-_UNAVAILABLE = "the MetaService cannot be asked just now; the log of the API server says why. Try again"
-# what a database can count to
-_Number = Annotated[int, Path(ge=0, lt=2**63)]
+_AccessDep = Annotated[AirflowAccess, Depends(airflow_access)]
 
 # Airflow mounts a plugin's application without any authentication of its own.
 app = FastAPI(title="Barriers", dependencies=[Depends(get_user)], docs_url=None, redoc_url=None, openapi_url=None)
+_pages = APIRouter(route_class=Told)
 
 
 def bundle(request: Request) -> FileResponse:
@@ -56,53 +45,40 @@ def bundle(request: Request) -> FileResponse:
 app.add_route(ROUTE, bundle)
 
 
-@app.get("/{conn_id}/{topology}/revision/{number}", response_class=HTMLResponse)
-def revision_page(conn_id: str, topology: str, number: _Number, user: GetUserDep) -> str:
+@_pages.get("/{conn_id}/{topology}/revision/{number}", response_class=HTMLResponse)
+def revision_page(conn_id: str, topology: str, number: RevisionNumber, access: _AccessDep) -> str:
     """Served in a thread, as the other one."""
-    with _in_http():
-        meta, dags = _visible(conn_id, topology, user)
-        status = revision_status(meta, topology, number)
-        jobs = meta.topologies.get(topology).jobs
-        asked = {job.owner for job in jobs if job.name in status.revision.jobs} | {run.dag_id for run in status.runs}
-        dags |= _readable(asked - dags, user)
-        if asked <= dags:
-            return render_revision(status)
-        return render_revision(_revision_of(status, jobs, dags), hidden=len(asked - dags))
+    meta, dags = _visible(conn_id, topology, access)
+    status = revision_status(meta, topology, number)
+    jobs = meta.topologies.get(topology).jobs
+    asked = {job.owner for job in jobs if job.name in status.revision.jobs} | {run.dag_id for run in status.runs}
+    dags |= access.readable(asked - dags)
+    if asked <= dags:
+        return render_revision(status)
+    return render_revision(_revision_of(status, jobs, dags), hidden=len(asked - dags))
 
 
-@app.get("/{conn_id}/{topology}/{barrier_id}", response_class=HTMLResponse)
-def barrier_page(conn_id: str, topology: str, barrier_id: _Number, user: GetUserDep) -> str:
+@_pages.get("/{conn_id}/{topology}/{barrier_id}", response_class=HTMLResponse)
+def barrier_page(conn_id: str, topology: str, barrier_id: BarrierId, access: _AccessDep) -> str:
     """Served in a thread, since the MetaService is asked synchronously."""
-    with _in_http():
-        meta, dags = _visible(conn_id, topology, user)
-        barrier = meta.barriers.get(topology, barrier_id)
-        jobs = meta.topologies.get(topology, barrier.topology_version).jobs
-        asked = {job.owner for job in jobs}
-        dags |= _readable(asked - dags, user)
-        status = barrier_status(meta, barrier)
-        if asked <= dags:
-            return render(status, meta.leases.of(topology, barrier_id))
-        return render(_barrier_of(status, _of(jobs, dags)), hidden=len(asked - dags))
+    meta, dags = _visible(conn_id, topology, access)
+    barrier = meta.barriers.get(topology, barrier_id)
+    jobs = meta.topologies.get(topology, barrier.topology_version).jobs
+    asked = {job.owner for job in jobs}
+    dags |= access.readable(asked - dags)
+    status = barrier_status(meta, barrier)
+    if asked <= dags:
+        return render(status, meta.leases.of(topology, barrier_id))
+    return render(_barrier_of(status, _of(jobs, dags)), hidden=len(asked - dags))
 
 
-def _visible(conn_id: str, topology: str, user: BaseUser) -> tuple[MetaService, set[str]]:
+def _visible(conn_id: str, topology: str, access: AirflowAccess) -> tuple[MetaService, set[str]]:
     """The MetaService, and which of the topology's DAGs the user may read: asked before any number is looked up."""
-    meta = BarrierHook(conn_id).get_meta_service()
-    dags = _readable({job.owner for job in meta.topologies.get(topology).jobs}, user)
+    meta = access.meta_service(conn_id)
+    dags = access.readable({job.owner for job in meta.topologies.get(topology).jobs})
     if not dags:
-        raise HTTPException(404, _NOT_FOUND)
+        raise not_found()
     return meta, dags
-
-
-def _readable(dag_ids: Iterable[str], user: BaseUser) -> set[str]:
-    asked = list(dag_ids)
-    teams = DagModel.get_dag_id_to_team_name_mapping(asked)
-
-    def may_read(dag_id: str) -> bool:
-        details = DagDetails(id=dag_id, team_name=teams.get(dag_id))
-        return get_auth_manager().is_authorized_dag(method="GET", details=details, user=user)
-
-    return set(filter(may_read, asked))
 
 
 def _of(jobs: Sequence[Job], dags: set[str]) -> set[str]:
@@ -130,14 +106,6 @@ def _revision_of(status: RevisionStatus, jobs: Sequence[Job], dags: set[str]) ->
     )
 
 
-@contextmanager
-def _in_http() -> Iterator[None]:
-    """Errors for whoever may be no more than logged in: the log of the API server has their text."""
-    try:
-        yield
-    except Retryable as error:
-        log.warning("%s", error)
-        raise HTTPException(503, _UNAVAILABLE) from error
-    except (BarrierError, AirflowException) as error:  # Airflow's: there is no such connection
-        log.info("%s", error)
-        raise HTTPException(404, _NOT_FOUND) from error
+# before the pages, whose paths have any first part
+app.include_router(create_api(airflow_access))
+app.include_router(_pages)

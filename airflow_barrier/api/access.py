@@ -1,0 +1,80 @@
+"""Who asks, what they may read, and how what went wrong is told: what the API needs of whoever hosts it."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Coroutine, Iterable
+from typing import Annotated, Any, Protocol, cast
+
+from fastapi import HTTPException, Path, Query, Request, Response
+from fastapi.routing import APIRoute
+
+from airflow_barrier.metaservice.store import MetaService
+from airflow_barrier.protocol.credentials import Credentials
+from airflow_barrier.protocol.errors import BarrierError, Retryable
+
+log = logging.getLogger(__name__)
+
+#: Says nothing of what there is: not even which deployments and topologies.
+NOT_FOUND = "expected something of jobs whose DAGs you may read, found none"
+UNAVAILABLE = "the MetaService cannot be asked just now; the log of the server says why. Try again"
+#: What a database can count to: barriers, and versions and revisions, of which there are fewer.
+BarrierId = Annotated[int, Path(ge=0, lt=2**63)]
+RevisionNumber = Annotated[int, Path(ge=1, lt=2**31)]
+BeforeBarrier = Annotated[int | None, Query(ge=0, lt=2**63, description="Of those with lower numbers.")]
+BeforeRevision = Annotated[int | None, Query(ge=0, lt=2**31, description="Of those with lower numbers.")]
+
+
+class Access(Protocol):
+    """Somebody who asks. All methods may block: they are called in threads."""
+
+    def deployments(self) -> list[str]:
+        """All that there are, whoever asks: what of them is told depends on :meth:`readable`."""
+        ...
+
+    def meta_service(self, deployment: str) -> MetaService:
+        """Raises a :class:`BarrierError` if there is none of that name, whatever the name is."""
+        ...
+
+    def readable(self, dag_ids: Iterable[str]) -> set[str]:
+        """Which of these DAGs they may read."""
+        ...
+
+    def credentials(self, what: str, conn_id: str, conn_type: str) -> Credentials:
+        """What enters a source that is asked how far behind it is. Raises ConfigurationError."""
+        ...
+
+
+def access_in(request: Request) -> Access:
+    """Whoever asks: a dependency of routes."""
+    return cast("Access", request.state.access)
+
+
+class Told(APIRoute):
+    """A route whose errors are told so that whoever may be no more than logged in learns nothing: the log has their
+    text.
+    """
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        handle = super().get_route_handler()
+
+        async def told(request: Request) -> Response:
+            try:
+                return await handle(request)
+            except BarrierError as error:
+                raise told_in_http(error) from error
+
+        return told
+
+
+def told_in_http(error: BarrierError) -> HTTPException:
+    """The error in HTTP, written into the log."""
+    if isinstance(error, Retryable):
+        log.warning("%s", error)
+        return HTTPException(503, UNAVAILABLE)
+    log.info("%s", error)
+    return not_found()
+
+
+def not_found() -> HTTPException:
+    return HTTPException(404, NOT_FOUND)

@@ -1,0 +1,29 @@
+"""All routes, for whoever hosts them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from fastapi import APIRouter, Depends, Request
+
+from airflow_barrier.api import barriers, events, grid, topologies, upkeep
+from airflow_barrier.api.access import Access
+from airflow_barrier.api.events import Watches
+
+_ROUTERS = (topologies.router, grid.router, barriers.router, upkeep.router, events.router)
+
+
+def create_api(access_of: Callable[..., Access]) -> APIRouter:
+    """The routes, below ``/v1``. ``access_of``: a dependency of FastAPI's that says who asks; it refuses with 401 who
+    says nothing of that.
+    """
+    watches = Watches()
+
+    async def bind(request: Request, access: Any = Depends(access_of)) -> None:  # noqa: B008
+        request.state.access, request.state.watches = access, watches
+
+    api = APIRouter(dependencies=[Depends(bind)])
+    for router in _ROUTERS:
+        api.include_router(router)
+    return api

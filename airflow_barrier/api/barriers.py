@@ -1,0 +1,138 @@
+"""Barriers: the list of them, and all about one."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection
+from typing import Annotated
+
+from fastapi import APIRouter, Query
+
+from airflow_barrier.api import models
+from airflow_barrier.api.access import BarrierId, BeforeBarrier, Told
+from airflow_barrier.api.cells import Cell, cell_of, seen_tables, states_of
+from airflow_barrier.api.sight import Sight, SightDep, owners
+from airflow_barrier.api.summaries import barrier_of
+from airflow_barrier.metaservice.overviews import AttemptRow
+from airflow_barrier.protocol.names import one_line
+from airflow_barrier.protocol.records import NO_RUN, Cut, TableProgress
+from airflow_barrier.protocol.topology import Job
+
+#: Characters of a position that are told.
+_LONGEST_POSITION = 500
+
+router = APIRouter(route_class=Told)
+
+
+@router.get(
+    "/v1/deployments/{deployment}/topologies/{topology}/barriers",
+    operation_id="barriers",
+    summary="Barriers, the newest first",
+)
+def barriers(
+    sight: SightDep, before: BeforeBarrier = None, limit: Annotated[int, Query(ge=1, le=500)] = 50
+) -> models.Barriers:
+    found = sight.meta.overviews.before(sight.name, before, limit + 1)
+    page = found[:limit]
+    # others' reasons are not told: of most barriers there is none to tell
+    topologies = sight.versions({each.topology_version for each in page if each.reason})
+    whole = {number for number, topology in topologies.items() if sight.sees_all(owners(topology.jobs))}
+    return models.Barriers(
+        barriers=[barrier_of(each, whole=each.topology_version in whole) for each in page],
+        before=page[-1].barrier_id if len(found) > limit else None,
+    )
+
+
+@router.get(
+    "/v1/deployments/{deployment}/topologies/{topology}/barriers/{barrier_id}",
+    operation_id="barrier",
+    summary="One barrier: its tables, attempts, cuts and deliveries",
+)
+def barrier(sight: SightDep, barrier_id: BarrierId) -> models.BarrierDetail:
+    meta = sight.meta
+    found = meta.barriers.get(sight.name, barrier_id)
+    topology = sight.versions({found.topology_version})[found.topology_version]
+    sight.ask({found.run.dag_id} if found.run != NO_RUN else ())
+    column = seen_tables(sight, found, topology)
+    mine = sight.tables
+    if found.is_maintenance and not sight.sees_all(owners(sight.topology.jobs)):
+        column = {table: job for table, job in column.items() if table in mine}
+    seen_jobs = {job.name: job for job in sight.jobs(topology)}
+    sources = {source.name for job in seen_jobs.values() for source in job.externals}
+    sinks = [each.name for each in meta.deliveries.of(sight.name) if sight.sees(each.owner)]
+    states, attempts, deliveries = meta.overviews.together(
+        lambda rows: (
+            states_of(rows, sight, {barrier_id: column}, column),
+            rows.attempts(sight.name, barrier_id),
+            rows.deliveries(sight.name, barrier_id, sinks),
+        )
+    )
+    (found,) = states.barriers
+    rows = {row.table: row for row in meta.barriers.progress(sight.name, barrier_id)}
+    cuts = meta.cuts.of(sight.name, barrier_id, items_of=())
+    run = found.run if found.run != NO_RUN and sight.sees(found.run.dag_id) else None
+    whole = sight.sees_all(owners(topology.jobs))
+    return models.BarrierDetail(
+        **dict(barrier_of(found, whole=whole)),
+        topology=sight.name,
+        tag=found.tag,
+        opening=found.opening if run is not None else found.timestamp_from,
+        dag_id=None if run is None else run.dag_id,
+        run_id=None if run is None else run.run_id,
+        tables=[
+            _table(sight, cell_of(sight, states, found, table, job), rows.get(table))
+            for table, job in sorted(column.items())
+        ],
+        attempts=[_attempt(sight, each, seen_jobs[each.job], mine) for each in attempts if each.job in seen_jobs],
+        cuts=[_cut(cut) for name, cut in sorted(cuts.items()) if name in sources],
+        deliveries=[
+            models.Delivery(
+                sink=each.sink,
+                revision=each.revision,
+                inserted=each.inserted,
+                updated=each.updated,
+                deleted=each.deleted,
+                seconds=each.seconds,
+                delivered_at=each.delivered_at,
+            )
+            for each in deliveries
+        ],
+        hidden_dags=sight.hidden(owners(topology.jobs)),
+    )
+
+
+def _table(sight: Sight, cell: Cell, row: TableProgress | None) -> models.TableAtBarrier:
+    """``row`` None: it was trimmed. A table may be seen whose job, a compaction, is not."""
+    job = cell.job if cell.job is not None and sight.sees(cell.job.owner) else None
+    return models.TableAtBarrier(
+        table=cell.table,
+        job=None if job is None else job.name,
+        dag=None if job is None else job.owner,
+        state=cell.state,
+        snapshot_id=None if row is None else row.snapshot_id,
+        unchanged_since=None if row is None else row.carried_from,
+        processed_at=None if row is None else row.processed_at,
+        written_at=None if row is None else row.written_at,
+    )
+
+
+def _attempt(sight: Sight, attempt: AttemptRow, job: Job, tables: Collection[str]) -> models.Attempt:
+    return models.Attempt(
+        attempt_id=attempt.attempt_id,
+        job=job.name,
+        dag=job.owner,
+        state=attempt.state,
+        requested_at=attempt.requested_at,
+        started_at=attempt.started_at,
+        closed_at=attempt.closed_at,
+        processed_at=attempt.processed_at,
+        ended_at=attempt.ended_at,
+        waits_for=sight.waits(attempt, tables),
+        reason=sight.reason(attempt),
+    )
+
+
+def _cut(cut: Cut) -> models.Cut:
+    put_off = cut.put_off
+    said = "" if put_off is not None else one_line(json.dumps(cut.end, ensure_ascii=False, default=str))
+    return models.Cut(source=cut.source, summary=said[:_LONGEST_POSITION], put_off=put_off)

@@ -1,0 +1,118 @@
+"""How tables are at barriers, and what there is to say of those that are not done."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from airflow_barrier.api.sight import Sight
+from airflow_barrier.coordinator.lateness import LOOKED_BACK, LateJob, overdue_jobs
+from airflow_barrier.metaservice.overviews import Newest, Overviews, TableRow
+from airflow_barrier.protocol.cells import CellState, cell_state
+from airflow_barrier.protocol.records import Barrier
+from airflow_barrier.protocol.states import DECIDED_BARRIERS, BarrierState
+from airflow_barrier.protocol.topology import Job, Topology
+
+#: What repeatable read and read committed serve.
+COMMITTED = frozenset({BarrierState.COMMIT})
+STAGED = DECIDED_BARRIERS | {BarrierState.PRECOMMIT}
+#: Barriers whose tables may not be done.
+_UNDONE = frozenset({BarrierState.OPEN, BarrierState.BLOCKED})
+
+
+def tables_of(jobs: Iterable[Job]) -> dict[str, Job]:
+    """Table -> the job that writes it."""
+    return {table: job for job in jobs for table in job.outlets}
+
+
+def seen_tables(sight: Sight, barrier: Barrier, topology: Topology) -> dict[str, Job]:
+    """The tables of a barrier that the caller sees, if it sees them at all: what another DAG wrote at it is not the
+    caller's there. Maintenance is of all tables alike, whoever does it.
+    """
+    return tables_of(topology.jobs if barrier.is_maintenance else sight.jobs(topology))
+
+
+@dataclass(frozen=True)
+class States:
+    """Where tables and jobs are, all as of one moment: by barrier and table, or by barrier and job."""
+
+    barriers: Sequence[Barrier]
+    tables: Mapping[tuple[int, str], TableRow]
+    newest: Mapping[tuple[int, str], Newest]
+    late: Mapping[tuple[int, str], LateJob]
+
+
+def states_of(
+    rows: Overviews, sight: Sight, columns: Mapping[int, Mapping[str, Job]], tables: Collection[str]
+) -> States:
+    """``columns``: the barriers, and who writes the tables of each that are seen. ``tables``: which are wanted."""
+    name, now = sight.name, rows.now()
+    barriers = rows.at(name, columns)
+    undone = [barrier for barrier in barriers if barrier.state in _UNDONE]
+    recent = rows.recent([name], LOOKED_BACK)[name] if undone else []
+    jobs = {
+        job.name
+        for barrier in undone
+        for table in tables
+        if (job := columns[barrier.barrier_id].get(table)) and sight.sees(job.owner)
+    }
+    return States(
+        barriers=barriers,
+        tables={(row.barrier_id, row.table): row for row in rows.tables(name, list(columns), list(tables))},
+        newest=rows.newest_attempts(name, [each.barrier_id for each in undone], jobs),
+        late={(each.barrier_id, job.job): job for each in undone for job in overdue_jobs(rows, each, recent, now)},
+    )
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A table at a barrier; ``newest`` and ``late``: of its job, if that is seen and may have something to do."""
+
+    barrier: Barrier
+    table: str
+    job: Job | None
+    state: CellState
+    newest: Newest | None = None
+    late: LateJob | None = None
+
+    @property
+    def since(self) -> datetime | None:
+        """Since when it is in its state, if there is something to say of that."""
+        if self.state is CellState.LATE and self.late is not None:
+            return self.late.since
+        if self.state is CellState.BLOCKED or self.newest is None:
+            return self.barrier.committing_at
+        attempt = self.newest.attempt
+        return attempt.ended_at or attempt.started_at or attempt.requested_at
+
+
+def cell_of(sight: Sight, states: States, barrier: Barrier, table: str, job: Job | None) -> Cell:
+    """``job`` writes ``table`` at ``barrier``; None: the table is none of the barrier's, or not seen there."""
+    if job is None:
+        return Cell(barrier, table, None, CellState.ABSENT)
+    newest = late = None
+    if barrier.state in _UNDONE and sight.sees(job.owner):
+        key = (barrier.barrier_id, job.name)
+        newest, late = states.newest.get(key), states.late.get(key)
+    row = states.tables.get((barrier.barrier_id, table))
+    state = cell_state(
+        barrier.state,
+        None if row is None else row.state,
+        carried=row is not None and row.carried_from is not None,
+        attempt=None if newest is None else newest.attempt.state,
+        late=late is not None,
+    )
+    return Cell(barrier, table, job, state, newest, late)
+
+
+def summary_of(sight: Sight, cell: Cell, tables: Collection[str], *, whole: bool) -> str:
+    """What there is to say of a cell, in a few words; ``whole``: whether all DAGs of its barrier are seen."""
+    if cell.state is CellState.BLOCKED:
+        reason = cell.barrier.reason if whole else None
+        return reason or "somebody else changed a table of the barrier"
+    if cell.job is None or not sight.sees(cell.job.owner):
+        return str(cell.state.value)
+    member = cell.job.owner != cell.barrier.run.dag_id
+    attempt = None if cell.newest is None else cell.newest.attempt
+    return sight.summary(attempt, cell.job, tables, member=member)

@@ -1,0 +1,77 @@
+"""From records to what is told of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from airflow_barrier.api import models
+from airflow_barrier.api.sight import Sight
+from airflow_barrier.coordinator.lateness import LateJob
+from airflow_barrier.coordinator.status import SinkStatus
+from airflow_barrier.metaservice.overviews import BarrierRow
+from airflow_barrier.protocol.records import Barrier
+from airflow_barrier.protocol.states import BarrierState
+
+
+def barrier_of(barrier: Barrier | BarrierRow, *, whole: bool) -> models.BarrierSummary:
+    """``whole``: whether all of its DAGs are seen, since its reason may be the error of any job."""
+    return models.BarrierSummary(
+        barrier_id=barrier.barrier_id,
+        timestamp=barrier.timestamp,
+        state=barrier.state,
+        kind=barrier.kind,
+        revision=barrier.computed_in,
+        opened_at=barrier.opened_at,
+        precommit_at=barrier.precommit_at,
+        commit_at=barrier.commit_at,
+        seconds=None if barrier.commit_at is None else (barrier.commit_at - barrier.timestamp).total_seconds(),
+        reason=barrier.reason if whole else None,
+    )
+
+
+def late_of(barrier: Barrier, jobs: Iterable[LateJob], dags: Iterable[str]) -> list[models.Late]:
+    """Those of ``dags``."""
+    return [
+        models.Late(
+            barrier_id=barrier.barrier_id,
+            job=late.job,
+            dag=late.dag,
+            tables=list(late.tables),
+            since=late.since,
+            summary=late.summary,
+        )
+        for late in jobs
+        if late.dag in dags
+    ]
+
+
+def health_of(states: Iterable[BarrierState], late: Sequence[models.Late]) -> models.Health:
+    """``states``: of the newest barriers, and of all that are not committed."""
+    found = set(states)
+    if BarrierState.BLOCKED in found:
+        return models.Health.BLOCKED
+    if late:
+        return models.Health.LATE
+    return models.Health.OK if found else models.Health.EMPTY
+
+
+def sinks_of(sight: Sight, statuses: Iterable[SinkStatus]) -> list[models.Sink]:
+    """The sinks of DAGs that are seen, and of their tables those that are."""
+    tables = {table for job in sight.jobs() for table in job.outlets}
+    return [
+        models.Sink(
+            sink=each.sink.name,
+            dag=each.sink.owner,
+            kind=each.sink.definition.kind,
+            state=each.sink.state.value,
+            tables=sorted(tables.intersection(each.sink.definition.targets)),
+            barrier_id=each.sink.barrier_id,
+            lacks=each.lacks,
+            since=each.since,
+            error=each.sink.error,
+            failed_at=each.sink.failed_at,
+            failures=each.sink.failures,
+        )
+        for each in statuses
+        if sight.sees(each.sink.owner)
+    ]

@@ -1,0 +1,155 @@
+"""Deployments and their topologies: what readers have, what is open, and who is late."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+from typing import Annotated
+
+from fastapi import APIRouter, HTTPException, Query
+
+from airflow_barrier.api import models
+from airflow_barrier.api.access import Told, not_found, told_in_http
+from airflow_barrier.api.cells import COMMITTED, STAGED
+from airflow_barrier.api.sight import AccessDep, SightDep, owners, seen
+from airflow_barrier.api.summaries import barrier_of, health_of, late_of, sinks_of
+from airflow_barrier.coordinator.lateness import LOOKED_BACK, overdue_jobs
+from airflow_barrier.coordinator.status import sink_statuses
+from airflow_barrier.metaservice.overviews import BarrierRow, Known, Overviews
+from airflow_barrier.protocol.errors import BarrierError
+from airflow_barrier.protocol.records import Barrier
+from airflow_barrier.protocol.states import BarrierState
+
+#: How many of the newest barriers a summary has.
+_RECENT = 10
+router = APIRouter(route_class=Told)
+
+
+@router.get("/v1/deployments", operation_id="deployments", summary="The deployments that you see a topology of")
+def deployments(access: AccessDep) -> models.Deployments:
+    """A deployment whose MetaService does not answer is left out; if no other is seen, that is a 503."""
+    found, failed = [], None
+    for name in access.deployments():
+        try:
+            told = seen(access, access.meta_service(name).overviews.known())
+        except BarrierError as error:
+            failed = told_in_http(error)
+        else:
+            found += [models.Deployment(deployment=name)] if told else []
+    if not found and isinstance(failed, HTTPException) and failed.status_code == 503:
+        raise failed
+    return models.Deployments(deployments=found)
+
+
+@router.get(
+    "/v1/deployments/{deployment}/topologies",
+    operation_id="topologies",
+    summary="Topologies at a glance, by their names",
+)
+def topologies(
+    access: AccessDep,
+    deployment: str,
+    after: Annotated[str | None, Query(description="Of those with later names.")] = None,
+    limit: Annotated[int, Query(ge=1, le=200)] = 50,
+) -> models.Topologies:
+    meta = access.meta_service(deployment)
+    known = {each.name: each for each in meta.overviews.known()}
+    told = seen(access, known.values())
+    if not told:
+        raise not_found()
+    names = [name for name in sorted(told) if after is None or name > after]
+    page = names[:limit]
+    found = meta.overviews.together(lambda rows: _glance(rows, deployment, [known[name] for name in page], told))
+    return models.Topologies(topologies=found, after=page[-1] if len(names) > limit else None)
+
+
+@router.get(
+    "/v1/deployments/{deployment}/topologies/{topology}",
+    operation_id="topology",
+    summary="One topology: its jobs, sources and sinks, too",
+)
+def topology(sight: SightDep, deployment: str) -> models.Topology:
+    jobs = sight.jobs()
+    dags = {job.owner: 0 for job in jobs}
+    for job in jobs:
+        dags[job.owner] += len(job.outlets)
+
+    known = Known(sight.name, sight.version, dict.fromkeys(owners(sight.topology.jobs), 0))
+
+    def look(rows: Overviews) -> tuple[models.TopologySummary, int | None]:
+        (glance,) = _glance(rows, deployment, [known], {sight.name: dags})
+        staged = rows.served(sight.name, STAGED)
+        return glance, None if staged is None else staged.barrier_id
+
+    glance, read_committed = sight.meta.overviews.together(look)
+    return models.Topology(
+        **dict(glance),
+        jobs=[
+            models.Job(
+                job=job.name,
+                dag=job.owner,
+                inlets=[table for table in job.inlets if table in sight.tables],
+                outlets=list(job.outlets),
+                sources=[source.name for source in job.externals],
+            )
+            for job in jobs
+        ],
+        sources=[
+            models.Source(source=name, kind=kind)
+            for name, kind in sorted({source.name: source.kind for job in jobs for source in job.externals}.items())
+        ],
+        sinks=sinks_of(sight, sink_statuses(sight.meta, sight.name)),
+        read_committed=read_committed,
+    )
+
+
+def _glance(
+    rows: Overviews, deployment: str, known: Sequence[Known], told: Mapping[str, Mapping[str, int]]
+) -> list[models.TopologySummary]:
+    """``told``: of each topology the DAGs that are seen, and how many tables they write."""
+    names = [each.name for each in known]
+    recent, open_now, now = rows.recent(names, LOOKED_BACK), rows.uncommitted(names), rows.now()
+    return [
+        _summary(rows, deployment, each, told[each.name], recent[each.name], open_now[each.name], now) for each in known
+    ]
+
+
+def _summary(
+    rows: Overviews,
+    deployment: str,
+    known: Known,
+    dags: Mapping[str, int],
+    recent: Sequence[BarrierRow],
+    open_now: Sequence[Barrier],
+    now: datetime,
+) -> models.TopologySummary:
+    hidden = len(known.dags.keys() - dags.keys())
+    late = [each for barrier in open_now for each in late_of(barrier, overdue_jobs(rows, barrier, recent, now), dags)]
+    readable = _readable(rows, known.name, recent)
+
+    def whole(barrier: BarrierRow) -> bool:  # of another version there may be DAGs that nobody asked about
+        return not hidden and barrier.topology_version == known.version
+
+    return models.TopologySummary(
+        deployment=deployment,
+        topology=known.name,
+        version=known.version,
+        dags=sorted(dags),
+        tables=sum(dags.values()),
+        health=health_of([*(row.state for row in recent), *(each.state for each in open_now)], late),
+        readable=None if readable is None else barrier_of(readable, whole=whole(readable)),
+        age=None if readable is None else (now - readable.timestamp).total_seconds(),
+        objective=None,
+        open=len(open_now),
+        recent=[barrier_of(row, whole=whole(row)) for row in reversed(recent[:_RECENT])],
+        late=sorted(late, key=lambda each: each.since),
+        hidden_dags=hidden,
+    )
+
+
+def _readable(rows: Overviews, topology: str, recent: Iterable[BarrierRow]) -> BarrierRow | None:
+    """What repeatable read serves; the baseline has no time of its own."""
+    found = next((row for row in recent if row.state is BarrierState.COMMIT), None)
+    if found is None:
+        found = rows.served(topology, COMMITTED)
+    return found if found is not None and found.barrier_id > 0 else None

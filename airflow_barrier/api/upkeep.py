@@ -1,0 +1,145 @@
+"""What goes in and out, who reads, and what is computed again: sources, sinks, leases and revisions."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Query
+
+from airflow_barrier.api import models
+from airflow_barrier.api.access import BeforeRevision, RevisionNumber, Told
+from airflow_barrier.api.sight import AccessDep, Sight, SightDep, owners
+from airflow_barrier.api.summaries import sinks_of
+from airflow_barrier.coordinator.status import sink_statuses, source_statuses
+from airflow_barrier.protocol.revisions import Revision
+
+router = APIRouter(route_class=Told)
+
+
+@router.get(
+    "/v1/deployments/{deployment}/topologies/{topology}/sources",
+    operation_id="sources",
+    summary="How far behind the sources it is; they are asked now",
+)
+def sources(access: AccessDep, sight: SightDep) -> models.Sources:
+    seen = {source.name for job in sight.jobs() for source in job.externals}
+    return models.Sources(
+        sources=[
+            models.Lag(
+                source=each.source,
+                kind=each.kind,
+                barrier_id=each.barrier_id,
+                behind=None if each.lag is None else each.lag.behind,
+                unit=None if each.lag is None else each.lag.unit,
+                urgent=each.lag is not None and each.lag.is_urgent,
+                unknown=each.unknown,
+            )
+            for each in source_statuses(sight.meta, sight.name, access.credentials, only=seen)
+        ]
+    )
+
+
+@router.get(
+    "/v1/deployments/{deployment}/topologies/{topology}/sinks",
+    operation_id="sinks",
+    summary="What each sink was delivered, and what it lacks",
+)
+def sinks(sight: SightDep) -> models.Sinks:
+    return models.Sinks(sinks=sinks_of(sight, sink_statuses(sight.meta, sight.name)))
+
+
+@router.get(
+    "/v1/deployments/{deployment}/topologies/{topology}/leases",
+    operation_id="leases",
+    summary="Which barriers readers hold",
+)
+def leases(sight: SightDep) -> models.Leases:
+    whole = sight.sees_all(owners(sight.topology.jobs))
+    return models.Leases(
+        leases=[
+            models.Lease(
+                lease_id=each.lease_id,
+                barrier_id=each.barrier_id,
+                through_id=each.through_id,
+                holder=each.holder if whole else None,
+                granted_at=each.granted_at,
+                expires_at=each.expires_at,
+                rolled_back=each.rolled_back,
+            )
+            for each in sight.meta.leases.of(sight.name)
+        ]
+    )
+
+
+@router.get(
+    "/v1/deployments/{deployment}/topologies/{topology}/revisions",
+    operation_id="revisions",
+    summary="Revisions, the newest first",
+)
+def revisions(
+    sight: SightDep, before: BeforeRevision = None, limit: Annotated[int, Query(ge=1, le=200)] = 50
+) -> models.Revisions:
+    found = sight.meta.revisions.newest(sight.name, limit + 1, before=before)
+    page = found[:limit]
+    return models.Revisions(
+        revisions=[_revision(sight, each) for each in page],
+        before=page[-1].revision if len(found) > limit else None,
+    )
+
+
+@router.get(
+    "/v1/deployments/{deployment}/topologies/{topology}/revisions/{revision}",
+    operation_id="revision",
+    summary="One revision: how far its barriers are, and what is missing",
+)
+def revision(sight: SightDep, revision: RevisionNumber) -> models.RevisionDetail:
+    found, barriers = sight.meta.overviews.revised(sight.name, revision)
+    jobs = {job.name: job for job in sight.jobs() if job.name in found.jobs}
+    newest = sight.meta.overviews.newest_attempts(
+        sight.name, [each.barrier_id for each in barriers], jobs, line=found.revision
+    )
+    versions = sight.versions({each.topology_version for each in barriers})
+    tables, whole = sight.tables, _is_whole(sight, found)
+    told = []
+    for barrier in barriers:
+        here = {job.name: job for job in sight.jobs(versions[barrier.topology_version]) if job.name in jobs}
+        attempts = {name: newest.get((barrier.barrier_id, name)) for name in here}
+        told.append(
+            models.RevisionProgress(
+                barrier_id=barrier.barrier_id,
+                timestamp=barrier.timestamp,
+                state=barrier.state,
+                jobs={
+                    name: sight.summary(each and each.attempt, here[name], tables, member=False)
+                    for name, each in attempts.items()
+                },
+            )
+        )
+    missing = sight.meta.revisions.unstaged(sight.name, revision) if whole and found.is_under_way else []
+    hidden = {job.owner for job in sight.topology.jobs if job.name in found.jobs}
+    return models.RevisionDetail(
+        **dict(_revision(sight, found)), barriers=told, missing=missing, hidden_dags=sight.hidden(hidden)
+    )
+
+
+def _is_whole(sight: Sight, revision: Revision) -> bool:
+    """Whether all of its jobs are seen; of one that has left nobody knows any more whose it was."""
+    return {job.name for job in sight.jobs()}.issuperset(revision.jobs)
+
+
+def _revision(sight: Sight, revision: Revision) -> models.Revision:
+    jobs, tables, whole = {job.name for job in sight.jobs()}, sight.tables, _is_whole(sight, revision)
+    return models.Revision(
+        revision=revision.revision,
+        state=revision.state,
+        mode=revision.mode,
+        first_barrier=revision.first_barrier,
+        window_end=revision.window_end,
+        tables=[table for table in revision.tables if table in tables],
+        jobs=[job for job in revision.jobs if job in jobs],
+        actor=revision.actor if whole else None,
+        reason=revision.reason if whole else None,
+        created_at=revision.created_at,
+        commit_at=revision.commit_at,
+        cancelled_at=revision.cancelled_at,
+    )

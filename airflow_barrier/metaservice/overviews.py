@@ -1,0 +1,355 @@
+"""What pages show of many rows at once: plain columns, a query for all of them, and no more than what is asked for.
+
+No query here grows with a topology's history: each goes by keys, from the newest barrier back, or to what is open.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from datetime import datetime
+from typing import Any, NamedTuple, TypeVar
+
+from sqlalchemy import ColumnElement, Connection, and_, func, select
+
+from airflow_barrier.metaservice import schema
+from airflow_barrier.metaservice.mapping import to_record
+from airflow_barrier.metaservice.revision_rows import load_revision
+from airflow_barrier.metaservice.rows import (
+    STANDING,
+    chunks,
+    load_topology,
+    of_barrier,
+    of_topology,
+    topology_version,
+)
+from airflow_barrier.metaservice.schema import DatabaseNow
+from airflow_barrier.metaservice.transaction import Group, reads
+from airflow_barrier.protocol.deliveries import DeliveryRecord
+from airflow_barrier.protocol.records import Barrier, BarrierKind, Need
+from airflow_barrier.protocol.revisions import Revision
+from airflow_barrier.protocol.states import AttemptState, BarrierState, TableState
+from airflow_barrier.protocol.topology import Topology
+
+_R = TypeVar("_R")
+
+_TOPOLOGY, _VERSION, _BARRIER = schema.topology.c, schema.topology_version.c, schema.barrier.c
+_PROGRESS, _ATTEMPT = schema.table_progress.c, schema.attempt.c
+#: Of each definition, by its digest, how many tables which DAG writes. They are small; definitions are not.
+_owners: dict[str, Mapping[str, int]] = {}
+_owners_lock = threading.Lock()
+_OWNERS_KEPT = 10_000
+
+
+class Known(NamedTuple):
+    """A topology as it is declared now. ``dags``: how many of its tables each DAG writes."""
+
+    name: str
+    version: int
+    dags: Mapping[str, int]
+
+
+class BarrierRow(NamedTuple):
+    """What lists show of a barrier; the names are those of :class:`~airflow_barrier.protocol.records.Barrier`."""
+
+    topology: str
+    barrier_id: int
+    timestamp: datetime
+    state: BarrierState
+    kind: BarrierKind
+    computed_in: int
+    topology_version: int
+    opened_at: datetime
+    precommit_at: datetime | None
+    commit_at: datetime | None
+    reason: str | None
+
+
+class TableRow(NamedTuple):
+    barrier_id: int
+    table: str
+    state: TableState
+    carried_from: int | None
+
+
+class AttemptRow(NamedTuple):
+    """An attempt without what it reads and writes."""
+
+    attempt_id: int
+    barrier_id: int
+    job: str
+    state: AttemptState
+    requested_at: datetime
+    started_at: datetime | None
+    closed_at: datetime | None
+    processed_at: datetime | None
+    ended_at: datetime | None
+    reason: str | None
+    waited_for: tuple[Need, ...]
+
+
+class Newest(NamedTuple):
+    """The newest attempt of a job at a barrier, and how many there were."""
+
+    attempt: AttemptRow
+    tries: int
+
+
+_BARRIER_COLUMNS = [_BARRIER[name] for name in BarrierRow._fields]
+_ATTEMPT_COLUMNS = [_ATTEMPT[name] for name in AttemptRow._fields]
+
+
+class Overviews(Group):
+    """What there is at a glance, of the line that stands. A barrier that is asked for need not be there."""
+
+    def together(self, work: Callable[[Overviews], _R]) -> _R:
+        """What ``work`` asks of what it is given, all as of one moment."""
+        return self._read(lambda connection: work(Overviews(connection)))
+
+    @reads
+    def now(self, connection: Connection) -> datetime:
+        """The database's clock (UTC)."""
+        return connection.execute(select(DatabaseNow())).scalar_one()
+
+    # --- topologies -----------------------------------------------------------------------------------
+
+    @reads
+    def known(self, connection: Connection) -> list[Known]:
+        """All topologies, in the order of their names."""
+        rows = connection.execute(
+            select(_TOPOLOGY.name, _TOPOLOGY.version, _VERSION.digest)
+            .join(
+                schema.topology_version,
+                and_(_VERSION.topology == _TOPOLOGY.name, _VERSION.version == _TOPOLOGY.version),
+            )
+            .order_by(_TOPOLOGY.name)
+        ).all()
+        owners = _owners_of(connection, rows)
+        return [Known(row.name, row.version, owners[row.digest]) for row in rows]
+
+    @reads
+    def version(self, connection: Connection, name: str) -> int:
+        """The current version of a topology. Raises UnknownTopologyError."""
+        return topology_version(connection, name)
+
+    @reads
+    def topology(self, connection: Connection, name: str, version: int) -> Topology:
+        """The topology as of a version."""
+        return load_topology(connection, name, version)
+
+    # --- barriers -------------------------------------------------------------------------------------
+
+    @reads
+    def recent(self, connection: Connection, topologies: Sequence[str], count: int) -> dict[str, list[BarrierRow]]:
+        """Of each topology the barriers with the ``count`` newest numbers, the newest first; the baseline is none."""
+        found: dict[str, list[BarrierRow]] = {name: [] for name in topologies}
+        newest = schema.barrier.alias("newest")
+        last = (
+            select(func.max(newest.c.barrier_id))
+            .where(newest.c.topology == _TOPOLOGY.name, newest.c.line == STANDING)
+            .correlate(schema.topology)
+            .scalar_subquery()
+        )
+        here = and_(_BARRIER.topology == _TOPOLOGY.name, _BARRIER.line == STANDING, _BARRIER.barrier_id > last - count)
+        for names in chunks(topologies):
+            rows = connection.execute(
+                select(*_BARRIER_COLUMNS)
+                .select_from(schema.topology)
+                .join(schema.barrier, here)
+                .where(_TOPOLOGY.name.in_(names), _BARRIER.barrier_id > 0)
+                .order_by(_BARRIER.topology, _BARRIER.barrier_id.desc())
+            )
+            for row in map(_to_barrier, rows):
+                found[row.topology].append(row)
+        return found
+
+    @reads
+    def uncommitted(self, connection: Connection, topologies: Sequence[str]) -> dict[str, list[Barrier]]:
+        """Of each topology the barriers in flight, oldest first."""
+        found: dict[str, list[Barrier]] = {name: [] for name in topologies}
+        for names in chunks(topologies):
+            rows = connection.execute(
+                select(schema.barrier)
+                .where(_BARRIER.topology.in_(names), _BARRIER.line == STANDING, schema.UNCOMMITTED)
+                .order_by(_BARRIER.topology, _BARRIER.barrier_id)
+            )
+            for row in rows:
+                found[row.topology].append(to_record(Barrier, row))
+        return found
+
+    @reads
+    def served(self, connection: Connection, topology: str, states: Collection[BarrierState]) -> BarrierRow | None:
+        """The newest barrier in one of ``states``; the baseline is one."""
+        row = connection.execute(
+            select(*_BARRIER_COLUMNS)
+            .where(of_topology(schema.barrier, topology), _BARRIER.state.in_([state.value for state in states]))
+            .order_by(_BARRIER.barrier_id.desc())
+            .limit(1)
+        ).one_or_none()
+        return None if row is None else _to_barrier(row)
+
+    @reads
+    def before(self, connection: Connection, topology: str, before: int | None, limit: int) -> list[Barrier]:
+        """The newest ``limit`` barriers with numbers below ``before`` (None: all), the newest first, without the
+        baseline.
+        """
+        below = [] if before is None else [_BARRIER.barrier_id < before]
+        rows = connection.execute(
+            select(schema.barrier)
+            .where(of_topology(schema.barrier, topology), _BARRIER.barrier_id > 0, *below)
+            .order_by(_BARRIER.barrier_id.desc())
+            .limit(limit)
+        )
+        return [to_record(Barrier, row) for row in rows]
+
+    @reads
+    def at(self, connection: Connection, topology: str, barriers: Collection[int]) -> list[Barrier]:
+        """The barriers of these numbers, in order."""
+        rows = connection.execute(
+            select(schema.barrier).where(_at(schema.barrier, topology, list(barriers))).order_by(_BARRIER.barrier_id)
+        )
+        return [to_record(Barrier, row) for row in rows]
+
+    @reads
+    def revised(self, connection: Connection, topology: str, number: int) -> tuple[Revision, list[Barrier]]:
+        """A revision, and the barriers that it computes again while it is under way. Raises UnknownRevisionError."""
+        revision = load_revision(connection, topology, number)
+        rows = connection.execute(
+            select(schema.barrier)
+            .where(of_topology(schema.barrier, topology, number), schema.NOT_ABORTED)
+            .order_by(_BARRIER.barrier_id)
+        )
+        return revision, [to_record(Barrier, row) for row in rows]
+
+    # --- tables ---------------------------------------------------------------------------------------
+
+    @reads
+    def tables(
+        self, connection: Connection, topology: str, barriers: Sequence[int], names: Sequence[str]
+    ) -> list[TableRow]:
+        """Where the tables of these ``names`` stand at these barriers, as far as that was not trimmed."""
+        columns = (_PROGRESS.barrier_id, _PROGRESS.table_name, _PROGRESS.state, _PROGRESS.carried_from)
+        return [
+            TableRow(barrier_id, table, TableState(state), carried_from)
+            for some in chunks(names)
+            for barrier_id, table, state, carried_from in connection.execute(
+                select(*columns).where(_at(schema.table_progress, topology, barriers), _PROGRESS.table_name.in_(some))
+            )
+        ]
+
+    @reads
+    def pending(self, connection: Connection, topology: str, barriers: Sequence[int]) -> dict[int, set[str]]:
+        """The tables that are PENDING at each of these barriers."""
+        found: dict[int, set[str]] = {barrier_id: set() for barrier_id in barriers}
+        rows = connection.execute(
+            select(_PROGRESS.barrier_id, _PROGRESS.table_name).where(
+                _at(schema.table_progress, topology, barriers), _PROGRESS.state == TableState.PENDING.value
+            )
+        )
+        for barrier_id, table in rows:
+            found[barrier_id].add(table)
+        return found
+
+    @reads
+    def processed_at(
+        self, connection: Connection, topology: str, wanted: Mapping[int, Collection[str]]
+    ) -> dict[tuple[int, str], datetime]:
+        """When the ``wanted`` tables (barrier -> names) were PROCESSED, as far as they were."""
+        return {
+            (barrier_id, table): at
+            for barrier_id, names in wanted.items()
+            for some in chunks(sorted(names))
+            for table, at in connection.execute(
+                select(_PROGRESS.table_name, _PROGRESS.processed_at).where(
+                    of_barrier(schema.table_progress, topology, barrier_id),
+                    _PROGRESS.table_name.in_(some),
+                    _PROGRESS.processed_at.is_not(None),
+                )
+            )
+        }
+
+    # --- attempts -------------------------------------------------------------------------------------
+
+    @reads
+    def newest_attempts(
+        self,
+        connection: Connection,
+        topology: str,
+        barriers: Sequence[int],
+        jobs: Collection[str],
+        line: int = STANDING,
+    ) -> dict[tuple[int, str], Newest]:
+        """Of each of ``jobs`` at each of these barriers, if it was asked for: (barrier, job) -> attempt."""
+        return {
+            (row.barrier_id, row.job): Newest(_to_attempt(row[:-1]), row.tries)
+            for some in chunks(sorted(jobs) if barriers else [])
+            for row in connection.execute(_newest(topology, barriers, some, line))
+        }
+
+    @reads
+    def attempts(self, connection: Connection, topology: str, barrier_id: int) -> list[AttemptRow]:
+        """All attempts of a barrier, oldest first."""
+        rows = connection.execute(
+            select(*_ATTEMPT_COLUMNS)
+            .where(of_barrier(schema.attempt, topology, barrier_id))
+            .order_by(_ATTEMPT.attempt_id)
+        )
+        return [_to_attempt(row) for row in rows]
+
+    # --- sinks ----------------------------------------------------------------------------------------
+
+    @reads
+    def deliveries(
+        self, connection: Connection, topology: str, barrier_id: int, sinks: Sequence[str]
+    ) -> list[DeliveryRecord]:
+        """What these sinks were delivered of a barrier, in each revision."""
+        table = schema.delivery
+        rows = connection.execute(
+            select(table)
+            .where(table.c.topology == topology, table.c.sink.in_(sinks), table.c.barrier_id == barrier_id)
+            .order_by(table.c.sink, table.c.revision)
+        )
+        return [to_record(DeliveryRecord, row) for row in rows]
+
+
+def _owners_of(connection: Connection, rows: Iterable[Any]) -> dict[str, Mapping[str, int]]:
+    """By digest; what nobody has asked for before is read from the definitions, one after the other."""
+    found: dict[str, Mapping[str, int]] = {}
+    for row in rows:
+        owners = _owners.get(row.digest)
+        if owners is None:
+            counted: dict[str, int] = {}
+            for job in load_topology(connection, row.name, row.version).jobs:
+                counted[job.owner] = counted.get(job.owner, 0) + len(job.outlets)
+            owners = counted
+            with _owners_lock:
+                if len(_owners) >= _OWNERS_KEPT:
+                    _owners.clear()
+                _owners[row.digest] = owners
+        found[row.digest] = owners
+    return found
+
+
+def _at(table: Any, topology: str, barriers: Sequence[int], line: int = STANDING) -> ColumnElement[bool]:
+    return and_(of_topology(table, topology, line), table.c.barrier_id.in_(barriers))
+
+
+def _newest(topology: str, barriers: Sequence[int], jobs: Sequence[str], line: int) -> Any:
+    here = and_(_at(schema.attempt, topology, barriers, line), _ATTEMPT.job.in_(jobs))
+    newest = (
+        select(func.max(_ATTEMPT.attempt_id).label("attempt_id"), func.count().label("tries"))
+        .where(here)
+        .group_by(_ATTEMPT.barrier_id, _ATTEMPT.job)
+        .subquery("newest")
+    )
+    return select(*_ATTEMPT_COLUMNS, newest.c.tries).join(newest, newest.c.attempt_id == _ATTEMPT.attempt_id)
+
+
+def _to_barrier(row: Any) -> BarrierRow:
+    return BarrierRow._make(row)._replace(state=BarrierState(row.state), kind=BarrierKind(row.kind))
+
+
+def _to_attempt(row: Any) -> AttemptRow:
+    values = dict(zip(AttemptRow._fields, row, strict=True))
+    needs = tuple(Need(**need) for need in values.pop("waited_for"))
+    return AttemptRow(**values, waited_for=needs)._replace(state=AttemptState(values["state"]))

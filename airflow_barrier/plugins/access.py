@@ -1,0 +1,74 @@
+"""Who asks Airflow's API server, and what they may read; which deployments there are."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from airflow.api_fastapi.app import get_auth_manager
+from airflow.api_fastapi.auth.managers.models.base_user import BaseUser
+from airflow.api_fastapi.auth.managers.models.resource_details import DagDetails
+from airflow.api_fastapi.core_api.security import GetUserDep
+from airflow.models.connection import Connection, sanitize_conn_id
+from airflow.models.dag import DagModel
+from airflow.sdk.exceptions import AirflowException
+from airflow.secrets.environment_variables import CONN_ENV_PREFIX
+from airflow.utils.session import create_session
+from sqlalchemy import select
+
+from airflow_barrier.hooks.barrier import DEFAULT_CONN_ID, BarrierHook
+from airflow_barrier.hooks.credentials import credentials_of
+from airflow_barrier.metaservice.store import MetaService
+from airflow_barrier.protocol.credentials import Credentials
+from airflow_barrier.protocol.errors import ConfigurationError
+
+
+@dataclass(frozen=True)
+class AirflowAccess:
+    """An :class:`~airflow_barrier.api.access.Access`: a user of Airflow's. A deployment is a connection."""
+
+    user: BaseUser
+
+    def deployments(self) -> list[str]:
+        """The connections of our type in Airflow's database and in environment variables. A secrets backend cannot be
+        asked which it has: of those only the default one is found, if it is defined.
+        """
+        with create_session() as session:
+            of_type = select(Connection.conn_id).where(Connection.conn_type == BarrierHook.conn_type)
+            found = set(session.scalars(of_type))
+        named = {name.removeprefix(CONN_ENV_PREFIX).lower() for name in os.environ if name.startswith(CONN_ENV_PREFIX)}
+        return sorted(found.union(filter(_is_ours, {*named, DEFAULT_CONN_ID} - found)))
+
+    def meta_service(self, deployment: str) -> MetaService:
+        if sanitize_conn_id(deployment) is None:
+            raise ConfigurationError(f"connection {deployment!a}: expected an id that Airflow can hold, found none")
+        try:
+            return BarrierHook(deployment).get_meta_service()
+        except AirflowException as error:
+            raise ConfigurationError(f"connection {deployment}: expected it to be defined, found: {error}") from error
+
+    def readable(self, dag_ids: Iterable[str]) -> set[str]:
+        asked = list(dag_ids)
+        teams = DagModel.get_dag_id_to_team_name_mapping(asked)
+
+        def may_read(dag_id: str) -> bool:
+            details = DagDetails(id=dag_id, team_name=teams.get(dag_id))
+            return get_auth_manager().is_authorized_dag(method="GET", details=details, user=self.user)
+
+        return set(filter(may_read, asked))
+
+    def credentials(self, what: str, conn_id: str, conn_type: str) -> Credentials:
+        return credentials_of(what, conn_id, conn_type)
+
+
+def airflow_access(user: GetUserDep) -> AirflowAccess:
+    """A dependency of routes: 401 for who is not logged in."""
+    return AirflowAccess(user)
+
+
+def _is_ours(conn_id: str) -> bool:
+    try:
+        return BarrierHook.get_connection(conn_id).conn_type == BarrierHook.conn_type
+    except (AirflowException, ValueError):  # a variable that is no URI and no JSON is some other connection's trouble
+        return False
