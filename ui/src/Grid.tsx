@@ -14,6 +14,9 @@ import { search } from "./place";
 import { Empty, Loading, Problem } from "./Told";
 import { BARRIERS, CELLS, barrierSaid, cellSaid, count } from "./words";
 
+/** Tables that the API gives at once. */
+const AT_MOST = 1_000;
+
 interface Props {
   deployment: string;
   topology: string;
@@ -25,12 +28,14 @@ interface Props {
 /** Tables, by the DAGs that own them, at barriers. */
 export function Grid({ deployment, topology, live, place, go }: Props) {
   const { before, after } = place;
+  const filter = place.filter ?? "";
+  // a filter looks at what was asked for
+  const tables = filter === "" ? null : AT_MOST;
   const { answer, problem, again } = useAsked<Answer>(
-    address(["deployments", deployment, "topologies", topology, "grid"], { before, after }),
+    address(["deployments", deployment, "topologies", topology, "grid"], { before, after, tables }),
   );
   useChanges(live, topology, again);
   const here = { ...place, deployment, topology };
-  const filter = place.filter ?? "";
   const rows = useMemo(
     () => answer?.rows.filter((row) => row.table.toLowerCase().includes(filter.toLowerCase())) ?? [],
     [answer, filter],
