@@ -28,7 +28,9 @@ export function Barrier({ deployment, topology, barrier, live }: Props) {
   useChanges(live, topology, again);
   const heading = useRef<HTMLHeadingElement>(null);
   // who came by the keyboard goes on from here, not from the top of the page
-  useEffect(() => heading.current?.focus(), []);
+  useEffect(() => {
+    heading.current?.focus();
+  }, []);
   return (
     <article>
       <h3 ref={heading} tabIndex={-1}>

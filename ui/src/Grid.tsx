@@ -156,7 +156,12 @@ function Table({ answer, rows, place, go }: TableProps) {
   // where the window is narrow, what is newest is seen first
   const box = useRef<HTMLDivElement>(null);
   const newest = barriers[barriers.length - 1]?.barrier_id;
-  useLayoutEffect(() => box.current?.scrollTo({ left: box.current.scrollWidth }), [newest]);
+  useLayoutEffect(() => {
+    // not scrollTo: newer browsers return a promise from it, which React would take for a clean-up
+    if (box.current) {
+      box.current.scrollLeft = box.current.scrollWidth;
+    }
+  }, [newest]);
 
   return (
     <div className="scroll" ref={box}>

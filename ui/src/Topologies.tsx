@@ -4,6 +4,7 @@ import { Link } from "react-router-dom";
 import { Age } from "./Age";
 import { address } from "./api";
 import { useAsked } from "./asked";
+import { LateOnes } from "./LateOnes";
 import type { Live } from "./LiveMark";
 import { useChanges } from "./LiveMark";
 import type { Topologies as Answer, TopologySummary } from "./model";
@@ -45,7 +46,6 @@ export function Topologies({ deployment, live }: { deployment: string; live: Liv
 
 function Card({ deployment, topology }: { deployment: string; topology: TopologySummary }) {
   const to = { deployment, topology: topology.topology };
-  const [late] = topology.late;
   return (
     <li className={`card ${topology.health}`}>
       <div className="line">
@@ -63,12 +63,7 @@ function Card({ deployment, topology }: { deployment: string; topology: Topology
           </>
         )}
       </p>
-      {late && (
-        <p className="warn">
-          {late.summary}
-          {topology.late.length > 1 && ` (and ${topology.late.length - 1} more)`}
-        </p>
-      )}
+      {topology.late.length > 0 && <LateOnes late={topology.late} shown={1} />}
       <div className="line">
         <span className="dots">
           {topology.recent.map((barrier) => {

@@ -3,6 +3,7 @@ import { address } from "./api";
 import { useAsked } from "./asked";
 import { shortTime, useNow } from "./clock";
 import { Grid } from "./Grid";
+import { LateOnes } from "./LateOnes";
 import type { Live } from "./LiveMark";
 import { useChanges } from "./LiveMark";
 import type { Sink, Topology as Answer } from "./model";
@@ -40,12 +41,10 @@ function Facts({ topology }: { topology: Answer }) {
   const { readable, late, sinks } = topology;
   return (
     <>
-      <p className="line">
+      <div className="line">
         <HealthMark topology={topology} />
-        <span className={late.length > 0 ? "warn" : "dim"}>
-          {late.length > 0 ? late.map((each) => each.summary).join(" ") : "Nobody is late."}
-        </span>
-      </p>
+        {late.length > 0 ? <LateOnes late={late} /> : <span className="dim">Nobody is late.</span>}
+      </div>
       <dl className="facts">
         <div>
           <dt>Readers have (repeatable read)</dt>

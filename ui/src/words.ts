@@ -1,7 +1,7 @@
 // What states are called, and what they mean.
 
-import { fullTime } from "./clock";
-import type { BarrierSummary, CellState, Health, Note } from "./model";
+import { duration, fullTime, secondsSince } from "./clock";
+import type { BarrierSummary, CellState, Health, Late, Note } from "./model";
 
 export const HEALTH: Record<Health, { mark: string; word: string }> = {
   ok: { mark: "●", word: "ok" },
@@ -18,7 +18,7 @@ export const CELLS: Record<CellState, { mark: string; word: string; means: strin
   running: { mark: "▸", word: "running, with its try", means: "running" },
   waiting: { mark: "…", word: "waits", means: "waits for its inputs" },
   pending: { mark: "", word: "not yet", means: "not asked for yet" },
-  late: { mark: "!", word: "late", means: "late: nothing else holds this barrier up" },
+  late: { mark: "!", word: "late", means: "late, and nothing else holds this barrier up" },
   failed: { mark: "✕", word: "failed", means: "its newest attempt failed" },
   blocked: { mark: "■", word: "blocked", means: "blocked: somebody else wrote to a table" },
   aborted: { mark: "–", word: "aborted", means: "aborted" },
@@ -46,6 +46,19 @@ export function barrierSaid(barrier: BarrierSummary): string {
   return `barrier ${barrier.barrier_id}, ${fullTime(barrier.timestamp)}: ${barrier.state}${
     barrier.reason ? `: ${barrier.reason}` : ""
   }`;
+}
+
+/** Who holds up what, for how long, and what they do. */
+export function lateSaid({ barrier_id, job, dag, since, summary }: Late, now: number): string {
+  const who = job !== null ? `Job ${job}` : dag !== null ? `DAG ${dag}` : "Somebody";
+  const owner = job !== null && dag !== null ? ` of DAG ${dag}` : "";
+  const what = barrier_id !== null ? `barrier ${barrier_id}` : "the topology";
+  return `${who}${owner} has held up ${what} for ${duration(secondsSince(since, now))}: ${summary}.`;
+}
+
+/** The one that is late for longest first. */
+export function worstFirst(late: Late[]): Late[] {
+  return [...late].sort((one, other) => Date.parse(one.since) - Date.parse(other.since));
 }
 
 export function count(number: number, one: string, many = `${one}s`): string {
