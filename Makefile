@@ -3,7 +3,7 @@
 SHELL := /bin/sh
 BIN := .venv/bin
 
-.PHONY: demo demo-streams check test test-all soak benchmarks install lint lock clean
+.PHONY: demo demo-streams ui check test test-all soak benchmarks install lint lock clean
 
 demo:
 	@sh scripts/find_java.sh >/dev/null
@@ -15,6 +15,10 @@ demo-streams:
 	@sh scripts/find_java.sh >/dev/null
 	@$(MAKE) --no-print-directory install
 	@JAVA_HOME="$$(sh scripts/find_java.sh)" KEEP="$(KEEP)" $(BIN)/python -m demo.streams $(ARGS)
+
+# The page in Airflow's UI, from ui/ into airflow_barrier/plugins/static; needs node and npm.
+ui:
+	@sh scripts/ui.sh
 
 # While writing: lint, and all tests that need no server and take no minutes (tests/support/checking.py).
 check: lint

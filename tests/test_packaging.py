@@ -79,6 +79,7 @@ def test_the_wheel_carries_types_license_and_guard() -> None:
     files = {str(file) for file in distribution(DISTRIBUTION).files or ()}
     assert "airflow_barrier/py.typed" in files
     assert "airflow_barrier/spark/jars/airflow-barrier-guard.jar" in files
+    assert "airflow_barrier/plugins/static/barriers.js" in files
     assert any(file.endswith("licenses/LICENSE") for file in files)
     assert not {file for file in files if file.startswith(("tests/", "demo/", "dags/"))}
 

@@ -1,4 +1,4 @@
-"""The plugin: the pages that tasks link to, and the macros of templates."""
+"""The plugin: the page in Airflow's navigation, the pages that tasks link to, and the macros of templates."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from airflow.plugins_manager import AirflowPlugin
 
 from airflow_barrier.links.barrier import URL_PREFIX
+from airflow_barrier.plugins.bundle import URL
 from airflow_barrier.plugins.macros import MACROS
 
 if TYPE_CHECKING:
@@ -25,4 +26,8 @@ class BarrierPlugin(AirflowPlugin):
 
     name = "barrier"
     fastapi_apps: list[Any] = [{"app": pages, "url_prefix": URL_PREFIX, "name": "barrier"}]  # noqa: RUF012
+    # Airflow's UI adds the bundle's URL to its own base, so it has no slash in front.
+    react_apps: list[Any] = [  # noqa: RUF012
+        {"name": "Barriers", "bundle_url": URL, "destination": "nav", "url_route": "barriers", "nav_top_level": True}
+    ]
     macros: list[Any] = MACROS

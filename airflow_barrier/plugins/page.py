@@ -11,13 +11,15 @@ from typing import Annotated
 
 from airflow.api_fastapi.core_api.security import get_user
 from fastapi import APIRouter, Depends, FastAPI
-from fastapi.responses import HTMLResponse
+from fastapi.responses import FileResponse, HTMLResponse
+from starlette.requests import Request
 
 from airflow_barrier.api.access import BarrierId, RevisionNumber, Told, not_found
 from airflow_barrier.api.app import create_api
 from airflow_barrier.coordinator.status import BarrierStatus, RevisionStatus, barrier_status, revision_status
 from airflow_barrier.metaservice.store import MetaService
 from airflow_barrier.plugins.access import AirflowAccess, airflow_access
+from airflow_barrier.plugins.bundle import BUNDLE, ROUTE, VERSION
 from airflow_barrier.plugins.html import render, render_revision
 from airflow_barrier.protocol.records import NO_RUN
 from airflow_barrier.protocol.topology import Job
@@ -27,6 +29,20 @@ _AccessDep = Annotated[AirflowAccess, Depends(airflow_access)]
 # Airflow mounts a plugin's application without any authentication of its own.
 app = FastAPI(title="Barriers", dependencies=[Depends(get_user)], docs_url=None, redoc_url=None, openapi_url=None)
 _pages = APIRouter(route_class=Told)
+
+
+def bundle(request: Request) -> FileResponse:
+    """The page of Airflow's UI: the same for everybody, and it says nothing, so nobody is asked who they are.
+
+    While an upgrade is rolled out the URL of another version may come here: what it gets is not to be kept.
+    """
+    is_this = request.query_params.get("v") == VERSION
+    kept = "public, max-age=31536000, immutable" if is_this else "no-cache"
+    return FileResponse(BUNDLE, media_type="text/javascript", headers={"Cache-Control": kept})
+
+
+# not one of FastAPI's routes: those have the dependencies above
+app.add_route(ROUTE, bundle)
 
 
 @_pages.get("/{conn_id}/{topology}/revision/{number}", response_class=HTMLResponse)

@@ -1,0 +1,137 @@
+"""The page in Airflow's UI, in a real browser beside a real Airflow whose DAG runs meanwhile."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import httpx
+import pytest
+from playwright.sync_api import Browser, BrowserContext, Locator, Page, expect
+
+from airflow_barrier.links.barrier import URL_PREFIX
+from airflow_barrier.plugins import bundle
+from airflow_barrier.plugins.barrier import BarrierPlugin
+from tests.support.airflow import LONG, AirflowUnderTest
+from tests.support.counting import Counting
+from tests.support.waiting import patience
+
+NAMESPACE = "paged"
+#: What axe-core calls grave enough to keep people out.
+GRAVE = ("serious", "critical")
+
+
+@pytest.mark.drawn("stories of Airflow")
+@pytest.mark.timeout(LONG)
+def test_the_page_shows_a_barrier_while_it_advances(counting: Counting, browser: Browser, ui: Path) -> None:
+    """One story, since all of it is about one barrier, which is held up until the page shows that it runs."""
+    counting.create("events", "totals")
+    hold = counting.tell("hold", "load", 2)
+    counting.airflow.unpause("paged")
+    try:
+        counting.airflow.until(lambda: counting.attempts(2, "load") == ["RUNNING"], "the second barrier's first job")
+        with browser.new_context() as context:
+            asked, broken = watched(context)
+            page = log_in(context, counting.airflow)
+            the_navigation_leads_to_a_topology(page, ui)
+            cells_change_without_a_reload(page, hold)
+            a_cell_leads_to_its_barrier_and_back(page, ui)
+            the_address_alone_leads_there(context.new_page(), counting.airflow)
+        everybody_gets_the_bundle_and_keeps_it(counting.airflow)
+    finally:
+        hold.unlink(missing_ok=True)
+    assert broken == []
+    assert {urlsplit(url).netloc for url in asked} == {urlsplit(counting.airflow.url).netloc}
+
+
+def watched(context: BrowserContext) -> tuple[list[str], list[str]]:
+    """All addresses that any page asks for, and what broke in it."""
+    asked: list[str] = []
+    broken: list[str] = []
+    context.on("request", lambda request: asked.append(request.url) if request.url.startswith("http") else None)
+    context.on("weberror", lambda error: broken.append(str(error.error)))
+    return asked, broken
+
+
+def log_in(context: BrowserContext, airflow: AirflowUnderTest) -> Page:
+    context.set_default_timeout(patience(60) * 1e3)
+    expect.set_options(timeout=patience(60) * 1e3)
+    page = context.new_page()
+    page.goto(f"{airflow.url}/")
+    page.locator("input[name=username]").fill("admin")
+    page.locator("input[name=password]").fill(airflow.password)
+    page.keyboard.press("Enter")
+    return page
+
+
+def the_navigation_leads_to_a_topology(page: Page, ui: Path) -> None:
+    page.get_by_role("link", name="Barriers").click()
+    card = page.get_by_role("listitem").filter(has_text="paged")
+    expect(card).to_contain_text("Barrier 1")
+    nothing_grave(page, ui)
+    card.get_by_role("link", name="paged", exact=True).click()
+    expect(cell(page, "paged.events", 1)).to_have_class(re.compile("written"))
+    expect(cell(page, "paged.events", 2)).to_have_class(re.compile("running"))
+    expect(page.get_by_role("table").get_by_role("link", name="paged", exact=True)).to_have_attribute(
+        "href", re.compile("/dags/paged$")
+    )
+    nothing_grave(page, ui)
+
+
+def cells_change_without_a_reload(page: Page, hold: Path) -> None:
+    expect(page.locator(".barriers").get_by_text("live", exact=True)).to_be_visible()
+    page.evaluate("globalThis.hereBefore = true")
+    hold.unlink()
+    for table in ("paged.events", "paged.totals"):
+        expect(cell(page, table, 2)).to_have_attribute("aria-label", re.compile("readable by everybody"))
+    expect(page.get_by_role("definition").filter(has_text=re.compile("2 · "))).to_be_visible()
+    assert page.evaluate("globalThis.hereBefore")
+
+
+def a_cell_leads_to_its_barrier_and_back(page: Page, ui: Path) -> None:
+    cell(page, "paged.totals", 1).focus()
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("heading", name="Barrier 2")).to_be_visible()
+    expect(page.locator("pre").filter(has_text="FOR VERSION AS OF 'barrier_paged_b2_r0'")).to_be_visible()
+    expect(page.get_by_role("link", name=re.compile("paged: scheduled__2025-01-0"))).to_have_attribute(
+        "href", re.compile("/dags/paged/runs/scheduled__2025-01-0")
+    )
+    nothing_grave(page, ui)
+    page.go_back()
+    expect(cell(page, "paged.events", 2)).to_be_visible()
+
+
+def the_address_alone_leads_there(page: Page, airflow: AirflowUnderTest) -> None:
+    page.goto(f"{airflow.url}/plugin/barriers?deployment=barrier_default&topology=paged&filter=tot")
+    expect(cell(page, "paged.totals", 2)).to_be_visible()
+    expect(cell(page, "paged.events", 2)).to_have_count(0)
+    # a topology that is not there is a sentence, and no blank page
+    page.goto(f"{airflow.url}/plugin/barriers?deployment=barrier_default&topology=nothing")
+    expect(page.get_by_role("alert")).to_contain_text("There is no such thing among what you may read")
+
+
+def everybody_gets_the_bundle_and_keeps_it(airflow: AirflowUnderTest) -> None:
+    """And nothing else below it."""
+    (entry,) = BarrierPlugin.react_apps
+    served = httpx.get(f"{airflow.url}/{entry['bundle_url']}", timeout=patience(60)).raise_for_status()
+    assert served.content == bundle.BUNDLE.read_bytes()
+    assert served.headers["content-type"].startswith("text/javascript")
+    assert served.headers["cache-control"] == "public, max-age=31536000, immutable"
+    # a server that has not been upgraded yet is asked for what the upgraded one names
+    other = httpx.get(f"{airflow.url}{URL_PREFIX}{bundle.ROUTE}?v=another", timeout=patience(60)).raise_for_status()
+    assert other.headers["cache-control"] == "no-cache"
+    refused = httpx.get(f"{airflow.url}{URL_PREFIX}/v1/deployments", timeout=patience(60))
+    assert refused.status_code == 401
+
+
+def cell(page: Page, table: str, barrier_id: int) -> Locator:
+    return page.locator(f'a[aria-label^="{table} at barrier {barrier_id}:"]')
+
+
+def nothing_grave(page: Page, ui: Path) -> None:
+    """What axe-core finds in our part of the page; the rest is Airflow's."""
+    page.evaluate((ui / "node_modules" / "axe-core" / "axe.min.js").read_text(encoding="utf-8"))
+    found = page.evaluate("axe.run('.barriers')")["violations"]
+    assert [f"{one['id']}: {one['nodes'][0]['html']}" for one in found if one["impact"] in GRAVE] == []

@@ -1,0 +1,197 @@
+import { useEffect, useRef } from "react";
+import type { ReactNode } from "react";
+import { Link } from "react-router-dom";
+
+import { Age } from "./Age";
+import { address } from "./api";
+import { useAsked } from "./asked";
+import { duration, fullTime } from "./clock";
+import type { Live } from "./LiveMark";
+import { useChanges } from "./LiveMark";
+import type { Attempt, BarrierDetail, TableAtBarrier } from "./model";
+import { Reading } from "./Reading";
+import { Hidden, Loading, Problem } from "./Told";
+import { CELLS, count } from "./words";
+
+interface Props {
+  deployment: string;
+  topology: string;
+  barrier: string;
+  live: Live;
+}
+
+/** All there is to know of one barrier. */
+export function Barrier({ deployment, topology, barrier, live }: Props) {
+  const { answer, problem, again } = useAsked<BarrierDetail>(
+    address(["deployments", deployment, "topologies", topology, "barriers", barrier]),
+  );
+  useChanges(live, topology, again);
+  const heading = useRef<HTMLHeadingElement>(null);
+  // who came by the keyboard goes on from here, not from the top of the page
+  useEffect(() => {
+    heading.current?.focus();
+  }, []);
+  return (
+    <article>
+      <h3 ref={heading} tabIndex={-1}>
+        Barrier {barrier}
+        {answer && <span className="pill state">{answer.state}</span>}
+      </h3>
+      {problem && <Problem problem={problem} again={again} />}
+      {answer === null && problem === null && <Loading />}
+      {answer && <Detail barrier={answer} />}
+    </article>
+  );
+}
+
+function Detail({ barrier }: { barrier: BarrierDetail }) {
+  return (
+    <>
+      {barrier.reason && <p className={barrier.state === "COMMIT" ? "" : "warn"}>{barrier.reason}</p>}
+      <dl className="facts">
+        <div>
+          <dt>Timestamp</dt>
+          <dd>
+            <b title={barrier.opening}>{fullTime(barrier.timestamp)}</b>
+            {barrier.seconds !== null && <span className="dim">{duration(barrier.seconds)} until it was readable</span>}
+          </dd>
+        </div>
+        <div>
+          <dt>{barrier.commit_at ? "Readable" : "Opened"}</dt>
+          <dd>
+            <b>
+              <Age time={barrier.commit_at ?? barrier.opened_at} />
+            </b>
+          </dd>
+        </div>
+        <div>
+          <dt>Opened by</dt>
+          <dd>
+            {barrier.dag_id !== null && barrier.run_id !== null ? (
+              <Link to={`/dags/${encodeURIComponent(barrier.dag_id)}/runs/${encodeURIComponent(barrier.run_id)}`}>
+                {barrier.dag_id}: {barrier.run_id}
+              </Link>
+            ) : (
+              <span className="dim">{barrier.opening}</span>
+            )}
+          </dd>
+        </div>
+        <div>
+          <dt>Revision</dt>
+          <dd>
+            <b>{barrier.revision}</b>
+            {barrier.kind !== "EPOCH" && <span className="dim">{barrier.kind}</span>}
+          </dd>
+        </div>
+      </dl>
+      <Hidden dags={barrier.hidden_dags} />
+
+      <Section title="Tables" columns={["table", "job", "state", "staged", "readable"]}>
+        {barrier.tables.map((table) => (
+          <Table key={table.table} table={table} />
+        ))}
+      </Section>
+      {barrier.attempts.length > 0 && (
+        <Section title="Attempts" columns={["attempt", "job", "DAG", "state", "asked for", "ran", "why it ended, or waits"]}>
+          {barrier.attempts.map((attempt) => (
+            <Tried key={attempt.attempt_id} attempt={attempt} />
+          ))}
+        </Section>
+      )}
+      {barrier.cuts.length > 0 && (
+        <Section title="Sources" columns={["source", "read up to"]}>
+          {barrier.cuts.map((cut) => (
+            <tr key={cut.source}>
+              <th scope="row">{cut.source}</th>
+              <td>{cut.put_off ?? cut.summary}</td>
+            </tr>
+          ))}
+        </Section>
+      )}
+      {barrier.deliveries.length > 0 && (
+        <Section title="Deliveries" columns={["sink", "rows", "took", "delivered"]}>
+          {barrier.deliveries.map((delivery) => (
+            <tr key={`${delivery.sink} ${delivery.revision}`}>
+              <th scope="row">{delivery.sink}</th>
+              <td>
+                {count(delivery.inserted, "insert")}, {count(delivery.updated, "update")}, {count(delivery.deleted, "delete")}
+              </td>
+              <td>{duration(delivery.seconds)}</td>
+              <td>{fullTime(delivery.delivered_at)}</td>
+            </tr>
+          ))}
+        </Section>
+      )}
+      <Reading barrier={barrier} />
+    </>
+  );
+}
+
+function Section({ title, columns, children }: { title: string; columns: string[]; children: ReactNode }) {
+  const id = `barrier-${title.toLowerCase()}`;
+  return (
+    <section aria-labelledby={id}>
+      <h4 id={id}>{title}</h4>
+      {/* reachable by the tab key, since it scrolls sideways where the window is narrow */}
+      <div className="scroll" role="group" aria-labelledby={id} tabIndex={0}>
+        <table className="list">
+          <thead>
+            <tr>
+              {columns.map((column) => (
+                <th key={column} scope="col">
+                  {column}
+                </th>
+              ))}
+            </tr>
+          </thead>
+          <tbody>{children}</tbody>
+        </table>
+      </div>
+    </section>
+  );
+}
+
+function Table({ table }: { table: TableAtBarrier }) {
+  const { mark, means } = CELLS[table.state];
+  return (
+    <tr>
+      <th scope="row">{table.table}</th>
+      <td>{table.job}</td>
+      <td>
+        <span className={`cell ${table.state}`} aria-hidden="true">
+          {mark}
+        </span>{" "}
+        {table.unchanged_since === null ? means : `unchanged since barrier ${table.unchanged_since}`}
+      </td>
+      <td>{table.processed_at && fullTime(table.processed_at)}</td>
+      <td>{table.written_at && fullTime(table.written_at)}</td>
+    </tr>
+  );
+}
+
+function Tried({ attempt }: { attempt: Attempt }) {
+  const end = attempt.processed_at ?? attempt.ended_at;
+  const ran = attempt.started_at && end ? (Date.parse(end) - Date.parse(attempt.started_at)) / 1_000 : null;
+  const waits = attempt.started_at === null && end === null && attempt.waits_for.length > 0;
+  return (
+    <tr>
+      <th scope="row">{attempt.attempt_id}</th>
+      <td>{attempt.job}</td>
+      <td>
+        <Link to={`/dags/${encodeURIComponent(attempt.dag)}`}>{attempt.dag}</Link>
+      </td>
+      <td>{attempt.state}</td>
+      <td>{fullTime(attempt.requested_at)}</td>
+      <td>{ran !== null ? duration(ran) : attempt.started_at && <Since time={attempt.started_at} />}</td>
+      <td>{attempt.reason ?? (waits && `waits for ${attempt.waits_for.join(", ")}`)}</td>
+    </tr>
+  );
+}
+
+function Since({ time }: { time: string }) {
+  return (
+    <>
+      since <Age time={time} />
+    </>
+  );
+}

@@ -1,0 +1,78 @@
+import { Link } from "react-router-dom";
+
+import { address } from "./api";
+import { useAsked } from "./asked";
+import { Barrier } from "./Barrier";
+import { LiveMark, useStream } from "./LiveMark";
+import type { Deployments } from "./model";
+import { search, usePlace } from "./place";
+import { STYLE } from "./style";
+import { Empty, Loading, Problem } from "./Told";
+import { Topologies } from "./Topologies";
+import { Topology } from "./Topology";
+
+/** What Airflow's UI shows at /plugin/barriers. */
+export function Page() {
+  const [place, go] = usePlace();
+  const { answer, problem, again } = useAsked<Deployments>(address(["deployments"]));
+  const all = answer?.deployments.map((each) => each.deployment) ?? [];
+  // a link names its deployment, and works while the list of them is on its way
+  const deployment = place.deployment ?? all[0] ?? null;
+  const live = useStream(deployment);
+  const { topology, barrier } = place;
+
+  return (
+    <main className="barriers">
+      <style>{STYLE}</style>
+      <header className="line">
+        <nav aria-label="Where you are">
+          <h2>
+            {topology === null ? (
+              "Barriers"
+            ) : (
+              <>
+                <Link to={{ search: search({ deployment }) }}>Barriers</Link> ›{" "}
+                {barrier === null ? (
+                  topology
+                ) : (
+                  <Link to={{ search: search({ ...place, deployment, barrier: null }) }}>{topology}</Link>
+                )}
+              </>
+            )}
+          </h2>
+        </nav>
+        {all.length > 1 && (
+          <label>
+            Deployment{" "}
+            <select value={deployment ?? ""} onChange={(event) => go({ deployment: event.target.value })}>
+              {all.map((each) => (
+                <option key={each}>{each}</option>
+              ))}
+            </select>
+          </label>
+        )}
+        {deployment !== null && <LiveMark {...live} />}
+      </header>
+      {problem && <Problem problem={problem} again={again} />}
+      {answer === null && problem === null && deployment === null && <Loading />}
+      {answer !== null && deployment === null && (
+        <Empty>There is no deployment yet: make a connection of type barrier, under Admin, Connections.</Empty>
+      )}
+      {deployment !== null && topology === null && (
+        <Topologies key={deployment} deployment={deployment} live={live} />
+      )}
+      {deployment !== null && topology !== null && barrier === null && (
+        <Topology key={`${deployment} ${topology}`} deployment={deployment} topology={topology} live={live} place={place} go={go} />
+      )}
+      {deployment !== null && topology !== null && barrier !== null && (
+        <Barrier
+          key={`${deployment} ${topology} ${barrier}`}
+          deployment={deployment}
+          topology={topology}
+          barrier={barrier}
+          live={live}
+        />
+      )}
+    </main>
+  );
+}

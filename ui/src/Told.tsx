@@ -1,0 +1,31 @@
+import type { ReactNode } from "react";
+
+import type { Refused } from "./api";
+import { count } from "./words";
+
+/** What went wrong, with a way to try again. */
+export function Problem({ problem, again }: { problem: Refused; again: () => void }) {
+  return (
+    <div className="problem" role="alert">
+      <span>{problem.message}</span> <button onClick={again}>Try again</button>
+    </div>
+  );
+}
+
+export function Empty({ children }: { children: ReactNode }) {
+  return <p className="sentence">{children}</p>;
+}
+
+export function Loading() {
+  return (
+    <p className="dim" role="status">
+      Asking Airflow…
+    </p>
+  );
+}
+
+export function Hidden({ dags }: { dags: number }) {
+  return dags > 0 ? (
+    <p className="dim">Of {count(dags, "more DAG")}, which you may not read, nothing is shown.</p>
+  ) : null;
+}

@@ -1,0 +1,98 @@
+import { Age } from "./Age";
+import { address } from "./api";
+import { useAsked } from "./asked";
+import { shortTime, useNow } from "./clock";
+import { Grid } from "./Grid";
+import { LateOnes } from "./LateOnes";
+import type { Live } from "./LiveMark";
+import { useChanges } from "./LiveMark";
+import type { Sink, Topology as Answer } from "./model";
+import type { Place } from "./place";
+import { Hidden, Loading, Problem } from "./Told";
+import { HealthMark } from "./Topologies";
+
+interface Props {
+  deployment: string;
+  topology: string;
+  live: Live;
+  place: Place;
+  go: (place: Partial<Place>, replace?: boolean) => void;
+}
+
+/** What readers have now, who is late, and the grid. */
+export function Topology({ deployment, topology, live, place, go }: Props) {
+  const { answer, problem, again } = useAsked<Answer>(address(["deployments", deployment, "topologies", topology]));
+  useChanges(live, topology, again);
+  return (
+    <>
+      {problem && <Problem problem={problem} again={again} />}
+      {answer === null && problem === null && <Loading />}
+      {answer && <Facts topology={answer} />}
+      {(answer !== null || problem === null) && (
+        <Grid deployment={deployment} topology={topology} live={live} place={place} go={go} />
+      )}
+      {answer && <Hidden dags={answer.hidden_dags} />}
+    </>
+  );
+}
+
+function Facts({ topology }: { topology: Answer }) {
+  const now = useNow();
+  const { readable, late, sinks } = topology;
+  return (
+    <>
+      <div className="line">
+        <HealthMark topology={topology} />
+        {late.length > 0 ? <LateOnes late={late} /> : <span className="dim">Nobody is late.</span>}
+      </div>
+      <dl className="facts">
+        <div>
+          <dt>Readers have (repeatable read)</dt>
+          <dd>
+            <b>{readable === null ? "nothing yet" : `${readable.barrier_id} · ${shortTime(readable.timestamp, now)}`}</b>
+            {readable && <Age time={readable.timestamp} objective={topology.objective} />}
+          </dd>
+        </div>
+        <div>
+          <dt>Staged in all tables (read committed)</dt>
+          <dd>
+            <b>{topology.read_committed ?? "nothing yet"}</b>
+          </dd>
+        </div>
+        <div>
+          <dt>Open</dt>
+          <dd>
+            <b>{topology.open}</b>
+            <span className="dim">
+              {topology.recent
+                .filter((barrier) => barrier.state === "OPEN" || barrier.state === "PRECOMMIT")
+                .map((barrier) => barrier.barrier_id)
+                .join(", ")}
+            </span>
+          </dd>
+        </div>
+        {sinks.length > 0 && (
+          <div>
+            <dt>Deliveries</dt>
+            <dd>
+              {sinks.map((sink) => (
+                <Delivered key={sink.sink} sink={sink} />
+              ))}
+            </dd>
+          </div>
+        )}
+      </dl>
+    </>
+  );
+}
+
+function Delivered({ sink }: { sink: Sink }) {
+  const behind = sink.lacks > 0 ? `, ${sink.lacks} behind` : "";
+  return (
+    <span className={sink.error ? "bad" : ""} title={sink.error ?? undefined}>
+      {sink.sink} {sink.barrier_id ?? "nothing yet"}
+      {behind}
+      {sink.error && `: ${sink.error}`}
+    </span>
+  );
+}

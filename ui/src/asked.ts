@@ -1,0 +1,80 @@
+// An answer that is kept fresh: asked again when told so, one question at a time, at most one a second.
+
+import { useCallback, useEffect, useRef, useState } from "react";
+
+import { ask, Refused } from "./api";
+
+const AT_MOST_EVERY = 1_000;
+
+export interface Asked<T> {
+  /** The newest answer; of another address than the one that is asked, until that one answers. */
+  answer: T | null;
+  /** Why the last question had no answer. */
+  problem: Refused | null;
+  again: () => void;
+}
+
+interface Heard<T> {
+  url: string;
+  answer: T | null;
+  problem: Refused | null;
+}
+
+/** ``null`` asks nothing. */
+export function useAsked<T>(url: string | null): Asked<T> {
+  const [heard, setHeard] = useState<Heard<T>>({ url: "", answer: null, problem: null });
+  const wake = useRef<() => void>(() => undefined);
+
+  useEffect(() => {
+    if (url === null) {
+      return undefined;
+    }
+    const stopped = new AbortController();
+    let begun = 0;
+    let underWay = false;
+    let wanted = false;
+    let timer: ReturnType<typeof setTimeout> | undefined;
+
+    const question = async () => {
+      timer = undefined;
+      underWay = true;
+      wanted = false;
+      begun = Date.now();
+      try {
+        const answer = await ask<T>(url, stopped.signal);
+        if (!stopped.signal.aborted) {
+          setHeard({ url, answer, problem: null });
+        }
+      } catch (error) {
+        if (!stopped.signal.aborted) {
+          const problem = error instanceof Refused ? error : new Refused(0, String(error));
+          setHeard((before) => ({ url, answer: kept(before, url, problem), problem }));
+        }
+      }
+      underWay = false;
+      if (wanted) {
+        plan();
+      }
+    };
+    const plan = () => {
+      wanted = true;
+      if (!underWay && timer === undefined && !stopped.signal.aborted) {
+        timer = setTimeout(() => void question(), Math.max(0, begun + AT_MOST_EVERY - Date.now()));
+      }
+    };
+    wake.current = plan;
+    plan();
+    return () => {
+      stopped.abort();
+      clearTimeout(timer);
+    };
+  }, [url]);
+
+  const again = useCallback(() => wake.current(), []);
+  return { answer: heard.answer, problem: heard.problem, again };
+}
+
+/** What is on screen stays there while the server is away, but not when it says that it is no more to be seen. */
+function kept<T>(before: Heard<T>, url: string, problem: Refused): T | null {
+  return before.url === url && (problem.status === 0 || problem.status >= 500) ? before.answer : null;
+}

@@ -1,0 +1,164 @@
+// What the API answers with: airflow_barrier/api/models.py, as far as the page shows it. Times are ISO 8601 in UTC,
+// durations are seconds.
+
+export type Health = "ok" | "empty" | "late" | "blocked";
+
+export type CellState =
+  | "absent"
+  | "pending"
+  | "waiting"
+  | "running"
+  | "failed"
+  | "late"
+  | "processed"
+  | "written"
+  | "unchanged"
+  | "blocked"
+  | "aborted";
+
+export interface Deployments {
+  deployments: { deployment: string }[];
+}
+
+export interface BarrierSummary {
+  barrier_id: number;
+  timestamp: string;
+  state: string;
+  kind: string;
+  revision: number;
+  opened_at: string;
+  precommit_at: string | null;
+  commit_at: string | null;
+  seconds: number | null;
+  reason: string | null;
+}
+
+export interface Late {
+  barrier_id: number | null;
+  job: string | null;
+  dag: string | null;
+  tables: string[];
+  since: string;
+  summary: string;
+}
+
+export interface TopologySummary {
+  topology: string;
+  version: number;
+  dags: string[];
+  tables: number;
+  health: Health;
+  readable: BarrierSummary | null;
+  objective: number | null;
+  open: number;
+  recent: BarrierSummary[];
+  late: Late[];
+  hidden_dags: number;
+}
+
+export interface Topologies {
+  topologies: TopologySummary[];
+  after: string | null;
+}
+
+export interface Sink {
+  sink: string;
+  dag: string;
+  kind: string;
+  state: string;
+  tables: string[];
+  barrier_id: number | null;
+  lacks: number;
+  since: string | null;
+  error: string | null;
+}
+
+export interface Topology extends TopologySummary {
+  sinks: Sink[];
+  read_committed: number | null;
+}
+
+export interface GridRow {
+  table: string;
+  job: string | null;
+  dag: string | null;
+  cells: CellState[];
+}
+
+export interface Note {
+  table: string;
+  barrier_id: number;
+  tries: number;
+  since: string | null;
+  summary: string;
+}
+
+export interface Grid {
+  barriers: BarrierSummary[];
+  rows: GridRow[];
+  notes: Note[];
+  repeatable_read: number | null;
+  read_committed: number | null;
+  before: number | null;
+  after: string | null;
+  hidden_dags: number;
+}
+
+export interface Attempt {
+  attempt_id: number;
+  job: string;
+  dag: string;
+  state: string;
+  requested_at: string;
+  started_at: string | null;
+  closed_at: string | null;
+  processed_at: string | null;
+  ended_at: string | null;
+  waits_for: string[];
+  reason: string | null;
+}
+
+export interface TableAtBarrier {
+  table: string;
+  job: string | null;
+  dag: string | null;
+  state: CellState;
+  /** Only whether there is one: it may be larger than JavaScript's numbers are exact. */
+  snapshot_id: number | null;
+  unchanged_since: number | null;
+  processed_at: string | null;
+  written_at: string | null;
+}
+
+export interface Cut {
+  source: string;
+  summary: string;
+  put_off: string | null;
+}
+
+export interface Delivery {
+  sink: string;
+  revision: number;
+  inserted: number;
+  updated: number;
+  deleted: number;
+  seconds: number;
+  delivered_at: string;
+}
+
+export interface BarrierDetail extends BarrierSummary {
+  tag: string;
+  opening: string;
+  dag_id: string | null;
+  run_id: string | null;
+  tables: TableAtBarrier[];
+  attempts: Attempt[];
+  cuts: Cut[];
+  deliveries: Delivery[];
+  hidden_dags: number;
+}
+
+export interface Change {
+  topology: string;
+  changes: number;
+}

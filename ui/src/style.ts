@@ -1,0 +1,100 @@
+// Colours are tokens of the Chakra theme that Airflow's UI has, so that light, dark and a theme of one's own fit.
+
+const color = (name: string, level: string) => `var(--chakra-colors-${name}-${level})`;
+
+const soft = (name: string) => `background:${color(name, "muted")};color:${color(name, "fg")}`;
+const strong = (name: string) => `background:${color(name, "solid")};color:${color(name, "contrast")}`;
+const outline = (name: string) => `border-color:${color(name, "solid")};color:${color(name, "fg")}`;
+
+export const STYLE = `
+.barriers{--line:var(--chakra-colors-border);--dim:var(--chakra-colors-fg-muted);--mark:${color("blue", "solid")};
+  max-width:1400px;margin:0 auto;padding:12px 16px 32px;font-size:14px;line-height:1.45;color:var(--chakra-colors-fg)}
+.barriers h2{font-size:20px;font-weight:600}
+.barriers h3{font-size:16px;font-weight:600}
+.barriers h4{font-size:14px;font-weight:600;margin:20px 0 6px}
+.barriers a{text-decoration:underline;text-decoration-color:var(--line);text-underline-offset:3px}
+.barriers a:hover{text-decoration-color:currentColor}
+.barriers :focus-visible{outline:2px solid var(--mark);outline-offset:2px}
+.barriers h3:focus{outline:none}
+.barriers button,.barriers select,.barriers input{border:1px solid var(--line);border-radius:6px;padding:3px 10px;
+  background:var(--chakra-colors-bg);color:inherit;font:inherit}
+.barriers button{cursor:pointer}
+.barriers button:hover{background:var(--chakra-colors-bg-muted)}
+.barriers input{width:16em;max-width:50vw}
+.barriers b{font-weight:600}
+.barriers .dim{color:var(--dim)}
+.barriers .small{font-size:12px;font-weight:400}
+.barriers .warn{color:${color("orange", "fg")}}
+.barriers .late-ones{list-style:none;padding:0}
+.barriers .bad{color:${color("red", "fg")}}
+.barriers .line{display:flex;flex-wrap:wrap;gap:6px 16px;align-items:center;margin:6px 0}
+.barriers header.line{justify-content:space-between;margin-bottom:12px}
+.barriers header nav{flex:1}
+.barriers .hidden{position:absolute;width:1px;height:1px;overflow:hidden;clip-path:inset(50%)}
+.barriers .sentence{padding:28px 16px;text-align:center;color:var(--dim);border:1px dashed var(--line);border-radius:8px;margin:10px 0}
+.barriers .problem{padding:8px 12px;border-radius:8px;margin:10px 0;${soft("red")}}
+.barriers .problem button{margin-left:8px}
+.barriers .live{font-size:12px;color:var(--dim);white-space:nowrap}
+.barriers .live.live span{color:${color("green", "fg")}}
+.barriers .live.reconnecting{color:${color("orange", "fg")}}
+.barriers .pill{display:inline-block;padding:1px 10px;border-radius:99px;font-weight:600;font-size:13px;white-space:nowrap;${soft("gray")}}
+.barriers .pill.ok{${soft("green")}}
+.barriers .pill.late{${soft("orange")}}
+.barriers .pill.blocked{${soft("red")}}
+.barriers .pill.state{margin-left:10px;font-size:12px}
+.barriers .cards{list-style:none;padding:0;display:grid;grid-template-columns:repeat(auto-fill,minmax(min(340px,100%),1fr));gap:12px}
+.barriers .card{border:1px solid var(--line);border-radius:8px;padding:12px 14px}
+.barriers .card.late{border-left:4px solid ${color("orange", "solid")}}
+.barriers .card.blocked{border-left:4px solid ${color("red", "solid")}}
+.barriers .card .line{justify-content:space-between}
+.barriers .card h3{overflow-wrap:anywhere;min-width:0}
+.barriers .big{font-size:16px;margin:4px 0}
+.barriers .dots{display:flex;flex-wrap:wrap;gap:3px}
+.barriers .facts{display:grid;grid-template-columns:repeat(auto-fit,minmax(140px,1fr));gap:10px;margin:10px 0 18px}
+.barriers .facts>div{background:var(--chakra-colors-bg-muted);border:1px solid var(--line);border-radius:8px;padding:8px 12px;min-width:0}
+.barriers .facts dt{color:var(--dim);font-size:13px}
+.barriers .facts dd{display:flex;flex-direction:column;overflow-wrap:anywhere}
+.barriers .facts b{font-size:18px}
+.barriers .pager{display:flex;flex-wrap:wrap;gap:12px;align-items:center;margin:8px 0}
+.barriers .scroll{overflow-x:auto;border:1px solid var(--line);border-radius:8px}
+.barriers table{border-collapse:collapse;width:100%}
+.barriers th{font-weight:500;text-align:left}
+.barriers .list th,.barriers .list td{padding:4px 12px;border-top:1px solid var(--line);vertical-align:top;white-space:nowrap}
+.barriers .list td:last-child:not(:nth-child(-n+5)){white-space:normal;min-width:18em}
+.barriers .list thead th{color:var(--dim);font-size:12px;border-top:0}
+.barriers .grid .name{position:sticky;left:0;z-index:1;background:var(--chakra-colors-bg);padding:1px 12px;white-space:nowrap;
+  max-width:46vw;overflow:hidden;text-overflow:ellipsis}
+.barriers .grid td,.barriers .grid .barrier{padding:1px 3px;text-align:center;min-width:38px}
+.barriers .grid thead th{vertical-align:top;padding-top:6px;padding-bottom:4px}
+.barriers .grid .barrier span{display:block;font-size:12px;font-weight:400;white-space:nowrap;line-height:1.3}
+.barriers .grid .barrier .dim{min-height:16px}
+.barriers .grid .marks{min-height:16px;color:var(--mark)}
+.barriers .grid .marks abbr{text-decoration:none;margin:0 1px}
+.barriers .grid .dag span{position:sticky;left:12px}
+.barriers .grid .dag th{font-size:12px;color:var(--dim);padding:8px 12px 2px;border-top:1px solid var(--line)}
+.barriers .grid tbody:last-child tr:last-child>*{padding-bottom:8px}
+.barriers .grid .rc{border-right:2px dashed var(--mark)}
+.barriers .grid .rr{border-right:2px solid var(--mark)}
+.barriers .rr-mark{color:var(--mark)}
+.barriers .cell,.barriers .dot{display:inline-flex;vertical-align:middle;align-items:center;justify-content:center;width:30px;height:24px;border-radius:5px;
+  border:1px solid transparent;font-size:12px;line-height:1;font-weight:600;text-decoration:none}
+.barriers .cell:hover,.barriers .dot:hover{border-color:currentColor}
+.barriers .cell.absent:hover{border-color:transparent}
+.barriers .legend,.barriers .list .cell{font-size:12px}
+.barriers .legend .cell,.barriers .list .cell{width:22px;height:18px}
+.barriers .dot{width:24px;height:24px}
+.barriers .written{${soft("green")}}
+.barriers .unchanged{${soft("gray")}}
+.barriers .processed{${soft("blue")}}
+.barriers .running{${strong("blue")}}
+.barriers .waiting{${outline("blue")}}
+.barriers .pending{border-color:var(--chakra-colors-border-emphasized)}
+.barriers .cell.late{${strong("orange")}}
+.barriers .failed,.barriers .cell.blocked,.barriers .dot.blocked{${strong("red")}}
+.barriers .aborted{${outline("gray")};border-style:dashed}
+.barriers .legend{list-style:none;padding:0;display:flex;flex-wrap:wrap;gap:4px 16px;color:var(--dim);margin:10px 0}
+.barriers .text{display:grid;grid-template-columns:5em minmax(0,1fr) auto;gap:10px;align-items:start;margin:6px 0}
+.barriers pre{background:var(--chakra-colors-bg-muted);border:1px solid var(--line);border-radius:6px;padding:6px 10px;overflow-x:auto;
+  font-size:12px;font-family:ui-monospace,monospace;margin:0}
+@media (max-width:600px){.barriers .grid .name{max-width:36vw;padding-right:4px}.barriers{padding:8px 8px 24px}.barriers .text{grid-template-columns:minmax(0,1fr) auto}.barriers .text .dim{grid-column:1/-1}}
+`;

@@ -1,0 +1,66 @@
+// What states are called, and what they mean.
+
+import { duration, fullTime, secondsSince } from "./clock";
+import type { BarrierSummary, CellState, Health, Late, Note } from "./model";
+
+export const HEALTH: Record<Health, { mark: string; word: string }> = {
+  ok: { mark: "●", word: "ok" },
+  late: { mark: "▲", word: "late" },
+  blocked: { mark: "■", word: "blocked" },
+  empty: { mark: "○", word: "no barrier yet" },
+};
+
+/** ``mark``: what stands in the cell, so that states differ by more than their colour. */
+export const CELLS: Record<CellState, { mark: string; word: string; means: string }> = {
+  written: { mark: "✓", word: "readable", means: "readable by everybody" },
+  unchanged: { mark: "=", word: "unchanged", means: "readable, with the rows of the barrier before" },
+  processed: { mark: "•", word: "staged", means: "staged: readable at read committed only" },
+  running: { mark: "▸", word: "running, with its try", means: "running" },
+  waiting: { mark: "…", word: "waits", means: "waits for its inputs" },
+  pending: { mark: "", word: "not yet", means: "not asked for yet" },
+  late: { mark: "!", word: "late", means: "late, and nothing else holds this barrier up" },
+  failed: { mark: "✕", word: "failed", means: "its newest attempt failed" },
+  blocked: { mark: "■", word: "blocked", means: "blocked: somebody else wrote to a table" },
+  aborted: { mark: "–", word: "aborted", means: "aborted" },
+  absent: { mark: "", word: "not part of it", means: "not part of this barrier" },
+};
+
+/** The barrier's columns are headed by a mark unless it is readable. */
+export const BARRIERS: Record<string, { mark: string; className: string }> = {
+  COMMIT: { mark: "✓", className: "written" },
+  COMMITTING: { mark: "•", className: "processed" },
+  PRECOMMIT: { mark: "•", className: "processed" },
+  OPEN: { mark: "▸", className: "running" },
+  BLOCKED: { mark: "■", className: "blocked" },
+  ABORTED: { mark: "–", className: "aborted" },
+};
+
+export function cellSaid(table: string, barrier: number, state: CellState, note: Note | undefined): string {
+  const tries = note !== undefined && (note.tries > 1 || state === "running") ? `, try ${note.tries}` : "";
+  const since = note?.since ? ` (since ${fullTime(note.since)})` : "";
+  const more = note?.summary ? `: ${note.summary}` : "";
+  return `${table} at barrier ${barrier}: ${CELLS[state].means}${tries}${more}${since}`;
+}
+
+export function barrierSaid(barrier: BarrierSummary): string {
+  return `barrier ${barrier.barrier_id}, ${fullTime(barrier.timestamp)}: ${barrier.state}${
+    barrier.reason ? `: ${barrier.reason}` : ""
+  }`;
+}
+
+/** Who holds up what, for how long, and what they do. */
+export function lateSaid({ barrier_id, job, dag, since, summary }: Late, now: number): string {
+  const who = job !== null ? `Job ${job}` : dag !== null ? `DAG ${dag}` : "Somebody";
+  const owner = job !== null && dag !== null ? ` of DAG ${dag}` : "";
+  const what = barrier_id !== null ? `barrier ${barrier_id}` : "the topology";
+  return `${who}${owner} has held up ${what} for ${duration(secondsSince(since, now))}: ${summary}.`;
+}
+
+/** The one that is late for longest first. */
+export function worstFirst(late: Late[]): Late[] {
+  return [...late].sort((one, other) => Date.parse(one.since) - Date.parse(other.since));
+}
+
+export function count(number: number, one: string, many = `${one}s`): string {
+  return `${number.toLocaleString("en")} ${number === 1 ? one : many}`;
+}
