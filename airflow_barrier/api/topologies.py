@@ -13,11 +13,10 @@ from airflow_barrier.api.access import Told, not_found, told_in_http
 from airflow_barrier.api.cells import COMMITTED, STAGED
 from airflow_barrier.api.sight import AccessDep, SightDep, owners, seen
 from airflow_barrier.api.summaries import barrier_of, health_of, late_of, sinks_of
-from airflow_barrier.coordinator.lateness import LOOKED_BACK, overdue_jobs
+from airflow_barrier.coordinator.lateness import LOOKED_BACK, LateJob, overdue_jobs
 from airflow_barrier.coordinator.status import sink_statuses
-from airflow_barrier.metaservice.overviews import BarrierRow, Known, Overviews
+from airflow_barrier.metaservice.overviews import BarrierRow, InFlight, Known, Overviews
 from airflow_barrier.protocol.errors import BarrierError
-from airflow_barrier.protocol.records import Barrier
 from airflow_barrier.protocol.states import BarrierState
 
 #: How many of the newest barriers a summary has.
@@ -69,7 +68,7 @@ def topologies(
     summary="One topology: its jobs, sources and sinks, too",
 )
 def topology(sight: SightDep, deployment: str) -> models.Topology:
-    jobs = sight.jobs()
+    jobs, tables = sight.jobs(), sight.tables
     dags = {job.owner: 0 for job in jobs}
     for job in jobs:
         dags[job.owner] += len(job.outlets)
@@ -88,7 +87,7 @@ def topology(sight: SightDep, deployment: str) -> models.Topology:
             models.Job(
                 job=job.name,
                 dag=job.owner,
-                inlets=[table for table in job.inlets if table in sight.tables],
+                inlets=[table for table in job.inlets if table in tables],
                 outlets=list(job.outlets),
                 sources=[source.name for source in job.externals],
             )
@@ -108,9 +107,11 @@ def _glance(
 ) -> list[models.TopologySummary]:
     """``told``: of each topology the DAGs that are seen, and how many tables they write."""
     names = [each.name for each in known]
-    recent, open_now, now = rows.recent(names, LOOKED_BACK), rows.uncommitted(names), rows.now()
+    recent, in_flight, now = rows.recent(names, LOOKED_BACK), rows.in_flight(names), rows.now()
+    late = overdue_jobs(rows, recent, in_flight)
     return [
-        _summary(rows, deployment, each, told[each.name], recent[each.name], open_now[each.name], now) for each in known
+        _summary(rows, deployment, each, told[each.name], recent[each.name], in_flight[each.name], late, now)
+        for each in known
     ]
 
 
@@ -120,11 +121,16 @@ def _summary(
     known: Known,
     dags: Mapping[str, int],
     recent: Sequence[BarrierRow],
-    open_now: Sequence[Barrier],
+    in_flight: Sequence[InFlight],
+    overdue: Mapping[tuple[str, int], Iterable[LateJob]],
     now: datetime,
 ) -> models.TopologySummary:
     hidden = len(known.dags.keys() - dags.keys())
-    late = [each for barrier in open_now for each in late_of(barrier, overdue_jobs(rows, barrier, recent, now), dags)]
+    late = [
+        told
+        for barrier, _ in in_flight
+        for told in late_of(barrier, overdue.get((known.name, barrier.barrier_id), ()), dags)
+    ]
     readable = _readable(rows, known.name, recent)
 
     def whole(barrier: BarrierRow) -> bool:  # of another version there may be DAGs that nobody asked about
@@ -136,11 +142,11 @@ def _summary(
         version=known.version,
         dags=sorted(dags),
         tables=sum(dags.values()),
-        health=health_of([*(row.state for row in recent), *(each.state for each in open_now)], late),
+        health=health_of([*(row.state for row in recent), *(barrier.state for barrier, _ in in_flight)], late),
         readable=None if readable is None else barrier_of(readable, whole=whole(readable)),
         age=None if readable is None else (now - readable.timestamp).total_seconds(),
         objective=None,
-        open=len(open_now),
+        open=len(in_flight),
         recent=[barrier_of(row, whole=whole(row)) for row in reversed(recent[:_RECENT])],
         late=sorted(late, key=lambda each: each.since),
         hidden_dags=hidden,
