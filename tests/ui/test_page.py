@@ -80,7 +80,7 @@ def the_navigation_leads_to_a_topology(page: Page, ui: Path) -> None:
 
 
 def cells_change_without_a_reload(page: Page, hold: Path) -> None:
-    expect(page.locator(".barriers").get_by_text("live", exact=True)).to_be_visible()
+    expect(page.get_by_role("status").filter(has_text="live")).to_be_visible()
     page.evaluate("globalThis.hereBefore = true")
     hold.unlink()
     for table in ("paged.events", "paged.totals"):
