@@ -7,11 +7,11 @@ from typing import Any
 
 from fastapi import APIRouter, Depends, Request
 
-from airflow_barrier.api import barriers, events, grid, topologies, upkeep
+from airflow_barrier.api import barriers, delay, events, grid, topologies, upkeep
 from airflow_barrier.api.access import Access
 from airflow_barrier.api.events import Watches
 
-_ROUTERS = (topologies.router, grid.router, barriers.router, upkeep.router, events.router)
+_ROUTERS = (topologies.router, grid.router, barriers.router, delay.router, upkeep.router, events.router)
 
 
 def create_api(access_of: Callable[..., Access]) -> APIRouter:

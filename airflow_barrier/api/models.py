@@ -241,7 +241,7 @@ class BarrierDetail(BarrierSummary):
 
 
 class Segment(Model):
-    """A stretch of time and who or what took it. ``part``: schedule, inputs, slot, retries, spark, siblings, commit.
+    """A stretch of time and who or what took it. ``part``: as :class:`~airflow_barrier.protocol.delay.Part` names it.
     ``job`` null: none of the caller's, or none at all.
     """
 
@@ -256,7 +256,7 @@ class TableDelay(Model):
     """``parts``: seconds of each part; their sum is the time from the barrier's timestamp until it was readable."""
 
     table: str
-    job: str | None
+    job: str
     own: float
     inherited: float
     parts: dict[str, float]
@@ -274,8 +274,8 @@ class BarrierDelay(Model):
 
 
 class Blame(Model):
-    """``share`` (0 to 1) of the delay of the window's barriers. ``job`` null: that part is nobody's alone, or that of
-    jobs whose DAGs the caller may not read.
+    """``share`` (0 to 1) of the time from opening until readable, over the barriers that were looked into. ``job``
+    null: that part is nobody's alone, or that of jobs whose DAGs the caller may not read.
     """
 
     part: str
@@ -286,15 +286,19 @@ class Blame(Model):
 
 
 class DelayPoint(Model):
+    """``seconds``: from its timestamp until it was readable. ``stale``: how old what readers had was just before."""
+
     barrier_id: int
     timestamp: datetime
     readable_at: datetime
     seconds: float
+    stale: float | None
 
 
 class Delay(Model):
-    """How late the barriers of a window (seconds) were readable, and why. ``missed``: how many were later than the
-    objective. ``looked_into``: of how many, the newest, it is known why.
+    """How late the barriers of a window (seconds) were readable, and why. ``missed``: how often readers had something
+    older than the objective. ``scheduled``: median seconds until a run opened the barrier, which are not in the blame.
+    ``looked_into``: of how many barriers, the newest, the blame is.
     """
 
     topology: str
@@ -304,6 +308,7 @@ class Delay(Model):
     barriers: int
     missed: int | None
     percentiles: dict[str, float]
+    scheduled: float | None
     points: list[DelayPoint]
     blame: list[Blame]
     looked_into: int

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from airflow_barrier.api import models
 from airflow_barrier.api.sight import Sight
-from airflow_barrier.coordinator.lateness import LateJob
+from airflow_barrier.coordinator.lateness import Late
 from airflow_barrier.coordinator.status import SinkStatus
 from airflow_barrier.metaservice.overviews import BarrierRow
 from airflow_barrier.protocol.records import Barrier
@@ -29,19 +29,19 @@ def barrier_of(barrier: Barrier | BarrierRow, *, whole: bool) -> models.BarrierS
     )
 
 
-def late_of(barrier: Barrier, jobs: Iterable[LateJob], dags: Iterable[str]) -> list[models.Late]:
-    """Those of ``dags``."""
+def late_of(found: Iterable[Late], dags: Collection[str]) -> list[models.Late]:
+    """What is no job's doing, and the jobs of ``dags``."""
     return [
         models.Late(
-            barrier_id=barrier.barrier_id,
+            barrier_id=late.barrier_id,
             job=late.job,
-            dag=late.dag,
+            dag=late.dag if late.dag in dags else None,
             tables=list(late.tables),
             since=late.since,
             summary=late.summary,
         )
-        for late in jobs
-        if late.dag in dags
+        for late in found
+        if late.job is None or late.dag in dags
     ]
 
 

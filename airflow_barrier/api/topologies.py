@@ -13,7 +13,7 @@ from airflow_barrier.api.access import Told, not_found, told_in_http
 from airflow_barrier.api.cells import COMMITTED, STAGED
 from airflow_barrier.api.sight import AccessDep, SightDep, owners, seen
 from airflow_barrier.api.summaries import barrier_of, health_of, late_of, sinks_of
-from airflow_barrier.coordinator.lateness import LOOKED_BACK, overdue_jobs
+from airflow_barrier.coordinator.lateness import LOOKED_BACK, overdue
 from airflow_barrier.coordinator.status import sink_statuses
 from airflow_barrier.metaservice.overviews import BarrierRow, Known, Overviews
 from airflow_barrier.protocol.errors import BarrierError
@@ -74,7 +74,8 @@ def topology(sight: SightDep, deployment: str) -> models.Topology:
     for job in jobs:
         dags[job.owner] += len(job.outlets)
 
-    known = Known(sight.name, sight.version, dict.fromkeys(owners(sight.topology.jobs), 0))
+    now = sight.topology
+    known = Known(sight.name, sight.version, dict.fromkeys(owners(now.jobs), 0), now.freshness)
 
     def look(rows: Overviews) -> tuple[models.TopologySummary, int | None]:
         (glance,) = _glance(rows, deployment, [known], {sight.name: dags})
@@ -124,7 +125,7 @@ def _summary(
     now: datetime,
 ) -> models.TopologySummary:
     hidden = len(known.dags.keys() - dags.keys())
-    late = [each for barrier in open_now for each in late_of(barrier, overdue_jobs(rows, barrier, recent, now), dags)]
+    late = late_of(overdue(rows, open_now, recent, now, known.freshness), dags)
     readable = _readable(rows, known.name, recent)
 
     def whole(barrier: BarrierRow) -> bool:  # of another version there may be DAGs that nobody asked about
@@ -139,10 +140,10 @@ def _summary(
         health=health_of([*(row.state for row in recent), *(each.state for each in open_now)], late),
         readable=None if readable is None else barrier_of(readable, whole=whole(readable)),
         age=None if readable is None else (now - readable.timestamp).total_seconds(),
-        objective=None,
+        objective=known.freshness,
         open=len(open_now),
         recent=[barrier_of(row, whole=whole(row)) for row in reversed(recent[:_RECENT])],
-        late=sorted(late, key=lambda each: each.since),
+        late=late,
         hidden_dags=hidden,
     )
 

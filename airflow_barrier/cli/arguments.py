@@ -9,6 +9,8 @@ from datetime import date, datetime, timedelta, timezone
 from airflow_barrier.protocol.errors import ConfigurationError
 from airflow_barrier.protocol.levels import Level
 
+_UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
+
 
 def barrier_argument(parser: argparse._ActionsContainer, nargs: str | None = None) -> None:
     parser.add_argument(
@@ -89,6 +91,22 @@ def lasting(unit: str) -> Callable[[str], timedelta]:
         return found
 
     return parse
+
+
+def span(text: str) -> timedelta:
+    """A length of time with its unit, for ``type=``: seconds, minutes, hours, days or weeks.
+
+    >>> span("7d"), span("1.5h")
+    (datetime.timedelta(days=7), datetime.timedelta(seconds=5400))
+    """
+    unit = _UNITS.get(text[-1:])
+    try:
+        found = timedelta(**{unit: float(text[:-1])}) if unit else timedelta(0)
+    except (ValueError, OverflowError):
+        found = timedelta(0)
+    if found <= timedelta(0):
+        raise argparse.ArgumentTypeError(f"expected a length of time such as 7d, 12h, 90m or 30s, found {text!r}")
+    return found
 
 
 day_of.__name__ = "day, time or barrier's number"

@@ -1,10 +1,11 @@
-"""Which jobs an open barrier waits for, since when nothing but themselves holds them up, and when that is too long."""
+"""What a topology waits for, since when, and when that is too long: jobs, commits, and barriers that nobody opens."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from itertools import pairwise
 from statistics import median
 
 from airflow_barrier.coordinator.status import summary_of
@@ -35,6 +36,21 @@ class LateJob:
     summary: str
 
 
+@dataclass(frozen=True)
+class Late:
+    """What holds up ``barrier_id``, or the topology (None), ``since`` when (UTC). ``summary`` says it in a sentence.
+
+    ``job`` None: it is no job's doing. ``dag``: whose task is waited for, if it is known.
+    """
+
+    barrier_id: int | None
+    job: str | None
+    dag: str | None
+    tables: tuple[str, ...]
+    since: datetime
+    summary: str
+
+
 def late_jobs(meta: MetaService, barrier: Barrier) -> tuple[LateJob, ...]:
     """Those that ``barrier`` waits for, the one that is late the longest first; jobs that wait for others are not.
 
@@ -51,6 +67,73 @@ def overdue_jobs(rows: Overviews, barrier: Barrier, recent: Iterable[BarrierRow]
     if now - barrier.opened_at <= patience:  # nobody is late for longer than the barrier is open
         return ()
     return tuple(job for job in held_up(rows, barrier) if now - job.since > patience)
+
+
+def overdue(
+    rows: Overviews,
+    open_now: Sequence[Barrier],
+    recent: Sequence[BarrierRow],
+    now: datetime,
+    freshness: float | None = None,
+) -> tuple[Late, ...]:
+    """All that is late in one topology, the longest first. ``open_now``: its barriers in flight, in order. ``recent``:
+    as :func:`overdue_jobs` takes them. ``freshness``: seconds that readers' data may be old.
+    """
+    found = [_late_job(barrier, job) for barrier in open_now for job in overdue_jobs(rows, barrier, recent, now)]
+    found += _uncommitted(open_now[0], recent, now) if open_now else _unopened(recent, now)
+    found += _stale(recent, now, freshness)
+    return tuple(sorted(found, key=lambda late: (late.since, late.barrier_id or 0, late.job or "")))
+
+
+def _late_job(barrier: Barrier, job: LateJob) -> Late:
+    tables = ", ".join(job.tables[:3]) + (f" and {len(job.tables) - 3} more" if len(job.tables) > 3 else "")
+    summary = f"{tables} holds up barrier {barrier.barrier_id} (job {job.job} of DAG {job.dag}: {job.summary})"
+    return Late(barrier.barrier_id, job.job, job.dag, job.tables, job.since, summary)
+
+
+def _uncommitted(oldest: Barrier, recent: Sequence[BarrierRow], now: datetime) -> list[Late]:
+    """The barrier that is the next to be committed, if all jobs are done and nobody does it; others wait for it."""
+    if oldest.state is BarrierState.OPEN:
+        return []
+    before = next((row.commit_at for row in recent if row.barrier_id == oldest.predecessor), None)
+    since = max(filter(None, (oldest.committing_at or oldest.precommit_at or oldest.opened_at, before)))
+    if oldest.state is not BarrierState.BLOCKED and now - since <= patience_of(recent):
+        return []
+    number, command = oldest.barrier_id, f"airflow-barrier barrier commit {oldest.topology} {oldest.barrier_id}"
+    summary = {
+        BarrierState.PRECOMMIT: f"barrier {number} is staged, nobody commits it: clear its commit task, or {command}",
+        BarrierState.COMMITTING: f"barrier {number} is decided and not published: clear its commit task, or {command}",
+        BarrierState.BLOCKED: f"barrier {number} is BLOCKED, as somebody else changed a table: see docs/blocked.md",
+    }[oldest.state]
+    return [Late(number, None, oldest.run.dag_id or None, (), since, summary)]
+
+
+def _unopened(recent: Sequence[BarrierRow], now: datetime) -> list[Late]:
+    """Nothing is open, and the next timestamp has passed by as much as there is between two, as a rule."""
+    opened = [row for row in recent if row.kind is BarrierKind.EPOCH and row.state is not BarrierState.ABORTED]
+    between = [(after.timestamp - before.timestamp).total_seconds() for after, before in pairwise(opened)]
+    if not between:
+        return []
+    usual, newest = timedelta(seconds=median(between)), opened[0]
+    since = newest.opened_at + usual
+    if now - since <= max(usual, _LEAST):
+        return []
+    summary = (
+        f"no barrier was opened after {newest.barrier_id}, as a rule there is one every {usual}; is the DAG paused?"
+    )
+    return [Late(None, None, None, (), since, summary)]
+
+
+def _stale(recent: Sequence[BarrierRow], now: datetime, freshness: float | None) -> list[Late]:
+    """Readers have something older than they are to have."""
+    readable = next((row for row in recent if row.state is BarrierState.COMMIT), None)
+    if freshness is None or readable is None:
+        return []
+    since = readable.timestamp + timedelta(seconds=freshness)
+    if now <= since:
+        return []
+    summary = f"readers have barrier {readable.barrier_id}, older than the objective of {timedelta(seconds=freshness)}"
+    return [Late(None, None, None, (), since, summary)]
 
 
 def patience_of(recent: Iterable[BarrierRow]) -> timedelta:
@@ -93,6 +176,9 @@ def held_up(rows: Overviews, barrier: Barrier) -> tuple[LateJob, ...]:
         places = [(here, table) for table in job.inlets] + [(before, table) for table in job.outlets]
         since = max([barrier.opened_at, *(processed[place] for place in places if place in processed)])
         missing = tuple(table for table in job.outlets if table in pending[here])
-        summary = summary_of(found.get(job.name), job.owner, member=job.owner != barrier.run.dag_id)
+        attempt = found.get(job.name)
+        # what it waited for is there
+        said = None if attempt is None else attempt._replace(waited_for=())
+        summary = summary_of(said, job.owner, member=job.owner != barrier.run.dag_id)
         late.append(LateJob(job.name, job.owner, missing, since, summary))
     return tuple(sorted(late, key=lambda job: (job.since, job.job)))

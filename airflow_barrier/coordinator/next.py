@@ -128,6 +128,13 @@ class Due:
 
 Step = Ready | Adopted | Wait | Nothing | Skip
 
+#: Who is told which barrier a task works for, as soon as that is known: also where the step then fails.
+Known = Callable[[Barrier], None]
+
+
+def _nobody(_: Barrier) -> None:
+    pass
+
 
 @dataclass(frozen=True)
 class JobTask:
@@ -137,7 +144,8 @@ class JobTask:
     person cleared it. ``member``: another DAG opens the barriers. ``sql``, ``by_branch`` and ``code`` are as in
     :func:`~airflow_barrier.coordinator.staging.begin`. ``end`` stops the Spark work of an earlier attempt, whose
     worker is lost. ``templated``: fields that Airflow rendered for this run, and that are right for no other barrier.
-    ``done``: barriers before the run's own that this task has worked off.
+    ``done``: barriers before the run's own that this task has worked off. ``known`` is told the barrier that the next
+    step is for, before anything is done for it.
     """
 
     fragment: Fragment
@@ -152,6 +160,7 @@ class JobTask:
     end: Callable[[Stamp], None] | None = None
     templated: tuple[str, ...] = ()
     done: tuple[int, ...] = ()
+    known: Known = _nobody
 
     @property
     def topology(self) -> str:
@@ -224,6 +233,7 @@ def _earlier_step(
     deployment: Deployment, run: Run, task: JobTask, scheduler: Scheduler, own: Barrier | Later | StaysOut
 ) -> Step | None:
     for barrier in _lacking(deployment, run, task, scheduler, own):
+        task.known(barrier)
         before = deployment.meta.attempts.current(barrier.topology, barrier.barrier_id, task.job.name, barrier.line)
         if task.templated:  # safety: rendered-for-its-run
             log.warning(
@@ -286,6 +296,7 @@ def _before(
 
 
 def _step_at(deployment: Deployment, barrier: Barrier, run: Run, task: JobTask, scheduler: Scheduler) -> Step:
+    task.known(barrier)
     undone = _why_no_part(deployment, barrier, task)
     if undone is not None:
         return undone
@@ -382,7 +393,7 @@ def _while_led(deployment: Deployment, barrier: Barrier, task: JobTask, schedule
         return None
     # whether the other task is alive only the scheduler knows, and only a task can ask it
     ended = AttemptEnd(attempt.attempt_id, f"{attempt}, which {leader} leads")
-    return Wait((ended,), f"{attempt} is led by {leader}", look_again=_LOOK_AGAIN, barrier=barrier)
+    return Wait((ended,), f"{attempt} is led by {leader}", look_again=_LOOK_AGAIN)
 
 
 def _answer(
@@ -394,7 +405,7 @@ def _answer(
     if step.away is not None:
         # nobody is told when a source can be cut, and the triggerer may not open it
         ended = AttemptEnd(step.attempt.attempt_id, f"a source ({step.away})")
-        return Wait((ended,), step.away, attempt_ids=waiting, look_again=_LOOK_AGAIN, barrier=barrier)
+        return Wait((ended,), step.away, attempt_ids=waiting, look_again=_LOOK_AGAIN)
     topology = deployment.meta.topologies.get(barrier.topology, barrier.topology_version)
     dead = [
         need
@@ -412,7 +423,7 @@ def _answer(
     conditions = tuple(
         Condition("PROCESSED", barrier_id=need.barrier_id, tables=(need.table,), line=need.line) for need in step.needs
     )
-    return Wait(conditions, f"{step.attempt} waits for {step.reason}", attempt_ids=waiting, barrier=barrier)
+    return Wait(conditions, f"{step.attempt} waits for {step.reason}", attempt_ids=waiting)
 
 
 def nothing_to_do(run: Run, barrier: Barrier) -> str:
@@ -465,25 +476,26 @@ def next_opening(
 
 
 def next_commit(
-    deployment: Deployment, run: Run, topology: str, scheduler: Scheduler, *, actor: str
+    deployment: Deployment, run: Run, topology: str, scheduler: Scheduler, *, actor: str, known: Known = _nobody
 ) -> Committed | Published | Wait | Nothing:
     """What the commit task does next: commit the barrier of its run and those before it or, in a revision's run,
-    publish the revision once all of it is staged.
+    publish the revision once all of it is staged. ``known`` is told the barrier first.
 
     Raises NotProcessedError if a table of the run's own DAG is missing although its task has ended, and what
     :func:`~airflow_barrier.coordinator.committing.commit_barrier` raises.
     """
     revision = revision_of_run(deployment, topology, run)
     if revision is not None:
-        return _next_publish(deployment, run, revision, scheduler, actor)
+        return _next_publish(deployment, run, revision, scheduler, actor, known)
     barrier = find_barrier(deployment, topology, run=run.ref, timestamp=run.timestamp)
+    known(barrier)
     outcome = commit_barrier(deployment, topology, barrier.barrier_id, actor=actor)
     if isinstance(outcome, NotYet):
         if outcome.barrier.barrier_id == barrier.barrier_id:  # an earlier run's jobs may still deliver
             _refuse_unprocessed(deployment, barrier, outcome.missing, run)
         before = [b for b in deployment.meta.barriers.uncommitted(topology) if b.barrier_id <= barrier.barrier_id]
         conditions = tuple(Condition("PRECOMMIT", barrier_id=earlier.barrier_id) for earlier in before)
-        return Wait(conditions, f"{barrier} waits: {outcome.reason}", barrier=barrier)
+        return Wait(conditions, f"{barrier} waits: {outcome.reason}")
     newest = newest_revision_of_run(deployment, topology, run)
     if newest is not None and newest.state is RevisionState.COMMIT:
         wake_those_left_out(deployment, newest, scheduler)  # if this task died when it had published
@@ -491,19 +503,20 @@ def next_commit(
 
 
 def _next_publish(
-    deployment: Deployment, run: Run, revision: Revision, scheduler: Scheduler, actor: str
+    deployment: Deployment, run: Run, revision: Revision, scheduler: Scheduler, actor: str, known: Known
 ) -> Published | Wait | Nothing:
     """Publish the revision if this was the last barrier that it lacked, or let the next one's runs begin."""
     meta, topology = deployment.meta, revision.topology
     number = barrier_of_run(deployment, revision, run.at, run.ref.dag_id).barrier_id
     barrier = meta.barriers.get(topology, number, revision.revision)
+    known(barrier)
     if barrier.state is BarrierState.OPEN:
         rows = meta.revisions.progress(topology, revision.revision, number)
         pending = [row for row in rows if row.state is TableState.PENDING]
         _refuse_unprocessed(deployment, barrier, pending, run)
         missing = ", ".join(f"{row.table} (job {row.job})" for row in pending)
         condition = Condition("PRECOMMIT", barrier_id=number, line=revision.revision)
-        return Wait((condition,), f"{barrier} waits for {missing}", barrier=barrier)
+        return Wait((condition,), f"{barrier} waits for {missing}")
     outcome = publish_revision(deployment, topology, revision.revision, actor=actor)
     if isinstance(outcome, Swapped):
         wake_those_left_out(deployment, outcome.revision, scheduler)
@@ -514,7 +527,7 @@ def _next_publish(
         busy = wake_runs(deployment, revision, following, run.ref, scheduler)
         if busy:
             ended = Unseen(f"{', '.join(busy)} to end, to have it run again for {revision}")
-            return Wait((ended,), f"{revision} waits for {ended.words}", look_again=_LOOK_FOR_RUNS, barrier=barrier)
+            return Wait((ended,), f"{revision} waits for {ended.words}", look_again=_LOOK_FOR_RUNS)
     return Nothing(outcome.reason, barrier)
 
 
@@ -543,12 +556,15 @@ def next_delivery(
     *,
     request_key: str,
     actor: str,
+    known: Known = _nobody,
 ) -> Due | Wait | Nothing | Skip:
     """What a delivery's task does next: deliver what the sink lacks up to the barrier of its run, once that is COMMIT.
 
     A run that has no barrier, since a person triggered it or its barrier was aborted, delivers up to the newest one
-    that is COMMIT and not after it. Raises SinkClaimedError, UnknownTableError, and ConfigurationError for a sink that
-    is declared otherwise than it was.
+    that is COMMIT and not after it. ``known`` is told that barrier once it is there.
+
+    Raises SinkClaimedError, UnknownTableError, and ConfigurationError for a sink that is declared otherwise than it
+    was.
     """
     meta = deployment.meta
     revision = revision_of_run(deployment, topology, run) if topology in meta.topologies.names() else None
@@ -563,9 +579,10 @@ def next_delivery(
     if through is None:
         condition = Condition("COMMIT", barrier_id=run.barrier_id, timestamp=None if run.barrier_id else run.timestamp)
         return Wait((condition,), f"sink {declaration.name} waits for the barrier of {run.at} to be COMMIT")
+    known(through)
     if through.state is not BarrierState.COMMIT:
         condition = Condition("COMMIT", barrier_id=through.barrier_id)
-        return Wait((condition,), f"sink {declaration.name} waits for {through} to be COMMIT", barrier=through)
+        return Wait((condition,), f"sink {declaration.name} waits for {through} to be COMMIT")
     sink = meta.deliveries.register(topology, declaration, actor)
     if sink.state is SinkState.PAUSED:
         return Skip(f"{sink} is paused; airflow-barrier sink resume {topology} {sink.name} lets deliveries go on")
@@ -576,7 +593,7 @@ def next_delivery(
         # whether the other task is alive only the scheduler knows, and only a task can ask it
         reason = f"{sink.deliverer} is delivering to {sink}"
         received = Delivered(sink.name, barrier_id=through.barrier_id)
-        return Wait((received,), reason, look_again=_LOOK_AGAIN, barrier=through)
+        return Wait((received,), reason, look_again=_LOOK_AGAIN)
     return Due(meta.deliveries.claim(topology, sink.name, request_key, sink.deliverer), through)
 
 

@@ -2,27 +2,88 @@
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING
 
 from airflow.sdk import BaseOperatorLink, conf
 
 if TYPE_CHECKING:
-    from airflow.sdk import BaseOperator
+    from airflow.sdk import BaseOperator, Context
     from airflow.sdk.types import TaskInstanceKey
+
+    from airflow_barrier.protocol.records import Attempt, Barrier
+
+log = logging.getLogger(__name__)
 
 #: Where the API server serves the plugin's pages.
 URL_PREFIX = "/barrier"
 
 
 class BarrierLink(BaseOperatorLink):
-    """The tables of the barrier that a task works for, and how far each of them is; or the revision that it is for."""
+    """The tables of the barrier that a task works for, and how far each of them is; or the revision that it is for.
+
+    The task shows it by :func:`show_barrier` as soon as it knows its barrier, so that it is there while the task works
+    and while it is deferred.
+    """
 
     name = "Barrier"
 
     def get_link(self, operator: BaseOperator, *, ti_key: TaskInstanceKey) -> str:
-        """Called in the worker once the task has ended; empty if it ended before it knew its barrier."""
-        # jobs know it by their steps, which they have from their group
-        path: str | None = getattr(getattr(operator, "_steps", operator), "link_path", None)
-        if path is None:
-            return ""
-        return f"{conf.get('api', 'base_url', fallback='').rstrip('/')}{URL_PREFIX}/{path}"
+        """What the task has shown; empty if it does not know its barrier.
+
+        Airflow asks each time that a process of the task ends, and keeps the answer instead of what it had. A task
+        that resumes may end before it knows its barrier again: what it showed when it was deferred stays.
+        """
+        from airflow.sdk.bases.xcom import BaseXCom
+
+        shown: str | None = BaseXCom.get_one(
+            key=self.xcom_key,
+            dag_id=ti_key.dag_id,
+            task_id=ti_key.task_id,
+            run_id=ti_key.run_id,
+            map_index=ti_key.map_index,
+        )
+        return shown or ""
+
+
+def show_barrier(context: Context, barrier_conn_id: str, at: Barrier | Attempt) -> None:
+    """From now on the running task links to its barrier, or to the revision that it is for. Never raises."""
+    show_page(context, barrier_conn_id, at.topology, revision_page(at.line) if at.line else str(at.barrier_id))
+
+
+def revision_page(revision: int) -> str:
+    return f"revision/{revision}"
+
+
+def show_page(context: Context, barrier_conn_id: str, topology: str, page: str) -> None:
+    """As :func:`show_barrier`. ``page``: a barrier's id, or a :func:`revision_page`."""
+    try:
+        _write(context, _url(barrier_conn_id, topology, page))
+    except Exception as error:  # the task's work does not depend on it
+        log.warning(
+            "The task works on without a link to its page of topology %s (%s), which could not be written: %s: %s",
+            topology,
+            page,
+            type(error).__name__,
+            error,
+        )
+
+
+def _url(barrier_conn_id: str, topology: str, page: str) -> str:
+    base = conf.get("api", "base_url", fallback="").rstrip("/")
+    return f"{base}{URL_PREFIX}/{barrier_conn_id}/{topology}/{page}"
+
+
+def _write(context: Context, url: str) -> None:
+    from airflow.sdk.bases.xcom import BaseXCom
+
+    ti = context["ti"]
+    # not by the XCom backend that is configured: the API server takes the link from its database as it is
+    BaseXCom.set(
+        BarrierLink().xcom_key,
+        url,
+        dag_id=ti.dag_id,
+        task_id=ti.task_id,
+        run_id=ti.run_id,
+        map_index=-1 if ti.map_index is None else ti.map_index,
+    )

@@ -35,18 +35,22 @@ _R = TypeVar("_R")
 
 _TOPOLOGY, _VERSION, _BARRIER = schema.topology.c, schema.topology_version.c, schema.barrier.c
 _PROGRESS, _ATTEMPT = schema.table_progress.c, schema.attempt.c
-#: Of each definition, by its digest, how many tables which DAG writes. They are small; definitions are not.
-_owners: dict[str, Mapping[str, int]] = {}
-_owners_lock = threading.Lock()
-_OWNERS_KEPT = 10_000
+#: Of each definition, by its digest, how many tables which DAG writes, and the objective. They are small; definitions
+#: are not.
+_glances: dict[str, tuple[Mapping[str, int], float | None]] = {}
+_glances_lock = threading.Lock()
+_GLANCES_KEPT = 10_000
 
 
 class Known(NamedTuple):
-    """A topology as it is declared now. ``dags``: how many of its tables each DAG writes."""
+    """A topology as it is declared now. ``dags``: how many of its tables each DAG writes. ``freshness``: its objective,
+    in seconds.
+    """
 
     name: str
     version: int
     dags: Mapping[str, int]
+    freshness: float | None
 
 
 class BarrierRow(NamedTuple):
@@ -124,8 +128,8 @@ class Overviews(Group):
             )
             .order_by(_TOPOLOGY.name)
         ).all()
-        owners = _owners_of(connection, rows)
-        return [Known(row.name, row.version, owners[row.digest]) for row in rows]
+        glances = _glances_of(connection, rows)
+        return [Known(row.name, row.version, *glances[row.digest]) for row in rows]
 
     @reads
     def version(self, connection: Connection, name: str) -> int:
@@ -312,21 +316,22 @@ class Overviews(Group):
         return [to_record(DeliveryRecord, row) for row in rows]
 
 
-def _owners_of(connection: Connection, rows: Iterable[Any]) -> dict[str, Mapping[str, int]]:
+def _glances_of(connection: Connection, rows: Iterable[Any]) -> dict[str, tuple[Mapping[str, int], float | None]]:
     """By digest; what nobody has asked for before is read from the definitions, one after the other."""
-    found: dict[str, Mapping[str, int]] = {}
+    found: dict[str, tuple[Mapping[str, int], float | None]] = {}
     for row in rows:
-        owners = _owners.get(row.digest)
-        if owners is None:
+        glance = _glances.get(row.digest)
+        if glance is None:
             counted: dict[str, int] = {}
-            for job in load_topology(connection, row.name, row.version).jobs:
+            topology = load_topology(connection, row.name, row.version)
+            for job in topology.jobs:
                 counted[job.owner] = counted.get(job.owner, 0) + len(job.outlets)
-            owners = counted
-            with _owners_lock:
-                if len(_owners) >= _OWNERS_KEPT:
-                    _owners.clear()
-                _owners[row.digest] = owners
-        found[row.digest] = owners
+            glance = counted, topology.freshness
+            with _glances_lock:
+                if len(_glances) >= _GLANCES_KEPT:
+                    _glances.clear()
+                _glances[row.digest] = glance
+        found[row.digest] = glance
     return found
 
 

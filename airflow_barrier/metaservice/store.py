@@ -19,6 +19,7 @@ from airflow_barrier.metaservice.deliveries import Deliveries
 from airflow_barrier.metaservice.expiring import Expiry
 from airflow_barrier.metaservice.leases import Leases
 from airflow_barrier.metaservice.maintenance import Maintenance
+from airflow_barrier.metaservice.moments import Moments
 from airflow_barrier.metaservice.overviews import Overviews
 from airflow_barrier.metaservice.recovering import Recovery
 from airflow_barrier.metaservice.resolving import Answers
@@ -81,6 +82,8 @@ class MetaService:
         self.expiry = Expiry(self._db)
         #: after a loss
         self.recovery = Recovery(self._db)
+        #: when what happened
+        self.moments = Moments(self._db)
         #: what happened
         self.audit = Audit(self._db)
 

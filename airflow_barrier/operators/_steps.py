@@ -14,6 +14,7 @@ from airflow_barrier.coordinator.next import JobTask, Nothing, Skip, next_step
 from airflow_barrier.coordinator.staging import Adopted, Ready, close, give_up
 from airflow_barrier.coordinator.waiting import Wait
 from airflow_barrier.hooks.barrier import BarrierHook
+from airflow_barrier.links.barrier import show_barrier
 from airflow_barrier.operators._binding import RESUME_METHOD, Binding, SparkWork
 from airflow_barrier.operators._code import code_of, templated_fields
 from airflow_barrier.operators._commit import commit_in_place
@@ -50,8 +51,6 @@ class EpochSteps:
         self.binding = binding
         self.work = work
         self.context = context
-        #: where the barrier can be looked at, once it is known
-        self.link_path: str | None = None
         #: barriers before the run's own that the task has worked off
         self.done: list[int] = []
         self._under_way: tuple[Deployment, int] | None = None
@@ -80,7 +79,7 @@ class EpochSteps:
             self._announce_again()
             deployment = self._deployment()
             attempt = deployment.meta.attempts.get(attempt_id)
-            self._remember(attempt)
+            self._show(attempt)
             self._run(deployment, attempt, work)
             if not self.binding.member:
                 return attempt.barrier_id
@@ -114,7 +113,6 @@ class EpochSteps:
                 skip(self.task, step.reason)
             if isinstance(step, Nothing):
                 return self._leave(step)
-            self._remember(step.attempt)
             if isinstance(step, Adopted):
                 self._adopt(deployment, step)
             else:
@@ -141,11 +139,10 @@ class EpochSteps:
             end=work.end,
             templated=templated_fields(self.task) if binding.member else (),
             done=tuple(self.done),
+            known=self._show,
         )
 
     def _wait(self, wait: Wait) -> NoReturn:
-        if wait.barrier is not None:
-            self._remember(wait.barrier)
         defer(
             self.task, self.binding, self.binding.fragment.topology, wait, self.context, RESUME_METHOD, done=self.done
         )
@@ -153,8 +150,6 @@ class EpochSteps:
     def _leave(self, nothing: Nothing) -> int:
         """The task ends well; a barrier that it has not processed has no events."""
         self.log.log(nothing.level, "%s", nothing.reason)
-        if nothing.barrier is not None:
-            self._remember(nothing.barrier)
         if not self.done:
             self._silence()
         return nothing.barrier_id or self.done[-1]
@@ -215,9 +210,8 @@ class EpochSteps:
         topology = self.binding.fragment.topology
         silence(self.task, [processed_asset(topology, outlet) for outlet in self.binding.job.outlets])
 
-    def _remember(self, at: Barrier | Attempt) -> None:
-        what = f"revision/{at.line}" if at.line else str(at.barrier_id)
-        self.link_path = f"{self.binding.barrier_conn_id}/{at.topology}/{what}"
+    def _show(self, at: Barrier | Attempt) -> None:
+        show_barrier(self.context, self.binding.barrier_conn_id, at)
 
     # --- endings ----------------------------------------------------------------------------------
 

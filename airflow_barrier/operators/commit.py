@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from airflow.sdk import Asset, BaseOperator
 
 from airflow_barrier.hooks.barrier import DEFAULT_CONN_ID, BarrierHook
+from airflow_barrier.links.barrier import BarrierLink, show_barrier
 from airflow_barrier.operators._task import (
     actor,
     failed_by_a_deploy,
@@ -70,6 +72,7 @@ class CommitBarrierOperator(BaseOperator):
     Returns (XCom) the barrier's id.
     """
 
+    operator_extra_links = (BarrierLink(),)
     ui_color = "#dcfce7"
 
     def __init__(
@@ -107,7 +110,14 @@ class CommitBarrierOperator(BaseOperator):
         with without_useless_retries():
             deployment = BarrierHook(self.barrier_conn_id).get_deployment()
             run = run_of_task(context)
-            outcome = next_commit(deployment, run, self.topology, AirflowScheduler(context), actor=actor(context))
+            outcome = next_commit(
+                deployment,
+                run,
+                self.topology,
+                AirflowScheduler(context),
+                actor=actor(context),
+                known=partial(show_barrier, context, self.barrier_conn_id),
+            )
             if isinstance(outcome, Wait):
                 defer(self, self, self.topology, outcome, context, self.resume.__name__)
             if isinstance(outcome, Nothing):
@@ -179,6 +189,7 @@ class AbortBarrierOperator(BaseOperator):
     """
 
     template_fields: Sequence[str] = ("topology", "reason")
+    operator_extra_links = (BarrierLink(),)
     ui_color = "#fee2e2"
 
     def __init__(
@@ -205,6 +216,7 @@ class AbortBarrierOperator(BaseOperator):
             except UnknownBarrierError as error:
                 self.log.info("Nothing to abort: %s", error)
                 return []
+            show_barrier(context, self.barrier_conn_id, barrier)
             if failed := failed_by_a_deploy(context):
                 self.log.warning(
                     "%s is kept: %s failed since their workers and the MetaService's database were of different "

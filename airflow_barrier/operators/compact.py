@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from airflow.sdk import BaseOperator
 
 from airflow_barrier.hooks.barrier import DEFAULT_CONN_ID, BarrierHook
-from airflow_barrier.links.barrier import BarrierLink
+from airflow_barrier.links.barrier import BarrierLink, show_barrier
 from airflow_barrier.operators._session import TaskSession
 from airflow_barrier.operators._task import actor, generation, run_ref, task_key, without_useless_retries
 from airflow_barrier.operators._waiting import WAIT_TIMEOUT, check_event, defer
@@ -69,8 +69,6 @@ class CompactTablesOperator(BaseOperator):
         self.barrier_conn_id = barrier_conn_id
         self.spark_conn_id = spark_conn_id
         self.wait_timeout = wait_timeout
-        #: where the barrier can be looked at, once it is known
-        self.link_path: str | None = None
         self._spark = TaskSession(self.task_id, spark_conn_id)
 
     def execute(self, context: Context) -> int | None:
@@ -106,7 +104,7 @@ class CompactTablesOperator(BaseOperator):
         from airflow_barrier.spark.compacting import RewrittenFiles, rewrite_files
 
         self.log.info("Compacting tables at %s, opened by %s", barrier, barrier.run)
-        self.link_path = f"{self.barrier_conn_id}/{self.topology}/{barrier.barrier_id}"
+        show_barrier(context, self.barrier_conn_id, barrier)
         compactor = self._compactor(context)
 
         def rewrite(table: str, branch: str) -> RewrittenFiles:

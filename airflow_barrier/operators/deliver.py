@@ -12,7 +12,7 @@ from airflow.sdk import Asset, BaseOperator
 from airflow.sdk.exceptions import AirflowException
 
 from airflow_barrier.hooks.barrier import DEFAULT_CONN_ID, BarrierHook
-from airflow_barrier.links.barrier import BarrierLink
+from airflow_barrier.links.barrier import BarrierLink, show_barrier
 from airflow_barrier.operators._extracts import Extracts, extracts_of
 from airflow_barrier.operators._task import actor, run_of_task, skip, task_key, without_useless_retries
 from airflow_barrier.operators._waiting import WAIT_TIMEOUT, check_event, defer
@@ -117,8 +117,6 @@ class DeliverOperator(BaseOperator):
         self.spark_conn_id = connection_for(self.task_id, via, spark_conn_id)
         self.conf = dict(conf or {})
         self.wait_timeout = wait_timeout
-        #: where the barrier can be looked at, once it is known
-        self.link_path: str | None = None
         self._extracts: Extracts | None = None
         self._killed = False
         self.add_outlets([sink_asset(topology, to.name)])
@@ -142,6 +140,7 @@ class DeliverOperator(BaseOperator):
                 AirflowScheduler(context),
                 request_key=task_key(context),
                 actor=actor(context),
+                known=partial(show_barrier, context, self.barrier_conn_id),
             )
             if isinstance(step, Skip):
                 skip(self, step.reason)
@@ -153,8 +152,6 @@ class DeliverOperator(BaseOperator):
             else:
                 barrier_id = step.through.barrier_id
                 self._deliver(deployment, step, context)
-            if barrier_id:
-                self.link_path = f"{self.barrier_conn_id}/{self.topology}/{barrier_id}"
             self._tell(deployment, context)
         return barrier_id
 

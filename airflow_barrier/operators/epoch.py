@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseOperator
 
-from airflow_barrier.links.barrier import BarrierLink
 from airflow_barrier.operators._binding import SparkWork
 from airflow_barrier.protocol.errors import ConfigurationError
 
@@ -57,7 +56,6 @@ class SparkEpochOperator(BaseOperator):
     template_fields: Sequence[str] = ("application", "job", "sql", "conf")
     template_ext: Sequence[str] = (".sql",)
     template_fields_renderers = {"sql": "sql"}  # noqa: RUF012 - Airflow reads it as a plain attribute
-    operator_extra_links = (BarrierLink(),)
     ui_color = "#fef9c3"
 
     def __init__(

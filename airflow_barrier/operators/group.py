@@ -51,6 +51,8 @@ class BarrierGroup(TaskGroup):
     :param announce_processed: each table gets an asset event when it is PROCESSED at a barrier, by which DAGs of other
         members may run (:func:`~airflow_barrier.operators.processed.processed_asset`). A member's run that was
         started by such events belongs to the barrier that its partition names.
+    :param freshness: readers are to have nothing of these tables that is older. What is late against it is shown
+        (`docs/delay.md`); nothing is done or refused.
     :param wait_timeout: how long a try may wait, from its beginning; then it fails, and says what for.
     :param group_options: whatever else a TaskGroup takes, such as ``default_args`` or ``tooltip``.
     """
@@ -64,6 +66,7 @@ class BarrierGroup(TaskGroup):
         on_failure: str = "block",
         open_manual_runs: bool = False,
         announce_processed: bool = False,
+        freshness: timedelta | None = None,
         wait_timeout: timedelta = WAIT_TIMEOUT,
         **group_options: Any,
     ) -> None:
@@ -74,6 +77,7 @@ class BarrierGroup(TaskGroup):
                 f"topology {topology}: on_failure and open_manual_runs belong to the DAG that opens and commits, not "
                 "to a member"
             )
+        _check_freshness(topology, freshness)
         super().__init__(group_id=topology, **group_options)
         self.topology = topology
         self.barrier_conn_id = barrier_conn_id
@@ -81,6 +85,7 @@ class BarrierGroup(TaskGroup):
         self.on_failure = on_failure
         self.open_manual_runs = open_manual_runs
         self.announce_processed = announce_processed
+        self.freshness = freshness
         self.wait_timeout = wait_timeout
         self._jobs: list[tuple[BaseOperator, Job]] = []
         self._batches: dict[str, int] = {}
@@ -98,6 +103,7 @@ class BarrierGroup(TaskGroup):
         outlets: Sequence[str] = (),
         name: str | None = None,
         start_from: StartFrom | None = None,
+        freshness: timedelta | None = None,
         batch_barriers: int = 1,
     ) -> Any:
         """Make ``operator`` the job that turns ``inlets`` into ``outlets``, and return it.
@@ -117,6 +123,8 @@ class BarrierGroup(TaskGroup):
         ``history``: the job waits, and joins once a revision has computed its (empty) outlets at the barriers of the
         past.
 
+        ``freshness``: of these outlets, if it is another than the group's.
+
         ``batch_barriers``: the task may go on with the epochs of later open barriers, so many in all, in the Spark job
         that it has started; for a SparkEpochOperator (`docs/catching-up.md`).
         """
@@ -128,6 +136,8 @@ class BarrierGroup(TaskGroup):
             )
         check_batch(task, batch_barriers)
         job_name = name or task.task_id.removeprefix(f"{self.group_id}.")
+        _check_freshness(f"{self.topology}, job {job_name}", freshness)
+        objective = freshness or self.freshness
         named = [inlet if isinstance(inlet, str) else inlet.name for inlet in inlets]
         job = Job(
             name=job_name,
@@ -136,6 +146,7 @@ class BarrierGroup(TaskGroup):
             outlets=tuple(outlets),
             externals=tuple(inlet.declare() for inlet in inlets if not isinstance(inlet, str)),
             start_from=declared_start(job_name, start_from, named),
+            freshness=None if objective is None else objective.total_seconds(),
         )
         as_job(task)
         self._batches[job.name] = batch_barriers
@@ -281,3 +292,8 @@ class BarrierGroup(TaskGroup):
 def in_order(operators: set[BaseOperator]) -> list[BaseOperator]:
     """By task id, so that the same DAG file always serializes to the same DAG."""
     return sorted(operators, key=lambda operator: operator.task_id)
+
+
+def _check_freshness(topology: str, freshness: timedelta | None) -> None:
+    if freshness is not None and freshness <= timedelta(0):
+        raise ConfigurationError(f"topology {topology}: freshness: expected more than no time, found {freshness}")

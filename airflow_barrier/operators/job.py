@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk import BaseOperator
 from airflow.sdk.exceptions import TaskDeferred
 
+from airflow_barrier.links.barrier import BarrierLink
 from airflow_barrier.operators._binding import BINDING, RESUME_METHOD, Binding, SparkWork
 from airflow_barrier.operators._task import without_useless_retries
 from airflow_barrier.operators.handover.finding import adapter_of
@@ -47,7 +48,9 @@ def as_job(operator: Any) -> None:
         )
     if not hasattr(operator, "epoch_work"):
         _adapter_for(operator)
+    links = tuple(operator.operator_extra_links)  # the operator's own, which its class may compute
     operator.__class__ = _job_class(type(operator))
+    vars(operator)["operator_extra_links"] = (*links, BarrierLink())
     if getattr(operator, "durable", False):
         # reconnecting after a lost worker would wait for a driver of an attempt that the new try has fenced
         vars(operator)["durable"] = False
@@ -195,6 +198,7 @@ def _job_class(operator_class: Any) -> Any:
         RESUME_METHOD: resume_epoch,
         _RESUME_OPERATOR: resume_operator,
         "on_kill": on_kill,
+        "operator_extra_links": (),  # each task's own are set beside it: a property of the class would hide them
     }
     if not hasattr(operator_class, "epoch_work"):
         namespace["epoch_work"] = epoch_work

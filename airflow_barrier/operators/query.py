@@ -11,7 +11,7 @@ from airflow.sdk import BaseOperator
 from airflow.sdk.exceptions import AirflowException
 
 from airflow_barrier.hooks.barrier import DEFAULT_CONN_ID, BarrierHook
-from airflow_barrier.links.barrier import BarrierLink
+from airflow_barrier.links.barrier import BarrierLink, show_page
 from airflow_barrier.operators._at import barrier_or_time
 from airflow_barrier.operators._task import actor, without_useless_retries
 from airflow_barrier.operators._waiting import check_event
@@ -135,8 +135,6 @@ class ConsistentQueryOperator(BaseOperator):
         self.max_rows = max_rows
         self.barrier_conn_id = barrier_conn_id
         self.spark_conn_id = spark_conn_id
-        #: where the barrier can be looked at, once it is known
-        self.link_path: str | None = None
         self._spark: tuple[str, str] | None = None  # url, session id
         self._killed = False
 
@@ -242,7 +240,7 @@ class ConsistentQueryOperator(BaseOperator):
         """Which barrier it is: to the log, the link and whoever goes on from here."""
         found = session.resolution
         if found.barrier_id is not None:
-            self.link_path = f"{self.barrier_conn_id}/{found.topology}/{found.barrier_id}"
+            show_page(context, self.barrier_conn_id, found.topology, str(found.barrier_id))
         timestamp = None if found.timestamp is None else found.timestamp.isoformat()
         which = f"barrier {found.barrier_id} of {timestamp}"
         if found.barrier_id is None:

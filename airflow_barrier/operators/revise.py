@@ -10,7 +10,7 @@ from airflow.sdk import BaseOperator
 from airflow.sdk.exceptions import AirflowException
 
 from airflow_barrier.hooks.barrier import DEFAULT_CONN_ID, BarrierHook
-from airflow_barrier.links.barrier import BarrierLink
+from airflow_barrier.links.barrier import BarrierLink, revision_page, show_page
 from airflow_barrier.operators._at import true_or_false, whole_number
 from airflow_barrier.operators._task import run_of_task, task_key, without_useless_retries
 from airflow_barrier.operators._waiting import WAIT_TIMEOUT, check_event, defer
@@ -97,7 +97,6 @@ class ReviseOperator(BaseOperator):
         self.accept_pause = accept_pause
         self.barrier_conn_id = barrier_conn_id
         self.wait_timeout = wait_timeout
-        self.link_path: str | None = None
 
     def execute(self, context: Context) -> int:
         from airflow_barrier.coordinator.revisions.runs import wake_runs
@@ -106,6 +105,7 @@ class ReviseOperator(BaseOperator):
         with without_useless_retries():
             deployment = BarrierHook(self.barrier_conn_id).get_deployment()
             revision = self._begun(deployment, context) or self._begin(deployment, context)
+            self._show(context, revision)
             busy = [
                 run
                 for barrier in deployment.meta.revisions.barriers(self.topology, revision.revision)
@@ -129,7 +129,7 @@ class ReviseOperator(BaseOperator):
         """Called when the revision is neither STAGING nor COMMITTING any more."""
         check_event(event)
         revision = BarrierHook(self.barrier_conn_id).get_meta_service().revisions.get(self.topology, number)
-        self._remember(revision)
+        self._show(context, revision)
         if revision.is_under_way:
             return self._wait(revision, context)
         if revision.state is not RevisionState.COMMIT:
@@ -184,12 +184,11 @@ class ReviseOperator(BaseOperator):
         for note in plan.notes:
             self.log.warning("%s", note)
 
-    def _remember(self, revision: Revision) -> None:
-        self.link_path = f"{self.barrier_conn_id}/{self.topology}/revision/{revision.revision}"
+    def _show(self, context: Context, revision: Revision) -> None:
+        show_page(context, self.barrier_conn_id, self.topology, revision_page(revision.revision))
 
     def _wait(self, revision: Revision, context: Context) -> NoReturn:
         from airflow_barrier.coordinator.waiting import RevisionEnd, Wait
 
-        self._remember(revision)
         wait = Wait((RevisionEnd(revision.revision),), f"{revision} is {revision.state.value}, until readers see it")
         defer(self, self, self.topology, wait, context, self.resume.__name__, number=revision.revision)

@@ -10,6 +10,7 @@ from airflow.sdk import BaseOperator
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
 from airflow_barrier.hooks.barrier import DEFAULT_CONN_ID, BarrierHook, warning_of
+from airflow_barrier.links.barrier import BarrierLink, show_barrier
 from airflow_barrier.operators._task import (
     RUNS_OF_A_SCHEDULE,
     actor,
@@ -53,6 +54,7 @@ class StartBarrierOperator(BaseOperator):
     """
 
     template_fields: Sequence[str] = ("topology",)
+    operator_extra_links = (BarrierLink(),)
     ui_color = "#dcfce7"
 
     def __init__(
@@ -124,6 +126,7 @@ class StartBarrierOperator(BaseOperator):
         if isinstance(outcome, Skip):
             skip(self, outcome.reason)
         barrier = outcome.barrier
+        show_barrier(context, self.barrier_conn_id, barrier)
         self.log.info(
             "%s: %s at timestamp %s, from the %s",
             "Opened" if outcome.created else f"Observing, it is {barrier.state.value} and was opened by {barrier.run}",

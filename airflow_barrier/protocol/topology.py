@@ -50,6 +50,7 @@ class Job:
 
     ``owner`` is the DAG that runs it. Tables are named ``namespace.table``, without the catalog. ``start_from``: what
     of each inlet is in the outlets already when the job joins, see :mod:`airflow_barrier.protocol.starting`.
+    ``freshness``: readers of the outlets are to have nothing that is older (seconds; None: nobody has said).
     """
 
     name: str
@@ -58,6 +59,7 @@ class Job:
     outlets: tuple[str, ...] = ()
     externals: tuple[ExternalSource, ...] = ()
     start_from: Mapping[str, Any] | None = field(default=None, hash=False)
+    freshness: float | None = None
 
     @property
     def from_history(self) -> bool:
@@ -65,7 +67,9 @@ class Job:
         return self.start_from is not None and HISTORY in self.start_from.values()
 
     def to_json(self) -> dict[str, Any]:
-        declared = {"start_from": dict(self.start_from)} if self.start_from is not None else {}
+        declared: dict[str, Any] = {"start_from": dict(self.start_from)} if self.start_from is not None else {}
+        if self.freshness is not None:
+            declared["freshness"] = self.freshness
         return {
             "name": self.name,
             "owner": self.owner,
@@ -84,6 +88,7 @@ class Job:
             outlets=tuple(data["outlets"]),
             externals=tuple(ExternalSource.from_json(source) for source in data["externals"]),
             start_from=data.get("start_from"),
+            freshness=data.get("freshness"),
         )
 
 
@@ -139,6 +144,11 @@ class Topology:
     def externals(self) -> tuple[ExternalSource, ...]:
         """Every external source once, in the order of their names."""
         return tuple(sorted({s.name: s for job in self.jobs for s in job.externals}.values(), key=lambda s: s.name))
+
+    @cached_property
+    def freshness(self) -> float | None:
+        """The strictest of its jobs', since all tables become readable at once; None: no job has one."""
+        return min((job.freshness for job in self.jobs if job.freshness is not None), default=None)
 
     @cached_property
     def _writers(self) -> dict[str, Job]:

@@ -12,6 +12,7 @@ from airflow.sdk import BaseSensorOperator, PokeReturnValue, conf
 from airflow.sdk.exceptions import AirflowFailException, AirflowNotFoundException
 
 from airflow_barrier.hooks.barrier import DEFAULT_CONN_ID, BarrierHook
+from airflow_barrier.links.barrier import BarrierLink, show_page
 from airflow_barrier.operators._at import time_of, whole_number
 from airflow_barrier.operators._task import run_timestamp, skip, without_useless_retries
 from airflow_barrier.operators._waiting import check_event
@@ -58,6 +59,7 @@ class BarrierSensor(BaseSensorOperator):
     """
 
     template_fields: Sequence[str] = ("topology", "tables", "target", "sink", "barrier_id", "at_least")
+    operator_extra_links = (BarrierLink(),)
     ui_color = "#dbeafe"
 
     def __init__(
@@ -92,6 +94,7 @@ class BarrierSensor(BaseSensorOperator):
         self.deferrable = deferrable
         self.patience = patience
         self._answered = monotonic()
+        self._shown: int | None = None
 
     def _check_sink(self) -> None:
         if (self.sink is None) == (self.target == _DELIVERED):
@@ -184,6 +187,7 @@ class BarrierSensor(BaseSensorOperator):
         with without_useless_retries():
             meta = BarrierHook(self.barrier_conn_id).get_meta_service()
             found = look(TopologyView(meta, self.topology), self._condition(context))
+        self._show(context, found)
         if found.never is not None:
             other = "barrier_id" if self.sink is not None else "at_least"
             raise AirflowFailException(
@@ -191,6 +195,14 @@ class BarrierSensor(BaseSensorOperator):
                 f"barrier: clear this task if the barrier is opened again, or wait by {other}=... for one that has it"
             )
         return found
+
+    def _show(self, context: Context, found: Found) -> None:
+        """Once, however often it looks. The newest barrier is not the one that ``at_least`` waits for, until it is."""
+        waits_for_newer = self.at_least is not None and found.waits_for is not None
+        if found.barrier_id in (None, self._shown) or waits_for_newer:
+            return
+        self._shown = found.barrier_id
+        show_page(context, self.barrier_conn_id, self.topology, str(found.barrier_id))
 
     def _condition(self, context: Context) -> Condition | Delivered:
         from airflow_barrier.coordinator.waiting import Condition, Delivered

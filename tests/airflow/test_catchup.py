@@ -60,8 +60,7 @@ def a_manual_run_fails_and_says_why(counting: Counting) -> None:
 
 def a_job_links_to_the_page_of_its_barrier(counting: Counting, run_id: str) -> None:
     airflow = counting.airflow
-    path = f"/dags/catchup/dagRuns/{run_id}/taskInstances/{counting.task('load')}/links"
-    url = airflow.get(path)["extra_links"]["Barrier"]
+    url = airflow.link("catchup", run_id, counting.task("load"))
     assert url == f"{airflow.url}/barrier/barrier_default/catchup/1"
     assert httpx.get(url, timeout=patience()).status_code == 401
     page = airflow.api.get(url).raise_for_status().text

@@ -200,6 +200,13 @@ def a_query_says_which_barrier_it_reads(world: World) -> None:
     query._tell(world.context(query), session)
 
 
+def a_task_links_to_its_barrier(world: World) -> None:
+    shop = make_shop(Settings.embedded(str(world.folder)))
+    shop.open(1)
+    shop.deployment.close()
+    assert a_sensor_pokes(world, target="PROCESSED").xcom_value == 1
+
+
 def a_task_of_another_version_leaves_a_note(world: World) -> None:
     with set_current_context(world.context(task())), without_useless_retries():
         raise SchemaVersionError("expected version 7, found 8")
@@ -207,7 +214,7 @@ def a_task_of_another_version_leaves_a_note(world: World) -> None:
 
 # --- what is expected -----------------------------------------------------------------------------
 
-WAITS, RETRIES, FAILS = "waits", "is worth a retry", "fails for good"
+WAITS, RETRIES, FAILS, GOES_ON = "waits", "is worth a retry", "fails for good", "goes on"
 RETRIED = {away: RETRIES, broken: RETRIES}
 CALLS: list[tuple[Callable[[World], Any], type, dict[Callable[[], Any], str]]] = [
     (a_task_asks_for_its_connection, GetConnection, {**RETRIED, denied: RETRIES}),
@@ -223,6 +230,7 @@ CALLS: list[tuple[Callable[[World], Any], type, dict[Callable[[], Any], str]]] =
     (a_member_asks_for_the_run_before, GetPreviousDagRun, {**RETRIED, refused: FAILS}),
     (a_commit_asks_who_has_told, GetTaskStates, RETRIED),
     (a_query_says_which_barrier_it_reads, SetXCom, RETRIED),
+    (a_task_links_to_its_barrier, SetXCom, dict.fromkeys((away, broken, refused), GOES_ON)),
     (a_task_of_another_version_leaves_a_note, SetXCom, RETRIED),
 ]
 
@@ -238,7 +246,7 @@ def outcome(act: Callable[[], Any]) -> str:
         return FAILS
     except Exception:
         return RETRIES
-    return WAITS if found is False else "goes on"
+    return WAITS if found is False else GOES_ON
 
 
 @pytest.mark.parametrize(

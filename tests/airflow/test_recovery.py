@@ -44,6 +44,8 @@ def test_a_failed_job_is_cleared_after_scheduler_and_triggerer_died(counting: Co
     waiting += [(reader, task, "recovery_reader") for task in ("mirrored", "committed")]
     for run, task, dag in waiting:
         airflow.wait_for_task(dag, run, task, "deferred")
+    failed = (runs[FAILS_AT - 1], counting.task("mirror"), "recovery")
+    links_to_their_barriers(counting, failed, *waiting[:-2])
     airflow.stop_component("triggerer", hard=True)
     airflow.stop_component("scheduler", hard=True)
     failure.unlink()
@@ -57,9 +59,19 @@ def test_a_failed_job_is_cleared_after_scheduler_and_triggerer_died(counting: Co
         airflow.wait_for_run("recovery", run)
     airflow.wait_for_run("recovery_reader", reader)
     assert counting.states() == dict.fromkeys(range(1, DAYS + 1), "COMMIT")
+    tasks = [(run, counting.task(task), "recovery") for run in runs for task in ("start", "load", "mirror", "commit")]
+    links_to_their_barriers(counting, *tasks, *waiting[-2:])
     for table in ("events", "mirror", "totals"):
         found = [counting.total_at(table, n) for n in range(1, DAYS + 1)]
         assert found == [sum_of_barriers(n) for n in range(1, DAYS + 1)], table
     assert counting.attempts(FAILS_AT, "mirror") == ["ABORTED", "PROCESSED"]
     # what the others had staged was neither lost nor done again
     assert [counting.attempts(n, "total") for n in range(1, DAYS + 1)] == [["PROCESSED"]] * DAYS
+
+
+def links_to_their_barriers(counting: Counting, *tasks: tuple[str, str, str]) -> None:
+    """Whatever the tasks are doing. Each run is of the day that is its barrier's number."""
+    airflow = counting.airflow
+    found = {each: airflow.link(each[2], each[0], each[1]) for each in tasks}
+    page = f"{airflow.url}/barrier/barrier_default/recovery/"
+    assert found == {each: page + each[0].removeprefix("scheduled__2025-01-0")[0] for each in tasks}

@@ -33,14 +33,14 @@ def test_what_reads_a_barrier(counting: Counting, spark: SparkSession) -> None:
     assert (said("ask", "barrier_id"), said("ask", "level")) == (1, "repeatable_read")
     assert said("keep", "return_value") == "in_airflow.reporting_results.daily"
     assert [tuple(row) for row in spark.table("in_airflow.reporting_results.daily").collect()] == [(1, 75)]
-    link = airflow.get(f"{instances}/ask/links")["extra_links"]["Barrier"]
-    assert link.endswith("/barrier/barrier_default/reporting/1")
+    link = airflow.link("reporting", run, "ask")
+    assert link == f"{airflow.url}/barrier/barrier_default/reporting/1"
 
     (row,) = counting.deployment.meta.barriers.progress("reporting", 1)
     snapshot = row.snapshot_id
     assert f"tag=barrier_reporting_b1_r0 id={snapshot}" in airflow.log("reporting", run, "show")
     assert said("compact", "return_value") == 2
-    assert airflow.get(f"{instances}/compact/links")["extra_links"]["Barrier"].endswith("/reporting/2")
+    assert airflow.link("reporting", run, "compact") == f"{airflow.url}/barrier/barrier_default/reporting/2"
     assert "2 data files (" in airflow.log("reporting", run, "compact")
     compacted = counting.deployment.meta.barriers.get("reporting", 2)
     assert (compacted.is_maintenance, compacted.state) == (True, BarrierState.COMMIT)

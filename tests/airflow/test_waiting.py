@@ -11,9 +11,12 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
-from airflow.sdk import DAG
+import structlog
+from airflow.sdk import DAG, TaskInstanceState
 from airflow.sdk.api.datamodels._generated import DagRunType
 from airflow.sdk.exceptions import AirflowFailException, AirflowNotFoundException, AirflowSkipException, TaskDeferred
+from airflow.sdk.execution_time.comms import SetXCom
+from airflow.sdk.execution_time.task_runner import RuntimeTaskInstance, finalize
 from airflow.triggers.base import TriggerEvent
 from sqlalchemy import create_engine, text
 
@@ -43,6 +46,7 @@ from airflow_barrier.triggers._watcher import REACHED, Outcome, watcher
 from airflow_barrier.triggers.barrier import BarrierTrigger
 from tests.metaservice.world import joining
 from tests.support.runs import run_of
+from tests.support.supervising import KeptXComs, supervised
 
 DAY = datetime(2025, 1, 1, tzinfo=timezone.utc)
 TABLE = "shop.shopping"
@@ -511,6 +515,55 @@ def test_a_deferred_sensor_waits_for_a_sink(meta: MetaService) -> None:
 
     event = asyncio.run(story())
     assert getattr(waits, deferred.value.method_name)(context, event) == 1
+
+
+def ended_as_failed(task: BarrierSensor, ti: RuntimeTaskInstance) -> None:
+    """What Airflow does in the process of a task at its end."""
+    context: Any = {"ti": ti, "task": task}
+    finalize(ti, TaskInstanceState.FAILED, context, structlog.get_logger())
+
+
+def test_a_sensor_links_to_its_barrier_as_soon_as_there_is_one(meta: MetaService) -> None:
+    xcoms, waits = KeptXComs(), sensor(target="PROCESSED", deferrable=True)
+    with DAG("dag"):
+        ti = RuntimeTaskInstance.model_construct(
+            dag_id="dag",
+            run_id="today",
+            task_id="wait",
+            try_number=1,
+            map_index=-1,
+            task=waits,
+            start_date=None,
+            end_date=None,
+        )
+    context: Any = {**in_run(DAY), "ti": ti, "task": waits}
+    with supervised(xcoms):
+        with pytest.raises(TaskDeferred):
+            waits.execute(context)
+        assert xcoms.link is None
+        open_barrier(meta)
+        with pytest.raises(TaskDeferred):
+            waits.execute(context)
+        assert xcoms.link == f"/{CONN}/shopping/1"
+        # it resumes in another process, which ends before it has looked
+        with pytest.raises(StoreUnavailableError):
+            waits.resume(context, {"status": "unavailable", "message": "no answer"})
+        ended_as_failed(waits, ti)
+    assert xcoms.link == f"/{CONN}/shopping/1"
+
+
+def test_a_sensor_that_pokes_says_once_where_it_links_to(meta: MetaService) -> None:
+    commit(meta, open_barrier(meta))
+    newer, named = sensor(at_least="2025-01-02T00:00:00Z"), sensor(barrier_id=2)
+    context: Any = {"ti": SimpleNamespace(dag_id="dag", run_id="today", task_id="wait", map_index=-1)}
+    xcoms = KeptXComs()
+    with supervised(xcoms) as supervisor:
+        assert not newer.poke(context)
+        assert xcoms.link is None, "the newest barrier is not the one that it waits for"
+        process(meta, open_barrier(meta, 1))
+        assert [bool(named.poke(context)) for _ in range(3)] == [False] * 3
+        assert xcoms.link == f"/{CONN}/shopping/2"
+        assert len([asked for asked in supervisor.asked if isinstance(asked, SetXCom)]) == 1
 
 
 def test_a_sensor_of_a_sink_goes_by_its_run(meta: MetaService) -> None:

@@ -146,6 +146,32 @@ def test_snapshots_are_held_for_who_asks(deployed: Deployed) -> None:
     assert ": lease 2 of " in run("snapshots", "shopping", "1", "--hold", "1").out
 
 
+def test_delay(deployed: Deployed) -> None:
+    meta = deployed.meta
+    told = run("delay", "shopping", "--window", "90d", "--objective", "1h", "--json").json
+    barriers = [meta.barriers.get("shopping", number) for number in (1, 2)]
+    assert [point["barrier_id"] for point in told["points"]] == [1, 2]
+    assert [point["seconds"] for point in told["points"]] == [
+        (each.commit_at - each.timestamp).total_seconds() for each in barriers if each.commit_at
+    ]
+    assert (told["barriers"], told["looked_into"], told["objective"], told["missed"]) == (2, 2, 3600, 1)
+    assert sum(share["share"] for share in told["blame"]) == pytest.approx(1)
+    assert {share["job"] for share in told["blame"]} <= {"load", "amount", "price", None}
+    one = run("delay", "shopping", "--barrier", "1", "--json").json
+    assert sum(table["parts"]["spark"] for table in one["tables"]) > 0
+    path = one["critical_path"]
+    assert [each["end"] for each in path[:-1]] == [each["begin"] for each in path[1:]]
+    assert run("delay", "shopping", "--barrier", "3", "--json").json["critical_path"][-1]["job"] in {"amount", "price"}
+    said = run("delay", "shopping", "--window", "90d", "--objective", "1h").out
+    assert said.startswith("shopping: 2 barriers became readable in 90 d\n")
+    assert "readers had something older than 1 h before 1 of 2 barriers" in said
+    assert "critical" not in run("delay", "shopping", "--barrier", "1").err
+    assert run("delay", "shopping", "--table", "shop.nobody").code == 1
+    with pytest.raises(SystemExit):
+        run("delay", "shopping", "--window", "soon")
+    assert "Ask for a longer --window" in run("delay", "shopping", "--window", "1s").out
+
+
 def test_topologies(deployed: Deployed) -> None:
     meta = deployed.meta
     assert run("topology", "list", "--json").json == [
@@ -163,7 +189,7 @@ def test_topologies(deployed: Deployed) -> None:
     told = run("topology", "show", "shopping", "--json").json
     topology = meta.topologies.get("shopping")
     assert told["digest"] == topology.digest
-    assert told["jobs"] == [{**job.to_json(), "start_from": None} for job in topology.jobs]
+    assert told["jobs"] == [{**job.to_json(), "start_from": None, "freshness": None} for job in topology.jobs]
     assert told["tables"] == [
         {
             "table": table,

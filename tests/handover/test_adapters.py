@@ -22,13 +22,16 @@ from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOpe
 from airflow.providers.cncf.kubernetes.operators.spark_kubernetes import SparkKubernetesOperator
 from airflow.providers.databricks.operators.databricks import (
     DatabricksCreateJobsOperator,
+    DatabricksJobRunLink,
     DatabricksRunNowOperator,
     DatabricksSubmitRunOperator,
 )
 from airflow.providers.standard.operators.bash import BashOperator
 from airflow.providers.standard.operators.empty import EmptyOperator
 from airflow.sdk import DAG, BaseOperator, task
+from airflow.serialization.serialized_objects import DagSerialization
 
+from airflow_barrier.operators.epoch import SparkEpochOperator
 from airflow_barrier.operators.group import BarrierGroup
 from airflow_barrier.operators.handover.finding import ADAPTERS, adapter_of, registered
 from airflow_barrier.operators.handover.local_spark import installed_version
@@ -357,3 +360,54 @@ def test_the_spark_that_will_run_is_known_where_it_can_be(monkeypatch: pytest.Mo
         adapter = adapter_of(operator)
         assert adapter is not None
         assert (adapter.spark_version(operator) or "").startswith(version)
+
+
+class Computing(SparkSubmitOperator):
+    """An author's own, whose class computes what each task links to."""
+
+    @property
+    def operator_extra_links(self) -> Any:  # type: ignore[override]
+        return (DatabricksJobRunLink(),)
+
+
+@task.pyspark(task_id="a")
+def by_function() -> None:
+    pass
+
+
+SUBMIT = {"entryPoint": "s3://jobs/load.py"}
+
+
+@pytest.mark.parametrize(
+    ("operator", "own"),
+    [
+        (lambda: SparkEpochOperator(task_id="a", sql="SELECT 1"), set()),
+        (lambda: SparkSubmitOperator(task_id="a", application="/a.py"), set()),
+        (lambda: SparkSqlOperator(task_id="a", sql="SELECT 1"), set()),
+        (lambda: by_function().operator, set()),
+        (lambda: LivyOperator(task_id="a", file="s3://jobs/load.py", polling_interval=9), set()),
+        (lambda: SparkKubernetesOperator(task_id="a", template_spec={"spark": APPLICATION}), set()),
+        (
+            lambda: EmrAddStepsOperator(task_id="a", job_flow_id="j", steps=[STEP], wait_for_completion=True),
+            {"EMR Cluster", "EMR Cluster Logs"},
+        ),
+        (lambda: EmrContainerOperator(task_id="a", job_driver={"sparkSubmitJobDriver": SUBMIT}, **EKS), set()),
+        (
+            lambda: DatabricksSubmitRunOperator(task_id="a", json={"new_cluster": NEW_CLUSTER, **SPARK_TASK}),
+            {"See Databricks Job Run"},
+        ),
+        (lambda: Computing(task_id="a", application="/a.py"), {"See Databricks Job Run"}),
+    ],
+)
+def test_a_job_links_to_its_barrier_beside_what_its_operator_links_to(
+    operator: Callable[[], Any], own: set[str]
+) -> None:
+    with DAG("dag", schedule=None, start_date=datetime(2025, 1, 1, tzinfo=timezone.utc)) as dag:
+        job = operator()
+        as_job(job)
+    # to the API server, and to the worker when the task ends
+    shown = DagSerialization.from_dict(DagSerialization.to_dict(dag)).get_task("a").extra_links
+    pushed = [link.name for link in job.prepare_for_execution().operator_extra_links]
+    assert sorted(shown) == sorted(pushed) == sorted({*own, "Barrier"})
+    with DAG("other"):
+        assert {link.name for link in operator().operator_extra_links} == own, "another task of its class is no job"

@@ -29,6 +29,7 @@ from airflow_barrier.protocol.states import AttemptState
 from airflow_barrier.sources.files import Files
 from tests.coordinator.test_sources import arrive, files_of, fragment, landing
 from tests.support.shop import COLUMNS, MONDAY, SHOPPING, Shop, make_shop
+from tests.support.supervising import KeptXComs, supervised
 
 GUARDED = {"engine-name": "spark", "engine-version": "4.1.3", "spark.app.id": "app-1", "airflow-barrier.guard": "2"}
 
@@ -134,6 +135,16 @@ def test_the_attempt_is_closed_when_the_operator_has_resumed(shop: Shop, posted:
     assert again.resume_execution("resume_operator", {**kept, "event": event}, context_of(again)) == 1
     (attempt,) = shop.deployment.meta.attempts.of("shopping", 1)
     assert attempt.state is AttemptState.PROCESSED
+
+
+def test_a_task_links_to_its_barrier_while_its_batch_runs(shop: Shop, posted: list[dict[str, Any]]) -> None:
+    shop.open(1)
+    operator, xcoms = parsed(), KeptXComs()
+    with supervised(xcoms), pytest.raises(TaskDeferred):
+        operator.execute(context_of(operator))
+    assert xcoms.link == "/barrier_default/shopping/1"
+    (attempt,) = shop.deployment.meta.attempts.of("shopping", 1)
+    assert attempt.state is AttemptState.RUNNING
 
 
 def test_a_batch_that_failed_ends_the_attempt(shop: Shop, posted: list[dict[str, Any]]) -> None:
@@ -272,9 +283,10 @@ def test_a_source_that_no_trying_again_mends_fails_its_task_at_once(
     put_off(shop, folder, storage)
     storage.down = False
     folder.rename(folder.parent / "elsewhere")
-    operator = parsed(landing(folder))
-    with pytest.raises(AirflowFailException, match="expected a folder, found nothing"):
+    operator, xcoms = parsed(landing(folder)), KeptXComs()
+    with supervised(xcoms), pytest.raises(AirflowFailException, match="expected a folder, found nothing"):
         operator.execute(context_of(operator, 2))
+    assert xcoms.link == "/barrier_default/shopping/2"
     (attempt,) = shop.deployment.meta.attempts.of("shopping", 2)
     assert attempt.state is AttemptState.ABORTED
     assert "expected a folder, found nothing" in (attempt.reason or "")

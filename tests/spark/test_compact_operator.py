@@ -26,6 +26,7 @@ from tests.spark.conftest import ROWS
 from tests.spark.killed import compact_until_killed
 from tests.support.shop import AMOUNT, COLUMNS, JOBS, PRICE, SHOPPING, Shop
 from tests.support.spark import SparkServer
+from tests.support.supervising import KeptXComs, supervised
 from tests.support.waiting import patience
 
 
@@ -59,9 +60,10 @@ def files(shop: Shop, table: str, ref: str = "main") -> int:
 def test_tables_have_fewer_files_and_the_same_rows(shop: Shop) -> None:
     before = shop.main_totals()
     assert {table: files(shop, table) for table in COLUMNS} == dict.fromkeys(COLUMNS, 4)
-    compact = operator(tables=[AMOUNT, SHOPPING])
-    assert compact.execute(context()) == 5
-    assert compact.link_path == "barrier_default/shopping/5"
+    xcoms = KeptXComs()
+    with supervised(xcoms):
+        assert operator(tables=[AMOUNT, SHOPPING]).execute(context()) == 5
+    assert xcoms.link == "/barrier_default/shopping/5"
     assert {table: files(shop, table) for table in COLUMNS} == {AMOUNT: 1, SHOPPING: 1, PRICE: 4}
     assert shop.main_totals() == before
     barrier = shop.deployment.meta.barriers.get("shopping", 5)

@@ -18,6 +18,7 @@ from airflow_barrier.triggers.barrier import BarrierTrigger
 from tests.spark.test_connect import LONG, Monitor
 from tests.support.shop import AMOUNT, PRICE, Shop
 from tests.support.spark import APART
+from tests.support.supervising import KeptXComs, supervised
 from tests.support.waiting import patience, wait_for
 
 SUM = f"SELECT sum(amount) AS n FROM {APART}.{AMOUNT}"
@@ -37,7 +38,7 @@ class Task:
 
     @property
     def context(self) -> Any:
-        who = {"dag_id": "selling", "run_id": "today", "task_id": "report", "try_number": 1}
+        who = {"dag_id": "selling", "run_id": "today", "task_id": "report", "try_number": 1, "map_index": -1}
         return {"ti": SimpleNamespace(**who, start_date=self.began, xcom_push=self._push)}
 
     def _push(self, key: str, value: Any) -> None:
@@ -62,15 +63,16 @@ def rows(spark: SparkSession, table: str = DAILY) -> list[tuple[Any, ...]]:
 
 
 def test_rows_of_one_barrier_for_xcom(shop: Shop, capsys: pytest.CaptureFixture[str]) -> None:
-    task = Task(SUM, at="2")
-    assert task.run() == [{"n": 2}]
+    task, xcoms = Task(SUM, at="2"), KeptXComs()
+    with supervised(xcoms):
+        assert task.run() == [{"n": 2}]
     second = shop.deployment.meta.barriers.get("shopping", 2)
     assert task.said == {
         "barrier_id": 2,
         "barrier_timestamp": second.timestamp.isoformat(),
         "level": "repeatable_read",
     }
-    assert task.operator.link_path == "barrier_default/shopping/2"
+    assert xcoms.link == "/barrier_default/shopping/2"
     told = capsys.readouterr().out
     assert "held by lease 1 of selling/today/report#1 on barrier 2 of shopping" in told
     assert run(SUM, at=second.timestamp.isoformat(), tables=[AMOUNT]) == [{"n": 2}]

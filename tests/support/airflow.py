@@ -156,6 +156,12 @@ class AirflowUnderTest(LocalAirflow):
         path = f"/dags/{dag_id}/dagRuns/{run_id}/taskInstances/{task_id}/logs/{newest}"
         return json.dumps(self.get(path, full_content="true")["content"])
 
+    def link(self, dag_id: str, run_id: str, task_id: str) -> str | None:
+        """Where the task links to as its barrier's page."""
+        links = self.get(f"/dags/{dag_id}/dagRuns/{run_id}/taskInstances/{task_id}/links")["extra_links"]
+        url: str | None = links["Barrier"]
+        return url
+
     def trigger(self, dag_id: str, **body: Any) -> str:
         """Start a manual run; its id."""
         answer = self.api.post(f"/dags/{dag_id}/dagRuns", json={"logical_date": None, **body}).raise_for_status()

@@ -7,8 +7,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from airflow.sdk.execution_time.comms import MaskSecret
+from airflow.sdk.execution_time.comms import GetXCom, MaskSecret, SetXCom, XComResult
 from airflow.sdk.execution_time.supervisor import set_supervisor_comms
+
+from airflow_barrier.links.barrier import URL_PREFIX, BarrierLink
 
 #: What the supervisor makes of a message: it answers, or raises as the task SDK does where the answer is an error.
 Answering = Callable[[Any], Any]
@@ -29,6 +31,26 @@ class Supervisor:
 
     async def asend(self, msg: Any) -> Any:
         return await asyncio.to_thread(self.send, msg)
+
+
+class KeptXComs:
+    """Answers for one task: what it has written as XCom it gets back. ``kept``: the values by their keys."""
+
+    def __init__(self) -> None:
+        self.kept: dict[str, Any] = {}
+
+    def __call__(self, msg: Any) -> Any:
+        if isinstance(msg, SetXCom):
+            self.kept[msg.key] = msg.value
+        if isinstance(msg, GetXCom):
+            return XComResult(key=msg.key, value=self.kept.get(msg.key))
+        return None
+
+    @property
+    def link(self) -> str | None:
+        """Where the task links to, without where the UI is."""
+        shown = self.kept.get(BarrierLink().xcom_key)
+        return None if shown is None else shown.partition(URL_PREFIX)[2]
 
 
 @contextmanager

@@ -48,12 +48,9 @@ export function barrierSaid(barrier: BarrierSummary): string {
   }`;
 }
 
-/** Who holds up what, for how long, and what they do. */
-export function lateSaid({ barrier_id, job, dag, since, summary }: Late, now: number): string {
-  const who = job !== null ? `Job ${job}` : dag !== null ? `DAG ${dag}` : "Somebody";
-  const owner = job !== null && dag !== null ? ` of DAG ${dag}` : "";
-  const what = barrier_id !== null ? `barrier ${barrier_id}` : "the topology";
-  return `${who}${owner} has held up ${what} for ${duration(secondsSince(since, now))}: ${summary}.`;
+/** Who or what holds up what, and for how long. */
+export function lateSaid({ since, summary }: Late, now: number): string {
+  return `${summary.charAt(0).toUpperCase()}${summary.slice(1)} (for ${duration(secondsSince(since, now))}).`;
 }
 
 /** The one that is late for longest first. */

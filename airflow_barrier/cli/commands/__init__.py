@@ -8,6 +8,7 @@ from airflow_barrier.cli.commands.barrier import LIST as BARRIERS
 from airflow_barrier.cli.commands.barrier import SHOW as BARRIER
 from airflow_barrier.cli.commands.commit import COMMIT
 from airflow_barrier.cli.commands.database import CHECK, MIGRATE
+from airflow_barrier.cli.commands.delay import DELAY
 from airflow_barrier.cli.commands.expiry import PLAN as EXPIRY
 from airflow_barrier.cli.commands.lease import LIST as LEASES
 from airflow_barrier.cli.commands.lease import RELEASE
@@ -25,6 +26,7 @@ from airflow_barrier.cli.frame import Command, Group
 
 COMMANDS: tuple[Command | Group, ...] = (
     STATUS,
+    DELAY,
     Group(
         "barrier",
         "Look at barriers, commit one without its DAG, give one up, and lead a BLOCKED one out.",

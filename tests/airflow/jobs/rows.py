@@ -13,7 +13,6 @@ from airflow.sdk import BaseOperator
 from counting import obey
 
 from airflow_barrier.hooks.barrier import BarrierHook
-from airflow_barrier.links.barrier import BarrierLink
 from airflow_barrier.operators._binding import SparkWork
 from airflow_barrier.protocol.records import StagedTable
 from airflow_barrier.spark.spec import ClosingRecord, EpochSpec
@@ -33,8 +32,6 @@ class RowsOperator(BaseOperator):
     """Adds one row to each outlet: at barrier n a root job's is worth 10 to the power of n less one, and any other
     job's as much as came to its inlets.
     """
-
-    operator_extra_links = (BarrierLink(),)
 
     def epoch_work(self, context: Context) -> SparkWork:
         return SparkWork(run=_write, stop=lambda: None)

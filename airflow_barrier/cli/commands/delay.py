@@ -1,0 +1,123 @@
+"""`airflow-barrier delay`"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+from airflow_barrier.cli.arguments import one_or_more, span
+from airflow_barrier.cli.connection import database_options, meta_service
+from airflow_barrier.cli.frame import DONE, Command
+from airflow_barrier.cli.screen import answer, line, row, short, table
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from airflow_barrier.coordinator.delay import BarrierDelay, Delay, Share
+    from airflow_barrier.protocol.delay import Segment, TableDelay
+
+
+def _define(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("topology")
+    parser.add_argument(
+        "--window",
+        type=span,
+        default=timedelta(days=7),
+        metavar="SPAN",
+        help="the barriers that became readable since so long, such as 7d, 12h or 90m (default: 7d)",
+    )
+    parser.add_argument("--table", help="who held up this table, until it was staged; then who held up the barrier")
+    parser.add_argument(
+        "--objective", type=span, metavar="SPAN", help="count how often readers had something older, such as 15m"
+    )
+    parser.add_argument("--barrier", type=one_or_more, metavar="BARRIER", help="where the time of this barrier went")
+    database_options(parser)
+
+
+def _run(options: argparse.Namespace) -> int:
+    from airflow_barrier.api.delay import told, told_of_barrier
+    from airflow_barrier.coordinator.delay import barrier_delay, delay
+
+    with meta_service(options) as meta:
+        if options.barrier is not None:
+            answer(options, barrier_delay(meta, options.topology, options.barrier), _show_barrier, told_of_barrier)
+            return DONE
+        found = delay(meta, options.topology, options.window, table=options.table, objective=options.objective)
+    answer(options, found, _show, told)
+    return DONE
+
+
+def _show(found: Delay, console: Console) -> None:
+    whose = found.topology if found.table is None else f"table {found.table} of {found.topology}"
+    line(console, f"{whose}: {len(found.points):,} barriers became readable in {short(found.window)}", "bold")
+    if not found.points:
+        line(console, "Ask for a longer --window, or see by `status` what holds up the next barrier.")
+        return
+    said = found.percentiles
+    line(
+        console,
+        f"  from timestamp to readable: half within {short(said['p50'])}, 95 % within {short(said['p95'])}, "
+        f"all within {short(said['max'])}",
+    )
+    if found.scheduled is not None:
+        line(console, f"  of that until a run opened the barrier: half within {short(found.scheduled)}")
+    if found.objective is not None:
+        of = f"{found.missed:,} of {len(found.points):,} barriers"
+        line(console, f"  readers had something older than {short(found.objective)} before {of}")
+    _show_blame(found.blame, found.looked_into, console)
+
+
+def _show_blame(blame: Sequence[Share], barriers: int, console: Console) -> None:
+    if not blame:
+        line(console, "  Who took the time is not known: these barriers were computed again, or trimmed.")
+        return
+    line(console, f"  who took the time after that, of the newest {barriers:,} barriers:")
+    shown = table(console, "share", "time", "job", "DAG", "on what")
+    for one in blame:
+        row(shown, f"{one.share:.0%}", short(one.seconds), one.job, one.dag, one.part.value)
+    console.print(shown)
+
+
+def _show_barrier(found: BarrierDelay, console: Console) -> None:
+    barrier = found.barrier
+    until = "until it was readable" if barrier.commit_at else f"up to now, and it is {barrier.state.value}"
+    line(console, f"{barrier}: {short(found.seconds)} from its timestamp {until}", "bold")
+    if barrier.computed_in:
+        line(console, f"  It was computed again, by revision {barrier.computed_in}: where the time went is not known.")
+    _show_path(found.critical_path, console)
+    _show_tables(found.tables, console)
+
+
+def _show_path(path: Sequence[Segment], console: Console) -> None:
+    shown = table(console, "from (UTC)", "time", "job", "barrier", "on what")
+    for one in path:
+        row(shown, one.begin, short(one.seconds), one.job, one.barrier_id, one.part.value)
+    console.print(shown)
+
+
+def _show_tables(tables: Sequence[TableDelay], console: Console) -> None:
+    if not tables:
+        return
+    parts = [part for part in tables[0].parts if any(one.parts[part] for one in tables)]
+    shown = table(console, "table", "job", "own", "inherited", *(part.value for part in parts))
+    for one in sorted(tables, key=lambda each: (-each.own, each.table)):
+        row(shown, one.table, one.job, *map(short, (one.own, one.inherited, *(one.parts[part] for part in parts))))
+    console.print(shown)
+
+
+DELAY = Command(
+    "delay",
+    "Show how late tables are readable, and who took the time. Over a window: from the barriers' timestamps until "
+    "readers had them, and the share of each job and of each wait. Of one barrier: its critical path, and of each "
+    "table what was its own job's time and what it inherited from its inputs.",
+    _define,
+    _run,
+    examples=(
+        "shopping",
+        "shopping --window 12h --table shop.category_spend --objective 15m",
+        "shopping --barrier 421",
+        "shopping --json | jq '.blame[0]'",
+    ),
+)

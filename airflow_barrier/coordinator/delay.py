@@ -1,0 +1,279 @@
+"""How late tables are readable, over one barrier and over many, and who is to blame.
+
+What is asked of barriers that are committed does not change any more, so each process works it out once.
+"""
+
+from __future__ import annotations
+
+import statistics
+import threading
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from airflow_barrier.metaservice.store import MetaService
+from airflow_barrier.protocol.delay import (
+    BarrierMoments,
+    Before,
+    Part,
+    Segment,
+    TableDelay,
+    critical_path,
+    table_delays,
+)
+from airflow_barrier.protocol.errors import UnknownBarrierError
+from airflow_barrier.protocol.records import Barrier
+
+#: Of how many barriers of a window, the newest, it is worked out who took the time.
+LOOKED_INTO = 500
+#: Barriers of a window, at most.
+MOST_BARRIERS = 10_000
+#: Rows of tables that are read at once.
+_ROWS = 20_000
+_KEPT = 50_000
+_PERCENTILES = {"p50": 50, "p90": 90, "p95": 95, "p99": 99}
+
+#: What took the time, and the job whose it was (None: no job's).
+_Spent = Mapping[tuple[Part, "str | None"], float]
+#: None: it is not known any more, or the table was not the topology's then.
+_known: dict[tuple[object, ...], _Spent | None] = {}
+_known_lock = threading.Lock()
+
+
+@dataclass(frozen=True)
+class BarrierDelay:
+    """Where the time went from a barrier's timestamp ``until`` it was readable, or until now (UTC)."""
+
+    barrier: Barrier
+    until: datetime
+    critical_path: tuple[Segment, ...]
+    tables: tuple[TableDelay, ...]
+
+    @property
+    def seconds(self) -> float:
+        return (self.until - self.barrier.timestamp).total_seconds()
+
+
+@dataclass(frozen=True)
+class Point:
+    """One barrier of a window. ``seconds``: from its timestamp until it was readable.
+
+    ``stale``: how old, in seconds, what readers had had just before was by then (None: there was nothing).
+    """
+
+    barrier_id: int
+    timestamp: datetime
+    readable_at: datetime
+    seconds: float
+    stale: float | None
+
+
+@dataclass(frozen=True)
+class Share:
+    """``share`` (0 to 1) of the time from opening until readable, over all barriers that were looked into.
+
+    ``job`` None: the part is no job's own. ``dag`` runs the job.
+    """
+
+    part: Part
+    job: str | None
+    dag: str | None
+    seconds: float
+    share: float
+
+
+@dataclass(frozen=True)
+class Delay:
+    """How late the barriers of a ``window`` were readable, oldest first, and who took the time.
+
+    ``percentiles``: of the points' seconds, and their maximum. ``missed``: how often readers had something older than
+    the ``objective`` (None: there is none). ``scheduled``: median seconds from a barrier's timestamp until it was
+    opened, which is in the points and not in the ``blame``. ``looked_into``: of how many barriers, the newest, the
+    blame is; barriers that were computed again, and those that were trimmed, are not among them.
+    """
+
+    topology: str
+    table: str | None
+    window: timedelta
+    objective: timedelta | None
+    points: tuple[Point, ...]
+    percentiles: Mapping[str, float]
+    missed: int | None
+    scheduled: float | None
+    blame: tuple[Share, ...]
+    looked_into: int
+
+
+def barrier_delay(meta: MetaService, topology: str, barrier_id: int) -> BarrierDelay:
+    """Where the time of a barrier went. Raises UnknownBarrierError for one that is not there, or was aborted.
+
+    Of one that was computed again, or trimmed, no more is known than when it was opened and readable.
+    """
+    barrier = meta.barriers.get(topology, barrier_id)
+    now = meta.now()
+    before = _Loader(meta, topology)
+    at = before(barrier_id)
+    if at is None:
+        raise UnknownBarrierError(
+            f"{barrier}: expected one whose delay can be told, found {barrier.state.value}: {barrier.reason}; ask for "
+            "the barrier that has its epoch, the next one"
+        )
+    if barrier.computed_in:
+        at = BarrierMoments(barrier, at.topology, {}, {})
+    path = critical_path(at, before, now)
+    return BarrierDelay(barrier, barrier.commit_at or now, path, table_delays(at, before, now))
+
+
+def delay(
+    meta: MetaService,
+    topology: str,
+    window: timedelta,
+    *,
+    table: str | None = None,
+    objective: timedelta | None = None,
+    look_into: int = LOOKED_INTO,
+) -> Delay:
+    """How late the barriers that were committed in ``window``, up to now, were readable, and whose doing it was.
+
+    ``objective``: by default what was declared, of the table or of the topology. ``table``: what held up this one
+    counts until it was staged, what held up the others from then on. At most the newest 10,000 barriers, of which
+    ``look_into`` are looked into. Raises UnknownTopologyError, UnknownTableError.
+    """
+    version = meta.topologies.get(topology)
+    declared = version.freshness if table is None else version.writer(table).freshness
+    if objective is None and declared is not None:
+        objective = timedelta(seconds=declared)
+    barriers = _of_window(meta, topology, meta.now() - window)
+    points = tuple(_points(meta, barriers))
+    spent: dict[tuple[Part, str | None], float] = defaultdict(float)
+    looked_into = 0
+    for found in _spent(meta, topology, barriers[-look_into:], table, max(len(version.tables), 1)):
+        looked_into += 1
+        for whose, seconds in found.items():
+            spent[whose] += seconds
+    scheduled = [max((each.opened_at - each.timestamp).total_seconds(), 0.0) for each in barriers]
+    owners = {job.name: job.owner for job in version.jobs}
+    return Delay(
+        topology,
+        table,
+        window,
+        objective,
+        points,
+        percentiles([point.seconds for point in points]),
+        None if objective is None else sum((each.stale or 0) > objective.total_seconds() for each in points),
+        statistics.median(scheduled) if scheduled else None,
+        _blame(spent, owners),
+        looked_into,
+    )
+
+
+def percentiles(seconds: Sequence[float]) -> dict[str, float]:
+    """Percentiles by linear interpolation, and the maximum; empty of nothing.
+
+    >>> percentiles([1, 2, 3, 4, 5])["p50"], percentiles([7])["max"], percentiles([])
+    (3.0, 7, {})
+    """
+    if not seconds:
+        return {}
+    cuts = statistics.quantiles([*seconds, *seconds[:1]][: max(len(seconds), 2)], n=100, method="inclusive")
+    return {**{name: cuts[percent - 1] for name, percent in _PERCENTILES.items()}, "max": max(seconds)}
+
+
+# --- the barriers of a window ---------------------------------------------------------------------
+
+
+def _of_window(meta: MetaService, topology: str, since: datetime) -> list[Barrier]:
+    """The barriers that were committed since, oldest first."""
+    found: list[Barrier] = []
+    page = 500
+    while len(found) < MOST_BARRIERS:
+        before = found[-1].barrier_id if found else None
+        more = meta.moments.committed(topology, since=since, before=before, limit=page)
+        found += more
+        if len(more) < page:
+            break
+    return found[::-1]
+
+
+def _points(meta: MetaService, barriers: Sequence[Barrier]) -> Iterator[Point]:
+    previous = _readable_before(meta, barriers[0]) if barriers else None
+    for barrier in barriers:
+        assert barrier.commit_at is not None
+        stale = None if previous is None else (barrier.commit_at - previous.timestamp).total_seconds()
+        seconds = (barrier.commit_at - barrier.timestamp).total_seconds()
+        yield Point(barrier.barrier_id, barrier.timestamp, barrier.commit_at, seconds, stale)
+        previous = barrier
+
+
+def _readable_before(meta: MetaService, barrier: Barrier) -> Barrier | None:
+    predecessor = meta.barriers.get(barrier.topology, barrier.predecessor) if barrier.predecessor else None
+    return None if predecessor is None else meta.barriers.epoch_of(predecessor)
+
+
+# --- who took the time ----------------------------------------------------------------------------
+
+
+def _spent(
+    meta: MetaService, topology: str, barriers: Sequence[Barrier], table: str | None, tables: int
+) -> Iterator[_Spent]:
+    """Of each barrier what took the time after it was opened; those of which that is not known are left out."""
+    at_once = max(_ROWS // tables, 1)
+    for first in range(0, len(barriers), at_once):
+        some = [each for each in barriers[first : first + at_once] if not each.computed_in]
+        missing = [each for each in some if _key(meta, each, table) not in _known]
+        load = _Loader(meta, topology)
+        load.together(sorted({number for each in missing for number in (each.barrier_id, each.predecessor or 0)}))
+        for barrier in missing:
+            _work_out(meta, barrier, table, load)
+        found = (_known.get(_key(meta, each, table)) for each in some)
+        yield from (each for each in found if each is not None)
+
+
+def _work_out(meta: MetaService, barrier: Barrier, table: str | None, load: Before) -> None:
+    at = load(barrier.barrier_id)
+    assert at is not None
+    assert barrier.commit_at is not None
+    spent: dict[tuple[Part, str | None], float] | None = None
+    if at.staged and (table is None or table in at.staged):
+        spent = defaultdict(float)
+        for segment in critical_path(at, load, barrier.commit_at, table):
+            if segment.part is not Part.SCHEDULE:
+                spent[segment.part, segment.job] += segment.seconds
+    with _known_lock:
+        if len(_known) >= _KEPT:
+            _known.clear()
+        _known[_key(meta, barrier, table)] = spent
+
+
+def _key(meta: MetaService, barrier: Barrier, table: str | None) -> tuple[object, ...]:
+    # with its time, since a barrier of that number may be another one after a recovery
+    return meta.url, barrier.topology, barrier.barrier_id, barrier.commit_at, table
+
+
+def _blame(spent: Mapping[tuple[Part, str | None], float], owners: Mapping[str, str]) -> tuple[Share, ...]:
+    total = sum(spent.values())
+    shares = (
+        Share(part, job, owners.get(job or ""), seconds, seconds / total)
+        for (part, job), seconds in spent.items()
+        if seconds > 0
+    )
+    return tuple(sorted(shares, key=lambda share: (-share.seconds, share.part.value, share.job or "")))
+
+
+class _Loader:
+    """The moments of barriers, each read once."""
+
+    def __init__(self, meta: MetaService, topology: str) -> None:
+        self._meta, self._topology = meta, topology
+        self._found: dict[int, BarrierMoments | None] = {}
+
+    def together(self, barrier_ids: Sequence[int]) -> None:
+        """Read these in one go."""
+        if barrier_ids:
+            self._found.update(self._meta.moments.of(self._topology, barrier_ids))
+
+    def __call__(self, barrier_id: int) -> BarrierMoments | None:
+        if barrier_id not in self._found:
+            self._found[barrier_id] = self._meta.moments.of(self._topology, [barrier_id]).get(barrier_id)
+        return self._found[barrier_id]

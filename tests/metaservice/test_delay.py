@@ -1,0 +1,155 @@
+"""Delay from what a MetaService has kept, on each database, against sums that were done by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+
+import pytest
+from sqlalchemy import create_engine, update
+
+from airflow_barrier.coordinator.delay import Delay, barrier_delay, delay
+from airflow_barrier.metaservice import schema
+from airflow_barrier.protocol.delay import Part
+from airflow_barrier.protocol.errors import UnknownBarrierError, UnknownTableError, UnknownTopologyError
+from airflow_barrier.protocol.states import AttemptState
+from tests.metaservice.test_trimming import gone, trim
+from tests.metaservice.world import AMOUNT, PRICE, SHOPPING, TOP, World
+
+#: job -> when its attempt was requested, started and PROCESSED, seconds after the barrier's timestamp
+TIMES = {"load": (5, 6, 40), "amount": (5, 42, 50), "price": (5, 44, 74), "top": (5, 84, 130)}
+OPENED, PRECOMMIT, COMMITTED = 4, 130, 140
+
+
+def at_times(world: World, url: str, barrier_id: int, timestamp: datetime, slower: Mapping[str, float] = {}) -> None:
+    """Say of a committed barrier that all of this happened at these seconds; of the jobs that are ``slower``, later."""
+
+    def at(seconds: float) -> datetime:
+        return timestamp + timedelta(seconds=seconds)
+
+    later = sum(slower.values())
+    barrier, attempt, progress = schema.barrier, schema.attempt, schema.table_progress
+    engine = create_engine(url)
+    with engine.begin() as connection:
+        connection.execute(
+            update(barrier)
+            .where(barrier.c.barrier_id == barrier_id)
+            .values(
+                timestamp=timestamp,
+                opened_at=at(OPENED),
+                precommit_at=at(PRECOMMIT + later),
+                committing_at=at(PRECOMMIT + later),
+                commit_at=at(COMMITTED + later),
+            )
+        )
+        for job, (requested, started, processed) in TIMES.items():
+            of_job = attempt.c.state == AttemptState.PROCESSED.value, attempt.c.job == job
+            connection.execute(
+                update(attempt)
+                .where(attempt.c.barrier_id == barrier_id, *of_job)
+                .values(
+                    requested_at=at(requested),
+                    started_at=at(started + (later if job == "top" and "top" not in slower else 0)),
+                    processed_at=at(processed + (later if job in {*slower, "top"} else 0)),
+                )
+            )
+            connection.execute(
+                update(progress)
+                .where(progress.c.barrier_id == barrier_id, progress.c.job == job)
+                .values(processed_at=at(processed + (later if job in {*slower, "top"} else 0)))
+            )
+    engine.dispose()
+
+
+def blame(found: Delay) -> dict[tuple[str, str | None], float]:
+    return {(share.part.value, share.job): share.seconds for share in found.blame}
+
+
+@pytest.fixture
+def begin(world: World) -> datetime:
+    """Three hours before now, on the database's clock."""
+    return world.meta.now().replace(microsecond=0) - timedelta(hours=3)
+
+
+def test_a_window_has_percentiles_and_says_who_took_the_time(world: World, url: str, begin: datetime) -> None:
+    for number in (1, 2, 3):
+        world.committed(number)
+    at_times(world, url, 1, begin)
+    at_times(world, url, 2, begin + timedelta(hours=1), {"price": 60})
+    at_times(world, url, 3, begin + timedelta(hours=2), {"top": 160})
+    found = delay(world.meta, "shopping", timedelta(days=1), objective=timedelta(seconds=3800))
+    assert [(point.barrier_id, point.seconds, point.stale) for point in found.points] == [
+        (1, 140, None),
+        (2, 200, 3800),
+        (3, 300, 3900),
+    ]
+    assert (found.percentiles["p50"], found.percentiles["max"], found.scheduled) == (200, 300, 4)
+    assert (found.missed, found.looked_into) == (1, 3)
+    assert blame(found) == {
+        ("spark", "top"): 46 * 3 + 160,
+        ("spark", "price"): 30 * 3 + 60,
+        ("spark", "load"): 34 * 3,
+        ("slot", "load"): 2 * 3,
+        ("slot", "price"): 4 * 3,
+        ("slot", "top"): 10 * 3,
+        ("commit", None): 10 * 3,
+    }
+    assert sum(share.share for share in found.blame) == pytest.approx(1)
+    assert {share.dag for share in found.blame} == {"dag", None}
+    of_amount = delay(world.meta, "shopping", timedelta(days=1), table=AMOUNT)
+    assert blame(of_amount)["spark", "amount"] == 8 * 3
+    short = delay(world.meta, "shopping", timedelta(hours=2))
+    assert [point.barrier_id for point in short.points] == [2, 3], "the first one is over two hours old"
+    assert delay(world.meta, "shopping", timedelta(days=1), look_into=1).looked_into == 1
+
+
+def test_one_barrier(world: World, url: str, begin: datetime) -> None:
+    world.committed(1)
+    at_times(world, url, 1, begin)
+    found = barrier_delay(world.meta, "shopping", 1)
+    assert found.seconds == sum(segment.seconds for segment in found.critical_path) == 140
+    assert [segment.job for segment in found.critical_path if segment.part is Part.SPARK] == ["load", "price", "top"]
+    own = {each.table: (each.own, each.inherited, each.parts[Part.SIBLINGS]) for each in found.tables}
+    assert own == {SHOPPING: (36, 0, 90), AMOUNT: (10, 36, 80), PRICE: (34, 36, 56), TOP: (56, 70, 0)}
+
+
+def test_a_barrier_under_way_and_one_that_was_aborted(world: World) -> None:
+    world.open(1)
+    world.process(1, "load")
+    world.start(1, "price")
+    found = barrier_delay(world.meta, "shopping", 1)
+    assert found.critical_path[-1].end == found.until
+    assert found.critical_path[-1].job in {"amount", "price"}, "both hold it up"
+    assert delay(world.meta, "shopping", timedelta(days=1)).points == ()
+    world.abort(1)
+    with pytest.raises(UnknownBarrierError, match=r"found ABORTED: bad input; ask for the barrier that has its epoch"):
+        barrier_delay(world.meta, "shopping", 1)
+
+
+def test_of_what_was_computed_again_or_trimmed_it_is_told_how_late_it_was(
+    world: World, url: str, begin: datetime
+) -> None:
+    for number in (1, 2, 3):
+        world.committed(number)
+    for number in (1, 2, 3):
+        at_times(world, url, number, begin + timedelta(hours=number - 1))
+    world.revised(3, "price")
+    gone(world, 1)
+    trim(world)
+    found = delay(world.meta, "shopping", timedelta(days=1))
+    assert [point.seconds for point in found.points] == [140, 140, 140]
+    assert found.looked_into == 1
+    for number in (1, 3):
+        one = barrier_delay(world.meta, "shopping", number)
+        seconds = {segment.part.value: segment.seconds for segment in one.critical_path}
+        assert seconds == {"schedule": 4, "not known any more": 126, "commit": 10}
+        assert one.tables == ()
+
+
+def test_who_is_not_there(world: World) -> None:
+    with pytest.raises(UnknownTopologyError):
+        delay(world.meta, "nobody", timedelta(days=1))
+    with pytest.raises(UnknownTableError):
+        delay(world.meta, "shopping", timedelta(days=1), table="shop.nobody")
+    found = delay(world.meta, "shopping", timedelta(days=1))
+    assert (found.points, found.percentiles, found.blame, found.scheduled) == ((), {}, (), None)
