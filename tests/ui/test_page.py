@@ -107,6 +107,13 @@ def the_address_alone_leads_there(page: Page, airflow: AirflowUnderTest) -> None
     page.goto(f"{airflow.url}/plugin/barriers?deployment=barrier_default&topology=paged&filter=tot")
     expect(cell(page, "paged.totals", 2)).to_be_visible()
     expect(cell(page, "paged.events", 2)).to_have_count(0)
+    box = page.get_by_label("Filter")
+    box.fill("")
+    expect(cell(page, "paged.events", 2)).to_be_visible()
+    box.press_sequentially("paged.ev")
+    expect(cell(page, "paged.totals", 2)).to_have_count(0)
+    expect(box).to_have_value("paged.ev")
+    expect(page).to_have_url(re.compile("filter=paged.ev$"))
     # a topology that is not there is a sentence, and no blank page
     page.goto(f"{airflow.url}/plugin/barriers?deployment=barrier_default&topology=nothing")
     expect(page.get_by_role("alert")).to_contain_text("There is no such thing among what you may read")
