@@ -47,10 +47,10 @@ def states_of(
     rows: Overviews, sight: Sight, columns: Mapping[int, Mapping[str, Job]], tables: Collection[str]
 ) -> States:
     """``columns``: the barriers, and who writes the tables of each that are seen. ``tables``: which are wanted."""
-    name, now = sight.name, rows.now()
+    name = sight.name
     barriers = rows.at(name, columns)
     undone = [barrier for barrier in barriers if barrier.state in _UNDONE]
-    recent = rows.recent([name], LOOKED_BACK)[name] if undone else []
+    late = overdue_jobs(rows, rows.recent([name], LOOKED_BACK), rows.in_flight([name])) if undone else {}
     jobs = {
         job.name
         for barrier in undone
@@ -61,7 +61,7 @@ def states_of(
         barriers=barriers,
         tables={(row.barrier_id, row.table): row for row in rows.tables(name, list(columns), list(tables))},
         newest=rows.newest_attempts(name, [each.barrier_id for each in undone], jobs),
-        late={(each.barrier_id, job.job): job for each in undone for job in overdue_jobs(rows, each, recent, now)},
+        late={(barrier_id, job.job): job for (_, barrier_id), jobs in late.items() for job in jobs},
     )
 
 

@@ -13,11 +13,10 @@ from airflow_barrier.api.access import Told, not_found, told_in_http
 from airflow_barrier.api.cells import COMMITTED, STAGED
 from airflow_barrier.api.sight import AccessDep, SightDep, owners, seen
 from airflow_barrier.api.summaries import barrier_of, health_of, late_of, sinks_of
-from airflow_barrier.coordinator.lateness import LOOKED_BACK, overdue
+from airflow_barrier.coordinator.lateness import LOOKED_BACK, Late, overdue
 from airflow_barrier.coordinator.status import sink_statuses
-from airflow_barrier.metaservice.overviews import BarrierRow, Known, Overviews
+from airflow_barrier.metaservice.overviews import BarrierRow, InFlight, Known, Overviews
 from airflow_barrier.protocol.errors import BarrierError
-from airflow_barrier.protocol.records import Barrier
 from airflow_barrier.protocol.states import BarrierState
 
 #: How many of the newest barriers a summary has.
@@ -69,7 +68,7 @@ def topologies(
     summary="One topology: its jobs, sources and sinks, too",
 )
 def topology(sight: SightDep, deployment: str) -> models.Topology:
-    jobs = sight.jobs()
+    jobs, tables = sight.jobs(), sight.tables
     dags = {job.owner: 0 for job in jobs}
     for job in jobs:
         dags[job.owner] += len(job.outlets)
@@ -89,7 +88,7 @@ def topology(sight: SightDep, deployment: str) -> models.Topology:
             models.Job(
                 job=job.name,
                 dag=job.owner,
-                inlets=[table for table in job.inlets if table in sight.tables],
+                inlets=[table for table in job.inlets if table in tables],
                 outlets=list(job.outlets),
                 sources=[source.name for source in job.externals],
             )
@@ -109,9 +108,11 @@ def _glance(
 ) -> list[models.TopologySummary]:
     """``told``: of each topology the DAGs that are seen, and how many tables they write."""
     names = [each.name for each in known]
-    recent, open_now, now = rows.recent(names, LOOKED_BACK), rows.uncommitted(names), rows.now()
+    recent, in_flight, now = rows.recent(names, LOOKED_BACK), rows.in_flight(names), rows.now()
+    late = overdue(rows, recent, in_flight, {each.name: each.freshness for each in known})
     return [
-        _summary(rows, deployment, each, told[each.name], recent[each.name], open_now[each.name], now) for each in known
+        _summary(rows, deployment, each, told[name], recent[name], in_flight[name], late[name], now)
+        for name, each in zip(names, known, strict=True)
     ]
 
 
@@ -121,11 +122,12 @@ def _summary(
     known: Known,
     dags: Mapping[str, int],
     recent: Sequence[BarrierRow],
-    open_now: Sequence[Barrier],
+    in_flight: Sequence[InFlight],
+    found: Iterable[Late],
     now: datetime,
 ) -> models.TopologySummary:
     hidden = len(known.dags.keys() - dags.keys())
-    late = late_of(overdue(rows, open_now, recent, now, known.freshness), dags)
+    late = late_of(found, dags)
     readable = _readable(rows, known.name, recent)
 
     def whole(barrier: BarrierRow) -> bool:  # of another version there may be DAGs that nobody asked about
@@ -137,11 +139,11 @@ def _summary(
         version=known.version,
         dags=sorted(dags),
         tables=sum(dags.values()),
-        health=health_of([*(row.state for row in recent), *(each.state for each in open_now)], late),
+        health=health_of([*(row.state for row in recent), *(barrier.state for barrier, _ in in_flight)], late),
         readable=None if readable is None else barrier_of(readable, whole=whole(readable)),
         age=None if readable is None else (now - readable.timestamp).total_seconds(),
         objective=known.freshness,
-        open=len(open_now),
+        open=len(in_flight),
         recent=[barrier_of(row, whole=whole(row)) for row in reversed(recent[:_RECENT])],
         late=late,
         hidden_dags=hidden,

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import pairwise
 from statistics import median
 
 from airflow_barrier.coordinator.status import summary_of
-from airflow_barrier.metaservice.overviews import BarrierRow, Overviews
+from airflow_barrier.metaservice.overviews import AttemptRow, BarrierRow, InFlight, Overviews
 from airflow_barrier.metaservice.store import MetaService
 from airflow_barrier.protocol.records import Barrier, BarrierKind
 from airflow_barrier.protocol.states import LIVE_ATTEMPTS, BarrierState
+from airflow_barrier.protocol.topology import Job
 
 #: Barriers with the newest numbers among which the usual time is looked for, and how many of them it is of.
 LOOKED_BACK = 32
@@ -56,33 +57,59 @@ def late_jobs(meta: MetaService, barrier: Barrier) -> tuple[LateJob, ...]:
 
     None unless the barrier is OPEN: at PRECOMMIT all jobs are done.
     """
-    return meta.overviews.together(lambda rows: held_up(rows, barrier))
+
+    key = (barrier.topology, barrier.barrier_id)
+
+    def look(rows: Overviews) -> tuple[LateJob, ...]:
+        in_flight = rows.in_flight([barrier.topology])[barrier.topology]
+        return _held_up(rows, [each for each in in_flight if each.barrier.barrier_id == barrier.barrier_id]).get(
+            key, ()
+        )
+
+    return meta.overviews.together(look)
 
 
-def overdue_jobs(rows: Overviews, barrier: Barrier, recent: Iterable[BarrierRow], now: datetime) -> tuple[LateJob, ...]:
-    """Those of :func:`late_jobs` that are late for longer than is usual. ``recent``: the newest barriers, the newest
-    first, at least :data:`LOOKED_BACK` if there are as many.
+def overdue_jobs(
+    rows: Overviews, recent: Mapping[str, Sequence[BarrierRow]], in_flight: Mapping[str, Sequence[InFlight]]
+) -> dict[tuple[str, int], tuple[LateJob, ...]]:
+    """Those that hold up a barrier for longer than is usual: (topology, barrier) -> the longest first.
+
+    ``recent``: of each topology the newest barriers, the newest first, :data:`LOOKED_BACK` if there are as many.
     """
-    patience = patience_of(recent)
-    if now - barrier.opened_at <= patience:  # nobody is late for longer than the barrier is open
-        return ()
-    return tuple(job for job in held_up(rows, barrier) if now - job.since > patience)
+    now = rows.now()
+    patience = {name: patience_of(recent[name]) for name in in_flight}
+    # nobody is late for longer than the barrier is open
+    old = [
+        each
+        for name, barriers in in_flight.items()
+        for each in barriers
+        if now - each.barrier.opened_at > patience[name]
+    ]
+    found = _held_up(rows, old)
+    return {
+        (name, barrier_id): tuple(job for job in jobs if now - job.since > patience[name])
+        for (name, barrier_id), jobs in found.items()
+    }
 
 
 def overdue(
     rows: Overviews,
-    open_now: Sequence[Barrier],
-    recent: Sequence[BarrierRow],
-    now: datetime,
-    freshness: float | None = None,
-) -> tuple[Late, ...]:
-    """All that is late in one topology, the longest first. ``open_now``: its barriers in flight, in order. ``recent``:
-    as :func:`overdue_jobs` takes them. ``freshness``: seconds that readers' data may be old.
+    recent: Mapping[str, Sequence[BarrierRow]],
+    in_flight: Mapping[str, Sequence[InFlight]],
+    freshness: Mapping[str, float | None],
+) -> dict[str, tuple[Late, ...]]:
+    """All that is late, by topology, the longest first. ``recent``, ``in_flight``: as :func:`overdue_jobs` takes them.
+    ``freshness``: seconds that readers' data may be old (None: as old as it will).
     """
-    found = [_late_job(barrier, job) for barrier in open_now for job in overdue_jobs(rows, barrier, recent, now)]
-    found += _uncommitted(open_now[0], recent, now) if open_now else _unopened(recent, now)
-    found += _stale(recent, now, freshness)
-    return tuple(sorted(found, key=lambda late: (late.since, late.barrier_id or 0, late.job or "")))
+    now, jobs = rows.now(), overdue_jobs(rows, recent, in_flight)
+    found = {}
+    for name, newest in recent.items():
+        barriers = [each.barrier for each in in_flight[name]]
+        late = [_late_job(each, job) for each in barriers for job in jobs.get((name, each.barrier_id), ())]
+        late += _uncommitted(barriers[0], newest, now) if barriers else _unopened(newest, now)
+        late += _stale(newest, now, freshness[name])
+        found[name] = tuple(sorted(late, key=lambda each: (each.since, each.barrier_id or 0, each.job or "")))
+    return found
 
 
 def _late_job(barrier: Barrier, job: LateJob) -> Late:
@@ -148,35 +175,50 @@ def patience_of(recent: Iterable[BarrierRow]) -> timedelta:
     return max(_LEAST, timedelta(seconds=_TIMES * median(took[:_USUAL_OF]))) if took else _LEAST
 
 
-def held_up(rows: Overviews, barrier: Barrier) -> tuple[LateJob, ...]:
-    """As :func:`late_jobs`, among other questions."""
-    if barrier.state is not BarrierState.OPEN:
-        return ()
-    topology, here, before = barrier.topology, barrier.barrier_id, barrier.predecessor or 0
-    pending = rows.pending(topology, [here, before])
-    held = [
-        job
-        for job in rows.topology(topology, barrier.topology_version).jobs
-        # a table that joins with this barrier is not at the one before, and nothing waits for it there
-        if not pending[here].isdisjoint(job.outlets)
-        and pending[here].isdisjoint(job.inlets)
-        and pending[before].isdisjoint(job.outlets)
-    ]
-    newest = rows.newest_attempts(topology, [here], [job.name for job in held])
-    found = {name: each.attempt for (_, name), each in newest.items()}
-    if barrier.is_maintenance:  # what nobody is at nobody waits for: the table is passed by
-        held = [job for job in held if job.name in found and found[job.name].state in LIVE_ATTEMPTS]
-    needs = {
-        here: {table for job in held for table in job.inlets},
-        before: {table for job in held for table in job.outlets},
+def _held_up(rows: Overviews, barriers: Iterable[InFlight]) -> dict[tuple[str, int], tuple[LateJob, ...]]:
+    """(topology, barrier) -> its late jobs. A handful of queries for all of them."""
+    open_now = [each for each in barriers if each.barrier.state is BarrierState.OPEN]
+    if not open_now:
+        return {}
+    names = sorted({each.barrier.topology for each in open_now})
+    pending = rows.pending(names)
+    held = {}
+    for each in open_now:
+        barrier = each.barrier
+        here = pending.get((barrier.topology, barrier.barrier_id), set())
+        # Where nothing is PENDING, the barrier before is not in flight, or all is staged there. A table that joins with
+        # this one is not at the one before, and nothing waits for it there.
+        before = pending.get((barrier.topology, barrier.predecessor or 0), set())
+        held[each] = [
+            job
+            for job in rows.topology_of(each).jobs
+            if not here.isdisjoint(job.outlets) and here.isdisjoint(job.inlets) and before.isdisjoint(job.outlets)
+        ]
+    jobs = [job for each in held.values() for job in each]
+    newest = rows.newest_in_flight(names, {job.name for job in jobs})
+    processed = rows.processed_at(names, {table for job in jobs for table in (*job.inlets, *job.outlets)})
+    return {
+        (each.barrier.topology, each.barrier.barrier_id): _late(each.barrier, jobs, pending, newest, processed)
+        for each, jobs in held.items()
     }
-    processed = rows.processed_at(topology, needs)
+
+
+def _late(
+    barrier: Barrier,
+    jobs: Iterable[Job],
+    pending: Mapping[tuple[str, int], Collection[str]],
+    newest: Mapping[tuple[str, int, str], AttemptRow],
+    processed: Mapping[tuple[str, int, str], datetime],
+) -> tuple[LateJob, ...]:
+    name, here, before = barrier.topology, barrier.barrier_id, barrier.predecessor or 0
     late = []
-    for job in held:
-        places = [(here, table) for table in job.inlets] + [(before, table) for table in job.outlets]
-        since = max([barrier.opened_at, *(processed[place] for place in places if place in processed)])
-        missing = tuple(table for table in job.outlets if table in pending[here])
-        attempt = found.get(job.name)
+    for job in jobs:
+        attempt = newest.get((name, here, job.name))
+        if barrier.is_maintenance and (attempt is None or attempt.state not in LIVE_ATTEMPTS):
+            continue  # nobody waits for it: the table is passed by
+        needs = [(name, here, table) for table in job.inlets] + [(name, before, table) for table in job.outlets]
+        since = max([barrier.opened_at, *(processed[need] for need in needs if need in processed)])
+        missing = tuple(table for table in job.outlets if table in pending[name, here])
         # what it waited for is there
         said = None if attempt is None else attempt._replace(waited_for=())
         summary = summary_of(said, job.owner, member=job.owner != barrier.run.dag_id)

@@ -233,7 +233,6 @@ def _earlier_step(
     deployment: Deployment, run: Run, task: JobTask, scheduler: Scheduler, own: Barrier | Later | StaysOut
 ) -> Step | None:
     for barrier in _lacking(deployment, run, task, scheduler, own):
-        task.known(barrier)
         before = deployment.meta.attempts.current(barrier.topology, barrier.barrier_id, task.job.name, barrier.line)
         if task.templated:  # safety: rendered-for-its-run
             log.warning(
@@ -245,6 +244,7 @@ def _earlier_step(
                 run.ref.dag_id,
             )
             return None
+        task.known(barrier)
         log.info("First %s, which lacks job %s and has no run of this DAG at work", barrier, task.job.name)
         step = take_over(deployment, barrier, task.job.name, **_asking(run, task))
         if step is not None:
@@ -578,7 +578,8 @@ def next_delivery(
         return through
     if through is None:
         condition = Condition("COMMIT", barrier_id=run.barrier_id, timestamp=None if run.barrier_id else run.timestamp)
-        return Wait((condition,), f"sink {declaration.name} waits for the barrier of {run.at} to be COMMIT")
+        reason = f"sink {declaration.name} waits for the barrier of {run.at} to be COMMIT"
+        return Wait((condition,), reason, unopened=True)
     known(through)
     if through.state is not BarrierState.COMMIT:
         condition = Condition("COMMIT", barrier_id=through.barrier_id)

@@ -176,7 +176,7 @@ class Wait:
 
     ``attempt_ids``: the attempts that wait with it, which end when a person clears or marks the task. ``not_before``
     (UTC): nothing is looked for before. ``look_again``: after so many seconds the task asks again in any case, since
-    nobody would tell it.
+    nobody would tell it. ``unopened``: the condition's barrier is the task's own, and not known yet.
     """
 
     conditions: tuple[AnyCondition, ...]
@@ -185,6 +185,7 @@ class Wait:
     attempt_ids: tuple[int, ...] = ()
     not_before: datetime | None = None
     look_again: float | None = None
+    unopened: bool = False
 
 
 @dataclass(frozen=True)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseOperatorLink, conf
 
@@ -17,13 +18,15 @@ log = logging.getLogger(__name__)
 
 #: Where the API server serves the plugin's pages.
 URL_PREFIX = "/barrier"
+#: Seconds that a trigger waits for its link to be written.
+_PATIENCE = 5.0
 
 
 class BarrierLink(BaseOperatorLink):
     """The tables of the barrier that a task works for, and how far each of them is; or the revision that it is for.
 
     The task shows it by :func:`show_barrier` as soon as it knows its barrier, so that it is there while the task works
-    and while it is deferred.
+    and while it is deferred. For one that was deferred before its barrier was open, the triggerer does.
     """
 
     name = "Barrier"
@@ -57,33 +60,42 @@ def revision_page(revision: int) -> str:
 
 def show_page(context: Context, barrier_conn_id: str, topology: str, page: str) -> None:
     """As :func:`show_barrier`. ``page``: a barrier's id, or a :func:`revision_page`."""
-    try:
-        _write(context, _url(barrier_conn_id, topology, page))
-    except Exception as error:  # the task's work does not depend on it
-        log.warning(
-            "The task works on without a link to its page of topology %s (%s), which could not be written: %s: %s",
-            topology,
-            page,
-            type(error).__name__,
-            error,
-        )
-
-
-def _url(barrier_conn_id: str, topology: str, page: str) -> str:
-    base = conf.get("api", "base_url", fallback="").rstrip("/")
-    return f"{base}{URL_PREFIX}/{barrier_conn_id}/{topology}/{page}"
-
-
-def _write(context: Context, url: str) -> None:
     from airflow.sdk.bases.xcom import BaseXCom
 
-    ti = context["ti"]
-    # not by the XCom backend that is configured: the API server takes the link from its database as it is
-    BaseXCom.set(
-        BarrierLink().xcom_key,
-        url,
-        dag_id=ti.dag_id,
-        task_id=ti.task_id,
-        run_id=ti.run_id,
-        map_index=-1 if ti.map_index is None else ti.map_index,
+    try:
+        BaseXCom.set(**_xcom(context["ti"], barrier_conn_id, topology, page))
+    except Exception as error:  # the task's work does not depend on it
+        _warn(topology, page, error)
+
+
+async def show_while_deferred(ti: TaskInstanceKey, barrier_conn_id: str, topology: str, page: str) -> None:
+    """As :func:`show_page`, in the triggerer, for a task whose barrier is known only now."""
+    from airflow.sdk.bases.xcom import BaseXCom
+
+    try:
+        await asyncio.wait_for(BaseXCom.aset(**_xcom(ti, barrier_conn_id, topology, page)), _PATIENCE)
+    except Exception as error:  # what the task waits for may come all the same
+        _warn(topology, page, error)
+
+
+def _xcom(ti: Any, barrier_conn_id: str, topology: str, page: str) -> dict[str, Any]:
+    """For ``BaseXCom``, not the XCom backend that is configured: the API server takes links from its database."""
+    base = conf.get("api", "base_url", fallback="").rstrip("/")
+    return {
+        "key": BarrierLink().xcom_key,
+        "value": f"{base}{URL_PREFIX}/{barrier_conn_id}/{topology}/{page}",
+        "dag_id": ti.dag_id,
+        "task_id": ti.task_id,
+        "run_id": ti.run_id,
+        "map_index": -1 if ti.map_index is None else ti.map_index,
+    }
+
+
+def _warn(topology: str, page: str, error: Exception) -> None:
+    log.warning(
+        "The task goes on without a link to its page of topology %s (%s), which could not be written: %s: %s",
+        topology,
+        page,
+        type(error).__name__,
+        error,
     )

@@ -6,11 +6,12 @@ No query here grows with a topology's history: each goes by keys, from the newes
 from __future__ import annotations
 
 import threading
+from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple, TypeVar
 
-from sqlalchemy import ColumnElement, Connection, and_, func, select
+from sqlalchemy import ColumnElement, Connection, Select, Subquery, and_, func, select
 
 from airflow_barrier.metaservice import schema
 from airflow_barrier.metaservice.mapping import to_record
@@ -21,6 +22,7 @@ from airflow_barrier.metaservice.rows import (
     load_topology,
     of_barrier,
     of_topology,
+    topology_of,
     topology_version,
 )
 from airflow_barrier.metaservice.schema import DatabaseNow
@@ -67,6 +69,13 @@ class BarrierRow(NamedTuple):
     precommit_at: datetime | None
     commit_at: datetime | None
     reason: str | None
+
+
+class InFlight(NamedTuple):
+    """A barrier that is neither committed nor aborted, and the digest of its topology."""
+
+    barrier: Barrier
+    digest: str
 
 
 class TableRow(NamedTuple):
@@ -132,6 +141,11 @@ class Overviews(Group):
         return [Known(row.name, row.version, *glances[row.digest]) for row in rows]
 
     @reads
+    def topology_of(self, connection: Connection, at: InFlight) -> Topology:
+        """The topology as of a barrier."""
+        return topology_of(connection, at.barrier.topology, at.barrier.topology_version, at.digest)
+
+    @reads
     def version(self, connection: Connection, name: str) -> int:
         """The current version of a topology. Raises UnknownTopologyError."""
         return topology_version(connection, name)
@@ -168,17 +182,19 @@ class Overviews(Group):
         return found
 
     @reads
-    def uncommitted(self, connection: Connection, topologies: Sequence[str]) -> dict[str, list[Barrier]]:
-        """Of each topology the barriers in flight, oldest first."""
-        found: dict[str, list[Barrier]] = {name: [] for name in topologies}
+    def in_flight(self, connection: Connection, topologies: Sequence[str]) -> dict[str, list[InFlight]]:
+        """Of each topology the barriers that are neither committed nor aborted, oldest first."""
+        found: dict[str, list[InFlight]] = {name: [] for name in topologies}
+        here = and_(_VERSION.topology == _BARRIER.topology, _VERSION.version == _BARRIER.topology_version)
         for names in chunks(topologies):
             rows = connection.execute(
-                select(schema.barrier)
+                select(schema.barrier, _VERSION.digest)
+                .join(schema.topology_version, here)
                 .where(_BARRIER.topology.in_(names), _BARRIER.line == STANDING, schema.UNCOMMITTED)
                 .order_by(_BARRIER.topology, _BARRIER.barrier_id)
             )
             for row in rows:
-                found[row.topology].append(to_record(Barrier, row))
+                found[row.topology].append(InFlight(to_record(Barrier, row), row.digest))
         return found
 
     @reads
@@ -242,33 +258,37 @@ class Overviews(Group):
         ]
 
     @reads
-    def pending(self, connection: Connection, topology: str, barriers: Sequence[int]) -> dict[int, set[str]]:
-        """The tables that are PENDING at each of these barriers."""
-        found: dict[int, set[str]] = {barrier_id: set() for barrier_id in barriers}
-        rows = connection.execute(
-            select(_PROGRESS.barrier_id, _PROGRESS.table_name).where(
-                _at(schema.table_progress, topology, barriers), _PROGRESS.state == TableState.PENDING.value
+    def pending(self, connection: Connection, topologies: Sequence[str]) -> dict[tuple[str, int], set[str]]:
+        """The tables that are PENDING at each barrier in flight: (topology, barrier) -> names."""
+        found: dict[tuple[str, int], set[str]] = defaultdict(set)
+        for names in chunks(topologies):
+            at = _in_flight(names)
+            rows = connection.execute(
+                select(_PROGRESS.topology, _PROGRESS.barrier_id, _PROGRESS.table_name)
+                .join(at, _belongs_to(schema.table_progress, at))
+                .where(_PROGRESS.state == TableState.PENDING.value)
             )
-        )
-        for barrier_id, table in rows:
-            found[barrier_id].add(table)
+            for topology, barrier_id, table in rows:
+                found[topology, barrier_id].add(table)
         return found
 
     @reads
     def processed_at(
-        self, connection: Connection, topology: str, wanted: Mapping[int, Collection[str]]
-    ) -> dict[tuple[int, str], datetime]:
-        """When the ``wanted`` tables (barrier -> names) were PROCESSED, as far as they were."""
+        self, connection: Connection, topologies: Sequence[str], tables: Collection[str]
+    ) -> dict[tuple[str, int, str], datetime]:
+        """When these tables were PROCESSED, as far as they were, at each barrier in flight and at the one before each:
+        (topology, barrier, name) -> time.
+        """
+        at = _in_flight(topologies)
+        columns = (_PROGRESS.topology, _PROGRESS.barrier_id, _PROGRESS.table_name, _PROGRESS.processed_at)
         return {
-            (barrier_id, table): at
-            for barrier_id, names in wanted.items()
-            for some in chunks(sorted(names))
-            for table, at in connection.execute(
-                select(_PROGRESS.table_name, _PROGRESS.processed_at).where(
-                    of_barrier(schema.table_progress, topology, barrier_id),
-                    _PROGRESS.table_name.in_(some),
-                    _PROGRESS.processed_at.is_not(None),
-                )
+            (topology, barrier_id, table): processed
+            for barrier in (at.c.barrier_id, at.c.predecessor)
+            for names in chunks(sorted(tables))
+            for topology, barrier_id, table, processed in connection.execute(
+                select(*columns)
+                .join(at, _belongs_to(schema.table_progress, at, barrier))
+                .where(_PROGRESS.table_name.in_(names), _PROGRESS.processed_at.is_not(None))
             )
         }
 
@@ -285,9 +305,27 @@ class Overviews(Group):
     ) -> dict[tuple[int, str], Newest]:
         """Of each of ``jobs`` at each of these barriers, if it was asked for: (barrier, job) -> attempt."""
         return {
-            (row.barrier_id, row.job): Newest(_to_attempt(row[:-1]), row.tries)
+            (attempt.barrier_id, attempt.job): Newest(attempt, tries)
             for some in chunks(sorted(jobs) if barriers else [])
-            for row in connection.execute(_newest(topology, barriers, some, line))
+            for _, *row, tries in connection.execute(
+                _newest(and_(_at(schema.attempt, topology, barriers, line), _ATTEMPT.job.in_(some)))
+            )
+            for attempt in (_to_attempt(row),)
+        }
+
+    @reads
+    def newest_in_flight(
+        self, connection: Connection, topologies: Sequence[str], jobs: Collection[str]
+    ) -> dict[tuple[str, int, str], AttemptRow]:
+        """The newest attempt of each of ``jobs`` at each barrier in flight: (topology, barrier, job) -> attempt."""
+        at = _in_flight(topologies)
+        return {
+            (topology, attempt.barrier_id, attempt.job): attempt
+            for some in chunks(sorted(jobs))
+            for topology, *row, _ in connection.execute(
+                _newest(_ATTEMPT.job.in_(some), lambda query: query.join(at, _belongs_to(schema.attempt, at)))
+            )
+            for attempt in (_to_attempt(row),)
         }
 
     @reads
@@ -339,15 +377,30 @@ def _at(table: Any, topology: str, barriers: Sequence[int], line: int = STANDING
     return and_(of_topology(table, topology, line), table.c.barrier_id.in_(barriers))
 
 
-def _newest(topology: str, barriers: Sequence[int], jobs: Sequence[str], line: int) -> Any:
-    here = and_(_at(schema.attempt, topology, barriers, line), _ATTEMPT.job.in_(jobs))
+def _in_flight(topologies: Sequence[str]) -> Subquery:
+    return (
+        select(_BARRIER.topology, _BARRIER.barrier_id, _BARRIER.predecessor)
+        .where(_BARRIER.topology.in_(topologies), _BARRIER.line == STANDING, schema.UNCOMMITTED)
+        .subquery("in_flight")
+    )
+
+
+def _belongs_to(table: Any, at: Subquery, barrier: ColumnElement[int] | None = None) -> ColumnElement[bool]:
+    here = at.c.barrier_id if barrier is None else barrier
+    return and_(table.c.topology == at.c.topology, table.c.line == STANDING, table.c.barrier_id == here)
+
+
+def _newest(which: ColumnElement[bool], joined: Callable[[Any], Any] = lambda query: query) -> Select[Any]:
+    """Topology, the columns of an attempt, and how many there were."""
     newest = (
-        select(func.max(_ATTEMPT.attempt_id).label("attempt_id"), func.count().label("tries"))
-        .where(here)
-        .group_by(_ATTEMPT.barrier_id, _ATTEMPT.job)
+        joined(select(func.max(_ATTEMPT.attempt_id).label("attempt_id"), func.count().label("tries")))
+        .where(which)
+        .group_by(_ATTEMPT.topology, _ATTEMPT.barrier_id, _ATTEMPT.job)
         .subquery("newest")
     )
-    return select(*_ATTEMPT_COLUMNS, newest.c.tries).join(newest, newest.c.attempt_id == _ATTEMPT.attempt_id)
+    return select(_ATTEMPT.topology, *_ATTEMPT_COLUMNS, newest.c.tries).join(
+        newest, newest.c.attempt_id == _ATTEMPT.attempt_id
+    )
 
 
 def _to_barrier(row: Any) -> BarrierRow:

@@ -30,7 +30,7 @@ STANDING = 0
 #: Topologies by their digest: to read the definition of a thousand jobs takes longer than all else of a step.
 _topologies: dict[str, Topology] = {}
 _topologies_lock = threading.Lock()
-_TOPOLOGIES_KEPT = 16
+_TOPOLOGIES_KEPT = 64
 #: How many names go into one IN (...): databases bound the parameters of a statement.
 _CHUNK = 5000
 
@@ -149,9 +149,15 @@ def load_topology(connection: Connection, name: str, version: int) -> Topology:
             f"topology {name}: expected version {version}, found versions up to {topology_version(connection, name)}; "
             "ask for one of these"
         )
+    return topology_of(connection, name, version, digest)
+
+
+def topology_of(connection: Connection, name: str, version: int, digest: str) -> Topology:
+    """As :func:`load_topology`, for who knows the digest of that version already."""
     topology = _topologies.get(digest)
     if topology is None:
         # not under the lock: a database that does not answer would hold up those of others
+        key = {"topology": name, "version": version}
         topology = Topology.from_json(connection.execute(_DEFINITION, key).scalar_one())
         with _topologies_lock:
             if len(_topologies) >= _TOPOLOGIES_KEPT:

@@ -41,6 +41,7 @@ def defer(
             attempt_ids=wait.attempt_ids,
             not_before=wait.not_before,
             look_again=wait.look_again,
+            unopened=wait.unopened,
             # the time runs from the beginning of the try, however often it is deferred
             until=context["ti"].start_date + who.wait_timeout,
         ),

@@ -176,6 +176,7 @@ class BarrierSensor(BaseSensorOperator):
                 barrier_conn_id=self.barrier_conn_id,
                 conditions=[self._condition(context)],
                 patience=self.patience,
+                unopened=self._shown is None and self.at_least is None,
             ),
             method_name=self.resume.__name__,
             timeout=self.timeout,

@@ -29,10 +29,14 @@ _UNANSWERED = 5.0
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a look at the topology says to one who waits: an event's payload, or in words what is still missing."""
+    """What a look at the topology says to one who waits: an event's payload, or in words what is still missing.
+
+    ``barrier_id``: the barrier of one condition, once it is open.
+    """
 
     event: dict[str, Any] | None
     waits_for: str = ""
+    barrier_id: int | None = None
 
 
 REACHED = Outcome({"status": "reached"})

@@ -18,6 +18,7 @@ from airflow_barrier.coordinator.waiting import (
     look,
 )
 from airflow_barrier.hooks.barrier import BarrierHook
+from airflow_barrier.links.barrier import show_while_deferred
 from airflow_barrier.triggers import PATIENCE
 from airflow_barrier.triggers._watcher import REACHED, Outcome, watcher
 
@@ -44,7 +45,8 @@ class BarrierTrigger(BaseTrigger):
     ``patience``: so many seconds without an answer are survived, whether the MetaService or Airflow itself is away.
     Begins after ``settling`` seconds; None, as in a task that defers: its :func:`settling_time`. ``until``: how long it
     waits at most (UTC); None: for ever. ``attempt_ids``: the attempts that wait; they are given up when a person clears
-    or marks the deferred task.
+    or marks the deferred task. ``unopened``: the one condition's barrier is the task's own, which was not open when the
+    task deferred: once it is, the task links to it.
 
     Delivery: a trigger that is moved to another triggerer, or restarted, starts over from its arguments and looks
     again; nothing is remembered between two looks, so an event is late by one look at most, and may come twice.
@@ -75,6 +77,7 @@ class BarrierTrigger(BaseTrigger):
         patience: float = PATIENCE,
         until: datetime | str | None = None,
         settling: float | None = None,
+        unopened: bool = False,
     ) -> None:
         super().__init__()
         self.topology = topology
@@ -87,6 +90,7 @@ class BarrierTrigger(BaseTrigger):
         self.patience = patience
         self.until = _time(until)
         self.settling = settling_time() if settling is None else settling
+        self.unopened = unopened
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
         return f"{type(self).__module__}.{type(self).__qualname__}", {
@@ -100,6 +104,7 @@ class BarrierTrigger(BaseTrigger):
             "patience": self.patience,
             "until": self.until and self.until.isoformat(),
             "settling": self.settling,
+            "unopened": self.unopened,
         }
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
@@ -118,12 +123,18 @@ class BarrierTrigger(BaseTrigger):
         outcome = await anext(news)  # however late it is, there is one look
         while outcome.event is None:
             self.log.info("Waiting for %s", outcome.waits_for)
+            await self._link(outcome.barrier_id)
             try:
                 outcome = await asyncio.wait_for(anext(news), None if self.until is None else _seconds_to(self.until))
             except asyncio.TimeoutError:
                 outcome = Outcome({"status": "late", "message": self._late(outcome.waits_for)})
         assert outcome.event is not None
         return outcome.event
+
+    async def _link(self, barrier_id: int | None) -> None:
+        if self.unopened and barrier_id is not None and self.task_instance is not None:
+            self.unopened = False
+            await show_while_deferred(self.task_instance, self.barrier_conn_id, self.topology, str(barrier_id))
 
     def _late(self, waits_for: str) -> str:
         return (
@@ -139,7 +150,7 @@ class BarrierTrigger(BaseTrigger):
                 return Outcome({"status": "never", "message": one.never})
         if (any if self.any_of else all)(one.waits_for is None for one in found):
             return REACHED
-        return Outcome(None, "; ".join(one.waits_for for one in found if one.waits_for))
+        return Outcome(None, "; ".join(one.waits_for for one in found if one.waits_for), found[0].barrier_id)
 
     async def on_kill(self) -> None:
         if not self.attempt_ids:

@@ -20,6 +20,12 @@ def test_a_failed_job_is_cleared_after_scheduler_and_triggerer_died(counting: Co
     airflow = counting.airflow
     failure = counting.tell("fail", "mirror", FAILS_AT)
     airflow.unpause("recovery_reader")
+    airflow.until(lambda: airflow.runs("recovery_reader"), "the run of recovery_reader")
+    (reader,) = airflow.run_ids("recovery_reader")
+    sensors = ("mirrored", "committed")
+    for sensor in sensors:  # before their barrier is open, which they cannot link to yet
+        airflow.wait_for_task("recovery_reader", reader, sensor, "deferred")
+        assert airflow.link("recovery_reader", reader, sensor) is None
     airflow.unpause("recovery")
 
     # the others reach the last barrier: two further than the job that failed
@@ -39,13 +45,16 @@ def test_a_failed_job_is_cleared_after_scheduler_and_triggerer_died(counting: Co
     assert counting.published("totals") == sum_of_barriers(1)
 
     # the job waits at the next barriers, and so does another DAG
-    (reader,) = airflow.run_ids("recovery_reader")
     waiting = [(run, counting.task("mirror"), "recovery") for run in runs[FAILS_AT:]]
-    waiting += [(reader, task, "recovery_reader") for task in ("mirrored", "committed")]
+    waiting += [(reader, sensor, "recovery_reader") for sensor in sensors]
     for run, task, dag in waiting:
         airflow.wait_for_task(dag, run, task, "deferred")
     failed = (runs[FAILS_AT - 1], counting.task("mirror"), "recovery")
-    links_to_their_barriers(counting, failed, *waiting[:-2])
+    airflow.until(
+        lambda: all(airflow.link("recovery_reader", reader, sensor) for sensor in sensors),
+        "sensors to link to the barrier that has opened since they were deferred",
+    )
+    links_to_their_barriers(counting, failed, *waiting)
     airflow.stop_component("triggerer", hard=True)
     airflow.stop_component("scheduler", hard=True)
     failure.unlink()
@@ -60,7 +69,8 @@ def test_a_failed_job_is_cleared_after_scheduler_and_triggerer_died(counting: Co
     airflow.wait_for_run("recovery_reader", reader)
     assert counting.states() == dict.fromkeys(range(1, DAYS + 1), "COMMIT")
     tasks = [(run, counting.task(task), "recovery") for run in runs for task in ("start", "load", "mirror", "commit")]
-    links_to_their_barriers(counting, *tasks, *waiting[-2:])
+    links_to_their_barriers(counting, *tasks)
+    assert airflow.link("recovery_reader", reader, "precommitted") == airflow.link("recovery", *tasks[0][:2])
     for table in ("events", "mirror", "totals"):
         found = [counting.total_at(table, n) for n in range(1, DAYS + 1)]
         assert found == [sum_of_barriers(n) for n in range(1, DAYS + 1)], table

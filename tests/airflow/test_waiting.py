@@ -552,6 +552,33 @@ def test_a_sensor_links_to_its_barrier_as_soon_as_there_is_one(meta: MetaService
     assert xcoms.link == f"/{CONN}/shopping/1"
 
 
+@pytest.mark.parametrize("answers", [True, False])
+def test_a_sensor_that_was_deferred_before_its_barrier_was_open_links_to_it(meta: MetaService, answers: bool) -> None:
+    xcoms, waits = KeptXComs(), sensor(target="PROCESSED", deferrable=True)
+    with pytest.raises(TaskDeferred) as deferred:
+        waits.execute(in_run(DAY))
+    again = BarrierTrigger(**json.loads(json.dumps(deferred.value.trigger.serialize()[1])))
+    task: Any = SimpleNamespace(dag_id="dag", run_id="today", task_id="wait", map_index=-1)
+    again.task_instance = task
+
+    def answering(msg: Any) -> Any:
+        if not answers:
+            raise OSError("no route to host")
+        return xcoms(msg)
+
+    async def story() -> Any:
+        waiting = asyncio.create_task(first(again))
+        barrier = await asyncio.to_thread(open_barrier, meta)
+        while not any(isinstance(asked, SetXCom) for asked in supervisor.asked):
+            await asyncio.sleep(0.01)
+        await asyncio.to_thread(process, meta, barrier)
+        return await waiting
+
+    with supervised(answering) as supervisor:
+        assert asyncio.run(asyncio.wait_for(story(), 60)) == {"status": "reached"}
+    assert xcoms.link == (f"/{CONN}/shopping/1" if answers else None)
+
+
 def test_a_sensor_that_pokes_says_once_where_it_links_to(meta: MetaService) -> None:
     commit(meta, open_barrier(meta))
     newer, named = sensor(at_least="2025-01-02T00:00:00Z"), sensor(barrier_id=2)

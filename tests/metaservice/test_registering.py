@@ -211,13 +211,14 @@ def test_a_topology_is_read_while_other_threads_read_many(meta: MetaService, mon
     """Before each line of one thread's reading, unless it keeps others out, these have read so many that what was kept
     is gone.
     """
+    monkeypatch.setattr(rows, "_TOPOLOGIES_KEPT", 16)
     names = [f"topology_{number}" for number in range(rows._TOPOLOGIES_KEPT + 1)]
     for name in names:
         meta.topologies.register(name, "dag", [Job(name, "dag", outlets=(f"shop.{name}",))], "test")
     monkeypatch.setattr(rows, "_topologies", {})
 
     def before_each_line(frame: FrameType, event: str, _: Any) -> Any:
-        if frame.f_code is not rows.load_topology.__code__:
+        if frame.f_code is not rows.topology_of.__code__:
             return None
         if event == "line" and not rows._topologies_lock.locked():
             with ThreadPoolExecutor(1) as another:

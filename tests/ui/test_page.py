@@ -80,7 +80,7 @@ def the_navigation_leads_to_a_topology(page: Page, ui: Path) -> None:
 
 
 def cells_change_without_a_reload(page: Page, hold: Path) -> None:
-    expect(page.locator(".barriers").get_by_text("live", exact=True)).to_be_visible()
+    expect(page.get_by_role("status").filter(has_text="live")).to_be_visible()
     page.evaluate("globalThis.hereBefore = true")
     hold.unlink()
     for table in ("paged.events", "paged.totals"):
@@ -107,6 +107,13 @@ def the_address_alone_leads_there(page: Page, airflow: AirflowUnderTest) -> None
     page.goto(f"{airflow.url}/plugin/barriers?deployment=barrier_default&topology=paged&filter=tot")
     expect(cell(page, "paged.totals", 2)).to_be_visible()
     expect(cell(page, "paged.events", 2)).to_have_count(0)
+    box = page.get_by_label("Filter")
+    box.fill("")
+    expect(cell(page, "paged.events", 2)).to_be_visible()
+    box.press_sequentially("paged.ev")
+    expect(cell(page, "paged.totals", 2)).to_have_count(0)
+    expect(box).to_have_value("paged.ev")
+    expect(page).to_have_url(re.compile("filter=paged.ev$"))
     # a topology that is not there is a sentence, and no blank page
     page.goto(f"{airflow.url}/plugin/barriers?deployment=barrier_default&topology=nothing")
     expect(page.get_by_role("alert")).to_contain_text("There is no such thing among what you may read")

@@ -5,6 +5,7 @@ import { Link, useHref } from "react-router-dom";
 import { address } from "./api";
 import { useAsked } from "./asked";
 import { clockTime, date } from "./clock";
+import { FilterBox } from "./FilterBox";
 import { Legend } from "./Legend";
 import type { Live } from "./LiveMark";
 import { useChanges } from "./LiveMark";
@@ -48,15 +49,7 @@ export function Grid({ deployment, topology, live, place, go }: Props) {
     <section aria-labelledby="barriers-grid">
       <div className="line">
         <h3 id="barriers-grid">Tables at barriers</h3>
-        <label className="filter">
-          Filter{" "}
-          <input
-            type="search"
-            value={filter}
-            placeholder="table"
-            onChange={(event) => go({ ...here, filter: event.target.value }, true)}
-          />
-        </label>
+        <FilterBox value={filter} change={(to) => go({ ...here, filter: to }, true)} />
         <nav className="pager" aria-label="Barriers">
           {before !== null && <Link to={{ search: search({ ...here, before: null }) }}>Newest</Link>}
           {answer.before !== null && (
@@ -270,6 +263,19 @@ interface RowProps {
   setAt: (at: [string, number]) => void;
 }
 
+/** Most rows of a new answer are those of the one before, and thousands of cells are not drawn for the one that changed. */
+function isSame(one: RowProps, other: RowProps): boolean {
+  const { row, barriers: _, notes, marks, ...rest } = one;
+  return (
+    (Object.keys(rest) as (keyof typeof rest)[]).every((name) => one[name] === other[name]) &&
+    text(row) === text(other.row) &&
+    text([...(notes ?? [])]) === text([...(other.notes ?? [])]) &&
+    text([...marks]) === text([...other.marks])
+  );
+}
+
+const text = JSON.stringify;
+
 const Row = memo(function Row({ row, barriers, notes, marks, column, where, setAt }: RowProps) {
   return (
     <tr data-table={row.table}>
@@ -304,4 +310,4 @@ const Row = memo(function Row({ row, barriers, notes, marks, column, where, setA
       })}
     </tr>
   );
-});
+}, isSame);
