@@ -84,8 +84,8 @@ def check_reach(host: str, *, tokens: bool, encrypted: bool) -> None:
     lacks = [what for what, there in (("--token-file", tokens), ("--certificate and --key", encrypted)) if not there]
     if lacks:
         raise ConfigurationError(
-            f"serve: expected tokens and TLS where others can reach it, found {host} without {' and without '.join(lacks)}"
-            "; give these, or listen on 127.0.0.1"
+            f"serve: expected tokens and TLS where others can reach it, found {host} without "
+            f"{' and without '.join(lacks)}; give these, or listen on 127.0.0.1"
         )
 
 
