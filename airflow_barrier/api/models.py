@@ -195,13 +195,15 @@ class Attempt(Model):
 
 
 class TableAtBarrier(Model):
-    """``unchanged_since``: the barrier whose rows these still are."""
+    """``unchanged_since``: the barrier whose rows these still are. ``snapshot_id``: as text, since JavaScript's numbers
+    hold no 64 bits.
+    """
 
     table: str
     job: str | None
     dag: str | None
     state: CellState
-    snapshot_id: int | None
+    snapshot_id: str | None
     unchanged_since: int | None
     processed_at: datetime | None
     written_at: datetime | None

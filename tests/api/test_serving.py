@@ -107,7 +107,7 @@ def test_tokens(start: Start, tmp_path: Path, url: str) -> None:
     everything, shop = add_token(file, "grafana", []), add_token(file, "shopper", ["shop"])
     _, base = start("--token-file", file)
     for path in ("/deployments", "/openapi.json", "/deployments/metaservice/topologies/shop"):
-        for wrong in (None, "", "x", everything[:-1], file.read_text().split(":")[1][:64]):
+        for wrong in (None, "x", everything[:-1], file.read_text().split(":")[1][:64]):
             answer = ask(base, path, wrong)
             assert (answer.status_code, answer.headers["www-authenticate"]) == (401, "Bearer")
         assert ask(base, path, everything).status_code == 200

@@ -15,6 +15,8 @@ from airflow_barrier.cli.screen import answer, line
 from airflow_barrier.protocol.errors import ConfigurationError
 
 if TYPE_CHECKING:
+    import uvicorn
+    from fastapi import FastAPI
     from rich.console import Console
 
 #: What the deployment is called in addresses if just a database was named.
@@ -68,14 +70,14 @@ def _run(options: argparse.Namespace) -> int:
     deployment = _UNNAMED if options.metaservice_url else options.conn_id
     with meta_service(options) as meta, closing(_listen(options.host, options.port)) as listening:
         meta.check()
-        app = create_server(Served(deployment, meta, credentials(options)), tokens)
+        server = _server(create_server(Served(deployment, meta, credentials(options)), tokens), options)
         host = f"[{options.host}]" if ":" in options.host else options.host
         url = f"http{'s' if encrypted else ''}://{host}:{listening.getsockname()[1]}"
         if tokens is None:
             say("whoever reaches this address may read everything, since there is no --token-file")
         answer(options, Serving(url, deployment), _show)
         options.out.flush()
-        _serve(app, listening, options)
+        server.run(sockets=[listening])
     return DONE
 
 
@@ -90,23 +92,23 @@ def _listen(host: str, port: int) -> socket.socket:
         ) from error
 
 
-def _serve(app: object, listening: socket.socket, options: argparse.Namespace) -> None:
+def _server(app: FastAPI, options: argparse.Namespace) -> uvicorn.Server:
+    """Raises ConfigurationError for a certificate that cannot be used."""
     import uvicorn
 
     config = uvicorn.Config(
-        app,  # type: ignore[arg-type]
-        log_level="info",
+        app,
         ssl_certfile=options.certificate,
         ssl_keyfile=options.key,
         timeout_graceful_shutdown=_ENDS_WITHIN,
     )
     try:
         config.load()
-    except OSError as error:  # ssl's errors are
+    except OSError as error:  # those of ssl are
         raise ConfigurationError(
             f"serve: expected a certificate and its key in {options.certificate} and {options.key}, found: {error}"
         ) from error
-    uvicorn.Server(config).run(sockets=[listening])
+    return uvicorn.Server(config)
 
 
 def _show(found: Serving, console: Console) -> None:
