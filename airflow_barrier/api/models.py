@@ -22,6 +22,12 @@ class Model(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
+class Problem(Model):
+    """Why there is no answer, as far as that is told."""
+
+    detail: str
+
+
 class Health(str, Enum):
     """How a topology is, in one word: the worst of what is true of it."""
 

@@ -6,57 +6,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import bindparam, delete, update
+from sqlalchemy import delete
 
 from airflow_barrier.metaservice import schema
-from airflow_barrier.metaservice.schema import DatabaseLater
 from airflow_barrier.metaservice.store import MetaService
-from airflow_barrier.protocol.deliveries import Counts, Position, SinkDeclaration
-from airflow_barrier.protocol.leases import Hold
-from airflow_barrier.protocol.levels import Level
 from airflow_barrier.protocol.names import one_line
-from airflow_barrier.protocol.topology import ExternalSource, Job
 from tests.api.asking import Asking
+from tests.api.scene import HOSTILE, SECRET, age, declared, everything, opened
 from tests.metaservice.world import World
-from tests.support.runs import run_of
-
-#: Nothing of it may reach who may not read DAG `secret`.
-SECRET = "veiled"
-HOSTILE = f"</script><b>{SECRET}</b>\x00\u202e\n'\"; DROP TABLE barrier_topology"
-ORDERS = ExternalSource("orders", "files", {"path": "/landing"})
-JOBS = {
-    "shop": (
-        Job("load", "shop", outlets=("shop.orders",), externals=(ORDERS,)),
-        Job("ratio", "shop", inlets=("shop.orders", "veiled.prices"), outlets=("shop.ratio", "shop.rest")),
-    ),
-    "secret": (
-        Job("veiled_load", "secret", outlets=("veiled.prices",), externals=(ExternalSource("veiled_in", "files", {}),)),
-    ),
-}
 
 
 @pytest.fixture
 def shop(meta: MetaService) -> World:
-    """Two DAGs, and no barrier."""
-    world = World(meta, "shop", ())
-    for dag in ("secret", "shop"):
-        world.declare(JOBS[dag], dag)
-    return world
-
-
-def opened(world: World, number: int) -> int:
-    return world.open(number, run=run_of(f"secret/scheduled__{SECRET}__{number}")).barrier_id
-
-
-def age(world: World, barrier_id: int, seconds: float) -> None:
-    """So long ago was the barrier opened, and whatever was done for it."""
-    ago = DatabaseLater(bindparam("seconds"))
-    with world.meta._db.transaction(write=True) as connection:
-        for table, columns in ((schema.barrier, ["opened_at"]), (schema.table_progress, ["processed_at"])):
-            here = (table.c.topology == world.name, table.c.barrier_id == barrier_id)
-            for column in columns:
-                there = (*here, table.c[column].is_not(None))
-                connection.execute(update(table).where(*there).values({column: ago}), {"seconds": -seconds})
+    return declared(meta)
 
 
 def cells(grid: dict[str, Any]) -> dict[str, list[str]]:
@@ -157,26 +119,7 @@ def test_pages_of_barriers_and_tables_join_up(shop: World, asking: Asking) -> No
 
 def test_nothing_is_told_of_other_dags(shop: World, asking: Asking) -> None:
     """Whatever is asked, no name of theirs is in the answer, and the same questions tell an admin."""
-    meta = shop.meta
-    for dag, table in (("secret", "veiled.prices"), ("shop", "shop.ratio")):
-        name = f"{dag if dag == 'shop' else SECRET}_sink"
-        meta.deliveries.register("shop", SinkDeclaration(name, dag, "files", {table: "x", "veiled.prices": "y"}), "me")
-        meta.deliveries.claim("shop", name, "task", None)
-    opened(shop, 1)
-    shop.process_all(1)
-    shop.commit(1)
-    for name in ("veiled_sink", "shop_sink"):
-        meta.deliveries.delivered("shop", name, Position(1, 0), counts=Counts(1), seconds=1.0, actor="task")
-    meta.answers.resolve("shop", Level.REPEATABLE_READ, hold=Hold(f"reader {SECRET}", 600))
-    opened(shop, 2)
-    shop.process(2, "load")
-    failed = shop.start(2, "veiled_load")
-    meta.attempts.start(shop.request(2, "ratio").attempt_id)
-    meta.attempts.abort(failed.attempt_id, HOSTILE, "test")
-    revision = shop.revise(1, "veiled_load", reason=HOSTILE)
-    opened(shop, 3)
-    meta.barriers.abort("shop", 3, HOSTILE, "test")
-    age(shop, 2, 3600)
+    revision = everything(shop)
     user = asking.may_read("reader", "shop")
     paths = ["", "/grid", "/barriers", "/sources", "/sinks", "/leases", "/revisions", f"/revisions/{revision.revision}"]
     for path in [*paths, *(f"/barriers/{number}" for number in range(4))]:
@@ -197,7 +140,7 @@ def test_every_route_asks_who_it_is(shop: World, asking: Asking) -> None:
     shop.committed(1)
     values = {"deployment": "prod", "topology": "shop", "barrier_id": "1", "revision": "1"}
     paths = [path.removeprefix("/v1/deployments").format(**values) for path in asking.app.openapi()["paths"]]
-    assert len(paths) == 12
+    assert len(paths) == 14
     for path in paths:
         assert asking.get(path, None).status_code == 401, path
         told = asking.get(path, "nobody")
