@@ -94,6 +94,7 @@ def a_cell_leads_to_its_barrier_and_back(page: Page, ui: Path) -> None:
     page.keyboard.press("ArrowRight")
     page.keyboard.press("Enter")
     expect(page.get_by_role("heading", name="Barrier 2")).to_be_visible()
+    its_time_is_somebodys(page)
     expect(page.locator("pre").filter(has_text="FOR VERSION AS OF 'barrier_paged_b2_r0'")).to_be_visible()
     expect(page.get_by_role("link", name=re.compile("paged: scheduled__2025-01-0"))).to_have_attribute(
         "href", re.compile("/dags/paged/runs/scheduled__2025-01-0")
@@ -101,6 +102,15 @@ def a_cell_leads_to_its_barrier_and_back(page: Page, ui: Path) -> None:
     nothing_grave(page, ui)
     page.go_back()
     expect(cell(page, "paged.events", 2)).to_be_visible()
+
+
+def its_time_is_somebodys(page: Page) -> None:
+    """Of a barrier that was caught up with: it was opened long after its timestamp."""
+    expect(page.get_by_text("Critical path: load, sum, commit. It was opened")).to_be_visible()
+    bars = page.get_by_role("region", name="Where its time went").get_by_role("listitem")
+    expect(bars.filter(has_text=re.compile("load: waited for a slot .*, ran .*; on the critical path"))).to_be_visible()
+    row = page.get_by_role("row").filter(has=page.get_by_role("rowheader", name="paged.totals", exact=True)).first
+    expect(row.get_by_role("cell")).to_have_text(["sum", *[re.compile(r"\d+ s$")] * 4])
 
 
 def the_address_alone_leads_there(page: Page, airflow: AirflowUnderTest) -> None:

@@ -1,15 +1,16 @@
 import { useEffect, useRef } from "react";
-import type { ReactNode } from "react";
 import { Link } from "react-router-dom";
 
 import { Age } from "./Age";
 import { address } from "./api";
 import { useAsked } from "./asked";
 import { duration, fullTime } from "./clock";
+import { Gantt } from "./Gantt";
 import type { Live } from "./LiveMark";
 import { useChanges } from "./LiveMark";
 import type { Attempt, BarrierDetail, TableAtBarrier } from "./model";
 import { Reading } from "./Reading";
+import { Section } from "./Section";
 import { Hidden, Loading, Problem } from "./Told";
 import { CELLS, count } from "./words";
 
@@ -39,12 +40,12 @@ export function Barrier({ deployment, topology, barrier, live }: Props) {
       </h3>
       {problem && <Problem problem={problem} again={again} />}
       {answer === null && problem === null && <Loading />}
-      {answer && <Detail barrier={answer} />}
+      {answer && <Detail deployment={deployment} barrier={answer} live={live} />}
     </article>
   );
 }
 
-function Detail({ barrier }: { barrier: BarrierDetail }) {
+function Detail({ deployment, barrier, live }: { deployment: string; barrier: BarrierDetail; live: Live }) {
   return (
     <>
       {barrier.reason && <p className={barrier.state === "COMMIT" ? "" : "warn"}>{barrier.reason}</p>}
@@ -86,6 +87,7 @@ function Detail({ barrier }: { barrier: BarrierDetail }) {
       </dl>
       <Hidden dags={barrier.hidden_dags} />
 
+      {barrier.state !== "ABORTED" && <Gantt deployment={deployment} barrier={barrier} live={live} />}
       <Section title="Tables" columns={["table", "job", "state", "staged", "readable"]}>
         {barrier.tables.map((table) => (
           <Table key={table.table} table={table} />
@@ -124,30 +126,6 @@ function Detail({ barrier }: { barrier: BarrierDetail }) {
       )}
       <Reading barrier={barrier} />
     </>
-  );
-}
-
-function Section({ title, columns, children }: { title: string; columns: string[]; children: ReactNode }) {
-  const id = `barrier-${title.toLowerCase()}`;
-  return (
-    <section aria-labelledby={id}>
-      <h4 id={id}>{title}</h4>
-      {/* reachable by the tab key, since it scrolls sideways where the window is narrow */}
-      <div className="scroll" role="group" aria-labelledby={id} tabIndex={0}>
-        <table className="list">
-          <thead>
-            <tr>
-              {columns.map((column) => (
-                <th key={column} scope="col">
-                  {column}
-                </th>
-              ))}
-            </tr>
-          </thead>
-          <tbody>{children}</tbody>
-        </table>
-      </div>
-    </section>
   );
 }
 

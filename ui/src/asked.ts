@@ -20,8 +20,8 @@ interface Heard<T> {
   problem: Refused | null;
 }
 
-/** ``null`` asks nothing. */
-export function useAsked<T>(url: string | null): Asked<T> {
+/** ``url`` null asks nothing. ``every``: at most once in so many milliseconds. */
+export function useAsked<T>(url: string | null, every = AT_MOST_EVERY): Asked<T> {
   const [heard, setHeard] = useState<Heard<T>>({ url: "", answer: null, problem: null });
   const wake = useRef<() => void>(() => undefined);
 
@@ -59,7 +59,7 @@ export function useAsked<T>(url: string | null): Asked<T> {
     const plan = () => {
       wanted = true;
       if (!underWay && timer === undefined && !stopped.signal.aborted) {
-        timer = setTimeout(() => void question(), Math.max(0, begun + AT_MOST_EVERY - Date.now()));
+        timer = setTimeout(() => void question(), Math.max(0, begun + every - Date.now()));
       }
     };
     wake.current = plan;
@@ -68,7 +68,7 @@ export function useAsked<T>(url: string | null): Asked<T> {
       stopped.abort();
       clearTimeout(timer);
     };
-  }, [url]);
+  }, [url, every]);
 
   const again = useCallback(() => wake.current(), []);
   return { answer: heard.answer, problem: heard.problem, again };

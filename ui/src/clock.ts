@@ -48,6 +48,11 @@ export function duration(seconds: number): string {
   return `${whole} s`;
 }
 
+/** As ``duration``, to a tenth of a second below ten. */
+export function spent(seconds: number): string {
+  return seconds >= 0 && seconds < 9.95 ? `${Number(seconds.toFixed(1))} s` : duration(seconds);
+}
+
 export function secondsSince(time: string, at: number): number {
   return (at - Date.parse(time)) / 1_000;
 }

@@ -71,9 +71,17 @@ export interface Sink {
   lacks: number;
   since: string | null;
   error: string | null;
+  failed_at: string | null;
+  failures: number;
+}
+
+export interface Job {
+  job: string;
+  outlets: string[];
 }
 
 export interface Topology extends TopologySummary {
+  jobs: Job[];
   sinks: Sink[];
   read_committed: number | null;
 }
@@ -147,6 +155,7 @@ export interface Delivery {
 }
 
 export interface BarrierDetail extends BarrierSummary {
+  topology: string;
   tag: string;
   opening: string;
   dag_id: string | null;
@@ -155,6 +164,119 @@ export interface BarrierDetail extends BarrierSummary {
   attempts: Attempt[];
   cuts: Cut[];
   deliveries: Delivery[];
+  hidden_dags: number;
+}
+
+/** What time was spent on: airflow_barrier/protocol/delay.py. */
+export type Part =
+  | "schedule"
+  | "inputs"
+  | "slot"
+  | "retries"
+  | "spark"
+  | "siblings"
+  | "earlier barriers"
+  | "commit"
+  | "not known any more";
+
+export interface Segment {
+  part: Part;
+  job: string | null;
+  barrier_id: number;
+  begin: string;
+  end: string;
+}
+
+export interface TableDelay {
+  table: string;
+  job: string;
+  own: number;
+  inherited: number;
+  parts: Record<Part, number>;
+}
+
+export interface BarrierDelay {
+  barrier_id: number;
+  timestamp: string;
+  until: string;
+  seconds: number;
+  critical_path: Segment[];
+  tables: TableDelay[];
+}
+
+export interface Blame {
+  part: Part;
+  job: string | null;
+  dag: string | null;
+  seconds: number;
+  share: number;
+}
+
+export interface DelayPoint {
+  barrier_id: number;
+  timestamp: string;
+  readable_at: string;
+  seconds: number;
+  stale: number | null;
+}
+
+export interface Delay {
+  topology: string;
+  table: string | null;
+  window: number;
+  objective: number | null;
+  barriers: number;
+  missed: number | null;
+  percentiles: Partial<Record<"p50" | "p90" | "p95" | "p99" | "max", number>>;
+  scheduled: number | null;
+  points: DelayPoint[];
+  blame: Blame[];
+  looked_into: number;
+}
+
+export interface Lag {
+  source: string;
+  kind: string;
+  barrier_id: number | null;
+  behind: number | null;
+  unit: string | null;
+  urgent: boolean;
+  unknown: string | null;
+}
+
+export interface Lease {
+  lease_id: number;
+  barrier_id: number;
+  through_id: number;
+  holder: string | null;
+  granted_at: string;
+  expires_at: string;
+  rolled_back: boolean;
+}
+
+export interface Revision {
+  revision: number;
+  state: "STAGING" | "COMMITTING" | "COMMIT" | "CANCELLED";
+  mode: string;
+  first_barrier: number;
+  window_end: number;
+  tables: string[];
+  jobs: string[];
+  actor: string | null;
+  reason: string | null;
+  created_at: string;
+  commit_at: string | null;
+  cancelled_at: string | null;
+}
+
+export interface Revisions {
+  revisions: Revision[];
+  before: number | null;
+}
+
+export interface RevisionDetail extends Revision {
+  barriers: { barrier_id: number; timestamp: string; state: string; jobs: Record<string, string> }[];
+  missing: string[];
   hidden_dags: number;
 }
 

@@ -96,5 +96,24 @@ export const STYLE = `
 .barriers .text{display:grid;grid-template-columns:5em minmax(0,1fr) auto;gap:10px;align-items:start;margin:6px 0}
 .barriers pre{background:var(--chakra-colors-bg-muted);border:1px solid var(--line);border-radius:6px;padding:6px 10px;overflow-x:auto;
   font-size:12px;font-family:ui-monospace,monospace;margin:0}
+.barriers .gantt{list-style:none;padding:0;margin:10px 0}
+.barriers .gantt>li{display:grid;grid-template-columns:14em minmax(0,1fr) 6.5em;gap:10px;align-items:center;padding:2px 0}
+.barriers .gantt .label{white-space:nowrap;overflow:hidden;text-overflow:ellipsis;color:var(--dim);text-align:right}
+.barriers .gantt .on .label{color:inherit;font-weight:600}
+.barriers .gantt .sum{font-size:12px;color:var(--dim);white-space:nowrap}
+.barriers .track{position:relative;height:20px;display:block;border-radius:4px;background:var(--chakra-colors-bg-muted)}
+.barriers .track i{position:absolute;top:2px;bottom:5px;min-width:2px;border-radius:2px}
+.barriers .track .work{background:${color("blue", "emphasized")}}
+.barriers .track .wait{background:repeating-linear-gradient(135deg,var(--dim) 0 1px,transparent 1px 5px);border:1px solid var(--line)}
+.barriers .track .wait.inputs{background:none;border:0;border-top:1px dotted var(--dim);top:10px;bottom:auto;min-width:0;border-radius:0}
+.barriers .track .lost{background:repeating-linear-gradient(45deg,${color("red", "solid")} 0 3px,transparent 3px 6px);border:1px solid ${color("red", "solid")}}
+.barriers .track .gone{background:var(--chakra-colors-bg-emphasized)}
+.barriers .track .crit{top:auto;bottom:0;height:4px;background:${color("orange", "solid")};border-radius:0}
+.barriers .crit-mark{color:${color("orange", "fg")}}
+.barriers .axis .track{background:none;height:16px;font-size:12px;color:var(--dim)}
+.barriers .axis .track span{position:absolute;white-space:nowrap;border-left:1px solid var(--line);padding-left:3px}
+.barriers .legend .track{display:inline-block;vertical-align:middle;width:28px}
+.barriers .legend .track i{left:0;right:0}
+@media (max-width:600px){.barriers .gantt>li{grid-template-columns:7.5em minmax(0,1fr) 56px;gap:6px}.barriers .gantt .sum{font-size:11px}}
 @media (max-width:600px){.barriers .grid .name{max-width:36vw;padding-right:4px}.barriers{padding:8px 8px 24px}.barriers .text{grid-template-columns:minmax(0,1fr) auto}.barriers .text .dim{grid-column:1/-1}}
 `;
