@@ -168,17 +168,20 @@ class Overviews(Group):
             .correlate(schema.topology)
             .scalar_subquery()
         )
+        # With another condition on numbers, or an order, SQLite reads all barriers, and looks for the newest at each.
         here = and_(_BARRIER.topology == _TOPOLOGY.name, _BARRIER.line == STANDING, _BARRIER.barrier_id > last - count)
         for names in chunks(topologies):
             rows = connection.execute(
                 select(*_BARRIER_COLUMNS)
                 .select_from(schema.topology)
                 .join(schema.barrier, here)
-                .where(_TOPOLOGY.name.in_(names), _BARRIER.barrier_id > 0)
-                .order_by(_BARRIER.topology, _BARRIER.barrier_id.desc())
+                .where(_TOPOLOGY.name.in_(names))
             )
-            for row in map(_to_barrier, rows):
-                found[row.topology].append(row)
+            for row in rows:
+                if row.barrier_id > 0:
+                    found[row.topology].append(_to_barrier(row))
+        for newest_first in found.values():
+            newest_first.sort(key=lambda row: -row.barrier_id)
         return found
 
     @reads
@@ -378,9 +381,13 @@ def _at(table: Any, topology: str, barriers: Sequence[int], line: int = STANDING
 
 
 def _in_flight(topologies: Sequence[str]) -> Subquery:
+    """Distinct anyway: said so, it is looked up first. Otherwise SQLite reads all rows that it is joined with, as long
+    as nobody has called ANALYZE.
+    """
     return (
         select(_BARRIER.topology, _BARRIER.barrier_id, _BARRIER.predecessor)
         .where(_BARRIER.topology.in_(topologies), _BARRIER.line == STANDING, schema.UNCOMMITTED)
+        .distinct()
         .subquery("in_flight")
     )
 
