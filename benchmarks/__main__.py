@@ -37,6 +37,7 @@ FIGURES = {
     "topics": "topics of Kafka beside the plain client and Spark's own connector",
     "revising": "correcting history, and the swap",
     "expiry": "letting go of many barriers",
+    "overview": "what the page and dashboards ask, of many large topologies",
     "past": "a recovery after many barriers, and a cut beside many used files",
 }
 _DOCUMENT = Path(__file__).resolve().parents[1] / "docs" / "benchmarks.md"

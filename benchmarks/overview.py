@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import datetime, timedelta, timezone
 from itertools import islice
+from pathlib import Path
+from statistics import quantiles
 from typing import Any
 
+import httpx
 from sqlalchemy import Connection, Table, create_engine, func, insert, select
 
 from airflow_barrier.metaservice import schema
@@ -14,13 +21,90 @@ from airflow_barrier.metaservice.store import MetaService
 from airflow_barrier.protocol.records import BarrierKind
 from airflow_barrier.protocol.states import AttemptState, BarrierState, TableState
 from airflow_barrier.protocol.topology import Job, Topology
+from benchmarks.report import Measured
 
+_TOPOLOGIES, _TABLES, _BARRIERS, _QUESTIONS = 50, 1_000, 10_000, 100
 #: Barriers whose tables and attempts are still known; the older ones were trimmed.
 _KNOWN = 16
 _CADENCE = timedelta(minutes=10)
 #: Seconds after the timestamp.
 _OPENED, _PRECOMMIT, _COMMIT = 4, 130, 140
 _ROWS = 10_000
+
+
+def measure(folder: Path, *, quick: bool) -> list[Measured]:
+    sizes = (3, 20, 50, 5) if quick else (_TOPOLOGIES, _TABLES, _BARRIERS, _QUESTIONS)
+    topologies, tables, barriers, questions = sizes
+    url = f"sqlite:///{folder}/metaservice.db"
+    meta = make(url, topologies, tables, barriers)
+    with _served(url) as base, httpx.Client(base_url=f"{base}/v1/deployments/metaservice", timeout=60) as client:
+        rows = [
+            _row(client, what, path, questions)
+            for what, path in (
+                ("all topologies", "topologies"),
+                ("one topology", "topologies/topology_00"),
+                ("its grid: 14 barriers, 200 tables", "topologies/topology_00/grid"),
+                ("the same, half of the history ago", f"topologies/topology_00/grid?before={barriers // 2}"),
+                ("one barrier", f"topologies/topology_00/barriers/{barriers - 1}"),
+                ("where its time went", f"topologies/topology_00/barriers/{barriers - 1}/delay"),
+                ("50 barriers", "topologies/topology_00/barriers"),
+                ("delay over 7 days", "topologies/topology_00/delay"),
+            )
+        ]
+        events = [_until_told(client, meta, f"topology_{number % topologies:02}") for number in range(questions // 5)]
+    meta.close()
+    return [
+        Measured(
+            "The read API",
+            f"`airflow-barrier serve` over {topologies} topologies of {tables:,} tables and {barriers:,} barriers each "
+            f"(SQLite; tables and attempts of the newest {_KNOWN}, the older ones are trimmed; one barrier is open in "
+            f"each), asked {questions} times by one client on the same machine, the first time included.",
+            ["route", "median, ms", "p95, ms", "first, ms", "kB"],
+            rows,
+        ),
+        Measured(
+            "An event",
+            "In the same server: from a change's commit in the MetaService until a client that listens has the event.",
+            ["events", "median, s", "most, s"],
+            [[str(len(events)), f"{sorted(events)[len(events) // 2]:.2f}", f"{max(events):.2f}"]],
+        ),
+    ]
+
+
+@contextmanager
+def _served(url: str) -> Iterator[str]:
+    command = [str(Path(sys.executable).parent / "airflow-barrier"), "serve", "--port", "0", "--metaservice-url", url]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as server:
+        assert server.stdout is not None
+        try:
+            yield server.stdout.readline().partition(" at ")[2].partition("/v1 ")[0]
+        finally:
+            server.terminate()
+
+
+def _row(client: httpx.Client, what: str, path: str, questions: int) -> list[str]:
+    times = []
+    for _ in range(questions):
+        began = time.perf_counter()
+        answer = client.get(path)
+        times.append((time.perf_counter() - began) * 1e3)
+        answer.raise_for_status()
+    cuts = quantiles(times, n=20, method="inclusive")
+    return [what, *(f"{each:,.0f}" for each in (cuts[9], cuts[18], times[0])), f"{len(answer.content) / 1e3:,.0f}"]
+
+
+def _until_told(client: httpx.Client, meta: MetaService, topology: str) -> float:
+    """Seconds from a change until its event. Before it there are the counts as they are."""
+    changes = meta.topologies.change_count(topology) + 1
+    with client.stream("GET", "events") as stream:
+        lines = stream.iter_lines()
+        while f'"changes":{changes - 1}' not in (line := next(lines)) or topology not in line:
+            pass
+        meta.barriers.abort(topology, meta.barriers.newest(topology, limit=1)[0].barrier_id, "benchmark", "benchmark")
+        began = time.perf_counter()
+        while topology not in (line := next(lines)):
+            pass
+        return time.perf_counter() - began
 
 
 def make(url: str, topologies: int, tables: int, barriers: int) -> MetaService:

@@ -7,11 +7,17 @@ from typing import Any
 
 from fastapi import APIRouter, Depends, Request
 
-from airflow_barrier.api import barriers, delay, events, grid, topologies, upkeep
+from airflow_barrier.api import barriers, delay, events, grid, models, topologies, upkeep
 from airflow_barrier.api.access import Access
 from airflow_barrier.api.events import Watches
 
 _ROUTERS = (topologies.router, grid.router, barriers.router, delay.router, upkeep.router, events.router)
+#: What any route may answer instead: in the OpenAPI.
+_PROBLEMS: dict[int | str, dict[str, Any]] = {
+    401: {"model": models.Problem, "description": "Nobody said who asks."},
+    404: {"model": models.Problem, "description": "There is nothing of that name, or nothing that may be read."},
+    503: {"model": models.Problem, "description": "The MetaService cannot be asked just now."},
+}
 
 
 def create_api(access_of: Callable[..., Access]) -> APIRouter:
@@ -23,7 +29,7 @@ def create_api(access_of: Callable[..., Access]) -> APIRouter:
     async def bind(request: Request, access: Any = Depends(access_of)) -> None:  # noqa: B008
         request.state.access, request.state.watches = access, watches
 
-    api = APIRouter(dependencies=[Depends(bind)])
+    api = APIRouter(dependencies=[Depends(bind)], responses=_PROBLEMS)
     for router in _ROUTERS:
         api.include_router(router)
     return api

@@ -109,7 +109,7 @@ def _table(sight: Sight, cell: Cell, row: TableProgress | None) -> models.TableA
         job=None if job is None else job.name,
         dag=None if job is None else job.owner,
         state=cell.state,
-        snapshot_id=None if row is None else row.snapshot_id,
+        snapshot_id=None if row is None or row.snapshot_id is None else str(row.snapshot_id),
         unchanged_since=None if row is None else row.carried_from,
         processed_at=None if row is None else row.processed_at,
         written_at=None if row is None else row.written_at,

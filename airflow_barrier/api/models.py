@@ -22,6 +22,12 @@ class Model(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
+class Problem(Model):
+    """Why there is no answer, as far as that is told."""
+
+    detail: str
+
+
 class Health(str, Enum):
     """How a topology is, in one word: the worst of what is true of it."""
 
@@ -195,13 +201,15 @@ class Attempt(Model):
 
 
 class TableAtBarrier(Model):
-    """``unchanged_since``: the barrier whose rows these still are."""
+    """``unchanged_since``: the barrier whose rows these still are. ``snapshot_id``: as text, since JavaScript's numbers
+    hold no 64 bits.
+    """
 
     table: str
     job: str | None
     dag: str | None
     state: CellState
-    snapshot_id: int | None
+    snapshot_id: str | None
     unchanged_since: int | None
     processed_at: datetime | None
     written_at: datetime | None

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timezone
+from dataclasses import replace
+from datetime import datetime, timedelta, timezone
 
 import pytest
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
@@ -15,6 +16,7 @@ from airflow_barrier.operators.commit import AbortBarrierOperator, CommitBarrier
 from airflow_barrier.operators.epoch import SparkEpochOperator
 from airflow_barrier.operators.group import BarrierGroup
 from airflow_barrier.protocol.errors import ConfigurationError, CycleError, SecondWriterError, UnknownTableError
+from airflow_barrier.protocol.topology import Topology
 from airflow_barrier.sources.files import Files
 
 
@@ -77,6 +79,27 @@ def test_a_check_of_the_authors_keeps_the_commit_in_its_task(dag: DAG) -> None:
             other.job(epoch("load"), outlets=["other.a"]) >> group.commit
     assert not_jobs_before(price, "shopping.commit", "shopping") == ["check", "other.load"]
     assert not_jobs_before(price, "other.commit", "other") == []
+
+
+def test_freshness_is_the_groups_or_a_jobs_own(dag: DAG) -> None:
+    with dag, BarrierGroup("shopping", freshness=timedelta(minutes=15)) as group:
+        group.job(epoch("load"), outlets=["shop.a"])
+        group.job(epoch("sum"), inlets=["shop.a"], outlets=["shop.b"], freshness=timedelta(hours=1))
+    assert [job.freshness for job in group.fragment.jobs] == [900, 3600]
+    topology = Topology.of("shopping", group.fragment.jobs)
+    assert topology.freshness == 900
+    assert Topology.from_json(topology.to_json()) == topology
+    undeclared = Topology.of("shopping", [replace(job, freshness=None) for job in topology.jobs])
+    assert undeclared.freshness is None
+    assert undeclared.digest != topology.digest
+    with pytest.raises(ConfigurationError, match="topology shopping: freshness: expected more than no time"):
+        BarrierGroup("shopping", freshness=timedelta(0), dag=dag)
+    with (
+        pytest.raises(ConfigurationError, match="topology other, job load: freshness: expected more than no time"),
+        dag,
+        BarrierGroup("other") as other,
+    ):
+        other.job(epoch("load"), outlets=["shop.a"], freshness=timedelta(days=-1))
 
 
 def test_abort_on_failure_does_not_hold_up_what_follows_the_group(dag: DAG) -> None:

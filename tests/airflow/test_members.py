@@ -19,6 +19,7 @@ def test_a_member_takes_part_and_a_page_shows_it_to_who_may_read_it(counting: Co
     a_member_takes_part_from_the_next_barrier_on(counting)
     a_page_shows_what_the_user_may_read(counting)
     who_may_read_none_of_its_dags_learns_nothing(counting)
+    the_api_tells_the_same(counting)
 
 
 def a_member_takes_part_from_the_next_barrier_on(counting: Counting) -> None:
@@ -75,3 +76,24 @@ def who_may_read_none_of_its_dags_learns_nothing(counting: Counting) -> None:
     assert {page("admin", path).text for path in paths[1:]} == {told[paths[0]].text}
     assert page("admin", f"barrier_default/joined/{2**64}").status_code == 422
     assert httpx.get(f"{counting.airflow.url}/barrier/{paths[0]}", timeout=patience()).status_code == 401
+
+
+def the_api_tells_the_same(counting: Counting) -> None:
+    def told(user: str, path: str) -> httpx.Response:
+        return counting.airflow.page(user, f"v1/deployments{path}")
+
+    topology = "/barrier_default/topologies/joined"
+    assert {"deployment": "barrier_default"} in told("admin", "").json()["deployments"]
+    whole, part = told("viewer", f"{topology}/grid").json(), told("only_joined", f"{topology}/grid").json()
+    assert {row["table"]: row["cells"] for row in whole["rows"]} == {
+        "joined.events": ["written", "written"], "joined.mirror": ["absent", "written"]
+    }  # fmt: skip
+    assert ([row["table"] for row in part["rows"]], part["hidden_dags"]) == (["joined.events"], 1)
+    for path in ("", "/grid", "/barriers/2", "/sources", "/sinks", "/leases", "/revisions"):
+        answer = told("only_joined", topology + path)
+        assert (answer.status_code, "mirror" in answer.text) == (200, False), path
+        assert told("only_catchup", topology + path).status_code == 404, path
+    assert told("admin", "/spark_default/topologies").status_code == 404
+    url = f"{counting.airflow.url}/barrier/v1/deployments"
+    for path in ("", topology, "/barrier_default/events"):
+        assert httpx.get(url + path, timeout=patience()).status_code == 401

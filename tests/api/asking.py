@@ -71,7 +71,7 @@ class Asking:
 
     async def _get(self, path: str, headers: Mapping[str, str], query: Mapping[str, Any]) -> Response:
         async with AsyncClient(transport=ASGITransport(self.app), base_url="http://barrier") as client:
-            return await client.get(path, headers=headers, params=query)
+            return await client.get(path, headers=headers, params=query or None)
 
     def told(self, path: str, user: str = "admin", **query: Any) -> Any:
         """What is answered about a topology of `prod`."""

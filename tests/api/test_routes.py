@@ -2,56 +2,23 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import bindparam, update
+from sqlalchemy import delete
 
 from airflow_barrier.metaservice import schema
-from airflow_barrier.metaservice.schema import DatabaseLater
 from airflow_barrier.metaservice.store import MetaService
-from airflow_barrier.protocol.topology import ExternalSource, Job
+from airflow_barrier.protocol.names import one_line
 from tests.api.asking import Asking
+from tests.api.scene import HOSTILE, SECRET, age, declared, everything, opened
 from tests.metaservice.world import World
-from tests.support.runs import run_of
-
-#: Nothing of it may reach who may not read DAG `secret`.
-SECRET = "hidden"
-HOSTILE = f"</script><b>{SECRET}</b>\x00\u202e\n'\"; DROP TABLE barrier_topology"
-ORDERS = ExternalSource("orders", "files", {"path": "/landing"})
-JOBS = {
-    "shop": (
-        Job("load", "shop", outlets=("shop.orders",), externals=(ORDERS,)),
-        Job("ratio", "shop", inlets=("shop.orders", "hidden.prices"), outlets=("shop.ratio", "shop.rest")),
-    ),
-    "secret": (
-        Job("hidden_load", "secret", outlets=("hidden.prices",), externals=(ExternalSource("hidden_in", "files", {}),)),
-    ),
-}
 
 
 @pytest.fixture
 def shop(meta: MetaService) -> World:
-    """Two DAGs, and no barrier."""
-    world = World(meta, "shop", ())
-    for dag in ("secret", "shop"):
-        world.declare(JOBS[dag], dag)
-    return world
-
-
-def opened(world: World, number: int) -> int:
-    return world.open(number, run=run_of(f"secret/scheduled__{SECRET}__{number}")).barrier_id
-
-
-def age(world: World, barrier_id: int, seconds: float) -> None:
-    """So long ago was the barrier opened, and whatever was done for it."""
-    ago = DatabaseLater(bindparam("seconds"))
-    with world.meta._db.transaction(write=True) as connection:
-        for table, columns in ((schema.barrier, ["opened_at"]), (schema.table_progress, ["processed_at"])):
-            here = (table.c.topology == world.name, table.c.barrier_id == barrier_id)
-            for column in columns:
-                there = (*here, table.c[column].is_not(None))
-                connection.execute(update(table).where(*there).values({column: ago}), {"seconds": -seconds})
+    return declared(meta)
 
 
 def cells(grid: dict[str, Any]) -> dict[str, list[str]]:
@@ -61,21 +28,21 @@ def cells(grid: dict[str, Any]) -> dict[str, list[str]]:
 def test_a_barrier_from_opening_to_commit(shop: World, asking: Asking) -> None:
     assert asking.told("shop")["health"] == "empty"
     assert cells(asking.told("shop/grid")) == {
-        "hidden.prices": [], "shop.orders": [], "shop.ratio": [], "shop.rest": []
+        "veiled.prices": [], "shop.orders": [], "shop.ratio": [], "shop.rest": []
     }  # fmt: skip
     opened(shop, 1)
     assert set(map(tuple, cells(asking.told("shop/grid")).values())) == {("pending",)}
     shop.process(1, "load")
-    shop.start(1, "hidden_load")
+    shop.start(1, "veiled_load")
     shop.meta.attempts.start(shop.request(1, "ratio").attempt_id)  # it learns what it waits for
     told = asking.told("shop/grid")
     assert cells(told) == {
-        "hidden.prices": ["running"], "shop.orders": ["processed"], "shop.ratio": ["waiting"], "shop.rest": ["waiting"]
+        "veiled.prices": ["running"], "shop.orders": ["processed"], "shop.ratio": ["waiting"], "shop.rest": ["waiting"]
     }  # fmt: skip
     assert {note["table"]: (note["summary"], note["tries"]) for note in told["notes"]} == {
-        "hidden.prices": ("running", 1),
-        "shop.ratio": ("waits for hidden.prices at barrier 1 (job hidden_load)", 1),
-        "shop.rest": ("waits for hidden.prices at barrier 1 (job hidden_load)", 1),
+        "veiled.prices": ("running", 1),
+        "shop.ratio": ("waits for veiled.prices at barrier 1 (job veiled_load)", 1),
+        "shop.rest": ("waits for veiled.prices at barrier 1 (job veiled_load)", 1),
     }
     assert (told["repeatable_read"], told["read_committed"]) == (0, 0)
 
@@ -87,3 +54,127 @@ def test_all_routes_answer(shop: World, asking: Asking) -> None:
         asking.told(f"shop{path}")
     assert asking.get("").json() == {"deployments": [{"deployment": "prod"}]}
     assert asking.get("/prod/topologies").json()["topologies"][0]["readable"]["barrier_id"] == 1
+
+
+def test_who_is_late_and_what_failed(shop: World, asking: Asking) -> None:
+    opened(shop, 1)
+    shop.process_all(1)
+    opened(shop, 2)
+    shop.start(2, "load")
+    failed = shop.start(2, "veiled_load")
+    shop.meta.attempts.abort(failed.attempt_id, HOSTILE, "test")
+    young = asking.told("shop")
+    assert (young["health"], young["late"]) == ("ok", [])
+    age(shop, 1, 7200)
+    age(shop, 2, 3600)
+    told = asking.told("shop")
+    assert told["health"] == "late"
+    assert {late["job"]: (late["barrier_id"], late["tables"]) for late in told["late"]} == {
+        "load": (2, ["shop.orders"]), "veiled_load": (2, ["veiled.prices"])
+    }  # fmt: skip
+    grid = asking.told("shop/grid")
+    assert {table: each[-1] for table, each in cells(grid).items()} == {
+        "veiled.prices": "failed", "shop.orders": "late", "shop.ratio": "pending", "shop.rest": "pending"
+    }  # fmt: skip
+    reasons = {note["table"]: note["summary"] for note in grid["notes"]}
+    assert reasons == {"veiled.prices": f"aborted: {one_line(HOSTILE)}", "shop.orders": "running"}
+    states = {table["table"]: table["state"] for table in asking.told("shop/barriers/2")["tables"]}
+    assert states["shop.orders"] == "late"
+
+
+def test_unchanged_aborted_and_trimmed(shop: World, asking: Asking) -> None:
+    shop.committed(1)
+    opened(shop, 2)
+    for job in ("load", "veiled_load", "ratio"):
+        shop.process(2, job, unchanged=job == "load")
+    shop.commit(2)
+    opened(shop, 3)
+    shop.abort(3)
+    told = asking.told("shop/grid")
+    assert cells(told)["shop.orders"] == ["written", "unchanged", "aborted"]
+    assert cells(told)["shop.ratio"] == ["written", "written", "aborted"]
+    assert (told["repeatable_read"], told["read_committed"]) == (2, 2)
+    with shop.meta._db.transaction(write=True) as connection:
+        rows = schema.table_progress.c
+        connection.execute(delete(schema.table_progress).where(rows.topology == "shop", rows.barrier_id == 2))
+    assert cells(asking.told("shop/grid"))["shop.orders"] == ["written", "written", "aborted"]
+    assert [barrier["reason"] for barrier in told["barriers"]] == [None, None, "bad input"]
+
+
+def test_pages_of_barriers_and_tables_join_up(shop: World, asking: Asking) -> None:
+    for day in range(1, 6):
+        shop.committed(day)
+    pages, before = [], None
+    while not pages or before is not None:
+        told = asking.told("shop/barriers", limit=2, **({} if before is None else {"before": before}))
+        pages.append([barrier["barrier_id"] for barrier in told["barriers"]])
+        before = told["before"]
+    assert pages == [[5, 4], [3, 2], [1]]
+    first = asking.told("shop/grid", limit=2, tables=3)
+    rest = asking.told("shop/grid", limit=2, tables=3, after=first["after"])
+    assert [*cells(first), *cells(rest)] == ["veiled.prices", "shop.orders", "shop.ratio", "shop.rest"]
+    assert (rest["after"], first["before"]) == (None, 4)
+    assert [each["barrier_id"] for each in asking.told("shop/grid", limit=2, before=4)["barriers"]] == [2, 3]
+
+
+def test_nothing_is_told_of_other_dags(shop: World, asking: Asking) -> None:
+    """Whatever is asked, no name of theirs is in the answer, and the same questions tell an admin."""
+    revision = everything(shop)
+    user = asking.may_read("reader", "shop")
+    paths = ["", "/grid", "/barriers", "/sources", "/sinks", "/leases", "/revisions", f"/revisions/{revision.revision}"]
+    for path in [*paths, *(f"/barriers/{number}" for number in range(4))]:
+        answer = asking.get(f"/prod/topologies/shop{path}", user)
+        assert answer.status_code == 200, path
+        assert SECRET not in answer.text, path
+        assert path == "/sources" or SECRET in asking.get(f"/prod/topologies/shop{path}").text or path == "/barriers/0"
+    told = asking.told("shop", user)
+    assert (told["dags"], told["tables"], told["hidden_dags"]) == (["shop"], 3, 1)
+    assert SECRET not in asking.get("/prod/topologies", user).text
+    detail = asking.told("shop/barriers/2", user)
+    (waiting,) = (each for each in detail["attempts"] if each["job"] == "ratio")
+    assert waiting["waits_for"] == ["tables of other DAGs"]
+    assert (detail["dag_id"], detail["hidden_dags"]) == (None, 1)
+
+
+def test_every_route_asks_who_it_is(shop: World, asking: Asking) -> None:
+    shop.committed(1)
+    values = {"deployment": "prod", "topology": "shop", "barrier_id": "1", "revision": "1"}
+    paths = [path.removeprefix("/v1/deployments").format(**values) for path in asking.app.openapi()["paths"]]
+    assert len(paths) == 14
+    for path in paths:
+        assert asking.get(path, None).status_code == 401, path
+        told = asking.get(path, "nobody")
+        if path == "":
+            assert told.json() == {"deployments": []}
+            continue
+        # as if there was nothing of that name
+        other = asking.get(path.replace("prod", "dev"), "nobody")
+        assert (told.status_code, told.text) == (other.status_code, other.text) == (404, other.text), path
+
+
+@pytest.mark.parametrize("name", ["%00", "a%00b", "%ED%A0%80", "..", "'; DROP", "x" * 4000, "%F0%9F%90%8E", "\u202e"])
+def test_odd_names_are_not_there(shop: World, asking: Asking, name: str) -> None:
+    for path in (f"/{name}/topologies", f"/prod/topologies/{name}", f"/prod/topologies/{name}/grid", f"/{name}/events"):
+        assert asking.get(path).status_code == 404, path
+    assert asking.get(f"/prod/topologies/shop/grid?after={name}").status_code == 200
+    assert asking.get(f"/prod/topologies?after={name}").status_code == 200
+
+
+def test_numbers_that_no_database_has(shop: World, asking: Asking) -> None:
+    shop.committed(1)
+    here = "/prod/topologies/shop"
+    for number in (2**63, -1, "1e3", "x", "%00"):
+        for path in (f"/barriers/{number}", f"/revisions/{number}", f"/grid?before={number}", f"/grid?limit={number}"):
+            assert asking.get(here + path).status_code == 422, path
+    assert asking.get(f"{here}/revisions/{2**31}").status_code == 422
+    assert asking.get(f"{here}/barriers/{2**63 - 1}").status_code == 404
+    assert asking.get(f"{here}/revisions/{2**31 - 1}").status_code == 404
+    assert asking.get(f"{here}/grid?before={2**63 - 1}").status_code == 200
+
+
+def test_a_metaservice_that_does_not_answer(tmp_path: Path) -> None:
+    asking = Asking({"prod": MetaService(f"sqlite:///{tmp_path}/none.db", new=False)})
+    for path in ("", "/prod/topologies", "/prod/topologies/shop/grid", "/prod/events"):
+        answer = asking.get(path)
+        assert answer.status_code == 503
+        assert str(tmp_path) not in answer.text

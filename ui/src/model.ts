@@ -132,7 +132,7 @@ export interface TableAtBarrier {
   dag: string | null;
   state: CellState;
   /** Only whether there is one: it may be larger than JavaScript's numbers are exact. */
-  snapshot_id: number | null;
+  snapshot_id: string | null;
   unchanged_since: number | null;
   processed_at: string | null;
   written_at: string | null;

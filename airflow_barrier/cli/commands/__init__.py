@@ -17,6 +17,7 @@ from airflow_barrier.cli.commands.query import QUERY
 from airflow_barrier.cli.commands.recover import RECOVER
 from airflow_barrier.cli.commands.resolve import RESOLVE
 from airflow_barrier.cli.commands.revision import REVISION
+from airflow_barrier.cli.commands.serve import SERVE
 from airflow_barrier.cli.commands.sink import SINK
 from airflow_barrier.cli.commands.snapshots import SNAPSHOTS
 from airflow_barrier.cli.commands.status import STATUS
@@ -44,5 +45,6 @@ COMMANDS: tuple[Command | Group, ...] = (
         (TOPOLOGIES, TOPOLOGY, VALIDATE, ADOPT, LEAVE, JOIN),
     ),
     RECOVER,
+    SERVE,
     Group("database", "The MetaService's database.", (MIGRATE, CHECK)),
 )
