@@ -11,8 +11,13 @@ import pytest
 from playwright.sync_api import Browser, BrowserContext, Locator, Page, expect
 
 from airflow_barrier.links.barrier import URL_PREFIX
+from airflow_barrier.metaservice.revisions import NewRevision
 from airflow_barrier.plugins import bundle
 from airflow_barrier.plugins.barrier import BarrierPlugin
+from airflow_barrier.protocol.deliveries import SinkDeclaration
+from airflow_barrier.protocol.leases import Hold
+from airflow_barrier.protocol.levels import Level
+from airflow_barrier.protocol.revisions import RevisionMode
 from tests.support.airflow import LONG, AirflowUnderTest
 from tests.support.counting import Counting
 from tests.support.waiting import patience
@@ -37,6 +42,9 @@ def test_the_page_shows_a_barrier_while_it_advances(counting: Counting, browser:
             the_navigation_leads_to_a_topology(page, ui)
             cells_change_without_a_reload(page, hold)
             a_cell_leads_to_its_barrier_and_back(page, ui)
+            the_delay_of_a_window(page, ui)
+            what_was_computed_again(page, ui, counting)
+            who_reads_and_what_goes_in_and_out(page, ui, counting, asked)
             the_address_alone_leads_there(context.new_page(), counting.airflow)
         everybody_gets_the_bundle_and_keeps_it(counting.airflow)
     finally:
@@ -113,6 +121,76 @@ def its_time_is_somebodys(page: Page) -> None:
     expect(row.get_by_role("cell")).to_have_text(["sum", *[re.compile(r"\d+ s$")] * 4])
 
 
+def the_delay_of_a_window(page: Page, ui: Path) -> None:
+    tab(page, "Delay").click()
+    expect(page.get_by_role("img", name="Seconds from timestamp to readable of 2 barriers")).to_be_visible()
+    expect(page.get_by_role("definition").filter(has_text="none is declared")).to_be_visible()
+    ranking = page.get_by_role("region", name="Who took the time").get_by_role("listitem")
+    expect(ranking.filter(has_text=re.compile(r"^load.*%, spark"))).to_be_visible()
+    nothing_grave(page, ui)
+    page.get_by_text("As a table").click()
+    expect(page.get_by_role("rowheader", name="2", exact=True)).to_be_visible()
+    page.get_by_role("link", name="1 d", exact=True).click()
+    page.get_by_role("combobox", name="Table").select_option("paged.events")
+    expect(page.get_by_role("heading", name="Who took the time that held up paged.events")).to_be_visible()
+    expect(page).to_have_url(re.compile("view=delay&window=1&table=paged.events$"))
+    page.go_back()
+    expect(page.get_by_role("heading", name="Who took the time", exact=True)).to_be_visible()
+
+
+def what_was_computed_again(page: Page, ui: Path, counting: Counting) -> None:
+    tab(page, "Revisions").click()
+    expect(page.get_by_text("Nothing was computed again yet: airflow-barrier revise")).to_be_visible()
+    meta = counting.deployment.meta
+    meta.revisions.begin(
+        NewRevision(
+            topology="paged",
+            mode=RevisionMode.INCREMENTAL,
+            first_barrier=2,
+            predecessor=1,
+            window_end=2,
+            tables=["paged.totals"],
+            jobs=["sum"],
+            changed=["sum"],
+            topology_version=meta.topologies.version("paged"),
+            reason="the sums were wrong",
+            actor="ada",
+        )
+    )
+    # the stream says so, and the list is asked for anew
+    row = page.get_by_role("row").filter(has_text="the sums were wrong")
+    expect(row).to_contain_text("STAGING")
+    nothing_grave(page, ui)
+    row.get_by_role("link", name="1", exact=True).click()
+    expect(page.get_by_role("heading", name="Revision 1")).to_contain_text("STAGING")
+    expect(page.get_by_role("region", name="What is missing")).to_contain_text("paged.totals (job sum)")
+    expect(page.get_by_role("row").filter(has_text="sum: not started")).to_be_visible()
+    nothing_grave(page, ui)
+
+
+def who_reads_and_what_goes_in_and_out(page: Page, ui: Path, counting: Counting, asked: list[str]) -> None:
+    meta = counting.deployment.meta
+    tab(page, "Readers").click()
+    expect(page.get_by_text("Nobody holds a barrier now")).to_be_visible()
+    meta.answers.resolve("paged", Level.REPEATABLE_READ, at=1, hold=Hold("report of ada", 600))
+    tab(page, "Deliveries").click()
+    expect(page.get_by_text("Nothing is delivered")).to_be_visible()
+    sink = SinkDeclaration("sums", "paged", "postgresql", {"paged.totals": "sums"}, {"conn_id": "reporting"})
+    meta.deliveries.register("paged", sink, "test")
+    meta.deliveries.failed("paged", "sums", "nobody lets us in", "test")
+    # brokers are asked by who opens the tab, and by nobody else
+    assert not [url for url in asked if urlsplit(url).path.endswith("/sources")]
+    tab(page, "Sources").click()
+    expect(page.get_by_text("No job reads from outside")).to_be_visible()
+    tab(page, "Deliveries").click()
+    expect(page.get_by_role("row").filter(has_text="sums")).to_contain_text("nobody lets us in")
+    nothing_grave(page, ui)
+    tab(page, "Readers").click()
+    expect(page.get_by_role("row").filter(has_text="report of ada")).to_be_visible()
+    expect(page.get_by_text("1 reader keeps barriers from being expired; the oldest is barrier 1.")).to_be_visible()
+    nothing_grave(page, ui)
+
+
 def the_address_alone_leads_there(page: Page, airflow: AirflowUnderTest) -> None:
     page.goto(f"{airflow.url}/plugin/barriers?deployment=barrier_default&topology=paged&filter=tot")
     expect(cell(page, "paged.totals", 2)).to_be_visible()
@@ -141,6 +219,10 @@ def everybody_gets_the_bundle_and_keeps_it(airflow: AirflowUnderTest) -> None:
     assert other.headers["cache-control"] == "no-cache"
     refused = httpx.get(f"{airflow.url}{URL_PREFIX}/v1/deployments", timeout=patience(60))
     assert refused.status_code == 401
+
+
+def tab(page: Page, name: str) -> Locator:
+    return page.get_by_role("navigation", name="Of this topology").get_by_role("link", name=name, exact=True)
 
 
 def cell(page: Page, table: str, barrier_id: int) -> Locator:

@@ -7,9 +7,10 @@ import { LiveMark, useStream } from "./LiveMark";
 import type { Deployments } from "./model";
 import { search, usePlace } from "./place";
 import { STYLE } from "./style";
+import { Tabs } from "./Tabs";
 import { Empty, Loading, Problem } from "./Told";
 import { Topologies } from "./Topologies";
-import { Topology } from "./Topology";
+import { View } from "./View";
 
 /** What Airflow's UI shows at /plugin/barriers. */
 export function Page() {
@@ -19,7 +20,8 @@ export function Page() {
   // a link names its deployment, and works while the list of them is on its way
   const deployment = place.deployment ?? all[0] ?? null;
   const live = useStream(deployment);
-  const { topology, barrier } = place;
+  const { topology, barrier, revision } = place;
+  const view = revision !== null ? "revisions" : place.view;
 
   return (
     <main className="barriers">
@@ -32,10 +34,10 @@ export function Page() {
             ) : (
               <>
                 <Link to={{ search: search({ deployment }) }}>Barriers</Link> ›{" "}
-                {barrier === null ? (
+                {barrier === null && revision === null ? (
                   topology
                 ) : (
-                  <Link to={{ search: search({ ...place, deployment, barrier: null }) }}>{topology}</Link>
+                  <Link to={{ search: search({ ...place, view, deployment, barrier: null, revision: null }) }}>{topology}</Link>
                 )}
               </>
             )}
@@ -62,7 +64,17 @@ export function Page() {
         <Topologies key={deployment} deployment={deployment} live={live} />
       )}
       {deployment !== null && topology !== null && barrier === null && (
-        <Topology key={`${deployment} ${topology}`} deployment={deployment} topology={topology} live={live} place={place} go={go} />
+        <>
+          <Tabs deployment={deployment} topology={topology} view={view} />
+          <View
+            key={`${deployment} ${topology}`}
+            deployment={deployment}
+            topology={topology}
+            live={live}
+            place={{ ...place, view }}
+            go={go}
+          />
+        </>
       )}
       {deployment !== null && topology !== null && barrier !== null && (
         <Barrier

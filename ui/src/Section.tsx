@@ -1,11 +1,20 @@
 import type { ReactNode } from "react";
 
+interface Props {
+  title: string;
+  columns: string[];
+  /** What stands above it: the page's heading, or one of its parts'. */
+  below?: "page" | "part";
+  children: ReactNode;
+}
+
 /** A table with a title. */
-export function Section({ title, columns, children }: { title: string; columns: string[]; children: ReactNode }) {
+export function Section({ title, columns, below = "part", children }: Props) {
+  const Heading = below === "page" ? "h3" : "h4";
   const id = `barriers-${title.toLowerCase().replaceAll(" ", "-")}`;
   return (
     <section aria-labelledby={id}>
-      <h4 id={id}>{title}</h4>
+      <Heading id={id}>{title}</Heading>
       {/* reachable by the tab key, since it scrolls sideways where the window is narrow */}
       <div className="scroll" role="group" aria-labelledby={id} tabIndex={0}>
         <table className="list">

@@ -4,23 +4,14 @@ import { useAsked } from "./asked";
 import { shortTime, useNow } from "./clock";
 import { Grid } from "./Grid";
 import { LateOnes } from "./LateOnes";
-import type { Live } from "./LiveMark";
 import { useChanges } from "./LiveMark";
 import type { Sink, Topology as Answer } from "./model";
-import type { Place } from "./place";
 import { Hidden, Loading, Problem } from "./Told";
 import { HealthMark } from "./Topologies";
-
-interface Props {
-  deployment: string;
-  topology: string;
-  live: Live;
-  place: Place;
-  go: (place: Partial<Place>, replace?: boolean) => void;
-}
+import type { ViewProps } from "./View";
 
 /** What readers have now, who is late, and the grid. */
-export function Topology({ deployment, topology, live, place, go }: Props) {
+export function Topology({ deployment, topology, live, place, go }: ViewProps) {
   const { answer, problem, again } = useAsked<Answer>(address(["deployments", deployment, "topologies", topology]));
   useChanges(live, topology, again);
   return (

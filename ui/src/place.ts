@@ -6,9 +6,17 @@ import { useSearchParams } from "react-router-dom";
 export interface Place {
   deployment: string | null;
   topology: string | null;
+  /** What of a topology; null: the grid. */
+  view: string | null;
+  /** One revision instead of the list of them. */
+  revision: string | null;
   /** One barrier instead of the grid. */
   barrier: string | null;
-  /** The grid's columns end before this barrier. */
+  /** For how many days the delay is told. */
+  window: string | null;
+  /** Of which table the delay is told. */
+  table: string | null;
+  /** The grid's columns, or the list, end before this barrier. */
   before: string | null;
   /** The grid's rows begin behind this table. */
   after: string | null;
@@ -16,8 +24,9 @@ export interface Place {
   filter: string | null;
 }
 
-const NAMES = ["deployment", "topology", "barrier", "before", "after", "filter"] as const;
-const NOWHERE: Place = { deployment: null, topology: null, barrier: null, before: null, after: null, filter: null };
+const NAMES = [
+  "deployment", "topology", "view", "revision", "barrier", "window", "table", "before", "after", "filter",
+] as const;
 
 export function search(place: Partial<Place>): string {
   const query = new URLSearchParams();
@@ -33,7 +42,7 @@ export function search(place: Partial<Place>): string {
 export function usePlace(): [Place, (place: Partial<Place>, replace?: boolean) => void] {
   const [query, setQuery] = useSearchParams();
   const place = useMemo(
-    () => ({ ...NOWHERE, ...Object.fromEntries(NAMES.map((name) => [name, query.get(name)])) }) as Place,
+    () => Object.fromEntries(NAMES.map((name) => [name, query.get(name)])) as unknown as Place,
     [query],
   );
   const go = useCallback(

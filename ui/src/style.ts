@@ -114,6 +114,37 @@ export const STYLE = `
 .barriers .axis .track span{position:absolute;white-space:nowrap;border-left:1px solid var(--line);padding-left:3px}
 .barriers .legend .track{display:inline-block;vertical-align:middle;width:28px}
 .barriers .legend .track i{left:0;right:0}
+.barriers .tabs{display:flex;flex-wrap:wrap;gap:4px 18px;border-bottom:1px solid var(--line);margin-bottom:12px}
+.barriers section>h3{margin:4px 0 8px}
+.barriers .line>h3{margin:0}
+.barriers .tabs a{padding:2px 2px 6px;color:var(--dim);text-decoration:none;border-bottom:2px solid transparent;white-space:nowrap}
+.barriers .tabs a:hover{color:inherit}
+.barriers .tabs a:focus-visible{outline-offset:-2px}
+.barriers .tabs a[aria-current]{color:inherit;font-weight:600;border-color:var(--mark)}
+.barriers .pager a[aria-current]{font-weight:600;text-decoration-color:currentColor;text-decoration-thickness:2px}
+.barriers .blame .sum{font-size:13px}
+.barriers .blame .label{color:inherit}
+.barriers .gantt.blame>li{grid-template-columns:14em minmax(0,1fr) 17em}
+.barriers .chart{margin:10px 0}
+.barriers .plot{position:relative;border:1px solid var(--line);border-radius:8px;overflow:hidden}
+.barriers .plot svg{display:block;width:100%;height:200px;cursor:pointer}
+.barriers .plot span{position:absolute;left:6px;font-size:12px;line-height:1;color:var(--dim);pointer-events:none;
+  background:var(--chakra-colors-bg);padding:1px 3px;border-radius:3px}
+.barriers .plot .top{top:5px}
+.barriers .plot .bottom{bottom:5px}
+.barriers .plot span.objective{left:auto;right:6px;color:${color("orange", "fg")};transform:translateY(-120%)}
+.barriers .chart path{fill:none;vector-effect:non-scaling-stroke;stroke-linecap:round}
+.barriers .chart .delay,.barriers .chart .dots{stroke:var(--mark);stroke-width:2}
+.barriers .chart .dots{stroke-width:6}
+.barriers .chart .age{stroke:var(--dim);stroke-width:1;stroke-dasharray:2 3}
+.barriers .chart path.objective{stroke:${color("orange", "solid")};stroke-width:1.5;stroke-dasharray:6 5}
+.barriers .chart .missed{stroke:${color("orange", "solid")};stroke-width:9;stroke-linecap:square}
+.barriers .chart .pointed{stroke:var(--dim);stroke-width:1}
+.barriers .chart .legend svg{display:inline-block;width:28px;height:10px;vertical-align:middle}
+.barriers .times{display:flex;justify-content:space-between;font-size:12px;color:var(--dim);margin:2px 0}
+.barriers summary{cursor:pointer;margin:6px 0}
+@media (max-width:600px){.barriers .gantt.blame>li{grid-template-columns:minmax(0,1fr) auto}.barriers .blame .label{text-align:left}
+.barriers .blame .track{grid-row:2;grid-column:1/-1}.barriers .blame .sum{font-size:12px}}
 @media (max-width:600px){.barriers .gantt>li{grid-template-columns:7.5em minmax(0,1fr) 56px;gap:6px}.barriers .gantt .sum{font-size:11px}}
 @media (max-width:600px){.barriers .grid .name{max-width:36vw;padding-right:4px}.barriers{padding:8px 8px 24px}.barriers .text{grid-template-columns:minmax(0,1fr) auto}.barriers .text .dim{grid-column:1/-1}}
 `;

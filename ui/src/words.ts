@@ -50,7 +50,9 @@ export function barrierSaid(barrier: BarrierSummary): string {
 
 /** Who or what holds up what, and for how long. */
 export function lateSaid({ since, summary }: Late, now: number): string {
-  return `${summary.charAt(0).toUpperCase()}${summary.slice(1)} (for ${duration(secondsSince(since, now))}).`;
+  // a table's name stays as it is
+  const said = /^[a-z]+ /.test(summary) ? summary.charAt(0).toUpperCase() + summary.slice(1) : summary;
+  return `${said} (for ${duration(secondsSince(since, now))}).`;
 }
 
 /** The one that is late for longest first. */

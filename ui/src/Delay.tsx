@@ -1,0 +1,163 @@
+import { Link } from "react-router-dom";
+
+import { Answered } from "./Answered";
+import { address } from "./api";
+import { useAsked } from "./asked";
+import { Chart } from "./Chart";
+import { duration, spent } from "./clock";
+import { useChanges } from "./LiveMark";
+import type { Blame, Delay, Topology } from "./model";
+import { search } from "./place";
+import { Empty } from "./Told";
+import type { ViewProps } from "./View";
+import { count } from "./words";
+
+const WINDOWS = ["1", "7", "30"];
+/** A window has thousands of barriers: one more is looked at soon enough. */
+const EVERY = 10_000;
+
+/** How late barriers were readable over a window, and who is to blame. */
+export function DelayView({ deployment, topology, live, place, go }: ViewProps) {
+  const days = place.window !== null && WINDOWS.includes(place.window) ? place.window : "7";
+  const { table } = place;
+  const here = ["deployments", deployment, "topologies", topology];
+  const tables = useAsked<Topology>(address(here)).answer?.jobs.flatMap((job) => job.outlets).sort() ?? [];
+  const asked = useAsked<Delay>(address([...here, "delay"], { window: 86_400 * Number(days), table }), EVERY);
+  useChanges(live, topology, asked.again);
+  const to = { deployment, topology, view: "delay", table, window: days };
+  return (
+    <section aria-labelledby="barriers-delay">
+      <div className="line">
+        <h3 id="barriers-delay">Delay</h3>
+        <nav className="pager" aria-label="Window">
+          {WINDOWS.map((each) => (
+            <Link
+              key={each}
+              to={{ search: search({ ...to, window: each }) }}
+              aria-current={each === days ? "page" : undefined}
+            >
+              {each} d
+            </Link>
+          ))}
+        </nav>
+        <label>
+          Table{" "}
+          <select value={table ?? ""} onChange={(event) => go({ ...to, table: event.target.value })}>
+            <option value="">all</option>
+            {[...new Set([...tables, ...(table === null ? [] : [table])])].map((each) => (
+              <option key={each}>{each}</option>
+            ))}
+          </select>
+        </label>
+      </div>
+      <Answered asked={asked}>
+        {(delay) =>
+          delay.points.length === 0 ? (
+            <Empty>
+              No barrier became readable in {duration(delay.window)}: take a longer window, or look under Barriers what
+              holds them up.
+            </Empty>
+          ) : (
+            <>
+              <Sums delay={delay} />
+              <Chart delay={delay} to={(barrier) => search({ deployment, topology, barrier: String(barrier) })} />
+              <Ranking delay={delay} />
+            </>
+          )
+        }
+      </Answered>
+    </section>
+  );
+}
+
+function Sums({ delay }: { delay: Delay }) {
+  const { percentiles: found, objective, missed } = delay;
+  const facts: [string, number | null | undefined, string][] = [
+    ["Half within", found.p50, ""],
+    ["95 % within", found.p95, ""],
+    ["All within", found.max, ""],
+    ["Until a run opened it", delay.scheduled, "half within; is part of the delay"],
+  ];
+  return (
+    <dl className="facts">
+      {facts.map(([name, seconds, more]) => (
+        <div key={name}>
+          <dt>{name}</dt>
+          <dd>
+            <b>{seconds == null ? "not known" : spent(seconds)}</b>
+            <span className="dim">{more}</span>
+          </dd>
+        </div>
+      ))}
+      <div>
+        <dt>Objective missed</dt>
+        <dd>
+          {objective === null ? (
+            <span className="dim">none is declared: give BarrierGroup or a job its freshness</span>
+          ) : (
+            <>
+              <b className={missed ? "warn" : ""}>
+                {missed?.toLocaleString("en")} of {delay.barriers.toLocaleString("en")}
+              </b>
+              <span className="dim">readers had something older than {duration(objective)}</span>
+            </>
+          )}
+        </dd>
+      </div>
+    </dl>
+  );
+}
+
+const SHOWN = 10;
+const ON: Partial<Record<Blame["part"], string>> = {
+  slot: "waited for a slot",
+  retries: "tries that came to nothing",
+  siblings: "other tables of the barrier",
+  "earlier barriers": "an earlier barrier was not committed",
+  inputs: "waited for inputs",
+};
+
+function Ranking({ delay }: { delay: Delay }) {
+  const { blame } = delay;
+  const shown = blame.slice(0, SHOWN);
+  const rest = blame.slice(SHOWN);
+  const percent = (share: number) => (share > 0 && share < 0.01 ? "< 1 %" : `${Math.round(share * 100)} %`);
+  return (
+    <section aria-labelledby="barriers-blame">
+      <h4 id="barriers-blame">
+        Who took the time{delay.table !== null && ` that held up ${delay.table}`}
+      </h4>
+      {blame.length === 0 ? (
+        <Empty>
+          It is not known any more: these barriers were computed again, or trimmed. Look at a newer one.
+        </Empty>
+      ) : (
+        <>
+          <ul className="gantt blame">
+            {shown.map((each) => (
+              <li key={`${each.part} ${each.job} ${each.dag}`} title={each.dag ?? undefined}>
+                <span className="label">{whoOf(each)}</span>
+                <span className="track" aria-hidden="true">
+                  <i className={each.part === "spark" ? "work" : each.part === "retries" ? "lost" : "wait"} style={{ left: 0, width: `${each.share * 100}%` }} />
+                </span>
+                <span className="sum">
+                  <b>{percent(each.share)}</b>, {each.job === null ? "" : `${ON[each.part] ?? each.part}, `}
+                  {spent(each.seconds)}
+                </span>
+              </li>
+            ))}
+          </ul>
+          <p className="dim">
+            {rest.length > 0 && `And ${rest.length} more: ${percent(rest.reduce((sum, each) => sum + each.share, 0))}. `}
+            From opening until readable, on the critical path of the newest {count(delay.looked_into, "barrier")}.
+          </p>
+        </>
+      )}
+    </section>
+  );
+}
+
+function whoOf({ part, job }: Blame): string {
+  const isJobs = part === "spark" || part === "slot" || part === "retries";
+  return job ?? (isJobs ? `jobs of other DAGs, ${ON[part] ?? part}` : (ON[part] ?? part));
+}

@@ -1,0 +1,65 @@
+import { Link } from "react-router-dom";
+
+import { Answered } from "./Answered";
+import { address } from "./api";
+import { useAsked } from "./asked";
+import { duration, fullTime, secondsSince, useNow } from "./clock";
+import { useChanges } from "./LiveMark";
+import type { Lease } from "./model";
+import { search } from "./place";
+import { Section } from "./Section";
+import { Empty } from "./Told";
+import type { ViewProps } from "./View";
+import { count } from "./words";
+
+/** Who holds which barriers, and until when. */
+export function Readers({ deployment, topology, live }: ViewProps) {
+  const asked = useAsked<{ leases: Lease[] }>(
+    address(["deployments", deployment, "topologies", topology, "leases"]),
+  );
+  useChanges(live, topology, asked.again);
+  const now = useNow();
+  const to = (barrier: number) => ({ search: search({ deployment, topology, barrier: String(barrier) }) });
+  return (
+    <Answered asked={asked}>
+      {({ leases: found }) => {
+        // one that has ended holds nothing, whether it was told again or not
+        const leases = found
+          .filter((each) => Date.parse(each.expires_at) > now)
+          .sort((one, other) => one.barrier_id - other.barrier_id);
+        const [oldest] = leases;
+        return oldest === undefined ? (
+          <Empty>Nobody holds a barrier now: whoever reads with a hold is listed here, until it is released or ends.</Empty>
+        ) : (
+          <>
+            <p>
+              {count(leases.length, "reader")} {leases.length === 1 ? "keeps" : "keep"} barriers from being expired; the
+              oldest is barrier {oldest.barrier_id}.
+            </p>
+            <Section below="page" title="Readers" columns={["holds barrier", "until, unless renewed", "who", "since"]}>
+              {leases.map((each) => (
+                <tr key={each.lease_id}>
+                  <th scope="row">
+                    <Link to={to(each.barrier_id)}>{each.barrier_id}</Link>
+                    {each.through_id !== each.barrier_id && (
+                      <>
+                        {" "}
+                        to <Link to={to(each.through_id)}>{each.through_id}</Link>
+                      </>
+                    )}
+                  </th>
+                  <td title={fullTime(each.expires_at)}>in {duration(-secondsSince(each.expires_at, now))}</td>
+                  <td>
+                    {each.holder ?? <span className="dim">told to who may read all of its DAGs</span>}
+                    {each.rolled_back && <span className="warn"> What it read was staged anew or given up since.</span>}
+                  </td>
+                  <td>{fullTime(each.granted_at)}</td>
+                </tr>
+              ))}
+            </Section>
+          </>
+        );
+      }}
+    </Answered>
+  );
+}

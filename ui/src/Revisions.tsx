@@ -1,0 +1,157 @@
+import { Link } from "react-router-dom";
+
+import { Age } from "./Age";
+import { Answered } from "./Answered";
+import { address } from "./api";
+import { useAsked } from "./asked";
+import { fullTime } from "./clock";
+import { useChanges } from "./LiveMark";
+import type { Revision as One, RevisionDetail, Revisions as Answer } from "./model";
+import { search } from "./place";
+import { Section } from "./Section";
+import { Empty, Hidden } from "./Told";
+import type { ViewProps } from "./View";
+
+const MEANS: Record<One["state"], string> = {
+  STAGING: "its barriers are computed again; readers have what was",
+  COMMITTING: "it is being published",
+  COMMIT: "readers have it",
+  CANCELLED: "it was given up",
+};
+
+/** What was computed again, and why. */
+export function Revisions({ deployment, topology, live, place }: ViewProps) {
+  const { before } = place;
+  const asked = useAsked<Answer>(
+    address(["deployments", deployment, "topologies", topology, "revisions"], { before }),
+  );
+  useChanges(live, topology, asked.again);
+  const here = { deployment, topology, view: "revisions" };
+  return (
+    <Answered asked={asked}>
+      {({ revisions, before: older }) => (
+        <>
+          {revisions.length === 0 ? (
+            <Empty>
+              {before === null
+                ? "Nothing was computed again yet: airflow-barrier revise, or a ReviseOperator, does it once input or code was corrected."
+                : "There are no older revisions: go back to the newest."}
+            </Empty>
+          ) : (
+            <Section below="page" title="Revisions" columns={["revision", "state", "from barrier", "begun", "by", "why"]}>
+              {revisions.map((each) => (
+                <tr key={each.revision}>
+                  <th scope="row">
+                    <Link to={{ search: search({ ...here, revision: String(each.revision) }) }}>{each.revision}</Link>
+                  </th>
+                  <td title={MEANS[each.state]}>{each.state}</td>
+                  <td>{each.first_barrier}</td>
+                  <td>{fullTime(each.created_at)}</td>
+                  <td>{each.actor}</td>
+                  <td>{each.reason}</td>
+                </tr>
+              ))}
+            </Section>
+          )}
+          <nav className="pager" aria-label="Revisions">
+            {before !== null && <Link to={{ search: search(here) }}>Newest</Link>}
+            {older !== null && <Link to={{ search: search({ ...here, before: String(older) }) }}>Older →</Link>}
+          </nav>
+        </>
+      )}
+    </Answered>
+  );
+}
+
+/** One revision: why it is, and how far. */
+export function Revision({ deployment, topology, live, revision }: ViewProps & { revision: string }) {
+  const asked = useAsked<RevisionDetail>(
+    address(["deployments", deployment, "topologies", topology, "revisions", revision]),
+  );
+  useChanges(live, topology, asked.again);
+  return (
+    <article>
+      <h3>
+        Revision {revision}
+        {asked.answer && <span className="pill state">{asked.answer.state}</span>}
+      </h3>
+      <Answered asked={asked}>
+        {(found) => <Detail found={found} to={(barrier) => search({ deployment, topology, barrier: String(barrier) })} />}
+      </Answered>
+    </article>
+  );
+}
+
+function Detail({ found, to }: { found: RevisionDetail; to: (barrier: number) => string }) {
+  const ended = found.commit_at ?? found.cancelled_at;
+  const isUnderWay = found.state === "STAGING" || found.state === "COMMITTING";
+  return (
+    <>
+      <p>
+        {found.reason !== null && `${found.reason}: `}
+        {MEANS[found.state]}.
+      </p>
+      <dl className="facts">
+        <div>
+          <dt>Begun</dt>
+          <dd>
+            <b>{fullTime(found.created_at)}</b>
+            {found.actor !== null && <span className="dim">by {found.actor}</span>}
+          </dd>
+        </div>
+        {ended !== null && (
+          <div>
+            <dt>{found.commit_at === null ? "Given up" : "Published"}</dt>
+            <dd>
+              <b>
+                <Age time={ended} />
+              </b>
+            </dd>
+          </div>
+        )}
+        <div>
+          <dt>Barriers</dt>
+          <dd>
+            <b>from {found.first_barrier} on</b>
+            <span className="dim">
+              asked for up to {found.window_end}; {found.mode}
+            </span>
+          </dd>
+        </div>
+        <div>
+          <dt>Tables</dt>
+          <dd>{found.tables.join(", ")}</dd>
+        </div>
+      </dl>
+      <Hidden dags={found.hidden_dags} />
+      {isUnderWay && found.missing.length > 0 && (
+        <section aria-labelledby="barriers-missing">
+          <h4 id="barriers-missing">What is missing</h4>
+          <ul className="missing">
+            {found.missing.map((each) => (
+              <li key={each}>{each}</li>
+            ))}
+          </ul>
+        </section>
+      )}
+      {found.barriers.length > 0 && (
+        <Section title="Its barriers" columns={["barrier", "timestamp", "state", "jobs"]}>
+          {found.barriers.map(({ barrier_id: id, timestamp, state, jobs }) => (
+            <tr key={id}>
+              <th scope="row">
+                <Link to={{ search: to(id) }}>{id}</Link>
+              </th>
+              <td>{fullTime(timestamp)}</td>
+              <td>{state}</td>
+              <td>
+                {Object.entries(jobs)
+                  .map(([job, summary]) => `${job}: ${summary}`)
+                  .join("; ")}
+              </td>
+            </tr>
+          ))}
+        </Section>
+      )}
+    </>
+  );
+}
