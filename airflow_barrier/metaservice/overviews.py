@@ -68,6 +68,7 @@ class BarrierRow(NamedTuple):
     opened_at: datetime
     precommit_at: datetime | None
     commit_at: datetime | None
+    aborted_at: datetime | None
     reason: str | None
 
 
@@ -330,6 +331,23 @@ class Overviews(Group):
             )
             for attempt in (_to_attempt(row),)
         }
+
+    @reads
+    def requested(self, connection: Connection, topologies: Sequence[str]) -> dict[str, int]:
+        """How many attempts at barriers in flight are REQUESTED and have not started, by topology."""
+        found = dict.fromkeys(topologies, 0)
+        for names in chunks(topologies):
+            at = _in_flight(names)
+            found.update(
+                (topology, count)
+                for topology, count in connection.execute(
+                    select(_ATTEMPT.topology, func.count())
+                    .join(at, _belongs_to(schema.attempt, at))
+                    .where(_ATTEMPT.state == AttemptState.REQUESTED.value)
+                    .group_by(_ATTEMPT.topology)
+                )
+            )
+        return found
 
     @reads
     def attempts(self, connection: Connection, topology: str, barrier_id: int) -> list[AttemptRow]:
