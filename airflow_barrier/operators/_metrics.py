@@ -33,7 +33,7 @@ def emit_commits(barriers: Sequence[Barrier]) -> None:
     def measured() -> Iterable[Measure]:
         from airflow_barrier.coordinator.measuring import Measure
 
-        for barrier in barriers:
+        for barrier in dict.fromkeys(barriers):
             if barrier.commit_at is not None and not barrier.is_maintenance:
                 seconds = (barrier.commit_at - barrier.timestamp).total_seconds()
                 yield Measure("barrier.commit_seconds", seconds, {"topology": barrier.topology})
