@@ -169,6 +169,14 @@ def _stale(recent: Sequence[BarrierRow], now: datetime, freshness: float | None)
     return [Late(None, None, None, (), since, since, summary)]
 
 
+def readable_of(rows: Overviews, topology: str, recent: Iterable[BarrierRow]) -> BarrierRow | None:
+    """What repeatable read serves; the baseline has no time of its own."""
+    found = next((row for row in recent if row.state is BarrierState.COMMIT), None)
+    if found is None:
+        found = rows.served(topology, {BarrierState.COMMIT})
+    return found if found is not None and found.barrier_id > 0 else None
+
+
 def patience_of(recent: Iterable[BarrierRow], since: datetime) -> timedelta:
     """How long a job may hold up a barrier ``since`` then: twice the median of how long the newest barriers that were
     committed by then took from opening to COMMIT, and a minute at least. What is committed later changes nothing.
