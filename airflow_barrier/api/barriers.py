@@ -77,6 +77,7 @@ def barrier(sight: SightDep, barrier_id: BarrierId) -> models.BarrierDetail:
         topology=sight.name,
         tag=found.tag,
         opening=found.opening if run is not None else found.timestamp_from,
+        expiring_at=found.expiring_at,
         dag_id=None if run is None else run.dag_id,
         run_id=None if run is None else run.run_id,
         tables=[

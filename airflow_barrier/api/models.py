@@ -234,11 +234,14 @@ class Delivery(Model):
 
 
 class BarrierDetail(BarrierSummary):
-    """``tag``: by what engines read it. ``opening``: where its timestamp came from, and which run opened it."""
+    """``tag``: by what engines read it. ``opening``: where its timestamp came from, and which run opened it.
+    ``expiring_at``: since when it cannot be read any more.
+    """
 
     topology: str
     tag: str
     opening: str
+    expiring_at: datetime | None
     dag_id: str | None
     run_id: str | None
     tables: list[TableAtBarrier]
@@ -359,11 +362,14 @@ class Leases(Model):
 
 
 class Revision(Model):
+    """``gated``: no barrier opens until it is published."""
+
     revision: int
     state: RevisionState
     mode: RevisionMode
     first_barrier: int
     window_end: int
+    gated: bool
     tables: list[str]
     jobs: list[str]
     actor: str | None
@@ -387,9 +393,21 @@ class RevisionProgress(Model):
     jobs: dict[str, str]
 
 
+class RevisionRun(Model):
+    """A run that computes barriers of it. ``barrier_id`` null: those after the ones that were asked for.
+    ``arrived_at`` null: it was woken, and has not begun.
+    """
+
+    dag_id: str
+    run_id: str
+    barrier_id: int | None
+    arrived_at: datetime | None
+
+
 class RevisionDetail(Revision):
     """``missing``: what it still waits for."""
 
+    runs: list[RevisionRun]
     barriers: list[RevisionProgress]
     missing: list[str]
     hidden_dags: int

@@ -116,9 +116,21 @@ def revision(sight: SightDep, revision: RevisionNumber) -> models.RevisionDetail
             )
         )
     missing = sight.meta.revisions.unstaged(sight.name, revision) if whole and found.is_under_way else []
+    runs = sight.meta.revisions.runs(sight.name, revision)
+    sight.ask(run.dag_id for run in runs)
     hidden = {job.owner for job in sight.topology.jobs if job.name in found.jobs}
     return models.RevisionDetail(
-        **dict(_revision(sight, found)), barriers=told, missing=missing, hidden_dags=sight.hidden(hidden)
+        **dict(_revision(sight, found)),
+        runs=[
+            models.RevisionRun(
+                dag_id=run.dag_id, run_id=run.run_id, barrier_id=run.barrier_id or None, arrived_at=run.arrived_at
+            )
+            for run in runs
+            if sight.sees(run.dag_id)
+        ],
+        barriers=told,
+        missing=missing,
+        hidden_dags=sight.hidden(hidden),
     )
 
 
@@ -135,6 +147,7 @@ def _revision(sight: Sight, revision: Revision) -> models.Revision:
         mode=revision.mode,
         first_barrier=revision.first_barrier,
         window_end=revision.window_end,
+        gated=revision.gated,
         tables=[table for table in revision.tables if table in tables],
         jobs=[job for job in revision.jobs if job in jobs],
         actor=revision.actor if whole else None,

@@ -15,7 +15,6 @@ from airflow_barrier.protocol.deliveries import SinkRecord
 from airflow_barrier.protocol.errors import BarrierError
 from airflow_barrier.protocol.levels import Level
 from airflow_barrier.protocol.records import Attempt, Barrier, Cut, TableProgress
-from airflow_barrier.protocol.revisions import Revision, RevisionRun
 from airflow_barrier.protocol.states import LIVE_ATTEMPTS, AttemptState
 from airflow_barrier.protocol.topology import ExternalSource, Job
 from airflow_barrier.sources import source_of
@@ -61,16 +60,6 @@ class BarrierStatus:
     barrier: Barrier
     tables: tuple[TableProgress, ...]
     jobs: tuple[JobStatus, ...]
-
-
-@dataclass(frozen=True)
-class RevisionStatus:
-    """A revision, its barriers while it is under way, the runs that compute them, and what is missing."""
-
-    revision: Revision
-    barriers: tuple[BarrierStatus, ...]
-    runs: tuple[RevisionRun, ...]
-    missing: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -191,30 +180,9 @@ def sink_statuses(meta: MetaService, topology: str) -> tuple[SinkStatus, ...]:
     return tuple(SinkStatus(sink, *lags[sink.name]) for sink in meta.deliveries.of(topology))
 
 
-def revision_status(meta: MetaService, topology: str, number: int) -> RevisionStatus:
-    """How far a revision is. Raises UnknownRevisionError."""
-    revision = meta.revisions.get(topology, number)
-    return RevisionStatus(
-        revision=revision,
-        barriers=tuple(_revised(meta, revision, barrier) for barrier in meta.revisions.barriers(topology, number)),
-        runs=tuple(meta.revisions.runs(topology, number)),
-        missing=tuple(meta.revisions.unstaged(topology, number)) if revision.is_under_way else (),
-    )
-
-
-def _revised(meta: MetaService, revision: Revision, barrier: Barrier) -> BarrierStatus:
-    newest = {each.job: each for each in meta.attempts.of(barrier.topology, barrier.barrier_id, barrier.line)}
-    topology = meta.topologies.get(barrier.topology, barrier.topology_version)
-    return BarrierStatus(
-        barrier=barrier,
-        tables=tuple(meta.revisions.progress(barrier.topology, revision.revision, barrier.barrier_id)),
-        jobs=tuple(job_status(barrier, topology.job(job), newest.get(job)) for job in revision.jobs),
-    )
-
-
 def job_status(barrier: Barrier, job: Job, attempt: Attempt | None) -> JobStatus:
     """``attempt``: the newest one of ``job`` at ``barrier``."""
-    return JobStatus(job.name, attempt, job.owner, member=not barrier.line and job.owner != barrier.run.dag_id)
+    return JobStatus(job.name, attempt, job.owner, member=job.owner != barrier.run.dag_id)
 
 
 def barrier_status(meta: MetaService, barrier: Barrier) -> BarrierStatus:

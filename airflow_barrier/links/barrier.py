@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote, urlencode
 
 from airflow.sdk import BaseOperatorLink, conf
 
@@ -16,8 +17,10 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-#: Where the API server serves the plugin's pages.
+#: Where the API server serves the plugin's application.
 URL_PREFIX = "/barrier"
+#: What Airflow's UI calls the plugin's page.
+UI_ROUTE = "barriers"
 #: Seconds that a trigger waits for its link to be written.
 _PATIENCE = 5.0
 
@@ -51,15 +54,27 @@ class BarrierLink(BaseOperatorLink):
 
 def show_barrier(context: Context, barrier_conn_id: str, at: Barrier | Attempt) -> None:
     """From now on the running task links to its barrier, or to the revision that it is for. Never raises."""
-    show_page(context, barrier_conn_id, at.topology, revision_page(at.line) if at.line else str(at.barrier_id))
+    page = revision_page(at.line) if at.line else barrier_page(at.barrier_id)
+    show_page(context, barrier_conn_id, at.topology, page)
+
+
+def barrier_page(barrier_id: int) -> str:
+    return f"barrier={barrier_id}"
 
 
 def revision_page(revision: int) -> str:
-    return f"revision/{revision}"
+    return f"revision={revision}"
+
+
+def page_url(barrier_conn_id: str, topology: str, page: str) -> str:
+    """Where Airflow's UI shows it. ``page``: a :func:`barrier_page` or a :func:`revision_page`."""
+    base = conf.get("api", "base_url", fallback="").rstrip("/")
+    where = urlencode({"deployment": barrier_conn_id, "topology": topology}, quote_via=quote)
+    return f"{base}/plugin/{UI_ROUTE}?{where}&{page}"
 
 
 def show_page(context: Context, barrier_conn_id: str, topology: str, page: str) -> None:
-    """As :func:`show_barrier`. ``page``: a barrier's id, or a :func:`revision_page`."""
+    """As :func:`show_barrier`. ``page``: as in :func:`page_url`."""
     from airflow.sdk.bases.xcom import BaseXCom
 
     try:
@@ -80,10 +95,9 @@ async def show_while_deferred(ti: TaskInstanceKey, barrier_conn_id: str, topolog
 
 def _xcom(ti: Any, barrier_conn_id: str, topology: str, page: str) -> dict[str, Any]:
     """For ``BaseXCom``, not the XCom backend that is configured: the API server takes links from its database."""
-    base = conf.get("api", "base_url", fallback="").rstrip("/")
     return {
         "key": BarrierLink().xcom_key,
-        "value": f"{base}{URL_PREFIX}/{barrier_conn_id}/{topology}/{page}",
+        "value": page_url(barrier_conn_id, topology, page),
         "dag_id": ti.dag_id,
         "task_id": ti.task_id,
         "run_id": ti.run_id,

@@ -11,7 +11,7 @@ from airflow.sdk import BaseOperator
 from airflow.sdk.exceptions import AirflowException
 
 from airflow_barrier.hooks.barrier import DEFAULT_CONN_ID, BarrierHook
-from airflow_barrier.links.barrier import BarrierLink, show_page
+from airflow_barrier.links.barrier import BarrierLink, barrier_page, show_page
 from airflow_barrier.operators._at import barrier_or_time
 from airflow_barrier.operators._task import actor, without_useless_retries
 from airflow_barrier.operators._waiting import check_event
@@ -240,7 +240,7 @@ class ConsistentQueryOperator(BaseOperator):
         """Which barrier it is: to the log, the link and whoever goes on from here."""
         found = session.resolution
         if found.barrier_id is not None:
-            show_page(context, self.barrier_conn_id, found.topology, str(found.barrier_id))
+            show_page(context, self.barrier_conn_id, found.topology, barrier_page(found.barrier_id))
         timestamp = None if found.timestamp is None else found.timestamp.isoformat()
         which = f"barrier {found.barrier_id} of {timestamp}"
         if found.barrier_id is None:

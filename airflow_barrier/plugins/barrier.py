@@ -1,4 +1,4 @@
-"""The plugin: the page in Airflow's navigation, the pages that tasks link to, and the macros of templates."""
+"""The plugin: the page in Airflow's navigation, which tasks link to, its API, and the macros of templates."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.plugins_manager import AirflowPlugin
 
-from airflow_barrier.links.barrier import URL_PREFIX
+from airflow_barrier.links.barrier import UI_ROUTE, URL_PREFIX
 from airflow_barrier.plugins.bundle import URL
 from airflow_barrier.plugins.macros import MACROS
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from starlette.types import Receive, Scope, Send
 
 
-async def pages(scope: Scope, receive: Receive, send: Send) -> None:
+async def api(scope: Scope, receive: Receive, send: Send) -> None:
     """The plugin's web application; every process of Airflow loads the plugin, and only the API server needs this."""
     from airflow_barrier.plugins.page import app
 
@@ -25,9 +25,9 @@ class BarrierPlugin(AirflowPlugin):
     """Loaded through the entry point group `airflow.plugins`."""
 
     name = "barrier"
-    fastapi_apps: list[Any] = [{"app": pages, "url_prefix": URL_PREFIX, "name": "barrier"}]  # noqa: RUF012
+    fastapi_apps: list[Any] = [{"app": api, "url_prefix": URL_PREFIX, "name": "barrier"}]  # noqa: RUF012
     # Airflow's UI adds the bundle's URL to its own base, so it has no slash in front.
     react_apps: list[Any] = [  # noqa: RUF012
-        {"name": "Barriers", "bundle_url": URL, "destination": "nav", "url_route": "barriers", "nav_top_level": True}
+        {"name": "Barriers", "bundle_url": URL, "destination": "nav", "url_route": UI_ROUTE, "nav_top_level": True}
     ]
     macros: list[Any] = MACROS

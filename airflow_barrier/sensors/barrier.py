@@ -12,7 +12,7 @@ from airflow.sdk import BaseSensorOperator, PokeReturnValue, conf
 from airflow.sdk.exceptions import AirflowFailException, AirflowNotFoundException
 
 from airflow_barrier.hooks.barrier import DEFAULT_CONN_ID, BarrierHook
-from airflow_barrier.links.barrier import BarrierLink, show_page
+from airflow_barrier.links.barrier import BarrierLink, barrier_page, show_page
 from airflow_barrier.operators._at import time_of, whole_number
 from airflow_barrier.operators._task import run_timestamp, skip, without_useless_retries
 from airflow_barrier.operators._waiting import check_event
@@ -203,7 +203,7 @@ class BarrierSensor(BaseSensorOperator):
         if found.barrier_id in (None, self._shown) or waits_for_newer:
             return
         self._shown = found.barrier_id
-        show_page(context, self.barrier_conn_id, self.topology, str(found.barrier_id))
+        show_page(context, self.barrier_conn_id, self.topology, barrier_page(found.barrier_id))
 
     def _condition(self, context: Context) -> Condition | Delivered:
         from airflow_barrier.coordinator.waiting import Condition, Delivered

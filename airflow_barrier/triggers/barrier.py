@@ -18,7 +18,7 @@ from airflow_barrier.coordinator.waiting import (
     look,
 )
 from airflow_barrier.hooks.barrier import BarrierHook
-from airflow_barrier.links.barrier import show_while_deferred
+from airflow_barrier.links.barrier import barrier_page, show_while_deferred
 from airflow_barrier.triggers import PATIENCE
 from airflow_barrier.triggers._watcher import REACHED, Outcome, watcher
 
@@ -134,7 +134,8 @@ class BarrierTrigger(BaseTrigger):
     async def _link(self, barrier_id: int | None) -> None:
         if self.unopened and barrier_id is not None and self.task_instance is not None:
             self.unopened = False
-            await show_while_deferred(self.task_instance, self.barrier_conn_id, self.topology, str(barrier_id))
+            page = barrier_page(barrier_id)
+            await show_while_deferred(self.task_instance, self.barrier_conn_id, self.topology, page)
 
     def _late(self, waits_for: str) -> str:
         return (

@@ -61,9 +61,11 @@ def a_manual_run_fails_and_says_why(counting: Counting) -> None:
 def a_job_links_to_the_page_of_its_barrier(counting: Counting, run_id: str) -> None:
     airflow = counting.airflow
     url = airflow.link("catchup", run_id, counting.task("load"))
-    assert url == f"{airflow.url}/barrier/barrier_default/catchup/1"
-    assert httpx.get(url, timeout=patience()).status_code == 401
-    page = airflow.api.get(url).raise_for_status().text
-    for text in ("barrier 1 of catchup", "COMMIT", "catchup.events", "WRITTEN", "processed"):
-        assert text in page
-    assert airflow.api.get(f"{airflow.url}/barrier/barrier_default/catchup/99").status_code == 404
+    assert url == airflow.page("catchup", "barrier=1")
+    barriers = f"{airflow.barriers}/barrier_default/topologies/catchup/barriers"
+    assert httpx.get(f"{barriers}/1", timeout=patience()).status_code == 401
+    told = airflow.api.get(f"{barriers}/1").raise_for_status().json()
+    assert (told["barrier_id"], told["state"], told["run_id"]) == (1, "COMMIT", run_id)
+    assert [(table["table"], table["state"]) for table in told["tables"]] == [("catchup.events", "written")]
+    assert [(attempt["job"], attempt["state"]) for attempt in told["attempts"]] == [("load", "PROCESSED")]
+    assert airflow.api.get(f"{barriers}/99").status_code == 404

@@ -5,6 +5,8 @@ from __future__ import annotations
 import httpx
 import pytest
 
+from airflow_barrier.protocol.leases import Hold
+from airflow_barrier.protocol.levels import Level
 from tests.support.airflow import LONG
 from tests.support.counting import Counting
 from tests.support.waiting import patience
@@ -14,12 +16,12 @@ NAMESPACE = "joined"
 
 @pytest.mark.drawn("stories of Airflow")
 @pytest.mark.timeout(LONG)
-def test_a_member_takes_part_and_a_page_shows_it_to_who_may_read_it(counting: Counting) -> None:
-    """One story, since the pages are those of the barriers that the member was missing from and took part in."""
+def test_a_member_takes_part_and_who_may_read_it_is_told_so(counting: Counting) -> None:
+    """One story, since what is told is of the barriers that the member was missing from and took part in."""
     a_member_takes_part_from_the_next_barrier_on(counting)
-    a_page_shows_what_the_user_may_read(counting)
+    a_user_is_told_what_they_may_read(counting)
     who_may_read_none_of_its_dags_learns_nothing(counting)
-    the_api_tells_the_same(counting)
+    all_routes_tell_the_same(counting)
 
 
 def a_member_takes_part_from_the_next_barrier_on(counting: Counting) -> None:
@@ -49,40 +51,46 @@ def a_member_takes_part_from_the_next_barrier_on(counting: Counting) -> None:
     assert counting.published("events") == counting.published("mirror") == 11
 
 
-def a_page_shows_what_the_user_may_read(counting: Counting) -> None:
-    page = counting.airflow.page
-    shown = {user: page(user, "barrier_default/joined/2") for user in ("admin", "viewer", "only_joined")}
+def a_user_is_told_what_they_may_read(counting: Counting) -> None:
+    told = counting.airflow.told
+    joined = "/barrier_default/topologies/joined"
+    counting.deployment.meta.answers.resolve("joined", Level.REPEATABLE_READ, hold=Hold("report of ada", 600))
+    shown = {user: told(user, f"{joined}/barriers/2") for user in ("admin", "viewer", "only_joined")}
     assert {user: answer.status_code for user, answer in shown.items()} == dict.fromkeys(shown, 200)
     assert shown["viewer"].text == shown["admin"].text
-    for text in ("joined.events", "joined.mirror", "opened by joined/scheduled__", "Readers"):
-        assert text in shown["admin"].text
-    assert "joined.events" in shown["only_joined"].text
-    assert "Of 1 more DAGs, which you may not read, nothing is shown." in shown["only_joined"].text
-    for text in ("mirror", "joined/scheduled__", "Readers"):
-        assert text not in shown["only_joined"].text
+    everything, some = shown["admin"].json(), shown["only_joined"].json()
+    assert [table["table"] for table in everything["tables"]] == ["joined.events", "joined.mirror"]
+    assert (everything["dag_id"], everything["hidden_dags"]) == ("joined", 0)
+    assert [table["table"] for table in some["tables"]] == ["joined.events"]
+    assert (some["dag_id"], some["hidden_dags"]) == ("joined", 1)
+    assert "mirror" not in shown["only_joined"].text
+    holders = {
+        user: [lease["holder"] for lease in told(user, f"{joined}/leases").json()["leases"]]
+        for user in ("admin", "only_joined")
+    }
+    assert holders == {"admin": ["report of ada"], "only_joined": [None]}
     # of a barrier without that other DAG there is nothing to hide
-    assert page("only_joined", "barrier_default/joined/1").text == page("admin", "barrier_default/joined/1").text
+    assert told("only_joined", f"{joined}/barriers/1").text == told("admin", f"{joined}/barriers/1").text
 
 
 def who_may_read_none_of_its_dags_learns_nothing(counting: Counting) -> None:
-    page = counting.airflow.page
+    told = counting.airflow.told
+    there = "/barrier_default/topologies/joined"
     paths = (
-        "barrier_default/joined/2", "barrier_default/joined/99", "barrier_default/joined/revision/1",
-        "barrier_default/nothing/1", "spark_default/joined/2", "nothing/joined/2",
+        f"{there}/barriers/2", f"{there}/barriers/99", f"{there}/revisions/1",
+        "/barrier_default/topologies/nothing/barriers/1", "/spark_default/topologies/joined/barriers/2",
+        "/nothing/topologies/joined/barriers/2",
     )  # fmt: skip
-    told = {path: page("only_catchup", path) for path in paths}
-    assert {path: answer.status_code for path, answer in told.items()} == dict.fromkeys(paths, 404)
-    assert len({answer.text for answer in told.values()}) == 1
-    assert {page("admin", path).text for path in paths[1:]} == {told[paths[0]].text}
-    assert page("admin", f"barrier_default/joined/{2**64}").status_code == 422
-    assert httpx.get(f"{counting.airflow.url}/barrier/{paths[0]}", timeout=patience()).status_code == 401
+    answers = {path: told("only_catchup", path) for path in paths}
+    assert {path: answer.status_code for path, answer in answers.items()} == dict.fromkeys(paths, 404)
+    assert len({answer.text for answer in answers.values()}) == 1
+    assert {told("admin", path).text for path in paths[1:]} == {answers[paths[0]].text}
+    assert told("admin", f"{there}/barriers/{2**64}").status_code == 422
+    assert httpx.get(f"{counting.airflow.barriers}{paths[0]}", timeout=patience()).status_code == 401
 
 
-def the_api_tells_the_same(counting: Counting) -> None:
-    def told(user: str, path: str) -> httpx.Response:
-        return counting.airflow.page(user, f"v1/deployments{path}")
-
-    topology = "/barrier_default/topologies/joined"
+def all_routes_tell_the_same(counting: Counting) -> None:
+    told, topology = counting.airflow.told, "/barrier_default/topologies/joined"
     assert {"deployment": "barrier_default"} in told("admin", "").json()["deployments"]
     whole, part = told("viewer", f"{topology}/grid").json(), told("only_joined", f"{topology}/grid").json()
     assert {row["table"]: row["cells"] for row in whole["rows"]} == {
@@ -94,6 +102,5 @@ def the_api_tells_the_same(counting: Counting) -> None:
         assert (answer.status_code, "mirror" in answer.text) == (200, False), path
         assert told("only_catchup", topology + path).status_code == 404, path
     assert told("admin", "/spark_default/topologies").status_code == 404
-    url = f"{counting.airflow.url}/barrier/v1/deployments"
     for path in ("", topology, "/barrier_default/events"):
-        assert httpx.get(url + path, timeout=patience()).status_code == 401
+        assert httpx.get(counting.airflow.barriers + path, timeout=patience()).status_code == 401

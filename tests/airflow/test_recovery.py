@@ -83,5 +83,5 @@ def links_to_their_barriers(counting: Counting, *tasks: tuple[str, str, str]) ->
     """Whatever the tasks are doing. Each run is of the day that is its barrier's number."""
     airflow = counting.airflow
     found = {each: airflow.link(each[2], each[0], each[1]) for each in tasks}
-    page = f"{airflow.url}/barrier/barrier_default/recovery/"
-    assert found == {each: page + each[0].removeprefix("scheduled__2025-01-0")[0] for each in tasks}
+    days = {each: each[0].removeprefix("scheduled__2025-01-0")[0] for each in tasks}
+    assert found == {each: airflow.page("recovery", f"barrier={day}") for each, day in days.items()}

@@ -34,13 +34,13 @@ def test_what_reads_a_barrier(counting: Counting, spark: SparkSession) -> None:
     assert said("keep", "return_value") == "in_airflow.reporting_results.daily"
     assert [tuple(row) for row in spark.table("in_airflow.reporting_results.daily").collect()] == [(1, 75)]
     link = airflow.link("reporting", run, "ask")
-    assert link == f"{airflow.url}/barrier/barrier_default/reporting/1"
+    assert link == airflow.page("reporting", "barrier=1")
 
     (row,) = counting.deployment.meta.barriers.progress("reporting", 1)
     snapshot = row.snapshot_id
     assert f"tag=barrier_reporting_b1_r0 id={snapshot}" in airflow.log("reporting", run, "show")
     assert said("compact", "return_value") == 2
-    assert airflow.link("reporting", run, "compact") == f"{airflow.url}/barrier/barrier_default/reporting/2"
+    assert airflow.link("reporting", run, "compact") == airflow.page("reporting", "barrier=2")
     assert "2 data files (" in airflow.log("reporting", run, "compact")
     compacted = counting.deployment.meta.barriers.get("reporting", 2)
     assert (compacted.is_maintenance, compacted.state) == (True, BarrierState.COMMIT)
@@ -51,4 +51,5 @@ def test_what_reads_a_barrier(counting: Counting, spark: SparkSession) -> None:
     assert "tag=barrier_reporting_b2_r0 id=" in seen
     (held,) = counting.deployment.meta.leases.of("reporting")  # both macros of the task spoke of one answer
     assert held.holder == f"reporting/{run}/show#1"
-    assert held.holder in airflow.api.get(link).text
+    told = airflow.api.get(f"{airflow.barriers}/barrier_default/topologies/reporting/leases").raise_for_status().json()
+    assert [(lease["holder"], lease["barrier_id"]) for lease in told["leases"]] == [(held.holder, held.barrier_id)]

@@ -61,9 +61,9 @@ def test_planted_passwords_are_nowhere(
             assert "expected an answer" in shown[task], shown[task]
             assert "Traceback" in shown[task] or "OperationalError" in shown[task], shown[task]
         for connection in ("vault", *(f"vault_{error}" for error in ERRORS)):
-            page = airflow.api.get(f"{airflow.url}/barrier/{connection}/vault/1")
-            assert page.status_code == (200 if connection == "vault" else 503)
-            shown[f"page {connection}"] = page.text
+            told = airflow.api.get(f"{airflow.barriers}/{connection}/topologies/vault/barriers/1")
+            assert told.status_code == (200 if connection == "vault" else 503)
+            shown[f"API {connection}"] = told.text
         # the command line, as on a worker
         for name, value in vault.environment().items():
             monkeypatch.setenv(name, value)

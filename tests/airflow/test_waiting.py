@@ -544,12 +544,12 @@ def test_a_sensor_links_to_its_barrier_as_soon_as_there_is_one(meta: MetaService
         open_barrier(meta)
         with pytest.raises(TaskDeferred):
             waits.execute(context)
-        assert xcoms.link == f"/{CONN}/shopping/1"
+        assert xcoms.link == f"deployment={CONN}&topology=shopping&barrier=1"
         # it resumes in another process, which ends before it has looked
         with pytest.raises(StoreUnavailableError):
             waits.resume(context, {"status": "unavailable", "message": "no answer"})
         ended_as_failed(waits, ti)
-    assert xcoms.link == f"/{CONN}/shopping/1"
+    assert xcoms.link == f"deployment={CONN}&topology=shopping&barrier=1"
 
 
 @pytest.mark.parametrize("answers", [True, False])
@@ -576,7 +576,7 @@ def test_a_sensor_that_was_deferred_before_its_barrier_was_open_links_to_it(meta
 
     with supervised(answering) as supervisor:
         assert asyncio.run(asyncio.wait_for(story(), 60)) == {"status": "reached"}
-    assert xcoms.link == (f"/{CONN}/shopping/1" if answers else None)
+    assert xcoms.link == (f"deployment={CONN}&topology=shopping&barrier=1" if answers else None)
 
 
 def test_a_sensor_that_pokes_says_once_where_it_links_to(meta: MetaService) -> None:
@@ -589,7 +589,7 @@ def test_a_sensor_that_pokes_says_once_where_it_links_to(meta: MetaService) -> N
         assert xcoms.link is None, "the newest barrier is not the one that it waits for"
         process(meta, open_barrier(meta, 1))
         assert [bool(named.poke(context)) for _ in range(3)] == [False] * 3
-        assert xcoms.link == f"/{CONN}/shopping/2"
+        assert xcoms.link == f"deployment={CONN}&topology=shopping&barrier=2"
         assert len([asked for asked in supervisor.asked if isinstance(asked, SetXCom)]) == 1
 
 

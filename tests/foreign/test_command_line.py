@@ -1,4 +1,4 @@
-"""`airflow-barrier barrier resolve`, `status` and the barrier's page, as a person meets them."""
+"""`airflow-barrier barrier resolve`, `status` and what the API tells, as a person meets them."""
 
 from __future__ import annotations
 
@@ -8,10 +8,9 @@ from collections.abc import Iterator
 import pytest
 
 from airflow_barrier.cli.main import main
-from airflow_barrier.coordinator.status import barrier_status
-from airflow_barrier.plugins.html import render
 from airflow_barrier.protocol.errors import BarrierBlockedError
 from airflow_barrier.protocol.states import BarrierState
+from tests.api.asking import Asking
 from tests.foreign.attacked import UNDER_WAY, Attacked, Template
 from tests.foreign.hands import Hands
 from tests.support.shop import AMOUNT, PRICE, SHOPPING
@@ -86,15 +85,15 @@ def test_a_refusal_is_exit_code_1_and_wrong_usage_2(attacked: Attacked, capsys: 
         assert ended.value.code == 2
 
 
-def test_status_and_page_show_what_is_in_the_way_and_the_way_out(
+def test_status_and_the_api_tell_what_is_in_the_way_and_the_way_out(
     attacked: Attacked, capsys: pytest.CaptureFixture[str]
 ) -> None:
     block(attacked)
     assert main(["status", "shopping", "--conn-id", "foreign"]) == 0
     said = capsys.readouterr().out
-    page = render(barrier_status(attacked.meta, attacked.meta.barriers.get("shopping", UNDER_WAY)))
+    told = Asking({"prod": attacked.meta}).told(f"shopping/barriers/{UNDER_WAY}")
     for text in (f"table {AMOUNT}: expected main at", "resolve shopping 3 --table shop.user_item_amount --keep-ours"):
         assert text in said, "unbroken, so that it can be copied"
-        assert text in page
+        assert text in told["reason"]
     assert "BLOCKED" in said
-    assert "BLOCKED" in page
+    assert told["state"] == "BLOCKED"

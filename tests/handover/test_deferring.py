@@ -142,7 +142,7 @@ def test_a_task_links_to_its_barrier_while_its_batch_runs(shop: Shop, posted: li
     operator, xcoms = parsed(), KeptXComs()
     with supervised(xcoms), pytest.raises(TaskDeferred):
         operator.execute(context_of(operator))
-    assert xcoms.link == "/barrier_default/shopping/1"
+    assert xcoms.link == "deployment=barrier_default&topology=shopping&barrier=1"
     (attempt,) = shop.deployment.meta.attempts.of("shopping", 1)
     assert attempt.state is AttemptState.RUNNING
 
@@ -286,7 +286,7 @@ def test_a_source_that_no_trying_again_mends_fails_its_task_at_once(
     operator, xcoms = parsed(landing(folder)), KeptXComs()
     with supervised(xcoms), pytest.raises(AirflowFailException, match="expected a folder, found nothing"):
         operator.execute(context_of(operator, 2))
-    assert xcoms.link == "/barrier_default/shopping/2"
+    assert xcoms.link == "deployment=barrier_default&topology=shopping&barrier=2"
     (attempt,) = shop.deployment.meta.attempts.of("shopping", 2)
     assert attempt.state is AttemptState.ABORTED
     assert "expected a folder, found nothing" in (attempt.reason or "")

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import io
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from datetime import datetime, timezone
-from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
@@ -16,14 +15,11 @@ from airflow_barrier.cli.commands.status import show_status
 from airflow_barrier.cli.main import main
 from airflow_barrier.coordinator.opening import Opened, open_barrier
 from airflow_barrier.coordinator.staging import Ready, begin, give_up
-from airflow_barrier.coordinator.status import BarrierStatus, JobStatus, RevisionStatus, status
-from airflow_barrier.plugins.html import render, render_revision
+from airflow_barrier.coordinator.status import status
 from airflow_barrier.protocol.errors import FencedAttemptError
-from airflow_barrier.protocol.leases import Lease
 from airflow_barrier.protocol.names import one_line
-from airflow_barrier.protocol.records import Attempt, Barrier, BarrierKind, RunRef, TableProgress
-from airflow_barrier.protocol.revisions import Revision, RevisionMode, RevisionRun, RevisionState
-from airflow_barrier.protocol.states import AttemptState, BarrierState, TableState
+from airflow_barrier.protocol.records import Barrier, RunRef
+from airflow_barrier.protocol.states import AttemptState, BarrierState
 from tests.support.cases import cases
 from tests.support.deployments import SHARED, settings_on
 from tests.support.postgresql import PostgreSQL
@@ -71,71 +67,6 @@ def opened(shop: Shop, text: str) -> Barrier:
     )
     assert isinstance(opening, Opened)
     return opening.barrier
-
-
-class Texts(HTMLParser):
-    """What a browser would show, and the tags that it would obey."""
-
-    def __init__(self, page: str) -> None:
-        super().__init__()
-        self.tags: list[str] = []
-        self.said = ""
-        self.feed(page)
-
-    def handle_starttag(self, tag: str, attrs: object) -> None:
-        self.tags.append(tag)
-
-    def handle_data(self, data: str) -> None:
-        self.said += data
-
-
-def page_with(text: str) -> Texts:
-    """A barrier's, of which all texts are ``text``."""
-    now = datetime(2026, 1, 1, tzinfo=timezone.utc)
-    barrier = Barrier(
-        "shopping",
-        1,
-        0,
-        now,
-        BarrierState.ABORTED,
-        0,
-        1,
-        BarrierKind.EPOCH,
-        RunRef(text, text, text),
-        text,
-        now,
-        reason=text,
-    )
-    attempt = Attempt(1, "shopping", 1, 0, text, AttemptState.ABORTED, text, text, "i", now, reason=text)
-    table = TableProgress("shopping", 1, text, text, TableState.PENDING)
-    lease = Lease(1, "shopping", 0, 1, 1, text, now, now)
-    return Texts(render(BarrierStatus(barrier, (table,), (JobStatus(text, attempt, text),)), [lease]))
-
-
-def revision_page_with(text: str) -> Texts:
-    """A revision's, likewise."""
-    now = datetime(2026, 1, 1, tzinfo=timezone.utc)
-    barrier = Barrier(
-        "shopping", 1, 0, now, BarrierState.OPEN, 0, 1, BarrierKind.EPOCH, RunRef(text, text, text), text, now
-    )
-    attempt = Attempt(1, "shopping", 1, 0, text, AttemptState.ABORTED, text, text, "i", now, reason=text)
-    of_barrier = BarrierStatus(barrier, (), (JobStatus(text, attempt, text),))
-    revision = Revision(
-        "shopping", 1, RevisionState.STAGING, RevisionMode.FULL, 1, 0, 1, (text,), (text,), (), False, now, text, text
-    )
-    run = RevisionRun("shopping", 1, text, text, 1, None, now)
-    return Texts(render_revision(RevisionStatus(revision, (of_barrier,), (run,), (text,))))
-
-
-@pytest.mark.parametrize("page_with", [page_with, revision_page_with])
-def test_a_page_shows_text_as_text(page_with: Callable[[str], Texts]) -> None:
-    harmless = page_with("harmless")
-    with cases() as case:
-        for text in filter(None, TEXTS):
-            with case(text):
-                page = page_with(text)
-                assert page.tags == harmless.tags
-                assert page.said == harmless.said.replace("harmless", text)
 
 
 def test_kept_as_data_and_shown_as_text(shop: Shop, caplog: pytest.LogCaptureFixture) -> None:

@@ -63,7 +63,7 @@ def test_tables_have_fewer_files_and_the_same_rows(shop: Shop) -> None:
     xcoms = KeptXComs()
     with supervised(xcoms):
         assert operator(tables=[AMOUNT, SHOPPING]).execute(context()) == 5
-    assert xcoms.link == "/barrier_default/shopping/5"
+    assert xcoms.link == "deployment=barrier_default&topology=shopping&barrier=5"
     assert {table: files(shop, table) for table in COLUMNS} == {AMOUNT: 1, SHOPPING: 1, PRICE: 4}
     assert shop.main_totals() == before
     barrier = shop.deployment.meta.barriers.get("shopping", 5)

@@ -72,7 +72,7 @@ def test_rows_of_one_barrier_for_xcom(shop: Shop, capsys: pytest.CaptureFixture[
         "barrier_timestamp": second.timestamp.isoformat(),
         "level": "repeatable_read",
     }
-    assert xcoms.link == "/barrier_default/shopping/2"
+    assert xcoms.link == "deployment=barrier_default&topology=shopping&barrier=2"
     told = capsys.readouterr().out
     assert "held by lease 1 of selling/today/report#1 on barrier 2 of shopping" in told
     assert run(SUM, at=second.timestamp.isoformat(), tables=[AMOUNT]) == [{"n": 2}]

@@ -21,6 +21,7 @@ import httpx
 import pytest
 from sqlalchemy import make_url
 
+from airflow_barrier.links.barrier import URL_PREFIX
 from demo.local_airflow import LocalAirflow
 from demo.local_spark import PACKAGES, QUICK_JAVA, catalog_conf
 from tests.support.postgresql import USER, with_driver
@@ -112,12 +113,21 @@ class AirflowUnderTest(LocalAirflow):
             )
         return self._client
 
-    def page(self, user: str, path: str) -> httpx.Response:
-        """A page of ours as one of :data:`READERS` gets it."""
+    def told(self, user: str, path: str) -> httpx.Response:
+        """What our API tells one of :data:`READERS`; ``path``: below its deployments, with its slash."""
         login = {"username": user, "password": json.loads((self.home / "passwords.json").read_text())[user]}
         token = httpx.post(f"{self.url}/auth/token", json=login, timeout=_ANSWER).raise_for_status().json()
         headers = {"Authorization": f"Bearer {token['access_token']}"}
-        return httpx.get(f"{self.url}/barrier/{path}", headers=headers, timeout=_ANSWER)
+        return httpx.get(f"{self.barriers}{path}", headers=headers, timeout=_ANSWER)
+
+    @property
+    def barriers(self) -> str:
+        """Where our API has its deployments."""
+        return f"{self.url}{URL_PREFIX}/v1/deployments"
+
+    def page(self, topology: str, page: str) -> str:
+        """Where tasks link to; ``page`` as in :func:`airflow_barrier.links.barrier.page_url`."""
+        return f"{self.url}/plugin/barriers?deployment=barrier_default&topology={topology}&{page}"
 
     def get(self, path: str, **params: Any) -> Any:
         return self.api.get(path, params=params).raise_for_status().json()

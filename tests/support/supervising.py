@@ -10,7 +10,7 @@ from typing import Any
 from airflow.sdk.execution_time.comms import GetXCom, MaskSecret, SetXCom, XComResult
 from airflow.sdk.execution_time.supervisor import set_supervisor_comms
 
-from airflow_barrier.links.barrier import URL_PREFIX, BarrierLink
+from airflow_barrier.links.barrier import BarrierLink
 
 #: What the supervisor makes of a message: it answers, or raises as the task SDK does where the answer is an error.
 Answering = Callable[[Any], Any]
@@ -48,9 +48,9 @@ class KeptXComs:
 
     @property
     def link(self) -> str | None:
-        """Where the task links to, without where the UI is."""
+        """What the task links to: the query of the page's address."""
         shown = self.kept.get(BarrierLink().xcom_key)
-        return None if shown is None else shown.partition(URL_PREFIX)[2]
+        return None if shown is None else shown.partition("?")[2]
 
 
 @contextmanager

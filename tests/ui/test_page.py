@@ -46,6 +46,7 @@ def test_the_page_shows_a_barrier_while_it_advances(counting: Counting, browser:
             what_was_computed_again(page, ui, counting)
             who_reads_and_what_goes_in_and_out(page, ui, counting, asked)
             the_address_alone_leads_there(context.new_page(), counting.airflow)
+            a_task_links_there(context.new_page(), counting)
         everybody_gets_the_bundle_and_keeps_it(counting.airflow)
     finally:
         hold.unlink(missing_ok=True)
@@ -205,6 +206,15 @@ def the_address_alone_leads_there(page: Page, airflow: AirflowUnderTest) -> None
     # a topology that is not there is a sentence, and no blank page
     page.goto(f"{airflow.url}/plugin/barriers?deployment=barrier_default&topology=nothing")
     expect(page.get_by_role("alert")).to_contain_text("There is no such thing among what you may read")
+
+
+def a_task_links_there(page: Page, counting: Counting) -> None:
+    link = counting.airflow.link("paged", counting.airflow.run_ids("paged")[1], counting.task("sum"))
+    assert link == counting.airflow.page("paged", "barrier=2")
+    page.goto(link)
+    expect(page.get_by_role("heading", name="Barrier 2")).to_be_visible()
+    page.goto(counting.airflow.page("paged", "revision=1"))
+    expect(page.get_by_role("heading", name="Revision 1")).to_be_visible()
 
 
 def everybody_gets_the_bundle_and_keeps_it(airflow: AirflowUnderTest) -> None:

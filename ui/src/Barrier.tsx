@@ -49,6 +49,9 @@ function Detail({ deployment, barrier, live }: { deployment: string; barrier: Ba
   return (
     <>
       {barrier.reason && <p className={barrier.state === "COMMIT" ? "" : "warn"}>{barrier.reason}</p>}
+      {barrier.expiring_at !== null && (
+        <p className="warn">Expired {fullTime(barrier.expiring_at)}: it cannot be read any more.</p>
+      )}
       <dl className="facts">
         <div>
           <dt>Timestamp</dt>

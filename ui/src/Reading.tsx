@@ -12,7 +12,9 @@ export function Reading({ barrier }: { barrier: BarrierDetail }) {
   return (
     <section aria-labelledby="barrier-reading">
       <h4 id="barrier-reading">Read it</h4>
-      {barrier.state !== "COMMIT" || table === undefined ? (
+      {barrier.expiring_at !== null ? (
+        <Empty>It expired: read a newer barrier.</Empty>
+      ) : barrier.state !== "COMMIT" || table === undefined ? (
         <Empty>It can be read by its tag once it is COMMIT and one of its tables has rows: wait for its jobs.</Empty>
       ) : (
         <>

@@ -89,7 +89,7 @@ function Detail({ found, to }: { found: RevisionDetail; to: (barrier: number) =>
     <>
       <p>
         {found.reason !== null && `${found.reason}: `}
-        {MEANS[found.state]}.
+        {MEANS[found.state]}.{found.gated && isUnderWay && " No barrier opens until it is published."}
       </p>
       <dl className="facts">
         <div>
@@ -133,6 +133,20 @@ function Detail({ found, to }: { found: RevisionDetail; to: (barrier: number) =>
             ))}
           </ul>
         </section>
+      )}
+      {found.runs.length > 0 && (
+        <Section title="Runs that compute it" columns={["run", "DAG", "barrier", "came"]}>
+          {found.runs.map(({ dag_id: dag, run_id: run, barrier_id: barrier, arrived_at: came }) => (
+            <tr key={`${dag} ${run}`}>
+              <th scope="row">
+                <Link to={`/dags/${encodeURIComponent(dag)}/runs/${encodeURIComponent(run)}`}>{run}</Link>
+              </th>
+              <td>{dag}</td>
+              <td>{barrier ?? "those after"}</td>
+              <td>{came === null ? "woken, not yet" : fullTime(came)}</td>
+            </tr>
+          ))}
+        </Section>
       )}
       {found.barriers.length > 0 && (
         <Section title="Its barriers" columns={["barrier", "timestamp", "state", "jobs"]}>

@@ -158,6 +158,7 @@ export interface BarrierDetail extends BarrierSummary {
   topology: string;
   tag: string;
   opening: string;
+  expiring_at: string | null;
   dag_id: string | null;
   run_id: string | null;
   tables: TableAtBarrier[];
@@ -260,6 +261,7 @@ export interface Revision {
   mode: string;
   first_barrier: number;
   window_end: number;
+  gated: boolean;
   tables: string[];
   jobs: string[];
   actor: string | null;
@@ -275,6 +277,7 @@ export interface Revisions {
 }
 
 export interface RevisionDetail extends Revision {
+  runs: { dag_id: string; run_id: string; barrier_id: number | null; arrived_at: string | null }[];
   barriers: { barrier_id: number; timestamp: string; state: string; jobs: Record<string, string> }[];
   missing: string[];
   hidden_dags: number;

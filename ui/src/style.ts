@@ -142,6 +142,7 @@ export const STYLE = `
 .barriers .chart .pointed{stroke:var(--dim);stroke-width:1}
 .barriers .chart .legend svg{display:inline-block;width:28px;height:10px;vertical-align:middle}
 .barriers .times{display:flex;justify-content:space-between;font-size:12px;color:var(--dim);margin:2px 0}
+.barriers .missing{list-style:disc;padding-left:1.4em}
 .barriers summary{cursor:pointer;margin:6px 0}
 @media (max-width:600px){.barriers .gantt.blame>li{grid-template-columns:minmax(0,1fr) auto}.barriers .blame .label{text-align:left}
 .barriers .blame .track{grid-row:2;grid-column:1/-1}.barriers .blame .sum{font-size:12px}}
