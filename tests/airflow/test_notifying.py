@@ -13,12 +13,13 @@ from datetime import datetime, timedelta, timezone
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from airflow.providers.smtp.notifications.smtp import SmtpNotifier
 from airflow.sdk import DAG, BaseNotifier
 from airflow.sdk._shared.observability.metrics.base_stats_logger import NoStatsLogger
+from airflow.sdk.api.datamodels._generated import DagRunType
 from airflow.sdk.exceptions import AirflowException
 from airflow.sdk.execution_time.comms import GetPreviousDagRun, PreviousDagRunResult
 from airflow.sdk.observability import stats
@@ -32,12 +33,13 @@ from airflow_barrier.metaservice import schema
 from airflow_barrier.notifications._interval import interval_of
 from airflow_barrier.notifications.barrier import BarrierNotifier
 from airflow_barrier.operators._metrics import emit_commits
+from airflow_barrier.operators.commit import CommitBarrierOperator
 from airflow_barrier.operators.watch import WatchBarriersOperator
 from airflow_barrier.protocol.errors import ConfigurationError
 from tests.metaservice.test_deliveries import register
 from tests.metaservice.world import World
 from tests.support.mail import mailbox, text_of
-from tests.support.supervising import supervised
+from tests.support.supervising import KeptXComs, supervised
 from tests.support.waiting import patience
 
 CONN = "barrier_notifying"
@@ -239,9 +241,10 @@ from airflow.sdk.configuration import conf
 from airflow.sdk.observability import stats
 from airflow.sdk.observability.metrics.stats_utils import get_stats_factory
 from tests.airflow.test_notifying import FIVE, NOON, Runs, context, scheduled
-from tests.support.supervising import supervised
+from tests.support.supervising import KeptXComs, supervised
 from airflow_barrier.hooks.barrier import BarrierHook
 from airflow_barrier.operators._metrics import emit_commits
+from airflow_barrier.operators.commit import CommitBarrierOperator
 from airflow_barrier.operators.watch import WatchBarriersOperator
 stats.initialize(factory=get_stats_factory(), export_legacy_names=conf.getboolean("metrics", "legacy_names_on"))
 with supervised(Runs()):
@@ -336,3 +339,41 @@ def test_numbers_that_cannot_be_sent_fail_no_task(world: World, caplog: pytest.L
         stats.initialize(factory=NoStatsLogger, export_legacy_names=True)
     assert told == SUMMARIES
     assert caplog.messages.count("Metrics were not sent: OSError: no route to the collector") == 2
+
+
+class Gauges(NoStatsLogger):
+    """Keeps what is set."""
+
+    found: ClassVar[list[tuple[str, float, dict[str, str]]]] = []
+
+    def gauge(self, stat: str, value: float, rate: float = 1, delta: bool = False, *, tags: Any = None) -> None:
+        self.found.append((stat, value, tags))
+
+
+def test_a_commit_task_sends_how_long_its_barrier_took(world: World) -> None:
+    barrier = world.barrier(1)
+    assert barrier.commit_at is not None
+    run = {
+        **scheduled(barrier.timestamp),
+        "run_id": barrier.run.run_id,
+        "dag_id": barrier.run.dag_id,
+        "run_type": DagRunType.SCHEDULED,
+    }
+    task = CommitBarrierOperator(task_id="commit", topology="shopping", barrier_conn_id=CONN, dag=DAG_FILE)
+    ti = SimpleNamespace(
+        dag_id=barrier.run.dag_id,
+        run_id=barrier.run.run_id,
+        task_id="commit",
+        map_index=-1,
+        try_number=1,
+        xcom_push=lambda *_, **__: None,
+    )
+    given: Any = {"ti": ti, "task": task, "dag_run": SimpleNamespace(**run, conf={}, clear_number=0)}
+    stats.initialize(factory=Gauges, export_legacy_names=True)
+    try:
+        with supervised(KeptXComs()):
+            assert task.execute(given) == 1
+    finally:
+        stats.initialize(factory=NoStatsLogger, export_legacy_names=True)
+    took = (barrier.commit_at - barrier.timestamp).total_seconds()
+    assert Gauges.found == [("barrier.commit_seconds", took, {"topology": "shopping"})]
