@@ -28,6 +28,7 @@ def get_provider_info() -> dict[str, Any]:
         "hooks": _modules("hooks"),
         "triggers": _modules("triggers"),
         "connection-types": [_connection_type()],
+        "notifications": ["airflow_barrier.notifications.barrier.BarrierNotifier"],
         "extra-links": ["airflow_barrier.links.barrier.BarrierLink"],
         "cli": ["airflow_barrier.cli.definition.get_barrier_cli_commands"],
     }

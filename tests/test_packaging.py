@@ -64,6 +64,7 @@ def provider_strings(info: dict[str, Any]) -> list[str]:
     """Everything in provider info that Airflow will import as `module.attribute`."""
     return [
         *(kind["hook-class-name"] for kind in info["connection-types"]),
+        *info["notifications"],
         *info["extra-links"],
         *info["cli"],
     ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from ipaddress import ip_address
 from typing import Annotated, Any
@@ -34,10 +34,12 @@ class Served:
 
 @dataclass(frozen=True)
 class TokenAccess:
-    """An :class:`~airflow_barrier.api.access.Access` for whoever has a token."""
+    """An :class:`~airflow_barrier.api.access.Access` for whoever has a token. ``bearer``: whose it is now; None: it was
+    taken out of the file while its bearer listened.
+    """
 
     served: Served
-    bearer: Bearer
+    bearer: Callable[[], Bearer | None]
 
     def deployments(self) -> list[str]:
         return [self.served.name]
@@ -48,7 +50,8 @@ class TokenAccess:
         return self.served.meta
 
     def readable(self, dag_ids: Iterable[str]) -> set[str]:
-        return self.bearer.readable(dag_ids)
+        bearer = self.bearer()
+        return set() if bearer is None else bearer.readable(dag_ids)
 
     def credentials(self, what: str, conn_id: str, conn_type: str) -> Credentials:
         return self.served.credentials(what, conn_id, conn_type)
@@ -60,8 +63,10 @@ def create_server(served: Served, tokens: Tokens | None) -> FastAPI:
     """
 
     def access(given: _Given) -> Access:
-        bearer = ANYBODY if tokens is None else tokens.bearer(given.credentials) if given else None
-        if bearer is None:
+        def bearer() -> Bearer | None:
+            return ANYBODY if tokens is None else tokens.bearer(given.credentials) if given else None
+
+        if bearer() is None:
             raise HTTPException(401, "expected a token, as Authorization: Bearer", {"WWW-Authenticate": "Bearer"})
         return TokenAccess(served, bearer)
 

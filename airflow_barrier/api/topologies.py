@@ -10,14 +10,13 @@ from fastapi import APIRouter, HTTPException, Query
 
 from airflow_barrier.api import models
 from airflow_barrier.api.access import Told, not_found, told_in_http
-from airflow_barrier.api.cells import COMMITTED, STAGED
+from airflow_barrier.api.cells import STAGED
 from airflow_barrier.api.sight import AccessDep, SightDep, owners, seen
 from airflow_barrier.api.summaries import barrier_of, health_of, late_of, sinks_of
-from airflow_barrier.coordinator.lateness import LOOKED_BACK, Late, overdue
+from airflow_barrier.coordinator.lateness import LOOKED_BACK, Late, overdue, readable_of
 from airflow_barrier.coordinator.status import sink_statuses
 from airflow_barrier.metaservice.overviews import BarrierRow, InFlight, Known, Overviews
 from airflow_barrier.protocol.errors import BarrierError
-from airflow_barrier.protocol.states import BarrierState
 
 #: How many of the newest barriers a summary has.
 _RECENT = 10
@@ -129,7 +128,7 @@ def _summary(
 ) -> models.TopologySummary:
     hidden = len(known.dags.keys() - dags.keys())
     late = late_of(found, dags)
-    readable = _readable(rows, known.name, recent)
+    readable = readable_of(rows, known.name, recent)
 
     def whole(barrier: BarrierRow) -> bool:  # of another version there may be DAGs that nobody asked about
         return not hidden and barrier.topology_version == known.version
@@ -149,11 +148,3 @@ def _summary(
         late=late,
         hidden_dags=hidden,
     )
-
-
-def _readable(rows: Overviews, topology: str, recent: Iterable[BarrierRow]) -> BarrierRow | None:
-    """What repeatable read serves; the baseline has no time of its own."""
-    found = next((row for row in recent if row.state is BarrierState.COMMIT), None)
-    if found is None:
-        found = rows.served(topology, COMMITTED)
-    return found if found is not None and found.barrier_id > 0 else None

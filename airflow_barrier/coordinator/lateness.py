@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from itertools import pairwise
+from itertools import islice, pairwise
 from statistics import median
 
 from airflow_barrier.coordinator.status import summary_of
@@ -41,7 +41,8 @@ class LateJob:
 class Late:
     """What holds up ``barrier_id``, or the topology (None), ``since`` when (UTC). ``summary`` says it in a sentence.
 
-    ``job`` None: it is no job's doing. ``dag``: whose task is waited for, if it is known.
+    ``job`` None: it is no job's doing. ``dag``: whose task is waited for, if it is known. ``at``: from when on that was
+    too long (UTC). As long as the same is waited for, it is the same moment whenever one looks.
     """
 
     barrier_id: int | None
@@ -49,6 +50,7 @@ class Late:
     dag: str | None
     tables: tuple[str, ...]
     since: datetime
+    at: datetime
     summary: str
 
 
@@ -77,17 +79,16 @@ def overdue_jobs(
     ``recent``: of each topology the newest barriers, the newest first, :data:`LOOKED_BACK` if there are as many.
     """
     now = rows.now()
-    patience = {name: patience_of(recent[name]) for name in in_flight}
     # nobody is late for longer than the barrier is open
     old = [
         each
         for name, barriers in in_flight.items()
         for each in barriers
-        if now - each.barrier.opened_at > patience[name]
+        if now - each.barrier.opened_at > _least_patience(recent[name], each.barrier.opened_at)
     ]
     found = _held_up(rows, old)
     return {
-        (name, barrier_id): tuple(job for job in jobs if now - job.since > patience[name])
+        (name, barrier_id): tuple(job for job in jobs if now - job.since > patience_of(recent[name], job.since))
         for (name, barrier_id), jobs in found.items()
     }
 
@@ -105,17 +106,18 @@ def overdue(
     found = {}
     for name, newest in recent.items():
         barriers = [each.barrier for each in in_flight[name]]
-        late = [_late_job(each, job) for each in barriers for job in jobs.get((name, each.barrier_id), ())]
+        late = [_late_job(each, job, newest) for each in barriers for job in jobs.get((name, each.barrier_id), ())]
         late += _uncommitted(barriers[0], newest, now) if barriers else _unopened(newest, now)
         late += _stale(newest, now, freshness[name])
         found[name] = tuple(sorted(late, key=lambda each: (each.since, each.barrier_id or 0, each.job or "")))
     return found
 
 
-def _late_job(barrier: Barrier, job: LateJob) -> Late:
+def _late_job(barrier: Barrier, job: LateJob, recent: Sequence[BarrierRow]) -> Late:
     tables = ", ".join(job.tables[:3]) + (f" and {len(job.tables) - 3} more" if len(job.tables) > 3 else "")
     summary = f"{tables} holds up barrier {barrier.barrier_id} (job {job.job} of DAG {job.dag}: {job.summary})"
-    return Late(barrier.barrier_id, job.job, job.dag, job.tables, job.since, summary)
+    at = job.since + patience_of(recent, job.since)
+    return Late(barrier.barrier_id, job.job, job.dag, job.tables, job.since, at, summary)
 
 
 def _uncommitted(oldest: Barrier, recent: Sequence[BarrierRow], now: datetime) -> list[Late]:
@@ -124,7 +126,8 @@ def _uncommitted(oldest: Barrier, recent: Sequence[BarrierRow], now: datetime) -
         return []
     before = next((row.commit_at for row in recent if row.barrier_id == oldest.predecessor), None)
     since = max(filter(None, (oldest.committing_at or oldest.precommit_at or oldest.opened_at, before)))
-    if oldest.state is not BarrierState.BLOCKED and now - since <= patience_of(recent):
+    at = since if oldest.state is BarrierState.BLOCKED else since + patience_of(recent, since)
+    if now <= at:
         return []
     number, command = oldest.barrier_id, f"airflow-barrier barrier commit {oldest.topology} {oldest.barrier_id}"
     summary = {
@@ -132,7 +135,7 @@ def _uncommitted(oldest: Barrier, recent: Sequence[BarrierRow], now: datetime) -
         BarrierState.COMMITTING: f"barrier {number} is decided and not published: clear its commit task, or {command}",
         BarrierState.BLOCKED: f"barrier {number} is BLOCKED, as somebody else changed a table: see docs/blocked.md",
     }[oldest.state]
-    return [Late(number, None, oldest.run.dag_id or None, (), since, summary)]
+    return [Late(number, None, oldest.run.dag_id or None, (), since, at, summary)]
 
 
 def _unopened(recent: Sequence[BarrierRow], now: datetime) -> list[Late]:
@@ -143,12 +146,15 @@ def _unopened(recent: Sequence[BarrierRow], now: datetime) -> list[Late]:
         return []
     usual, newest = timedelta(seconds=median(between)), opened[0]
     since = newest.opened_at + usual
-    if now - since <= max(usual, _LEAST):
+    # as long as one was in flight, that one was waited for
+    ended = [at for row in recent for at in (row.commit_at, row.aborted_at) if at is not None]
+    at = max([since + max(usual, _LEAST), *ended])
+    if now <= at:
         return []
     summary = (
         f"no barrier was opened after {newest.barrier_id}, as a rule there is one every {usual}; is the DAG paused?"
     )
-    return [Late(None, None, None, (), since, summary)]
+    return [Late(None, None, None, (), since, at, summary)]
 
 
 def _stale(recent: Sequence[BarrierRow], now: datetime, freshness: float | None) -> list[Late]:
@@ -160,19 +166,38 @@ def _stale(recent: Sequence[BarrierRow], now: datetime, freshness: float | None)
     if now <= since:
         return []
     summary = f"readers have barrier {readable.barrier_id}, older than the objective of {timedelta(seconds=freshness)}"
-    return [Late(None, None, None, (), since, summary)]
+    return [Late(None, None, None, (), since, since, summary)]
 
 
-def patience_of(recent: Iterable[BarrierRow]) -> timedelta:
-    """How long a job may hold up a barrier: twice the median of how long the newest committed barriers took from
-    opening to COMMIT, and a minute at least.
+def readable_of(rows: Overviews, topology: str, recent: Iterable[BarrierRow]) -> BarrierRow | None:
+    """What repeatable read serves; the baseline has no time of its own."""
+    found = next((row for row in recent if row.state is BarrierState.COMMIT), None)
+    if found is None:
+        found = rows.served(topology, {BarrierState.COMMIT})
+    return found if found is not None and found.barrier_id > 0 else None
+
+
+def patience_of(recent: Iterable[BarrierRow], since: datetime) -> timedelta:
+    """How long a job may hold up a barrier ``since`` then: twice the median of how long the newest barriers that were
+    committed by then took from opening to COMMIT, and a minute at least. What is committed later changes nothing.
     """
-    took = [
+    return patience(
         (row.commit_at - row.opened_at).total_seconds()
         for row in recent
-        if row.kind is BarrierKind.EPOCH and row.commit_at is not None
-    ]
-    return max(_LEAST, timedelta(seconds=_TIMES * median(took[:_USUAL_OF]))) if took else _LEAST
+        if row.kind is BarrierKind.EPOCH and row.commit_at is not None and row.commit_at <= since
+    )
+
+
+def patience(took: Iterable[float]) -> timedelta:
+    """Twice the median of the first few of ``took`` (seconds), and a minute at least."""
+    usual = list(islice(took, _USUAL_OF))
+    return max(_LEAST, timedelta(seconds=_TIMES * median(usual))) if usual else _LEAST
+
+
+def _least_patience(recent: Sequence[BarrierRow], opened_at: datetime) -> timedelta:
+    """Whatever since a job holds up a barrier that was opened then, it is not late any sooner."""
+    later = [row.commit_at for row in recent if row.commit_at is not None and row.commit_at > opened_at]
+    return min(patience_of(recent, since) for since in (opened_at, *later))
 
 
 def _held_up(rows: Overviews, barriers: Iterable[InFlight]) -> dict[tuple[str, int], tuple[LateJob, ...]]:

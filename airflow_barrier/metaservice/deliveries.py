@@ -213,7 +213,7 @@ class Deliveries(Group):
         lock_topology(connection, topology)  # safety: topology-lock
         sink = _load(connection, topology, name)
         _set(connection, sink, error=error, failed_at=DatabaseNow(), failures=_SINK.failures + 1)
-        _record(connection, sink, Event("failed", actor, {"error": error}))
+        _record(connection, sink, Event("failed", actor, {"error": error, "failures": sink.failures + 1}))
         return _load(connection, topology, name)
 
     @reads
@@ -250,6 +250,25 @@ class Deliveries(Group):
         newest_first = (_DELIVERY.delivered_at.desc(), _DELIVERY.barrier_id.desc(), _DELIVERY.revision.desc())
         query = select(schema.delivery).where(_of(topology, name)).order_by(*newest_first).limit(limit)
         return [to_record(DeliveryRecord, row) for row in connection.execute(query)]
+
+    @reads
+    def took(self, connection: Connection, topology: str, name: str, until: datetime, limit: int = 20) -> list[float]:
+        """Of what was delivered last until then, how many seconds after its COMMIT that was, newest first."""
+        delivered = schema.barrier.alias("delivered")
+        at = and_(
+            delivered.c.topology == _DELIVERY.topology,
+            delivered.c.line == STANDING,
+            delivered.c.barrier_id == _DELIVERY.first_barrier,
+        )
+        rows = connection.execute(
+            select(_DELIVERY.delivered_at, delivered.c.commit_at)
+            .join(delivered, at)
+            # what a revision computed again was committed long before
+            .where(_of(topology, name), _DELIVERY.revision == STANDING, _DELIVERY.delivered_at <= until)
+            .order_by(_DELIVERY.barrier_id.desc())
+            .limit(limit)
+        )
+        return [(row.delivered_at - row.commit_at).total_seconds() for row in rows]
 
     # --- what a person decides ------------------------------------------------------------------------
 

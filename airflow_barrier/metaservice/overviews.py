@@ -68,6 +68,7 @@ class BarrierRow(NamedTuple):
     opened_at: datetime
     precommit_at: datetime | None
     commit_at: datetime | None
+    aborted_at: datetime | None
     reason: str | None
 
 
@@ -168,17 +169,20 @@ class Overviews(Group):
             .correlate(schema.topology)
             .scalar_subquery()
         )
+        # With another condition on numbers, or an order, SQLite reads all barriers, and looks for the newest at each.
         here = and_(_BARRIER.topology == _TOPOLOGY.name, _BARRIER.line == STANDING, _BARRIER.barrier_id > last - count)
         for names in chunks(topologies):
             rows = connection.execute(
                 select(*_BARRIER_COLUMNS)
                 .select_from(schema.topology)
                 .join(schema.barrier, here)
-                .where(_TOPOLOGY.name.in_(names), _BARRIER.barrier_id > 0)
-                .order_by(_BARRIER.topology, _BARRIER.barrier_id.desc())
+                .where(_TOPOLOGY.name.in_(names))
             )
-            for row in map(_to_barrier, rows):
-                found[row.topology].append(row)
+            for row in rows:
+                if row.barrier_id > 0:
+                    found[row.topology].append(_to_barrier(row))
+        for newest_first in found.values():
+            newest_first.sort(key=lambda row: -row.barrier_id)
         return found
 
     @reads
@@ -329,6 +333,23 @@ class Overviews(Group):
         }
 
     @reads
+    def requested(self, connection: Connection, topologies: Sequence[str]) -> dict[str, int]:
+        """How many attempts at barriers in flight are REQUESTED and have not started, by topology."""
+        found = dict.fromkeys(topologies, 0)
+        for names in chunks(topologies):
+            at = _in_flight(names)
+            found.update(
+                (topology, count)
+                for topology, count in connection.execute(
+                    select(_ATTEMPT.topology, func.count())
+                    .join(at, _belongs_to(schema.attempt, at))
+                    .where(_ATTEMPT.state == AttemptState.REQUESTED.value)
+                    .group_by(_ATTEMPT.topology)
+                )
+            )
+        return found
+
+    @reads
     def attempts(self, connection: Connection, topology: str, barrier_id: int) -> list[AttemptRow]:
         """All attempts of a barrier, oldest first."""
         rows = connection.execute(
@@ -378,9 +399,13 @@ def _at(table: Any, topology: str, barriers: Sequence[int], line: int = STANDING
 
 
 def _in_flight(topologies: Sequence[str]) -> Subquery:
+    """Distinct anyway: said so, it is looked up first. Otherwise SQLite reads all rows that it is joined with, as long
+    as nobody has called ANALYZE.
+    """
     return (
         select(_BARRIER.topology, _BARRIER.barrier_id, _BARRIER.predecessor)
         .where(_BARRIER.topology.in_(topologies), _BARRIER.line == STANDING, schema.UNCOMMITTED)
+        .distinct()
         .subquery("in_flight")
     )
 

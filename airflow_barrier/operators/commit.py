@@ -140,12 +140,15 @@ class CommitBarrierOperator(BaseOperator):
 
     def _emit(self, context: Context, deployment: Deployment, committed: Committed) -> None:
         from airflow_barrier.operators._events import swallowed
+        from airflow_barrier.operators._metrics import emit_commits
 
         if not committed.published:
             self.log.info("%s is committed already; what is left are its asset events", committed.barrier)
         # its own barrier whoever committed it: that was a job, or another run's commit that died before its events
         silent = swallowed(self, context, deployment, committed.barrier)
-        self._tell(context, deployment, (*silent, *committed.published, committed.barrier))
+        told = (*silent, *committed.published, committed.barrier)
+        self._tell(context, deployment, told)
+        emit_commits(told)
         for barrier in committed.published:
             self.log.info("Committed %s", barrier)
 

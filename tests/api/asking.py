@@ -20,10 +20,11 @@ from airflow_barrier.protocol.errors import ConfigurationError
 
 @dataclass(frozen=True)
 class User:
-    """``dags`` None: all of them."""
+    """``of``: user -> DAGs, which may change meanwhile; None: all of them."""
 
     metas: Mapping[str, MetaService]
-    dags: frozenset[str] | None
+    name: str
+    of: Mapping[str, frozenset[str] | None]
 
     def deployments(self) -> list[str]:
         return sorted(self.metas)
@@ -34,7 +35,8 @@ class User:
         return self.metas[deployment]
 
     def readable(self, dag_ids: Iterable[str]) -> set[str]:
-        return set(dag_ids) if self.dags is None else self.dags.intersection(dag_ids)
+        dags = self.of[self.name]
+        return set(dag_ids) if dags is None else set(dags.intersection(dag_ids))
 
     def credentials(self, what: str, conn_id: str, conn_type: str) -> Credentials:
         return nobody_gets_in(what, conn_id, conn_type)
@@ -50,7 +52,7 @@ class Rights:
     def access(self, user: str | None = Header(default=None)) -> Access:
         if user is None:
             raise HTTPException(401, "who are you?")
-        return User(self.metas, self.of[user])
+        return User(self.metas, user, self.of)
 
 
 class Asking:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import signal
 import sqlite3
 import subprocess
@@ -16,6 +15,7 @@ import pytest
 
 from airflow_barrier.metaservice.store import MetaService
 from airflow_barrier.protocol.topology import Job
+from tests.api.live import changes
 from tests.support.ports import free_port
 from tests.support.waiting import patience, wait_for
 
@@ -56,13 +56,6 @@ def server(tmp_path: Path) -> Iterator[Server]:
         server.process.kill()
         server.process.wait()
         server.meta.close()
-
-
-def changes(lines: Iterator[str]) -> Iterator[tuple[str, int]]:
-    for line in lines:
-        if line.startswith("data:"):
-            told = json.loads(line.removeprefix("data:"))
-            yield told["topology"], told["changes"]
 
 
 def test_changes_of_what_is_seen_come_until_the_server_ends(server: Server) -> None:

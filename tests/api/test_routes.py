@@ -9,11 +9,13 @@ import pytest
 from sqlalchemy import delete
 
 from airflow_barrier.metaservice import schema
+from airflow_barrier.metaservice.maintenance import Upkeep
 from airflow_barrier.metaservice.store import MetaService
 from airflow_barrier.protocol.names import one_line
 from tests.api.asking import Asking
 from tests.api.scene import HOSTILE, SECRET, age, declared, everything, opened
 from tests.metaservice.world import World
+from tests.support.runs import run_of
 
 
 @pytest.fixture
@@ -112,6 +114,56 @@ def test_unchanged_aborted_and_trimmed(shop: World, asking: Asking) -> None:
         connection.execute(delete(schema.table_progress).where(rows.topology == "shop", rows.barrier_id == 2))
     assert cells(asking.told("shop/grid"))["shop.orders"] == ["written", "written", "aborted"]
     assert [barrier["reason"] for barrier in told["barriers"]] == [None, None, "bad input"]
+
+
+def test_a_blocked_barrier(shop: World, asking: Asking) -> None:
+    opened(shop, 1)
+    shop.process_all(1)
+    shop.begin_commit(1)
+    shop.meta.publishing.block("shop", 1, f"{SECRET}.prices moved to 99", "commit")
+    opened(shop, 2)
+    grid, detail = asking.told("shop/grid"), asking.told("shop/barriers/1")
+    assert set(map(tuple, cells(grid).values())) == {("blocked", "pending")}
+    assert {note["summary"] for note in grid["notes"]} == {f"{SECRET}.prices moved to 99"}
+    assert all(note["barrier_id"] == 1 and note["since"] for note in grid["notes"])
+    assert {table["state"] for table in detail["tables"]} == {"blocked"}
+    assert (detail["state"], detail["reason"]) == ("BLOCKED", f"{SECRET}.prices moved to 99")
+    assert asking.told("shop")["health"] == "blocked"
+    # who may not read all of its DAGs is not told whose table it was
+    reader = asking.may_read("reader", "shop")
+    grid, detail = asking.told("shop/grid", reader), asking.told("shop/barriers/1", reader)
+    assert {note["summary"] for note in grid["notes"]} == {"somebody else changed a table of the barrier"}
+    assert detail["reason"] is None
+    assert SECRET not in f"{grid}{detail}{asking.told('shop', reader)}{asking.told('shop/barriers', reader)}"
+
+
+def test_a_maintenance_barrier(shop: World, asking: Asking) -> None:
+    shop.committed(1)
+    opening = Upkeep(
+        "shop", ["shop.orders"], run_of("upkeep/tonight"), "upkeep/tonight", "g1", max_open=4, actor="test"
+    )
+    barrier = shop.meta.maintenance.open(opening)
+    assert barrier is not None
+    reader = asking.may_read("reader", "shop")
+    told = asking.told("shop/grid")
+    assert [each["kind"] for each in told["barriers"]] == ["EPOCH", "MAINTENANCE"]
+    assert {table: at[1] for table, at in cells(told).items()} == {
+        "veiled.prices": "pending", "shop.orders": "waiting", "shop.ratio": "pending", "shop.rest": "pending"
+    }  # fmt: skip
+    compacted = shop.start(2, "compaction of shop.orders")
+    shop.close(compacted)
+    shop.meta.attempts.report(compacted.attempt_id, "test")
+    assert cells(asking.told("shop/grid", reader))["shop.orders"] == ["written", "processed"]
+    shop.meta.maintenance.carry("shop", 2, "test")
+    shop.commit(2)
+    for user in ("admin", reader):
+        rows = cells(asking.told("shop/grid", user))
+        assert (rows["shop.orders"], rows["shop.ratio"]) == (["written", "written"], ["written", "unchanged"])
+        detail = asking.told("shop/barriers/2", user)
+        tables = {table["table"]: (table["state"], table["unchanged_since"]) for table in detail["tables"]}
+        assert tables["shop.orders"] == ("written", None)
+        assert tables["shop.ratio"] == ("unchanged", 1)
+        assert ("veiled.prices" in tables, detail["dag_id"]) == (user == "admin", "upkeep" if user == "admin" else None)
 
 
 def test_pages_of_barriers_and_tables_join_up(shop: World, asking: Asking) -> None:

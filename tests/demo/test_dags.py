@@ -42,6 +42,7 @@ def _parse(file: Path) -> dict[str, list[list[str]]]:
         "shopping",
         "shopping_plain",
         "shopping_reporting",
+        "shopping_watch",
         "shopping_streams/shopping_streams",
         "sales_existing",
         "sales_adopted",

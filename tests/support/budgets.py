@@ -14,6 +14,7 @@ BUDGETS: Mapping[str, int] = {
     "Spark Connect servers": 415,
     "tests/adopting": 25,
     "tests/airflow": 250,
+    "tests/api": 45,
     "tests/batching": 25,
     "tests/benchmarks": 30,
     "tests/catalogs": 45,

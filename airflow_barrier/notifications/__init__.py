@@ -1,0 +1,1 @@
+"""Notifiers of Airflow's: somebody is told what happens to barriers."""
