@@ -49,13 +49,14 @@ def topologies(
     deployment: str,
     after: Annotated[str | None, Query(description="Of those with later names.")] = None,
     limit: Annotated[int, Query(ge=1, le=200)] = 50,
+    dag: Annotated[str | None, Query(description="Of those that this DAG has jobs in.")] = None,
 ) -> models.Topologies:
     meta = access.meta_service(deployment)
     known = {each.name: each for each in meta.overviews.known()}
     told = seen(access, known.values())
     if not told:
         raise not_found()
-    names = [name for name in sorted(told) if after is None or name > after]
+    names = [name for name in sorted(told) if (after is None or name > after) and (dag is None or dag in told[name])]
     page = names[:limit]
     found = meta.overviews.together(lambda rows: _glance(rows, deployment, [known[name] for name in page], told))
     return models.Topologies(topologies=found, after=page[-1] if len(names) > limit else None)

@@ -21,6 +21,8 @@ log = logging.getLogger(__name__)
 URL_PREFIX = "/barrier"
 #: What Airflow's UI calls the plugin's page.
 UI_ROUTE = "barriers"
+#: What it calls the tab of a DAG; no two entries of plugins may have the same.
+DAG_ROUTE = "barriers-of-dag"
 #: Seconds that a trigger waits for its link to be written.
 _PATIENCE = 5.0
 

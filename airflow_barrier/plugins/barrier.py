@@ -1,4 +1,4 @@
-"""The plugin: the page in Airflow's navigation, which tasks link to, its API, and the macros of templates."""
+"""The plugin: the page in Airflow's UI, which tasks link to, with its API, and the macros of templates."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.plugins_manager import AirflowPlugin
 
-from airflow_barrier.links.barrier import UI_ROUTE, URL_PREFIX
+from airflow_barrier.links.barrier import DAG_ROUTE, UI_ROUTE, URL_PREFIX
 from airflow_barrier.plugins.bundle import URL
 from airflow_barrier.plugins.macros import MACROS
 
@@ -28,6 +28,8 @@ class BarrierPlugin(AirflowPlugin):
     fastapi_apps: list[Any] = [{"app": api, "url_prefix": URL_PREFIX, "name": "barrier"}]  # noqa: RUF012
     # Airflow's UI adds the bundle's URL to its own base, so it has no slash in front.
     react_apps: list[Any] = [  # noqa: RUF012
-        {"name": "Barriers", "bundle_url": URL, "destination": "nav", "url_route": UI_ROUTE, "nav_top_level": True}
+        {"name": "Barriers", "bundle_url": URL, "destination": "nav", "url_route": UI_ROUTE, "nav_top_level": True},
+        # the same name: Airflow's UI keeps the component by it, and imports the bundle once
+        {"name": "Barriers", "bundle_url": URL, "destination": "dag", "url_route": DAG_ROUTE},
     ]
     macros: list[Any] = MACROS

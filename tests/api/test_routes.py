@@ -58,6 +58,19 @@ def test_all_routes_answer(shop: World, asking: Asking) -> None:
     assert asking.get("/prod/topologies").json()["topologies"][0]["readable"]["barrier_id"] == 1
 
 
+def test_topologies_of_a_dag(shop: World, asking: Asking) -> None:
+    shop.committed(1)
+    limited = asking.may_read("ada", "shop")
+
+    def found(dag: str, user: str = "admin") -> list[str]:
+        told = asking.get("/prod/topologies", user, dag=dag).json()
+        return [each["topology"] for each in told["topologies"]]
+
+    assert (found("shop"), found("secret"), found("nothing")) == (["shop"], ["shop"], [])
+    # that a DAG is in it is not told to who may not read the DAG
+    assert (found("shop", limited), found("secret", limited)) == (["shop"], [])
+
+
 def test_who_is_late_and_what_failed(shop: World, asking: Asking) -> None:
     opened(shop, 1)
     shop.process_all(1)

@@ -10,7 +10,7 @@ import httpx
 import pytest
 from playwright.sync_api import Browser, BrowserContext, Locator, Page, expect
 
-from airflow_barrier.links.barrier import URL_PREFIX
+from airflow_barrier.links.barrier import DAG_ROUTE, URL_PREFIX
 from airflow_barrier.metaservice.revisions import NewRevision
 from airflow_barrier.plugins import bundle
 from airflow_barrier.plugins.barrier import BarrierPlugin
@@ -47,6 +47,7 @@ def test_the_page_shows_a_barrier_while_it_advances(counting: Counting, browser:
             who_reads_and_what_goes_in_and_out(page, ui, counting, asked)
             the_address_alone_leads_there(context.new_page(), counting.airflow)
             a_task_links_there(context.new_page(), counting)
+            a_dag_has_a_tab(context.new_page(), counting.airflow, ui)
         everybody_gets_the_bundle_and_keeps_it(counting.airflow)
     finally:
         hold.unlink(missing_ok=True)
@@ -217,9 +218,26 @@ def a_task_links_there(page: Page, counting: Counting) -> None:
     expect(page.get_by_role("heading", name="Revision 1")).to_be_visible()
 
 
+def a_dag_has_a_tab(page: Page, airflow: AirflowUnderTest, ui: Path) -> None:
+    """With the topologies that it has jobs in, each of which can be looked at there."""
+    airflow.wait_for_dag("recovery_reader")
+    page.goto(f"{airflow.url}/dags/paged")
+    page.get_by_role("link", name="Barriers").last.click()
+    expect(page).to_have_url(re.compile(f"/dags/paged/plugin/{DAG_ROUTE}$"))
+    card = page.locator(".card")
+    expect(card).to_have_count(1)
+    nothing_grave(page, ui)
+    card.get_by_role("link", name="paged", exact=True).click()
+    expect(cell(page, "paged.events", 2)).to_be_visible()
+    expect(page).to_have_url(re.compile(f"/dags/paged/plugin/{DAG_ROUTE}[?].*topology=paged"))
+    page.goto(f"{airflow.url}/dags/recovery_reader/plugin/{DAG_ROUTE}")
+    expect(page.get_by_text("This DAG has no job in a topology of this deployment")).to_be_visible()
+
+
 def everybody_gets_the_bundle_and_keeps_it(airflow: AirflowUnderTest) -> None:
     """And nothing else below it."""
-    (entry,) = BarrierPlugin.react_apps
+    entry, of_dags = BarrierPlugin.react_apps
+    assert of_dags["bundle_url"] == entry["bundle_url"]
     served = httpx.get(f"{airflow.url}/{entry['bundle_url']}", timeout=patience(60)).raise_for_status()
     assert served.content == bundle.BUNDLE.read_bytes()
     assert served.headers["content-type"].startswith("text/javascript")

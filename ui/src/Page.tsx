@@ -12,8 +12,8 @@ import { Empty, Loading, Problem } from "./Told";
 import { Topologies } from "./Topologies";
 import { View } from "./View";
 
-/** What Airflow's UI shows at /plugin/barriers. */
-export function Page() {
+/** What Airflow's UI shows at /plugin/barriers, and as a tab of a DAG. Airflow says of which. */
+export function Page({ dagId }: { dagId?: string }) {
   const [place, go] = usePlace();
   const { answer, problem, again } = useAsked<Deployments>(address(["deployments"]));
   const all = answer?.deployments.map((each) => each.deployment) ?? [];
@@ -61,7 +61,7 @@ export function Page() {
         <Empty>There is no deployment yet: make a connection of type barrier, under Admin, Connections.</Empty>
       )}
       {deployment !== null && topology === null && (
-        <Topologies key={deployment} deployment={deployment} live={live} />
+        <Topologies key={deployment} deployment={deployment} dag={dagId ?? null} live={live} />
       )}
       {deployment !== null && topology !== null && barrier === null && (
         <>

@@ -12,12 +12,25 @@ import { search } from "./place";
 import { Empty, Hidden, Loading, Problem } from "./Told";
 import { BARRIERS, HEALTH, barrierSaid, count } from "./words";
 
-/** All topologies of a deployment. */
-export function Topologies({ deployment, live }: { deployment: string; live: Live }) {
+const NOTHING =
+  "Nothing is here that you may read: run a DAG that has a BarrierGroup once, and its topology appears; if it ran, ask " +
+  "for the right to read it.";
+const NOTHING_OF_DAG =
+  "This DAG has no job in a topology of this deployment: put its jobs into a BarrierGroup, and run it once.";
+
+interface Props {
+  deployment: string;
+  /** Only those that it has jobs in. */
+  dag: string | null;
+  live: Live;
+}
+
+/** All topologies of a deployment, or of a DAG. */
+export function Topologies({ deployment, dag, live }: Props) {
   const [pages, setPages] = useState<(string | null)[]>([null]);
   const last = pages[pages.length - 1] ?? null;
   const { answer, problem, again } = useAsked<Answer>(
-    address(["deployments", deployment, "topologies"], { after: last }),
+    address(["deployments", deployment, "topologies"], { after: last, dag }),
   );
   useChanges(live, null, again);
 
@@ -26,10 +39,7 @@ export function Topologies({ deployment, live }: { deployment: string; live: Liv
       {problem && <Problem problem={problem} again={again} />}
       {answer === null && problem === null && <Loading />}
       {answer?.topologies.length === 0 && last === null && (
-        <Empty>
-          Nothing is here that you may read: run a DAG that has a BarrierGroup once, and its topology appears; if it
-          ran, ask for the right to read it.
-        </Empty>
+        <Empty>{dag === null ? NOTHING : NOTHING_OF_DAG}</Empty>
       )}
       <ul className="cards">
         {answer?.topologies.map((each) => <Card key={each.topology} deployment={deployment} topology={each} />)}
