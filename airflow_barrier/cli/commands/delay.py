@@ -51,7 +51,8 @@ def _run(options: argparse.Namespace) -> int:
 
 def _show(found: Delay, console: Console) -> None:
     whose = found.topology if found.table is None else f"table {found.table} of {found.topology}"
-    line(console, f"{whose}: {len(found.points):,} barriers became readable in {short(found.window)}", "bold")
+    barriers = f"{len(found.points):,} barrier{'' if len(found.points) == 1 else 's'}"
+    line(console, f"{whose}: {barriers} became readable in {short(found.window)}", "bold")
     if not found.points:
         line(console, "Ask for a longer --window, or see by `status` what holds up the next barrier.")
         return
