@@ -118,9 +118,7 @@ class Watches:
     response_class=StreamingResponse,
     responses={
         200: {
-            "content": {
-                "text/event-stream": {"example": 'event: change\ndata: {"topology":"shopping","changes":17}\n\n'}
-            },
+            "content": {"text/event-stream": {"example": _EXAMPLE}},
             "description": "Each event `change` has a topology and how often it was changed: at once of all that you "
             "see, then of each that changes. A comment line comes every 15 s in which nothing does.",
         }

@@ -60,13 +60,10 @@ def late_jobs(meta: MetaService, barrier: Barrier) -> tuple[LateJob, ...]:
     None unless the barrier is OPEN: at PRECOMMIT all jobs are done.
     """
 
-    key = (barrier.topology, barrier.barrier_id)
-
     def look(rows: Overviews) -> tuple[LateJob, ...]:
         in_flight = rows.in_flight([barrier.topology])[barrier.topology]
-        return _held_up(rows, [each for each in in_flight if each.barrier.barrier_id == barrier.barrier_id]).get(
-            key, ()
-        )
+        found = _held_up(rows, [each for each in in_flight if each.barrier.barrier_id == barrier.barrier_id])
+        return found.get((barrier.topology, barrier.barrier_id), ())
 
     return meta.overviews.together(look)
 
@@ -108,7 +105,7 @@ def overdue(
         barriers = [each.barrier for each in in_flight[name]]
         late = [_late_job(each, job, newest) for each in barriers for job in jobs.get((name, each.barrier_id), ())]
         late += _uncommitted(barriers[0], newest, now) if barriers else _unopened(newest, now)
-        late += _stale(newest, now, freshness[name])
+        late += _stale(readable_of(rows, name, newest), now, freshness[name])
         found[name] = tuple(sorted(late, key=lambda each: (each.since, each.barrier_id or 0, each.job or "")))
     return found
 
@@ -157,9 +154,8 @@ def _unopened(recent: Sequence[BarrierRow], now: datetime) -> list[Late]:
     return [Late(None, None, None, (), since, at, summary)]
 
 
-def _stale(recent: Sequence[BarrierRow], now: datetime, freshness: float | None) -> list[Late]:
+def _stale(readable: BarrierRow | None, now: datetime, freshness: float | None) -> list[Late]:
     """Readers have something older than they are to have."""
-    readable = next((row for row in recent if row.state is BarrierState.COMMIT), None)
     if freshness is None or readable is None:
         return []
     since = readable.timestamp + timedelta(seconds=freshness)
