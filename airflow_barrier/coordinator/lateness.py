@@ -92,23 +92,41 @@ def overdue_jobs(
     }
 
 
-def overdue(
-    rows: Overviews,
-    recent: Mapping[str, Sequence[BarrierRow]],
-    in_flight: Mapping[str, Sequence[InFlight]],
-    freshness: Mapping[str, float | None],
-) -> dict[str, tuple[Late, ...]]:
-    """All that is late, by topology, the longest first. ``recent``, ``in_flight``: as :func:`overdue_jobs` takes them.
-    ``freshness``: seconds that readers' data may be old (None: as old as it will).
+@dataclass(frozen=True)
+class Standing:
+    """A topology at a glance: its newest barriers, the newest first; those in flight, oldest first; what repeatable
+    read serves, and how old that is in seconds (None: nothing is committed); and all that is late, the longest first.
     """
-    now, jobs = rows.now(), overdue_jobs(rows, recent, in_flight)
+
+    recent: Sequence[BarrierRow]
+    in_flight: Sequence[InFlight]
+    readable: BarrierRow | None
+    age: float | None
+    late: Sequence[Late]
+
+
+def standings(rows: Overviews, freshness: Mapping[str, float | None]) -> dict[str, Standing]:
+    """How topologies stand, by their names. A handful of queries for all of them.
+
+    ``freshness``: of each, seconds that readers' data may be old (None: as old as it will).
+    """
+    names = list(freshness)
+    recent, in_flight, now = rows.recent(names, LOOKED_BACK), rows.in_flight(names), rows.now()
+    jobs = overdue_jobs(rows, recent, in_flight)
     found = {}
     for name, newest in recent.items():
         barriers, took = [each.barrier for each in in_flight[name]], _took(newest)
+        readable = _readable(rows, name, newest)
         late = [_late_job(each, job, took) for each in barriers for job in jobs.get((name, each.barrier_id), ())]
         late += _uncommitted(barriers[0], newest, now) if barriers else _unopened(newest, now)
-        late += _stale(readable_of(rows, name, newest), now, freshness[name])
-        found[name] = tuple(sorted(late, key=lambda each: (each.since, each.barrier_id or 0, each.job or "")))
+        late += _stale(readable, now, freshness[name])
+        found[name] = Standing(
+            recent=newest,
+            in_flight=in_flight[name],
+            readable=readable,
+            age=None if readable is None else (now - readable.timestamp).total_seconds(),
+            late=sorted(late, key=lambda each: (each.since, each.barrier_id or 0, each.job or "")),
+        )
     return found
 
 
@@ -167,10 +185,10 @@ def _stale(readable: BarrierRow | None, now: datetime, freshness: float | None) 
     return [Late(None, None, None, (), since, since, summary)]
 
 
-def readable_of(rows: Overviews, topology: str, recent: Iterable[BarrierRow]) -> BarrierRow | None:
+def _readable(rows: Overviews, topology: str, recent: Sequence[BarrierRow]) -> BarrierRow | None:
     """What repeatable read serves; the baseline has no time of its own."""
     found = next((row for row in recent if row.state is BarrierState.COMMIT), None)
-    if found is None:
+    if found is None and recent and recent[0].barrier_id > LOOKED_BACK:
         found = rows.served(topology, {BarrierState.COMMIT})
     return found if found is not None and found.barrier_id > 0 else None
 

@@ -109,6 +109,17 @@ class TableRow(NamedTuple):
     carried_from: int | None
 
 
+class TableAt(NamedTuple):
+    """A table at a barrier in full."""
+
+    table: str
+    state: TableState
+    carried_from: int | None
+    snapshot_id: int | None
+    processed_at: datetime | None
+    written_at: datetime | None
+
+
 class AttemptRow(NamedTuple):
     """An attempt without what it reads and writes."""
 
@@ -292,6 +303,15 @@ class Overviews(Group):
                 select(*columns).where(_at(schema.table_progress, topology, barriers), _PROGRESS.table_name.in_(some))
             ).all()
         ]
+
+    @reads
+    def tables_at(self, connection: Connection, topology: str, barrier_id: int) -> list[TableAt]:
+        """The tables of a barrier, as far as they were not trimmed."""
+        names = ("table_name", *TableAt._fields[1:])
+        rows = connection.execute(
+            select(*(_PROGRESS[name] for name in names)).where(of_barrier(schema.table_progress, topology, barrier_id))
+        ).all()
+        return [TableAt(table, TableState(state), *rest) for table, state, *rest in rows]
 
     @reads
     def pending(self, connection: Connection, topologies: Sequence[str]) -> dict[tuple[str, int], set[str]]:
