@@ -139,17 +139,33 @@ def make(url: str, topologies: int, tables: int, barriers: int) -> MetaService:
     """
     meta = MetaService(url)
     engine = create_engine(with_driver(url))
-    for number in range(topologies):
-        name = f"topology_{number:02}"
+    first = "topology_00"
+    for name in (f"topology_{number:02}" for number in range(topologies)):
         jobs = [_job(name, table, tables) for table in range(tables)]
         for owner in sorted({job.owner for job in jobs}):
             version = meta.topologies.register(
                 name, owner, [job for job in jobs if job.owner == owner], actor="benchmark"
             )
         with engine.begin() as connection:
-            _fill(connection, Topology.of(name, jobs), version, barriers)
+            if name == first:
+                _fill(connection, Topology.of(name, jobs), version, barriers)
+            else:
+                _copy(connection, first, name)
     engine.dispose()
     return meta
+
+
+def _copy(connection: Connection, first: str, name: str) -> None:
+    """What there is of the ``first`` topology, under another name: in a tenth of the time."""
+    last = connection.execute(select(func.max(schema.attempt.c.attempt_id))).scalar_one()
+    for table in (schema.barrier, schema.attempt, schema.table_progress):
+        values = {column.name: column for column in table.columns}
+        for renamed in {"topology", "run_dag_id", "request_key", "table_name"}.intersection(values):
+            values[renamed] = func.replace(table.c[renamed], first, name)
+        if "attempt_id" in values:
+            values["attempt_id"] = table.c.attempt_id + last
+        copies = select(*values.values()).where(table.c.topology == first)
+        connection.execute(insert(table).from_select(list(values), copies))
 
 
 def _job(topology: str, table: int, tables: int) -> Job:
