@@ -58,6 +58,11 @@ def test_tables_are_delivered_by_tasks(counting: Counting, spark: SparkSession, 
     assert sorted(reporting.run("SELECT n FROM log")) == [(1,), (10,), (100,)]
     told = airflow.log("delivering", airflow.run_ids("delivering")[2], counting.task("deliver_events"))
     assert "Delivered barrier 3 of delivering" in told
+    # each line of a job's log says which attempt it is about
+    (attempt,) = counting.deployment.meta.attempts.of("delivering", 3)
+    lines = json.loads(airflow.log("delivering", third, counting.task("load")))
+    (closed,) = [line for line in lines if " is PROCESSED; " in line["event"]]
+    assert (closed["topology"], closed["barrier"], closed["attempt"]) == ("delivering", 3, attempt.attempt_id)
     assert {e["partition_key"] for e in events_of(counting, "events")} == {"b1.r0", "b2.r0", "b3.r0"}
     assert {e["partition_key"] for e in events_of(counting, "log")} == {"b1.r0", "b2.r0", "b3.r0"}
     where = make_url(postgresql.url(REPORTING))
