@@ -205,27 +205,25 @@ class Overviews(Group):
     def recent(self, connection: Connection, topologies: Sequence[str], count: int) -> dict[str, list[BarrierRow]]:
         """Of each topology the barriers with the ``count`` newest numbers, the newest first; the baseline is none."""
         found: dict[str, list[BarrierRow]] = {name: [] for name in topologies}
-        newest = schema.barrier.alias("newest")
-        last = (
-            select(func.max(newest.c.barrier_id))
-            .where(newest.c.topology == _TOPOLOGY.name, newest.c.line == STANDING)
+        newest = (
+            select(func.max(_BARRIER.barrier_id))
+            .where(_BARRIER.topology == _TOPOLOGY.name, _BARRIER.line == STANDING)
             .correlate(schema.topology)
             .scalar_subquery()
         )
-        # With another condition on numbers, or an order, SQLite reads all barriers, and looks for the newest at each.
-        here = and_(_BARRIER.topology == _TOPOLOGY.name, _BARRIER.line == STANDING, _BARRIER.barrier_id > last - count)
-        for names in chunks(topologies):
-            rows = connection.execute(
-                select(*_BARRIER_COLUMNS)
-                .select_from(schema.topology)
-                .join(schema.barrier, here)
-                .where(_TOPOLOGY.name.in_(names))
-            ).all()
-            for row in rows:
-                if row.barrier_id > 0:
-                    found[row.topology].append(_to_barrier(row))
-        for newest_first in found.values():
-            newest_first.sort(key=lambda row: -row.barrier_id)
+        places = [
+            Place(name, number, "")
+            for names in chunks(topologies)
+            for name, last in connection.execute(select(_TOPOLOGY.name, newest).where(_TOPOLOGY.name.in_(names)))
+            for number in range(max(last - count, 0) + 1, last + 1)
+        ]
+        # Numbers, not a condition on them: for that, databases read all barriers, and look for the newest at each.
+        at = _places(connection)
+        rows = connection.execute(
+            select(*_BARRIER_COLUMNS).join(at, _belongs_to(schema.barrier, at)), {"places": json.dumps(places)}
+        ).all()
+        for row in sorted(rows, key=lambda row: -row.barrier_id):
+            found[row.topology].append(_to_barrier(row))
         return found
 
     @reads
