@@ -413,6 +413,42 @@ class RevisionDetail(Revision):
     hidden_dags: int
 
 
+class RunTask(Model):
+    """A task that asked for attempts of a job. ``map_index``: -1 for one that is not mapped."""
+
+    task_id: str
+    map_index: int
+    job: str
+
+
+class RunBarrier(Model):
+    """``opened``: by the run. ``tasks``: those of the run that asked for attempts at it."""
+
+    deployment: str
+    topology: str
+    barrier_id: int
+    timestamp: datetime
+    state: BarrierState
+    opened: bool
+    tasks: list[RunTask]
+
+
+class RunRevision(Model):
+    """``barrier_id``: which barrier the run computes for it; null: one after those that were asked for."""
+
+    deployment: str
+    topology: str
+    revision: int
+    barrier_id: int | None
+
+
+class Run(Model):
+    """What a run is about; of each topology the newest first."""
+
+    barriers: list[RunBarrier]
+    revisions: list[RunRevision]
+
+
 class Change(Model):
     """An event of the stream: ``changes`` counts whatever happened to a topology; ask anew when it has grown."""
 

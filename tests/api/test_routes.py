@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 from sqlalchemy import delete
@@ -182,6 +183,46 @@ def test_pages_of_barriers_and_tables_join_up(shop: World, asking: Asking) -> No
     assert [each["barrier_id"] for each in asking.told("shop/grid", limit=2, before=4)["barriers"]] == [2, 3]
 
 
+def test_what_a_run_is_about(shop: World, asking: Asking) -> None:
+    """Whatever its id: here it begins as another's, and holds what databases sort and match in ways of their own."""
+    mine, others = "2026-01-01T00:00:00+00:00_%", ("2026-01-01T00:00:00+00:00_%/x", "2026-01-01T00:00:00+00:00_%0", "a")
+    shop.open(1, run=run_of(f"shop/{mine}"))
+    shop.open(2, run=run_of(f"secret/{mine}"))
+    shop.request(1, "load", key=f"shop/{mine}/shop.load/-1")
+    shop.request(2, "load", key=f"shop/{mine}/shop.load/3")
+    for number, other in enumerate(others):
+        shop.request(2, "veiled_load", key=f"shop/{other}/shop.load/-1", generation=f"g{number}")
+
+    def told(dag: str, run: str, user: str = "admin") -> Any:
+        return asking.get(f"/v1/dags/{dag}/runs/{quote(run)}", user)
+
+    both = told("shop", mine).json()
+    assert [(each["barrier_id"], each["state"], each["opened"], each["tasks"]) for each in both["barriers"]] == [
+        (2, "OPEN", False, [{"task_id": "shop.load", "map_index": 3, "job": "load"}]),
+        (1, "OPEN", True, [{"task_id": "shop.load", "map_index": -1, "job": "load"}]),
+    ]
+    assert {(each["deployment"], each["topology"]) for each in both["barriers"]} == {("prod", "shop")}
+    assert told("shop", "b").json() == told("nothing", mine).json() == {"barriers": [], "revisions": []}
+    # who may read the run's DAG, and one of the topology's
+    asking.may_read("upkeep", "upkeep", "nothing")
+    assert told("shop", mine, asking.may_read("ada", "shop")).json() == both
+    assert told("shop", mine, asking.may_read("eve", "secret")).status_code == 404
+    assert told("upkeep", mine, "upkeep").json() == {"barriers": [], "revisions": []}
+
+
+def test_the_revisions_that_a_run_is_part_of(shop: World, asking: Asking) -> None:
+    shop.committed(1)
+    revision = shop.revise(1, "veiled_load").revision
+    shop.meta.revisions.bind_run("shop", revision, 1, "shop", "r", None)
+    shop.meta.revisions.bind_run("shop", revision, 0, "shop", "later", None)
+    shop.request(1, "veiled_load", key="shop/r/shop.load/-1", line=revision)
+    expected = {"deployment": "prod", "topology": "shop", "revision": revision}
+    for run, barrier_id in (("r", 1), ("later", None)):
+        assert asking.get(f"/v1/dags/shop/runs/{run}").json() == {
+            "barriers": [], "revisions": [{**expected, "barrier_id": barrier_id}]
+        }  # fmt: skip
+
+
 def test_nothing_is_told_of_other_dags(shop: World, asking: Asking) -> None:
     """Whatever is asked, no name of theirs is in the answer, and the same questions tell an admin."""
     revision = everything(shop)
@@ -203,9 +244,16 @@ def test_nothing_is_told_of_other_dags(shop: World, asking: Asking) -> None:
 
 def test_every_route_asks_who_it_is(shop: World, asking: Asking) -> None:
     shop.committed(1)
-    values = {"deployment": "prod", "topology": "shop", "barrier_id": "1", "revision": "1"}
+    values = {
+        "deployment": "prod",
+        "topology": "shop",
+        "barrier_id": "1",
+        "revision": "1",
+        "dag_id": "shop",
+        "run_id": "r",
+    }
     paths = [path.removeprefix("/v1/deployments").format(**values) for path in asking.app.openapi()["paths"]]
-    assert len(paths) == 14
+    assert len(paths) == 15
     for path in paths:
         assert asking.get(path, None).status_code == 401, path
         told = asking.get(path, "nobody")
