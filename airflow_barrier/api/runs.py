@@ -26,24 +26,23 @@ router = APIRouter(route_class=Told)
     summary="The barriers and revisions that a run of a DAG is about, in all deployments",
 )
 def run(access: AccessDep, dag_id: _Id, run_id: _Id) -> models.Run:
-    """A deployment whose MetaService does not answer is left out; if nothing is found elsewhere, that is a 503."""
+    """A deployment whose MetaService does not answer is left out; if no other does, that is a 503."""
     # a host is asked about what can be the id of a DAG only
     if one_line(dag_id) != dag_id or not access.readable([dag_id]):
         raise not_found()
-    barriers: list[models.RunBarrier] = []
-    revisions: list[models.RunRevision] = []
+    found: list[models.Run] = []
     failed = None
     for deployment in access.deployments():
         try:
-            here = _in_deployment(access, deployment, dag_id, run_id)
+            found.append(_in_deployment(access, deployment, dag_id, run_id))
         except BarrierError as error:
             failed = told_in_http(error)
-        else:
-            barriers += here.barriers
-            revisions += here.revisions
-    if not (barriers or revisions) and isinstance(failed, HTTPException) and failed.status_code == 503:
+    if not found and isinstance(failed, HTTPException) and failed.status_code == 503:
         raise failed
-    return models.Run(barriers=barriers, revisions=revisions)
+    return models.Run(
+        barriers=[barrier for each in found for barrier in each.barriers],
+        revisions=[revision for each in found for revision in each.revisions],
+    )
 
 
 def _in_deployment(access: Access, deployment: str, dag_id: str, run_id: str) -> models.Run:

@@ -10,7 +10,7 @@ import httpx
 import pytest
 from playwright.sync_api import Browser, BrowserContext, Locator, Page, expect
 
-from airflow_barrier.links.barrier import DAG_ROUTE, URL_PREFIX
+from airflow_barrier.links.barrier import DAG_ROUTE, RUN_ROUTE, TASK_ROUTE, URL_PREFIX
 from airflow_barrier.metaservice.revisions import NewRevision
 from airflow_barrier.plugins import bundle
 from airflow_barrier.plugins.barrier import BarrierPlugin
@@ -48,6 +48,7 @@ def test_the_page_shows_a_barrier_while_it_advances(counting: Counting, browser:
             the_address_alone_leads_there(context.new_page(), counting.airflow)
             a_task_links_there(context.new_page(), counting)
             a_dag_has_a_tab(context.new_page(), counting.airflow, ui)
+            a_run_and_a_task_have_tabs(context.new_page(), counting, ui)
         everybody_gets_the_bundle_and_keeps_it(counting.airflow)
     finally:
         hold.unlink(missing_ok=True)
@@ -234,10 +235,34 @@ def a_dag_has_a_tab(page: Page, airflow: AirflowUnderTest, ui: Path) -> None:
     expect(page.get_by_text("This DAG has no job in a topology of this deployment")).to_be_visible()
 
 
+def a_run_and_a_task_have_tabs(page: Page, counting: Counting, ui: Path) -> None:
+    """With the barrier that they are about, at once; of a task what its job does first."""
+    run = f"{counting.airflow.url}/dags/paged/runs/{counting.airflow.run_ids('paged')[1]}"
+    page.goto(run)
+    page.get_by_role("link", name="Barriers").last.click()
+    expect(page).to_have_url(re.compile(f"/plugin/{RUN_ROUTE}$"))
+    expect(page.get_by_role("heading", name="Barrier 2")).to_be_visible()
+    expect(page.get_by_text("this run opened the barrier; it has tried load, sum")).to_be_visible()
+    nothing_grave(page, ui)
+    page.goto(f"{run}/tasks/{counting.task('sum')}")
+    page.get_by_role("link", name="Barriers").last.click()
+    expect(page).to_have_url(re.compile(f"/plugin/{TASK_ROUTE}$"))
+    tables = page.get_by_role("region", name="Tables").get_by_role("row")
+    expect(tables.nth(1)).to_contain_text("paged.totalssum (this task)")
+    # a task without attempts of its own: as its link says
+    page.goto(f"{run}/tasks/{counting.task('start')}/plugin/{TASK_ROUTE}")
+    expect(page.get_by_role("heading", name="Barrier 2")).to_be_visible()
+    expect(page.get_by_text("(this task)")).to_have_count(0)
+    page.locator(".barriers p").get_by_role("link", name="paged", exact=True).click()
+    expect(cell(page, "paged.totals", 2)).to_be_visible()
+    page.goto(f"{run}-and-no-other/plugin/{RUN_ROUTE}")
+    expect(page.get_by_text("This run has neither opened a barrier nor tried a job of one")).to_be_visible()
+
+
 def everybody_gets_the_bundle_and_keeps_it(airflow: AirflowUnderTest) -> None:
     """And nothing else below it."""
-    entry, of_dags = BarrierPlugin.react_apps
-    assert of_dags["bundle_url"] == entry["bundle_url"]
+    entry, *others = BarrierPlugin.react_apps
+    assert {each["bundle_url"] for each in others} == {entry["bundle_url"]}
     served = httpx.get(f"{airflow.url}/{entry['bundle_url']}", timeout=patience(60)).raise_for_status()
     assert served.content == bundle.BUNDLE.read_bytes()
     assert served.headers["content-type"].startswith("text/javascript")
