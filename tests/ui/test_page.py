@@ -43,6 +43,7 @@ def test_the_page_shows_a_barrier_while_it_advances(counting: Counting, browser:
             cells_change_without_a_reload(page, hold)
             a_cell_leads_to_its_barrier_and_back(page, ui)
             the_delay_of_a_window(page, ui)
+            the_graph_leads_to_who_took_the_time(page, ui)
             what_was_computed_again(page, ui, counting)
             who_reads_and_what_goes_in_and_out(page, ui, counting, asked)
             the_address_alone_leads_there(context.new_page(), counting.airflow)
@@ -139,6 +140,28 @@ def the_delay_of_a_window(page: Page, ui: Path) -> None:
     expect(page).to_have_url(re.compile("view=delay&window=1&table=paged.events$"))
     page.go_back()
     expect(page.get_by_role("heading", name="Who took the time", exact=True)).to_be_visible()
+
+
+def the_graph_leads_to_who_took_the_time(page: Page, ui: Path) -> None:
+    tab(page, "Graph").click()
+    load, total = (page.get_by_role("group", name=f"job {job}", exact=True) for job in ("load", "sum"))
+    expect(load).to_contain_text(re.compile(r"[0-9] %, .*paged\.events"))
+    expect(total).to_contain_text("paged.totals")
+    expect(page.locator(".graph path")).to_have_count(1)
+    nothing_grave(page, ui)
+    page.get_by_text("As a table").click()
+    row = page.get_by_role("row").filter(has=page.get_by_role("rowheader", name="sum", exact=True))
+    expect(row.get_by_role("cell").nth(1)).to_have_text("paged.events")
+    # by keys alone, from column to column
+    load.get_by_role("link").first.focus()
+    for _ in range(2):  # its table, the next job
+        page.keyboard.press("Tab")
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("heading", name="Who took the time that held up paged.totals")).to_be_visible()
+    page.go_back()
+    page.get_by_label("Filter").fill("nothing of that name")
+    expect(page.get_by_text("No job, table, DAG, source or sink has that in its name")).to_be_visible()
+    expect(total).to_have_count(0)
 
 
 def what_was_computed_again(page: Page, ui: Path, counting: Counting) -> None:
