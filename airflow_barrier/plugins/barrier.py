@@ -33,5 +33,6 @@ class BarrierPlugin(AirflowPlugin):
         {"name": "Barriers", "bundle_url": URL, "destination": "dag", "url_route": DAG_ROUTE},
         {"name": "Barriers", "bundle_url": URL, "destination": "dag_run", "url_route": RUN_ROUTE},
         {"name": "Barriers", "bundle_url": URL, "destination": "task_instance", "url_route": TASK_ROUTE},
+        {"name": "Barriers", "bundle_url": URL, "destination": "dashboard"},
     ]
     macros: list[Any] = MACROS

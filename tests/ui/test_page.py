@@ -50,6 +50,7 @@ def test_the_page_shows_a_barrier_while_it_advances(counting: Counting, browser:
             a_task_links_there(context.new_page(), counting)
             a_dag_has_a_tab(context.new_page(), counting.airflow, ui)
             a_run_and_a_task_have_tabs(context.new_page(), counting, ui)
+            the_dashboard_has_a_tile(context.new_page(), counting.airflow, ui)
         everybody_gets_the_bundle_and_keeps_it(counting.airflow)
     finally:
         hold.unlink(missing_ok=True)
@@ -280,6 +281,15 @@ def a_run_and_a_task_have_tabs(page: Page, counting: Counting, ui: Path) -> None
     expect(cell(page, "paged.totals", 2)).to_be_visible()
     page.goto(f"{run}-and-no-other/plugin/{RUN_ROUTE}")
     expect(page.get_by_text("This run has neither opened a barrier nor tried a job of one")).to_be_visible()
+
+
+def the_dashboard_has_a_tile(page: Page, airflow: AirflowUnderTest, ui: Path) -> None:
+    page.goto(f"{airflow.url}/")
+    tile = page.get_by_role("region", name="Barriers")
+    expect(tile).to_contain_text(re.compile("Of [0-9]+ topolog"))
+    nothing_grave(page, ui)
+    tile.get_by_role("link", name="Barriers").click()
+    expect(page).to_have_url(re.compile("/plugin/barriers$"))
 
 
 def everybody_gets_the_bundle_and_keeps_it(airflow: AirflowUnderTest) -> None:
