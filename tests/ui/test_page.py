@@ -109,6 +109,7 @@ def a_cell_leads_to_its_barrier_and_back(page: Page, ui: Path) -> None:
     expect(page.get_by_role("heading", name="Barrier 2")).to_be_visible()
     its_time_is_somebodys(page)
     expect(page.locator("pre").filter(has_text="FOR VERSION AS OF 'barrier_paged_b2_r0'")).to_be_visible()
+    expect(page.get_by_label("for DuckDB", exact=True)).to_contain_text('consistent_session("paged", at=2)')
     expect(page.get_by_role("link", name=re.compile("paged: scheduled__2025-01-0"))).to_have_attribute(
         "href", re.compile("/dags/paged/runs/scheduled__2025-01-0")
     )

@@ -136,7 +136,7 @@ function Detail({ deployment, barrier, live, jobs }: Of) {
           ))}
         </Section>
       )}
-      <Reading barrier={barrier} />
+      <Reading deployment={deployment} barrier={barrier} />
     </>
   );
 }
