@@ -346,7 +346,9 @@ class Sinks(Model):
 
 
 class Lease(Model):
-    """``holder`` is told to who may read all DAGs of the topology."""
+    """``holder`` is told to who may read all DAGs of the topology. ``holds_up``: how many barriers would have expired
+    by now but for it, or for others that hold them too.
+    """
 
     lease_id: int
     barrier_id: int
@@ -355,6 +357,7 @@ class Lease(Model):
     granted_at: datetime
     expires_at: datetime
     rolled_back: bool
+    holds_up: int
 
 
 class Leases(Model):

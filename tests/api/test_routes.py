@@ -12,6 +12,8 @@ from sqlalchemy import delete
 from airflow_barrier.metaservice import schema
 from airflow_barrier.metaservice.maintenance import Upkeep
 from airflow_barrier.metaservice.store import MetaService
+from airflow_barrier.protocol.leases import Hold
+from airflow_barrier.protocol.levels import Level
 from airflow_barrier.protocol.names import one_line
 from tests.api.asking import Asking
 from tests.api.scene import HOSTILE, SECRET, age, declared, everything, opened
@@ -167,6 +169,19 @@ def test_a_maintenance_barrier(shop: World, asking: Asking) -> None:
         assert ("veiled.prices" in tables, detail["dag_id"]) == (user == "admin", "upkeep" if user == "admin" else None)
 
 
+def test_how_many_barriers_a_reader_holds_up(shop: World, asking: Asking) -> None:
+    for day in (1, 2, 3):
+        shop.committed(day)
+    for barrier_id in (1, 2, 2, 3):
+        shop.meta.answers.resolve("shop", Level.REPEATABLE_READ, at=barrier_id, hold=Hold("ada", 600))
+    shop.meta.answers.resolve("shop", Level.READ_UNCOMMITTED, hold=Hold("eve", 600))
+    assert [lease["holds_up"] for lease in asking.told("shop/leases")["leases"]] == [0, 0, 0, 0, 0]
+    opened(shop, 4)
+    shop.process_all(4)
+    shop.meta.publishing.begin("shop", 4, dict.fromkeys(shop.tables(4)), "test", (1, 2))
+    assert [lease["holds_up"] for lease in asking.told("shop/leases")["leases"]] == [1, 1, 1, 0, 0]
+
+
 def test_pages_of_barriers_and_tables_join_up(shop: World, asking: Asking) -> None:
     for day in range(1, 6):
         shop.committed(day)
@@ -287,7 +302,7 @@ def test_numbers_that_no_database_has(shop: World, asking: Asking) -> None:
 
 def test_a_metaservice_that_does_not_answer(tmp_path: Path) -> None:
     asking = Asking({"prod": MetaService(f"sqlite:///{tmp_path}/none.db", new=False)})
-    for path in ("", "/prod/topologies", "/prod/topologies/shop/grid", "/prod/events"):
+    for path in ("", "/prod/topologies", "/prod/topologies/shop/grid", "/prod/events", "/v1/dags/shop/runs/r"):
         answer = asking.get(path)
         assert answer.status_code == 503
         assert str(tmp_path) not in answer.text
