@@ -22,7 +22,7 @@ with (
         start_date=datetime(2025, 1, 1, tzinfo=timezone.utc),
         end_date=datetime(2025, 1, 3, tzinfo=timezone.utc),
         catchup=True,
-        max_active_runs=1,
+        max_active_runs=3,  # those that wait for the first one leave it a place when it is cleared
     ),
     BarrierGroup("delivering") as barrier,
 ):
