@@ -55,6 +55,7 @@ def sinks(sight: SightDep) -> models.Sinks:
 )
 def leases(sight: SightDep) -> models.Leases:
     whole = sight.sees_all(owners(sight.topology.jobs))
+    holding_up = sight.meta.leases.holding_up(sight.name)
     return models.Leases(
         leases=[
             models.Lease(
@@ -65,6 +66,7 @@ def leases(sight: SightDep) -> models.Leases:
                 granted_at=each.granted_at,
                 expires_at=each.expires_at,
                 rolled_back=each.rolled_back,
+                holds_up=holding_up.get(each.lease_id, 0),
             )
             for each in sight.meta.leases.of(sight.name)
         ]

@@ -144,6 +144,17 @@ class Place(NamedTuple):
     name: str
 
 
+class OfRun(NamedTuple):
+    """What a run of a DAG is about. ``opened``: (topology, barrier). ``asked``: (topology, line, barrier, job) and the
+    task that asked for the attempt, as its key ends: `task/map index`. ``revised``: (topology, revision, barrier), of
+    barrier 0 those that it waits for.
+    """
+
+    opened: list[tuple[str, int]]
+    asked: list[tuple[str, int, int, str, str]]
+    revised: list[tuple[str, int, int]]
+
+
 class Newest(NamedTuple):
     """The newest attempt of a job at a barrier, and how many there were."""
 
@@ -396,6 +407,46 @@ class Overviews(Group):
             .order_by(_ATTEMPT.attempt_id)
         ).all()
         return [_to_attempt(row) for row in rows]
+
+    # --- runs -----------------------------------------------------------------------------------------
+
+    @reads
+    def of_run(self, connection: Connection, topologies: Collection[str], dag_id: str, run_id: str) -> OfRun:
+        """What a run has to do with these topologies. A run has as many attempts as its tasks have tries."""
+        mine, bound = f"{dag_id}/{run_id}", schema.revision_run.c
+        asked = connection.execute(
+            select(_ATTEMPT.topology, _ATTEMPT.line, _ATTEMPT.barrier_id, _ATTEMPT.job, _ATTEMPT.request_key)
+            # from the slash behind the run to what comes after all slashes
+            .where(_ATTEMPT.request_key >= f"{mine}/", _ATTEMPT.request_key < f"{mine}0")
+        ).all()
+        revised = connection.execute(
+            select(bound.topology, bound.revision, bound.barrier_id)
+            .where(bound.dag_id == dag_id, bound.run_id == run_id)
+            .order_by(bound.revision.desc(), bound.barrier_id)
+        ).all()
+        opened = [
+            (topology, barrier_id)
+            for names in chunks(sorted(topologies))
+            for topology, barrier_id in connection.execute(
+                select(_BARRIER.topology, _BARRIER.barrier_id).where(
+                    _BARRIER.topology.in_(names),
+                    _BARRIER.line == STANDING,
+                    _BARRIER.run_dag_id == dag_id,
+                    _BARRIER.run_id == run_id,
+                )
+            )
+        ]
+        return OfRun(
+            opened,
+            [
+                (topology, line, barrier_id, job, task)
+                for topology, line, barrier_id, job, key in asked
+                for task in (key[len(mine) + 1 :],)
+                # another run's id may begin as this one's, with a slash behind it
+                if topology in topologies and task.count("/") == 1
+            ],
+            [tuple(row) for row in revised if row.topology in topologies],
+        )
 
     # --- sinks ----------------------------------------------------------------------------------------
 

@@ -68,8 +68,9 @@ class Asking:
         return user
 
     def get(self, path: str, user: str | None = "admin", **query: Any) -> Response:
-        """The answer to what is asked below `/v1/deployments`."""
-        return asyncio.run(self._get(f"/v1/deployments{path}", {} if user is None else {"user": user}, query))
+        """The answer to what is asked below `/v1/deployments`, or at an address of its own."""
+        whole = path if path.startswith("/v1/") else f"/v1/deployments{path}"
+        return asyncio.run(self._get(whole, {} if user is None else {"user": user}, query))
 
     async def _get(self, path: str, headers: Mapping[str, str], query: Mapping[str, Any]) -> Response:
         async with AsyncClient(transport=ASGITransport(self.app), base_url="http://barrier") as client:

@@ -4,6 +4,7 @@ import { Answered } from "./Answered";
 import { address } from "./api";
 import { useAsked } from "./asked";
 import { duration, fullTime, secondsSince, useNow } from "./clock";
+import { useEvery } from "./every";
 import { useChanges } from "./LiveMark";
 import type { Lease } from "./model";
 import { search } from "./place";
@@ -12,12 +13,16 @@ import { Empty } from "./Told";
 import type { ViewProps } from "./View";
 import { count } from "./words";
 
+const EVERY = 5_000;
+
 /** Who holds which barriers, and until when. */
 export function Readers({ deployment, topology, live }: ViewProps) {
   const asked = useAsked<{ leases: Lease[] }>(
     address(["deployments", deployment, "topologies", topology, "leases"]),
   );
   useChanges(live, topology, asked.again);
+  // who begins to read changes nothing that the stream tells of
+  useEvery(asked, EVERY);
   const now = useNow();
   const to = (barrier: number) => ({ search: search({ deployment, topology, barrier: String(barrier) }) });
   return (
@@ -36,7 +41,7 @@ export function Readers({ deployment, topology, live }: ViewProps) {
               {count(leases.length, "reader")} {leases.length === 1 ? "keeps" : "keep"} barriers from being expired; the
               oldest is barrier {oldest.barrier_id}.
             </p>
-            <Section below="page" title="Readers" columns={["holds barrier", "until, unless renewed", "who", "since"]}>
+            <Section below="page" title="Readers" columns={["holds barrier", "until, unless renewed", "who", "since", "held up in expiring"]}>
               {leases.map((each) => (
                 <tr key={each.lease_id}>
                   <th scope="row">
@@ -54,6 +59,7 @@ export function Readers({ deployment, topology, live }: ViewProps) {
                     {each.rolled_back && <span className="warn"> What it read was staged anew or given up since.</span>}
                   </td>
                   <td>{fullTime(each.granted_at)}</td>
+                  <td>{each.holds_up === 0 ? "none so far" : count(each.holds_up, "barrier")}</td>
                 </tr>
               ))}
             </Section>
