@@ -217,7 +217,7 @@ class Overviews(Group):
         """Of each topology the barriers with the ``count`` newest numbers, the newest first; the baseline is none."""
         found: dict[str, list[BarrierRow]] = {name: [] for name in topologies}
         newest = (
-            select(func.max(_BARRIER.barrier_id))
+            select(func.coalesce(func.max(_BARRIER.barrier_id), 0))
             .where(_BARRIER.topology == _TOPOLOGY.name, _BARRIER.line == STANDING)
             .correlate(schema.topology)
             .scalar_subquery()
