@@ -8,7 +8,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query
 
-from airflow_barrier.api import models
+from airflow_barrier.api import models, offers
 from airflow_barrier.api.access import BarrierId, BeforeBarrier, Told
 from airflow_barrier.api.cells import Cell, cell_of, seen_tables, states_of
 from airflow_barrier.api.sight import Sight, SightDep, owners
@@ -67,6 +67,7 @@ def barrier(sight: SightDep, barrier_id: BarrierId) -> models.BarrierDetail:
             rows.deliveries(sight.name, barrier_id, sinks),
         )
     )
+    actions = offers.of_barrier(sight, found)
     (found,) = states.barriers
     rows = {row.table: row for row in meta.barriers.progress(sight.name, barrier_id)}
     cuts = meta.cuts.of(sight.name, barrier_id, items_of=())
@@ -98,6 +99,7 @@ def barrier(sight: SightDep, barrier_id: BarrierId) -> models.BarrierDetail:
             )
             for each in deliveries
         ],
+        actions=actions,
         hidden_dags=sight.hidden(owners(topology.jobs)),
     )
 
