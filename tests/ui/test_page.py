@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from datetime import datetime, timezone
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -10,6 +11,7 @@ import httpx
 import pytest
 from playwright.sync_api import Browser, BrowserContext, Locator, Page, expect
 
+from airflow_barrier.coordinator.opening import Opened, open_barrier
 from airflow_barrier.links.barrier import DAG_ROUTE, URL_PREFIX
 from airflow_barrier.metaservice.revisions import NewRevision
 from airflow_barrier.plugins import bundle
@@ -18,8 +20,10 @@ from airflow_barrier.protocol.deliveries import SinkDeclaration
 from airflow_barrier.protocol.leases import Hold
 from airflow_barrier.protocol.levels import Level
 from airflow_barrier.protocol.revisions import RevisionMode
+from airflow_barrier.protocol.topology import Fragment
 from tests.support.airflow import LONG, AirflowUnderTest
 from tests.support.counting import Counting
+from tests.support.runs import run_of
 from tests.support.waiting import patience
 
 NAMESPACE = "paged"
@@ -45,6 +49,7 @@ def test_the_page_shows_a_barrier_while_it_advances(counting: Counting, browser:
             the_delay_of_a_window(page, ui)
             what_was_computed_again(page, ui, counting)
             who_reads_and_what_goes_in_and_out(page, ui, counting, asked)
+            what_a_person_does(page, ui, counting)
             the_address_alone_leads_there(context.new_page(), counting.airflow)
             a_task_links_there(context.new_page(), counting)
             a_dag_has_a_tab(context.new_page(), counting.airflow, ui)
@@ -191,6 +196,45 @@ def who_reads_and_what_goes_in_and_out(page: Page, ui: Path, counting: Counting,
     expect(page.get_by_role("row").filter(has_text="report of ada")).to_be_visible()
     expect(page.get_by_text("1 reader keeps barriers from being expired; the oldest is barrier 1.")).to_be_visible()
     nothing_grave(page, ui)
+
+
+def what_a_person_does(page: Page, ui: Path, counting: Counting) -> None:
+    """A lease is released, and a barrier aborted by the keyboard alone, as whoever is logged in."""
+    meta = counting.deployment.meta
+    row = page.get_by_role("row").filter(has_text="report of ada")
+    row.get_by_role("button", name=re.compile("^Release lease ")).click()
+    dialog = page.get_by_role("dialog", name=re.compile("^Release lease "))
+    dialog.get_by_role("textbox", name="Why").fill("ada has left")
+    dialog.get_by_role("button", name=re.compile("^Release lease ")).click()
+    expect(page.get_by_role("status").filter(has_text="its reader will be told")).to_be_focused()
+    expect(page.get_by_text("Nobody holds a barrier now")).to_be_visible()
+
+    fragment = Fragment("paged", "paged", meta.topologies.get("paged").jobs)
+    timestamp, run = datetime(2025, 1, 4, tzinfo=timezone.utc), run_of("paged/by_hand")
+    opened = open_barrier(counting.deployment, fragment, timestamp, timestamp_from="test", run=run, actor="test")
+    assert isinstance(opened, Opened)
+    page.goto(counting.airflow.page("paged", "barrier=3"))
+    button = page.get_by_role("button", name="Abort barrier 3")
+    button.focus()
+    page.keyboard.press("Enter")
+    dialog = page.get_by_role("dialog", name="Abort barrier 3")
+    expect(dialog).to_contain_text("Gives up barrier 3; its epoch joins the next barrier's.")
+    expect(dialog.get_by_role("textbox", name="Why")).to_be_focused()
+    nothing_grave(page, ui)
+    page.keyboard.press("Escape")
+    expect(dialog).to_be_hidden()
+    expect(button).to_be_focused()
+    page.keyboard.press("Enter")
+    page.keyboard.type("landed twice")
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("status").filter(has_text="Aborted barrier 3")).to_be_focused()
+    expect(page.get_by_role("heading", name="Barrier 3")).to_contain_text("ABORTED")
+    expect(button).to_have_count(0)
+    nothing_grave(page, ui)
+    assert meta.barriers.get("paged", 3).reason == "landed twice"
+    audit = {entry.event: entry.actor for entry in meta.audit.newest("paged")}
+    assert audit["aborted"] == "admin (Airflow)"
+    assert audit["released"] == "admin (Airflow): ada has left"
 
 
 def the_address_alone_leads_there(page: Page, airflow: AirflowUnderTest) -> None:
