@@ -24,6 +24,7 @@ from tests.foreign.attacked import UNDER_WAY, Attacked, Template
 from tests.foreign.deciding import block, state
 from tests.metaservice.world import World
 from tests.support.shop import AMOUNT, PRICE
+from tests.support.waiting import patience
 
 THIRD = f"shopping/barriers/{UNDER_WAY}"
 ACTIONS = [
@@ -298,23 +299,34 @@ def revise(attacked: Attacked) -> None:
 # --- against each other -------------------------------------------------------------------------------
 
 
+def at_once(attacked: Attacked, *acts: str) -> list[int]:
+    there = Asking({"prod": attacked.meta}, lambda _: attacked.shop.deployment)
+    start = Start(len(acts))
+
+    def act(what: str) -> int:
+        start.wait(patience())
+        return there.post(f"{THIRD}/{what}").status_code
+
+    with ThreadPoolExecutor(len(acts)) as all_of_them:
+        return list(all_of_them.map(act, acts))
+
+
 def test_abort_and_commit_at_once(template: Template) -> None:
     """One of them wins, and the other one is told so."""
     for _ in range(4):
         with template.put_back("staged") as attacked:
-            there = Asking({"prod": attacked.meta}, lambda _, deployment=attacked.shop.deployment: deployment)
-            start = Start(2)
+            statuses, ended = at_once(attacked, "abort", "commit"), state(attacked)
+            assert (statuses, ended) in (([200, 409], BarrierState.ABORTED), ([409, 200], BarrierState.COMMIT))
+            attacked.check_mains(UNDER_WAY if ended is BarrierState.COMMIT else UNDER_WAY - 1)
 
-            def act(what: str, there: Asking = there, start: Start = start) -> int:
-                start.wait(60)
-                return there.post(f"{THIRD}/{what}").status_code
 
-            with ThreadPoolExecutor(2) as two:
-                statuses = tuple(two.map(act, ("abort", "commit")))
-            ended = state(attacked)
-            assert (statuses, ended) in (((200, 409), BarrierState.ABORTED), ((409, 200), BarrierState.COMMIT))
-            committed = ended is BarrierState.COMMIT
-            attacked.check_mains(UNDER_WAY if committed else UNDER_WAY - 1)
+def test_two_commit_at_once(attacked: Attacked) -> None:
+    """Who is second may be told to look again."""
+    assert set(at_once(attacked, "commit", "commit", "commit")) <= {200, 503}
+    assert state(attacked) is BarrierState.COMMIT
+    attacked.check_mains(UNDER_WAY)
+    written = [entry for entry in attacked.meta.audit.newest("shopping", UNDER_WAY) if entry.after == "COMMIT"]
+    assert len(written) == 1
 
 
 def test_tables_that_do_not_answer(attacked: Attacked, there: Asking) -> None:
