@@ -31,6 +31,7 @@ export function Readers({ deployment, topology, live }: ViewProps) {
             .filter((each) => Date.parse(each.expires_at) > now)
             .sort((one, other) => one.barrier_id - other.barrier_id);
           const [oldest] = leases;
+          const mayAct = leases.some(({ actions }) => actions.length > 0);
           return oldest === undefined ? (
             <Empty>Nobody holds a barrier now: whoever reads with a hold is listed here, until it is released or ends.</Empty>
           ) : (
@@ -39,7 +40,7 @@ export function Readers({ deployment, topology, live }: ViewProps) {
                 {count(leases.length, "reader")} {leases.length === 1 ? "keeps" : "keep"} barriers from being expired; the
                 oldest is barrier {oldest.barrier_id}.
               </p>
-              <Section below="page" title="Readers" columns={["holds barrier", "until, unless renewed", "who", "since", "what you may do"]}>
+              <Section below="page" title="Readers" columns={["holds barrier", "until, unless renewed", "who", "since", ...(mayAct ? ["what you may do"] : [])]}>
                 {leases.map((each) => (
                   <tr key={each.lease_id}>
                     <th scope="row">
@@ -57,9 +58,11 @@ export function Readers({ deployment, topology, live }: ViewProps) {
                       {each.rolled_back && <span className="warn"> What it read was staged anew or given up since.</span>}
                     </td>
                     <td>{fullTime(each.granted_at)}</td>
-                    <td>
-                      <Buttons actions={each.actions} at={[...at, String(each.lease_id)]} choose={acting.choose} />
-                    </td>
+                    {mayAct && (
+                      <td>
+                        <Buttons actions={each.actions} at={[...at, String(each.lease_id)]} choose={acting.choose} />
+                      </td>
+                    )}
                   </tr>
                 ))}
               </Section>

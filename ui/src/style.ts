@@ -29,6 +29,7 @@ export const STYLE = `
 .barriers dialog .line{justify-content:flex-end;margin-top:14px}
 .barriers button.act{${strong("red")};border-color:transparent;font-weight:600}
 .barriers .done{padding:8px 12px;border-radius:8px;margin:10px 0;${soft("green")}}
+.barriers td .line{margin:0}
 .barriers .decisions{list-style:none;padding:0}
 .barriers .decisions li{border:1px solid var(--line);border-radius:8px;padding:8px 12px;margin:8px 0}
 .barriers .decisions .line{flex-wrap:nowrap}
