@@ -9,4 +9,4 @@ compile() {
         --generate-hashes --no-emit-index-url --no-header --no-annotate "$@"
 }
 compile requirements/build.in -o requirements/build.txt
-compile pyproject.toml --extra spark --extra iceberg --extra postgres --extra s3 --extra kafka --extra reading --extra duckdb --extra demo --extra dev -o requirements/lock.txt
+compile pyproject.toml --extra spark --extra iceberg --extra postgres --extra s3 --extra kafka --extra reading --extra duckdb --extra openlineage --extra demo --extra dev -o requirements/lock.txt

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlencode
 
 from airflow.sdk import BaseOperatorLink, conf
+from structlog.contextvars import bind_contextvars
 
 if TYPE_CHECKING:
     from airflow.sdk import BaseOperator, Context
@@ -55,7 +56,10 @@ class BarrierLink(BaseOperatorLink):
 
 
 def show_barrier(context: Context, barrier_conn_id: str, at: Barrier | Attempt) -> None:
-    """From now on the running task links to its barrier, or to the revision that it is for. Never raises."""
+    """From now on the running task links to its barrier, or to the revision that it is for, and the lines of its log
+    have topology and barrier beside them. Never raises.
+    """
+    bind_contextvars(topology=at.topology, barrier=at.barrier_id)
     page = revision_page(at.line) if at.line else barrier_page(at.barrier_id)
     show_page(context, barrier_conn_id, at.topology, page)
 

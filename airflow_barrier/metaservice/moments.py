@@ -63,15 +63,13 @@ class Moments(Group):
         query = select(*columns).where(_of(schema.attempt, topology, staged))
         for row in connection.execute(query.order_by(attempt.barrier_id, attempt.attempt_id)):
             attempts[row.barrier_id].setdefault(row.job, []).append(to_record(AttemptMoments, row))
-        return {
-            each.barrier_id: BarrierMoments(
-                each,
-                load_topology(connection, topology, each.topology_version),
-                staged[each.barrier_id],
-                attempts[each.barrier_id],
-            )
-            for each in barriers
-        }
+        found = {}
+        for each in barriers:
+            members = load_topology(connection, topology, each.topology_version)
+            # not those of a job that has joined since, whose history a revision put here
+            own = {table: at for table, at in staged[each.barrier_id].items() if table in members.tables}
+            found[each.barrier_id] = BarrierMoments(each, members, own, attempts[each.barrier_id])
+        return found
 
 
 def _of(table: Table, topology: str, barrier_ids: Iterable[int]) -> ColumnElement[bool]:

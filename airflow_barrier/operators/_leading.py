@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from functools import partial
 
 from airflow_barrier.coordinator.batching import Batch, Leader
 from airflow_barrier.coordinator.deployment import Deployment
@@ -10,10 +10,6 @@ from airflow_barrier.coordinator.staging import Ready
 from airflow_barrier.operators._steps import REASON, EpochSteps
 from airflow_barrier.operators._task import actor, first_generation, task_key
 from airflow_barrier.protocol.errors import ConfigurationError
-from airflow_barrier.protocol.records import Attempt
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 
 class LeadingSteps(EpochSteps):
@@ -23,7 +19,7 @@ class LeadingSteps(EpochSteps):
         if ready.earlier or ready.attempt.line:  # each barrier of a revision has a run of its own
             super()._do(deployment, ready)
             return
-        self._begun(deployment)(ready.attempt)
+        self._stage(deployment, ready.attempt)
         leader = Leader(
             request_key=task_key(self.context),
             generation=first_generation(self.context),
@@ -37,7 +33,7 @@ class LeadingSteps(EpochSteps):
             ready,
             self.binding.batch_barriers,
             may_go_on=lambda: not self._killed,
-            begun=self._begun(deployment),
+            begun=partial(self._stage, deployment),
         )
         self._lead(deployment, batch)
         if batch.barrier is not None:
@@ -59,10 +55,3 @@ class LeadingSteps(EpochSteps):
                 raise
             # the own epoch counts; the later ones have tasks of their own, which try again and say what is wrong
             self.log.warning("The batch ended after %d epochs: %s", len(batch.done), error)
-
-    def _begun(self, deployment: Deployment) -> Callable[[Attempt], None]:
-        def remember(attempt: Attempt) -> None:
-            self._under_way = (deployment, attempt.attempt_id)
-            self.log.info("Staging %s on branch %s", attempt, attempt.branch)
-
-        return remember

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from airflow.sdk import BaseOperator
 from airflow.sdk.exceptions import AirflowException, TaskDeferred
+from structlog.contextvars import bind_contextvars
 
 from airflow_barrier.coordinator.deployment import Deployment
 from airflow_barrier.coordinator.next import JobTask, Nothing, Skip, next_step
@@ -19,6 +20,7 @@ from airflow_barrier.operators._binding import RESUME_METHOD, Binding, SparkWork
 from airflow_barrier.operators._code import code_of, templated_fields
 from airflow_barrier.operators._commit import commit_in_place
 from airflow_barrier.operators._events import silence
+from airflow_barrier.operators._lineage import note
 from airflow_barrier.operators._task import actor, generation, run_of_task, skip, task_key, without_useless_retries
 from airflow_barrier.operators._waiting import check_event, defer
 from airflow_barrier.operators._waking import AirflowScheduler
@@ -80,6 +82,7 @@ class EpochSteps:
             deployment = self._deployment()
             attempt = deployment.meta.attempts.get(attempt_id)
             self._show(attempt)
+            self._work_on(deployment, attempt)
             self._run(deployment, attempt, work)
             if not self.binding.member:
                 return attempt.barrier_id
@@ -160,7 +163,7 @@ class EpochSteps:
             self._after_processed(deployment, adopted.barrier)
 
     def _do(self, deployment: Deployment, ready: Ready) -> None:
-        self.log.info("Staging %s on branch %s", ready.attempt, ready.attempt.branch)
+        self._stage(deployment, ready.attempt)
         self._run(deployment, ready.attempt, lambda: self.work.run(ready))
 
     def _announce_again(self) -> None:
@@ -170,8 +173,16 @@ class EpochSteps:
             for number in self.done:
                 announce_processed(self.context, meta.barriers.get(topology, number), self.binding.job.outlets)
 
-    def _run(self, deployment: Deployment, attempt: Attempt, work: Callable[[], ClosingRecord | None]) -> None:
+    def _stage(self, deployment: Deployment, attempt: Attempt) -> None:
+        self._work_on(deployment, attempt)
+        self.log.info("Staging %s on branch %s", attempt, attempt.branch)
+
+    def _work_on(self, deployment: Deployment, attempt: Attempt) -> None:
+        """What is killed from now on is this attempt, and lines of the log are about it."""
         self._under_way = (deployment, attempt.attempt_id)
+        bind_contextvars(barrier=attempt.barrier_id, attempt=attempt.attempt_id)
+
+    def _run(self, deployment: Deployment, attempt: Attempt, work: Callable[[], ClosingRecord | None]) -> None:
         try:
             self._stop_if_killed()
             record = work()
@@ -199,6 +210,8 @@ class EpochSteps:
         if barrier.line:  # a revision is published once all of its barriers are there, by the commit task
             self._silence()
             return
+        job = self.binding.job
+        note(self.task, self.binding.barrier_conn_id, deployment, barrier, read=job.inlets, made=job.outlets)
         if self.binding.announce_processed:
             announce_processed(self.context, barrier, self.binding.job.outlets)
         commit_task_id = self.binding.commit_task_id

@@ -12,6 +12,7 @@ from airflow.sdk import Asset, BaseOperator
 
 from airflow_barrier.hooks.barrier import DEFAULT_CONN_ID, BarrierHook
 from airflow_barrier.links.barrier import BarrierLink, show_barrier
+from airflow_barrier.operators._lineage import Listened, note
 from airflow_barrier.operators._task import (
     actor,
     failed_by_a_deploy,
@@ -46,7 +47,7 @@ def table_asset(topology: str, table: str) -> Asset:
     return Asset(name=uri, uri=uri, group="barrier")
 
 
-class CommitBarrierOperator(BaseOperator):
+class CommitBarrierOperator(Listened, BaseOperator):
     """Publishes all tables of the run's barrier in one step, after those of every barrier before it.
 
     Where nothing but jobs of the same group stands before this task, the job that completes the barrier commits it in
@@ -176,6 +177,8 @@ class CommitBarrierOperator(BaseOperator):
             }
             accessor.add_partitions([event_key(b.barrier_id, b.computed_in) for b in published])
         deployment.meta.publishing.announce(self.topology, list(barriers), actor(context))
+        for _, barrier in sorted(barriers.items()):
+            note(self, self.barrier_conn_id, deployment, barrier, made=self.tables)
 
 
 class AbortBarrierOperator(BaseOperator):

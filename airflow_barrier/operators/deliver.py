@@ -14,6 +14,7 @@ from airflow.sdk.exceptions import AirflowException
 from airflow_barrier.hooks.barrier import DEFAULT_CONN_ID, BarrierHook
 from airflow_barrier.links.barrier import BarrierLink, show_barrier
 from airflow_barrier.operators._extracts import Extracts, extracts_of
+from airflow_barrier.operators._lineage import Listened, is_listened_to, note
 from airflow_barrier.operators._task import actor, run_of_task, skip, task_key, without_useless_retries
 from airflow_barrier.operators._waiting import WAIT_TIMEOUT, check_event, defer
 from airflow_barrier.operators.epoch import connection_for
@@ -41,7 +42,7 @@ def sink_asset(topology: str, sink: str) -> Asset:
     return Asset(name=uri, uri=uri, group="barrier")
 
 
-class DeliverOperator(BaseOperator):
+class DeliverOperator(Listened, BaseOperator):
     """Delivers tables to a sink, barrier by barrier, each exactly once: its rows and the sink's own record together.
 
         DeliverOperator(
@@ -152,6 +153,7 @@ class DeliverOperator(BaseOperator):
             else:
                 barrier_id = step.through.barrier_id
                 self._deliver(deployment, step, context)
+                self._note(deployment, step)
             self._tell(deployment, context)
         return barrier_id
 
@@ -183,6 +185,12 @@ class DeliverOperator(BaseOperator):
                 actor=actor(context),
                 collapse=self.collapse,
             )
+
+    def _note(self, deployment: Deployment, due: Due) -> None:
+        if is_listened_to():
+            targets, credentials = self.declaration("").targets, self.credentials()
+            delivered = [self.to.dataset(target, credentials) for target in targets.values()]
+            note(self, self.barrier_conn_id, deployment, due.through, read=targets, delivered=delivered)
 
     def credentials(self) -> Credentials | None:
         """From the sink's connection. Raises ConfigurationError for one that is missing, or of another type."""

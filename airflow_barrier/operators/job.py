@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from airflow_barrier.coordinator.staging import Ready
     from airflow_barrier.operators._steps import EpochSteps
 
+#: What OpenLineage calls the operator's method that says what its task has read and made.
+_FACETS_METHOD = "get_openlineage_facets_on_complete"
 #: The operator's method that it resumes with where it had deferred itself.
 _RESUME_OPERATOR = "resume_operator"
 
@@ -184,6 +186,13 @@ def _job_class(operator_class: Any) -> Any:
 
         return begin(self, context).finish(attempt_id, work, done)
 
+    def get_openlineage_facets_on_complete(self: Any, task_instance: Any) -> Any:
+        from airflow_barrier.operators._lineage import lineage
+
+        own = getattr(operator_class, _FACETS_METHOD, None)
+        said = None if own is None else own(self, task_instance)
+        return lineage(self) if said is None else lineage(self).merge(said)
+
     def on_kill(self: Any) -> None:
         if self._steps is not None:
             self._steps.kill()
@@ -197,6 +206,7 @@ def _job_class(operator_class: Any) -> Any:
         "execute": execute,
         RESUME_METHOD: resume_epoch,
         _RESUME_OPERATOR: resume_operator,
+        _FACETS_METHOD: get_openlineage_facets_on_complete,
         "on_kill": on_kill,
         "operator_extra_links": (),  # each task's own are set beside it: a property of the class would hide them
     }

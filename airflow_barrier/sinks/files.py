@@ -213,6 +213,11 @@ class FileSink:
     def of(cls, declared: SinkDeclaration) -> Self:
         return cls(name=declared.name, **declared.options)
 
+    def dataset(self, target: str, credentials: Credentials | None) -> tuple[str, str]:
+        """See :meth:`~airflow_barrier.sinks.port.Sink.dataset`."""
+        path = f"{self.path.rstrip('/')}/{target}"
+        return ("file", path) if self.scheme == "file" else (f"{self.scheme}://{self.host}", path.lstrip("/"))
+
     def corrections_fault(self, declared: SinkDeclaration) -> str | None:
         if declared.rows is Rows.APPENDS:
             return "it gets what is appended (rows='appends'), and files that are there do not change"

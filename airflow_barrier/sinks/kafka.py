@@ -115,6 +115,11 @@ class KafkaSink:
         options = dict(declared.options)
         return cls(name=declared.name, key=options.pop("keys"), **options)
 
+    def dataset(self, target: str, credentials: Credentials | None) -> tuple[str, str]:
+        """See :meth:`~airflow_barrier.sinks.port.Sink.dataset`: of several brokers the first one names the cluster."""
+        brokers = "" if credentials is None else credentials.extra.get("bootstrap.servers", "")
+        return f"kafka://{brokers.partition(',')[0].strip()}", target
+
     def corrections_fault(self, declared: SinkDeclaration) -> str | None:
         """See :meth:`~airflow_barrier.sinks.port.Sink.corrections_fault`."""
         if declared.rows is Rows.APPENDS:

@@ -162,6 +162,10 @@ class Sink(Protocol):
         """The adapter again, from its declaration."""
         ...
 
+    def dataset(self, target: str, credentials: Credentials | None) -> tuple[str, str]:
+        """Namespace and name of a target in OpenLineage, as https://openlineage.io/docs/spec/naming has them."""
+        ...
+
     def corrections_fault(self, declared: SinkDeclaration) -> str | None:
         """Why what was delivered cannot be corrected there when a revision has computed it again; None: it can be."""
         ...

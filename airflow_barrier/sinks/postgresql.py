@@ -98,6 +98,12 @@ class PostgreSQLSink:
         options = declared.options
         return cls(options["conn_id"], name=declared.name, key=options["keys"], ledger=options["ledger"])
 
+    def dataset(self, target: str, credentials: Credentials | None) -> tuple[str, str]:
+        """See :meth:`~airflow_barrier.sinks.port.Sink.dataset`."""
+        where = credentials or Credentials(self.conn_id)
+        database = where.schema or where.login
+        return f"postgres://{where.host or 'localhost'}:{where.port or 5432}", f"{database}.{target}"
+
     def corrections_fault(self, declared: SinkDeclaration) -> str | None:
         """See :meth:`~airflow_barrier.sinks.port.Sink.corrections_fault`."""
         if declared.rows is Rows.APPENDS:

@@ -77,6 +77,7 @@ class Schedules(Batches, RuleBasedStateMachine):
                 self._settle(wake=True)
                 self._done("settled at the end")
             self.oracle.check_audit()
+            self.oracle.check_delay()
             self.ran.update(barrier.state for barrier in self.oracle.barriers.values() if barrier.barrier_id)
             self.ran.update(self.oracle.joined())
             self.ran.update(self.oracle.shrunk())

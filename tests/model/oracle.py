@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Callable
+from datetime import timedelta
 from typing import Any
 
+from airflow_barrier.coordinator.delay import barrier_delay, delay
 from airflow_barrier.metaservice import resolving
 from airflow_barrier.protocol.journal import JournalEntry, RevisionEntry
 from airflow_barrier.protocol.levels import Level, Resolution
@@ -297,6 +299,24 @@ class Oracle(Histories):
         self.touched.discard(table)
 
     # --- the end ----------------------------------------------------------------------------------
+
+    def check_delay(self) -> None:
+        """Each moment from a barrier's timestamp until it is readable is somebody's, and nobody's twice; of each table,
+        too.
+        """
+        meta = self.world.meta
+        for number in [
+            each.barrier_id for each in self.barriers.values() if each.barrier_id and each.state != "ABORTED"
+        ]:
+            found = barrier_delay(meta, NAME, number)
+            path = found.critical_path
+            ends = [found.barrier.timestamp, *(each.end for each in path)]
+            assert [each.begin for each in path] == ends[:-1], f"barrier {number}: gaps, or overlaps, in {path}"
+            assert ends[-1] == (found.barrier.commit_at or ends[-1]), f"barrier {number}: {path} ends too early"
+            for table in found.tables:
+                assert abs(table.seconds - found.seconds) < 1e-3, f"barrier {number}, {table}: not {found.seconds} s"
+        shares = [share.share for share in delay(meta, NAME, timedelta(days=36_500)).blame]
+        assert not shares or abs(sum(shares) - 1) < 1e-6, f"the blame of {shares} is not all of it"
 
     def check_audit(self) -> None:
         """Replay the audit of what stands: each entry starts where the last one of the same thing ended, and all ends

@@ -445,3 +445,11 @@ def test_two_first_runs_of_a_member_both_take_part(fresh: Callable[[], Schedules
             if isinstance(first.result, Wait):  # it had looked for the barrier before it opened
                 first = state.world.run(work.taking_part(state.world, "visits", 2), None)
             assert isinstance(first.result, Barrier), first.error
+
+
+def test_the_delay_of_a_barrier_to_which_a_job_has_come_with_its_history(state: Schedules) -> None:
+    state.begin(shared=False, extra=set(), foreign=False)
+    state.compact(others="none", steps=None)
+    state.bootstrap_through(during="commit", first=None, jobs={"baskets"}, part=0, past=0, steps=0, then="none")
+    state.settle(wake=True)
+    state.oracle.check_delay()

@@ -39,6 +39,8 @@ DAGS = Path(__file__).parents[1] / "airflow" / "dags"
 LONG = 600.0
 #: A database that tables are delivered to, by connection `reporting`.
 REPORTING = "reporting"
+#: The file, in Airflow's folder, of OpenLineage events: one a line.
+LINEAGE = "lineage.jsonl"
 #: Seconds that anything may take to happen; only reached when it does not happen at all.
 _PATIENCE = LONG / 2
 #: Seconds for an answer of the API server, which is also asked once a wait is over.
@@ -313,6 +315,11 @@ def airflow(
             # a worker that is lost is noticed in seconds
             "AIRFLOW__SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT": "30",
             "AIRFLOW__SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT_DETECTION_INTERVAL": "5",
+            # of DAGs that ask for it, to LINEAGE
+            "AIRFLOW__OPENLINEAGE__SELECTIVE_ENABLE": "True",
+            "AIRFLOW__OPENLINEAGE__TRANSPORT": json.dumps(
+                {"type": "file", "log_file_path": str(home / LINEAGE), "append": True}
+            ),
             "AIRFLOW_CONN_SPARK_DEFAULT": json.dumps({"conn_type": "spark", "host": "local[1]"}),
             "AIRFLOW_CONN_REPORTING": json.dumps(
                 {

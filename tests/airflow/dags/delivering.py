@@ -6,6 +6,7 @@ import sys
 from datetime import datetime, timezone
 from pathlib import Path
 
+from airflow.providers.openlineage.utils.selective_enable import enable_lineage
 from airflow.sdk import DAG
 
 from airflow_barrier.operators.group import BarrierGroup
@@ -22,8 +23,8 @@ with (
         start_date=datetime(2025, 1, 1, tzinfo=timezone.utc),
         end_date=datetime(2025, 1, 3, tzinfo=timezone.utc),
         catchup=True,
-        max_active_runs=1,
-    ),
+        max_active_runs=3,  # those that wait for the first one leave it a place when it is cleared
+    ) as dag,
     BarrierGroup("delivering") as barrier,
 ):
     barrier.job(RowsOperator(task_id="load"), outlets=["delivering.events"])
@@ -35,3 +36,4 @@ with (
         via="submit",
         conf=json.loads(os.environ.get("BARRIER_TEST_SUBMIT_CONF", "{}")),
     )
+enable_lineage(dag)  # once it has its tasks
