@@ -1,1 +1,1 @@
-"""What programs and the page are told about barriers: models, routes, and who may see what. Knows no Airflow."""
+"""What programs and the page are told about barriers: models, routes, and who may see and do what. Knows no Airflow."""

@@ -9,6 +9,7 @@ from typing import Annotated, Any, Protocol, cast
 from fastapi import HTTPException, Path, Query, Request, Response
 from fastapi.routing import APIRoute
 
+from airflow_barrier.coordinator.deployment import Deployment
 from airflow_barrier.metaservice.store import MetaService
 from airflow_barrier.protocol.credentials import Credentials
 from airflow_barrier.protocol.errors import BarrierError, Retryable
@@ -20,6 +21,7 @@ NOT_FOUND = "expected something of jobs whose DAGs you may read, found none"
 UNAVAILABLE = "the MetaService cannot be asked just now; the log of the server says why. Try again"
 #: What a database can count to: barriers, and versions and revisions, of which there are fewer.
 BarrierId = Annotated[int, Path(ge=0, lt=2**63)]
+LeaseId = Annotated[int, Path(ge=0, lt=2**63)]
 RevisionNumber = Annotated[int, Path(ge=1, lt=2**31)]
 BeforeBarrier = Annotated[int | None, Query(ge=0, lt=2**63, description="Of those with lower numbers.")]
 BeforeRevision = Annotated[int | None, Query(ge=0, lt=2**31, description="Of those with lower numbers.")]
@@ -38,6 +40,21 @@ class Access(Protocol):
 
     def readable(self, dag_ids: Iterable[str]) -> set[str]:
         """Which of these DAGs they may read."""
+        ...
+
+    def editable(self, dag_ids: Iterable[str]) -> set[str]:
+        """Which of these DAGs they may change, and so act for."""
+        ...
+
+    @property
+    def actor(self) -> str:
+        """Who they are, for the audit: `jane (Airflow)`."""
+        ...
+
+    def deployment(self, name: str) -> Deployment:
+        """With its tables, which some actions need. Raises a :class:`BarrierError` as :meth:`meta_service`, or if the
+        tables cannot be reached.
+        """
         ...
 
     def credentials(self, what: str, conn_id: str, conn_type: str) -> Credentials:

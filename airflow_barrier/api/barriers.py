@@ -8,7 +8,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query
 
-from airflow_barrier.api import models
+from airflow_barrier.api import models, offers
 from airflow_barrier.api.access import BarrierId, BeforeBarrier, Told
 from airflow_barrier.api.cells import Cell, States, cell_of, seen_tables, states_at
 from airflow_barrier.api.sight import Sight, SightDep, owners
@@ -68,6 +68,7 @@ def barrier(sight: SightDep, barrier_id: BarrierId) -> models.BarrierDetail:
         return states, tables, attempts, rows.deliveries(sight.name, barrier_id, sinks)
 
     states, progress, attempts, deliveries = meta.overviews.together(look)
+    actions = offers.of_barrier(sight, found)
     (found,) = states.barriers
     rows = {row.table: row for row in progress}
     cuts = meta.cuts.of(sight.name, barrier_id, items_of=())
@@ -99,6 +100,7 @@ def barrier(sight: SightDep, barrier_id: BarrierId) -> models.BarrierDetail:
             )
             for each in deliveries
         ],
+        actions=actions,
         hidden_dags=sight.hidden(owners(topology.jobs)),
     )
 

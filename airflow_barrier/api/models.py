@@ -7,13 +7,14 @@ from __future__ import annotations
 
 from datetime import datetime
 from enum import Enum
+from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, StringConstraints
 
 from airflow_barrier.protocol.cells import CellState
 from airflow_barrier.protocol.records import BarrierKind
 from airflow_barrier.protocol.revisions import RevisionMode, RevisionState
-from airflow_barrier.protocol.states import AttemptState, BarrierState
+from airflow_barrier.protocol.states import AttemptState, BarrierState, Decision
 
 
 class Model(BaseModel):
@@ -47,6 +48,24 @@ class Deployment(Model):
 
 class Deployments(Model):
     deployments: list[Deployment]
+
+
+class Act(str, Enum):
+    """What can be done; the last part of the address that does it."""
+
+    ABORT = "abort"
+    COMMIT = "commit"
+    RESOLVE = "resolve"
+    RELEASE = "release"
+    CANCEL = "cancel"
+
+
+class Action(Model):
+    """What the caller may do now. ``label`` names it, ``says`` what will happen then."""
+
+    action: Act
+    label: str
+    says: str
 
 
 class BarrierSummary(Model):
@@ -248,6 +267,7 @@ class BarrierDetail(BarrierSummary):
     attempts: list[Attempt]
     cuts: list[Cut]
     deliveries: list[Delivery]
+    actions: list[Action]
     hidden_dags: int
 
 
@@ -358,6 +378,7 @@ class Lease(Model):
     expires_at: datetime
     rolled_back: bool
     holds_up: int
+    actions: list[Action]
 
 
 class Leases(Model):
@@ -413,6 +434,7 @@ class RevisionDetail(Revision):
     runs: list[RevisionRun]
     barriers: list[RevisionProgress]
     missing: list[str]
+    actions: list[Action]
     hidden_dags: int
 
 
@@ -457,3 +479,56 @@ class Change(Model):
 
     topology: str
     changes: int
+
+
+class Choice(Model):
+    """``says``: what happens to whose rows."""
+
+    decision: Decision
+    label: str
+    says: str
+
+
+class TableInTheWay(Model):
+    """``finding``: what was expected and found; null: nothing is in the way any more. ``choices``: what can be decided;
+    none: the table has to be mended first.
+    """
+
+    table: str
+    finding: str | None
+    choices: list[Choice]
+
+
+class TablesInTheWay(Model):
+    tables: list[TableInTheWay]
+
+
+#: One line that says something.
+_Reason = Annotated[
+    str,
+    StringConstraints(
+        strip_whitespace=True,
+        min_length=1,
+        max_length=500,
+        pattern=r"^[^\x00-\x1f\x7f-\x9f\u2028\u2029]*[^\s\x00-\x1f\x7f-\x9f][^\x00-\x1f\x7f-\x9f\u2028\u2029]*$",
+    ),
+]
+
+
+class Asked(BaseModel):
+    """``reason``: why, for the audit and for the tasks that meet it."""
+
+    reason: _Reason
+
+
+class Decided(Asked):
+    table: str
+    decision: Decision
+
+
+class Done(Model):
+    """``changed`` false: it was done before, and this call changed nothing. ``states``: of what it was about, now."""
+
+    changed: bool
+    summary: str
+    states: dict[str, str]

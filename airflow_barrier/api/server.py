@@ -14,7 +14,7 @@ from starlette.middleware.trustedhost import TrustedHostMiddleware
 from airflow_barrier.api.access import Access
 from airflow_barrier.api.app import create_api
 from airflow_barrier.api.tokens import ANYBODY, Bearer, Tokens
-from airflow_barrier.coordinator.deployment import CredentialsOf
+from airflow_barrier.coordinator.deployment import CredentialsOf, Deployment
 from airflow_barrier.metaservice.store import MetaService
 from airflow_barrier.protocol.credentials import Credentials
 from airflow_barrier.protocol.errors import ConfigurationError
@@ -52,6 +52,18 @@ class TokenAccess:
     def readable(self, dag_ids: Iterable[str]) -> set[str]:
         bearer = self.bearer()
         return set() if bearer is None else bearer.readable(dag_ids)
+
+    def editable(self, dag_ids: Iterable[str]) -> set[str]:
+        """None: tokens are for reading."""
+        return set()
+
+    @property
+    def actor(self) -> str:
+        bearer = self.bearer()
+        return f"{'nobody' if bearer is None else bearer.name} (airflow-barrier serve)"
+
+    def deployment(self, name: str) -> Deployment:
+        raise ConfigurationError(f"deployment {name!a}: expected to be asked only, since tokens are for reading")
 
     def credentials(self, what: str, conn_id: str, conn_type: str) -> Credentials:
         return self.served.credentials(what, conn_id, conn_type)

@@ -32,6 +32,7 @@ class Sight:
         self.name = topology.name
         self._asked: set[str] = set()
         self._readable: set[str] = set()
+        self._editable: dict[str, bool] = {}
         self.ask(owners(topology.jobs))
 
     def ask(self, dags: Iterable[str]) -> None:
@@ -51,6 +52,18 @@ class Sight:
 
     def sees_all(self, dags: Iterable[str]) -> bool:
         return self._readable.issuperset(dags)
+
+    def edits_all(self, versions: Collection[int]) -> bool:
+        """Whether the caller may read and edit all DAGs that have jobs in the topology, as of these versions and now:
+        who gives something up, or publishes it, does so for all of them.
+        """
+        dags = {dag for topology in self.versions(versions).values() for dag in owners(topology.jobs)}
+        if not self.sees_all(dags):
+            return False
+        if new := dags - self._editable.keys():
+            editable = self._access.editable(new)
+            self._editable |= {dag: dag in editable for dag in new}
+        return all(self._editable[dag] for dag in dags)
 
     def sees(self, dag: str) -> bool:
         return dag in self._readable

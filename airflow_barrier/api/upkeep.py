@@ -6,7 +6,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query
 
-from airflow_barrier.api import models
+from airflow_barrier.api import models, offers
 from airflow_barrier.api.access import BeforeRevision, RevisionNumber, Told
 from airflow_barrier.api.sight import AccessDep, Sight, SightDep, owners
 from airflow_barrier.api.summaries import sinks_of
@@ -55,6 +55,8 @@ def sinks(sight: SightDep) -> models.Sinks:
 )
 def leases(sight: SightDep) -> models.Leases:
     whole = sight.sees_all(owners(sight.topology.jobs))
+    found = sight.meta.leases.of(sight.name)
+    actions = offers.of_leases(sight, found)
     holding_up = sight.meta.leases.holding_up(sight.name)
     return models.Leases(
         leases=[
@@ -67,8 +69,9 @@ def leases(sight: SightDep) -> models.Leases:
                 expires_at=each.expires_at,
                 rolled_back=each.rolled_back,
                 holds_up=holding_up.get(each.lease_id, 0),
+                actions=actions[each.lease_id],
             )
-            for each in sight.meta.leases.of(sight.name)
+            for each in found
         ]
     )
 
@@ -132,6 +135,7 @@ def revision(sight: SightDep, revision: RevisionNumber) -> models.RevisionDetail
         ],
         barriers=told,
         missing=missing,
+        actions=offers.of_revision(sight, found, versions),
         hidden_dags=sight.hidden(hidden),
     )
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import logging
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
-from airflow_barrier.coordinator.blocking import reason_of, resolve_command
+from airflow_barrier.coordinator.blocking import IN_THE_WAY, reason_of, resolve_command
 from airflow_barrier.coordinator.committing import publications_of, set_aside
 from airflow_barrier.coordinator.deployment import Deployment
 from airflow_barrier.metaservice.commits import Settled, raise_not_blocked
@@ -16,6 +17,7 @@ from airflow_barrier.protocol.errors import (
     SnapshotMissingError,
     UnknownTableError,
 )
+from airflow_barrier.protocol.names import set_aside_tag
 from airflow_barrier.protocol.records import Attempt, Barrier, TableProgress
 from airflow_barrier.protocol.states import BarrierState, Decision
 from airflow_barrier.protocol.topology import downstream_jobs
@@ -42,6 +44,53 @@ class Resolved:
     tag: str | None = None
     computed_from_ours: tuple[str, ...] = ()
     voided: tuple[Attempt, ...] = ()
+
+
+@dataclass(frozen=True)
+class InTheWay:
+    """A table about which a person decides, and what there is to choose from.
+
+    ``finding``: what was expected and found. None: nothing is in the way any more, and KEEP_OURS goes on. ``possible``:
+    what the next commit could carry out. ``tag`` will keep what does not stand. ``computed_from_ours`` as in
+    :class:`Resolved`.
+    """
+
+    table: str
+    finding: BarrierError | None
+    possible: tuple[Decision, ...]
+    theirs: int | None
+    ours: int | None
+    tag: str
+    computed_from_ours: tuple[str, ...]
+
+
+def in_the_way(deployment: Deployment, topology: str, barrier_id: int) -> list[InTheWay]:
+    """The tables that are in the way of a BLOCKED barrier. Nothing is changed.
+
+    Raises IllegalTransitionError unless it is BLOCKED, CatalogUnavailableError.
+    """
+    barrier = deployment.meta.barriers.get(topology, barrier_id)
+    if barrier.state is not BarrierState.BLOCKED:
+        raise_not_blocked(barrier)
+    rows = {row.table: row for row in deployment.meta.barriers.progress(topology, barrier_id)}
+    planned = {each.table: each for each in publications_of(deployment, barrier)}
+    findings = deployment.tables.findings(list(planned.values()))
+    tag = set_aside_tag(topology, barrier_id, barrier.computed_in)
+    if not findings:
+        table = min(rows)
+        return [InTheWay(table, None, (Decision.KEEP_OURS,), None, _ours(rows[table]), tag, ())]
+    found = []
+    for table, finding in sorted(findings.items()):
+        ours, theirs, possible = _ours(rows[table]), None, []
+        if not isinstance(finding, (MissingTableError, ConfigurationError)):
+            theirs = deployment.tables.mains([table])[table]
+            for decision in Decision:
+                with suppress(*IN_THE_WAY):
+                    _check(deployment, barrier, _decided(barrier, planned[table], decision, theirs, ours))
+                    possible.append(decision)
+        readers = _readers(deployment, barrier, table)
+        found.append(InTheWay(table, finding, tuple(possible), theirs, ours, tag, readers))
+    return found
 
 
 def resolve_table(

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import TypeVar
 
 from airflow.api_fastapi.app import get_auth_manager
+from airflow.api_fastapi.auth.managers.base_auth_manager import ResourceMethod
 from airflow.api_fastapi.auth.managers.models.base_user import BaseUser
 from airflow.api_fastapi.auth.managers.models.resource_details import DagDetails
 from airflow.api_fastapi.core_api.security import GetUserDep
@@ -17,11 +19,14 @@ from airflow.secrets.environment_variables import CONN_ENV_PREFIX
 from airflow.utils.session import create_session
 from sqlalchemy import select
 
+from airflow_barrier.coordinator.deployment import Deployment
 from airflow_barrier.hooks.barrier import DEFAULT_CONN_ID, BarrierHook
 from airflow_barrier.hooks.credentials import credentials_of
 from airflow_barrier.metaservice.store import MetaService
 from airflow_barrier.protocol.credentials import Credentials
 from airflow_barrier.protocol.errors import ConfigurationError
+
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True)
@@ -41,22 +46,30 @@ class AirflowAccess:
         return sorted(found.union(filter(_is_ours, {*named, DEFAULT_CONN_ID} - found)))
 
     def meta_service(self, deployment: str) -> MetaService:
-        if sanitize_conn_id(deployment) is None:
-            raise ConfigurationError(f"connection {deployment!a}: expected an id that Airflow can hold, found none")
-        try:
-            return BarrierHook(deployment).get_meta_service()
-        except AirflowException as error:
-            raise ConfigurationError(f"connection {deployment}: expected it to be defined, found: {error}") from error
+        return _of(deployment, BarrierHook.get_meta_service)
+
+    def deployment(self, name: str) -> Deployment:
+        return _of(name, BarrierHook.get_deployment)
 
     def readable(self, dag_ids: Iterable[str]) -> set[str]:
+        return self._authorized("GET", dag_ids)
+
+    def editable(self, dag_ids: Iterable[str]) -> set[str]:
+        return self._authorized("PUT", dag_ids)
+
+    @property
+    def actor(self) -> str:
+        return f"{self.user.get_name()} (Airflow)"
+
+    def _authorized(self, method: ResourceMethod, dag_ids: Iterable[str]) -> set[str]:
         asked = list(dag_ids)
         teams = DagModel.get_dag_id_to_team_name_mapping(asked)
 
-        def may_read(dag_id: str) -> bool:
+        def may(dag_id: str) -> bool:
             details = DagDetails(id=dag_id, team_name=teams.get(dag_id))
-            return get_auth_manager().is_authorized_dag(method="GET", details=details, user=self.user)
+            return get_auth_manager().is_authorized_dag(method=method, details=details, user=self.user)
 
-        return set(filter(may_read, asked))
+        return set(filter(may, asked))
 
     def credentials(self, what: str, conn_id: str, conn_type: str) -> Credentials:
         return credentials_of(what, conn_id, conn_type)
@@ -65,6 +78,16 @@ class AirflowAccess:
 def airflow_access(user: GetUserDep) -> AirflowAccess:
     """A dependency of routes: 401 for who is not logged in."""
     return AirflowAccess(user)
+
+
+def _of(conn_id: str, get: Callable[[BarrierHook], _T]) -> _T:
+    """What a connection leads to. Raises ConfigurationError if there is none of that id, whatever it is."""
+    if sanitize_conn_id(conn_id) is None:
+        raise ConfigurationError(f"connection {conn_id!a}: expected an id that Airflow can hold, found none")
+    try:
+        return get(BarrierHook(conn_id))
+    except AirflowException as error:
+        raise ConfigurationError(f"connection {conn_id}: expected it to be defined, found: {error}") from error
 
 
 def _is_ours(conn_id: str) -> bool:

@@ -22,6 +22,7 @@ def test_a_member_takes_part_and_who_may_read_it_is_told_so(counting: Counting) 
     a_user_is_told_what_they_may_read(counting)
     who_may_read_none_of_its_dags_learns_nothing(counting)
     all_routes_tell_the_same(counting)
+    who_may_edit_all_of_its_dags_acts(counting)
 
 
 def a_member_takes_part_from_the_next_barrier_on(counting: Counting) -> None:
@@ -104,3 +105,17 @@ def all_routes_tell_the_same(counting: Counting) -> None:
     assert told("admin", "/spark_default/topologies").status_code == 404
     for path in ("", topology, "/barrier_default/events"):
         assert httpx.get(counting.airflow.barriers + path, timeout=patience()).status_code == 401
+
+
+def who_may_edit_all_of_its_dags_acts(counting: Counting) -> None:
+    asked, topology = counting.airflow.asked, "/barrier_default/topologies/joined"
+    meta = counting.deployment.meta
+    (lease,) = meta.leases.of("joined")
+    release = f"{topology}/leases/{lease.lease_id}/release"
+    refused = {user: asked(user, release, "done").status_code for user in ("viewer", "only_joined", "only_catchup")}
+    assert refused == {"viewer": 403, "only_joined": 403, "only_catchup": 404}
+    assert asked("admin", f"{topology}/barriers/2/abort", "done").status_code == 409  # it is COMMIT
+    assert meta.leases.of("joined") == [lease]
+    assert asked("admin", release, "ada has left").status_code == 200
+    assert meta.leases.of("joined") == []
+    assert meta.audit.newest("joined")[-1].actor == "admin (Airflow): ada has left"

@@ -1,9 +1,9 @@
-"""A host of the API: who asks is who the header `user` says, and may read the DAGs that the test gives them."""
+"""A host of the API: who asks is who the header `user` says, and may read and edit the DAGs that the test says."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,7 +12,7 @@ from httpx import ASGITransport, AsyncClient, Response
 
 from airflow_barrier.api.access import Access
 from airflow_barrier.api.app import create_api
-from airflow_barrier.coordinator.deployment import nobody_gets_in
+from airflow_barrier.coordinator.deployment import Deployment, nobody_gets_in
 from airflow_barrier.metaservice.store import MetaService
 from airflow_barrier.protocol.credentials import Credentials
 from airflow_barrier.protocol.errors import ConfigurationError
@@ -20,46 +20,62 @@ from airflow_barrier.protocol.errors import ConfigurationError
 
 @dataclass(frozen=True)
 class User:
-    """``of``: user -> DAGs, which may change meanwhile; None: all of them."""
-
-    metas: Mapping[str, MetaService]
+    rights: Rights
     name: str
-    of: Mapping[str, frozenset[str] | None]
 
     def deployments(self) -> list[str]:
-        return sorted(self.metas)
+        return sorted(self.rights.metas)
 
     def meta_service(self, deployment: str) -> MetaService:
-        if deployment not in self.metas:
+        if deployment not in self.rights.metas:
             raise ConfigurationError(f"there is no {deployment}")
-        return self.metas[deployment]
+        return self.rights.metas[deployment]
+
+    def deployment(self, name: str) -> Deployment:
+        return self.rights.connect(name)
 
     def readable(self, dag_ids: Iterable[str]) -> set[str]:
-        dags = self.of[self.name]
-        return set(dag_ids) if dags is None else set(dags.intersection(dag_ids))
+        return _allowed(self.rights.of[self.name], dag_ids)
+
+    def editable(self, dag_ids: Iterable[str]) -> set[str]:
+        return _allowed(self.rights.edits.get(self.name, frozenset()), dag_ids)
+
+    @property
+    def actor(self) -> str:
+        return f"{self.name} (test)"
 
     def credentials(self, what: str, conn_id: str, conn_type: str) -> Credentials:
         return nobody_gets_in(what, conn_id, conn_type)
 
 
+def _allowed(dags: frozenset[str] | None, dag_ids: Iterable[str]) -> set[str]:
+    return set(dag_ids) if dags is None else set(dags.intersection(dag_ids))
+
+
+def no_tables(name: str) -> Deployment:
+    raise ConfigurationError(f"deployment {name} has no tables in this test")
+
+
 @dataclass
 class Rights:
-    """User -> the DAGs that they may read, or None for all."""
+    """User -> the DAGs that they may read, or edit; None: all of them. They may change meanwhile."""
 
     metas: Mapping[str, MetaService]
+    connect: Callable[[str], Deployment] = no_tables
+    edits: dict[str, frozenset[str] | None] = field(default_factory=lambda: {"admin": None})
     of: dict[str, frozenset[str] | None] = field(default_factory=lambda: {"admin": None, "nobody": frozenset()})
 
     def access(self, user: str | None = Header(default=None)) -> Access:
         if user is None:
             raise HTTPException(401, "who are you?")
-        return User(self.metas, user, self.of)
+        return User(self, user)
 
 
 class Asking:
     """The API in this process. What goes wrong in it is raised here, not answered with 500."""
 
-    def __init__(self, metas: Mapping[str, MetaService]) -> None:
-        self.rights = Rights(metas)
+    def __init__(self, metas: Mapping[str, MetaService], connect: Callable[[str], Deployment] = no_tables) -> None:
+        self.rights = Rights(metas, connect)
         self.app = FastAPI(dependencies=[Depends(self.rights.access)])
         self.app.include_router(create_api(self.rights.access))
 
@@ -67,14 +83,26 @@ class Asking:
         self.rights.of[user] = frozenset(dags)
         return user
 
+    def may_edit(self, user: str, *dags: str) -> str:
+        self.rights.edits[user] = frozenset(dags)
+        return self.may_read(user, *dags)
+
     def get(self, path: str, user: str | None = "admin", **query: Any) -> Response:
         """The answer to what is asked below `/v1/deployments`, or at an address of its own."""
-        whole = path if path.startswith("/v1/") else f"/v1/deployments{path}"
-        return asyncio.run(self._get(whole, {} if user is None else {"user": user}, query))
+        return self.request("GET", path, user, params=query or None)
 
-    async def _get(self, path: str, headers: Mapping[str, str], query: Mapping[str, Any]) -> Response:
+    def post(self, path: str, user: str | None = "admin", **body: Any) -> Response:
+        """The answer to what is to be done to topologies of `prod`; unless ``body`` says why, it is a test."""
+        return self.request("POST", f"/prod/topologies/{path}", user, json={"reason": "a test", **body})
+
+    def request(self, method: str, path: str, user: str | None = "admin", **sent: Any) -> Response:
+        headers = {**({} if user is None else {"user": user}), **sent.pop("headers", {})}
+        whole = path if path.startswith("/v1/") else f"/v1/deployments{path}"
+        return asyncio.run(self._request(method, whole, headers=headers, **sent))
+
+    async def _request(self, method: str, path: str, **sent: Any) -> Response:
         async with AsyncClient(transport=ASGITransport(self.app), base_url="http://barrier") as client:
-            return await client.get(path, headers=headers, params=query or None)
+            return await client.request(method, path, **sent)
 
     def told(self, path: str, user: str = "admin", **query: Any) -> Any:
         """What is answered about a topology of `prod`."""

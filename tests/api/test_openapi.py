@@ -27,7 +27,7 @@ _CONFIG = SchemathesisConfig.from_dict(
 
 def test_answers_are_as_declared(meta: MetaService, tmp_path: Path) -> None:
     """Of `airflow-barrier serve` over one of everything: no 5xx; statuses, content types and bodies as in the OpenAPI;
-    a 422 for what it does not allow, and a 401 for who has no token, or a wrong one.
+    a 422 for what it does not allow, and a 401 for who has no token, or a wrong one. What changes something is a 403.
     """
     everything(declared(meta))
     file = tmp_path / "tokens"
@@ -36,20 +36,26 @@ def test_answers_are_as_declared(meta: MetaService, tmp_path: Path) -> None:
     schema = schemathesis.openapi.from_asgi("/v1/openapi.json", app, config=_CONFIG, headers=headers.copy())
     # the stream has no end: tests/api/test_events.py
     operations = [found.ok() for found in schema.exclude(operation_id="events").get_all_operations()]
-    assert len(operations) == 14
+    assert len(operations) == 20
+    before = meta.audit.newest("shop", limit=10_000)
     for operation in operations:
-        assert 200 in _statuses(operation, headers), operation.label
+        statuses, acts = (
+            _statuses(operation, headers),
+            409 in map(int, filter(str.isdigit, operation.definition.raw["responses"])),
+        )
+        assert (200 in statuses, 403 in statuses) == (not acts, acts), operation.label
+    assert meta.audit.newest("shop", limit=10_000) == before
 
 
 def _statuses(operation: Any, headers: dict[str, str]) -> set[int]:
     """Of the answers to questions about what is there, about anything, and that are not allowed."""
     found = set()
     names = {each.name for each in operation.path_parameters}
-    numbers = names & {"barrier_id", "revision"}
+    numbers = names & {"barrier_id", "revision", "lease_id"}
     there = {name: value for name, value in {"deployment": "prod", "topology": "shop"}.items() if name in names}
     known = [{**there, **dict.fromkeys(numbers, number)} for number in range(1, 4 if numbers else 2)]
     kinds = [*(operation.as_strategy(path_parameters=each) for each in known), operation.as_strategy()]
-    if numbers or operation.query:
+    if numbers or operation.query or operation.body:
         kinds.append(operation.as_strategy(GenerationMode.NEGATIVE, path_parameters=there))
 
     @settings(

@@ -264,19 +264,26 @@ def test_every_route_asks_who_it_is(shop: World, asking: Asking) -> None:
         "topology": "shop",
         "barrier_id": "1",
         "revision": "1",
+        "lease_id": "1",
         "dag_id": "shop",
         "run_id": "r",
     }
-    paths = [path.removeprefix("/v1/deployments").format(**values) for path in asking.app.openapi()["paths"]]
-    assert len(paths) == 15
-    for path in paths:
-        assert asking.get(path, None).status_code == 401, path
-        told = asking.get(path, "nobody")
+    routes = [
+        (method.upper(), path.removeprefix("/v1/deployments").format(**values))
+        for path, methods in asking.app.openapi()["paths"].items()
+        for method in methods
+    ]
+    assert len(routes) == 21
+    body = {"reason": "a test", "table": "shop.orders", "decision": "keep-ours"}
+    for method, path in routes:
+        sent = {"json": body} if method == "POST" else {}
+        assert asking.request(method, path, None, **sent).status_code == 401, path
+        told = asking.request(method, path, "nobody", **sent)
         if path == "":
             assert told.json() == {"deployments": []}
             continue
         # as if there was nothing of that name
-        other = asking.get(path.replace("prod", "dev"), "nobody")
+        other = asking.request(method, path.replace("prod", "dev"), "nobody", **sent)
         assert (told.status_code, told.text) == (other.status_code, other.text) == (404, other.text), path
 
 

@@ -117,10 +117,16 @@ class AirflowUnderTest(LocalAirflow):
 
     def told(self, user: str, path: str) -> httpx.Response:
         """What our API tells one of :data:`READERS`; ``path``: below its deployments, with its slash."""
+        return httpx.get(f"{self.barriers}{path}", headers=self._as(user), timeout=_ANSWER)
+
+    def asked(self, user: str, path: str, reason: str) -> httpx.Response:
+        """What our API answers to whom that asks for something to be done; ``path`` as for :meth:`told`."""
+        return httpx.post(f"{self.barriers}{path}", headers=self._as(user), json={"reason": reason}, timeout=_ANSWER)
+
+    def _as(self, user: str) -> dict[str, str]:
         login = {"username": user, "password": json.loads((self.home / "passwords.json").read_text())[user]}
         token = httpx.post(f"{self.url}/auth/token", json=login, timeout=_ANSWER).raise_for_status().json()
-        headers = {"Authorization": f"Bearer {token['access_token']}"}
-        return httpx.get(f"{self.barriers}{path}", headers=headers, timeout=_ANSWER)
+        return {"Authorization": f"Bearer {token['access_token']}"}
 
     @property
     def barriers(self) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from datetime import datetime, timezone
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -10,16 +11,25 @@ import httpx
 import pytest
 from playwright.sync_api import Browser, BrowserContext, Locator, Page, expect
 
+from airflow_barrier.coordinator.committing import commit_barrier
+from airflow_barrier.coordinator.opening import Opened, open_barrier
+from airflow_barrier.coordinator.staging import Ready, begin, close
 from airflow_barrier.links.barrier import DAG_ROUTE, RUN_ROUTE, TASK_ROUTE, URL_PREFIX
 from airflow_barrier.metaservice.revisions import NewRevision
 from airflow_barrier.plugins import bundle
 from airflow_barrier.plugins.barrier import BarrierPlugin
 from airflow_barrier.protocol.deliveries import SinkDeclaration
+from airflow_barrier.protocol.errors import BarrierBlockedError
 from airflow_barrier.protocol.leases import Hold
 from airflow_barrier.protocol.levels import Level
+from airflow_barrier.protocol.records import Barrier, StagedTable
 from airflow_barrier.protocol.revisions import RevisionMode
+from airflow_barrier.protocol.states import BarrierState
+from airflow_barrier.protocol.topology import Fragment
+from airflow_barrier.spark.spec import ClosingRecord
 from tests.support.airflow import LONG, AirflowUnderTest
 from tests.support.counting import Counting
+from tests.support.runs import run_of
 from tests.support.waiting import patience
 
 NAMESPACE = "paged"
@@ -46,6 +56,7 @@ def test_the_page_shows_a_barrier_while_it_advances(counting: Counting, browser:
             the_graph_leads_to_who_took_the_time(page, ui)
             what_was_computed_again(page, ui, counting)
             who_reads_and_what_goes_in_and_out(page, ui, counting, asked)
+            what_a_person_does(page, ui, counting)
             the_address_alone_leads_there(context.new_page(), counting.airflow)
             a_task_links_there(context.new_page(), counting)
             a_dag_has_a_tab(context.new_page(), counting.airflow, ui)
@@ -217,6 +228,98 @@ def who_reads_and_what_goes_in_and_out(page: Page, ui: Path, counting: Counting,
     expect(page.get_by_role("row").filter(has_text="report of ada")).to_contain_text("none so far")
     expect(page.get_by_text("1 reader keeps barriers from being expired; the oldest is barrier 1.")).to_be_visible()
     nothing_grave(page, ui)
+
+
+def what_a_person_does(page: Page, ui: Path, counting: Counting) -> None:
+    """As whoever is logged in; the audit has their name."""
+    a_lease_is_released(page)
+    a_barrier_is_aborted_by_the_keyboard_alone(page, ui, counting)
+    page.goto(counting.airflow.page("paged", "revision=1"))
+    act(page, "Cancel revision 1", "the wrong day", "readers have seen nothing of it")
+    expect(page.get_by_role("heading", name="Revision 1")).to_contain_text("CANCELLED")
+    a_blocked_barrier_is_led_out(page, ui, counting)
+    audit = {entry.event: entry.actor for entry in counting.deployment.meta.audit.newest("paged")}
+    assert {event: audit[event] for event in ("aborted", "released", "cancelled", "adopt-theirs", "commit")} == {
+        "aborted": "admin (Airflow)",
+        "released": "admin (Airflow): ada has left",
+        "cancelled": "admin (Airflow)",
+        "adopt-theirs": "admin (Airflow)",
+        "commit": "admin (Airflow): ticket 18",
+    }
+
+
+def act(page: Page, name: str, reason: str, outcome: str) -> None:
+    page.get_by_role("button", name=name).click()
+    dialog = page.get_by_role("dialog", name=name)
+    dialog.get_by_role("textbox", name="Why").fill(reason)
+    dialog.get_by_role("button", name=name).click()
+    expect(page.get_by_role("status").filter(has_text=outcome)).to_be_focused()
+
+
+def a_lease_is_released(page: Page) -> None:
+    act(page, "Release lease", "ada has left", "its reader will be told")
+    expect(page.get_by_text("Nobody holds a barrier now")).to_be_visible()
+
+
+def a_barrier_is_aborted_by_the_keyboard_alone(page: Page, ui: Path, counting: Counting) -> None:
+    open_by_hand(counting, 4)
+    page.goto(counting.airflow.page("paged", "barrier=3"))
+    button = page.get_by_role("button", name="Abort barrier 3")
+    button.focus()
+    page.keyboard.press("Enter")
+    dialog = page.get_by_role("dialog", name="Abort barrier 3")
+    expect(dialog).to_contain_text("Gives up barrier 3; its epoch joins the next barrier's.")
+    expect(dialog.get_by_role("textbox", name="Why")).to_be_focused()
+    nothing_grave(page, ui)
+    page.keyboard.press("Escape")
+    expect(dialog).to_be_hidden()
+    expect(button).to_be_focused()
+    page.keyboard.press("Enter")
+    page.keyboard.type("landed twice")
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("status").filter(has_text="Aborted barrier 3")).to_be_focused()
+    expect(page.get_by_role("heading", name="Barrier 3")).to_contain_text("ABORTED")
+    expect(button).to_have_count(0)
+    nothing_grave(page, ui)
+    assert counting.deployment.meta.barriers.get("paged", 3).reason == "landed twice"
+
+
+def a_blocked_barrier_is_led_out(page: Page, ui: Path, counting: Counting) -> None:
+    deployment, barrier = counting.deployment, open_by_hand(counting, 5)
+    for job, table in (("load", "paged.events"), ("sum", "paged.totals")):
+        ready = begin(deployment, barrier, job, request_key=f"by hand/{job}", generation="g0", actor="test")
+        assert isinstance(ready, Ready)
+        number = ready.attempt.attempt_id
+        record = ClosingRecord(number, {table: StagedTable(table, None, unchanged=True)})
+        close(deployment, number, record=record, actor="test")
+    mains = deployment.tables.mains(["paged.events", "paged.totals"])
+    deployment.meta.publishing.begin("paged", barrier.barrier_id, mains, "test")
+    counting.write("totals", 7)
+    with pytest.raises(BarrierBlockedError):
+        commit_barrier(deployment, "paged", barrier.barrier_id, actor="test")
+    page.goto(counting.airflow.page("paged", "barrier=4"))
+    page.get_by_role("button", name="Decide about its tables").click()
+    table = page.get_by_role("list", name="Tables in the way").get_by_role("listitem")
+    expect(table).to_contain_text("This epoch's rows of it")
+    nothing_grave(page, ui)
+    act(page, "Adopt theirs of paged.totals", "ticket 18", "Theirs of paged.totals stands. Barrier 4 is COMMITTING")
+    act(page, "Commit barrier 4", "ticket 18", "Committed barrier 4: readers have it.")
+    expect(page.get_by_role("heading", name="Barrier 4")).to_contain_text("COMMIT")
+    assert deployment.meta.barriers.get("paged", 4).state is BarrierState.COMMIT
+
+
+def open_by_hand(counting: Counting, day: int) -> Barrier:
+    deployment = counting.deployment
+    opened = open_barrier(
+        deployment,
+        Fragment("paged", "paged", deployment.meta.topologies.get("paged").jobs),
+        datetime(2025, 1, day, tzinfo=timezone.utc),
+        timestamp_from="test",
+        run=run_of(f"paged/by_hand_{day}"),
+        actor="test",
+    )
+    assert isinstance(opened, Opened)
+    return opened.barrier
 
 
 def the_address_alone_leads_there(page: Page, airflow: AirflowUnderTest) -> None:

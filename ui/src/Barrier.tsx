@@ -1,6 +1,7 @@
 import { useEffect, useRef } from "react";
 import { Link } from "react-router-dom";
 
+import { Buttons, useActing } from "./Action";
 import { Age } from "./Age";
 import { address } from "./api";
 import { useAsked } from "./asked";
@@ -27,10 +28,10 @@ const NO_JOBS: string[] = [];
 
 /** All there is to know of one barrier. */
 export function Barrier({ deployment, topology, barrier, live, jobs = NO_JOBS }: Props) {
-  const { answer, problem, again } = useAsked<BarrierDetail>(
-    address(["deployments", deployment, "topologies", topology, "barriers", barrier]),
-  );
+  const at = ["deployments", deployment, "topologies", topology, "barriers", barrier];
+  const { answer, problem, again } = useAsked<BarrierDetail>(address(at));
   useChanges(live, topology, again);
+  const acting = useActing(again);
   const heading = useRef<HTMLHeadingElement>(null);
   // who came by the keyboard goes on from here, not from the top of the page
   useEffect(() => {
@@ -44,6 +45,9 @@ export function Barrier({ deployment, topology, barrier, live, jobs = NO_JOBS }:
       </h3>
       {problem && <Problem problem={problem} again={again} />}
       {answer === null && problem === null && <Loading />}
+      {acting.shown}
+      {/* another reason: other tables are in the way */}
+      {answer && <Buttons key={answer.reason} actions={answer.actions} at={at} choose={acting.choose} />}
       {answer && <Detail deployment={deployment} barrier={answer} live={live} jobs={jobs} />}
     </article>
   );

@@ -1,5 +1,6 @@
 import { Link } from "react-router-dom";
 
+import { Buttons, useActing } from "./Action";
 import { Answered } from "./Answered";
 import { address } from "./api";
 import { useAsked } from "./asked";
@@ -17,55 +18,64 @@ const EVERY = 5_000;
 
 /** Who holds which barriers, and until when. */
 export function Readers({ deployment, topology, live }: ViewProps) {
-  const asked = useAsked<{ leases: Lease[] }>(
-    address(["deployments", deployment, "topologies", topology, "leases"]),
-  );
+  const at = ["deployments", deployment, "topologies", topology, "leases"];
+  const asked = useAsked<{ leases: Lease[] }>(address(at));
   useChanges(live, topology, asked.again);
   // who begins to read changes nothing that the stream tells of
   useEvery(asked, EVERY);
+  const acting = useActing(asked.again);
   const now = useNow();
   const to = (barrier: number) => ({ search: search({ deployment, topology, barrier: String(barrier) }) });
   return (
-    <Answered asked={asked}>
-      {({ leases: found }) => {
-        // one that has ended holds nothing, whether it was told again or not
-        const leases = found
-          .filter((each) => Date.parse(each.expires_at) > now)
-          .sort((one, other) => one.barrier_id - other.barrier_id);
-        const [oldest] = leases;
-        return oldest === undefined ? (
-          <Empty>Nobody holds a barrier now: whoever reads with a hold is listed here, until it is released or ends.</Empty>
-        ) : (
-          <>
-            <p>
-              {count(leases.length, "reader")} {leases.length === 1 ? "keeps" : "keep"} barriers from being expired; the
-              oldest is barrier {oldest.barrier_id}.
-            </p>
-            <Section below="page" title="Readers" columns={["holds barrier", "until, unless renewed", "who", "since", "held up in expiring"]}>
-              {leases.map((each) => (
-                <tr key={each.lease_id}>
-                  <th scope="row">
-                    <Link to={to(each.barrier_id)}>{each.barrier_id}</Link>
-                    {each.through_id !== each.barrier_id && (
-                      <>
-                        {" "}
-                        to <Link to={to(each.through_id)}>{each.through_id}</Link>
-                      </>
+    <>
+      {acting.shown}
+      <Answered asked={asked}>
+        {({ leases: found }) => {
+          // one that has ended holds nothing, whether it was told again or not
+          const leases = found
+            .filter((each) => Date.parse(each.expires_at) > now)
+            .sort((one, other) => one.barrier_id - other.barrier_id);
+          const [oldest] = leases;
+          const mayAct = leases.some(({ actions }) => actions.length > 0);
+          return oldest === undefined ? (
+            <Empty>Nobody holds a barrier now: whoever reads with a hold is listed here, until it is released or ends.</Empty>
+          ) : (
+            <>
+              <p>
+                {count(leases.length, "reader")} {leases.length === 1 ? "keeps" : "keep"} barriers from being expired; the
+                oldest is barrier {oldest.barrier_id}.
+              </p>
+              <Section below="page" title="Readers" columns={["holds barrier", "until, unless renewed", "who", "since", "held up in expiring", ...(mayAct ? ["what you may do"] : [])]}>
+                {leases.map((each) => (
+                  <tr key={each.lease_id}>
+                    <th scope="row">
+                      <Link to={to(each.barrier_id)}>{each.barrier_id}</Link>
+                      {each.through_id !== each.barrier_id && (
+                        <>
+                          {" "}
+                          to <Link to={to(each.through_id)}>{each.through_id}</Link>
+                        </>
+                      )}
+                    </th>
+                    <td title={fullTime(each.expires_at)}>in {duration(-secondsSince(each.expires_at, now))}</td>
+                    <td>
+                      {each.holder ?? <span className="dim">told to who may read all of its DAGs</span>}
+                      {each.rolled_back && <span className="warn"> What it read was staged anew or given up since.</span>}
+                    </td>
+                    <td>{fullTime(each.granted_at)}</td>
+                    <td>{each.holds_up === 0 ? "none so far" : count(each.holds_up, "barrier")}</td>
+                    {mayAct && (
+                      <td>
+                        <Buttons actions={each.actions} at={[...at, String(each.lease_id)]} choose={acting.choose} />
+                      </td>
                     )}
-                  </th>
-                  <td title={fullTime(each.expires_at)}>in {duration(-secondsSince(each.expires_at, now))}</td>
-                  <td>
-                    {each.holder ?? <span className="dim">told to who may read all of its DAGs</span>}
-                    {each.rolled_back && <span className="warn"> What it read was staged anew or given up since.</span>}
-                  </td>
-                  <td>{fullTime(each.granted_at)}</td>
-                  <td>{each.holds_up === 0 ? "none so far" : count(each.holds_up, "barrier")}</td>
-                </tr>
-              ))}
-            </Section>
-          </>
-        );
-      }}
-    </Answered>
+                  </tr>
+                ))}
+              </Section>
+            </>
+          );
+        }}
+      </Answered>
+    </>
   );
 }

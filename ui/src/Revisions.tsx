@@ -1,5 +1,6 @@
 import { Link } from "react-router-dom";
 
+import { Buttons, useActing } from "./Action";
 import { Age } from "./Age";
 import { Answered } from "./Answered";
 import { address } from "./api";
@@ -65,16 +66,18 @@ export function Revisions({ deployment, topology, live, place }: ViewProps) {
 
 /** One revision: why it is, and how far. */
 export function Revision({ deployment, topology, live, revision }: ViewProps & { revision: string }) {
-  const asked = useAsked<RevisionDetail>(
-    address(["deployments", deployment, "topologies", topology, "revisions", revision]),
-  );
+  const at = ["deployments", deployment, "topologies", topology, "revisions", revision];
+  const asked = useAsked<RevisionDetail>(address(at));
   useChanges(live, topology, asked.again);
+  const acting = useActing(asked.again);
   return (
     <article>
       <h3>
         Revision {revision}
         {asked.answer && <span className="pill state">{asked.answer.state}</span>}
       </h3>
+      {acting.shown}
+      {asked.answer && <Buttons actions={asked.answer.actions} at={at} choose={acting.choose} />}
       <Answered asked={asked}>
         {(found) => <Detail found={found} to={(barrier) => search({ deployment, topology, barrier: String(barrier) })} />}
       </Answered>

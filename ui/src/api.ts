@@ -40,17 +40,13 @@ export function serverNow(): number {
 }
 
 const PATIENCE = 30_000;
+/** Of what is done: a publish of many tables. */
+const LONG_PATIENCE = 300_000;
 
 export async function ask<T>(url: string, stopped: AbortSignal): Promise<T> {
-  const signal = AbortSignal.any([stopped, AbortSignal.timeout(PATIENCE)]);
-  let answer: Response;
-  try {
-    answer = await fetch(url, { credentials: "same-origin", headers: { Accept: "application/json" }, signal });
-  } catch (error) {
-    throw new Refused(0, error instanceof DOMException && error.name === "TimeoutError" ? SLOW : UNREACHABLE);
-  }
+  const answer = await fetched(url, {}, PATIENCE, stopped);
   if (!answer.ok) {
-    throw new Refused(answer.status, said(answer.status));
+    throw new Refused(answer.status, (answer.status === 409 && (await detail(answer))) || said(answer.status));
   }
   const date = Date.parse(answer.headers.get("Date") ?? "");
   // the header has whole seconds: a smaller difference says nothing
@@ -62,7 +58,38 @@ export async function ask<T>(url: string, stopped: AbortSignal): Promise<T> {
   }
 }
 
-const SLOW = `Airflow has not answered for ${PATIENCE / 1000} seconds.`;
+/** Has something done; what is refused says why. */
+export async function act<T>(url: string, body: Record<string, string>): Promise<T> {
+  const sent = { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(body) };
+  const answer = await fetched(url, sent, LONG_PATIENCE);
+  if (!answer.ok) {
+    throw new Refused(answer.status, (await detail(answer)) || said(answer.status));
+  }
+  return (await answer.json()) as T;
+}
+
+async function fetched(url: string, sent: RequestInit, patience: number, stopped?: AbortSignal): Promise<Response> {
+  const timeout = AbortSignal.timeout(patience);
+  const signal = stopped === undefined ? timeout : AbortSignal.any([stopped, timeout]);
+  const headers = { Accept: "application/json", ...sent.headers };
+  try {
+    return await fetch(url, { ...sent, credentials: "same-origin", headers, signal });
+  } catch (error) {
+    const slow = error instanceof DOMException && error.name === "TimeoutError";
+    throw new Refused(0, slow ? `Airflow has not answered for ${patience / 1000} seconds.` : UNREACHABLE);
+  }
+}
+
+/** What the API says of a refusal; nothing if somebody else answered, or it is no sentence. */
+async function detail(answer: Response): Promise<string> {
+  try {
+    const { detail: told } = (await answer.json()) as { detail: unknown };
+    return typeof told === "string" ? told : "";
+  } catch {
+    return "";
+  }
+}
+
 const UNREACHABLE = "Airflow cannot be reached.";
 
 function said(status: number): string {
@@ -74,7 +101,7 @@ function said(status: number): string {
     case 404:
       return "There is no such thing among what you may read: look at the address, or ask for the right to read its DAGs.";
     case 422:
-      return "The address of this page asks for something that cannot be: look at its numbers.";
+      return "Something that cannot be was asked for: look at the numbers in the address, and at what you have entered.";
     case 503:
       return "The barrier database does not answer just now; the log of Airflow's API server says why.";
     default:

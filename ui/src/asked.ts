@@ -2,7 +2,8 @@
 
 import { useCallback, useEffect, useRef, useState } from "react";
 
-import { ask, Refused } from "./api";
+import { act, ask, Refused } from "./api";
+import type { Done } from "./model";
 
 const AT_MOST_EVERY = 1_000;
 
@@ -77,4 +78,35 @@ export function useAsked<T>(url: string | null, every = AT_MOST_EVERY): Asked<T>
 /** What is on screen stays there while the server is away, but not when it says that it is no more to be seen. */
 function kept<T>(before: Heard<T>, url: string, problem: Refused): T | null {
   return before.url === url && (problem.status === 0 || problem.status >= 500) ? before.answer : null;
+}
+
+/** Something that is being done, or what came of the last one. */
+export interface Doing {
+  busy: boolean;
+  said: string | null;
+  problem: Refused | null;
+  start: (url: string, body: Record<string, string>) => void;
+  forget: () => void;
+}
+
+const NOTHING = { busy: false, said: null, problem: null };
+
+/** ``again``: called once something has been done. */
+export function useDoing(again: () => void): Doing {
+  const [state, setState] = useState<Pick<Doing, "busy" | "said" | "problem">>(NOTHING);
+  const start = (url: string, body: Record<string, string>) => {
+    if (state.busy) {
+      return;
+    }
+    setState({ ...NOTHING, busy: true });
+    act<Done>(url, body).then(
+      ({ summary }) => {
+        setState({ ...NOTHING, said: summary });
+        again();
+      },
+      (error: unknown) =>
+        setState({ ...NOTHING, problem: error instanceof Refused ? error : new Refused(0, String(error)) }),
+    );
+  };
+  return { ...state, start, forget: () => setState((before) => (before.busy ? before : NOTHING)) };
 }

@@ -20,6 +20,25 @@ export interface Deployments {
   deployments: { deployment: string }[];
 }
 
+/** What who asks may do now, and what will happen then. */
+export interface Action {
+  action: "abort" | "commit" | "resolve" | "release" | "cancel";
+  label: string;
+  says: string;
+}
+
+export interface TablesInTheWay {
+  tables: {
+    table: string;
+    finding: string | null;
+    choices: { decision: string; label: string; says: string }[];
+  }[];
+}
+
+export interface Done {
+  summary: string;
+}
+
 export interface BarrierSummary {
   barrier_id: number;
   timestamp: string;
@@ -185,6 +204,7 @@ export interface BarrierDetail extends BarrierSummary {
   attempts: Attempt[];
   cuts: Cut[];
   deliveries: Delivery[];
+  actions: Action[];
   hidden_dags: number;
 }
 
@@ -274,6 +294,7 @@ export interface Lease {
   expires_at: string;
   rolled_back: boolean;
   holds_up: number;
+  actions: Action[];
 }
 
 export interface Revision {
@@ -301,6 +322,7 @@ export interface RevisionDetail extends Revision {
   runs: { dag_id: string; run_id: string; barrier_id: number | null; arrived_at: string | null }[];
   barriers: { barrier_id: number; timestamp: string; state: string; jobs: Record<string, string> }[];
   missing: string[];
+  actions: Action[];
   hidden_dags: number;
 }
 

@@ -21,6 +21,19 @@ export const STYLE = `
 .barriers button{cursor:pointer}
 .barriers button:hover{background:var(--chakra-colors-bg-muted)}
 .barriers input{width:16em;max-width:50vw}
+.barriers dialog{margin:auto;width:min(34em,92vw);padding:16px 20px;border:1px solid var(--line);border-radius:10px;
+  background:var(--chakra-colors-bg);color:inherit}
+.barriers dialog::backdrop{background:rgb(0 0 0/.45)}
+.barriers dialog p,.barriers dialog label{display:block;margin:8px 0}
+.barriers dialog input{display:block;width:100%;max-width:none}
+.barriers dialog .line{justify-content:flex-end;margin-top:14px}
+.barriers button.act{${strong("red")};border-color:transparent;font-weight:600}
+.barriers .done{padding:8px 12px;border-radius:8px;margin:10px 0;${soft("green")}}
+.barriers td .line{margin:0}
+.barriers .decisions{list-style:none;padding:0}
+.barriers .decisions li{border:1px solid var(--line);border-radius:8px;padding:8px 12px;margin:8px 0}
+.barriers .decisions .line{flex-wrap:nowrap}
+.barriers .decisions button{flex:none}
 .barriers b{font-weight:600}
 .barriers .dim{color:var(--dim)}
 .barriers .small{font-size:12px;font-weight:400}

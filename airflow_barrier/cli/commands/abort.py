@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 from airflow_barrier.cli.arguments import barrier_argument
@@ -12,7 +12,6 @@ from airflow_barrier.cli.asking import refused, yes_option
 from airflow_barrier.cli.connection import actor, connected, database_options, meta_service
 from airflow_barrier.cli.frame import DONE, Command, say
 from airflow_barrier.cli.screen import answer, line
-from airflow_barrier.protocol.errors import BarrierError
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -38,6 +37,8 @@ def _define(parser: argparse.ArgumentParser) -> None:
 
 
 def _run(options: argparse.Namespace) -> int:
+    from airflow_barrier.coordinator.aborting import abort_by_hand
+
     topology, barrier_id = options.topology, options.barrier
     with meta_service(options) as meta:
         later = [barrier for barrier in meta.barriers.uncommitted(topology) if barrier.barrier_id >= barrier_id]
@@ -47,24 +48,12 @@ def _run(options: argparse.Namespace) -> int:
             code = refused(options, lines, "Give up? The epochs join the next barrier's.")
             if code is not None:
                 return code
-        aborted = tuple(meta.barriers.abort(topology, barrier_id, options.reason, actor()))
-        cut = [barrier for barrier in aborted if meta.cuts.of(topology, barrier.barrier_id, items_of=())]
-    if cut and not options.metaservice_url:
-        _let_go(options.conn_id, cut)
-    answer(options, Aborted(topology, barrier_id, aborted), _show)
+        connect = None if options.metaservice_url else partial(connected, options.conn_id)
+        done = abort_by_hand(meta, topology, barrier_id, reason=options.reason, actor=actor(), connect=connect)
+    if done.left is not None:
+        say(f"aborted; but tags that hold its input in tables outside the topology are left: {done.left}")
+    answer(options, Aborted(topology, barrier_id, done.barriers), _show)
     return DONE
-
-
-def _let_go(conn_id: str, barriers: Sequence[Barrier]) -> None:
-    """Of what their cuts hold of tables outside the topology. They are aborted, whether or not the tables answer."""
-    from airflow_barrier.coordinator.cuts import release_sources
-
-    try:
-        with connected(conn_id) as deployment:
-            for barrier in barriers:
-                release_sources(deployment, barrier, barrier.barrier_id)
-    except BarrierError as error:
-        say(f"aborted; but tags that hold its input in tables outside the topology are left: {error}")
 
 
 def _show(found: Aborted, console: Console) -> None:
