@@ -123,8 +123,11 @@ class AirflowUnderTest(LocalAirflow):
         """What our API answers to whom that asks for something to be done; ``path`` as for :meth:`told`."""
         return httpx.post(f"{self.barriers}{path}", headers=self._as(user), json={"reason": reason}, timeout=_ANSWER)
 
+    def password_of(self, user: str) -> str:
+        return str(json.loads((self.home / "passwords.json").read_text())[user])
+
     def _as(self, user: str) -> dict[str, str]:
-        login = {"username": user, "password": json.loads((self.home / "passwords.json").read_text())[user]}
+        login = {"username": user, "password": self.password_of(user)}
         token = httpx.post(f"{self.url}/auth/token", json=login, timeout=_ANSWER).raise_for_status().json()
         return {"Authorization": f"Bearer {token['access_token']}"}
 

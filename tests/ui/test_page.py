@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 import httpx
 import pytest
-from playwright.sync_api import Browser, BrowserContext, Locator, Page, expect
+from playwright.sync_api import Browser, Page, expect
 
 from airflow_barrier.coordinator.committing import commit_barrier
 from airflow_barrier.coordinator.opening import Opened, open_barrier
@@ -31,10 +31,9 @@ from tests.support.airflow import LONG, AirflowUnderTest
 from tests.support.counting import Counting
 from tests.support.runs import run_of
 from tests.support.waiting import patience
+from tests.ui.looking import act, cell, log_in, nothing_grave, tab, watched
 
 NAMESPACE = "paged"
-#: What axe-core calls grave enough to keep people out.
-GRAVE = ("serious", "critical")
 
 
 @pytest.mark.drawn("stories of Airflow")
@@ -67,26 +66,6 @@ def test_the_page_shows_a_barrier_while_it_advances(counting: Counting, browser:
         hold.unlink(missing_ok=True)
     assert broken == []
     assert {urlsplit(url).netloc for url in asked} == {urlsplit(counting.airflow.url).netloc}
-
-
-def watched(context: BrowserContext) -> tuple[list[str], list[str]]:
-    """All addresses that any page asks for, and what broke in it."""
-    asked: list[str] = []
-    broken: list[str] = []
-    context.on("request", lambda request: asked.append(request.url) if request.url.startswith("http") else None)
-    context.on("weberror", lambda error: broken.append(str(error.error)))
-    return asked, broken
-
-
-def log_in(context: BrowserContext, airflow: AirflowUnderTest) -> Page:
-    context.set_default_timeout(patience(60) * 1e3)
-    expect.set_options(timeout=patience(60) * 1e3)
-    page = context.new_page()
-    page.goto(f"{airflow.url}/")
-    page.locator("input[name=username]").fill("admin")
-    page.locator("input[name=password]").fill(airflow.password)
-    page.keyboard.press("Enter")
-    return page
 
 
 def the_navigation_leads_to_a_topology(page: Page, ui: Path) -> None:
@@ -248,14 +227,6 @@ def what_a_person_does(page: Page, ui: Path, counting: Counting) -> None:
     }
 
 
-def act(page: Page, name: str, reason: str, outcome: str) -> None:
-    page.get_by_role("button", name=name).click()
-    dialog = page.get_by_role("dialog", name=name)
-    dialog.get_by_role("textbox", name="Why").fill(reason)
-    dialog.get_by_role("button", name=name).click()
-    expect(page.get_by_role("status").filter(has_text=outcome)).to_be_focused()
-
-
 def a_lease_is_released(page: Page) -> None:
     act(page, "Release lease", "ada has left", "its reader will be told")
     expect(page.get_by_text("Nobody holds a barrier now")).to_be_visible()
@@ -409,18 +380,3 @@ def everybody_gets_the_bundle_and_keeps_it(airflow: AirflowUnderTest) -> None:
     assert other.headers["cache-control"] == "no-cache"
     refused = httpx.get(f"{airflow.url}{URL_PREFIX}/v1/deployments", timeout=patience(60))
     assert refused.status_code == 401
-
-
-def tab(page: Page, name: str) -> Locator:
-    return page.get_by_role("navigation", name="Of this topology").get_by_role("link", name=name, exact=True)
-
-
-def cell(page: Page, table: str, barrier_id: int) -> Locator:
-    return page.locator(f'a[aria-label^="{table} at barrier {barrier_id}:"]')
-
-
-def nothing_grave(page: Page, ui: Path) -> None:
-    """What axe-core finds in our part of the page; the rest is Airflow's."""
-    page.evaluate((ui / "node_modules" / "axe-core" / "axe.min.js").read_text(encoding="utf-8"))
-    found = page.evaluate("axe.run('.barriers')")["violations"]
-    assert [f"{one['id']}: {one['nodes'][0]['html']}" for one in found if one["impact"] in GRAVE] == []

@@ -1,0 +1,206 @@
+"""The page while a barrier is BLOCKED, a job has failed and a revision is under way, as several people see it."""
+
+from __future__ import annotations
+
+import re
+from datetime import datetime, timezone
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pyarrow as pa
+import pytest
+from playwright.sync_api import Browser, Page, expect
+
+from airflow_barrier.coordinator.committing import commit_barrier
+from airflow_barrier.coordinator.opening import Opened, open_barrier
+from airflow_barrier.coordinator.staging import Ready, begin, close
+from airflow_barrier.metaservice.revisions import NewRevision
+from airflow_barrier.protocol.errors import BarrierBlockedError
+from airflow_barrier.protocol.records import Barrier, StagedTable
+from airflow_barrier.protocol.revisions import RevisionMode
+from airflow_barrier.protocol.states import BarrierState
+from airflow_barrier.protocol.topology import Fragment, Job
+from airflow_barrier.spark.spec import ClosingRecord
+from tests.support.airflow import LONG
+from tests.support.counting import Counting
+from tests.support.runs import run_of
+from tests.ui.looking import act, cell, log_in, nothing_grave, watched
+
+NAMESPACE = "stated"
+EVENTS, TOTALS = f"{NAMESPACE}.events", f"{NAMESPACE}.totals"
+#: By DAG; `only_joined` reads the first of them.
+JOBS = {"joined": (Job("load", "joined", outlets=(EVENTS,)),)}
+JOBS["joined_later"] = (Job("sum", "joined_later", inlets=(EVENTS,), outlets=(TOTALS,)),)
+HOSTILE = """<script>globalThis.hurt = true</script><img src=x onerror="globalThis.hurt = true"> 'no' "rows" & so on"""
+
+
+@pytest.mark.drawn("stories of Airflow")
+@pytest.mark.timeout(LONG)
+def test_it_says_what_is_wrong_and_who_may_mend_it_does(counting: Counting, browser: Browser, ui: Path) -> None:
+    """One scene, looked at by four people."""
+    scene(counting)
+    home = urlsplit(counting.airflow.url).netloc
+    with browser.new_context() as anybody, browser.new_context() as team, browser.new_context() as reader:
+        with browser.new_context() as person:
+            contexts = [watched(context) for context in (anybody, team, reader, person)]
+            an_anonymous_visitor_logs_in_first(anybody.new_page(), counting)
+            another_team_sees_its_own(log_in(team, counting.airflow, "only_joined"), counting, ui)
+            viewer = log_in(reader, counting.airflow, "viewer")
+            who_only_reads_has_no_buttons(viewer, counting, ui)
+            page = log_in(person, counting.airflow)
+            what_is_wrong_is_said(page, counting, ui)
+            a_revision_is_cancelled(page, counting, ui)
+            ours_is_kept(page, viewer, counting, ui)
+        for asked, broken in contexts:
+            assert broken == []
+            assert {urlsplit(url).netloc for url in asked} == {home}
+
+
+def scene(counting: Counting) -> None:
+    """Barrier 1 is COMMIT, and computed again; 2 is BLOCKED; of 3 the first job failed."""
+    counting.create("events", "totals")
+    deployment = counting.deployment
+    for dag, jobs in JOBS.items():
+        deployment.meta.topologies.register(NAMESPACE, dag, jobs, "test")
+    first = opened(counting, 1)
+    staged(counting, first)
+    commit_barrier(deployment, NAMESPACE, first.barrier_id, actor="test")
+    second = opened(counting, 2)
+    staged(counting, second)
+    deployment.meta.publishing.begin(NAMESPACE, second.barrier_id, deployment.tables.mains([EVENTS, TOTALS]), "test")
+    counting.write("totals", 7_000)
+    with pytest.raises(BarrierBlockedError):
+        commit_barrier(deployment, NAMESPACE, second.barrier_id, actor="test")
+    failed = begun(counting, opened(counting, 3), "load")
+    deployment.meta.attempts.abort(failed.attempt.attempt_id, HOSTILE, "test")
+    revision = deployment.meta.revisions.begin(
+        NewRevision(
+            topology=NAMESPACE,
+            mode=RevisionMode.INCREMENTAL,
+            first_barrier=1,
+            predecessor=0,
+            window_end=1,
+            tables=[TOTALS],
+            jobs=["sum"],
+            changed=["sum"],
+            topology_version=deployment.meta.topologies.version(NAMESPACE),
+            reason="the sums were wrong",
+            actor="ada",
+        )
+    )
+    begun(counting, deployment.meta.revisions.barriers(NAMESPACE, revision.revision)[0], "sum")
+
+
+def opened(counting: Counting, day: int) -> Barrier:
+    found = open_barrier(
+        counting.deployment,
+        Fragment(NAMESPACE, "joined", JOBS["joined"]),
+        datetime(2025, 1, day, tzinfo=timezone.utc),
+        timestamp_from="test",
+        run=run_of(f"joined/by_hand_{day}"),
+        actor="test",
+    )
+    assert isinstance(found, Opened)
+    return found.barrier
+
+
+def begun(counting: Counting, barrier: Barrier, job: str) -> Ready:
+    ready = begin(counting.deployment, barrier, job, request_key=f"by hand/{job}", generation="g0", actor="test")
+    assert isinstance(ready, Ready)
+    return ready
+
+
+def staged(counting: Counting, barrier: Barrier) -> None:
+    """One row in each table, worth ten times that of the barrier before."""
+    for job, table in (("load", EVENTS), ("sum", TOTALS)):
+        ready = begun(counting, barrier, job)
+        iceberg, stamp = counting.deployment.tables.load(table), ready.spec.stamp
+        rows = pa.Table.from_pylist([{"k": 1, "n": 10 ** (barrier.barrier_id - 1)}], iceberg.schema().as_arrow())
+        iceberg.append(rows, snapshot_properties=stamp.properties(), branch=stamp.branch)
+        head = iceberg.refresh().snapshot_by_name(stamp.branch)
+        assert head is not None
+        number = ready.attempt.attempt_id
+        record = ClosingRecord(number, {table: StagedTable(table, head.snapshot_id)})
+        close(counting.deployment, number, record=record, actor="test")
+
+
+def an_anonymous_visitor_logs_in_first(page: Page, counting: Counting) -> None:
+    page.goto(counting.airflow.page(NAMESPACE, "barrier=2"))
+    expect(page.locator("input[name=username]")).to_be_visible()
+    expect(page.get_by_text("BLOCKED")).to_have_count(0)
+
+
+def another_team_sees_its_own(page: Page, counting: Counting, ui: Path) -> None:
+    see(page, counting, "barrier=2")
+    expect(page.get_by_role("rowheader", name=EVENTS, exact=True).first).to_be_visible()
+    expect(page.get_by_text("Of 1 more DAG, which you may not read, nothing is shown.")).to_be_visible()
+    nothing_can_be_done(page)
+    nothing_grave(page, ui)
+    see(page, counting, "view=grid")
+    expect(cell(page, EVENTS, 3)).to_have_class(re.compile("failed"))
+    expect(page.get_by_text("Of 1 more DAG, which you may not read, nothing is shown.")).to_be_visible()
+    assert "totals" not in page.locator(".barriers").inner_text()
+    nothing_grave(page, ui)
+
+
+def who_only_reads_has_no_buttons(page: Page, counting: Counting, ui: Path) -> None:
+    see(page, counting, "revision=1")
+    expect(page.get_by_role("heading", name="Revision 1")).to_contain_text("STAGING")
+    nothing_can_be_done(page)
+    see(page, counting, "barrier=2")
+    expect(page.get_by_role("heading", name="Barrier 2")).to_contain_text("BLOCKED")
+    expect(page.locator(".warn").filter(has_text=TOTALS)).to_be_visible()
+    nothing_can_be_done(page)
+    nothing_grave(page, ui)
+
+
+def what_is_wrong_is_said(page: Page, counting: Counting, ui: Path) -> None:
+    page.get_by_role("link", name="Barriers").click()
+    card = page.get_by_role("listitem").filter(has=page.get_by_role("link", name=NAMESPACE, exact=True))
+    expect(card).to_contain_text("blocked")
+    nothing_grave(page, ui)
+    card.get_by_role("link", name=NAMESPACE, exact=True).click()
+    expect(cell(page, TOTALS, 2)).to_have_attribute("aria-label", re.compile("blocked: somebody else wrote"))
+    expect(cell(page, EVENTS, 3)).to_have_attribute("aria-label", re.compile("its newest attempt failed.*<script>"))
+    nothing_grave(page, ui)
+    cell(page, EVENTS, 3).click()
+    attempts = page.get_by_role("region", name="Attempts")
+    expect(attempts.get_by_role("row").filter(has_text="load")).to_contain_text(HOSTILE)
+    assert page.evaluate("globalThis.hurt") is None
+    nothing_grave(page, ui)
+
+
+def a_revision_is_cancelled(page: Page, counting: Counting, ui: Path) -> None:
+    see(page, counting, "view=revisions")
+    row = page.get_by_role("row").filter(has_text="the sums were wrong")
+    row.get_by_role("link", name="1", exact=True).click()
+    barriers = page.get_by_role("region", name="Its barriers").get_by_role("row")
+    expect(barriers.nth(1)).to_contain_text("sum: running")
+    expect(barriers.nth(2)).to_contain_text("sum: not started")
+    nothing_grave(page, ui)
+    act(page, "Cancel revision 1", "the wrong day", "readers have seen nothing of it")
+    expect(page.get_by_role("heading", name="Revision 1")).to_contain_text("CANCELLED")
+
+
+def ours_is_kept(page: Page, viewer: Page, counting: Counting, ui: Path) -> None:
+    """Who looks on sees it, too."""
+    see(page, counting, "barrier=2")
+    page.get_by_role("button", name="Decide about its tables").click()
+    expect(page.get_by_role("list", name="Tables in the way")).to_contain_text("no longer counts")
+    nothing_grave(page, ui)
+    act(page, f"Keep ours of {TOTALS}", "ticket 19", f"Ours of {TOTALS} stands. Barrier 2 is COMMITTING")
+    act(page, "Commit barrier 2", "ticket 19", "Committed barrier 2: readers have it.")
+    for looking in (page, viewer):
+        expect(looking.get_by_role("heading", name="Barrier 2")).to_contain_text(re.compile("COMMIT$"))
+    nothing_grave(page, ui)
+    assert counting.deployment.meta.barriers.get(NAMESPACE, 2).state is BarrierState.COMMIT
+    assert counting.published("totals") == counting.read_at("totals", 2) == 11
+
+
+def see(page: Page, counting: Counting, what: str) -> None:
+    page.goto(counting.airflow.page(NAMESPACE, what))
+
+
+def nothing_can_be_done(page: Page) -> None:
+    """There is none of the buttons that are offered to who may do something."""
+    expect(page.get_by_role("group", name="What you may do")).to_have_count(0)
