@@ -168,9 +168,7 @@ def _unopened(recent: Sequence[BarrierRow], now: datetime) -> list[Late]:
     at = max([since + max(usual, _LEAST), *ended])
     if now <= at:
         return []
-    summary = (
-        f"no barrier was opened after {newest.barrier_id}, as a rule there is one every {usual}; is the DAG paused?"
-    )
+    summary = f"no barrier was opened after {newest.barrier_id}, as a rule there is one every {_said(usual)}; is the DAG paused?"
     return [Late(None, None, None, (), since, at, summary)]
 
 
@@ -181,8 +179,24 @@ def _stale(readable: BarrierRow | None, now: datetime, freshness: float | None) 
     since = readable.timestamp + timedelta(seconds=freshness)
     if now <= since:
         return []
-    summary = f"readers have barrier {readable.barrier_id}, older than the objective of {timedelta(seconds=freshness)}"
+    objective = _said(timedelta(seconds=freshness))
+    summary = f"readers have barrier {readable.barrier_id}, older than the objective of {objective}"
     return [Late(None, None, None, (), since, since, summary)]
+
+
+def _said(time: timedelta) -> str:
+    """A time as a person says it, by its two largest units.
+
+    >>> _said(timedelta(minutes=15)), _said(timedelta(hours=25, seconds=1)), _said(timedelta(seconds=90.4))
+    ('15 min', '1 d 1 h', '1 min 30 s')
+    """
+    left, parts = round(time.total_seconds()), []
+    for size, unit in ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s")):
+        count, left = divmod(left, size)
+        parts.append((count, unit))
+    first = next((index for index, (count, _) in enumerate(parts) if count), len(parts) - 1)
+    said = [f"{count} {unit}" for count, unit in parts[first : first + 2] if count]
+    return " ".join(said) or "0 s"
 
 
 def _readable(rows: Overviews, topology: str, recent: Sequence[BarrierRow]) -> BarrierRow | None:

@@ -173,7 +173,7 @@ def test_that_readers_have_something_too_old_is_told_once(shop: World) -> None:
     shop.declare([replace(LOAD, freshness=1800.0)], "shop")
     looking = Looking(shop, "late")
     found = looking.every(7 * MINUTE, 10)
-    assert [each.summary for each in found] == ["readers have barrier 4, older than the objective of 0:30:00"]
+    assert [each.summary for each in found] == ["readers have barrier 4, older than the objective of 30 min"]
 
 
 def test_blocked_and_aborted_are_told_once(shop: World) -> None:

@@ -51,7 +51,10 @@ def cell(page: Page, table: str, barrier_id: int) -> Locator:
 
 
 def nothing_grave(page: Page, ui: Path) -> None:
-    """What axe-core finds in our part of the page; the rest is Airflow's."""
+    """What axe-core finds in our part of the page, dark and light; the rest is Airflow's."""
     page.evaluate((ui / "node_modules" / "axe-core" / "axe.min.js").read_text(encoding="utf-8"))
-    found = page.evaluate("axe.run('.barriers')")["violations"]
-    assert [f"{one['id']}: {one['nodes'][0]['html']}" for one in found if one["impact"] in GRAVE] == []
+    for scheme in ("dark", "light"):
+        page.emulate_media(color_scheme=scheme)
+        expect(page.locator(f"html.{scheme}")).to_have_count(1)
+        found = page.evaluate("axe.run('.barriers')")["violations"]
+        assert [f"{scheme}: {one['id']}: {one['nodes'][0]['html']}" for one in found if one["impact"] in GRAVE] == []

@@ -25,7 +25,7 @@ export const STYLE = `
   background:var(--chakra-colors-bg);color:inherit}
 .barriers dialog::backdrop{background:rgb(0 0 0/.45)}
 .barriers dialog p,.barriers dialog label{display:block;margin:8px 0}
-.barriers dialog input{display:block;width:100%;max-width:none}
+.barriers dialog input{display:block;width:100%;margin-top:6px;max-width:none}
 .barriers dialog .line{justify-content:flex-end;margin-top:14px}
 .barriers button.act{${strong("red")};border-color:transparent;font-weight:600}
 .barriers .done{padding:8px 12px;border-radius:8px;margin:10px 0;${soft("green")}}
@@ -137,7 +137,7 @@ export const STYLE = `
 .barriers .pager a[aria-current]{font-weight:600;text-decoration-color:currentColor;text-decoration-thickness:2px}
 .barriers .blame .sum{font-size:13px}
 .barriers .blame .label{color:inherit}
-.barriers .gantt.blame>li{grid-template-columns:14em minmax(0,1fr) 17em}
+.barriers .gantt.blame>li{grid-template-columns:14em minmax(0,1fr) 19em}
 .barriers .chart{margin:10px 0}
 .barriers .plot{position:relative;border:1px solid var(--line);border-radius:8px;overflow:hidden}
 .barriers .plot svg{display:block;width:100%;height:200px;cursor:pointer}
