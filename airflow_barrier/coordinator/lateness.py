@@ -168,7 +168,8 @@ def _unopened(recent: Sequence[BarrierRow], now: datetime) -> list[Late]:
     at = max([since + max(usual, _LEAST), *ended])
     if now <= at:
         return []
-    summary = f"no barrier was opened after {newest.barrier_id}, as a rule there is one every {_said(usual)}; is the DAG paused?"
+    summary = f"no barrier was opened after {newest.barrier_id}, as a rule there is one every {_said(usual)}; "
+        "is the DAG paused?"
     return [Late(None, None, None, (), since, at, summary)]
 
 
