@@ -7,11 +7,20 @@ from typing import Any
 
 from fastapi import APIRouter, Depends, Request
 
-from airflow_barrier.api import actions, barriers, delay, events, grid, models, topologies, upkeep
+from airflow_barrier.api import actions, barriers, delay, events, grid, models, runs, topologies, upkeep
 from airflow_barrier.api.access import Access
 from airflow_barrier.api.events import Watches
 
-_ROUTERS = (topologies.router, grid.router, barriers.router, delay.router, upkeep.router, events.router, actions.router)
+_ROUTERS = (
+    topologies.router,
+    grid.router,
+    barriers.router,
+    delay.router,
+    upkeep.router,
+    runs.router,
+    events.router,
+    actions.router,
+)
 #: What any route may answer instead: in the OpenAPI.
 _PROBLEMS: dict[int | str, dict[str, Any]] = {
     401: {"model": models.Problem, "description": "Nobody said who asks."},

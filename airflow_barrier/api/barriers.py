@@ -10,12 +10,13 @@ from fastapi import APIRouter, Query
 
 from airflow_barrier.api import models, offers
 from airflow_barrier.api.access import BarrierId, BeforeBarrier, Told
-from airflow_barrier.api.cells import Cell, cell_of, seen_tables, states_of
+from airflow_barrier.api.cells import Cell, States, cell_of, seen_tables, states_at
 from airflow_barrier.api.sight import Sight, SightDep, owners
 from airflow_barrier.api.summaries import barrier_of
-from airflow_barrier.metaservice.overviews import AttemptRow
+from airflow_barrier.metaservice.overviews import AttemptRow, Overviews, TableAt
+from airflow_barrier.protocol.deliveries import DeliveryRecord
 from airflow_barrier.protocol.names import one_line
-from airflow_barrier.protocol.records import NO_RUN, Cut, TableProgress
+from airflow_barrier.protocol.records import NO_RUN, Cut
 from airflow_barrier.protocol.topology import Job
 
 #: Characters of a position that are told.
@@ -60,16 +61,16 @@ def barrier(sight: SightDep, barrier_id: BarrierId) -> models.BarrierDetail:
     seen_jobs = {job.name: job for job in sight.jobs(topology)}
     sources = {source.name for job in seen_jobs.values() for source in job.externals}
     sinks = [each.name for each in meta.deliveries.of(sight.name) if sight.sees(each.owner)]
-    states, attempts, deliveries = meta.overviews.together(
-        lambda rows: (
-            states_of(rows, sight, {barrier_id: column}, column),
-            rows.attempts(sight.name, barrier_id),
-            rows.deliveries(sight.name, barrier_id, sinks),
-        )
-    )
+
+    def look(rows: Overviews) -> tuple[States, list[TableAt], list[AttemptRow], list[DeliveryRecord]]:
+        tables, attempts = rows.tables_at(sight.name, barrier_id), rows.attempts(sight.name, barrier_id)
+        states = states_at(rows, sight.name, barrier_id, tables, attempts)
+        return states, tables, attempts, rows.deliveries(sight.name, barrier_id, sinks)
+
+    states, progress, attempts, deliveries = meta.overviews.together(look)
     actions = offers.of_barrier(sight, found)
     (found,) = states.barriers
-    rows = {row.table: row for row in meta.barriers.progress(sight.name, barrier_id)}
+    rows = {row.table: row for row in progress}
     cuts = meta.cuts.of(sight.name, barrier_id, items_of=())
     run = found.run if found.run != NO_RUN and sight.sees(found.run.dag_id) else None
     whole = sight.sees_all(owners(topology.jobs))
@@ -104,7 +105,7 @@ def barrier(sight: SightDep, barrier_id: BarrierId) -> models.BarrierDetail:
     )
 
 
-def _table(sight: Sight, cell: Cell, row: TableProgress | None) -> models.TableAtBarrier:
+def _table(sight: Sight, cell: Cell, row: TableAt | None) -> models.TableAtBarrier:
     """``row`` None: it was trimmed. A table may be seen whose job, a compaction, is not."""
     job = cell.job if cell.job is not None and sight.sees(cell.job.owner) else None
     return models.TableAtBarrier(

@@ -8,7 +8,7 @@ from datetime import datetime
 
 from airflow_barrier.api.sight import Sight
 from airflow_barrier.coordinator.lateness import LOOKED_BACK, LateJob, overdue_jobs
-from airflow_barrier.metaservice.overviews import Newest, Overviews, TableRow
+from airflow_barrier.metaservice.overviews import AttemptRow, Newest, Overviews, TableAt, TableRow
 from airflow_barrier.protocol.cells import CellState, cell_state
 from airflow_barrier.protocol.records import Barrier
 from airflow_barrier.protocol.states import DECIDED_BARRIERS, BarrierState
@@ -38,7 +38,7 @@ class States:
     """Where tables and jobs are, all as of one moment: by barrier and table, or by barrier and job."""
 
     barriers: Sequence[Barrier]
-    tables: Mapping[tuple[int, str], TableRow]
+    tables: Mapping[tuple[int, str], TableRow | TableAt]
     newest: Mapping[tuple[int, str], Newest]
     late: Mapping[tuple[int, str], LateJob]
 
@@ -49,20 +49,42 @@ def states_of(
     """``columns``: the barriers, and who writes the tables of each that are seen. ``tables``: which are wanted."""
     name = sight.name
     barriers = rows.at(name, columns)
-    undone = [barrier for barrier in barriers if barrier.state in _UNDONE]
-    late = overdue_jobs(rows, rows.recent([name], LOOKED_BACK), rows.in_flight([name])) if undone else {}
+    undone = [barrier.barrier_id for barrier in barriers if barrier.state in _UNDONE]
     jobs = {
         job.name
-        for barrier in undone
+        for barrier_id in undone
         for table in tables
-        if (job := columns[barrier.barrier_id].get(table)) and sight.sees(job.owner)
+        if (job := columns[barrier_id].get(table)) and sight.sees(job.owner)
     }
     return States(
         barriers=barriers,
         tables={(row.barrier_id, row.table): row for row in rows.tables(name, list(columns), list(tables))},
-        newest=rows.newest_attempts(name, [each.barrier_id for each in undone], jobs),
-        late={(barrier_id, job.job): job for (_, barrier_id), jobs in late.items() for job in jobs},
+        newest=rows.newest_attempts(name, undone, jobs),
+        late=_late(rows, name) if undone else {},
     )
+
+
+def states_at(
+    rows: Overviews, topology: str, barrier_id: int, tables: Iterable[TableAt], attempts: Iterable[AttemptRow]
+) -> States:
+    """Of one barrier, of which all ``tables`` and ``attempts``, oldest first, have been read."""
+    (barrier,) = rows.at(topology, [barrier_id])
+    undone = barrier.state in _UNDONE
+    newest: dict[tuple[int, str], Newest] = {}
+    for attempt in attempts if undone else ():
+        key = (barrier_id, attempt.job)
+        newest[key] = Newest(attempt, newest[key].tries + 1 if key in newest else 1)
+    return States(
+        barriers=[barrier],
+        tables={(barrier_id, row.table): row for row in tables},
+        newest=newest,
+        late=_late(rows, topology) if undone else {},
+    )
+
+
+def _late(rows: Overviews, topology: str) -> dict[tuple[int, str], LateJob]:
+    late = overdue_jobs(rows, rows.recent([topology], LOOKED_BACK), rows.in_flight([topology]))
+    return {(barrier_id, job.job): job for (_, barrier_id), jobs in late.items() for job in jobs}
 
 
 @dataclass(frozen=True)

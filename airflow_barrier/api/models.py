@@ -366,7 +366,9 @@ class Sinks(Model):
 
 
 class Lease(Model):
-    """``holder`` is told to who may read all DAGs of the topology."""
+    """``holder`` is told to who may read all DAGs of the topology. ``holds_up``: how many barriers would have expired
+    by now but for it, or for others that hold them too.
+    """
 
     lease_id: int
     barrier_id: int
@@ -375,6 +377,7 @@ class Lease(Model):
     granted_at: datetime
     expires_at: datetime
     rolled_back: bool
+    holds_up: int
     actions: list[Action]
 
 
@@ -433,6 +436,42 @@ class RevisionDetail(Revision):
     missing: list[str]
     actions: list[Action]
     hidden_dags: int
+
+
+class RunTask(Model):
+    """A task that asked for attempts of a job. ``map_index``: -1 for one that is not mapped."""
+
+    task_id: str
+    map_index: int
+    job: str
+
+
+class RunBarrier(Model):
+    """``opened``: by the run. ``tasks``: those of the run that asked for attempts at it."""
+
+    deployment: str
+    topology: str
+    barrier_id: int
+    timestamp: datetime
+    state: BarrierState
+    opened: bool
+    tasks: list[RunTask]
+
+
+class RunRevision(Model):
+    """``barrier_id``: which barrier the run computes for it; null: one after those that were asked for."""
+
+    deployment: str
+    topology: str
+    revision: int
+    barrier_id: int | None
+
+
+class Run(Model):
+    """What a run is about; of each topology the newest first."""
+
+    barriers: list[RunBarrier]
+    revisions: list[RunRevision]
 
 
 class Change(Model):

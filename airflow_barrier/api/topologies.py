@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from datetime import datetime
+from collections.abc import Mapping, Sequence
 from typing import Annotated
 
 from fastapi import APIRouter, HTTPException, Query
@@ -13,9 +12,9 @@ from airflow_barrier.api.access import Told, not_found, told_in_http
 from airflow_barrier.api.cells import STAGED
 from airflow_barrier.api.sight import AccessDep, SightDep, owners, seen
 from airflow_barrier.api.summaries import barrier_of, health_of, late_of, sinks_of
-from airflow_barrier.coordinator.lateness import LOOKED_BACK, Late, overdue, readable_of
+from airflow_barrier.coordinator.lateness import Standing, standings
 from airflow_barrier.coordinator.status import sink_statuses
-from airflow_barrier.metaservice.overviews import BarrierRow, InFlight, Known, Overviews
+from airflow_barrier.metaservice.overviews import BarrierRow, Known, Overviews
 from airflow_barrier.protocol.errors import BarrierError
 
 #: How many of the newest barriers a summary has.
@@ -107,28 +106,14 @@ def _glance(
     rows: Overviews, deployment: str, known: Sequence[Known], told: Mapping[str, Mapping[str, int]]
 ) -> list[models.TopologySummary]:
     """``told``: of each topology the DAGs that are seen, and how many tables they write."""
-    names = [each.name for each in known]
-    recent, in_flight, now = rows.recent(names, LOOKED_BACK), rows.in_flight(names), rows.now()
-    late = overdue(rows, recent, in_flight, {each.name: each.freshness for each in known})
-    return [
-        _summary(rows, deployment, each, told[name], recent[name], in_flight[name], late[name], now)
-        for name, each in zip(names, known, strict=True)
-    ]
+    found = standings(rows, {each.name: each.freshness for each in known})
+    return [_summary(deployment, each, told[each.name], found[each.name]) for each in known]
 
 
-def _summary(
-    rows: Overviews,
-    deployment: str,
-    known: Known,
-    dags: Mapping[str, int],
-    recent: Sequence[BarrierRow],
-    in_flight: Sequence[InFlight],
-    found: Iterable[Late],
-    now: datetime,
-) -> models.TopologySummary:
+def _summary(deployment: str, known: Known, dags: Mapping[str, int], found: Standing) -> models.TopologySummary:
     hidden = len(known.dags.keys() - dags.keys())
-    late = late_of(found, dags)
-    readable = readable_of(rows, known.name, recent)
+    late = late_of(found.late, dags)
+    states = [*(row.state for row in found.recent), *(barrier.state for barrier, _ in found.in_flight)]
 
     def whole(barrier: BarrierRow) -> bool:  # of another version there may be DAGs that nobody asked about
         return not hidden and barrier.topology_version == known.version
@@ -139,12 +124,12 @@ def _summary(
         version=known.version,
         dags=sorted(dags),
         tables=sum(dags.values()),
-        health=health_of([*(row.state for row in recent), *(barrier.state for barrier, _ in in_flight)], late),
-        readable=None if readable is None else barrier_of(readable, whole=whole(readable)),
-        age=None if readable is None else (now - readable.timestamp).total_seconds(),
+        health=health_of(states, late),
+        readable=None if found.readable is None else barrier_of(found.readable, whole=whole(found.readable)),
+        age=found.age,
         objective=known.freshness,
-        open=len(in_flight),
-        recent=[barrier_of(row, whole=whole(row)) for row in reversed(recent[:_RECENT])],
+        open=len(found.in_flight),
+        recent=[barrier_of(row, whole=whole(row)) for row in reversed(found.recent[:_RECENT])],
         late=late,
         hidden_dags=hidden,
     )

@@ -57,6 +57,7 @@ def leases(sight: SightDep) -> models.Leases:
     whole = sight.sees_all(owners(sight.topology.jobs))
     found = sight.meta.leases.of(sight.name)
     actions = offers.of_leases(sight, found)
+    holding_up = sight.meta.leases.holding_up(sight.name)
     return models.Leases(
         leases=[
             models.Lease(
@@ -67,6 +68,7 @@ def leases(sight: SightDep) -> models.Leases:
                 granted_at=each.granted_at,
                 expires_at=each.expires_at,
                 rolled_back=each.rolled_back,
+                holds_up=holding_up.get(each.lease_id, 0),
                 actions=actions[each.lease_id],
             )
             for each in found

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import islice, pairwise
 from statistics import median
+from typing import NamedTuple
 
 from airflow_barrier.coordinator.status import summary_of
-from airflow_barrier.metaservice.overviews import AttemptRow, BarrierRow, InFlight, Overviews
+from airflow_barrier.metaservice.overviews import AttemptRow, BarrierRow, InFlight, Overviews, Place
 from airflow_barrier.metaservice.store import MetaService
 from airflow_barrier.protocol.records import Barrier, BarrierKind
 from airflow_barrier.protocol.states import LIVE_ATTEMPTS, BarrierState
@@ -76,44 +77,63 @@ def overdue_jobs(
     ``recent``: of each topology the newest barriers, the newest first, :data:`LOOKED_BACK` if there are as many.
     """
     now = rows.now()
+    took = {name: _took(newest) for name, newest in recent.items()}
     # nobody is late for longer than the barrier is open
     old = [
         each
         for name, barriers in in_flight.items()
         for each in barriers
-        if now - each.barrier.opened_at > _least_patience(recent[name], each.barrier.opened_at)
+        if now - each.barrier.opened_at > _least_patience(took[name], each.barrier.opened_at)
     ]
     found = _held_up(rows, old)
     return {
-        (name, barrier_id): tuple(job for job in jobs if now - job.since > patience_of(recent[name], job.since))
+        (name, barrier_id): tuple(job for job in jobs if now - job.since > _patience_of(took[name], job.since))
         for (name, barrier_id), jobs in found.items()
     }
 
 
-def overdue(
-    rows: Overviews,
-    recent: Mapping[str, Sequence[BarrierRow]],
-    in_flight: Mapping[str, Sequence[InFlight]],
-    freshness: Mapping[str, float | None],
-) -> dict[str, tuple[Late, ...]]:
-    """All that is late, by topology, the longest first. ``recent``, ``in_flight``: as :func:`overdue_jobs` takes them.
-    ``freshness``: seconds that readers' data may be old (None: as old as it will).
+@dataclass(frozen=True)
+class Standing:
+    """A topology at a glance: its newest barriers, the newest first; those in flight, oldest first; what repeatable
+    read serves, and how old that is in seconds (None: nothing is committed); and all that is late, the longest first.
     """
-    now, jobs = rows.now(), overdue_jobs(rows, recent, in_flight)
+
+    recent: Sequence[BarrierRow]
+    in_flight: Sequence[InFlight]
+    readable: BarrierRow | None
+    age: float | None
+    late: Sequence[Late]
+
+
+def standings(rows: Overviews, freshness: Mapping[str, float | None]) -> dict[str, Standing]:
+    """How topologies stand, by their names. A handful of queries for all of them.
+
+    ``freshness``: of each, seconds that readers' data may be old (None: as old as it will).
+    """
+    names = list(freshness)
+    recent, in_flight, now = rows.recent(names, LOOKED_BACK), rows.in_flight(names), rows.now()
+    jobs = overdue_jobs(rows, recent, in_flight)
     found = {}
     for name, newest in recent.items():
-        barriers = [each.barrier for each in in_flight[name]]
-        late = [_late_job(each, job, newest) for each in barriers for job in jobs.get((name, each.barrier_id), ())]
+        barriers, took = [each.barrier for each in in_flight[name]], _took(newest)
+        readable = _readable(rows, name, newest)
+        late = [_late_job(each, job, took) for each in barriers for job in jobs.get((name, each.barrier_id), ())]
         late += _uncommitted(barriers[0], newest, now) if barriers else _unopened(newest, now)
-        late += _stale(readable_of(rows, name, newest), now, freshness[name])
-        found[name] = tuple(sorted(late, key=lambda each: (each.since, each.barrier_id or 0, each.job or "")))
+        late += _stale(readable, now, freshness[name])
+        found[name] = Standing(
+            recent=newest,
+            in_flight=in_flight[name],
+            readable=readable,
+            age=None if readable is None else (now - readable.timestamp).total_seconds(),
+            late=sorted(late, key=lambda each: (each.since, each.barrier_id or 0, each.job or "")),
+        )
     return found
 
 
-def _late_job(barrier: Barrier, job: LateJob, recent: Sequence[BarrierRow]) -> Late:
+def _late_job(barrier: Barrier, job: LateJob, took: Sequence[_Took]) -> Late:
     tables = ", ".join(job.tables[:3]) + (f" and {len(job.tables) - 3} more" if len(job.tables) > 3 else "")
     summary = f"{tables} holds up barrier {barrier.barrier_id} (job {job.job} of DAG {job.dag}: {job.summary})"
-    at = job.since + patience_of(recent, job.since)
+    at = job.since + _patience_of(took, job.since)
     return Late(barrier.barrier_id, job.job, job.dag, job.tables, job.since, at, summary)
 
 
@@ -123,7 +143,7 @@ def _uncommitted(oldest: Barrier, recent: Sequence[BarrierRow], now: datetime) -
         return []
     before = next((row.commit_at for row in recent if row.barrier_id == oldest.predecessor), None)
     since = max(filter(None, (oldest.committing_at or oldest.precommit_at or oldest.opened_at, before)))
-    at = since if oldest.state is BarrierState.BLOCKED else since + patience_of(recent, since)
+    at = since if oldest.state is BarrierState.BLOCKED else since + _patience_of(_took(recent), since)
     if now <= at:
         return []
     number, command = oldest.barrier_id, f"airflow-barrier barrier commit {oldest.topology} {oldest.barrier_id}"
@@ -165,23 +185,34 @@ def _stale(readable: BarrierRow | None, now: datetime, freshness: float | None) 
     return [Late(None, None, None, (), since, since, summary)]
 
 
-def readable_of(rows: Overviews, topology: str, recent: Iterable[BarrierRow]) -> BarrierRow | None:
+def _readable(rows: Overviews, topology: str, recent: Sequence[BarrierRow]) -> BarrierRow | None:
     """What repeatable read serves; the baseline has no time of its own."""
     found = next((row for row in recent if row.state is BarrierState.COMMIT), None)
-    if found is None:
+    if found is None and recent and recent[0].barrier_id > LOOKED_BACK:
         found = rows.served(topology, {BarrierState.COMMIT})
     return found if found is not None and found.barrier_id > 0 else None
 
 
-def patience_of(recent: Iterable[BarrierRow], since: datetime) -> timedelta:
+class _Took(NamedTuple):
+    """A barrier that was committed, and seconds from opening to COMMIT."""
+
+    commit_at: datetime
+    seconds: float
+
+
+def _took(recent: Iterable[BarrierRow]) -> list[_Took]:
+    return [
+        _Took(row.commit_at, (row.commit_at - row.opened_at).total_seconds())
+        for row in recent
+        if row.kind is BarrierKind.EPOCH and row.commit_at is not None
+    ]
+
+
+def _patience_of(newest: Iterable[_Took], since: datetime) -> timedelta:
     """How long a job may hold up a barrier ``since`` then: twice the median of how long the newest barriers that were
     committed by then took from opening to COMMIT, and a minute at least. What is committed later changes nothing.
     """
-    return patience(
-        (row.commit_at - row.opened_at).total_seconds()
-        for row in recent
-        if row.kind is BarrierKind.EPOCH and row.commit_at is not None and row.commit_at <= since
-    )
+    return patience(seconds for commit_at, seconds in newest if commit_at <= since)
 
 
 def patience(took: Iterable[float]) -> timedelta:
@@ -190,10 +221,10 @@ def patience(took: Iterable[float]) -> timedelta:
     return max(_LEAST, timedelta(seconds=_TIMES * median(usual))) if usual else _LEAST
 
 
-def _least_patience(recent: Sequence[BarrierRow], opened_at: datetime) -> timedelta:
+def _least_patience(newest: Sequence[_Took], opened_at: datetime) -> timedelta:
     """Whatever since a job holds up a barrier that was opened then, it is not late any sooner."""
-    later = [row.commit_at for row in recent if row.commit_at is not None and row.commit_at > opened_at]
-    return min(patience_of(recent, since) for since in (opened_at, *later))
+    later = [each.commit_at for each in newest if each.commit_at > opened_at]
+    return min(_patience_of(newest, since) for since in (opened_at, *later))
 
 
 def _held_up(rows: Overviews, barriers: Iterable[InFlight]) -> dict[tuple[str, int], tuple[LateJob, ...]]:
@@ -210,36 +241,46 @@ def _held_up(rows: Overviews, barriers: Iterable[InFlight]) -> dict[tuple[str, i
         # Where nothing is PENDING, the barrier before is not in flight, or all is staged there. A table that joins with
         # this one is not at the one before, and nothing waits for it there.
         before = pending.get((barrier.topology, barrier.predecessor or 0), set())
-        held[each] = [
-            job
-            for job in rows.topology_of(each).jobs
-            if not here.isdisjoint(job.outlets) and here.isdisjoint(job.inlets) and before.isdisjoint(job.outlets)
-        ]
-    jobs = [job for each in held.values() for job in each]
-    newest = rows.newest_in_flight(names, {job.name for job in jobs})
-    processed = rows.processed_at(names, {table for job in jobs for table in (*job.inlets, *job.outlets)})
+        topology = rows.topology_of(each)
+        jobs = {job.name: job for job in map(topology.writer, here)}.values()
+        held[each] = [job for job in jobs if here.isdisjoint(job.inlets) and before.isdisjoint(job.outlets)]
+    newest = rows.newest_at([_at(each.barrier, job.name) for each, jobs in held.items() for job in jobs])
+    processed = rows.processed_at(
+        [need for each, jobs in held.items() for job in jobs for need in _needs(each.barrier, job)]
+    )
     return {
         (each.barrier.topology, each.barrier.barrier_id): _late(each.barrier, jobs, pending, newest, processed)
         for each, jobs in held.items()
     }
 
 
+def _at(barrier: Barrier, name: str) -> Place:
+    return Place(barrier.topology, barrier.barrier_id, name)
+
+
+def _needs(barrier: Barrier, job: Job) -> list[Place]:
+    """Its inlets at the barrier, and its outlets at the one before."""
+    before = barrier.predecessor or 0
+    return [
+        *(_at(barrier, table) for table in job.inlets),
+        *(Place(barrier.topology, before, table) for table in job.outlets),
+    ]
+
+
 def _late(
     barrier: Barrier,
     jobs: Iterable[Job],
     pending: Mapping[tuple[str, int], Collection[str]],
-    newest: Mapping[tuple[str, int, str], AttemptRow],
-    processed: Mapping[tuple[str, int, str], datetime],
+    newest: Mapping[Place, AttemptRow],
+    processed: Mapping[Place, datetime],
 ) -> tuple[LateJob, ...]:
-    name, here, before = barrier.topology, barrier.barrier_id, barrier.predecessor or 0
     late = []
     for job in jobs:
-        attempt = newest.get((name, here, job.name))
+        attempt = newest.get(_at(barrier, job.name))
         if barrier.is_maintenance and (attempt is None or attempt.state not in LIVE_ATTEMPTS):
             continue  # nobody waits for it: the table is passed by
-        needs = [(name, here, table) for table in job.inlets] + [(name, before, table) for table in job.outlets]
-        since = max([barrier.opened_at, *(processed[need] for need in needs if need in processed)])
-        missing = tuple(table for table in job.outlets if table in pending[name, here])
+        since = max([barrier.opened_at, *(processed[need] for need in _needs(barrier, job) if need in processed)])
+        missing = tuple(table for table in job.outlets if table in pending[barrier.topology, barrier.barrier_id])
         # what it waited for is there
         said = None if attempt is None else attempt._replace(waited_for=())
         summary = summary_of(said, job.owner, member=job.owner != barrier.run.dag_id)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from airflow_barrier.coordinator.lateness import LOOKED_BACK, overdue, readable_of
+from airflow_barrier.coordinator.lateness import standings
 from airflow_barrier.metaservice.overviews import Overviews
 from airflow_barrier.metaservice.store import MetaService
 
@@ -31,18 +31,16 @@ def measures(meta: MetaService, topologies: Sequence[str]) -> list[Measure]:
 
 
 def _standing(rows: Overviews, topologies: Sequence[str]) -> list[Measure]:
-    known = {each.name: each.freshness for each in rows.known() if each.name in topologies}
-    names = list(known)
-    recent, in_flight, now = rows.recent(names, LOOKED_BACK), rows.in_flight(names), rows.now()
-    late, waiting = overdue(rows, recent, in_flight, known), rows.requested(names)
-    found = []
-    for name in names:
-        readable = readable_of(rows, name, recent[name])
-        values = {
-            "barrier.age_seconds": None if readable is None else (now - readable.timestamp).total_seconds(),
-            "barrier.open": len(in_flight[name]),
-            "barrier.late": len(late[name]),
-            "barrier.waiting_tasks": waiting[name],
-        }
-        found += [Measure(what, value, {"topology": name}) for what, value in values.items() if value is not None]
-    return found
+    found = standings(rows, {each.name: each.freshness for each in rows.known() if each.name in topologies})
+    waiting = rows.requested(list(found))
+    return [
+        Measure(what, value, {"topology": name})
+        for name, standing in found.items()
+        for what, value in (
+            ("barrier.age_seconds", standing.age),
+            ("barrier.open", len(standing.in_flight)),
+            ("barrier.late", len(standing.late)),
+            ("barrier.waiting_tasks", waiting[name]),
+        )
+        if value is not None
+    ]

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from datetime import datetime, timedelta
 
-from airflow_barrier.coordinator.lateness import LOOKED_BACK, overdue, patience
+from airflow_barrier.coordinator.lateness import patience, standings
 from airflow_barrier.coordinator.status import SinkStatus, sink_statuses
 from airflow_barrier.metaservice.overviews import Overviews
 from airflow_barrier.metaservice.rows import STANDING
@@ -58,13 +58,13 @@ def signals(
 
 def _late(rows: Overviews, topology: str) -> list[Signal]:
     freshness = rows.topology(topology, rows.version(topology)).freshness
-    recent, in_flight = rows.recent([topology], LOOKED_BACK), rows.in_flight([topology])
+    standing = standings(rows, {topology: freshness})[topology]
     blocked = {
-        each.barrier.barrier_id for each in in_flight[topology] if each.barrier.state is BarrierState.BLOCKED
+        each.barrier.barrier_id for each in standing.in_flight if each.barrier.state is BarrierState.BLOCKED
     }  # a signal of another kind
     return [
         Signal("late", topology, late.barrier_id, late.at, late.dag, late.summary)
-        for late in overdue(rows, recent, in_flight, {topology: freshness})[topology]
+        for late in standing.late
         if late.barrier_id not in blocked
     ]
 

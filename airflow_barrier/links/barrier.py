@@ -22,8 +22,10 @@ log = logging.getLogger(__name__)
 URL_PREFIX = "/barrier"
 #: What Airflow's UI calls the plugin's page.
 UI_ROUTE = "barriers"
-#: What it calls the tab of a DAG; no two entries of plugins may have the same.
+#: What it calls the tabs of a DAG, a run and a task in a run; no two entries of plugins may have the same.
 DAG_ROUTE = "barriers-of-dag"
+RUN_ROUTE = "barriers-of-run"
+TASK_ROUTE = "barriers-of-task"
 #: Seconds that a trigger waits for its link to be written.
 _PATIENCE = 5.0
 

@@ -8,6 +8,7 @@ import threading
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -76,7 +77,7 @@ class Database:
         self._process = os.getpid()
         self._open = False
 
-    @property
+    @cached_property
     def url(self) -> str:
         """Where it is, without password and options."""
         url = self._url

@@ -7,7 +7,7 @@ its row is there: who wants to take it for dead deletes the row, so that a renew
 
 from __future__ import annotations
 
-from sqlalchemy import Connection, bindparam, delete, func, insert, select, update
+from sqlalchemy import Connection, and_, bindparam, delete, func, insert, select, update
 
 from airflow_barrier.metaservice import schema
 from airflow_barrier.metaservice.mapping import to_record
@@ -44,16 +44,12 @@ _GRANT = (
     )
     .returning(schema.lease)
 )
-_ROLLBACKS = (
-    select(func.sum(_BARRIER.rollbacks))
-    .where(
-        _BARRIER.topology == _LEASE.topology,
-        _BARRIER.line == _LEASE.line,
-        _BARRIER.barrier_id.between(_LEASE.barrier_id, _LEASE.through_id),
-    )
-    .correlate(schema.lease)
-    .scalar_subquery()
+_HELD = and_(
+    _BARRIER.topology == _LEASE.topology,
+    _BARRIER.line == _LEASE.line,
+    _BARRIER.barrier_id.between(_LEASE.barrier_id, _LEASE.through_id),
 )
+_ROLLBACKS = select(func.sum(_BARRIER.rollbacks)).where(_HELD).correlate(schema.lease).scalar_subquery()
 _STANDING = select(schema.lease, _ROLLBACKS.label("rollbacks_now"))
 _DEAD = (
     select(_LEASE.lease_id)
@@ -126,6 +122,20 @@ class Leases(Group):
             to_record(Lease, row, rolled_back=row.rollbacks_now != row.rollbacks)
             for row in connection.execute(query.order_by(_LEASE.lease_id))
         ]
+
+    @reads
+    def holding_up(self, connection: Connection, topology: str) -> dict[int, int]:
+        """Of each lease how many barriers would have expired by now but for it, or for others; none: it is left out.
+        One that has ended is there until it is swept.
+        """
+        held_up = (schema.THINNED, _BARRIER.expiring_at.is_(None))
+        rows = connection.execute(
+            select(_LEASE.lease_id, func.count().label("barriers"))
+            .join(schema.barrier, _HELD)
+            .where(of_topology(schema.barrier, topology), *held_up)
+            .group_by(_LEASE.lease_id)
+        )
+        return {row.lease_id: row.barriers for row in rows}
 
     def held(self, topology: str) -> tuple[tuple[int, int], ...]:
         """The first and the last barrier of each range that readers hold, for who is about to delete.

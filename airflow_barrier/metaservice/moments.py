@@ -36,7 +36,7 @@ class Moments(Group):
         )
         if before is not None:
             query = query.where(barrier.barrier_id < before)
-        rows = connection.execute(query.order_by(barrier.barrier_id.desc()).limit(limit))
+        rows = connection.execute(query.order_by(barrier.barrier_id.desc()).limit(limit)).all()
         found = (to_record(Barrier, row) for row in rows)
         return [each for each in found if each.commit_at is not None and each.commit_at > since]
 
@@ -57,11 +57,11 @@ class Moments(Group):
             select(progress.barrier_id, progress.table_name, progress.processed_at)
             .where(_of(schema.table_progress, topology, staged))
             .order_by(progress.barrier_id, progress.table_name)
-        ):
+        ).all():
             staged[barrier_id][table] = processed_at
         columns = [attempt.barrier_id, *(attempt[field.name] for field in fields(AttemptMoments))]
         query = select(*columns).where(_of(schema.attempt, topology, staged))
-        for row in connection.execute(query.order_by(attempt.barrier_id, attempt.attempt_id)):
+        for row in connection.execute(query.order_by(attempt.barrier_id, attempt.attempt_id)).all():
             attempts[row.barrier_id].setdefault(row.job, []).append(to_record(AttemptMoments, row))
         found = {}
         for each in barriers:

@@ -5,13 +5,27 @@ No query here grows with a topology's history: each goes by keys, from the newes
 
 from __future__ import annotations
 
+import json
 import threading
-from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple, TypeVar
 
-from sqlalchemy import ColumnElement, Connection, Select, Subquery, and_, func, select
+from sqlalchemy import (
+    JSON,
+    BigInteger,
+    ColumnElement,
+    Connection,
+    Select,
+    Subquery,
+    Text,
+    and_,
+    column,
+    func,
+    select,
+    text,
+    type_coerce,
+)
 
 from airflow_barrier.metaservice import schema
 from airflow_barrier.metaservice.mapping import to_record
@@ -42,6 +56,15 @@ _PROGRESS, _ATTEMPT = schema.table_progress.c, schema.attempt.c
 _glances: dict[str, tuple[Mapping[str, int], float | None]] = {}
 _glances_lock = threading.Lock()
 _GLANCES_KEPT = 10_000
+#: What makes one value of many names: rows are dear.
+_TOGETHER = {"sqlite": "json_group_array", "postgresql": "json_agg"}
+#: Places from one parameter, however many they are.
+_PLACES = {
+    "sqlite": "SELECT json_extract(value, '$[0]') AS topology, json_extract(value, '$[1]') AS barrier_id, "
+    "json_extract(value, '$[2]') AS name FROM json_each(:places)",
+    "postgresql": "SELECT value ->> 0 AS topology, CAST(value ->> 1 AS BIGINT) AS barrier_id, value ->> 2 AS name "
+    "FROM json_array_elements(CAST(:places AS JSON))",
+}
 
 
 class Known(NamedTuple):
@@ -86,6 +109,17 @@ class TableRow(NamedTuple):
     carried_from: int | None
 
 
+class TableAt(NamedTuple):
+    """A table at a barrier in full."""
+
+    table: str
+    state: TableState
+    carried_from: int | None
+    snapshot_id: int | None
+    processed_at: datetime | None
+    written_at: datetime | None
+
+
 class AttemptRow(NamedTuple):
     """An attempt without what it reads and writes."""
 
@@ -102,6 +136,25 @@ class AttemptRow(NamedTuple):
     waited_for: tuple[Need, ...]
 
 
+class Place(NamedTuple):
+    """A table, or a job, at a barrier."""
+
+    topology: str
+    barrier_id: int
+    name: str
+
+
+class OfRun(NamedTuple):
+    """What a run of a DAG is about. ``opened``: (topology, barrier). ``asked``: (topology, line, barrier, job) and the
+    task that asked for the attempt, as its key ends: `task/map index`. ``revised``: (topology, revision, barrier), of
+    barrier 0 those that it waits for.
+    """
+
+    opened: list[tuple[str, int]]
+    asked: list[tuple[str, int, int, str, str]]
+    revised: list[tuple[str, int, int]]
+
+
 class Newest(NamedTuple):
     """The newest attempt of a job at a barrier, and how many there were."""
 
@@ -111,6 +164,7 @@ class Newest(NamedTuple):
 
 _BARRIER_COLUMNS = [_BARRIER[name] for name in BarrierRow._fields]
 _ATTEMPT_COLUMNS = [_ATTEMPT[name] for name in AttemptRow._fields]
+_TRIES = select(func.max(_ATTEMPT.attempt_id).label("attempt_id"), func.count().label("tries"))
 
 
 class Overviews(Group):
@@ -162,27 +216,25 @@ class Overviews(Group):
     def recent(self, connection: Connection, topologies: Sequence[str], count: int) -> dict[str, list[BarrierRow]]:
         """Of each topology the barriers with the ``count`` newest numbers, the newest first; the baseline is none."""
         found: dict[str, list[BarrierRow]] = {name: [] for name in topologies}
-        newest = schema.barrier.alias("newest")
-        last = (
-            select(func.max(newest.c.barrier_id))
-            .where(newest.c.topology == _TOPOLOGY.name, newest.c.line == STANDING)
+        newest = (
+            select(func.coalesce(func.max(_BARRIER.barrier_id), 0))
+            .where(_BARRIER.topology == _TOPOLOGY.name, _BARRIER.line == STANDING)
             .correlate(schema.topology)
             .scalar_subquery()
         )
-        # With another condition on numbers, or an order, SQLite reads all barriers, and looks for the newest at each.
-        here = and_(_BARRIER.topology == _TOPOLOGY.name, _BARRIER.line == STANDING, _BARRIER.barrier_id > last - count)
-        for names in chunks(topologies):
-            rows = connection.execute(
-                select(*_BARRIER_COLUMNS)
-                .select_from(schema.topology)
-                .join(schema.barrier, here)
-                .where(_TOPOLOGY.name.in_(names))
-            )
-            for row in rows:
-                if row.barrier_id > 0:
-                    found[row.topology].append(_to_barrier(row))
-        for newest_first in found.values():
-            newest_first.sort(key=lambda row: -row.barrier_id)
+        places = [
+            Place(name, number, "")
+            for names in chunks(topologies)
+            for name, last in connection.execute(select(_TOPOLOGY.name, newest).where(_TOPOLOGY.name.in_(names)))
+            for number in range(max(last - count, 0) + 1, last + 1)
+        ]
+        # Numbers, not a condition on them: for that, databases read all barriers, and look for the newest at each.
+        at = _places(connection)
+        rows = connection.execute(
+            select(*_BARRIER_COLUMNS).join(at, _belongs_to(schema.barrier, at)), {"places": json.dumps(places)}
+        ).all()
+        for row in sorted(rows, key=lambda row: -row.barrier_id):
+            found[row.topology].append(_to_barrier(row))
         return found
 
     @reads
@@ -258,43 +310,46 @@ class Overviews(Group):
             for some in chunks(names)
             for barrier_id, table, state, carried_from in connection.execute(
                 select(*columns).where(_at(schema.table_progress, topology, barriers), _PROGRESS.table_name.in_(some))
-            )
+            ).all()
         ]
+
+    @reads
+    def tables_at(self, connection: Connection, topology: str, barrier_id: int) -> list[TableAt]:
+        """The tables of a barrier, as far as they were not trimmed."""
+        names = ("table_name", *TableAt._fields[1:])
+        rows = connection.execute(
+            select(*(_PROGRESS[name] for name in names)).where(of_barrier(schema.table_progress, topology, barrier_id))
+        ).all()
+        return [TableAt(table, TableState(state), *rest) for table, state, *rest in rows]
 
     @reads
     def pending(self, connection: Connection, topologies: Sequence[str]) -> dict[tuple[str, int], set[str]]:
         """The tables that are PENDING at each barrier in flight: (topology, barrier) -> names."""
-        found: dict[tuple[str, int], set[str]] = defaultdict(set)
+        found: dict[tuple[str, int], set[str]] = {}
+        together = getattr(func, _TOGETHER[connection.dialect.name])
         for names in chunks(topologies):
             at = _in_flight(names)
             rows = connection.execute(
-                select(_PROGRESS.topology, _PROGRESS.barrier_id, _PROGRESS.table_name)
+                select(_PROGRESS.topology, _PROGRESS.barrier_id, type_coerce(together(_PROGRESS.table_name), JSON))
                 .join(at, _belongs_to(schema.table_progress, at))
                 .where(_PROGRESS.state == TableState.PENDING.value)
+                .group_by(_PROGRESS.topology, _PROGRESS.barrier_id)
             )
-            for topology, barrier_id, table in rows:
-                found[topology, barrier_id].add(table)
+            found.update(((topology, barrier_id), set(tables)) for topology, barrier_id, tables in rows)
         return found
 
     @reads
-    def processed_at(
-        self, connection: Connection, topologies: Sequence[str], tables: Collection[str]
-    ) -> dict[tuple[str, int, str], datetime]:
-        """When these tables were PROCESSED, as far as they were, at each barrier in flight and at the one before each:
-        (topology, barrier, name) -> time.
-        """
-        at = _in_flight(topologies)
-        columns = (_PROGRESS.topology, _PROGRESS.barrier_id, _PROGRESS.table_name, _PROGRESS.processed_at)
-        return {
-            (topology, barrier_id, table): processed
-            for barrier in (at.c.barrier_id, at.c.predecessor)
-            for names in chunks(sorted(tables))
-            for topology, barrier_id, table, processed in connection.execute(
-                select(*columns)
-                .join(at, _belongs_to(schema.table_progress, at, barrier))
-                .where(_PROGRESS.table_name.in_(names), _PROGRESS.processed_at.is_not(None))
-            )
-        }
+    def processed_at(self, connection: Connection, tables: Collection[Place]) -> dict[Place, datetime]:
+        """When these tables were PROCESSED, as far as they were."""
+        at = _places(connection)
+        here = and_(_belongs_to(schema.table_progress, at), _PROGRESS.table_name == at.c.name)
+        rows = connection.execute(
+            select(_PROGRESS.topology, _PROGRESS.barrier_id, _PROGRESS.table_name, _PROGRESS.processed_at)
+            .join(at, here)
+            .where(_PROGRESS.processed_at.is_not(None)),
+            {"places": json.dumps(list(tables))},
+        ).all()
+        return {Place(*place): processed for *place, processed in rows}
 
     # --- attempts -------------------------------------------------------------------------------------
 
@@ -312,25 +367,19 @@ class Overviews(Group):
             (attempt.barrier_id, attempt.job): Newest(attempt, tries)
             for some in chunks(sorted(jobs) if barriers else [])
             for _, *row, tries in connection.execute(
-                _newest(and_(_at(schema.attempt, topology, barriers, line), _ATTEMPT.job.in_(some)))
-            )
+                _newest(_TRIES.where(_at(schema.attempt, topology, barriers, line), _ATTEMPT.job.in_(some)))
+            ).all()
             for attempt in (_to_attempt(row),)
         }
 
     @reads
-    def newest_in_flight(
-        self, connection: Connection, topologies: Sequence[str], jobs: Collection[str]
-    ) -> dict[tuple[str, int, str], AttemptRow]:
-        """The newest attempt of each of ``jobs`` at each barrier in flight: (topology, barrier, job) -> attempt."""
-        at = _in_flight(topologies)
-        return {
-            (topology, attempt.barrier_id, attempt.job): attempt
-            for some in chunks(sorted(jobs))
-            for topology, *row, _ in connection.execute(
-                _newest(_ATTEMPT.job.in_(some), lambda query: query.join(at, _belongs_to(schema.attempt, at)))
-            )
-            for attempt in (_to_attempt(row),)
-        }
+    def newest_at(self, connection: Connection, jobs: Collection[Place]) -> dict[Place, AttemptRow]:
+        """The newest attempt of each of these jobs, if it was asked for."""
+        at = _places(connection)
+        here = and_(_belongs_to(schema.attempt, at), _ATTEMPT.job == at.c.name)
+        rows = connection.execute(_newest(_TRIES.join(at, here)), {"places": json.dumps(list(jobs))}).all()
+        found = ((topology, _to_attempt(row)) for topology, *row, _ in rows)
+        return {Place(topology, attempt.barrier_id, attempt.job): attempt for topology, attempt in found}
 
     @reads
     def requested(self, connection: Connection, topologies: Sequence[str]) -> dict[str, int]:
@@ -356,8 +405,48 @@ class Overviews(Group):
             select(*_ATTEMPT_COLUMNS)
             .where(of_barrier(schema.attempt, topology, barrier_id))
             .order_by(_ATTEMPT.attempt_id)
-        )
+        ).all()
         return [_to_attempt(row) for row in rows]
+
+    # --- runs -----------------------------------------------------------------------------------------
+
+    @reads
+    def of_run(self, connection: Connection, topologies: Collection[str], dag_id: str, run_id: str) -> OfRun:
+        """What a run has to do with these topologies. A run has as many attempts as its tasks have tries."""
+        mine, bound = f"{dag_id}/{run_id}", schema.revision_run.c
+        asked = connection.execute(
+            select(_ATTEMPT.topology, _ATTEMPT.line, _ATTEMPT.barrier_id, _ATTEMPT.job, _ATTEMPT.request_key)
+            # from the slash behind the run to what comes after all slashes
+            .where(_ATTEMPT.request_key >= f"{mine}/", _ATTEMPT.request_key < f"{mine}0")
+        ).all()
+        revised = connection.execute(
+            select(bound.topology, bound.revision, bound.barrier_id)
+            .where(bound.dag_id == dag_id, bound.run_id == run_id)
+            .order_by(bound.revision.desc(), bound.barrier_id)
+        ).all()
+        opened = [
+            (topology, barrier_id)
+            for names in chunks(sorted(topologies))
+            for topology, barrier_id in connection.execute(
+                select(_BARRIER.topology, _BARRIER.barrier_id).where(
+                    _BARRIER.topology.in_(names),
+                    _BARRIER.line == STANDING,
+                    _BARRIER.run_dag_id == dag_id,
+                    _BARRIER.run_id == run_id,
+                )
+            )
+        ]
+        return OfRun(
+            opened,
+            [
+                (topology, line, barrier_id, job, task)
+                for topology, line, barrier_id, job, key in asked
+                for task in (key[len(mine) + 1 :],)
+                # another run's id may begin as this one's, with a slash behind it
+                if topology in topologies and task.count("/") == 1
+            ],
+            [tuple(row) for row in revised if row.topology in topologies],
+        )
 
     # --- sinks ----------------------------------------------------------------------------------------
 
@@ -403,36 +492,36 @@ def _in_flight(topologies: Sequence[str]) -> Subquery:
     as nobody has called ANALYZE.
     """
     return (
-        select(_BARRIER.topology, _BARRIER.barrier_id, _BARRIER.predecessor)
+        select(_BARRIER.topology, _BARRIER.barrier_id)
         .where(_BARRIER.topology.in_(topologies), _BARRIER.line == STANDING, schema.UNCOMMITTED)
         .distinct()
         .subquery("in_flight")
     )
 
 
-def _belongs_to(table: Any, at: Subquery, barrier: ColumnElement[int] | None = None) -> ColumnElement[bool]:
-    here = at.c.barrier_id if barrier is None else barrier
-    return and_(table.c.topology == at.c.topology, table.c.line == STANDING, table.c.barrier_id == here)
+def _places(connection: Connection) -> Subquery:
+    columns = (column("topology", Text), column("barrier_id", BigInteger), column("name", Text))
+    return text(_PLACES[connection.dialect.name]).columns(*columns).subquery("place")
 
 
-def _newest(which: ColumnElement[bool], joined: Callable[[Any], Any] = lambda query: query) -> Select[Any]:
-    """Topology, the columns of an attempt, and how many there were."""
-    newest = (
-        joined(select(func.max(_ATTEMPT.attempt_id).label("attempt_id"), func.count().label("tries")))
-        .where(which)
-        .group_by(_ATTEMPT.topology, _ATTEMPT.barrier_id, _ATTEMPT.job)
-        .subquery("newest")
-    )
+def _belongs_to(table: Any, at: Subquery) -> ColumnElement[bool]:
+    return and_(table.c.topology == at.c.topology, table.c.line == STANDING, table.c.barrier_id == at.c.barrier_id)
+
+
+def _newest(tries: Select[int, int]) -> Select[Any]:
+    """Topology, the columns of an attempt, and how many there were. ``tries``: of those of :data:`_TRIES`."""
+    newest = tries.group_by(_ATTEMPT.topology, _ATTEMPT.barrier_id, _ATTEMPT.job).subquery("newest")
     return select(_ATTEMPT.topology, *_ATTEMPT_COLUMNS, newest.c.tries).join(
         newest, newest.c.attempt_id == _ATTEMPT.attempt_id
     )
 
 
 def _to_barrier(row: Any) -> BarrierRow:
-    return BarrierRow._make(row)._replace(state=BarrierState(row.state), kind=BarrierKind(row.kind))
+    topology, barrier_id, timestamp, state, kind, *rest = row
+    return BarrierRow(topology, barrier_id, timestamp, BarrierState(state), BarrierKind(kind), *rest)
 
 
 def _to_attempt(row: Any) -> AttemptRow:
-    values = dict(zip(AttemptRow._fields, row, strict=True))
-    needs = tuple(Need(**need) for need in values.pop("waited_for"))
-    return AttemptRow(**values, waited_for=needs)._replace(state=AttemptState(values["state"]))
+    attempt_id, barrier_id, job, state, *rest, needs = row
+    waited_for = tuple(Need(**need) for need in needs)
+    return AttemptRow._make((attempt_id, barrier_id, job, AttemptState(state), *rest, waited_for))

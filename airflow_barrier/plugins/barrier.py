@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.plugins_manager import AirflowPlugin
 
-from airflow_barrier.links.barrier import DAG_ROUTE, UI_ROUTE, URL_PREFIX
+from airflow_barrier.links.barrier import DAG_ROUTE, RUN_ROUTE, TASK_ROUTE, UI_ROUTE, URL_PREFIX
 from airflow_barrier.plugins.bundle import URL
 from airflow_barrier.plugins.macros import MACROS
 
@@ -31,5 +31,8 @@ class BarrierPlugin(AirflowPlugin):
         {"name": "Barriers", "bundle_url": URL, "destination": "nav", "url_route": UI_ROUTE, "nav_top_level": True},
         # the same name: Airflow's UI keeps the component by it, and imports the bundle once
         {"name": "Barriers", "bundle_url": URL, "destination": "dag", "url_route": DAG_ROUTE},
+        {"name": "Barriers", "bundle_url": URL, "destination": "dag_run", "url_route": RUN_ROUTE},
+        {"name": "Barriers", "bundle_url": URL, "destination": "task_instance", "url_route": TASK_ROUTE},
+        {"name": "Barriers", "bundle_url": URL, "destination": "dashboard"},
     ]
     macros: list[Any] = MACROS

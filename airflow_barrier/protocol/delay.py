@@ -69,6 +69,8 @@ class BarrierMoments:
     attempts: Mapping[str, Sequence[AttemptMoments]]
 
 
+_NOTHING = dict.fromkeys(Part, 0.0)
+
 #: The moments of the barrier of that number; None: they are not known any more.
 Before = Callable[[int], BarrierMoments | None]
 
@@ -145,7 +147,7 @@ def table_delays(at: BarrierMoments, before: Before, now: datetime) -> tuple[Tab
             Segment(Part.SIBLINGS, None, barrier.barrier_id, staged, barrier.precommit_at or until),
             *decided,
         ]
-        seconds = dict.fromkeys(Part, 0.0)
+        seconds = _NOTHING.copy()
         for segment in _tiled(path, barrier.timestamp, until):
             seconds[segment.part] += segment.seconds
         delays.append(TableDelay(table, job.name, seconds))
@@ -273,7 +275,7 @@ def _tiled(path: Iterable[Segment], begin: datetime, end: datetime) -> tuple[Seg
     for each in path:
         stop = min(max(each.end, begin), end)
         if stop > begin:
-            tiles.append(replace(each, begin=begin, end=stop))
+            tiles.append(Segment(each.part, each.job, each.barrier_id, begin, stop))
             begin = stop
     if tiles and begin < end:
         tiles[-1] = replace(tiles[-1], end=end)

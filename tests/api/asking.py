@@ -88,7 +88,7 @@ class Asking:
         return self.may_read(user, *dags)
 
     def get(self, path: str, user: str | None = "admin", **query: Any) -> Response:
-        """The answer to what is asked below `/v1/deployments`."""
+        """The answer to what is asked below `/v1/deployments`, or at an address of its own."""
         return self.request("GET", path, user, params=query or None)
 
     def post(self, path: str, user: str | None = "admin", **body: Any) -> Response:
@@ -97,7 +97,8 @@ class Asking:
 
     def request(self, method: str, path: str, user: str | None = "admin", **sent: Any) -> Response:
         headers = {**({} if user is None else {"user": user}), **sent.pop("headers", {})}
-        return asyncio.run(self._request(method, f"/v1/deployments{path}", headers=headers, **sent))
+        whole = path if path.startswith("/v1/") else f"/v1/deployments{path}"
+        return asyncio.run(self._request(method, whole, headers=headers, **sent))
 
     async def _request(self, method: str, path: str, **sent: Any) -> Response:
         async with AsyncClient(transport=ASGITransport(self.app), base_url="http://barrier") as client:

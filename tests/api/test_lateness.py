@@ -14,6 +14,7 @@ from airflow_barrier.metaservice import schema
 from airflow_barrier.metaservice.store import MetaService
 from airflow_barrier.protocol.topology import Job
 from tests.api.asking import Asking
+from tests.api.live import statements
 from tests.metaservice.world import World
 from tests.support.runs import run_of
 
@@ -133,6 +134,19 @@ def test_what_readers_have_is_too_old(hourly: World, asking: Asking) -> None:
     assert told["late"][0]["summary"] == "readers have barrier 3, older than the objective of 0:30:00"
     hourly.declare([LOAD], "shop")
     assert late(asking) == []
+
+
+def test_of_many_topologies_no_more_is_asked(meta: MetaService, asking: Asking) -> None:
+    asked = []
+    for number, name in enumerate(("one", "two", "three"), start=1):
+        world = World(meta, name, [Job("load", "dag", outlets=(f"{name}.orders",))])
+        ago(world, opened(world, 1), hours=4)
+        asking.get("/prod/topologies")  # a process reads a definition once
+        with statements() as executed:
+            told = asking.get("/prod/topologies").json()["topologies"]
+        assert [len(each["late"]) for each in told] == [1] * number
+        asked.append(len(executed))
+    assert asked == asked[:1] * 3
 
 
 def test_delay(hourly: World, asking: Asking) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 from sqlalchemy import delete
@@ -11,6 +12,8 @@ from sqlalchemy import delete
 from airflow_barrier.metaservice import schema
 from airflow_barrier.metaservice.maintenance import Upkeep
 from airflow_barrier.metaservice.store import MetaService
+from airflow_barrier.protocol.leases import Hold
+from airflow_barrier.protocol.levels import Level
 from airflow_barrier.protocol.names import one_line
 from tests.api.asking import Asking
 from tests.api.scene import HOSTILE, SECRET, age, declared, everything, opened
@@ -166,6 +169,19 @@ def test_a_maintenance_barrier(shop: World, asking: Asking) -> None:
         assert ("veiled.prices" in tables, detail["dag_id"]) == (user == "admin", "upkeep" if user == "admin" else None)
 
 
+def test_how_many_barriers_a_reader_holds_up(shop: World, asking: Asking) -> None:
+    for day in (1, 2, 3):
+        shop.committed(day)
+    for barrier_id in (1, 2, 2, 3):
+        shop.meta.answers.resolve("shop", Level.REPEATABLE_READ, at=barrier_id, hold=Hold("ada", 600))
+    shop.meta.answers.resolve("shop", Level.READ_UNCOMMITTED, hold=Hold("eve", 600))
+    assert [lease["holds_up"] for lease in asking.told("shop/leases")["leases"]] == [0, 0, 0, 0, 0]
+    opened(shop, 4)
+    shop.process_all(4)
+    shop.meta.publishing.begin("shop", 4, dict.fromkeys(shop.tables(4)), "test", (1, 2))
+    assert [lease["holds_up"] for lease in asking.told("shop/leases")["leases"]] == [1, 1, 1, 0, 0]
+
+
 def test_pages_of_barriers_and_tables_join_up(shop: World, asking: Asking) -> None:
     for day in range(1, 6):
         shop.committed(day)
@@ -180,6 +196,46 @@ def test_pages_of_barriers_and_tables_join_up(shop: World, asking: Asking) -> No
     assert [*cells(first), *cells(rest)] == ["veiled.prices", "shop.orders", "shop.ratio", "shop.rest"]
     assert (rest["after"], first["before"]) == (None, 4)
     assert [each["barrier_id"] for each in asking.told("shop/grid", limit=2, before=4)["barriers"]] == [2, 3]
+
+
+def test_what_a_run_is_about(shop: World, asking: Asking) -> None:
+    """Whatever its id: here it begins as another's, and holds what databases sort and match in ways of their own."""
+    mine, others = "2026-01-01T00:00:00+00:00_%", ("2026-01-01T00:00:00+00:00_%/x", "2026-01-01T00:00:00+00:00_%0", "a")
+    shop.open(1, run=run_of(f"shop/{mine}"))
+    shop.open(2, run=run_of(f"secret/{mine}"))
+    shop.request(1, "load", key=f"shop/{mine}/shop.load/-1")
+    shop.request(2, "load", key=f"shop/{mine}/shop.load/3")
+    for number, other in enumerate(others):
+        shop.request(2, "veiled_load", key=f"shop/{other}/shop.load/-1", generation=f"g{number}")
+
+    def told(dag: str, run: str, user: str = "admin") -> Any:
+        return asking.get(f"/v1/dags/{dag}/runs/{quote(run)}", user)
+
+    both = told("shop", mine).json()
+    assert [(each["barrier_id"], each["state"], each["opened"], each["tasks"]) for each in both["barriers"]] == [
+        (2, "OPEN", False, [{"task_id": "shop.load", "map_index": 3, "job": "load"}]),
+        (1, "OPEN", True, [{"task_id": "shop.load", "map_index": -1, "job": "load"}]),
+    ]
+    assert {(each["deployment"], each["topology"]) for each in both["barriers"]} == {("prod", "shop")}
+    assert told("shop", "b").json() == told("nothing", mine).json() == {"barriers": [], "revisions": []}
+    # who may read the run's DAG, and one of the topology's
+    asking.may_read("upkeep", "upkeep", "nothing")
+    assert told("shop", mine, asking.may_read("ada", "shop")).json() == both
+    assert told("shop", mine, asking.may_read("eve", "secret")).status_code == 404
+    assert told("upkeep", mine, "upkeep").json() == {"barriers": [], "revisions": []}
+
+
+def test_the_revisions_that_a_run_is_part_of(shop: World, asking: Asking) -> None:
+    shop.committed(1)
+    revision = shop.revise(1, "veiled_load").revision
+    shop.meta.revisions.bind_run("shop", revision, 1, "shop", "r", None)
+    shop.meta.revisions.bind_run("shop", revision, 0, "shop", "later", None)
+    shop.request(1, "veiled_load", key="shop/r/shop.load/-1", line=revision)
+    expected = {"deployment": "prod", "topology": "shop", "revision": revision}
+    for run, barrier_id in (("r", 1), ("later", None)):
+        assert asking.get(f"/v1/dags/shop/runs/{run}").json() == {
+            "barriers": [], "revisions": [{**expected, "barrier_id": barrier_id}]
+        }  # fmt: skip
 
 
 def test_nothing_is_told_of_other_dags(shop: World, asking: Asking) -> None:
@@ -203,13 +259,21 @@ def test_nothing_is_told_of_other_dags(shop: World, asking: Asking) -> None:
 
 def test_every_route_asks_who_it_is(shop: World, asking: Asking) -> None:
     shop.committed(1)
-    values = {"deployment": "prod", "topology": "shop", "barrier_id": "1", "revision": "1", "lease_id": "1"}
+    values = {
+        "deployment": "prod",
+        "topology": "shop",
+        "barrier_id": "1",
+        "revision": "1",
+        "lease_id": "1",
+        "dag_id": "shop",
+        "run_id": "r",
+    }
     routes = [
         (method.upper(), path.removeprefix("/v1/deployments").format(**values))
         for path, methods in asking.app.openapi()["paths"].items()
         for method in methods
     ]
-    assert len(routes) == 20
+    assert len(routes) == 21
     body = {"reason": "a test", "table": "shop.orders", "decision": "keep-ours"}
     for method, path in routes:
         sent = {"json": body} if method == "POST" else {}
@@ -245,7 +309,7 @@ def test_numbers_that_no_database_has(shop: World, asking: Asking) -> None:
 
 def test_a_metaservice_that_does_not_answer(tmp_path: Path) -> None:
     asking = Asking({"prod": MetaService(f"sqlite:///{tmp_path}/none.db", new=False)})
-    for path in ("", "/prod/topologies", "/prod/topologies/shop/grid", "/prod/events"):
+    for path in ("", "/prod/topologies", "/prod/topologies/shop/grid", "/prod/events", "/v1/dags/shop/runs/r"):
         answer = asking.get(path)
         assert answer.status_code == 503
         assert str(tmp_path) not in answer.text

@@ -21,6 +21,6 @@ def test_its_parts_are_quoted() -> None:
 
 
 def test_it_is_where_the_plugin_shows_its_page() -> None:
-    entry, _ = BarrierPlugin.react_apps
+    entry, *_ = BarrierPlugin.react_apps
     assert urlsplit(page_url("prod", "shop", barrier_page(1))).path.endswith(f"/plugin/{entry['url_route']}")
     assert entry["url_route"] == UI_ROUTE

@@ -14,7 +14,7 @@ from playwright.sync_api import Browser, BrowserContext, Locator, Page, expect
 from airflow_barrier.coordinator.committing import commit_barrier
 from airflow_barrier.coordinator.opening import Opened, open_barrier
 from airflow_barrier.coordinator.staging import Ready, begin, close
-from airflow_barrier.links.barrier import DAG_ROUTE, URL_PREFIX
+from airflow_barrier.links.barrier import DAG_ROUTE, RUN_ROUTE, TASK_ROUTE, URL_PREFIX
 from airflow_barrier.metaservice.revisions import NewRevision
 from airflow_barrier.plugins import bundle
 from airflow_barrier.plugins.barrier import BarrierPlugin
@@ -53,12 +53,15 @@ def test_the_page_shows_a_barrier_while_it_advances(counting: Counting, browser:
             cells_change_without_a_reload(page, hold)
             a_cell_leads_to_its_barrier_and_back(page, ui)
             the_delay_of_a_window(page, ui)
+            the_graph_leads_to_who_took_the_time(page, ui)
             what_was_computed_again(page, ui, counting)
             who_reads_and_what_goes_in_and_out(page, ui, counting, asked)
             what_a_person_does(page, ui, counting)
             the_address_alone_leads_there(context.new_page(), counting.airflow)
             a_task_links_there(context.new_page(), counting)
             a_dag_has_a_tab(context.new_page(), counting.airflow, ui)
+            a_run_and_a_task_have_tabs(context.new_page(), counting, ui)
+            the_dashboard_has_a_tile(context.new_page(), counting.airflow, ui)
         everybody_gets_the_bundle_and_keeps_it(counting.airflow)
     finally:
         hold.unlink(missing_ok=True)
@@ -117,6 +120,7 @@ def a_cell_leads_to_its_barrier_and_back(page: Page, ui: Path) -> None:
     expect(page.get_by_role("heading", name="Barrier 2")).to_be_visible()
     its_time_is_somebodys(page)
     expect(page.locator("pre").filter(has_text="FOR VERSION AS OF 'barrier_paged_b2_r0'")).to_be_visible()
+    expect(page.get_by_label("for DuckDB", exact=True)).to_contain_text('consistent_session("paged", at=2)')
     expect(page.get_by_role("link", name=re.compile("paged: scheduled__2025-01-0"))).to_have_attribute(
         "href", re.compile("/dags/paged/runs/scheduled__2025-01-0")
     )
@@ -149,6 +153,28 @@ def the_delay_of_a_window(page: Page, ui: Path) -> None:
     expect(page).to_have_url(re.compile("view=delay&window=1&table=paged.events$"))
     page.go_back()
     expect(page.get_by_role("heading", name="Who took the time", exact=True)).to_be_visible()
+
+
+def the_graph_leads_to_who_took_the_time(page: Page, ui: Path) -> None:
+    tab(page, "Graph").click()
+    load, total = (page.get_by_role("group", name=f"job {job}", exact=True) for job in ("load", "sum"))
+    expect(load).to_contain_text(re.compile(r"[0-9] %, .*paged\.events"))
+    expect(total).to_contain_text("paged.totals")
+    expect(page.locator(".graph path")).to_have_count(1)
+    nothing_grave(page, ui)
+    page.get_by_text("As a table").click()
+    row = page.get_by_role("row").filter(has=page.get_by_role("rowheader", name="sum", exact=True))
+    expect(row.get_by_role("cell").nth(1)).to_have_text("paged.events")
+    # by keys alone, from column to column
+    load.get_by_role("link").first.focus()
+    for _ in range(2):  # its table, the next job
+        page.keyboard.press("Tab")
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("heading", name="Who took the time that held up paged.totals")).to_be_visible()
+    page.go_back()
+    page.get_by_label("Filter").fill("nothing of that name")
+    expect(page.get_by_text("No job, table, DAG, source or sink has that in its name")).to_be_visible()
+    expect(total).to_have_count(0)
 
 
 def what_was_computed_again(page: Page, ui: Path, counting: Counting) -> None:
@@ -199,7 +225,7 @@ def who_reads_and_what_goes_in_and_out(page: Page, ui: Path, counting: Counting,
     expect(page.get_by_role("row").filter(has_text="sums")).to_contain_text("nobody lets us in")
     nothing_grave(page, ui)
     tab(page, "Readers").click()
-    expect(page.get_by_role("row").filter(has_text="report of ada")).to_be_visible()
+    expect(page.get_by_role("row").filter(has_text="report of ada")).to_contain_text("none so far")
     expect(page.get_by_text("1 reader keeps barriers from being expired; the oldest is barrier 1.")).to_be_visible()
     nothing_grave(page, ui)
 
@@ -337,10 +363,43 @@ def a_dag_has_a_tab(page: Page, airflow: AirflowUnderTest, ui: Path) -> None:
     expect(page.get_by_text("This DAG has no job in a topology of this deployment")).to_be_visible()
 
 
+def a_run_and_a_task_have_tabs(page: Page, counting: Counting, ui: Path) -> None:
+    """With the barrier that they are about, at once; of a task what its job does first."""
+    run = f"{counting.airflow.url}/dags/paged/runs/{counting.airflow.run_ids('paged')[1]}"
+    page.goto(run)
+    page.get_by_role("link", name="Barriers").last.click()
+    expect(page).to_have_url(re.compile(f"/plugin/{RUN_ROUTE}$"))
+    expect(page.get_by_role("heading", name="Barrier 2")).to_be_visible()
+    expect(page.get_by_text("this run opened the barrier; it has tried load, sum")).to_be_visible()
+    nothing_grave(page, ui)
+    page.goto(f"{run}/tasks/{counting.task('sum')}")
+    page.get_by_role("link", name="Barriers").last.click()
+    expect(page).to_have_url(re.compile(f"/plugin/{TASK_ROUTE}$"))
+    tables = page.get_by_role("region", name="Tables").get_by_role("row")
+    expect(tables.nth(1)).to_contain_text("paged.totalssum (this task)")
+    # a task without attempts of its own: as its link says
+    page.goto(f"{run}/tasks/{counting.task('start')}/plugin/{TASK_ROUTE}")
+    expect(page.get_by_role("heading", name="Barrier 2")).to_be_visible()
+    expect(page.get_by_text("(this task)")).to_have_count(0)
+    page.locator(".barriers p").get_by_role("link", name="paged", exact=True).click()
+    expect(cell(page, "paged.totals", 2)).to_be_visible()
+    page.goto(f"{run}-and-no-other/plugin/{RUN_ROUTE}")
+    expect(page.get_by_text("This run has neither opened a barrier nor tried a job of one")).to_be_visible()
+
+
+def the_dashboard_has_a_tile(page: Page, airflow: AirflowUnderTest, ui: Path) -> None:
+    page.goto(f"{airflow.url}/")
+    tile = page.get_by_role("region", name="Barriers")
+    expect(tile).to_contain_text(re.compile("Of [0-9]+ topolog"))
+    nothing_grave(page, ui)
+    tile.get_by_role("link", name="Barriers").click()
+    expect(page).to_have_url(re.compile("/plugin/barriers$"))
+
+
 def everybody_gets_the_bundle_and_keeps_it(airflow: AirflowUnderTest) -> None:
     """And nothing else below it."""
-    entry, of_dags = BarrierPlugin.react_apps
-    assert of_dags["bundle_url"] == entry["bundle_url"]
+    entry, *others = BarrierPlugin.react_apps
+    assert {each["bundle_url"] for each in others} == {entry["bundle_url"]}
     served = httpx.get(f"{airflow.url}/{entry['bundle_url']}", timeout=patience(60)).raise_for_status()
     assert served.content == bundle.BUNDLE.read_bytes()
     assert served.headers["content-type"].startswith("text/javascript")

@@ -20,10 +20,14 @@ interface Props {
   topology: string;
   barrier: string;
   live: Live;
+  /** Of a task: what is theirs stands first, and is marked. */
+  jobs?: string[];
 }
 
+const NO_JOBS: string[] = [];
+
 /** All there is to know of one barrier. */
-export function Barrier({ deployment, topology, barrier, live }: Props) {
+export function Barrier({ deployment, topology, barrier, live, jobs = NO_JOBS }: Props) {
   const at = ["deployments", deployment, "topologies", topology, "barriers", barrier];
   const { answer, problem, again } = useAsked<BarrierDetail>(address(at));
   useChanges(live, topology, again);
@@ -44,12 +48,17 @@ export function Barrier({ deployment, topology, barrier, live }: Props) {
       {acting.shown}
       {/* another reason: other tables are in the way */}
       {answer && <Buttons key={answer.reason} actions={answer.actions} at={at} choose={acting.choose} />}
-      {answer && <Detail deployment={deployment} barrier={answer} live={live} />}
+      {answer && <Detail deployment={deployment} barrier={answer} live={live} jobs={jobs} />}
     </article>
   );
 }
 
-function Detail({ deployment, barrier, live }: { deployment: string; barrier: BarrierDetail; live: Live }) {
+type Of = { deployment: string; barrier: BarrierDetail; live: Live; jobs: string[] };
+
+function Detail({ deployment, barrier, live, jobs }: Of) {
+  const isMine = ({ job }: { job: string | null }) => job !== null && jobs.includes(job);
+  const mineFirst = <T extends { job: string | null }>(rows: T[]) =>
+    [...rows].sort((one, other) => Number(isMine(other)) - Number(isMine(one)));
   return (
     <>
       {barrier.reason && <p className={barrier.state === "COMMIT" ? "" : "warn"}>{barrier.reason}</p>}
@@ -96,14 +105,14 @@ function Detail({ deployment, barrier, live }: { deployment: string; barrier: Ba
 
       {barrier.state !== "ABORTED" && <Gantt deployment={deployment} barrier={barrier} live={live} />}
       <Section title="Tables" columns={["table", "job", "state", "staged", "readable"]}>
-        {barrier.tables.map((table) => (
-          <Table key={table.table} table={table} />
+        {mineFirst(barrier.tables).map((table) => (
+          <Table key={table.table} table={table} mine={isMine(table)} />
         ))}
       </Section>
       {barrier.attempts.length > 0 && (
         <Section title="Attempts" columns={["attempt", "job", "DAG", "state", "asked for", "ran", "why it ended, or waits"]}>
-          {barrier.attempts.map((attempt) => (
-            <Tried key={attempt.attempt_id} attempt={attempt} />
+          {mineFirst(barrier.attempts).map((attempt) => (
+            <Tried key={attempt.attempt_id} attempt={attempt} mine={isMine(attempt)} />
           ))}
         </Section>
       )}
@@ -131,17 +140,17 @@ function Detail({ deployment, barrier, live }: { deployment: string; barrier: Ba
           ))}
         </Section>
       )}
-      <Reading barrier={barrier} />
+      <Reading deployment={deployment} barrier={barrier} />
     </>
   );
 }
 
-function Table({ table }: { table: TableAtBarrier }) {
+function Table({ table, mine }: { table: TableAtBarrier; mine: boolean }) {
   const { mark, means } = CELLS[table.state];
   return (
     <tr>
       <th scope="row">{table.table}</th>
-      <td>{table.job}</td>
+      <Job job={table.job} mine={mine} />
       <td>
         <span className={`cell ${table.state}`} aria-hidden="true">
           {mark}
@@ -154,14 +163,14 @@ function Table({ table }: { table: TableAtBarrier }) {
   );
 }
 
-function Tried({ attempt }: { attempt: Attempt }) {
+function Tried({ attempt, mine }: { attempt: Attempt; mine: boolean }) {
   const end = attempt.processed_at ?? attempt.ended_at;
   const ran = attempt.started_at && end ? (Date.parse(end) - Date.parse(attempt.started_at)) / 1_000 : null;
   const waits = attempt.started_at === null && end === null && attempt.waits_for.length > 0;
   return (
     <tr>
       <th scope="row">{attempt.attempt_id}</th>
-      <td>{attempt.job}</td>
+      <Job job={attempt.job} mine={mine} />
       <td>
         <Link to={`/dags/${encodeURIComponent(attempt.dag)}`}>{attempt.dag}</Link>
       </td>
@@ -171,6 +180,10 @@ function Tried({ attempt }: { attempt: Attempt }) {
       <td>{attempt.reason ?? (waits && `waits for ${attempt.waits_for.join(", ")}`)}</td>
     </tr>
   );
+}
+
+function Job({ job, mine }: { job: string | null; mine: boolean }) {
+  return <td>{mine ? <b>{job} (this task)</b> : job}</td>;
 }
 
 function Since({ time }: { time: string }) {

@@ -7,6 +7,7 @@ import { Chart } from "./Chart";
 import { duration, spent } from "./clock";
 import { useChanges } from "./LiveMark";
 import type { Blame, Delay, Topology } from "./model";
+import type { Place } from "./place";
 import { search } from "./place";
 import { Empty } from "./Told";
 import type { ViewProps } from "./View";
@@ -14,11 +15,11 @@ import { count } from "./words";
 
 const WINDOWS = ["1", "7", "30"];
 /** A window has thousands of barriers: one more is looked at soon enough. */
-const EVERY = 10_000;
+export const EVERY = 10_000;
 
 /** How late barriers were readable over a window, and who is to blame. */
 export function DelayView({ deployment, topology, live, place, go }: ViewProps) {
-  const days = place.window !== null && WINDOWS.includes(place.window) ? place.window : "7";
+  const days = daysOf(place);
   const { table } = place;
   const here = ["deployments", deployment, "topologies", topology];
   const tables = useAsked<Topology>(address(here)).answer?.jobs.flatMap((job) => job.outlets).sort() ?? [];
@@ -29,17 +30,7 @@ export function DelayView({ deployment, topology, live, place, go }: ViewProps) 
     <section aria-labelledby="barriers-delay">
       <div className="line">
         <h3 id="barriers-delay">Delay</h3>
-        <nav className="pager" aria-label="Window">
-          {WINDOWS.map((each) => (
-            <Link
-              key={each}
-              to={{ search: search({ ...to, window: each }) }}
-              aria-current={each === days ? "page" : undefined}
-            >
-              {each} d
-            </Link>
-          ))}
-        </nav>
+        <WindowLinks days={days} to={(window) => search({ ...to, window })} />
         <label>
           Table{" "}
           <select value={table ?? ""} onChange={(event) => go({ ...to, table: event.target.value })}>
@@ -68,6 +59,26 @@ export function DelayView({ deployment, topology, live, place, go }: ViewProps) 
       </Answered>
     </section>
   );
+}
+
+export function daysOf({ window }: Place): string {
+  return window !== null && WINDOWS.includes(window) ? window : "7";
+}
+
+export function WindowLinks({ days, to }: { days: string; to: (window: string) => string }) {
+  return (
+    <nav className="pager" aria-label="Window">
+      {WINDOWS.map((each) => (
+        <Link key={each} to={{ search: to(each) }} aria-current={each === days ? "page" : undefined}>
+          {each} d
+        </Link>
+      ))}
+    </nav>
+  );
+}
+
+export function percent(share: number): string {
+  return share > 0 && share < 0.01 ? "< 1 %" : `${Math.round(share * 100)} %`;
 }
 
 function Sums({ delay }: { delay: Delay }) {
@@ -121,7 +132,6 @@ function Ranking({ delay }: { delay: Delay }) {
   const { blame } = delay;
   const shown = blame.slice(0, SHOWN);
   const rest = blame.slice(SHOWN);
-  const percent = (share: number) => (share > 0 && share < 0.01 ? "< 1 %" : `${Math.round(share * 100)} %`);
   return (
     <section aria-labelledby="barriers-blame">
       <h4 id="barriers-blame">

@@ -4,21 +4,33 @@ import { address } from "./api";
 import { useAsked } from "./asked";
 import { Barrier } from "./Barrier";
 import { LiveMark, useStream } from "./LiveMark";
-import type { Deployments } from "./model";
+import type { Deployments, Run } from "./model";
 import { search, usePlace } from "./place";
+import { OfRun, OfTask } from "./Run";
 import { STYLE } from "./style";
 import { Tabs } from "./Tabs";
 import { Empty, Loading, Problem } from "./Told";
 import { Topologies } from "./Topologies";
 import { View } from "./View";
 
-/** What Airflow's UI shows at /plugin/barriers, and as a tab of a DAG. Airflow says of which. */
-export function Page({ dagId }: { dagId?: string }) {
+/** Of what it is a tab, as Airflow says it. */
+export interface Host {
+  dagId?: string;
+  runId?: string;
+  taskId?: string;
+  mapIndex?: string;
+}
+
+/** What Airflow's UI shows at /plugin/barriers, and as a tab of a DAG, a run or a task in a run. */
+export function Page({ dagId, runId, taskId, mapIndex }: Host) {
   const [place, go] = usePlace();
   const { answer, problem, again } = useAsked<Deployments>(address(["deployments"]));
   const all = answer?.deployments.map((each) => each.deployment) ?? [];
+  const ofRun = dagId !== undefined && runId !== undefined ? { dagId, runId } : null;
+  const run = useAsked<Run>(ofRun && address(["dags", ofRun.dagId, "runs", ofRun.runId]));
+  const found = run.answer?.barriers[0] ?? run.answer?.revisions[0];
   // a link names its deployment, and works while the list of them is on its way
-  const deployment = place.deployment ?? all[0] ?? null;
+  const deployment = place.deployment ?? found?.deployment ?? all[0] ?? null;
   const live = useStream(deployment);
   const { topology, barrier, revision } = place;
   const view = revision !== null ? "revisions" : place.view;
@@ -43,7 +55,7 @@ export function Page({ dagId }: { dagId?: string }) {
             )}
           </h2>
         </nav>
-        {all.length > 1 && (
+        {all.length > 1 && ofRun === null && (
           <label>
             Deployment{" "}
             <select value={deployment ?? ""} onChange={(event) => go({ deployment: event.target.value })}>
@@ -60,7 +72,13 @@ export function Page({ dagId }: { dagId?: string }) {
       {answer !== null && deployment === null && (
         <Empty>There is no deployment yet: make a connection of type barrier, under Admin, Connections.</Empty>
       )}
-      {deployment !== null && topology === null && (
+      {deployment !== null && topology === null && ofRun !== null && taskId === undefined && (
+        <OfRun run={run} live={live} />
+      )}
+      {deployment !== null && topology === null && ofRun !== null && taskId !== undefined && (
+        <OfTask {...ofRun} taskId={taskId} mapIndex={Number(mapIndex ?? -1)} run={run} live={live} />
+      )}
+      {deployment !== null && topology === null && ofRun === null && (
         <Topologies key={deployment} deployment={deployment} dag={dagId ?? null} live={live} />
       )}
       {deployment !== null && topology !== null && barrier === null && (

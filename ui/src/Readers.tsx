@@ -5,6 +5,7 @@ import { Answered } from "./Answered";
 import { address } from "./api";
 import { useAsked } from "./asked";
 import { duration, fullTime, secondsSince, useNow } from "./clock";
+import { useEvery } from "./every";
 import { useChanges } from "./LiveMark";
 import type { Lease } from "./model";
 import { search } from "./place";
@@ -13,11 +14,15 @@ import { Empty } from "./Told";
 import type { ViewProps } from "./View";
 import { count } from "./words";
 
+const EVERY = 5_000;
+
 /** Who holds which barriers, and until when. */
 export function Readers({ deployment, topology, live }: ViewProps) {
   const at = ["deployments", deployment, "topologies", topology, "leases"];
   const asked = useAsked<{ leases: Lease[] }>(address(at));
   useChanges(live, topology, asked.again);
+  // who begins to read changes nothing that the stream tells of
+  useEvery(asked, EVERY);
   const acting = useActing(asked.again);
   const now = useNow();
   const to = (barrier: number) => ({ search: search({ deployment, topology, barrier: String(barrier) }) });
@@ -40,7 +45,7 @@ export function Readers({ deployment, topology, live }: ViewProps) {
                 {count(leases.length, "reader")} {leases.length === 1 ? "keeps" : "keep"} barriers from being expired; the
                 oldest is barrier {oldest.barrier_id}.
               </p>
-              <Section below="page" title="Readers" columns={["holds barrier", "until, unless renewed", "who", "since", ...(mayAct ? ["what you may do"] : [])]}>
+              <Section below="page" title="Readers" columns={["holds barrier", "until, unless renewed", "who", "since", "held up in expiring", ...(mayAct ? ["what you may do"] : [])]}>
                 {leases.map((each) => (
                   <tr key={each.lease_id}>
                     <th scope="row">
@@ -58,6 +63,7 @@ export function Readers({ deployment, topology, live }: ViewProps) {
                       {each.rolled_back && <span className="warn"> What it read was staged anew or given up since.</span>}
                     </td>
                     <td>{fullTime(each.granted_at)}</td>
+                    <td>{each.holds_up === 0 ? "none so far" : count(each.holds_up, "barrier")}</td>
                     {mayAct && (
                       <td>
                         <Buttons actions={each.actions} at={[...at, String(each.lease_id)]} choose={acting.choose} />

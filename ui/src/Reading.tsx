@@ -5,7 +5,7 @@ import type { BarrierDetail } from "./model";
 import { Empty } from "./Told";
 
 /** The text by which other engines read a table at this barrier. */
-export function Reading({ barrier }: { barrier: BarrierDetail }) {
+export function Reading({ deployment, barrier }: { deployment: string; barrier: BarrierDetail }) {
   const tables = barrier.tables.filter((table) => table.snapshot_id !== null).map((table) => table.table);
   const [chosen, choose] = useState<string | null>(null);
   const table = chosen !== null && tables.includes(chosen) ? chosen : tables[0];
@@ -28,7 +28,7 @@ export function Reading({ barrier }: { barrier: BarrierDetail }) {
               </select>
             </label>
           )}
-          {texts(table, barrier.tag).map(([engine, text]) => (
+          {texts(table, deployment, barrier).map(([engine, text]) => (
             <div key={engine} className="text">
               <span className="dim">{engine}</span>
               <pre tabIndex={0} aria-label={`for ${engine}`}>
@@ -43,7 +43,7 @@ export function Reading({ barrier }: { barrier: BarrierDetail }) {
   );
 }
 
-function texts(table: string, tag: string): [engine: string, text: string][] {
+function texts(table: string, deployment: string, { topology, barrier_id: at, tag }: BarrierDetail): [engine: string, text: string][] {
   return [
     ["Spark", `SELECT * FROM ${quoted(table, "`")} VERSION AS OF '${tag}'`],
     ["Trino", `SELECT * FROM ${quoted(table, '"')} FOR VERSION AS OF '${tag}'`],
@@ -52,12 +52,28 @@ function texts(table: string, tag: string): [engine: string, text: string][] {
       `table = catalog.load_table(${JSON.stringify(table)})\n` +
         `table.scan(snapshot_id=table.snapshot_by_name(${JSON.stringify(tag)}).snapshot_id)`,
     ],
+    [
+      "DuckDB",
+      `with BarrierHook(${JSON.stringify(deployment)}).consistent_session(${JSON.stringify(topology)}, at=${at}) as session:\n` +
+        "    with session.duckdb() as connection:\n" +
+        `        connection.sql(${JSON.stringify(`SELECT * FROM ${inDuckDB(table)}`)}).show()`,
+    ],
   ];
+}
+
+/** A namespace of several parts is one schema there. */
+function inDuckDB(table: string): string {
+  const [name, ...namespace] = table.split(".").reverse();
+  return [namespace.reverse().join("."), name ?? ""].map((part) => quotedPart(part, '"')).join(".");
 }
 
 function quoted(table: string, quote: string): string {
   return table
     .split(".")
-    .map((part) => (/^[a-z_][a-z0-9_]*$/.test(part) ? part : quote + part.replaceAll(quote, quote + quote) + quote))
+    .map((part) => quotedPart(part, quote))
     .join(".");
+}
+
+function quotedPart(part: string, quote: string): string {
+  return /^[a-z_][a-z0-9_]*$/.test(part) ? part : quote + part.replaceAll(quote, quote + quote) + quote;
 }

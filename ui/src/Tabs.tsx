@@ -4,6 +4,7 @@ import { search } from "./place";
 
 export const VIEWS: [view: string | null, words: string][] = [
   [null, "Barriers"],
+  ["graph", "Graph"],
   ["delay", "Delay"],
   ["revisions", "Revisions"],
   ["readers", "Readers"],

@@ -1,5 +1,6 @@
 import { DelayView } from "./Delay";
 import { Deliveries } from "./Deliveries";
+import { Graph } from "./Graph";
 import type { Live } from "./LiveMark";
 import type { Place } from "./place";
 import { Readers } from "./Readers";
@@ -18,6 +19,8 @@ export interface ViewProps {
 /** What of a topology the address names; the grid if it names nothing that there is. */
 export function View(props: ViewProps) {
   switch (props.place.view) {
+    case "graph":
+      return <Graph {...props} />;
     case "delay":
       return <DelayView {...props} />;
     case "revisions":

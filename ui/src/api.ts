@@ -1,16 +1,26 @@
 // Questions to the API, which is mounted beside Airflow's own, wherever that is served.
 
 const ROOT = new URL("barrier/v1/", document.baseURI);
+const AIRFLOW = new URL("api/v2/", document.baseURI);
 
 /** The address of something: its parts are escaped, parameters that say nothing are left out. */
-export function address(parts: string[], parameters: Record<string, string | number | null> = {}): string {
-  const url = new URL(parts.map(encodeURIComponent).join("/"), ROOT);
+export function address(
+  parts: string[],
+  parameters: Record<string, string | number | null> = {},
+  root: URL = ROOT,
+): string {
+  const url = new URL(parts.map(encodeURIComponent).join("/"), root);
   for (const [name, value] of Object.entries(parameters)) {
     if (value !== null && value !== "") {
       url.searchParams.set(name, String(value));
     }
   }
   return url.href;
+}
+
+/** Where Airflow itself tells what a task links to. */
+export function linksOf(dag: string, run: string, task: string, mapIndex: number): string {
+  return address(["dags", dag, "dagRuns", run, "taskInstances", task, "links"], { map_index: mapIndex }, AIRFLOW);
 }
 
 export class Refused extends Error {

@@ -75,6 +75,22 @@ export interface TopologySummary {
   hidden_dags: number;
 }
 
+/** What a run is about. */
+export interface Run {
+  barriers: RunBarrier[];
+  revisions: { deployment: string; topology: string; revision: number; barrier_id: number | null }[];
+}
+
+export interface RunBarrier {
+  deployment: string;
+  topology: string;
+  barrier_id: number;
+  timestamp: string;
+  state: string;
+  opened: boolean;
+  tasks: { task_id: string; map_index: number; job: string }[];
+}
+
 export interface Topologies {
   topologies: TopologySummary[];
   after: string | null;
@@ -96,11 +112,15 @@ export interface Sink {
 
 export interface Job {
   job: string;
+  dag: string;
+  inlets: string[];
   outlets: string[];
+  sources: string[];
 }
 
 export interface Topology extends TopologySummary {
   jobs: Job[];
+  sources: { source: string; kind: string }[];
   sinks: Sink[];
   read_committed: number | null;
 }
@@ -273,6 +293,7 @@ export interface Lease {
   granted_at: string;
   expires_at: string;
   rolled_back: boolean;
+  holds_up: number;
   actions: Action[];
 }
 

@@ -155,6 +155,19 @@ export const STYLE = `
 .barriers .chart .pointed{stroke:var(--dim);stroke-width:1}
 .barriers .chart .legend svg{display:inline-block;width:28px;height:10px;vertical-align:middle}
 .barriers .times{display:flex;justify-content:space-between;font-size:12px;color:var(--dim);margin:2px 0}
+.barriers .graph{padding:12px;border:1px solid var(--line);border-radius:8px;margin:10px 0}
+.barriers .graph>div{position:relative;margin:0 auto}
+.barriers .graph path{fill:none;stroke:var(--dim);opacity:.6}
+.barriers .node{position:absolute;padding:6px 10px;border:1px solid var(--line);border-radius:8px;background:var(--chakra-colors-bg);line-height:19px}
+.barriers .node>*{display:block;overflow:hidden;text-overflow:ellipsis;white-space:nowrap;height:19px}
+.barriers .node>:first-child{font-weight:600}
+.barriers .node.outside{border-style:dashed;border-radius:99px;padding-left:20px;padding-right:20px}
+.barriers .node.share1{background:${color("orange", "subtle")}}
+.barriers .node.share2{background:${color("orange", "muted")};border-color:${color("orange", "emphasized")}}
+.barriers .node.share3{background:${color("orange", "muted")};border:3px solid ${color("orange", "solid")};padding:4px 8px}
+.barriers .node:is(.share1,.share2,.share3) .dim{color:inherit}
+.barriers.tile{order:5;width:100%;max-width:none;margin:0;padding:10px 16px;border:1px solid var(--line);border-radius:8px}
+.barriers.tile ul{list-style:none;padding:0}
 .barriers .missing{list-style:disc;padding-left:1.4em}
 .barriers summary{cursor:pointer;margin:6px 0}
 @media (max-width:600px){.barriers .gantt.blame>li{grid-template-columns:minmax(0,1fr) auto}.barriers .blame .label{text-align:left}
