@@ -13,6 +13,7 @@ from airflow_barrier.coordinator.status import summary_of
 from airflow_barrier.metaservice.overviews import AttemptRow, BarrierRow, InFlight, Overviews, Place
 from airflow_barrier.metaservice.store import MetaService
 from airflow_barrier.protocol.records import Barrier, BarrierKind
+from airflow_barrier.protocol.spans import short
 from airflow_barrier.protocol.states import LIVE_ATTEMPTS, BarrierState
 from airflow_barrier.protocol.topology import Job
 
@@ -168,9 +169,8 @@ def _unopened(recent: Sequence[BarrierRow], now: datetime) -> list[Late]:
     at = max([since + max(usual, _LEAST), *ended])
     if now <= at:
         return []
-    summary = (
-        f"no barrier was opened after {newest.barrier_id}, as a rule there is one every {usual}; is the DAG paused?"
-    )
+    often = f"as a rule there is one every {short(usual)}"
+    summary = f"no barrier was opened after {newest.barrier_id}, {often}; is the DAG paused?"
     return [Late(None, None, None, (), since, at, summary)]
 
 
@@ -181,7 +181,7 @@ def _stale(readable: BarrierRow | None, now: datetime, freshness: float | None) 
     since = readable.timestamp + timedelta(seconds=freshness)
     if now <= since:
         return []
-    summary = f"readers have barrier {readable.barrier_id}, older than the objective of {timedelta(seconds=freshness)}"
+    summary = f"readers have barrier {readable.barrier_id}, older than the objective of {short(freshness)}"
     return [Late(None, None, None, (), since, since, summary)]
 
 
