@@ -13,6 +13,7 @@ from airflow_barrier.coordinator.status import summary_of
 from airflow_barrier.metaservice.overviews import AttemptRow, BarrierRow, InFlight, Overviews, Place
 from airflow_barrier.metaservice.store import MetaService
 from airflow_barrier.protocol.records import Barrier, BarrierKind
+from airflow_barrier.protocol.spans import short
 from airflow_barrier.protocol.states import LIVE_ATTEMPTS, BarrierState
 from airflow_barrier.protocol.topology import Job
 
@@ -168,8 +169,8 @@ def _unopened(recent: Sequence[BarrierRow], now: datetime) -> list[Late]:
     at = max([since + max(usual, _LEAST), *ended])
     if now <= at:
         return []
-    summary = f"no barrier was opened after {newest.barrier_id}, as a rule there is one every {_said(usual)}; "
-        "is the DAG paused?"
+    often = f"as a rule there is one every {short(usual)}"
+    summary = f"no barrier was opened after {newest.barrier_id}, {often}; is the DAG paused?"
     return [Late(None, None, None, (), since, at, summary)]
 
 
@@ -180,24 +181,8 @@ def _stale(readable: BarrierRow | None, now: datetime, freshness: float | None) 
     since = readable.timestamp + timedelta(seconds=freshness)
     if now <= since:
         return []
-    objective = _said(timedelta(seconds=freshness))
-    summary = f"readers have barrier {readable.barrier_id}, older than the objective of {objective}"
+    summary = f"readers have barrier {readable.barrier_id}, older than the objective of {short(freshness)}"
     return [Late(None, None, None, (), since, since, summary)]
-
-
-def _said(time: timedelta) -> str:
-    """A time as a person says it, by its two largest units.
-
-    >>> _said(timedelta(minutes=15)), _said(timedelta(hours=25, seconds=1)), _said(timedelta(seconds=90.4))
-    ('15 min', '1 d 1 h', '1 min 30 s')
-    """
-    left, parts = round(time.total_seconds()), []
-    for size, unit in ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s")):
-        count, left = divmod(left, size)
-        parts.append((count, unit))
-    first = next((index for index, (count, _) in enumerate(parts) if count), len(parts) - 1)
-    said = [f"{count} {unit}" for count, unit in parts[first : first + 2] if count]
-    return " ".join(said) or "0 s"
 
 
 def _readable(rows: Overviews, topology: str, recent: Sequence[BarrierRow]) -> BarrierRow | None:

@@ -69,9 +69,7 @@ def in_the_way(deployment: Deployment, topology: str, barrier_id: int) -> list[I
 
     Raises IllegalTransitionError unless it is BLOCKED, CatalogUnavailableError.
     """
-    barrier = deployment.meta.barriers.get(topology, barrier_id)
-    if barrier.state is not BarrierState.BLOCKED:
-        raise_not_blocked(barrier)
+    barrier = _blocked(deployment, topology, barrier_id)
     rows = {row.table: row for row in deployment.meta.barriers.progress(topology, barrier_id)}
     planned = {each.table: each for each in publications_of(deployment, barrier)}
     findings = deployment.tables.findings(list(planned.values()))
@@ -106,9 +104,7 @@ def resolve_table(
     ConfigurationError (this table is not in the way, or cannot be decided that way), SnapshotMissingError (ours is
     gone), RefTakenError.
     """
-    barrier = deployment.meta.barriers.get(topology, barrier_id)
-    if barrier.state is not BarrierState.BLOCKED:
-        raise_not_blocked(barrier)  # safety: only-blocked-is-unblocked
+    barrier = _blocked(deployment, topology, barrier_id)
     rows = {row.table: row for row in deployment.meta.barriers.progress(topology, barrier_id)}
     if table not in rows:
         raise UnknownTableError(
@@ -139,6 +135,14 @@ def resolve_table(
         computed_from_ours=_readers(deployment, barrier, table) if decision is Decision.ADOPT_THEIRS else (),
         voided=voided,
     )
+
+
+def _blocked(deployment: Deployment, topology: str, barrier_id: int) -> Barrier:
+    """Raises IllegalTransitionError unless it is BLOCKED."""
+    barrier = deployment.meta.barriers.get(topology, barrier_id)
+    if barrier.state is not BarrierState.BLOCKED:
+        raise_not_blocked(barrier)  # safety: only-blocked-is-unblocked
+    return barrier
 
 
 def _not_in_the_way(

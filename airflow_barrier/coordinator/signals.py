@@ -16,6 +16,7 @@ from airflow_barrier.metaservice.store import MetaService
 from airflow_barrier.protocol.deliveries import SinkState
 from airflow_barrier.protocol.records import AuditEntry
 from airflow_barrier.protocol.signals import KINDS, Signal, SignalKind
+from airflow_barrier.protocol.spans import short
 from airflow_barrier.protocol.states import BarrierState
 
 #: A transaction writes down when something happened, and is seen once it has ended: an interval is to end this long
@@ -78,11 +79,11 @@ def _behind(meta: MetaService, status: SinkStatus) -> list[Signal]:
     moments = []
     if sink.state is not SinkState.PAUSED:  # a person has stopped it, and knows
         usual = patience(meta.deliveries.took(sink.topology, sink.name, until=since))
-        moments.append((since + usual, f"{lacks}, for longer than the {usual} that a delivery may take"))
+        moments.append((since + usual, f"{lacks}, for longer than the {short(usual)} that a delivery may take"))
     if sink.position is not None:
         held = timedelta(seconds=sink.hold_seconds)
         moments.append(
-            (since + held, f"{lacks}, for longer than the {held} that they are held for it: they may expire")
+            (since + held, f"{lacks}, for longer than the {short(held)} that they are held for it: they may expire")
         )
     return [Signal("delivery_failing", sink.topology, None, at, sink.owner, said) for at, said in moments]
 

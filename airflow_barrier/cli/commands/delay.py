@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 from airflow_barrier.cli.arguments import one_or_more, span
 from airflow_barrier.cli.connection import database_options, meta_service
 from airflow_barrier.cli.frame import DONE, Command
-from airflow_barrier.cli.screen import answer, line, row, short, table
+from airflow_barrier.cli.screen import answer, line, row, table
+from airflow_barrier.protocol.spans import short
 
 if TYPE_CHECKING:
     from rich.console import Console
