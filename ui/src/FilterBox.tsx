@@ -29,7 +29,7 @@ export function FilterBox({ value, change }: { value: string; change: (value: st
   }, [text]);
   return (
     <label>
-      Filter <input type="search" value={text} placeholder="table" onChange={(event) => setText(event.target.value)} />
+      Filter <input type="search" value={text} placeholder="part of a name" onChange={(event) => setText(event.target.value)} />
     </label>
   );
 }
