@@ -69,7 +69,7 @@ class Lake:
         ready = begin(self.deployment, barrier, job, sql=work.sql, by_branch=work.by_branch, **asked)
         assert isinstance(ready, Ready)
         assert work.run(ready) is None
-        hook = operator._submit_hook if isinstance(operator, SparkEpochOperator) else operator._hook
+        hook = operator._submission.hook if isinstance(operator, SparkEpochOperator) else operator._hook
         hook._submit_sp.stdout.close()  # the hook leaves it open
         close(self.deployment, ready.attempt.attempt_id, actor="test", by_branch=work.by_branch)
         return ready
