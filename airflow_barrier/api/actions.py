@@ -87,7 +87,7 @@ router = APIRouter(
 def abort(
     access: AccessDep, sight: SightDep, deployment: str, barrier_id: BarrierId, asked: models.Asked
 ) -> models.Done:
-    _require(sight, offers.reach(sight, sight.meta.barriers.get(sight.name, barrier_id)).versions)
+    _require_at(sight, barrier_id)
     with _refusals():
         done = abort_by_hand(
             sight.meta,
@@ -113,7 +113,7 @@ def abort(
 def commit(
     access: AccessDep, sight: SightDep, deployment: str, barrier_id: BarrierId, asked: models.Asked
 ) -> models.Done:
-    _require(sight, offers.reach(sight, sight.meta.barriers.get(sight.name, barrier_id)).versions)
+    _require_at(sight, barrier_id)
     with _refusals():
         actor = f"{access.actor}: {asked.reason}"
         outcome = commit_barrier(access.deployment(deployment), sight.name, barrier_id, actor=actor)
@@ -134,8 +134,7 @@ def commit(
     summary="The tables in the way of a BLOCKED barrier, and what can be decided; they are looked at now",
 )
 def decisions(access: AccessDep, sight: SightDep, deployment: str, barrier_id: BarrierId) -> models.TablesInTheWay:
-    barrier = sight.meta.barriers.get(sight.name, barrier_id)
-    _require(sight, offers.reach(sight, barrier).versions)
+    barrier = _require_at(sight, barrier_id)
     with _refusals():
         found = in_the_way(access.deployment(deployment), sight.name, barrier_id)
     return models.TablesInTheWay(
@@ -158,7 +157,7 @@ def decisions(access: AccessDep, sight: SightDep, deployment: str, barrier_id: B
 def resolve(
     access: AccessDep, sight: SightDep, deployment: str, barrier_id: BarrierId, asked: models.Decided
 ) -> models.Done:
-    _require(sight, offers.reach(sight, sight.meta.barriers.get(sight.name, barrier_id)).versions)
+    _require_at(sight, barrier_id)
     with _refusals():
         try:
             resolved = resolve_table(
@@ -229,6 +228,13 @@ def cancel(
         summary=said if changed else f"Revision {revision} was cancelled before.",
         states={f"revision {revision}": after.state.value},
     )
+
+
+def _require_at(sight: Sight, barrier_id: int) -> Barrier:
+    """The barrier, if the caller may edit all that an action at it can reach."""
+    barrier = sight.meta.barriers.get(sight.name, barrier_id)
+    _require(sight, offers.reach(sight, barrier).versions)
+    return barrier
 
 
 def _require(sight: Sight, versions: Collection[int]) -> None:

@@ -242,7 +242,8 @@ def _held_up(rows: Overviews, barriers: Iterable[InFlight]) -> dict[tuple[str, i
         # this one is not at the one before, and nothing waits for it there.
         before = pending.get((barrier.topology, barrier.predecessor or 0), set())
         topology = rows.topology_of(each)
-        jobs = {job.name: job for job in map(topology.writer, here)}.values()
+        # a job that has joined since is not one of this barrier's, whatever rows its history has brought
+        jobs = {job.name: job for job in map(topology.writer, filter(here.__contains__, topology.tables))}.values()
         held[each] = [job for job in jobs if here.isdisjoint(job.inlets) and before.isdisjoint(job.outlets)]
     newest = rows.newest_at([_at(each.barrier, job.name) for each, jobs in held.items() for job in jobs])
     processed = rows.processed_at(

@@ -77,15 +77,17 @@ def in_the_way(deployment: Deployment, topology: str, barrier_id: int) -> list[I
     if not findings:
         table = min(rows)
         return [InTheWay(table, None, (Decision.KEEP_OURS,), None, _ours(rows[table]), tag, ())]
+    # nothing can be decided about a table that cannot be looked at
+    mains = deployment.tables.mains(
+        [table for table, each in findings.items() if not isinstance(each, (MissingTableError, ConfigurationError))]
+    )
     found = []
     for table, finding in sorted(findings.items()):
-        ours, theirs, possible = _ours(rows[table]), None, []
-        if not isinstance(finding, (MissingTableError, ConfigurationError)):
-            theirs = deployment.tables.mains([table])[table]
-            for decision in Decision:
-                with suppress(*IN_THE_WAY):
-                    _check(deployment, barrier, _decided(barrier, planned[table], decision, theirs, ours))
-                    possible.append(decision)
+        ours, theirs, possible = _ours(rows[table]), mains.get(table), []
+        for decision in Decision if table in mains else ():
+            with suppress(*IN_THE_WAY):
+                _check(deployment, barrier, _decided(barrier, planned[table], decision, theirs, ours))
+                possible.append(decision)
         readers = _readers(deployment, barrier, table)
         found.append(InTheWay(table, finding, tuple(possible), theirs, ours, tag, readers))
     return found

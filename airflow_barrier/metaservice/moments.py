@@ -67,7 +67,8 @@ class Moments(Group):
         for each in barriers:
             members = load_topology(connection, topology, each.topology_version)
             # not those of a job that has joined since, whose history a revision put here
-            own = {table: at for table, at in staged[each.barrier_id].items() if table in members.tables}
+            at = staged[each.barrier_id]
+            own = {table: at[table] for table in members.tables if table in at}
             found[each.barrier_id] = BarrierMoments(each, members, own, attempts[each.barrier_id])
         return found
 

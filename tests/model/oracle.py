@@ -9,6 +9,7 @@ from datetime import timedelta
 from typing import Any
 
 from airflow_barrier.coordinator.delay import barrier_delay, delay
+from airflow_barrier.coordinator.lateness import standings
 from airflow_barrier.metaservice import resolving
 from airflow_barrier.protocol.journal import JournalEntry, RevisionEntry
 from airflow_barrier.protocol.levels import Level, Resolution
@@ -315,6 +316,7 @@ class Oracle(Histories):
             assert ends[-1] == (found.barrier.commit_at or ends[-1]), f"barrier {number}: {path} ends too early"
             for table in found.tables:
                 assert abs(table.seconds - found.seconds) < 1e-3, f"barrier {number}, {table}: not {found.seconds} s"
+        meta.overviews.together(lambda rows: standings(rows, {NAME: 60.0}))  # whatever has joined, left or been revised
         shares = [share.share for share in delay(meta, NAME, timedelta(days=36_500)).blame]
         assert not shares or abs(sum(shares) - 1) < 1e-6, f"the blame of {shares} is not all of it"
 

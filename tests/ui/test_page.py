@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from datetime import datetime, timezone
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -12,8 +11,7 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from airflow_barrier.coordinator.committing import commit_barrier
-from airflow_barrier.coordinator.opening import Opened, open_barrier
-from airflow_barrier.coordinator.staging import Ready, begin, close
+from airflow_barrier.coordinator.staging import close
 from airflow_barrier.links.barrier import DAG_ROUTE, RUN_ROUTE, TASK_ROUTE, URL_PREFIX
 from airflow_barrier.metaservice.revisions import NewRevision
 from airflow_barrier.plugins import bundle
@@ -22,15 +20,14 @@ from airflow_barrier.protocol.deliveries import SinkDeclaration
 from airflow_barrier.protocol.errors import BarrierBlockedError
 from airflow_barrier.protocol.leases import Hold
 from airflow_barrier.protocol.levels import Level
-from airflow_barrier.protocol.records import Barrier, StagedTable
+from airflow_barrier.protocol.records import StagedTable
 from airflow_barrier.protocol.revisions import RevisionMode
 from airflow_barrier.protocol.states import BarrierState
-from airflow_barrier.protocol.topology import Fragment
 from airflow_barrier.spark.spec import ClosingRecord
 from tests.support.airflow import LONG, AirflowUnderTest
 from tests.support.counting import Counting
-from tests.support.runs import run_of
 from tests.support.waiting import patience
+from tests.ui.by_hand import begun, opened
 from tests.ui.looking import act, cell, log_in, nothing_grave, tab, watched
 
 NAMESPACE = "paged"
@@ -233,7 +230,7 @@ def a_lease_is_released(page: Page) -> None:
 
 
 def a_barrier_is_aborted_by_the_keyboard_alone(page: Page, ui: Path, counting: Counting) -> None:
-    open_by_hand(counting, 4)
+    opened(counting, "paged", 4)
     page.goto(counting.airflow.page("paged", "barrier=3"))
     button = page.get_by_role("button", name="Abort barrier 3")
     button.focus()
@@ -256,11 +253,9 @@ def a_barrier_is_aborted_by_the_keyboard_alone(page: Page, ui: Path, counting: C
 
 
 def a_blocked_barrier_is_led_out(page: Page, ui: Path, counting: Counting) -> None:
-    deployment, barrier = counting.deployment, open_by_hand(counting, 5)
+    deployment, barrier = counting.deployment, opened(counting, "paged", 5)
     for job, table in (("load", "paged.events"), ("sum", "paged.totals")):
-        ready = begin(deployment, barrier, job, request_key=f"by hand/{job}", generation="g0", actor="test")
-        assert isinstance(ready, Ready)
-        number = ready.attempt.attempt_id
+        number = begun(counting, barrier, job).attempt.attempt_id
         record = ClosingRecord(number, {table: StagedTable(table, None, unchanged=True)})
         close(deployment, number, record=record, actor="test")
     mains = deployment.tables.mains(["paged.events", "paged.totals"])
@@ -277,20 +272,6 @@ def a_blocked_barrier_is_led_out(page: Page, ui: Path, counting: Counting) -> No
     act(page, "Commit barrier 4", "ticket 18", "Committed barrier 4: readers have it.")
     expect(page.get_by_role("heading", name="Barrier 4")).to_contain_text("COMMIT")
     assert deployment.meta.barriers.get("paged", 4).state is BarrierState.COMMIT
-
-
-def open_by_hand(counting: Counting, day: int) -> Barrier:
-    deployment = counting.deployment
-    opened = open_barrier(
-        deployment,
-        Fragment("paged", "paged", deployment.meta.topologies.get("paged").jobs),
-        datetime(2025, 1, day, tzinfo=timezone.utc),
-        timestamp_from="test",
-        run=run_of(f"paged/by_hand_{day}"),
-        actor="test",
-    )
-    assert isinstance(opened, Opened)
-    return opened.barrier
 
 
 def the_address_alone_leads_there(page: Page, airflow: AirflowUnderTest) -> None:

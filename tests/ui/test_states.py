@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from datetime import datetime, timezone
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -12,18 +11,17 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from airflow_barrier.coordinator.committing import commit_barrier
-from airflow_barrier.coordinator.opening import Opened, open_barrier
-from airflow_barrier.coordinator.staging import Ready, begin, close
+from airflow_barrier.coordinator.staging import close
 from airflow_barrier.metaservice.revisions import NewRevision
 from airflow_barrier.protocol.errors import BarrierBlockedError
 from airflow_barrier.protocol.records import Barrier, StagedTable
 from airflow_barrier.protocol.revisions import RevisionMode
 from airflow_barrier.protocol.states import BarrierState
-from airflow_barrier.protocol.topology import Fragment, Job
+from airflow_barrier.protocol.topology import Job
 from airflow_barrier.spark.spec import ClosingRecord
 from tests.support.airflow import LONG
 from tests.support.counting import Counting
-from tests.support.runs import run_of
+from tests.ui.by_hand import begun, opened
 from tests.ui.looking import act, cell, log_in, nothing_grave, watched
 
 NAMESPACE = "stated"
@@ -62,16 +60,16 @@ def scene(counting: Counting) -> None:
     deployment = counting.deployment
     for dag, jobs in JOBS.items():
         deployment.meta.topologies.register(NAMESPACE, dag, jobs, "test")
-    first = opened(counting, 1)
+    first = opened(counting, "joined", 1)
     staged(counting, first)
     commit_barrier(deployment, NAMESPACE, first.barrier_id, actor="test")
-    second = opened(counting, 2)
+    second = opened(counting, "joined", 2)
     staged(counting, second)
     deployment.meta.publishing.begin(NAMESPACE, second.barrier_id, deployment.tables.mains([EVENTS, TOTALS]), "test")
     counting.write("totals", 7_000)
     with pytest.raises(BarrierBlockedError):
         commit_barrier(deployment, NAMESPACE, second.barrier_id, actor="test")
-    failed = begun(counting, opened(counting, 3), "load")
+    failed = begun(counting, opened(counting, "joined", 3), "load")
     deployment.meta.attempts.abort(failed.attempt.attempt_id, HOSTILE, "test")
     revision = deployment.meta.revisions.begin(
         NewRevision(
@@ -89,25 +87,6 @@ def scene(counting: Counting) -> None:
         )
     )
     begun(counting, deployment.meta.revisions.barriers(NAMESPACE, revision.revision)[0], "sum")
-
-
-def opened(counting: Counting, day: int) -> Barrier:
-    found = open_barrier(
-        counting.deployment,
-        Fragment(NAMESPACE, "joined", JOBS["joined"]),
-        datetime(2025, 1, day, tzinfo=timezone.utc),
-        timestamp_from="test",
-        run=run_of(f"joined/by_hand_{day}"),
-        actor="test",
-    )
-    assert isinstance(found, Opened)
-    return found.barrier
-
-
-def begun(counting: Counting, barrier: Barrier, job: str) -> Ready:
-    ready = begin(counting.deployment, barrier, job, request_key=f"by hand/{job}", generation="g0", actor="test")
-    assert isinstance(ready, Ready)
-    return ready
 
 
 def staged(counting: Counting, barrier: Barrier) -> None:
