@@ -12,7 +12,7 @@ from datetime import datetime, timedelta, timezone
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from statistics import quantiles
+from statistics import median, quantiles
 from typing import Any
 
 import httpx
@@ -94,6 +94,12 @@ def measure(folder: Path, *, quick: bool) -> list[Measured]:
             ["MetaService", "events", "median, s", "most, s"],
             events,
         ),
+        Measured(
+            "The plugin in a process of Airflow",
+            "Each process of Airflow imports the plugin; CPU in new interpreters, Airflow's own beside.",
+            ["", "least, ms CPU", "median, ms CPU"],
+            _imports(questions // 10 or 1),
+        ),
     ]
 
 
@@ -114,6 +120,20 @@ def _served(url: str) -> Iterator[httpx.Client]:
                 yield client
         finally:
             server.terminate()
+
+
+def _imports(times: int) -> list[list[str]]:
+    modules: dict[str, list[float]] = {
+        "airflow.plugins_manager, airflow.sdk": [],
+        "airflow_barrier.plugins.barrier": [],
+    }
+    told = "; ".join(f"began = process_time(); import {each}; print(process_time() - began)" for each in modules)
+    for _ in range(times):
+        command = [sys.executable, "-c", f"from time import process_time; {told}"]
+        found = subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()[-len(modules) :]
+        for seconds, each in zip(found, modules.values(), strict=True):
+            each.append(float(seconds) * 1e3)
+    return [[name, f"{min(each):.0f}", f"{median(each):.0f}"] for name, each in modules.items()]
 
 
 def _since(changed: int) -> str:
