@@ -35,6 +35,8 @@ class Health(str, Enum):
     OK = "ok"
     #: No barrier was opened yet.
     EMPTY = "empty"
+    #: The last delivery to a sink failed.
+    FAILING = "failing"
     LATE = "late"
     #: A barrier is BLOCKED: somebody else wrote to one of its tables.
     BLOCKED = "blocked"
@@ -96,7 +98,7 @@ class Late(Model):
 
 class TopologySummary(Model):
     """``readable``: the newest barrier that repeatable read serves. ``age``: of its timestamp, now. ``recent``: the
-    newest barriers, oldest first.
+    newest barriers, oldest first. ``failing``: the sinks to which the last delivery failed.
     """
 
     deployment: str
@@ -111,6 +113,7 @@ class TopologySummary(Model):
     open: int
     recent: list[BarrierSummary]
     late: list[Late]
+    failing: list[str]
     hidden_dags: int
 
 

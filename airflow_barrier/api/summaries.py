@@ -45,13 +45,15 @@ def late_of(found: Iterable[Late], dags: Collection[str]) -> list[models.Late]:
     ]
 
 
-def health_of(states: Iterable[BarrierState], late: Sequence[models.Late]) -> models.Health:
-    """``states``: of the newest barriers, and of all that are not committed."""
+def health_of(states: Iterable[BarrierState], late: Sequence[models.Late], failing: Sequence[str]) -> models.Health:
+    """``states``: of the newest barriers, and of all that are not committed. ``failing``: sinks."""
     found = set(states)
     if BarrierState.BLOCKED in found:
         return models.Health.BLOCKED
     if late:
         return models.Health.LATE
+    if failing:
+        return models.Health.FAILING
     return models.Health.OK if found else models.Health.EMPTY
 
 

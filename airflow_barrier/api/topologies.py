@@ -107,12 +107,16 @@ def _glance(
 ) -> list[models.TopologySummary]:
     """``told``: of each topology the DAGs that are seen, and how many tables they write."""
     found = standings(rows, {each.name: each.freshness for each in known})
-    return [_summary(deployment, each, told[each.name], found[each.name]) for each in known]
+    failing = rows.failing_sinks(list(found))
+    return [_summary(deployment, each, told[each.name], found[each.name], failing[each.name]) for each in known]
 
 
-def _summary(deployment: str, known: Known, dags: Mapping[str, int], found: Standing) -> models.TopologySummary:
+def _summary(
+    deployment: str, known: Known, dags: Mapping[str, int], found: Standing, sinks: Sequence[tuple[str, str]]
+) -> models.TopologySummary:
     hidden = len(known.dags.keys() - dags.keys())
     late = late_of(found.late, dags)
+    failing = [sink for sink, dag in sinks if dag in dags]
     states = [*(row.state for row in found.recent), *(barrier.state for barrier, _ in found.in_flight)]
 
     def whole(barrier: BarrierRow) -> bool:  # of another version there may be DAGs that nobody asked about
@@ -124,12 +128,13 @@ def _summary(deployment: str, known: Known, dags: Mapping[str, int], found: Stan
         version=known.version,
         dags=sorted(dags),
         tables=sum(dags.values()),
-        health=health_of(states, late),
+        health=health_of(states, late, failing),
         readable=None if found.readable is None else barrier_of(found.readable, whole=whole(found.readable)),
         age=found.age,
         objective=known.freshness,
         open=len(found.in_flight),
         recent=[barrier_of(row, whole=whole(row)) for row in reversed(found.recent[:_RECENT])],
         late=late,
+        failing=failing,
         hidden_dags=hidden,
     )

@@ -41,7 +41,7 @@ from airflow_barrier.metaservice.rows import (
 )
 from airflow_barrier.metaservice.schema import DatabaseNow
 from airflow_barrier.metaservice.transaction import Group, reads
-from airflow_barrier.protocol.deliveries import DeliveryRecord
+from airflow_barrier.protocol.deliveries import DeliveryRecord, SinkState
 from airflow_barrier.protocol.records import Barrier, BarrierKind, Need
 from airflow_barrier.protocol.revisions import Revision
 from airflow_barrier.protocol.states import AttemptState, BarrierState, TableState
@@ -473,6 +473,23 @@ class Overviews(Group):
         )
 
     # --- sinks ----------------------------------------------------------------------------------------
+
+    @reads
+    def failing_sinks(self, connection: Connection, topologies: Sequence[str]) -> dict[str, list[tuple[str, str]]]:
+        """Of each topology the sinks to which the last delivery failed, but for those that a person has stopped: each
+        with the DAG that delivers.
+        """
+        found: dict[str, list[tuple[str, str]]] = {name: [] for name in topologies}
+        sink = schema.sink.c
+        for names in chunks(topologies):
+            rows = connection.execute(
+                select(sink.topology, sink.name, sink.owner)
+                .where(sink.topology.in_(names), sink.error.is_not(None), sink.state == SinkState.ACTIVE.value)
+                .order_by(sink.topology, sink.name)
+            )
+            for topology, name, owner in rows:
+                found[topology].append((name, owner))
+        return found
 
     @reads
     def deliveries(

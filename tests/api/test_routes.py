@@ -12,6 +12,7 @@ from sqlalchemy import delete
 from airflow_barrier.metaservice import schema
 from airflow_barrier.metaservice.maintenance import Upkeep
 from airflow_barrier.metaservice.store import MetaService
+from airflow_barrier.protocol.deliveries import SinkDeclaration
 from airflow_barrier.protocol.leases import Hold
 from airflow_barrier.protocol.levels import Level
 from airflow_barrier.protocol.names import one_line
@@ -72,6 +73,22 @@ def test_topologies_of_a_dag(shop: World, asking: Asking) -> None:
     assert (found("shop"), found("secret"), found("nothing")) == (["shop"], ["shop"], [])
     # that a DAG is in it is not told to who may not read the DAG
     assert (found("shop", limited), found("secret", limited)) == (["shop"], [])
+
+
+def test_sinks_to_which_nothing_is_delivered(shop: World, asking: Asking) -> None:
+    shop.committed(1)
+    limited, deliveries = asking.may_read("ada", "shop"), shop.meta.deliveries
+    for dag, name in (("shop", "crm"), ("secret", SECRET)):
+        deliveries.register("shop", SinkDeclaration(name, dag, "files", {"shop.orders": "x"}), "me")
+        deliveries.failed("shop", name, HOSTILE, "task")
+
+    def found(user: str = "admin") -> tuple[str, list[str]]:
+        told = asking.told("shop", user)
+        return told["health"], told["failing"]
+
+    assert (found(), found(limited)) == (("failing", sorted([SECRET, "crm"])), ("failing", ["crm"]))
+    deliveries.pause("shop", "crm", "ada", "moving")
+    assert (found(), found(limited)) == (("failing", [SECRET]), ("ok", []))
 
 
 def test_who_is_late_and_what_failed(shop: World, asking: Asking) -> None:
