@@ -84,12 +84,12 @@ def note_job(task: BaseOperator, barrier_conn_id: str, deployment: Deployment, b
     note(task, barrier_conn_id, deployment, barrier, read=job.inlets, made=job.outlets)
     with _noting(task) as noted:
         namespace = namespace_of(BarrierHook(barrier_conn_id).get_settings())
-        for source in job.externals:
-            noted.read[deployment.source_of(source).dataset(namespace)] = At(barrier)
         for table, url in deployment.tables.folders([*job.inlets, *job.outlets]).items():
             for known in (noted.read, noted.made):
                 if (namespace, table) in known:
                     known[namespace, table] = known[namespace, table]._replace(folder=datasets.folder(url))
+        for source in job.externals:
+            noted.read[deployment.source_of(source).dataset(namespace)] = At(barrier)
 
 
 def note_answer(
