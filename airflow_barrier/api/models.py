@@ -431,12 +431,21 @@ class RevisionRun(Model):
     arrived_at: datetime | None
 
 
+class RevisionMissing(Model):
+    """A barrier that a revision waits for: ``tables``, each with its job, are not computed again; else ``why``."""
+
+    barrier_id: int
+    timestamp: datetime
+    tables: list[str]
+    why: str
+
+
 class RevisionDetail(Revision):
-    """``missing``: what it still waits for."""
+    """``missing``: what it still waits for, the oldest barrier first."""
 
     runs: list[RevisionRun]
     barriers: list[RevisionProgress]
-    missing: list[str]
+    missing: list[RevisionMissing]
     actions: list[Action]
     hidden_dags: int
 

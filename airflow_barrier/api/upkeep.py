@@ -120,7 +120,7 @@ def revision(sight: SightDep, revision: RevisionNumber) -> models.RevisionDetail
                 },
             )
         )
-    missing = sight.meta.revisions.unstaged(sight.name, revision) if whole and found.is_under_way else []
+    unstaged = sight.meta.revisions.unstaged_barriers(sight.name, revision) if whole and found.is_under_way else []
     runs = sight.meta.revisions.runs(sight.name, revision)
     sight.ask(run.dag_id for run in runs)
     hidden = {job.owner for job in sight.topology.jobs if job.name in found.jobs}
@@ -134,7 +134,15 @@ def revision(sight: SightDep, revision: RevisionNumber) -> models.RevisionDetail
             if sight.sees(run.dag_id)
         ],
         barriers=told,
-        missing=missing,
+        missing=[
+            models.RevisionMissing(
+                barrier_id=each.barrier.barrier_id,
+                timestamp=each.barrier.timestamp,
+                tables=list(each.tables),
+                why=each.why,
+            )
+            for each in unstaged
+        ],
         actions=offers.of_revision(sight, found, versions),
         hidden_dags=sight.hidden(hidden),
     )

@@ -181,7 +181,10 @@ def _uncommitted(oldest: Barrier, recent: Sequence[BarrierRow]) -> list[Late]:
     summary = {
         BarrierState.PRECOMMIT: f"barrier {number} is staged, nobody commits it: clear its commit task, or {command}",
         BarrierState.COMMITTING: f"barrier {number} is decided and not published: clear its commit task, or {command}",
-        BarrierState.BLOCKED: f"barrier {number} is BLOCKED, as somebody else changed a table: see docs/blocked.md",
+        BarrierState.BLOCKED: (
+            f"barrier {number} is BLOCKED, as somebody else changed a table: readers stay at the one before until a "
+            "person decides, on its page or by airflow-barrier barrier resolve, whose rows stand"
+        ),
     }[oldest.state]
     return [Late(number, None, oldest.run.dag_id or None, (), since, at, summary)]
 

@@ -116,7 +116,7 @@ def _happened(
             )
             found.append(Signal("revised", topology, revision.first_barrier, each.at, None, summary))
         elif what == _BLOCKED:
-            summary = f"barrier {each.barrier_id} is BLOCKED: {reason}; see docs/blocked.md"
+            summary = f"barrier {each.barrier_id} is BLOCKED: {reason}"
             found.append(Signal("blocked", topology, each.barrier_id, each.at, dags.get(each.barrier_id), summary))
         else:
             summary = f"barrier {each.barrier_id} was aborted by {each.actor}: {reason}"

@@ -34,6 +34,7 @@ from airflow_barrier.metaservice.starts import starts_at
 from airflow_barrier.metaservice.swapping import (
     Revised,
     SwapRows,
+    Unstaged,
     as_revised,
     begin_swap,
     cancel,
@@ -123,6 +124,11 @@ class Revisions(Group):
     @reads
     def unstaged(self, connection: Connection, topology: str, number: int) -> list[str]:
         """What is missing before it can be published, a phrase each; nothing once it can."""
+        return [str(each) for each in unstaged(connection, load_revision(connection, topology, number))]
+
+    @reads
+    def unstaged_barriers(self, connection: Connection, topology: str, number: int) -> list[Unstaged]:
+        """The same by barrier."""
         return unstaged(connection, load_revision(connection, topology, number))
 
     @reads

@@ -75,22 +75,36 @@ class Revised:
     rows: tuple[TableProgress, ...]
 
 
-def unstaged(connection: Connection, revision: Revision) -> list[str]:
-    """What is still missing before it can be published, in words; empty: nothing."""
+@dataclass(frozen=True)
+class Unstaged:
+    """A barrier that keeps a revision from being published: ``tables`` (with who writes them) are not computed again
+    yet; of none, ``why`` says what it is instead.
+    """
+
+    barrier: Barrier
+    tables: tuple[str, ...] = ()
+    why: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.barrier} {self.why or 'lacks ' + ', '.join(self.tables)}"
+
+
+def unstaged(connection: Connection, revision: Revision) -> list[Unstaged]:
+    """What is still missing before it can be published, the oldest barrier first; empty: nothing."""
     known = {barrier.barrier_id: barrier for barrier in barriers_of(connection, revision)}
     missing = []
     for barrier in _standing_from(connection, revision):
         if barrier.is_maintenance:
             if barrier.state is not BarrierState.COMMIT:
-                missing.append(f"{barrier} maintains tables and is {barrier.state.value}")
+                missing.append(Unstaged(barrier, why=f"maintains tables and is {barrier.state.value}"))
             continue
         revised = known.get(barrier.barrier_id)
         if revised is None:
-            missing.append(f"{barrier} was opened since")
+            missing.append(Unstaged(barrier, why="was opened since"))
         elif revised.state is BarrierState.OPEN:
             rows = progress(connection, revision.topology, barrier.barrier_id, revision.revision).values()
-            tables = ", ".join(f"{row.table} (job {row.job})" for row in rows if row.state is TableState.PENDING)
-            missing.append(f"{revised} lacks {tables}")
+            tables = tuple(f"{row.table} (job {row.job})" for row in rows if row.state is TableState.PENDING)
+            missing.append(Unstaged(revised, tables))
     return missing
 
 
@@ -109,7 +123,8 @@ def begin_swap(
     if missing:
         raise RevisionNotStagedError(  # safety: publishes-only-what-is-staged
             f"{revision}: expected every barrier from {revision.first_barrier} to the head computed again, found that "
-            f"{'; '.join(missing[:5])}{' and more' if len(missing) > 5 else ''}; it is published once that is done"
+            f"{'; '.join(map(str, missing[:5]))}{' and more' if len(missing) > 5 else ''}; it is published once that "
+            "is done"
         )
     for other in uncommitted(connection, topology):
         if other.state in _PUBLISHING:

@@ -255,6 +255,17 @@ def test_the_revisions_that_a_run_is_part_of(shop: World, asking: Asking) -> Non
         }  # fmt: skip
 
 
+def test_what_a_revision_waits_for(shop: World, asking: Asking) -> None:
+    shop.committed(1)
+    revision = shop.revise(1, "ratio").revision
+    shop.committed(2)
+    first, second = asking.told(f"shop/revisions/{revision}")["missing"]
+    assert (first["barrier_id"], first["tables"], first["why"]) == (
+        1, ["shop.ratio (job ratio)", "shop.rest (job ratio)"], ""
+    )  # fmt: skip
+    assert (second["barrier_id"], second["tables"], second["why"]) == (2, [], "was opened since")
+
+
 def test_nothing_is_told_of_other_dags(shop: World, asking: Asking) -> None:
     """Whatever is asked, no name of theirs is in the answer, and the same questions tell an admin."""
     revision = everything(shop)

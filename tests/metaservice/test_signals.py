@@ -184,7 +184,7 @@ def test_blocked_and_aborted_are_told_once(shop: World) -> None:
     shop.meta.publishing.block("shop", number, "shop.orders was written by somebody else", "test")
     found = looking.every(5 * MINUTE, 12)
     assert kinds(found) == [("blocked", 4, "shop")]
-    assert found[0].summary == "barrier 4 is BLOCKED: shop.orders was written by somebody else; see docs/blocked.md"
+    assert found[0].summary == "barrier 4 is BLOCKED: shop.orders was written by somebody else"
     shop.meta.publishing.unblock("shop", number, "put back", "test")
     shop.publish(number)
     first, second = opened(shop, 4 * 365 * 10 + 1), opened(shop, 4 * 365 * 10 + 2)

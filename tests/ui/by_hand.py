@@ -27,7 +27,8 @@ def opened(counting: Counting, owner: str, day: int) -> Barrier:
     return found.barrier
 
 
-def begun(counting: Counting, barrier: Barrier, job: str) -> Ready:
-    ready = begin(counting.deployment, barrier, job, request_key=f"by hand/{job}", generation="g0", actor="test")
+def begun(counting: Counting, barrier: Barrier, job: str, run: str = "by hand") -> Ready:
+    """``run``: its DAG, a slash and its id."""
+    ready = begin(counting.deployment, barrier, job, request_key=f"{run}/{job}/-1", generation="g0", actor="test")
     assert isinstance(ready, Ready)
     return ready

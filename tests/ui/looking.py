@@ -42,6 +42,11 @@ def act(page: Page, name: str, reason: str, outcome: str) -> None:
     expect(page.get_by_role("status").filter(has_text=outcome)).to_be_focused()
 
 
+def navigation(page: Page) -> Locator:
+    """Airflow's, beside whatever page: the dashboard has a link of the same name in our tile."""
+    return page.get_by_test_id("nav-sidebar")
+
+
 def tab(page: Page, name: str) -> Locator:
     return page.get_by_role("navigation", name="Of this topology").get_by_role("link", name=name, exact=True)
 

@@ -12,7 +12,7 @@ from playwright.sync_api import Browser, Page, expect
 
 from airflow_barrier.coordinator.committing import commit_barrier
 from airflow_barrier.coordinator.staging import close
-from airflow_barrier.links.barrier import DAG_ROUTE, RUN_ROUTE, TASK_ROUTE, URL_PREFIX
+from airflow_barrier.links.barrier import DAG_ROUTE, RUN_ROUTE, TASK_ROUTE, URL_PREFIX, BarrierLink
 from airflow_barrier.metaservice.revisions import NewRevision
 from airflow_barrier.plugins import bundle
 from airflow_barrier.plugins.barrier import BarrierPlugin
@@ -28,7 +28,7 @@ from tests.support.airflow import LONG, AirflowUnderTest
 from tests.support.counting import Counting
 from tests.support.waiting import patience
 from tests.ui.by_hand import begun, opened
-from tests.ui.looking import act, cell, log_in, nothing_grave, tab, watched
+from tests.ui.looking import act, cell, log_in, navigation, nothing_grave, tab, watched
 
 NAMESPACE = "paged"
 
@@ -56,7 +56,11 @@ def test_the_page_shows_a_barrier_while_it_advances(counting: Counting, browser:
             the_address_alone_leads_there(context.new_page(), counting.airflow)
             a_task_links_there(context.new_page(), counting)
             a_dag_has_a_tab(context.new_page(), counting.airflow, ui)
-            a_run_and_a_task_have_tabs(context.new_page(), counting, ui)
+            # one page: each has a stream, and a browser has six connections to a host
+            page = context.new_page()
+            a_run_and_a_task_have_tabs(page, counting, ui)
+            a_run_that_worked_for_several_barriers_lists_them(page, counting, ui)
+            a_run_that_tried_nothing_has_a_tab(page, counting, ui)
             the_dashboard_has_a_tile(context.new_page(), counting.airflow, ui)
         everybody_gets_the_bundle_and_keeps_it(counting.airflow)
     finally:
@@ -66,7 +70,7 @@ def test_the_page_shows_a_barrier_while_it_advances(counting: Counting, browser:
 
 
 def the_navigation_leads_to_a_topology(page: Page, ui: Path) -> None:
-    page.get_by_role("link", name="Barriers").click()
+    navigation(page).get_by_role("link", name="Barriers").click()
     card = page.get_by_role("listitem").filter(has_text="paged")
     expect(card).to_contain_text("Barrier 1")
     nothing_grave(page, ui)
@@ -198,7 +202,7 @@ def who_reads_and_what_goes_in_and_out(page: Page, ui: Path, counting: Counting,
     tab(page, "Sources").click()
     expect(page.get_by_text("No job reads from outside")).to_be_visible()
     tab(page, "Deliveries").click()
-    expect(page.get_by_role("row").filter(has_text="sums")).to_contain_text("nobody lets us in")
+    expect(page.get_by_text("sums fails: nobody lets us in")).to_be_visible()
     nothing_grave(page, ui)
     tab(page, "Readers").click()
     expect(page.get_by_role("row").filter(has_text="report of ada")).to_contain_text("none so far")
@@ -335,8 +339,43 @@ def a_run_and_a_task_have_tabs(page: Page, counting: Counting, ui: Path) -> None
     expect(page.get_by_text("(this task)")).to_have_count(0)
     page.locator(".barriers p").get_by_role("link", name="paged", exact=True).click()
     expect(cell(page, "paged.totals", 2)).to_be_visible()
-    page.goto(f"{run}-and-no-other/plugin/{RUN_ROUTE}")
+
+
+def a_run_that_worked_for_several_barriers_lists_them(page: Page, counting: Counting, ui: Path) -> None:
+    run = counting.airflow.run_ids("paged")[1]
+    begun(counting, opened(counting, "paged", 6), "load", run=f"paged/{run}")
+    page.goto(f"{counting.airflow.url}/dags/paged/runs/{run}/plugin/{RUN_ROUTE}")
+    rows = page.get_by_role("region", name="Barriers").locator("tbody").get_by_role("row")
+    expect(rows).to_have_text(
+        [
+            re.compile("^5pagedOPEN.*it has tried load$"),
+            re.compile("^2pagedCOMMIT.*this run opened the barrier; it has tried load, sum$"),
+        ]
+    )
+    nothing_grave(page, ui)
+    rows.get_by_role("link", name="2", exact=True).click()
+    expect(page.get_by_role("heading", name="Barrier 2")).to_be_visible()
+
+
+def a_run_that_tried_nothing_has_a_tab(page: Page, counting: Counting, ui: Path) -> None:
+    """None of its tasks has begun; then one says its barrier, whose jobs another run has done."""
+    airflow = counting.airflow
+    airflow.pause("paged")
+    run = f"/dags/paged/runs/{airflow.trigger('paged')}"
+    page.goto(f"{airflow.url}{run}/plugin/{RUN_ROUTE}")
+
     expect(page.get_by_text("This run has neither opened a barrier nor tried a job of one")).to_be_visible()
+    expect(page.locator(".card").get_by_role("link", name="paged", exact=True)).to_be_visible()
+    nothing_grave(page, ui)
+    page.goto(f"{airflow.url}{run}/tasks/{counting.task('sum')}/plugin/{TASK_ROUTE}")
+    expect(page.get_by_text("This task works for no barrier so far")).to_be_visible()
+    entries = f"{run.replace('/runs/', '/dagRuns/')}/taskInstances/{counting.task('sum')}/xcomEntries"
+    link = {"key": BarrierLink().xcom_key, "value": airflow.page("paged", "barrier=2")}
+    airflow.api.post(entries, json=link).raise_for_status()
+    page.goto(f"{airflow.url}{run}/plugin/{RUN_ROUTE}")
+    expect(page.get_by_text("the barrier that this run is for")).to_be_visible()
+    expect(page.get_by_role("heading", name="Barrier 2")).to_be_visible()
+    nothing_grave(page, ui)
 
 
 def the_dashboard_has_a_tile(page: Page, airflow: AirflowUnderTest, ui: Path) -> None:

@@ -22,13 +22,15 @@ from airflow_barrier.spark.spec import ClosingRecord
 from tests.support.airflow import LONG
 from tests.support.counting import Counting
 from tests.ui.by_hand import begun, opened
-from tests.ui.looking import act, cell, log_in, nothing_grave, watched
+from tests.ui.looking import act, cell, log_in, navigation, nothing_grave, tab, watched
 
 NAMESPACE = "stated"
 EVENTS, TOTALS = f"{NAMESPACE}.events", f"{NAMESPACE}.totals"
 #: By DAG; `only_joined` reads the first of them.
 JOBS = {"joined": (Job("load", "joined", outlets=(EVENTS,)),)}
 JOBS["joined_later"] = (Job("sum", "joined_later", inlets=(EVENTS,), outlets=(TOTALS,)),)
+#: Has more jobs than are drawn, and no barrier.
+WIDE = f"{NAMESPACE}_wide"
 HOSTILE = """<script>globalThis.hurt = true</script><img src=x onerror="globalThis.hurt = true"> 'no' "rows" & so on"""
 
 
@@ -48,6 +50,8 @@ def test_it_says_what_is_wrong_and_who_may_mend_it_does(counting: Counting, brow
             page = log_in(person, counting.airflow)
             what_is_wrong_is_said(page, counting, ui)
             a_revision_is_cancelled(page, counting, ui)
+            what_is_not_there_is_said(page, counting)
+            of_many_jobs_some_are_drawn(page, ui)
             ours_is_kept(page, viewer, counting, ui)
         for asked, broken in contexts:
             assert broken == []
@@ -55,9 +59,14 @@ def test_it_says_what_is_wrong_and_who_may_mend_it_does(counting: Counting, brow
 
 
 def scene(counting: Counting) -> None:
-    """Barrier 1 is COMMIT, and computed again; 2 is BLOCKED; of 3 the first job failed."""
+    """Barrier 1 is COMMIT, and computed again; 2 is BLOCKED; of 3 the first job failed. Another topology has none."""
     counting.create("events", "totals")
     deployment = counting.deployment
+    table = f"{WIDE}.t{{}}".format
+    wide = [
+        Job(f"part_{n}", "joined", inlets=(table((n - 1) // 2),) if n else (), outlets=(table(n),)) for n in range(70)
+    ]
+    deployment.meta.topologies.register(WIDE, "joined", wide, "test")
     for dag, jobs in JOBS.items():
         deployment.meta.topologies.register(NAMESPACE, dag, jobs, "test")
     first = opened(counting, "joined", 1)
@@ -133,8 +142,45 @@ def who_only_reads_has_no_buttons(page: Page, counting: Counting, ui: Path) -> N
     nothing_grave(page, ui)
 
 
+def what_is_not_there_is_said(page: Page, counting: Counting) -> None:
+    for what, said in (
+        ("filter=nothing", "No table here has that in its name"),
+        ("before=1", "There are no older barriers"),
+        ("view=revisions&before=1", "There are no older revisions"),
+    ):
+        see(page, counting, what)
+        expect(page.get_by_text(said)).to_be_visible()
+    page.goto(counting.airflow.page(WIDE, ""))
+    expect(page.get_by_text("No barrier was opened yet")).to_be_visible()
+    tab(page, "Delay").click()
+    expect(page.get_by_text("No barrier became readable in 7 d")).to_be_visible()
+
+
+def of_many_jobs_some_are_drawn(page: Page, ui: Path) -> None:
+    tab(page, "Graph").click()
+    said, drawn = page.locator("[role=status]").filter(has_text="of 70 jobs"), page.get_by_role("group", name="job ")
+    expect(said).to_have_text(re.compile("^20 of 70 jobs: first those that are late"))
+    expect(drawn).to_have_count(20)
+    nothing_grave(page, ui)
+    page.get_by_label("Filter").fill("part_10")  # its inlet is of part_4, its outlet of two others
+    expect(said).to_have_text("1 of 70 jobs matches.")
+    expect(drawn).to_have_count(4)
+    page.get_by_label("Filter").fill("part")
+    expect(said).to_have_text("70 of 70 jobs match; of these with their neighbours 60 are drawn.")
+    expect(drawn).to_have_count(60)
+
+
+def the_dashboard_says_what_is_blocked(page: Page, ui: Path) -> None:
+    ill = page.get_by_role("region", name="Barriers").get_by_role("listitem").filter(has_text=NAMESPACE).first
+    expect(ill).to_contain_text("blocked")
+    nothing_grave(page, ui)
+    ill.get_by_role("link", name=re.compile("^Barrier 2 is BLOCKED")).click()
+    expect(page.get_by_role("heading", name="Barrier 2")).to_contain_text("BLOCKED")
+
+
 def what_is_wrong_is_said(page: Page, counting: Counting, ui: Path) -> None:
-    page.get_by_role("link", name="Barriers").click()
+    the_dashboard_says_what_is_blocked(page, ui)
+    navigation(page).get_by_role("link", name="Barriers").click()
     card = page.get_by_role("listitem").filter(has=page.get_by_role("link", name=NAMESPACE, exact=True))
     expect(card).to_contain_text("blocked")
     nothing_grave(page, ui)
@@ -156,6 +202,8 @@ def a_revision_is_cancelled(page: Page, counting: Counting, ui: Path) -> None:
     barriers = page.get_by_role("region", name="Its barriers").get_by_role("row")
     expect(barriers.nth(1)).to_contain_text("sum: running")
     expect(barriers.nth(2)).to_contain_text("sum: not started")
+    missing = page.get_by_role("region", name="What is missing").get_by_role("listitem")
+    expect(missing.first).to_have_text(re.compile(f"^Barrier 1 .* lacks 1 table: {TOTALS} .job sum.$"))
     nothing_grave(page, ui)
     act(page, "Cancel revision 1", "the wrong day", "readers have seen nothing of it")
     expect(page.get_by_role("heading", name="Revision 1")).to_contain_text("CANCELLED")

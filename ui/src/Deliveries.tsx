@@ -6,6 +6,7 @@ import { address } from "./api";
 import { useAsked } from "./asked";
 import { useChanges } from "./LiveMark";
 import type { Sink } from "./model";
+import { Names } from "./Names";
 import { search } from "./place";
 import { Section } from "./Section";
 import { Empty } from "./Told";
@@ -22,7 +23,7 @@ export function Deliveries({ deployment, topology, live }: ViewProps) {
         sinks.length === 0 ? (
           <Empty>Nothing is delivered: barrier.deliver(…) in a DAG brings each barrier to a system outside.</Empty>
         ) : (
-          <Section below="page" title="Deliveries" columns={["sink", "kind", "DAG", "state", "has barrier", "lacks", "tables", "why it fails"]}>
+          <Section below="page" title="Deliveries" above={<Failing sinks={sinks} />} columns={["sink", "kind", "DAG", "state", "has barrier", "lacks", "tables"]}>
             {sinks.map((each) => (
               <tr key={each.sink}>
                 <th scope="row">{each.sink}</th>
@@ -48,14 +49,8 @@ export function Deliveries({ deployment, topology, live }: ViewProps) {
                     </>
                   )}
                 </td>
-                <td>{each.tables.join(", ")}</td>
                 <td>
-                  {each.error !== null && (
-                    <span className="bad">
-                      {each.error}
-                      {each.failures > 1 && ` (${count(each.failures, "time")})`}
-                    </span>
-                  )}
+                  <Names names={each.tables} />
                 </td>
               </tr>
             ))}
@@ -63,5 +58,20 @@ export function Deliveries({ deployment, topology, live }: ViewProps) {
         )
       }
     </Answered>
+  );
+}
+
+/** Why, in sentences above the table: a column for them would have to be scrolled to. */
+function Failing({ sinks }: { sinks: Sink[] }) {
+  return (
+    <ul className="bad plain">
+      {sinks.map(({ sink, error, failures }) =>
+        error === null ? null : (
+          <li key={sink}>
+            {sink} fails{failures > 1 && ` (${count(failures, "time")})`}: {error}
+          </li>
+        ),
+      )}
+    </ul>
   );
 }

@@ -14,7 +14,7 @@ import { useChanges } from "./LiveMark";
 import type { Delay, Grid, Job, Late, Topology } from "./model";
 import { search } from "./place";
 import { Section } from "./Section";
-import { Empty, Hidden } from "./Told";
+import { Hidden } from "./Told";
 import type { ViewProps } from "./View";
 import { count, lateSaid } from "./words";
 
@@ -94,11 +94,7 @@ function failedOf(grid: Grid | null): Set<string> {
 type To = (to: { view: string; table?: string }) => string;
 
 function Shown({ of, filter, to }: { of: Of; filter: string; to: To }) {
-  const { topology } = of;
   const { jobs, said } = chosen(of, filter);
-  if (topology.jobs.length === 0) {
-    return <Empty>There is no job yet: run a DAG that has a BarrierGroup once.</Empty>;
-  }
   return (
     <>
       {said !== null && <p role="status">{said}</p>}

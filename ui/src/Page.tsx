@@ -10,7 +10,7 @@ import { OfRun, OfTask } from "./Run";
 import { STYLE } from "./style";
 import { Tabs } from "./Tabs";
 import { Empty, Loading, Problem } from "./Told";
-import { Topologies } from "./Topologies";
+import { NOTHING, Topologies } from "./Topologies";
 import { View } from "./View";
 
 /** Of what it is a tab, as Airflow says it. */
@@ -70,10 +70,10 @@ export function Page({ dagId, runId, taskId, mapIndex }: Host) {
       {problem && <Problem problem={problem} again={again} />}
       {answer === null && problem === null && deployment === null && <Loading />}
       {answer !== null && deployment === null && (
-        <Empty>There is no deployment yet: make a connection of type barrier, under Admin, Connections.</Empty>
+        <Empty>{NOTHING}</Empty>
       )}
       {deployment !== null && topology === null && ofRun !== null && taskId === undefined && (
-        <OfRun run={run} live={live} />
+        <OfRun {...ofRun} deployments={all} run={run} live={live} />
       )}
       {deployment !== null && topology === null && ofRun !== null && taskId !== undefined && (
         <OfTask {...ofRun} taskId={taskId} mapIndex={Number(mapIndex ?? -1)} run={run} live={live} />

@@ -7,11 +7,13 @@ import { address } from "./api";
 import { useAsked } from "./asked";
 import { fullTime } from "./clock";
 import { useChanges } from "./LiveMark";
-import type { Revision as One, RevisionDetail, Revisions as Answer } from "./model";
+import type { Revision as One, RevisionDetail, RevisionMissing, Revisions as Answer } from "./model";
+import { Names } from "./Names";
 import { search } from "./place";
 import { Section } from "./Section";
 import { Empty, Hidden } from "./Told";
 import type { ViewProps } from "./View";
+import { count } from "./words";
 
 const MEANS: Record<One["state"], string> = {
   STAGING: "its barriers are computed again; readers have what was",
@@ -19,6 +21,9 @@ const MEANS: Record<One["state"], string> = {
   COMMIT: "readers have it",
   CANCELLED: "it was given up",
 };
+
+/** Barriers that are told at once; the others are folded away. */
+const AT_ONCE = 5;
 
 /** What was computed again, and why. */
 export function Revisions({ deployment, topology, live, place }: ViewProps) {
@@ -85,6 +90,36 @@ export function Revision({ deployment, topology, live, revision }: ViewProps & {
   );
 }
 
+function Missing({ missing, to }: { missing: RevisionMissing[]; to: (barrier: number) => string }) {
+  const [first, others] = [missing.slice(0, AT_ONCE), missing.slice(AT_ONCE)];
+  const list = (some: RevisionMissing[]) => (
+    <ul className="missing">
+      {some.map(({ barrier_id: id, timestamp, tables, why }) => (
+        <li key={id}>
+          <Link to={{ search: to(id) }}>Barrier {id}</Link> <span className="dim">{fullTime(timestamp)}</span>{" "}
+          {why || (
+            <>
+              lacks {count(tables.length, "table")}: <Names names={tables} />
+            </>
+          )}
+        </li>
+      ))}
+    </ul>
+  );
+  return (
+    <section aria-labelledby="barriers-missing">
+      <h4 id="barriers-missing">What is missing</h4>
+      {list(first)}
+      {others.length > 0 && (
+        <details>
+          <summary>and at {count(others.length, "more barrier")}</summary>
+          {list(others)}
+        </details>
+      )}
+    </section>
+  );
+}
+
 function Detail({ found, to }: { found: RevisionDetail; to: (barrier: number) => string }) {
   const ended = found.commit_at ?? found.cancelled_at;
   const isUnderWay = found.state === "STAGING" || found.state === "COMMITTING";
@@ -123,19 +158,14 @@ function Detail({ found, to }: { found: RevisionDetail; to: (barrier: number) =>
         </div>
         <div>
           <dt>Tables</dt>
-          <dd>{found.tables.join(", ")}</dd>
+          <dd>
+            <Names names={found.tables} />
+          </dd>
         </div>
       </dl>
       <Hidden dags={found.hidden_dags} />
       {isUnderWay && found.missing.length > 0 && (
-        <section aria-labelledby="barriers-missing">
-          <h4 id="barriers-missing">What is missing</h4>
-          <ul className="missing">
-            {found.missing.map((each) => (
-              <li key={each}>{each}</li>
-            ))}
-          </ul>
-        </section>
+        <Missing missing={found.missing} to={to} />
       )}
       {found.runs.length > 0 && (
         <Section title="Runs that compute it" columns={["run", "DAG", "barrier", "came"]}>
@@ -161,9 +191,7 @@ function Detail({ found, to }: { found: RevisionDetail; to: (barrier: number) =>
               <td>{fullTime(timestamp)}</td>
               <td>{state}</td>
               <td>
-                {Object.entries(jobs)
-                  .map(([job, summary]) => `${job}: ${summary}`)
-                  .join("; ")}
+                <Names names={Object.entries(jobs).map(([job, summary]) => `${job}: ${summary}`)} />
               </td>
             </tr>
           ))}

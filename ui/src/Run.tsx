@@ -1,7 +1,8 @@
+import type { ReactNode } from "react";
 import { Link } from "react-router-dom";
 
 import { Answered } from "./Answered";
-import { linksOf } from "./api";
+import { linkedLast, linksOf } from "./api";
 import type { Asked } from "./asked";
 import { useAsked } from "./asked";
 import { Barrier } from "./Barrier";
@@ -11,28 +12,63 @@ import { useChanges } from "./LiveMark";
 import type { Run, RunBarrier } from "./model";
 import { search } from "./place";
 import { Section } from "./Section";
-import { Empty } from "./Told";
+import { Empty, Loading } from "./Told";
+import { Topologies } from "./Topologies";
 
 const NOTHING =
-  "This run has neither opened a barrier nor tried a job of one: its barrier appears here once the first task of its " +
-  "BarrierGroup has begun. If the DAG has none, put its Spark jobs into one.";
+  "This run has neither opened a barrier nor tried a job of one: its barrier appears here once a task of its BarrierGroup " +
+  "has begun, and a member's once another DAG has opened it. If the DAG has no such group, put its Spark jobs into one.";
 const NOTHING_OF_TASK =
   "This task works for no barrier so far: it appears here once the task has begun, if it is one of a BarrierGroup. The " +
   "tab of the run says what the others do.";
 
-/** The barriers that a run opened or worked for, and the revisions that it is part of. */
-export function OfRun({ run, live }: { run: Asked<Run>; live: Live }) {
-  useChanges(live, null, run.again);
-  return <Answered asked={run}>{(found) => <Found found={found} live={live} />}</Answered>;
-}
+/** Airflow is asked for links at most once in so many milliseconds. */
+const EVERY = 5_000;
 
-interface OfTaskProps {
+interface OfRunProps {
   dagId: string;
   runId: string;
-  taskId: string;
-  mapIndex: number;
+  deployments: string[];
   run: Asked<Run>;
   live: Live;
+}
+
+/** The barriers that a run opened or worked for, and the revisions that it is part of. */
+export function OfRun({ run, ...props }: OfRunProps) {
+  useChanges(props.live, null, run.again);
+  return (
+    <Answered asked={run}>
+      {(found) =>
+        found.barriers.length + found.revisions.length > 0 ? <Found found={found} live={props.live} /> : <Untried {...props} />
+      }
+    </Answered>
+  );
+}
+
+/** Of a run whose tasks have tried nothing themselves, as another run has done it for them: the barrier that one of
+ * them links to. If none does: what the run's DAG has jobs in. */
+function Untried({ dagId, runId, deployments, live }: Omit<OfRunProps, "run">) {
+  const linked = useAsked<{ xcom_entries: { task_id: string; map_index: number }[] }>(linkedLast(dagId, runId), EVERY);
+  const last = linked.answer?.xcom_entries[0];
+  const links = useAsked<Links>(last ? linksOf(dagId, runId, last.task_id, last.map_index) : null, EVERY);
+  useChanges(live, null, linked.again);
+  useChanges(live, null, links.again);
+  if ((linked.answer ?? linked.problem) === null || (last && (links.answer ?? links.problem) === null)) {
+    return <Loading />;
+  }
+  return (
+    <Linked links={links.answer} live={live} who="this run">
+      <Empty>{NOTHING}</Empty>
+      {deployments.map((deployment) => (
+        <Topologies key={deployment} deployment={deployment} dag={dagId} live={live} none="" />
+      ))}
+    </Linked>
+  );
+}
+
+interface OfTaskProps extends Omit<OfRunProps, "deployments"> {
+  taskId: string;
+  mapIndex: number;
 }
 
 /** The barriers that a task has attempts at; or the one that it links to, as every task of ours does. */
@@ -46,9 +82,7 @@ export function OfTask({ dagId, runId, taskId, mapIndex, run, live }: OfTaskProp
       }))
       .filter(({ tasks }) => tasks.length > 0) ?? [];
   const none = answer !== null && barriers.length === 0;
-  const links = useAsked<{ extra_links: Record<string, string | null> }>(
-    none ? linksOf(dagId, runId, taskId, mapIndex) : null,
-  );
+  const links = useAsked<Links>(none ? linksOf(dagId, runId, taskId, mapIndex) : null);
   useChanges(live, null, run.again);
   useChanges(live, null, links.again);
   return (
@@ -56,7 +90,11 @@ export function OfTask({ dagId, runId, taskId, mapIndex, run, live }: OfTaskProp
       {(found) =>
         none ? (
           <Answered asked={links}>
-            {(told) => <Linked link={told.extra_links[LINK]} live={live} />}
+            {(told) => (
+              <Linked links={told} live={live} who="this task">
+                <Empty>{NOTHING_OF_TASK}</Empty>
+              </Linked>
+            )}
           </Answered>
         ) : (
           <Found found={{ barriers, revisions: found.revisions }} live={live} ofTask />
@@ -69,17 +107,22 @@ export function OfTask({ dagId, runId, taskId, mapIndex, run, live }: OfTaskProp
 /** What our links of tasks are called. */
 const LINK = "Barrier";
 
-function Linked({ link, live }: { link: string | null | undefined; live: Live }) {
-  const query = new URL(link ?? "", document.baseURI).searchParams;
+interface Links {
+  extra_links: Record<string, string | null>;
+}
+
+/** What ``who`` links to, or ``children``. */
+function Linked({ links, live, who, children }: { links: Links | null; live: Live; who: string; children: ReactNode }) {
+  const query = new URL(links?.extra_links[LINK] ?? "", document.baseURI).searchParams;
   const [deployment, topology, barrier, revision] = ["deployment", "topology", "barrier", "revision"].map((name) => query.get(name));
   if (!deployment || !topology || !(barrier || revision)) {
-    return <Empty>{NOTHING_OF_TASK}</Empty>;
+    return <>{children}</>;
   }
   return barrier ? (
-    <Alone deployment={deployment} topology={topology} barrier={barrier} live={live} said="the barrier that this task is for" />
+    <Alone deployment={deployment} topology={topology} barrier={barrier} live={live} said={`the barrier that ${who} is for`} />
   ) : (
     <p>
-      This task is for <Link to={{ search: search({ deployment, topology, revision: revision ?? null }) }}>revision {revision}</Link> of{" "}
+      What {who} is for is <Link to={{ search: search({ deployment, topology, revision: revision ?? null }) }}>revision {revision}</Link> of{" "}
       {topology}.
     </p>
   );
@@ -101,9 +144,6 @@ function Alone({ said, ...of }: AloneProps) {
 
 function Found({ found: { barriers, revisions }, live, ofTask = false }: { found: Run; live: Live; ofTask?: boolean }) {
   const [only, ...others] = barriers;
-  if (only === undefined && revisions.length === 0) {
-    return <Empty>{NOTHING}</Empty>;
-  }
   return (
     <>
       {others.length > 0 && (

@@ -65,18 +65,19 @@ function OfDeployment({ deployment, named }: { deployment: string; named: boolea
 }
 
 function Ill({ deployment, topology }: { deployment: string; topology: TopologySummary }) {
+  const to = { deployment, topology: topology.topology };
   return (
     <li>
       <div className="line">
         <HealthMark topology={topology} />
-        <Link to={{ pathname: PAGE, search: search({ deployment, topology: topology.topology }) }}>{topology.topology}</Link>
+        <Link to={{ pathname: PAGE, search: search(to) }}>{topology.topology}</Link>
         {topology.readable && (
           <span className="dim">
             Readers have barrier {topology.readable.barrier_id}, <Age time={topology.readable.timestamp} objective={topology.objective} />
           </span>
         )}
       </div>
-      <LateOnes late={topology.late} shown={1} />
+      <LateOnes late={topology.late} of={to} shown={1} pathname={PAGE} />
     </li>
   );
 }

@@ -12,9 +12,9 @@ import { search } from "./place";
 import { Empty, Hidden, Loading, Problem } from "./Told";
 import { BARRIERS, HEALTH, barrierSaid, count } from "./words";
 
-const NOTHING =
+export const NOTHING =
   "Nothing is here that you may read: run a DAG that has a BarrierGroup once, and its topology appears; if it ran, ask " +
-  "for the right to read it.";
+  "for the right to read it. Its deployment is a connection of type barrier, under Admin, Connections.";
 const NOTHING_OF_DAG =
   "This DAG has no job in a topology of this deployment: put its jobs into a BarrierGroup, and run it once.";
 
@@ -23,10 +23,12 @@ interface Props {
   /** Only those that it has jobs in. */
   dag: string | null;
   live: Live;
+  /** What is said if there are none. */
+  none?: string;
 }
 
 /** All topologies of a deployment, or of a DAG. */
-export function Topologies({ deployment, dag, live }: Props) {
+export function Topologies({ deployment, dag, live, none = dag === null ? NOTHING : NOTHING_OF_DAG }: Props) {
   const [pages, setPages] = useState<(string | null)[]>([null]);
   const last = pages[pages.length - 1] ?? null;
   const { answer, problem, again } = useAsked<Answer>(
@@ -38,9 +40,7 @@ export function Topologies({ deployment, dag, live }: Props) {
     <>
       {problem && <Problem problem={problem} again={again} />}
       {answer === null && problem === null && <Loading />}
-      {answer?.topologies.length === 0 && last === null && (
-        <Empty>{dag === null ? NOTHING : NOTHING_OF_DAG}</Empty>
-      )}
+      {answer?.topologies.length === 0 && last === null && none !== "" && <Empty>{none}</Empty>}
       <ul className="cards">
         {answer?.topologies.map((each) => <Card key={each.topology} deployment={deployment} topology={each} />)}
       </ul>
@@ -73,7 +73,7 @@ function Card({ deployment, topology }: { deployment: string; topology: Topology
           </>
         )}
       </p>
-      {topology.late.length > 0 && <LateOnes late={topology.late} shown={1} />}
+      {topology.late.length > 0 && <LateOnes late={topology.late} of={to} shown={1} />}
       <div className="line">
         <span className="dots">
           {topology.recent.map((barrier) => {

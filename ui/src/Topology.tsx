@@ -18,7 +18,7 @@ export function Topology({ deployment, topology, live, place, go }: ViewProps) {
     <>
       {problem && <Problem problem={problem} again={again} />}
       {answer === null && problem === null && <Loading />}
-      {answer && <Facts topology={answer} />}
+      {answer && <Facts deployment={deployment} topology={answer} />}
       {(answer !== null || problem === null) && (
         <Grid deployment={deployment} topology={topology} live={live} place={place} go={go} />
       )}
@@ -27,14 +27,14 @@ export function Topology({ deployment, topology, live, place, go }: ViewProps) {
   );
 }
 
-function Facts({ topology }: { topology: Answer }) {
+function Facts({ deployment, topology }: { deployment: string; topology: Answer }) {
   const now = useNow();
   const { readable, late, sinks } = topology;
   return (
     <>
       <div className="line">
         <HealthMark topology={topology} />
-        {late.length > 0 ? <LateOnes late={late} /> : <span className="dim">Nobody is late.</span>}
+        {late.length > 0 ? <LateOnes late={late} of={{ deployment, topology: topology.topology }} /> : <span className="dim">Nobody is late.</span>}
       </div>
       <dl className="facts">
         <div>

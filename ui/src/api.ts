@@ -23,6 +23,12 @@ export function linksOf(dag: string, run: string, task: string, mapIndex: number
   return address(["dags", dag, "dagRuns", run, "taskInstances", task, "links"], { map_index: mapIndex }, AIRFLOW);
 }
 
+/** Which of a run's tasks has last said what it links to. */
+export function linkedLast(dag: string, run: string): string {
+  const which = { xcom_key: "_link_BarrierLink", order_by: "-timestamp", limit: 1 };
+  return address(["dags", dag, "dagRuns", run, "taskInstances", "~", "xcomEntries"], which, AIRFLOW);
+}
+
 export class Refused extends Error {
   constructor(
     readonly status: number,

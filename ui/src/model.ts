@@ -318,10 +318,18 @@ export interface Revisions {
   before: number | null;
 }
 
+/** A barrier that a revision waits for: ``tables`` are not computed again, or ``why``. */
+export interface RevisionMissing {
+  barrier_id: number;
+  timestamp: string;
+  tables: string[];
+  why: string;
+}
+
 export interface RevisionDetail extends Revision {
   runs: { dag_id: string; run_id: string; barrier_id: number | null; arrived_at: string | null }[];
   barriers: { barrier_id: number; timestamp: string; state: string; jobs: Record<string, string> }[];
-  missing: string[];
+  missing: RevisionMissing[];
   actions: Action[];
   hidden_dags: number;
 }

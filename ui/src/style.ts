@@ -38,7 +38,7 @@ export const STYLE = `
 .barriers .dim{color:var(--dim)}
 .barriers .small{font-size:12px;font-weight:400}
 .barriers .warn{color:${color("orange", "fg")}}
-.barriers .late-ones{list-style:none;padding:0}
+.barriers .plain{list-style:none;padding:0;margin-bottom:8px;overflow-wrap:anywhere}
 .barriers .bad{color:${color("red", "fg")}}
 .barriers .line{display:flex;flex-wrap:wrap;gap:6px 16px;align-items:center;margin:6px 0}
 .barriers header.line{justify-content:space-between;margin-bottom:12px}
