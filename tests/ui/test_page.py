@@ -14,6 +14,7 @@ from airflow_barrier.coordinator.committing import commit_barrier
 from airflow_barrier.coordinator.staging import close
 from airflow_barrier.links.barrier import DAG_ROUTE, RUN_ROUTE, TASK_ROUTE, URL_PREFIX, BarrierLink
 from airflow_barrier.metaservice.revisions import NewRevision
+from airflow_barrier.operators.commit import table_asset
 from airflow_barrier.plugins import bundle
 from airflow_barrier.plugins.barrier import BarrierPlugin
 from airflow_barrier.protocol.deliveries import SinkDeclaration
@@ -61,7 +62,9 @@ def test_the_page_shows_a_barrier_while_it_advances(counting: Counting, browser:
             a_run_and_a_task_have_tabs(page, counting, ui)
             a_run_that_worked_for_several_barriers_lists_them(page, counting, ui)
             a_run_that_tried_nothing_has_a_tab(page, counting, ui)
-            the_dashboard_has_a_tile(context.new_page(), counting.airflow, ui)
+            page = context.new_page()
+            the_dashboard_has_a_tile(page, counting.airflow, ui)
+            a_table_leads_to_its_asset(page, counting.airflow)
         everybody_gets_the_bundle_and_keeps_it(counting.airflow)
     finally:
         hold.unlink(missing_ok=True)
@@ -383,8 +386,17 @@ def the_dashboard_has_a_tile(page: Page, airflow: AirflowUnderTest, ui: Path) ->
     tile = page.get_by_role("region", name="Barriers")
     expect(tile).to_contain_text(re.compile("Of [0-9]+ topolog"))
     nothing_grave(page, ui)
+    tile.get_by_role("link", name="The last delivery to sums failed.").click()
+    expect(page.get_by_text("sums fails: nobody lets us in")).to_be_visible()
+    page.goto(f"{airflow.url}/")
     tile.get_by_role("link", name="Barriers").click()
     expect(page).to_have_url(re.compile("/plugin/barriers$"))
+
+
+def a_table_leads_to_its_asset(page: Page, airflow: AirflowUnderTest) -> None:
+    page.goto(airflow.page("paged", "barrier=2"))
+    page.get_by_role("link", name="Asset of paged.totals").click()
+    expect(page.get_by_role("link", name=table_asset("paged", "paged.totals").uri)).to_be_visible()
 
 
 def everybody_gets_the_bundle_and_keeps_it(airflow: AirflowUnderTest) -> None:

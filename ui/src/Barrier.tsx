@@ -106,7 +106,7 @@ function Detail({ deployment, barrier, live, jobs }: Of) {
       {barrier.state !== "ABORTED" && <Gantt deployment={deployment} barrier={barrier} live={live} />}
       <Section title="Tables" columns={["table", "job", "state", "staged", "readable"]}>
         {mineFirst(barrier.tables).map((table) => (
-          <Table key={table.table} table={table} mine={isMine(table)} />
+          <Table key={table.table} topology={barrier.topology} table={table} mine={isMine(table)} />
         ))}
       </Section>
       {barrier.attempts.length > 0 && (
@@ -145,11 +145,18 @@ function Detail({ deployment, barrier, live, jobs }: Of) {
   );
 }
 
-function Table({ table, mine }: { table: TableAtBarrier; mine: boolean }) {
+function Table({ topology, table, mine }: { topology: string; table: TableAtBarrier; mine: boolean }) {
   const { mark, means } = CELLS[table.state];
+  // of which Airflow's UI has events, and what runs by it
+  const asset = `/assets?${new URLSearchParams({ name_pattern: `barrier://${topology}/${encodeURIComponent(table.table)}` })}`;
   return (
     <tr>
-      <th scope="row">{table.table}</th>
+      <th scope="row">
+        {table.table}{" "}
+        <Link className="small dim" to={asset} aria-label={`Asset of ${table.table}`}>
+          asset
+        </Link>
+      </th>
       <Job job={table.job} mine={mine} />
       <td>
         <span className={`cell ${table.state}`} aria-hidden="true">

@@ -1,25 +1,28 @@
 import { Link } from "react-router-dom";
 
 import { useNow } from "./clock";
-import type { Late } from "./model";
+import type { TopologySummary } from "./model";
 import { search } from "./place";
 import { lateSaid, worstFirst } from "./words";
 
 const SHOWN = 3;
 
 interface Props {
-  late: Late[];
-  /** Whose they are. */
-  of: { deployment: string; topology: string };
+  deployment: string;
+  topology: TopologySummary;
   shown?: number;
   /** Where the page is, if not here. */
   pathname?: string;
 }
 
-/** Who is late, the worst first, in a sentence each that leads to its barrier. */
-export function LateOnes({ late, of, shown = SHOWN, pathname }: Props) {
+/** Who is late, the worst first, in a sentence each that leads to its barrier; then the sinks that nothing comes to. */
+export function LateOnes({ deployment, topology: { topology, late, failing }, shown = SHOWN, pathname }: Props) {
   const now = useNow();
   const more = late.length - shown;
+  const to = (place: { barrier?: string; view?: string }) => ({
+    ...(pathname && { pathname }),
+    search: search({ deployment, topology, ...place }),
+  });
   return (
     <ul className="warn plain">
       {worstFirst(late)
@@ -29,13 +32,19 @@ export function LateOnes({ late, of, shown = SHOWN, pathname }: Props) {
             {each.barrier_id === null ? (
               lateSaid(each, now)
             ) : (
-              <Link to={{ ...(pathname && { pathname }), search: search({ ...of, barrier: String(each.barrier_id) }) }}>
-                {lateSaid(each, now)}
-              </Link>
+              <Link to={to({ barrier: String(each.barrier_id) })}>{lateSaid(each, now)}</Link>
             )}
           </li>
         ))}
       {more > 0 && <li>And {more} more.</li>}
+      {failing.length > 0 && (
+        <li>
+          <Link to={to({ view: "deliveries" })}>
+            The last delivery to {failing.slice(0, shown).join(", ")}
+            {failing.length > shown && ` and ${failing.length - shown} more`} failed.
+          </Link>
+        </li>
+      )}
     </ul>
   );
 }

@@ -5,7 +5,7 @@ import { address } from "./api";
 import { useAsked } from "./asked";
 import { useEvery } from "./every";
 import { LateOnes } from "./LateOnes";
-import type { Deployments, Topologies, TopologySummary } from "./model";
+import type { Deployments, Health, Topologies, TopologySummary } from "./model";
 import { search } from "./place";
 import { STYLE } from "./style";
 import { HealthMark } from "./Topologies";
@@ -16,6 +16,8 @@ const EVERY = 30_000;
 /** As many as the API tells at once. */
 const LOOKED_AT = 200;
 const SHOWN = 5;
+/** The worst first. */
+const ILL: readonly Health[] = ["blocked", "late", "failing"];
 const PAGE = "/plugin/barriers";
 
 /** What Airflow's dashboard says of barriers: a line per deployment, and what is not well. */
@@ -43,7 +45,7 @@ function OfDeployment({ deployment, named }: { deployment: string; named: boolea
   useEvery(asked, EVERY);
   const { answer, problem } = asked;
   const found = answer?.topologies ?? [];
-  const ill = ["blocked", "late"].flatMap((health) => found.filter((each) => each.health === health));
+  const ill = ILL.flatMap((health) => found.filter((each) => each.health === health));
   const all = `${answer?.after == null ? "" : "the first "}${count(found.length, "topology", "topologies")}`;
   return (
     <>
@@ -51,7 +53,7 @@ function OfDeployment({ deployment, named }: { deployment: string; named: boolea
       {answer && (
         <p>
           {named && <b>{deployment}: </b>}
-          {ill.length === 0 ? `Of ${all}, none is late or blocked.` : `Of ${all}, ${ill.length} ${ill.length === 1 ? "is" : "are"} late or blocked:`}
+          {ill.length === 0 ? `Of ${all}, all are well.` : `Of ${all}, ${ill.length} ${ill.length === 1 ? "is" : "are"} not well:`}
         </p>
       )}
       <ul>
@@ -65,19 +67,18 @@ function OfDeployment({ deployment, named }: { deployment: string; named: boolea
 }
 
 function Ill({ deployment, topology }: { deployment: string; topology: TopologySummary }) {
-  const to = { deployment, topology: topology.topology };
   return (
     <li>
       <div className="line">
         <HealthMark topology={topology} />
-        <Link to={{ pathname: PAGE, search: search(to) }}>{topology.topology}</Link>
+        <Link to={{ pathname: PAGE, search: search({ deployment, topology: topology.topology }) }}>{topology.topology}</Link>
         {topology.readable && (
           <span className="dim">
             Readers have barrier {topology.readable.barrier_id}, <Age time={topology.readable.timestamp} objective={topology.objective} />
           </span>
         )}
       </div>
-      <LateOnes late={topology.late} of={to} shown={1} pathname={PAGE} />
+      <LateOnes deployment={deployment} topology={topology} shown={1} pathname={PAGE} />
     </li>
   );
 }

@@ -73,7 +73,9 @@ function Card({ deployment, topology }: { deployment: string; topology: Topology
           </>
         )}
       </p>
-      {topology.late.length > 0 && <LateOnes late={topology.late} of={to} shown={1} />}
+      {topology.late.length + topology.failing.length > 0 && (
+        <LateOnes deployment={deployment} topology={topology} shown={1} />
+      )}
       <div className="line">
         <span className="dots">
           {topology.recent.map((barrier) => {

@@ -29,12 +29,16 @@ export function Topology({ deployment, topology, live, place, go }: ViewProps) {
 
 function Facts({ deployment, topology }: { deployment: string; topology: Answer }) {
   const now = useNow();
-  const { readable, late, sinks } = topology;
+  const { readable, late, failing, sinks } = topology;
   return (
     <>
       <div className="line">
         <HealthMark topology={topology} />
-        {late.length > 0 ? <LateOnes late={late} of={{ deployment, topology: topology.topology }} /> : <span className="dim">Nobody is late.</span>}
+        {late.length + failing.length > 0 ? (
+          <LateOnes deployment={deployment} topology={topology} />
+        ) : (
+          <span className="dim">Nobody is late.</span>
+        )}
       </div>
       <dl className="facts">
         <div>

@@ -1,7 +1,7 @@
 // What the API answers with: airflow_barrier/api/models.py, as far as the page shows it. Times are ISO 8601 in UTC,
 // durations are seconds.
 
-export type Health = "ok" | "empty" | "late" | "blocked";
+export type Health = "ok" | "empty" | "failing" | "late" | "blocked";
 
 export type CellState =
   | "absent"
@@ -72,6 +72,8 @@ export interface TopologySummary {
   open: number;
   recent: BarrierSummary[];
   late: Late[];
+  /** Sinks to which the last delivery failed. */
+  failing: string[];
   hidden_dags: number;
 }
 

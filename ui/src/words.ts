@@ -5,6 +5,7 @@ import type { BarrierSummary, CellState, Health, Late, Note } from "./model";
 
 export const HEALTH: Record<Health, { mark: string; word: string }> = {
   ok: { mark: "●", word: "ok" },
+  failing: { mark: "✕", word: "failing" },
   late: { mark: "▲", word: "late" },
   blocked: { mark: "■", word: "blocked" },
   empty: { mark: "○", word: "no barrier yet" },
