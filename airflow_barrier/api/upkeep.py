@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated
 
 from fastapi import APIRouter, Query
@@ -10,7 +11,9 @@ from airflow_barrier.api import models, offers
 from airflow_barrier.api.access import BeforeRevision, RevisionNumber, Told
 from airflow_barrier.api.sight import AccessDep, Sight, SightDep, owners
 from airflow_barrier.api.summaries import sinks_of
+from airflow_barrier.coordinator.revisions.backfills import awaited
 from airflow_barrier.coordinator.status import sink_statuses, source_statuses
+from airflow_barrier.protocol.leases import Lease
 from airflow_barrier.protocol.revisions import Revision
 
 router = APIRouter(route_class=Told)
@@ -54,8 +57,11 @@ def sinks(sight: SightDep) -> models.Sinks:
     summary="Which barriers readers hold",
 )
 def leases(sight: SightDep) -> models.Leases:
+    return leases_of(sight, sight.meta.leases.of(sight.name))
+
+
+def leases_of(sight: Sight, found: Sequence[Lease]) -> models.Leases:
     whole = sight.sees_all(owners(sight.topology.jobs))
-    found = sight.meta.leases.of(sight.name)
     actions = offers.of_leases(sight, found)
     holding_up = sight.meta.leases.holding_up(sight.name)
     return models.Leases(
@@ -135,6 +141,7 @@ def revision(sight: SightDep, revision: RevisionNumber) -> models.RevisionDetail
         ],
         barriers=told,
         missing=missing,
+        awaited=[each.barrier_id for each in awaited(sight.meta, found)],
         actions=offers.of_revision(sight, found, versions),
         hidden_dags=sight.hidden(hidden),
     )
@@ -153,9 +160,11 @@ def _revision(sight: Sight, revision: Revision) -> models.Revision:
         mode=revision.mode,
         first_barrier=revision.first_barrier,
         window_end=revision.window_end,
+        last=revision.last,
         gated=revision.gated,
         tables=[table for table in revision.tables if table in tables],
         jobs=[job for job in revision.jobs if job in jobs],
+        changed=[job for job in revision.changed if job in jobs],
         actor=revision.actor if whole else None,
         reason=revision.reason if whole else None,
         created_at=revision.created_at,
