@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from airflow_barrier.api.sight import Sight
-from airflow_barrier.coordinator.lateness import LOOKED_BACK, LateJob, overdue_jobs
+from airflow_barrier.coordinator.lateness import Late, standings
 from airflow_barrier.metaservice.overviews import AttemptRow, Newest, Overviews, TableAt, TableRow
 from airflow_barrier.protocol.cells import CellState, cell_state
 from airflow_barrier.protocol.records import Barrier
@@ -40,7 +40,7 @@ class States:
     barriers: Sequence[Barrier]
     tables: Mapping[tuple[int, str], TableRow | TableAt]
     newest: Mapping[tuple[int, str], Newest]
-    late: Mapping[tuple[int, str], LateJob]
+    late: Mapping[tuple[int, str], Late]
 
 
 def states_of(
@@ -82,9 +82,10 @@ def states_at(
     )
 
 
-def _late(rows: Overviews, topology: str) -> dict[tuple[int, str], LateJob]:
-    late = overdue_jobs(rows, rows.recent([topology], LOOKED_BACK), rows.in_flight([topology]))
-    return {(barrier_id, job.job): job for (_, barrier_id), jobs in late.items() for job in jobs}
+def _late(rows: Overviews, topology: str) -> dict[tuple[int, str], Late]:
+    """The jobs that are late."""
+    late = standings(rows, {topology: None})[topology].late
+    return {(each.barrier_id, each.job): each for each in late if each.barrier_id is not None and each.job is not None}
 
 
 @dataclass(frozen=True)
@@ -96,7 +97,7 @@ class Cell:
     job: Job | None
     state: CellState
     newest: Newest | None = None
-    late: LateJob | None = None
+    late: Late | None = None
 
     @property
     def since(self) -> datetime | None:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import lru_cache
 from itertools import islice, pairwise
 from statistics import median
 from typing import NamedTuple
 
 from airflow_barrier.coordinator.status import summary_of
-from airflow_barrier.metaservice.overviews import AttemptRow, BarrierRow, InFlight, Overviews, Place
+from airflow_barrier.metaservice.overviews import AttemptRow, BarrierRow, InFlight, Overviews, Place, Stamp
 from airflow_barrier.metaservice.store import MetaService
 from airflow_barrier.protocol.records import Barrier, BarrierKind
 from airflow_barrier.protocol.spans import short
@@ -70,29 +71,6 @@ def late_jobs(meta: MetaService, barrier: Barrier) -> tuple[LateJob, ...]:
     return meta.overviews.together(look)
 
 
-def overdue_jobs(
-    rows: Overviews, recent: Mapping[str, Sequence[BarrierRow]], in_flight: Mapping[str, Sequence[InFlight]]
-) -> dict[tuple[str, int], tuple[LateJob, ...]]:
-    """Those that hold up a barrier for longer than is usual: (topology, barrier) -> the longest first.
-
-    ``recent``: of each topology the newest barriers, the newest first, :data:`LOOKED_BACK` if there are as many.
-    """
-    now = rows.now()
-    took = {name: _took(newest) for name, newest in recent.items()}
-    # nobody is late for longer than the barrier is open
-    old = [
-        each
-        for name, barriers in in_flight.items()
-        for each in barriers
-        if now - each.barrier.opened_at > _least_patience(took[name], each.barrier.opened_at)
-    ]
-    found = _held_up(rows, old)
-    return {
-        (name, barrier_id): tuple(job for job in jobs if now - job.since > _patience_of(took[name], job.since))
-        for (name, barrier_id), jobs in found.items()
-    }
-
-
 @dataclass(frozen=True)
 class Standing:
     """A topology at a glance: its newest barriers, the newest first; those in flight, oldest first; what repeatable
@@ -107,28 +85,82 @@ class Standing:
 
 
 def standings(rows: Overviews, freshness: Mapping[str, float | None]) -> dict[str, Standing]:
-    """How topologies stand, by their names. A handful of queries for all of them.
+    """How registered topologies stand, by their names. A handful of queries for all that have changed since somebody
+    looked last in this process.
 
     ``freshness``: of each, seconds that readers' data may be old (None: as old as it will).
     """
-    names = list(freshness)
-    recent, in_flight, now = rows.recent(names, LOOKED_BACK), rows.in_flight(names), rows.now()
-    jobs = overdue_jobs(rows, recent, in_flight)
+    now, stamps = rows.now(), rows.stamps(list(freshness))
+    known = {name: _outlooks.get((stamp.database, name)) for name, stamp in stamps.items()}
+    outlooks = {name: each for name, each in known.items() if each is not None and each.holds(stamps[name], now)}
+    for name, outlook in _look(rows, {name: stamps[name] for name in stamps if name not in outlooks}, now).items():
+        outlooks[name] = outlook
+        if len(_outlooks) >= _OUTLOOKS_KEPT:
+            _outlooks.clear()
+        _outlooks[stamps[name].database, name] = outlook
+    return {name: _standing(outlooks[name], seconds, now) for name, seconds in freshness.items()}
+
+
+@dataclass(frozen=True)
+class _Outlook:
+    """What of a standing is the same whenever one looks, as long as nothing changes, and nothing but time has to pass
+    for ``late`` to be so. ``until``: then jobs of a younger barrier may be late, too.
+    """
+
+    stamp: Stamp
+    recent: Sequence[BarrierRow]
+    in_flight: Sequence[InFlight]
+    readable: BarrierRow | None
+    late: Sequence[Late]
+    until: datetime | None
+
+    def holds(self, stamp: Stamp, now: datetime) -> bool:
+        return self.stamp == stamp and (self.until is None or now <= self.until)
+
+
+#: By database and topology. A look at a thousand tables costs more than all else that a page asks.
+_outlooks: dict[tuple[Hashable, str], _Outlook] = {}
+_OUTLOOKS_KEPT = 1_000
+
+
+def _look(rows: Overviews, stamps: Mapping[str, Stamp], now: datetime) -> dict[str, _Outlook]:
+    """At these topologies, by their names."""
+    names = list(stamps)
+    if not names:
+        return {}
+    recent, in_flight = rows.recent(names, LOOKED_BACK), rows.in_flight(names)
+    took = {name: _took(newest) for name, newest in recent.items()}
+    old: list[InFlight] = []
+    until: dict[str, datetime] = {}
+    for name, open_now in in_flight.items():
+        for each in open_now:
+            # nobody is late for longer than the barrier is open
+            at = each.barrier.opened_at + _least_patience(took[name], each.barrier.opened_at)
+            if at < now:
+                old.append(each)
+            else:
+                until[name] = min(at, until.get(name, at))
+    held_up = _held_up(rows, old)
     found = {}
     for name, newest in recent.items():
-        barriers, took = [each.barrier for each in in_flight[name]], _took(newest)
+        barriers = [each.barrier for each in in_flight[name]]
+        held = ((barrier, job) for barrier in barriers for job in held_up.get((name, barrier.barrier_id), ()))
+        late = [_late_job(barrier, job, took[name]) for barrier, job in held]
+        late += _uncommitted(barriers[0], newest) if barriers else _unopened(newest)
         readable = _readable(rows, name, newest)
-        late = [_late_job(each, job, took) for each in barriers for job in jobs.get((name, each.barrier_id), ())]
-        late += _uncommitted(barriers[0], newest, now) if barriers else _unopened(newest, now)
-        late += _stale(readable, now, freshness[name])
-        found[name] = Standing(
-            recent=newest,
-            in_flight=in_flight[name],
-            readable=readable,
-            age=None if readable is None else (now - readable.timestamp).total_seconds(),
-            late=sorted(late, key=lambda each: (each.since, each.barrier_id or 0, each.job or "")),
-        )
+        found[name] = _Outlook(stamps[name], newest, in_flight[name], readable, late, until.get(name))
     return found
+
+
+def _standing(outlook: _Outlook, freshness: float | None, now: datetime) -> Standing:
+    late = [each for each in (*outlook.late, *_stale(outlook.readable, freshness)) if each.at < now]
+    return Standing(
+        recent=outlook.recent,
+        in_flight=outlook.in_flight,
+        readable=outlook.readable,
+        age=None if outlook.readable is None else (now - outlook.readable.timestamp).total_seconds(),
+        late=sorted(late, key=lambda each: (each.since, each.barrier_id or 0, each.job or "")),
+    )
 
 
 def _late_job(barrier: Barrier, job: LateJob, took: Sequence[_Took]) -> Late:
@@ -138,15 +170,13 @@ def _late_job(barrier: Barrier, job: LateJob, took: Sequence[_Took]) -> Late:
     return Late(barrier.barrier_id, job.job, job.dag, job.tables, job.since, at, summary)
 
 
-def _uncommitted(oldest: Barrier, recent: Sequence[BarrierRow], now: datetime) -> list[Late]:
+def _uncommitted(oldest: Barrier, recent: Sequence[BarrierRow]) -> list[Late]:
     """The barrier that is the next to be committed, if all jobs are done and nobody does it; others wait for it."""
     if oldest.state is BarrierState.OPEN:
         return []
     before = next((row.commit_at for row in recent if row.barrier_id == oldest.predecessor), None)
     since = max(filter(None, (oldest.committing_at or oldest.precommit_at or oldest.opened_at, before)))
     at = since if oldest.state is BarrierState.BLOCKED else since + _patience_of(_took(recent), since)
-    if now <= at:
-        return []
     number, command = oldest.barrier_id, f"airflow-barrier barrier commit {oldest.topology} {oldest.barrier_id}"
     summary = {
         BarrierState.PRECOMMIT: f"barrier {number} is staged, nobody commits it: clear its commit task, or {command}",
@@ -156,7 +186,7 @@ def _uncommitted(oldest: Barrier, recent: Sequence[BarrierRow], now: datetime) -
     return [Late(number, None, oldest.run.dag_id or None, (), since, at, summary)]
 
 
-def _unopened(recent: Sequence[BarrierRow], now: datetime) -> list[Late]:
+def _unopened(recent: Sequence[BarrierRow]) -> list[Late]:
     """Nothing is open, and the next timestamp has passed by as much as there is between two, as a rule."""
     opened = [row for row in recent if row.kind is BarrierKind.EPOCH and row.state is not BarrierState.ABORTED]
     between = [(after.timestamp - before.timestamp).total_seconds() for after, before in pairwise(opened)]
@@ -167,20 +197,16 @@ def _unopened(recent: Sequence[BarrierRow], now: datetime) -> list[Late]:
     # as long as one was in flight, that one was waited for
     ended = [at for row in recent for at in (row.commit_at, row.aborted_at) if at is not None]
     at = max([since + max(usual, _LEAST), *ended])
-    if now <= at:
-        return []
     often = f"as a rule there is one every {short(usual)}"
     summary = f"no barrier was opened after {newest.barrier_id}, {often}; is the DAG paused?"
     return [Late(None, None, None, (), since, at, summary)]
 
 
-def _stale(readable: BarrierRow | None, now: datetime, freshness: float | None) -> list[Late]:
+def _stale(readable: BarrierRow | None, freshness: float | None) -> list[Late]:
     """Readers have something older than they are to have."""
     if freshness is None or readable is None:
         return []
     since = readable.timestamp + timedelta(seconds=freshness)
-    if now <= since:
-        return []
     summary = f"readers have barrier {readable.barrier_id}, older than the objective of {short(freshness)}"
     return [Late(None, None, None, (), since, since, summary)]
 
@@ -217,8 +243,12 @@ def _patience_of(newest: Iterable[_Took], since: datetime) -> timedelta:
 
 def patience(took: Iterable[float]) -> timedelta:
     """Twice the median of the first few of ``took`` (seconds), and a minute at least."""
-    usual = list(islice(took, _USUAL_OF))
-    return max(_LEAST, timedelta(seconds=_TIMES * median(usual))) if usual else _LEAST
+    return _patience(tuple(islice(took, _USUAL_OF)))
+
+
+@lru_cache  # many jobs wait as long
+def _patience(took: tuple[float, ...]) -> timedelta:
+    return max(_LEAST, timedelta(seconds=_TIMES * median(took))) if took else _LEAST
 
 
 def _least_patience(newest: Sequence[_Took], opened_at: datetime) -> timedelta:

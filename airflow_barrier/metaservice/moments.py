@@ -69,7 +69,9 @@ class Moments(Group):
             # not those of a job that has joined since, whose history a revision put here
             at = staged[each.barrier_id]
             own = {table: at[table] for table in members.tables if table in at}
-            found[each.barrier_id] = BarrierMoments(each, members, own, attempts[each.barrier_id])
+            # of a trimmed one the last rows of tables that have left are there still, and nothing that they waited for
+            whole = own if len(own) == len(members.tables) else {}
+            found[each.barrier_id] = BarrierMoments(each, members, whole, attempts[each.barrier_id])
         return found
 
 

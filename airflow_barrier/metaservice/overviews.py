@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple, TypeVar
 
@@ -155,6 +155,14 @@ class OfRun(NamedTuple):
     revised: list[tuple[str, int, int]]
 
 
+class Stamp(NamedTuple):
+    """As long as it is the same, so are a topology's barriers, tables and attempts, apart from what expires."""
+
+    database: Hashable
+    incarnation: str
+    changes: int
+
+
 class Newest(NamedTuple):
     """The newest attempt of a job at a barrier, and how many there were."""
 
@@ -209,6 +217,16 @@ class Overviews(Group):
     def topology(self, connection: Connection, name: str, version: int) -> Topology:
         """The topology as of a version."""
         return load_topology(connection, name, version)
+
+    @reads
+    def stamps(self, connection: Connection, topologies: Sequence[str]) -> dict[str, Stamp]:
+        """By the topologies' names."""
+        columns = (_TOPOLOGY.name, _TOPOLOGY.incarnation, _TOPOLOGY.changes)
+        return {
+            name: Stamp(connection.engine.url, incarnation, changes)
+            for names in chunks(topologies)
+            for name, incarnation, changes in connection.execute(select(*columns).where(_TOPOLOGY.name.in_(names)))
+        }
 
     # --- barriers -------------------------------------------------------------------------------------
 
@@ -329,13 +347,15 @@ class Overviews(Group):
         together = getattr(func, _TOGETHER[connection.dialect.name])
         for names in chunks(topologies):
             at = _in_flight(names)
-            rows = connection.execute(
-                select(_PROGRESS.topology, _PROGRESS.barrier_id, type_coerce(together(_PROGRESS.table_name), JSON))
-                .join(at, _belongs_to(schema.table_progress, at))
-                .where(_PROGRESS.state == TableState.PENDING.value)
-                .group_by(_PROGRESS.topology, _PROGRESS.barrier_id)
+            # a question of each barrier: joined with them, PostgreSQL reads the tables of all barriers that are known
+            tables = (
+                select(type_coerce(together(_PROGRESS.table_name), JSON))
+                .where(_belongs_to(schema.table_progress, at), _PROGRESS.state == TableState.PENDING.value)
+                .correlate(at)
+                .scalar_subquery()
             )
-            found.update(((topology, barrier_id), set(tables)) for topology, barrier_id, tables in rows)
+            rows = connection.execute(select(at.c.topology, at.c.barrier_id, tables))
+            found.update(((topology, barrier_id), set(pending)) for topology, barrier_id, pending in rows if pending)
         return found
 
     @reads
@@ -375,10 +395,14 @@ class Overviews(Group):
     @reads
     def newest_at(self, connection: Connection, jobs: Collection[Place]) -> dict[Place, AttemptRow]:
         """The newest attempt of each of these jobs, if it was asked for."""
-        at = _places(connection)
-        here = and_(_belongs_to(schema.attempt, at), _ATTEMPT.job == at.c.name)
-        rows = connection.execute(_newest(_TRIES.join(at, here)), {"places": json.dumps(list(jobs))}).all()
-        found = ((topology, _to_attempt(row)) for topology, *row, _ in rows)
+        at, tries = _places(connection), schema.attempt.alias("tries")
+        here = and_(_belongs_to(tries, at), tries.c.job == at.c.name)
+        newest = select(func.max(tries.c.attempt_id)).where(here).correlate(at).scalar_subquery()
+        rows = connection.execute(
+            select(_ATTEMPT.topology, *_ATTEMPT_COLUMNS).join(at, _ATTEMPT.attempt_id == newest),
+            {"places": json.dumps(list(jobs))},
+        ).all()
+        found = ((topology, _to_attempt(row)) for topology, *row in rows)
         return {Place(topology, attempt.barrier_id, attempt.job): attempt for topology, attempt in found}
 
     @reads

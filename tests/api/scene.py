@@ -12,7 +12,7 @@ from airflow_barrier.protocol.leases import Hold
 from airflow_barrier.protocol.levels import Level
 from airflow_barrier.protocol.revisions import Revision
 from airflow_barrier.protocol.topology import ExternalSource, Job
-from tests.metaservice.world import World
+from tests.metaservice.world import World, changed_by_hand
 from tests.support.runs import run_of
 
 #: Nothing of it may reach who may not read DAG `secret`.
@@ -45,7 +45,7 @@ def opened(world: World, number: int) -> int:
 def age(world: World, barrier_id: int, seconds: float) -> None:
     """So long ago was the barrier opened, and whatever was done for it."""
     ago = DatabaseLater(bindparam("seconds"))
-    with world.meta._db.transaction(write=True) as connection:
+    with changed_by_hand(world.meta) as connection:
         for table, columns in ((schema.barrier, ["opened_at"]), (schema.table_progress, ["processed_at"])):
             here = (table.c.topology == world.name, table.c.barrier_id == barrier_id)
             for column in columns:

@@ -15,7 +15,7 @@ from airflow_barrier.metaservice.store import MetaService
 from airflow_barrier.protocol.topology import Job
 from tests.api.asking import Asking
 from tests.api.live import statements
-from tests.metaservice.world import World
+from tests.metaservice.world import World, changed_by_hand
 from tests.support.runs import run_of
 
 TIMES = ("opened_at", "precommit_at", "committing_at", "commit_at")
@@ -38,7 +38,7 @@ def opened(world: World, number: int) -> int:
 def ago(world: World, barrier_id: int, hours: float) -> None:
     """All that happened at a barrier happened so long ago, and so it has its timestamp from."""
     at = world.meta.now() - timedelta(hours=hours)
-    with world.meta._db.transaction(write=True) as connection:
+    with changed_by_hand(world.meta) as connection:
         for table, columns in (
             (schema.barrier, TIMES),
             (schema.table_progress, ("processed_at",)),

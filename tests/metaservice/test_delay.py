@@ -14,7 +14,7 @@ from airflow_barrier.protocol.delay import Part
 from airflow_barrier.protocol.errors import UnknownBarrierError, UnknownTableError, UnknownTopologyError
 from airflow_barrier.protocol.states import AttemptState
 from tests.metaservice.test_trimming import gone, trim
-from tests.metaservice.world import AMOUNT, PRICE, SHOPPING, TOP, World
+from tests.metaservice.world import AMOUNT, JOBS, PRICE, SHOPPING, TOP, World
 
 #: job -> when its attempt was requested, started and PROCESSED, seconds after the barrier's timestamp
 TIMES = {"load": (5, 6, 40), "amount": (5, 42, 50), "price": (5, 44, 74), "top": (5, 84, 130)}
@@ -129,7 +129,9 @@ def test_a_barrier_under_way_and_one_that_was_aborted(world: World) -> None:
 def test_of_what_was_computed_again_or_trimmed_it_is_told_how_late_it_was(
     world: World, url: str, begin: datetime
 ) -> None:
-    for number in (1, 2, 3):
+    world.committed(1)
+    world.declare(JOBS[:-1])  # its last row, of a table that `top` writes, is not trimmed
+    for number in (2, 3):
         world.committed(number)
     for number in (1, 2, 3):
         at_times(world, url, number, begin + timedelta(hours=number - 1))

@@ -18,7 +18,7 @@ from airflow_barrier.protocol.errors import ConfigurationError, UnknownTopologyE
 from airflow_barrier.protocol.signals import KINDS, Signal, SignalKind, check_kinds
 from airflow_barrier.protocol.topology import Job
 from tests.metaservice.test_deliveries import B1, B2, B3, PRICES, delivered, register
-from tests.metaservice.world import PRICE, World
+from tests.metaservice.world import PRICE, World, changed_by_hand
 from tests.support.runs import run_of
 
 TIMES = ("opened_at", "precommit_at", "committing_at", "commit_at", "aborted_at")
@@ -29,7 +29,7 @@ MINUTE = timedelta(minutes=1)
 
 def later(meta: MetaService, by: timedelta) -> None:
     """All that has happened happened earlier by so much."""
-    with meta._db.transaction(write=True) as connection:
+    with changed_by_hand(meta) as connection:
         for table, key, columns in (
             (schema.barrier, ("topology", "line", "barrier_id"), ("timestamp", *TIMES)),
             (schema.table_progress, ("topology", "line", "barrier_id", "table_name"), ("processed_at",)),
@@ -150,7 +150,7 @@ def test_that_nobody_opens_is_told_from_when_nothing_is_open_any_more(meta: Meta
             world.process_all(number)
             world.commit(number)
             later(meta, 10 * MINUTE)
-    with meta._db.transaction(write=True) as connection:
+    with changed_by_hand(meta) as connection:
         connection.execute(update(schema.barrier).values(timestamp=schema.barrier.c.opened_at))
     looking = Looking(world, "late")
     world.process_all(3)
@@ -165,7 +165,7 @@ def test_that_nobody_opens_is_told_from_when_nothing_is_open_any_more(meta: Meta
 
 def test_that_readers_have_something_too_old_is_told_once(shop: World) -> None:
     number = opened(shop, 4 * 365 * 10)
-    with shop.meta._db.transaction(write=True) as connection:
+    with changed_by_hand(shop.meta) as connection:
         here = (schema.barrier.c.topology == "shop", schema.barrier.c.barrier_id == number)
         connection.execute(update(schema.barrier).where(*here).values(timestamp=shop.meta.now()))
     shop.process_all(number)

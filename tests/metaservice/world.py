@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
+from sqlalchemy import Connection, update
+
+from airflow_barrier.metaservice import schema
 from airflow_barrier.metaservice.attempts import Request
 from airflow_barrier.metaservice.barriers import Opening
 from airflow_barrier.metaservice.revisions import NewRevision
@@ -44,6 +48,14 @@ def joining(jobs: Sequence[Job], baseline: Mapping[str, int | None]) -> list[Job
         for job in jobs
         if baseline.keys() >= set(job.outlets)
     ]
+
+
+@contextmanager
+def changed_by_hand(meta: MetaService) -> Iterator[Connection]:
+    """A transaction for rows that no method changes so, in which all topologies count as changed."""
+    with meta._db.transaction(write=True) as connection:
+        connection.execute(update(schema.topology).values(changes=schema.topology.c.changes + 1))
+        yield connection
 
 
 class World:

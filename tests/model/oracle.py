@@ -8,9 +8,10 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
+from airflow_barrier.coordinator import lateness
 from airflow_barrier.coordinator.delay import barrier_delay, delay
-from airflow_barrier.coordinator.lateness import standings
 from airflow_barrier.metaservice import resolving
+from airflow_barrier.metaservice.overviews import Overviews
 from airflow_barrier.protocol.journal import JournalEntry, RevisionEntry
 from airflow_barrier.protocol.levels import Level, Resolution
 from airflow_barrier.tables._metadata import snapshots_of
@@ -39,6 +40,7 @@ class Oracle(Histories):
         self._seen: tuple[int, int] = (-1, -1)
         #: committed barriers that were checked, with their tables: these stay as they are
         self._verified: dict[int, dict[str, Progress]] = {}
+        self._outlook: lateness._Outlook | None = None
 
     def check(self) -> None:
         """After a step: everything that must hold."""
@@ -56,6 +58,7 @@ class Oracle(Histories):
         revisions, line, line_states = self.revisions, self.line, self.line_states
         if not self.look():
             return
+        self.world.meta.overviews.together(self._check_outlook)
         self._check_states(barriers)
         self.check_versions(barriers, revisions)
         self.check_waiting()
@@ -73,6 +76,17 @@ class Oracle(Histories):
             self.check_line()
         if (barriers, revisions, ends) != (self.barriers, self.revisions, self.ends):
             self.check_old_revisions()
+
+    def _check_outlook(self, rows: Overviews) -> None:
+        """While a topology has one stamp, a look at it finds the same: whoever has looked goes by that."""
+        stamps = rows.stamps([NAME])
+        if not stamps:
+            return
+        found = lateness._look(rows, stamps, rows.now() + timedelta(days=1))[
+            NAME
+        ]  # when jobs of all barriers may be late
+        assert self._outlook is None or self._outlook.stamp != found.stamp or self._outlook == found, "changed unseen"
+        self._outlook = found
 
     def _check_states(self, earlier: dict[int, Barrier]) -> None:
         """Decide once, barrier order, frozen membership."""
@@ -316,7 +330,6 @@ class Oracle(Histories):
             assert ends[-1] == (found.barrier.commit_at or ends[-1]), f"barrier {number}: {path} ends too early"
             for table in found.tables:
                 assert abs(table.seconds - found.seconds) < 1e-3, f"barrier {number}, {table}: not {found.seconds} s"
-        meta.overviews.together(lambda rows: standings(rows, {NAME: 60.0}))  # whatever has joined, left or been revised
         shares = [share.share for share in delay(meta, NAME, timedelta(days=36_500)).blame]
         assert not shares or abs(sum(shares) - 1) < 1e-6, f"the blame of {shares} is not all of it"
 
