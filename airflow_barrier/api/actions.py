@@ -10,13 +10,12 @@ from typing import Any
 from fastapi import APIRouter, HTTPException, Request, Response
 from fastapi.exceptions import RequestValidationError
 
-from airflow_barrier.api import models, offers
+from airflow_barrier.api import models, offers, outcomes
 from airflow_barrier.api.access import BarrierId, LeaseId, RevisionNumber, Told, log
-from airflow_barrier.api.offers import listed
 from airflow_barrier.api.sight import AccessDep, Sight, SightDep
 from airflow_barrier.coordinator.aborting import abort_by_hand
 from airflow_barrier.coordinator.committing import NotYet, commit_barrier
-from airflow_barrier.coordinator.resolving import Resolved, in_the_way, resolve_table
+from airflow_barrier.coordinator.resolving import in_the_way, resolve_table
 from airflow_barrier.coordinator.revisions.publish import cancel_revision
 from airflow_barrier.protocol.errors import (
     BarrierError,
@@ -30,7 +29,6 @@ from airflow_barrier.protocol.errors import (
 )
 from airflow_barrier.protocol.records import Barrier
 from airflow_barrier.protocol.revisions import RevisionState
-from airflow_barrier.protocol.states import BarrierState, Decision
 
 MAY_NOT = "expected somebody who may edit all DAGs that have jobs in this topology, found none; ask one who may"
 NOT_NOW = (
@@ -97,16 +95,12 @@ def abort(
             actor=access.actor,
             connect=lambda: nullcontext(access.deployment(deployment)),
         )
-    numbers = [each.barrier_id for each in done.barriers]
-    if not numbers:
-        return _done(sight, [barrier_id], f"Barrier {barrier_id} was aborted before.", changed=False)
-    said = f"Aborted {listed('barrier', numbers)}; {offers.joins(numbers)}."
     if done.left is not None:
+        numbers = [each.barrier_id for each in done.barriers]
         log.warning(
             "barriers %s of %s: tags in tables outside the topology are left: %s", numbers, sight.name, done.left
         )
-        said += " Tags that hold their input in tables outside the topology are left; the server's log says why."
-    return _done(sight, numbers, said)
+    return outcomes.of_abort(barrier_id, done)
 
 
 @router.post("/barriers/{barrier_id}/commit", operation_id="commit", summary="Publish a barrier and all earlier ones")
@@ -122,10 +116,7 @@ def commit(
                 f"expected PRECOMMIT of every barrier up to {barrier_id} of {sight.name}, found: {outcome.reason}; run "
                 "or repair these jobs, or abort the barrier"
             )
-    numbers = [each.barrier_id for each in outcome.published]
-    if not numbers:
-        return _done(sight, [barrier_id], f"Barrier {barrier_id} was committed before.", changed=False)
-    return _done(sight, numbers, f"Committed {listed('barrier', numbers)}: readers have it.")
+    return outcomes.of_commit(outcome)
 
 
 @router.get(
@@ -173,8 +164,8 @@ def resolve(
             if not _was_decided(sight, barrier_id, asked):
                 raise
             said = f"{asked.decision.value} was decided for {asked.table} at barrier {barrier_id} before."
-            return _done(sight, [barrier_id], said, changed=False)
-    return _done(sight, [barrier_id], f"{_outcome(resolved)} {_next(resolved.barrier)}")
+            return outcomes.of_barriers([sight.meta.barriers.get(sight.name, barrier_id)], said, changed=False)
+    return outcomes.of_decision(resolved)
 
 
 def _was_decided(sight: Sight, barrier_id: int, asked: models.Decided) -> bool:
@@ -182,33 +173,16 @@ def _was_decided(sight: Sight, barrier_id: int, asked: models.Decided) -> bool:
     return any(row.table == asked.table and row.decision is asked.decision for row in rows)
 
 
-def _outcome(resolved: Resolved) -> str:
-    table = resolved.table
-    if resolved.decision is None:
-        return f"Nothing is in the way of {table} any more."
-    if resolved.decision is Decision.KEEP_OURS:
-        return f"Ours of {table} stands."
-    again = ", ".join(f"{attempt.job} at barrier {attempt.barrier_id}" for attempt in resolved.voided)
-    return f"Theirs of {table} stands." + (f" To be computed again, since it stood on ours: {again}." if again else "")
-
-
-def _next(barrier: Barrier) -> str:
-    if barrier.state is BarrierState.BLOCKED:
-        return f"Barrier {barrier.barrier_id} is still BLOCKED: {barrier.reason}"
-    return f"Barrier {barrier.barrier_id} is {barrier.state.value}: commit it, or wait for the topology's next commit."
-
-
 @router.post("/leases/{lease_id}/release", operation_id="release", summary="End somebody's lease before its time")
 def release(access: AccessDep, sight: SightDep, lease_id: LeaseId, asked: models.Asked) -> models.Done:
     leases = [each for each in sight.meta.leases.of(sight.name) if each.lease_id == lease_id]
     _require(sight, offers.versions_of(sight, leases).get(lease_id, ()))
-    states = {f"lease {lease_id}": "ended"}
     try:
         sight.meta.leases.end(sight.name, lease_id, f"{access.actor}: {asked.reason}")
     except ConfigurationError:  # nothing tells whether there ever was one
         said = f"Lease {lease_id} holds nothing of {sight.name}: it was released before, has ended, or never was."
-        return models.Done(changed=False, summary=said, states=states)
-    return models.Done(changed=True, summary=f"Released lease {lease_id}; its reader will be told.", states=states)
+        return models.Done(changed=False, summary=said, states={f"lease {lease_id}": "ended"})
+    return outcomes.of_release(lease_id)
 
 
 @router.post("/revisions/{revision}/cancel", operation_id="cancel", summary="Give up a revision that is not published")
@@ -221,13 +195,7 @@ def cancel(
         after = cancel_revision(
             access.deployment(deployment), sight.name, revision, reason=asked.reason, actor=access.actor
         )
-    changed = before.state is RevisionState.STAGING
-    said = f"Cancelled revision {revision}: readers have seen nothing of it."
-    return models.Done(
-        changed=changed,
-        summary=said if changed else f"Revision {revision} was cancelled before.",
-        states={f"revision {revision}": after.state.value},
-    )
+    return outcomes.of_cancel(after, changed=before.state is RevisionState.STAGING)
 
 
 def _require_at(sight: Sight, barrier_id: int) -> Barrier:
@@ -254,8 +222,3 @@ def _refusals() -> Iterator[None]:
             log.warning("%s", error)
             raise HTTPException(503, NOT_NOW) from error
         raise HTTPException(409, str(error)) from error
-
-
-def _done(sight: Sight, numbers: Collection[int], summary: str, *, changed: bool = True) -> models.Done:
-    states = {f"barrier {each.barrier_id}": each.state.value for each in sight.meta.overviews.at(sight.name, numbers)}
-    return models.Done(changed=changed, summary=summary, states=states)

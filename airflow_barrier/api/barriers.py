@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import Annotated
 
 from fastapi import APIRouter, Query
@@ -16,7 +16,7 @@ from airflow_barrier.api.summaries import barrier_of
 from airflow_barrier.metaservice.overviews import AttemptRow, Overviews, TableAt
 from airflow_barrier.protocol.deliveries import DeliveryRecord
 from airflow_barrier.protocol.names import one_line
-from airflow_barrier.protocol.records import NO_RUN, Cut
+from airflow_barrier.protocol.records import NO_RUN, Barrier, Cut
 from airflow_barrier.protocol.topology import Job
 
 #: Characters of a position that are told.
@@ -34,6 +34,11 @@ def barriers(
     sight: SightDep, before: BeforeBarrier = None, limit: Annotated[int, Query(ge=1, le=500)] = 50
 ) -> models.Barriers:
     found = sight.meta.overviews.before(sight.name, before, limit + 1)
+    return barriers_of(sight, found, limit)
+
+
+def barriers_of(sight: Sight, found: Sequence[Barrier], limit: int) -> models.Barriers:
+    """The first ``limit`` of those that were found; if there are more, they come next."""
     page = found[:limit]
     # others' reasons are not told: of most barriers there is none to tell
     topologies = sight.versions({each.topology_version for each in page if each.reason})

@@ -81,6 +81,7 @@ class BarrierSummary(Model):
     opened_at: datetime
     precommit_at: datetime | None
     commit_at: datetime | None
+    aborted_at: datetime | None
     seconds: float | None
     reason: str | None
 
@@ -140,8 +141,9 @@ class Source(Model):
 
 
 class Sink(Model):
-    """``barrier_id``: the one that was delivered last. ``lacks``: how many committed barriers it is behind, ``since``
-    when. ``error``: why the last try failed.
+    """``barrier_id`` and ``revision``: what was delivered last. ``lacks``: how many committed barriers it is behind,
+    ``since`` when; ``hold``: for how many seconds these are kept from expiry. ``error``: why the last try failed.
+    ``remedy``: what the next delivery does, since a person decided so.
     """
 
     sink: str
@@ -150,8 +152,12 @@ class Sink(Model):
     state: str
     tables: list[str]
     barrier_id: int | None
+    revision: int | None
+    delivered_at: datetime | None
     lacks: int
     since: datetime | None
+    hold: float
+    remedy: str | None
     error: str | None
     failed_at: datetime | None
     failures: int
@@ -389,16 +395,20 @@ class Leases(Model):
 
 
 class Revision(Model):
-    """``gated``: no barrier opens until it is published."""
+    """``window_end``: the last barrier that was asked for. ``last``: up to which it goes, once that is decided.
+    ``changed``: the jobs because of which it was begun. ``gated``: no barrier opens until it is published.
+    """
 
     revision: int
     state: RevisionState
     mode: RevisionMode
     first_barrier: int
     window_end: int
+    last: int | None
     gated: bool
     tables: list[str]
     jobs: list[str]
+    changed: list[str]
     actor: str | None
     reason: str | None
     created_at: datetime
@@ -441,11 +451,14 @@ class RevisionMissing(Model):
 
 
 class RevisionDetail(Revision):
-    """``missing``: what it still waits for, the oldest barrier first."""
+    """``missing``: what it still waits for, the oldest barrier first. ``awaited``: barriers that were asked for and of
+    which no run has come.
+    """
 
     runs: list[RevisionRun]
     barriers: list[RevisionProgress]
     missing: list[RevisionMissing]
+    awaited: list[int]
     actions: list[Action]
     hidden_dags: int
 

@@ -121,16 +121,20 @@ def sight(
     topology: Annotated[str, Path(examples=["shopping"])],
 ) -> Sight:
     """A dependency of routes: asked before any number is looked up. 404 if nothing of the topology is seen."""
-    meta = access.meta_service(deployment)
+    found = sight_of(access, access.meta_service(deployment), topology)
+    if not found.jobs():
+        raise not_found()
+    return found
+
+
+def sight_of(access: Access, meta: MetaService, topology: str) -> Sight:
+    """What of ``topology`` is seen, if anything. Raises UnknownTopologyError."""
 
     def look(rows: Overviews) -> tuple[Topology, int]:
         version = rows.version(topology)
         return rows.topology(topology, version), version
 
-    found = Sight(access, meta, *meta.overviews.together(look))
-    if not found.jobs():
-        raise not_found()
-    return found
+    return Sight(access, meta, *meta.overviews.together(look))
 
 
 SightDep = Annotated[Sight, Depends(sight)]

@@ -24,6 +24,7 @@ def barrier_of(barrier: Barrier | BarrierRow, *, whole: bool) -> models.BarrierS
         opened_at=barrier.opened_at,
         precommit_at=barrier.precommit_at,
         commit_at=barrier.commit_at,
+        aborted_at=barrier.aborted_at,
         seconds=None if barrier.commit_at is None else (barrier.commit_at - barrier.timestamp).total_seconds(),
         reason=barrier.reason if whole else None,
     )
@@ -60,6 +61,8 @@ def health_of(states: Iterable[BarrierState], late: Sequence[models.Late], faili
 def sinks_of(sight: Sight, statuses: Iterable[SinkStatus]) -> list[models.Sink]:
     """The sinks of DAGs that are seen, and of their tables those that are."""
     tables = {table for job in sight.jobs() for table in job.outlets}
+    statuses = list(statuses)
+    sight.ask(each.sink.owner for each in statuses)  # whose jobs may have left, or are none
     return [
         models.Sink(
             sink=each.sink.name,
@@ -68,8 +71,12 @@ def sinks_of(sight: Sight, statuses: Iterable[SinkStatus]) -> list[models.Sink]:
             state=each.sink.state.value,
             tables=sorted(tables.intersection(each.sink.definition.targets)),
             barrier_id=each.sink.barrier_id,
+            revision=each.sink.revision,
+            delivered_at=each.sink.delivered_at,
             lacks=each.lacks,
             since=each.since,
+            hold=each.sink.hold_seconds,
+            remedy=None if each.sink.remedy is None else each.sink.remedy.value,
             error=each.sink.error,
             failed_at=each.sink.failed_at,
             failures=each.sink.failures,

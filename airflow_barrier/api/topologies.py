@@ -15,6 +15,7 @@ from airflow_barrier.api.summaries import barrier_of, health_of, late_of, sinks_
 from airflow_barrier.coordinator.lateness import Standing, standings
 from airflow_barrier.coordinator.status import sink_statuses
 from airflow_barrier.metaservice.overviews import BarrierRow, Known, Overviews
+from airflow_barrier.metaservice.store import MetaService
 from airflow_barrier.protocol.errors import BarrierError
 
 #: How many of the newest barriers a summary has.
@@ -59,6 +60,14 @@ def topologies(
     page = names[:limit]
     found = meta.overviews.together(lambda rows: _glance(rows, deployment, [known[name] for name in page], told))
     return models.Topologies(topologies=found, after=page[-1] if len(names) > limit else None)
+
+
+def all_topologies(meta: MetaService, deployment: str) -> models.Topologies:
+    """For who may read everything: also those that have no jobs any more."""
+    known = sorted(meta.overviews.known(), key=lambda each: each.name)
+    told = {each.name: each.dags for each in known}
+    found = meta.overviews.together(lambda rows: _glance(rows, deployment, known, told))
+    return models.Topologies(topologies=found, after=None)
 
 
 @router.get(

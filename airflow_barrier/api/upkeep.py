@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from typing import Annotated
 
 from fastapi import APIRouter, Query
@@ -10,8 +11,11 @@ from airflow_barrier.api import models, offers
 from airflow_barrier.api.access import BeforeRevision, RevisionNumber, Told
 from airflow_barrier.api.sight import AccessDep, Sight, SightDep, owners
 from airflow_barrier.api.summaries import sinks_of
+from airflow_barrier.coordinator.revisions.backfills import awaited
 from airflow_barrier.coordinator.status import sink_statuses, source_statuses
+from airflow_barrier.protocol.leases import Lease
 from airflow_barrier.protocol.revisions import Revision
+from airflow_barrier.protocol.topology import Job
 
 router = APIRouter(route_class=Told)
 
@@ -54,8 +58,11 @@ def sinks(sight: SightDep) -> models.Sinks:
     summary="Which barriers readers hold",
 )
 def leases(sight: SightDep) -> models.Leases:
+    return leases_of(sight, sight.meta.leases.of(sight.name))
+
+
+def leases_of(sight: Sight, found: Sequence[Lease]) -> models.Leases:
     whole = sight.sees_all(owners(sight.topology.jobs))
-    found = sight.meta.leases.of(sight.name)
     actions = offers.of_leases(sight, found)
     holding_up = sight.meta.leases.holding_up(sight.name)
     return models.Leases(
@@ -86,8 +93,9 @@ def revisions(
 ) -> models.Revisions:
     found = sight.meta.revisions.newest(sight.name, limit + 1, before=before)
     page = found[:limit]
+    waiting = _waiting(sight, page)
     return models.Revisions(
-        revisions=[_revision(sight, each) for each in page],
+        revisions=[_revision(sight, each, waiting) for each in page],
         before=page[-1].revision if len(found) > limit else None,
     )
 
@@ -99,15 +107,19 @@ def revisions(
 )
 def revision(sight: SightDep, revision: RevisionNumber) -> models.RevisionDetail:
     found, barriers = sight.meta.overviews.revised(sight.name, revision)
-    jobs = {job.name: job for job in sight.jobs() if job.name in found.jobs}
+    waiting = _waiting(sight, [found])
+    joining = [job for job in waiting if sight.sees(job.owner)]
+    jobs = {job.name: job for job in (*sight.jobs(), *joining) if job.name in found.jobs}
     newest = sight.meta.overviews.newest_attempts(
         sight.name, [each.barrier_id for each in barriers], jobs, line=found.revision
     )
     versions = sight.versions({each.topology_version for each in barriers})
-    tables, whole = sight.tables, _is_whole(sight, found)
+    tables = sight.tables.union(*(job.outlets for job in joining))
     told = []
     for barrier in barriers:
-        here = {job.name: job for job in sight.jobs(versions[barrier.topology_version]) if job.name in jobs}
+        here = {
+            job.name: job for job in (*sight.jobs(versions[barrier.topology_version]), *joining) if job.name in jobs
+        }
         attempts = {name: newest.get((barrier.barrier_id, name)) for name in here}
         told.append(
             models.RevisionProgress(
@@ -120,12 +132,13 @@ def revision(sight: SightDep, revision: RevisionNumber) -> models.RevisionDetail
                 },
             )
         )
+    whole = jobs.keys() >= set(found.jobs)
     unstaged = sight.meta.revisions.unstaged_barriers(sight.name, revision) if whole and found.is_under_way else []
     runs = sight.meta.revisions.runs(sight.name, revision)
     sight.ask(run.dag_id for run in runs)
-    hidden = {job.owner for job in sight.topology.jobs if job.name in found.jobs}
+    hidden = {job.owner for job in (*sight.topology.jobs, *waiting) if job.name in found.jobs}
     return models.RevisionDetail(
-        **dict(_revision(sight, found)),
+        **dict(_revision(sight, found, waiting)),
         runs=[
             models.RevisionRun(
                 dag_id=run.dag_id, run_id=run.run_id, barrier_id=run.barrier_id or None, arrived_at=run.arrived_at
@@ -143,27 +156,38 @@ def revision(sight: SightDep, revision: RevisionNumber) -> models.RevisionDetail
             )
             for each in unstaged
         ],
+        awaited=[each.barrier_id for each in awaited(sight.meta, found)],
         actions=offers.of_revision(sight, found, versions),
         hidden_dags=sight.hidden(hidden),
     )
 
 
-def _is_whole(sight: Sight, revision: Revision) -> bool:
-    """Whether all of its jobs are seen; of one that has left nobody knows any more whose it was."""
-    return {job.name for job in sight.jobs()}.issuperset(revision.jobs)
+def _waiting(sight: Sight, revisions: Iterable[Revision]) -> Sequence[Job]:
+    """The jobs that join by a revision, if one of these has jobs that are no members."""
+    members = {job.name for job in sight.topology.jobs}
+    if members.issuperset(name for each in revisions for name in each.jobs):
+        return ()
+    waiting = sight.meta.topologies.waiting(sight.name)
+    sight.ask(job.owner for job in waiting)
+    return waiting
 
 
-def _revision(sight: Sight, revision: Revision) -> models.Revision:
-    jobs, tables, whole = {job.name for job in sight.jobs()}, sight.tables, _is_whole(sight, revision)
+def _revision(sight: Sight, revision: Revision, waiting: Sequence[Job]) -> models.Revision:
+    """Of a job that has left nobody knows any more whose it was: all is told to nobody."""
+    seen = [job for job in (*sight.topology.jobs, *waiting) if sight.sees(job.owner)]
+    jobs, tables = {job.name for job in seen}, {table for job in seen for table in job.outlets}
+    whole = jobs.issuperset(revision.jobs)
     return models.Revision(
         revision=revision.revision,
         state=revision.state,
         mode=revision.mode,
         first_barrier=revision.first_barrier,
         window_end=revision.window_end,
+        last=revision.last,
         gated=revision.gated,
         tables=[table for table in revision.tables if table in tables],
         jobs=[job for job in revision.jobs if job in jobs],
+        changed=[job for job in revision.changed if job in jobs],
         actor=revision.actor if whole else None,
         reason=revision.reason if whole else None,
         created_at=revision.created_at,

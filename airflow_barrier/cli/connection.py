@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 DEFAULT_CONN_ID = "barrier_default"
 PASSWORD_VARIABLE = "AIRFLOW_BARRIER_PASSWORD"
 
+#: What the API calls a deployment if just a database was named.
+UNNAMED = "metaservice"
+
 #: What to do about a connection that is not there.
 _ANOTHER = "or name another with --conn-id"
 #: ... where a command needs the MetaService only.
@@ -65,6 +68,11 @@ def connected(conn_id: str, *, new: bool = False) -> Iterator[Deployment]:
 
     with closing(Deployment.connect(settings(conn_id), new=new, credentials=credentials_of)) as deployment:
         yield deployment
+
+
+def deployment_name(options: argparse.Namespace) -> str:
+    """What the deployment is called in addresses of the API."""
+    return UNNAMED if options.metaservice_url else str(options.conn_id)
 
 
 def database_url(options: argparse.Namespace) -> str:

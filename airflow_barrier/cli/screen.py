@@ -42,11 +42,21 @@ def answer(
     told: Callable[[_T], BaseModel] | None = None,
 ) -> None:
     """Print what was found: with ``--json`` as that, or as the API has it ``told``; else by ``show``."""
-    if options.json:
-        said = plain(found) if told is None else told(found).model_dump(mode="json")
-        options.out.write(json.dumps(said, indent=2) + "\n")
-    else:
+    if not options.json:
         show(found, make_console(options.out))
+    elif told is not None:
+        tell(options, told(found))
+    else:
+        _write(options, plain(found))
+
+
+def tell(options: argparse.Namespace, model: BaseModel) -> None:
+    """Print what the API would answer, as its server writes it: of the same times, say, in the same text."""
+    _write(options, model.model_dump(mode="json"))
+
+
+def _write(options: argparse.Namespace, document: Any) -> None:
+    options.out.write(json.dumps(document, indent=2) + "\n")
 
 
 def plain(value: Any) -> Any:

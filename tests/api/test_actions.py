@@ -170,7 +170,7 @@ def test_abort(shop: World, asking: Asking) -> None:
     # there are no tables in this test that could let go of its cuts
     assert told["summary"] == (
         "Aborted barriers 2 and 3; their epochs join the next barrier's. Tags that hold their input in tables outside "
-        "the topology are left; the server's log says why."
+        "the topology are left; the log says why."
     )
     assert shop.barrier(2).reason == "landed twice"
     assert actors(shop.meta, "shop", "aborted")[-1] == "admin (test)"

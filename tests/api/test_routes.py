@@ -11,11 +11,14 @@ from sqlalchemy import delete
 
 from airflow_barrier.metaservice import schema
 from airflow_barrier.metaservice.maintenance import Upkeep
+from airflow_barrier.metaservice.revisions import NewRevision
 from airflow_barrier.metaservice.store import MetaService
 from airflow_barrier.protocol.deliveries import SinkDeclaration
 from airflow_barrier.protocol.leases import Hold
 from airflow_barrier.protocol.levels import Level
 from airflow_barrier.protocol.names import one_line
+from airflow_barrier.protocol.revisions import RevisionMode
+from airflow_barrier.protocol.topology import Job
 from tests.api.asking import Asking
 from tests.api.scene import HOSTILE, SECRET, age, declared, everything, opened
 from tests.metaservice.world import World
@@ -283,6 +286,27 @@ def test_nothing_is_told_of_other_dags(shop: World, asking: Asking) -> None:
     (waiting,) = (each for each in detail["attempts"] if each["job"] == "ratio")
     assert waiting["waits_for"] == ["tables of other DAGs"]
     assert (detail["dag_id"], detail["hidden_dags"]) == (None, 1)
+
+
+def test_a_revision_by_which_a_job_joins(shop: World, asking: Asking) -> None:
+    shop.committed(1)
+    mean = Job("mean", "stats", inlets=("shop.orders",), outlets=("stats.mean",), start_from={"shop.orders": "history"})
+    shop.declare([mean], "stats")
+    shop.meta.revisions.begin(
+        NewRevision(
+            topology="shop", mode=RevisionMode.HISTORY, first_barrier=1, predecessor=0, window_end=1,
+            tables=["stats.mean"], jobs=["mean"], changed=["mean"],
+            topology_version=shop.meta.topologies.version("shop"), reason="new", actor="person",
+            joining={"stats.mean": None},
+        )
+    )  # fmt: skip
+    told = asking.told("shop/revisions/1")
+    assert (told["jobs"], told["tables"], told["reason"]) == (["mean"], ["stats.mean"], "new")
+    assert told["missing"] == ["barrier 1 of shop (2017-01-02 00:00:00+0000, revision 1) lacks stats.mean (job mean)"]
+    assert (told["awaited"], told["barriers"][0]["jobs"], told["hidden_dags"]) == ([1], {"mean": "not started"}, 0)
+    assert asking.told("shop/revisions")["revisions"][0].items() <= told.items()
+    told = asking.told("shop/revisions/1", asking.may_read("reader", "shop"))
+    assert (told["jobs"], told["tables"], told["reason"], told["missing"], told["hidden_dags"]) == ([], [], None, [], 1)
 
 
 def test_every_route_asks_who_it_is(shop: World, asking: Asking) -> None:

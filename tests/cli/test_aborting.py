@@ -47,6 +47,13 @@ def test_what_the_cut_held_is_let_go_of(deployed: Deployed) -> None:
     assert refs(deployed) > {"main"}
     assert run("barrier", "abort", "shopping", "1", "--reason", "too early", "--yes").out == f"aborted {barrier}\n"
     assert refs(deployed) == {"main"}
+    for day in (LATER + 1, LATER + 2):
+        deployed.shop.open(day, FRAGMENT)
+    assert run("barrier", "abort", "shopping", "2", "--reason", "too early", "--yes", "--json").json == {
+        "changed": True,
+        "summary": "Aborted barriers 2 and 3; their epochs join the next barrier's.",
+        "states": {"barrier 2": "ABORTED", "barrier 3": "ABORTED"},
+    }
 
 
 def test_a_barrier_is_aborted_while_the_tables_do_not_answer(deployed: Deployed, tmp_path: Path) -> None:

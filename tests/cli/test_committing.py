@@ -55,7 +55,11 @@ def test_up_to_a_barrier(deployed: Deployed) -> None:
     assert all("its DAG was deleted" in entry.actor for entry in decided)
     again = run(*COMMIT, "4", *BECAUSE)
     assert (again.code, again.out) == (0, f"{fourth} was committed before; nothing to do\n")
-    assert run(*COMMIT, "4", *BECAUSE, "--json").json["published"] == []
+    assert run(*COMMIT, "4", *BECAUSE, "--json").json == {
+        "changed": False,
+        "summary": "Barrier 4 was committed before.",
+        "states": {"barrier 4": "COMMIT"},
+    }
 
 
 def test_one_that_a_crash_left_committing(deployed: Deployed, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -73,7 +77,11 @@ def test_one_that_a_crash_left_committing(deployed: Deployed, monkeypatch: pytes
         with pytest.raises(Killed):
             deployed.shop.commit(third)
     assert states(deployed) == [BarrierState.COMMITTING, BarrierState.PRECOMMIT]
-    assert run(*COMMIT, "3", *BECAUSE).code == 0
+    assert run(*COMMIT, "3", *BECAUSE, "--json").json == {
+        "changed": True,
+        "summary": "Committed barrier 3: readers have it.",
+        "states": {"barrier 3": "COMMIT"},
+    }
     assert states(deployed) == [BarrierState.COMMIT, BarrierState.PRECOMMIT]
 
 

@@ -59,7 +59,8 @@ def test_abort_takes_the_connection(
     assert main(abort) == 0
     assert "was aborted before" in capsys.readouterr().out
     assert main([*abort, "--json"]) == 0
-    assert json.loads(capsys.readouterr().out) == {"topology": "shopping", "barrier_id": 1, "aborted": []}
+    again = {"changed": False, "summary": "Barrier 1 was aborted before.", "states": {"barrier 1": "ABORTED"}}
+    assert json.loads(capsys.readouterr().out) == again
     assert main(["barrier", "abort", "shopping", "7", *abort[4:]]) == 1
     assert MetaService(url).barriers.get("shopping", 1).reason == "bad file"
 

@@ -17,7 +17,7 @@ from airflow_barrier.cli.main import main
 from airflow_barrier.coordinator.settings import Settings
 from airflow_barrier.protocol.leases import Hold
 from airflow_barrier.protocol.levels import Level
-from tests.cli.deployed import Deployed, as_json, deploy, run
+from tests.cli.deployed import Deployed, deploy, run
 from tests.metaservice.test_metadata import SEEDS_QUERY
 from tests.support.cases import cases
 from tests.support.shop import AMOUNT, PRICE
@@ -186,11 +186,17 @@ def test_leases(deployed: Deployed) -> None:
     for at in (1, 2):
         meta.answers.resolve("shopping", Level.REPEATABLE_READ, at=at, hold=Hold(f"reader of {at}", 600))
     first, second = meta.leases.of("shopping")
-    assert run("lease", "list", "shopping", "--json").json == as_json([first, second])
-    assert run("lease", "list", "shopping", "1", "--json").json == as_json([first])
+    told = run("lease", "list", "shopping", "--json").json["leases"]
+    assert [(each["lease_id"], each["holder"]) for each in told] == [
+        (first.lease_id, "reader of 1"),
+        (second.lease_id, "reader of 2"),
+    ]
+    assert run("lease", "list", "shopping", "1", "--json").json == {"leases": told[:1]}
     shown = run("lease", "list", "shopping").out
     assert "reader of 1" in shown
-    assert run("lease", "release", "shopping", str(first.lease_id), "--json").json == as_json([second])
+    done = run("lease", "release", "shopping", str(first.lease_id), "--json").json
+    assert (done["changed"], done["states"]) == (True, {f"lease {first.lease_id}": "ended"})
+    assert meta.leases.of("shopping") == [second]
     run("lease", "release", "shopping", str(second.lease_id))
     assert meta.leases.of("shopping") == []
     ended = [entry.subject for entry in meta.audit.newest("shopping") if entry.kind == "lease"]

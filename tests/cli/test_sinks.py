@@ -35,11 +35,12 @@ def delivered(tmp_path: Path, postgresql: PostgreSQL, monkeypatch: pytest.Monkey
 
 
 def test_sinks_are_shown_with_what_they_lack(delivered: Deployed) -> None:
-    (told,) = run("sink", "list", "shopping", "--json").json
+    (told,) = run("sink", "list", "shopping", "--json").json["sinks"]
     assert told["lacks"] == 1
     assert datetime.fromisoformat(told["since"]) == delivered.meta.barriers.get("shopping", 2).commit_at
-    assert told["sink"]["error"] == "expected a table, found none; create it"
-    assert told == run("status", "shopping", "--json").json[0]["sinks"][0]
+    assert (told["barrier_id"], told["revision"], told["hold"], told["remedy"]) == (1, 0, 7 * 24 * 3600, None)
+    assert told["error"] == "expected a table, found none; create it"
+    assert run("status", "shopping", "--json").json[0]["sinks"][0]["lacks"] == 1
     for shown in (run("sink", "list", "shopping").out, run("status", "shopping").out):
         assert "barrier b1.r0" in shown
         assert "ACTIVE, failed 1 times" in shown
@@ -68,7 +69,9 @@ def test_a_person_decides(delivered: Deployed) -> None:
     run("sink", "hold", "shopping", "prices", "--days", "30")
     assert now() == (SinkState.ACTIVE, 30 * 24 * 3600, None)
     for verb, remedy in (("adopt", Remedy.ADOPT), ("redeliver", Remedy.REDELIVER)):
-        said = run("sink", verb, "shopping", "prices", "--reason", "restored")
+        (told,) = run("sink", verb, "shopping", "prices", "--reason", "restored", "--json").json["sinks"]
+        assert told["remedy"] == remedy.value
+        said = run("sink", "list", "shopping")
         assert f"{remedy.value} is done by its next delivery, a task of DAG shopping_dag" in said.out
         assert now()[2] is remedy
     assert run("sink", "release", "shopping", "prices", "--reason", "over").out.startswith("No sink is registered")

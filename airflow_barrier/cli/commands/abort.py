@@ -16,16 +16,17 @@ from airflow_barrier.cli.screen import answer, line
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from airflow_barrier.protocol.records import Barrier
+    from airflow_barrier.api import models
+    from airflow_barrier.coordinator.aborting import Aborted
 
 
 @dataclass(frozen=True)
-class Aborted:
-    """What this call gave up; empty if it was aborted before."""
+class Answer:
+    """What this call gave up; nothing if it was aborted before."""
 
     topology: str
     barrier_id: int
-    aborted: tuple[Barrier, ...]
+    done: Aborted
 
 
 def _define(parser: argparse.ArgumentParser) -> None:
@@ -52,14 +53,20 @@ def _run(options: argparse.Namespace) -> int:
         done = abort_by_hand(meta, topology, barrier_id, reason=options.reason, actor=actor(), connect=connect)
     if done.left is not None:
         say(f"aborted; but tags that hold its input in tables outside the topology are left: {done.left}")
-    answer(options, Aborted(topology, barrier_id, done.barriers), _show)
+    answer(options, Answer(topology, barrier_id, done), _show, _told)
     return DONE
 
 
-def _show(found: Aborted, console: Console) -> None:
-    for barrier in found.aborted:
+def _told(found: Answer) -> models.Done:
+    from airflow_barrier.api.outcomes import of_abort
+
+    return of_abort(found.barrier_id, found.done)
+
+
+def _show(found: Answer, console: Console) -> None:
+    for barrier in found.done.barriers:
         line(console, f"aborted {barrier}")
-    if not found.aborted:
+    if not found.done.barriers:
         line(console, f"barrier {found.barrier_id} of {found.topology} was aborted before; nothing to do")
 
 

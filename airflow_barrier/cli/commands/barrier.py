@@ -16,6 +16,7 @@ from airflow_barrier.protocol.states import AttemptState, BarrierState
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from airflow_barrier.api import models
     from airflow_barrier.coordinator.lateness import LateJob
     from airflow_barrier.metaservice.store import MetaService
     from airflow_barrier.protocol.records import Attempt, Barrier, Cut, TableProgress
@@ -42,8 +43,15 @@ def _define_list(parser: argparse.ArgumentParser) -> None:
 def _list(options: argparse.Namespace) -> int:
     states = [BarrierState(state) for state in options.state or BarrierState]
     with meta_service(options) as meta:
-        found = meta.barriers.newest(options.topology, states, limit=options.limit)
-    answer(options, found, _show_list)
+        found = meta.barriers.newest(options.topology, states, limit=options.limit + 1)
+
+        def told(_: Sequence[Barrier]) -> models.Barriers:
+            from airflow_barrier.api.barriers import barriers_of
+            from airflow_barrier.cli.telling import sight_of
+
+            return barriers_of(sight_of(options, meta), found, options.limit)
+
+        answer(options, found[: options.limit], _show_list, told)
     return DONE
 
 

@@ -15,6 +15,7 @@ from airflow_barrier.protocol.errors import NotPrecommitError
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from airflow_barrier.api import models
     from airflow_barrier.coordinator.committing import Committed
 
 
@@ -48,8 +49,14 @@ def _run(options: argparse.Namespace) -> int:
             f"expected PRECOMMIT of every barrier up to {barrier_id} of {topology}, found: {outcome.reason}; run or "
             "repair these jobs, or abort the barrier"
         )
-    answer(options, outcome, _show)
+    answer(options, outcome, _show, _told)
     return DONE
+
+
+def _told(found: Committed) -> models.Done:
+    from airflow_barrier.api.outcomes import of_commit
+
+    return of_commit(found)
 
 
 def _show(found: Committed, console: Console) -> None:

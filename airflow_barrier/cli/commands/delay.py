@@ -16,6 +16,7 @@ from airflow_barrier.protocol.spans import short
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from airflow_barrier.api import models
     from airflow_barrier.coordinator.delay import BarrierDelay, Delay, Share
     from airflow_barrier.protocol.delay import Segment, TableDelay
 
@@ -38,16 +39,27 @@ def _define(parser: argparse.ArgumentParser) -> None:
 
 
 def _run(options: argparse.Namespace) -> int:
-    from airflow_barrier.api.delay import told, told_of_barrier
     from airflow_barrier.coordinator.delay import barrier_delay, delay
 
     with meta_service(options) as meta:
         if options.barrier is not None:
-            answer(options, barrier_delay(meta, options.topology, options.barrier), _show_barrier, told_of_barrier)
+            answer(options, barrier_delay(meta, options.topology, options.barrier), _show_barrier, _told_of_barrier)
             return DONE
         found = delay(meta, options.topology, options.window, table=options.table, objective=options.objective)
-    answer(options, found, _show, told)
+    answer(options, found, _show, _told)
     return DONE
+
+
+def _told(found: Delay) -> models.Delay:
+    from airflow_barrier.api.delay import told
+
+    return told(found)
+
+
+def _told_of_barrier(found: BarrierDelay) -> models.BarrierDelay:
+    from airflow_barrier.api.delay import told_of_barrier
+
+    return told_of_barrier(found)
 
 
 def _show(found: Delay, console: Console) -> None:

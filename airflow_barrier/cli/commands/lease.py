@@ -14,6 +14,7 @@ from airflow_barrier.cli.screen import answer, row, table
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from airflow_barrier.api import models
     from airflow_barrier.protocol.leases import Lease
 
 
@@ -26,7 +27,14 @@ def _define_list(parser: argparse.ArgumentParser) -> None:
 def _list(options: argparse.Namespace) -> int:
     with meta_service(options) as meta:
         found = meta.leases.of(options.topology, options.barrier)
-    answer(options, found, _show)
+
+        def told(found: Sequence[Lease]) -> models.Leases:
+            from airflow_barrier.api.upkeep import leases_of
+            from airflow_barrier.cli.telling import sight_of
+
+            return leases_of(sight_of(options, meta), found)
+
+        answer(options, found, _show, told)
     return DONE
 
 
@@ -40,8 +48,14 @@ def _release(options: argparse.Namespace) -> int:
     with meta_service(options) as meta:
         meta.leases.end(options.topology, options.lease, actor())
         found = meta.leases.of(options.topology)
-    answer(options, found, _show)
+    answer(options, found, _show, lambda _: _released(options.lease))
     return DONE
+
+
+def _released(lease_id: int) -> models.Done:
+    from airflow_barrier.api.outcomes import of_release
+
+    return of_release(lease_id)
 
 
 def _show(found: Sequence[Lease], console: Console) -> None:

@@ -16,6 +16,7 @@ from airflow_barrier.protocol.states import BarrierState, Decision
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from airflow_barrier.api import models
     from airflow_barrier.coordinator.committing import Committed, NotYet
     from airflow_barrier.coordinator.resolving import Resolved
 
@@ -64,15 +65,21 @@ def _run(options: argparse.Namespace) -> int:
             if options.commit:
                 committed = commit_barrier(deployment, options.topology, options.barrier, actor=actor())
         finally:  # the decision stands, whatever becomes of the commit
-            answer(options, Answer(resolved, committed), _show)
+            answer(options, Answer(resolved, committed), _show, _told)
     return DONE
+
+
+def _told(found: Answer) -> models.Done:
+    from airflow_barrier.api.outcomes import of_decision
+
+    return of_decision(found.resolved, found.committed)
 
 
 def _show(found: Answer, console: Console) -> None:
     from airflow_barrier.coordinator.committing import NotYet
 
     barrier, committed = found.resolved.barrier, found.committed
-    for text in _told(found.resolved):
+    for text in _explained(found.resolved):
         line(console, text)
     if isinstance(committed, NotYet):
         line(console, committed.reason)
@@ -84,7 +91,7 @@ def _show(found: Answer, console: Console) -> None:
         line(console, f"{barrier} is COMMITTING: clear its commit task, or wait for the next run's, to publish it")
 
 
-def _told(resolved: Resolved) -> Iterator[str]:
+def _explained(resolved: Resolved) -> Iterator[str]:
     """What the decision means, plainly."""
     barrier, table = resolved.barrier, resolved.table
     if resolved.decision is None:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from airflow_barrier.cli.connection import credentials, database_options, meta_service
+from airflow_barrier.cli.connection import credentials, database_options, deployment_name, meta_service
 from airflow_barrier.cli.frame import DONE, Command, say
 from airflow_barrier.cli.screen import answer, line
 from airflow_barrier.protocol.errors import ConfigurationError
@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from fastapi import FastAPI
     from rich.console import Console
 
-#: What the deployment is called in addresses if just a database was named.
-_UNNAMED = "metaservice"
 #: Seconds that requests under way have at the end.
 _ENDS_WITHIN = 5
 #: So many objects more than at the last time.
@@ -70,7 +68,7 @@ def _run(options: argparse.Namespace) -> int:
     encrypted = options.certificate is not None
     check_reach(options.host, tokens=options.token_file is not None, encrypted=encrypted)
     tokens = None if options.token_file is None else Tokens(options.token_file)
-    deployment = _UNNAMED if options.metaservice_url else options.conn_id
+    deployment = deployment_name(options)
     with meta_service(options) as meta, closing(_listen(options.host, options.port)) as listening:
         meta.check()
         server = _server(create_server(Served(deployment, meta, credentials(options)), tokens), options)

@@ -16,6 +16,7 @@ from airflow_barrier.protocol.deliveries import Remedy
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from airflow_barrier.api import models
     from airflow_barrier.coordinator.status import SinkStatus
     from airflow_barrier.metaservice.store import MetaService
     from airflow_barrier.protocol.deliveries import DeliveryRecord
@@ -46,12 +47,23 @@ def _define_list(parser: argparse.ArgumentParser) -> None:
 
 
 def _list(options: argparse.Namespace) -> int:
+    with meta_service(options) as meta:
+        _answer(options, meta)
+    return DONE
+
+
+def _answer(options: argparse.Namespace, meta: MetaService) -> None:
+    """With all sinks of the topology."""
     from airflow_barrier.coordinator.status import sink_statuses
 
-    with meta_service(options) as meta:
-        found = sink_statuses(meta, options.topology)
-    answer(options, found, show_sinks)
-    return DONE
+    def told(found: Sequence[SinkStatus]) -> models.Sinks:
+        from airflow_barrier.api import models
+        from airflow_barrier.api.summaries import sinks_of
+        from airflow_barrier.cli.telling import sight_of
+
+        return models.Sinks(sinks=sinks_of(sight_of(options, meta), found))
+
+    answer(options, sink_statuses(meta, options.topology), show_sinks, told)
 
 
 def _define(parser: argparse.ArgumentParser) -> None:
@@ -97,12 +109,9 @@ def _doing(change: Callable[[MetaService, argparse.Namespace], object]) -> Calla
     """A command that changes something about a sink and shows all of them afterwards."""
 
     def run(options: argparse.Namespace) -> int:
-        from airflow_barrier.coordinator.status import sink_statuses
-
         with meta_service(options) as meta:
             change(meta, options)
-            found = sink_statuses(meta, options.topology)
-        answer(options, found, show_sinks)
+            _answer(options, meta)
         return DONE
 
     return run
@@ -126,7 +135,7 @@ SINK = Group(
             "List the sinks of a topology: how far each is, what it lacks since when, and why deliveries fail.",
             _define_list,
             _list,
-            examples=("shopping", "shopping --json | jq '.[] | select(.lacks > 3)'"),
+            examples=("shopping", "shopping --json | jq '.sinks[] | select(.lacks > 3)'"),
         ),
         Command(
             "show",

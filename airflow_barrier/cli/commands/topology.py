@@ -9,9 +9,9 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from airflow_barrier.cli.arguments import one_or_more
-from airflow_barrier.cli.connection import database_options, meta_service
+from airflow_barrier.cli.connection import database_options, deployment_name, meta_service
 from airflow_barrier.cli.frame import DONE, Command
-from airflow_barrier.cli.screen import answer, line, row, table
+from airflow_barrier.cli.screen import answer, line, row, table, tell
 from airflow_barrier.protocol.states import BarrierState
 
 if TYPE_CHECKING:
@@ -40,8 +40,12 @@ class Listed:
 
 def _list(options: argparse.Namespace) -> int:
     with meta_service(options) as meta:
-        found = [_listed(meta, name) for name in meta.topologies.names()]
-    answer(options, found, _show_list)
+        if options.json:
+            from airflow_barrier.api.topologies import all_topologies
+
+            tell(options, all_topologies(meta, deployment_name(options)))
+        else:
+            answer(options, [_listed(meta, name) for name in meta.topologies.names()], _show_list)
     return DONE
 
 
@@ -86,7 +90,7 @@ LIST = Command(
     "List the topologies: their DAGs, and the barrier that repeatable read serves.",
     database_options,
     _list,
-    examples=("", "--json | jq -r '.[].topology'"),
+    examples=("", "--json | jq -r '.topologies[].topology'"),
 )
 
 

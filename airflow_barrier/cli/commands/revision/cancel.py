@@ -15,6 +15,7 @@ from airflow_barrier.cli.screen import answer, line
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from airflow_barrier.api import models
     from airflow_barrier.protocol.revisions import Revision
 
 
@@ -49,8 +50,14 @@ def _run(options: argparse.Namespace) -> int:
                 say("nothing was changed")
                 return REFUSED
         revision = cancel_revision(deployment, options.topology, options.revision, reason=options.reason, actor=actor())
-    answer(options, Cancelled(revision, now=before.state is RevisionState.STAGING), _show)
+    answer(options, Cancelled(revision, now=before.state is RevisionState.STAGING), _show, _told)
     return DONE
+
+
+def _told(found: Cancelled) -> models.Done:
+    from airflow_barrier.api.outcomes import of_cancel
+
+    return of_cancel(found.revision, changed=found.now)
 
 
 def _is_sure(revision: Revision) -> bool:

@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING
 from airflow_barrier.cli.arguments import one_or_more, revision_argument
 from airflow_barrier.cli.connection import database_options, meta_service
 from airflow_barrier.cli.frame import DONE, Command
-from airflow_barrier.cli.screen import answer, line, moment, row, state_of, table
+from airflow_barrier.cli.screen import answer, line, moment, row, state_of, table, tell
 
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from airflow_barrier.api import models
     from airflow_barrier.metaservice.store import MetaService
     from airflow_barrier.protocol.records import Barrier, TableProgress
     from airflow_barrier.protocol.revisions import Revision, RevisionRun
@@ -52,11 +53,23 @@ def _define(parser: argparse.ArgumentParser) -> None:
 def _run(options: argparse.Namespace) -> int:
     with meta_service(options) as meta:
         meta.topologies.version(options.topology)  # one that is not there has no revisions either, and is told apart
-        if options.revision is not None:
+        if options.json:
+            tell(options, _told(options, meta))
+        elif options.revision is not None:
             answer(options, _status(meta, options.topology, options.revision), _show)
         else:
             answer(options, meta.revisions.newest(options.topology, options.limit), _show_list)
     return DONE
+
+
+def _told(options: argparse.Namespace, meta: MetaService) -> models.Revisions | models.RevisionDetail:
+    from airflow_barrier.api import upkeep
+    from airflow_barrier.cli.telling import sight_of
+
+    sight = sight_of(options, meta)
+    if options.revision is not None:
+        return upkeep.revision(sight, options.revision)
+    return upkeep.revisions(sight, limit=options.limit)
 
 
 def _status(meta: MetaService, topology: str, number: int) -> RevisionStatus:
