@@ -28,7 +28,7 @@ from airflow_barrier.protocol.errors import (
     UnknownTableError,
 )
 from airflow_barrier.protocol.records import Barrier
-from airflow_barrier.protocol.revisions import RevisionState
+from airflow_barrier.protocol.revisions import Revision, RevisionState
 
 MAY_NOT = "expected somebody who may edit all DAGs that have jobs in this topology, found none; ask one who may"
 NOT_NOW = (
@@ -190,7 +190,7 @@ def cancel(
     access: AccessDep, sight: SightDep, deployment: str, revision: RevisionNumber, asked: models.Asked
 ) -> models.Done:
     before, barriers = sight.meta.overviews.revised(sight.name, revision)
-    _require(sight, {each.topology_version for each in barriers})
+    _require(sight, {each.topology_version for each in barriers}, before)
     with _refusals():
         after = cancel_revision(
             access.deployment(deployment), sight.name, revision, reason=asked.reason, actor=access.actor
@@ -201,12 +201,13 @@ def cancel(
 def _require_at(sight: Sight, barrier_id: int) -> Barrier:
     """The barrier, if the caller may edit all that an action at it can reach."""
     barrier = sight.meta.barriers.get(sight.name, barrier_id)
-    _require(sight, offers.reach(sight, barrier).versions)
+    near = offers.reach(sight, barrier)
+    _require(sight, near.versions, near.revision)
     return barrier
 
 
-def _require(sight: Sight, versions: Collection[int]) -> None:
-    if not sight.edits_all(versions):
+def _require(sight: Sight, versions: Collection[int], revision: Revision | None = None) -> None:
+    if not sight.edits_all(versions, revision):
         raise HTTPException(403, MAY_NOT)
 
 

@@ -42,7 +42,7 @@ def of_barrier(sight: Sight, barrier: Barrier) -> list[Action]:
     if barrier.state not in UNCOMMITTED_BARRIERS:
         return []
     near = reach(sight, barrier)
-    if not sight.edits_all(near.versions):
+    if not sight.edits_all(near.versions, near.revision):
         return []
     actions = []
     up_to = [each for each in near.barriers if each.barrier_id <= barrier.barrier_id]
@@ -86,7 +86,7 @@ def joins(aborted: Sequence[int]) -> str:
 
 def of_revision(sight: Sight, revision: Revision, versions: Collection[int]) -> list[Action]:
     """``versions``: of the topology, as of the barriers that it computes."""
-    if revision.state is not RevisionState.STAGING or not sight.edits_all(versions):
+    if revision.state is not RevisionState.STAGING or not sight.edits_all(versions, revision):
         return []
     count = f"{len(revision.tables)} table{'' if len(revision.tables) == 1 else 's'}"
     says = (

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Annotated
 
 from fastapi import Depends, Path
@@ -11,6 +11,7 @@ from airflow_barrier.api.access import Access, access_in, not_found
 from airflow_barrier.coordinator.status import summary_of
 from airflow_barrier.metaservice.overviews import AttemptRow, Known, Overviews
 from airflow_barrier.metaservice.store import MetaService
+from airflow_barrier.protocol.revisions import Revision
 from airflow_barrier.protocol.states import AttemptState
 from airflow_barrier.protocol.topology import Job, Topology
 
@@ -53,11 +54,22 @@ class Sight:
     def sees_all(self, dags: Iterable[str]) -> bool:
         return self._readable.issuperset(dags)
 
-    def edits_all(self, versions: Collection[int]) -> bool:
-        """Whether the caller may read and edit all DAGs that have jobs in the topology, as of these versions and now:
-        who gives something up, or publishes it, does so for all of them.
+    def joining(self, revisions: Iterable[Revision]) -> Sequence[Job]:
+        """The jobs that join by a revision, if one of these has jobs that are no members."""
+        members = {job.name for job in self.topology.jobs}
+        if members.issuperset(name for each in revisions for name in each.jobs):
+            return ()
+        found = self.meta.topologies.waiting(self.name)
+        self.ask(owners(found))
+        return found
+
+    def edits_all(self, versions: Collection[int], revision: Revision | None = None) -> bool:
+        """Whether the caller may read and edit all DAGs that have jobs in the topology, as of these versions and now,
+        or that join by ``revision``: who gives something up, or publishes it, does so for all of them.
         """
         dags = {dag for topology in self.versions(versions).values() for dag in owners(topology.jobs)}
+        if revision is not None:
+            dags |= owners(job for job in self.joining([revision]) if job.name in revision.jobs)
         if not self.sees_all(dags):
             return False
         if new := dags - self._editable.keys():

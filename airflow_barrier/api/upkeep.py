@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Annotated
 
 from fastapi import APIRouter, Query
@@ -93,7 +93,7 @@ def revisions(
 ) -> models.Revisions:
     found = sight.meta.revisions.newest(sight.name, limit + 1, before=before)
     page = found[:limit]
-    waiting = _waiting(sight, page)
+    waiting = sight.joining(page)
     return models.Revisions(
         revisions=[_revision(sight, each, waiting) for each in page],
         before=page[-1].revision if len(found) > limit else None,
@@ -107,7 +107,7 @@ def revisions(
 )
 def revision(sight: SightDep, revision: RevisionNumber) -> models.RevisionDetail:
     found, barriers = sight.meta.overviews.revised(sight.name, revision)
-    waiting = _waiting(sight, [found])
+    waiting = sight.joining([found])
     joining = [job for job in waiting if sight.sees(job.owner)]
     jobs = {job.name: job for job in (*sight.jobs(), *joining) if job.name in found.jobs}
     newest = sight.meta.overviews.newest_attempts(
@@ -160,16 +160,6 @@ def revision(sight: SightDep, revision: RevisionNumber) -> models.RevisionDetail
         actions=offers.of_revision(sight, found, versions),
         hidden_dags=sight.hidden(hidden),
     )
-
-
-def _waiting(sight: Sight, revisions: Iterable[Revision]) -> Sequence[Job]:
-    """The jobs that join by a revision, if one of these has jobs that are no members."""
-    members = {job.name for job in sight.topology.jobs}
-    if members.issuperset(name for each in revisions for name in each.jobs):
-        return ()
-    waiting = sight.meta.topologies.waiting(sight.name)
-    sight.ask(job.owner for job in waiting)
-    return waiting
 
 
 def _revision(sight: Sight, revision: Revision, waiting: Sequence[Job]) -> models.Revision:

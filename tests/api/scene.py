@@ -5,12 +5,13 @@ from __future__ import annotations
 from sqlalchemy import bindparam, update
 
 from airflow_barrier.metaservice import schema
+from airflow_barrier.metaservice.revisions import NewRevision
 from airflow_barrier.metaservice.schema import DatabaseLater
 from airflow_barrier.metaservice.store import MetaService
 from airflow_barrier.protocol.deliveries import Counts, Position, SinkDeclaration
 from airflow_barrier.protocol.leases import Hold
 from airflow_barrier.protocol.levels import Level
-from airflow_barrier.protocol.revisions import Revision
+from airflow_barrier.protocol.revisions import Revision, RevisionMode
 from airflow_barrier.protocol.topology import ExternalSource, Job
 from tests.metaservice.world import World, changed_by_hand
 from tests.support.runs import run_of
@@ -51,6 +52,20 @@ def age(world: World, barrier_id: int, seconds: float) -> None:
             for column in columns:
                 there = (*here, table.c[column].is_not(None))
                 connection.execute(update(table).where(*there).values({column: ago}), {"seconds": -seconds})
+
+
+def joining(world: World) -> None:
+    """A job of DAG `stats` joins by revision 1, which computes its table over barrier 1."""
+    mean = Job("mean", "stats", inlets=("shop.orders",), outlets=("stats.mean",), start_from={"shop.orders": "history"})
+    world.declare([mean], "stats")
+    world.meta.revisions.begin(
+        NewRevision(
+            topology="shop", mode=RevisionMode.HISTORY, first_barrier=1, predecessor=0, window_end=1,
+            tables=["stats.mean"], jobs=["mean"], changed=["mean"],
+            topology_version=world.meta.topologies.version("shop"), reason="new", actor="person",
+            joining={"stats.mean": None},
+        )
+    )  # fmt: skip
 
 
 def everything(world: World) -> Revision:

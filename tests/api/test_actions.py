@@ -19,7 +19,7 @@ from airflow_barrier.protocol.levels import Level
 from airflow_barrier.protocol.revisions import RevisionMode
 from airflow_barrier.protocol.states import BarrierState
 from tests.api.asking import Asking
-from tests.api.scene import SECRET, declared, everything, opened
+from tests.api.scene import SECRET, declared, everything, joining, opened
 from tests.foreign.attacked import UNDER_WAY, Attacked, Template
 from tests.foreign.deciding import block, state
 from tests.metaservice.world import World
@@ -123,6 +123,20 @@ def test_dags_that_have_left_are_asked_about_too(shop: World, asking: Asking) ->
     assert offered(asking, "shop/barriers/1", one) == {}
     both = asking.may_edit("both", "secret", "shop")
     assert asking.post("shop/barriers/1/abort", both).status_code == 200
+
+
+def test_dags_that_join_are_asked_about_too(shop: World, asking: Asking) -> None:
+    """Whose history the revision computes: it is given up with the revision, or with a barrier that it goes to."""
+    shop.committed(1)
+    opened(shop, 2)
+    joining(shop)
+    members = asking.may_edit("members", "secret", "shop")
+    asking.rights.of["members"] = None
+    for path in ("shop/revisions/1", "shop/barriers/2"):
+        assert offered(asking, path, members) == {}
+        assert asking.post(f"{path}/{'cancel' if 'revisions' in path else 'abort'}", members).status_code == 403
+    everybody = asking.may_edit("everybody", "secret", "shop", "stats")
+    assert offered(asking, "shop/revisions/1", everybody) == {"cancel": "Cancel revision 1"}
 
 
 def test_pages_of_other_sites_do_nothing(shop: World, asking: Asking) -> None:

@@ -11,16 +11,13 @@ from sqlalchemy import delete
 
 from airflow_barrier.metaservice import schema
 from airflow_barrier.metaservice.maintenance import Upkeep
-from airflow_barrier.metaservice.revisions import NewRevision
 from airflow_barrier.metaservice.store import MetaService
 from airflow_barrier.protocol.deliveries import SinkDeclaration
 from airflow_barrier.protocol.leases import Hold
 from airflow_barrier.protocol.levels import Level
 from airflow_barrier.protocol.names import one_line
-from airflow_barrier.protocol.revisions import RevisionMode
-from airflow_barrier.protocol.topology import Job
 from tests.api.asking import Asking
-from tests.api.scene import HOSTILE, SECRET, age, declared, everything, opened
+from tests.api.scene import HOSTILE, SECRET, age, declared, everything, joining, opened
 from tests.metaservice.world import World
 from tests.support.runs import run_of
 
@@ -290,19 +287,10 @@ def test_nothing_is_told_of_other_dags(shop: World, asking: Asking) -> None:
 
 def test_a_revision_by_which_a_job_joins(shop: World, asking: Asking) -> None:
     shop.committed(1)
-    mean = Job("mean", "stats", inlets=("shop.orders",), outlets=("stats.mean",), start_from={"shop.orders": "history"})
-    shop.declare([mean], "stats")
-    shop.meta.revisions.begin(
-        NewRevision(
-            topology="shop", mode=RevisionMode.HISTORY, first_barrier=1, predecessor=0, window_end=1,
-            tables=["stats.mean"], jobs=["mean"], changed=["mean"],
-            topology_version=shop.meta.topologies.version("shop"), reason="new", actor="person",
-            joining={"stats.mean": None},
-        )
-    )  # fmt: skip
+    joining(shop)
     told = asking.told("shop/revisions/1")
     assert (told["jobs"], told["tables"], told["reason"]) == (["mean"], ["stats.mean"], "new")
-    assert told["missing"] == ["barrier 1 of shop (2017-01-02 00:00:00+0000, revision 1) lacks stats.mean (job mean)"]
+    assert [(each["barrier_id"], each["tables"]) for each in told["missing"]] == [(1, ["stats.mean (job mean)"])]
     assert (told["awaited"], told["barriers"][0]["jobs"], told["hidden_dags"]) == ([1], {"mean": "not started"}, 0)
     assert asking.told("shop/revisions")["revisions"][0].items() <= told.items()
     told = asking.told("shop/revisions/1", asking.may_read("reader", "shop"))
