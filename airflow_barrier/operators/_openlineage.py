@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import attr
 from airflow.providers.openlineage.extractors import OperatorLineage
 from openlineage.client.event_v2 import Dataset, InputDataset, OutputDataset
-from openlineage.client.facet_v2 import DatasetFacet, RunFacet, dataset_version_dataset
+from openlineage.client.facet_v2 import DatasetFacet, RunFacet, dataset_version_dataset, symlinks_dataset
 
 from airflow_barrier.protocol.records import Barrier
+
+if TYPE_CHECKING:
+    from airflow_barrier.operators._lineage import At
 
 
 @attr.define(kw_only=True)
@@ -33,13 +36,13 @@ class BarrierRunFacet(RunFacet):
     timestamp: str
 
 
-#: (namespace, name) -> the barrier, and the snapshot if the dataset has one
-Datasets = Mapping[tuple[str, str], tuple[Barrier, int | None]]
+#: By namespace and name.
+Datasets = Mapping[tuple[str, str], "At"]
 _Facet = TypeVar("_Facet", BarrierDatasetFacet, BarrierRunFacet)
 
 
 def lineage_of(read: Datasets, made: Datasets) -> OperatorLineage[Any, Any]:
-    barriers = {barrier for barrier, _ in (*read.values(), *made.values())}
+    barriers = {at.barrier for at in (*read.values(), *made.values())}
     last = max(barriers, key=lambda barrier: barrier.barrier_id, default=None)
     return OperatorLineage(
         inputs=[_dataset(InputDataset, *each) for each in read.items()],
@@ -48,11 +51,13 @@ def lineage_of(read: Datasets, made: Datasets) -> OperatorLineage[Any, Any]:
     )
 
 
-def _dataset(kind: type[Dataset], name: tuple[str, str], at: tuple[Barrier, int | None]) -> Dataset:
-    barrier, snapshot = at
-    facets: dict[str, DatasetFacet] = {"barrier": _facet(BarrierDatasetFacet, barrier)}
-    if snapshot is not None:
-        facets["version"] = dataset_version_dataset.DatasetVersionDatasetFacet(datasetVersion=str(snapshot))
+def _dataset(kind: type[Dataset], name: tuple[str, str], at: At) -> Dataset:
+    facets: dict[str, DatasetFacet] = {"barrier": _facet(BarrierDatasetFacet, at.barrier)}
+    if at.snapshot is not None:
+        facets["version"] = dataset_version_dataset.DatasetVersionDatasetFacet(datasetVersion=str(at.snapshot))
+    if at.folder is not None:
+        place = symlinks_dataset.Identifier(*at.folder, type="LOCATION")
+        facets["symlinks"] = symlinks_dataset.SymlinksDatasetFacet(identifiers=[place])
     return kind(*name, facets=facets)
 
 

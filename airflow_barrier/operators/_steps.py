@@ -20,7 +20,7 @@ from airflow_barrier.operators._binding import RESUME_METHOD, Binding, SparkWork
 from airflow_barrier.operators._code import code_of, templated_fields
 from airflow_barrier.operators._commit import commit_in_place
 from airflow_barrier.operators._events import silence
-from airflow_barrier.operators._lineage import note
+from airflow_barrier.operators._lineage import note_job
 from airflow_barrier.operators._task import actor, generation, run_of_task, skip, task_key, without_useless_retries
 from airflow_barrier.operators._waiting import check_event, defer
 from airflow_barrier.operators._waking import AirflowScheduler
@@ -210,8 +210,7 @@ class EpochSteps:
         if barrier.line:  # a revision is published once all of its barriers are there, by the commit task
             self._silence()
             return
-        job = self.binding.job
-        note(self.task, self.binding.barrier_conn_id, deployment, barrier, read=job.inlets, made=job.outlets)
+        note_job(self.task, self.binding.barrier_conn_id, deployment, barrier, self.binding.job)
         if self.binding.announce_processed:
             announce_processed(self.context, barrier, self.binding.job.outlets)
         commit_task_id = self.binding.commit_task_id

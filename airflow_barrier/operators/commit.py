@@ -127,7 +127,7 @@ class CommitBarrierOperator(Listened, BaseOperator):
                 return outcome.barrier_id
             if isinstance(outcome, Published):
                 self.log.info("%s is COMMIT: readers see it from now on", outcome.revision)
-                self._tell(context, deployment, outcome.barriers)
+                self._tell(context, deployment, outcome.barriers, outcome.revision.tables)
                 return outcome.barrier.barrier_id
             self._emit(context, deployment, outcome)
             return outcome.barrier.barrier_id
@@ -153,7 +153,10 @@ class CommitBarrierOperator(Listened, BaseOperator):
         for barrier in committed.published:
             self.log.info("Committed %s", barrier)
 
-    def _tell(self, context: Context, deployment: Deployment, told: Sequence[Barrier]) -> None:
+    def _tell(
+        self, context: Context, deployment: Deployment, told: Sequence[Barrier], made: Sequence[str] | None = None
+    ) -> None:
+        """``made``: what was published; None: all that is new at these barriers."""
         barriers = {b.barrier_id: b for b in told if not b.is_maintenance}  # there nothing has changed
         progress = {
             barrier.barrier_id: {
@@ -178,7 +181,7 @@ class CommitBarrierOperator(Listened, BaseOperator):
             accessor.add_partitions([event_key(b.barrier_id, b.computed_in) for b in published])
         deployment.meta.publishing.announce(self.topology, list(barriers), actor(context))
         for _, barrier in sorted(barriers.items()):
-            note(self, self.barrier_conn_id, deployment, barrier, made=self.tables)
+            note(self, self.barrier_conn_id, deployment, barrier, made=made)
 
 
 class AbortBarrierOperator(BaseOperator):

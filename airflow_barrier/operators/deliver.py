@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -14,7 +14,7 @@ from airflow.sdk.exceptions import AirflowException
 from airflow_barrier.hooks.barrier import DEFAULT_CONN_ID, BarrierHook
 from airflow_barrier.links.barrier import BarrierLink, show_barrier
 from airflow_barrier.operators._extracts import Extracts, extracts_of
-from airflow_barrier.operators._lineage import Listened, is_listened_to, note
+from airflow_barrier.operators._lineage import Listened, note
 from airflow_barrier.operators._task import actor, run_of_task, skip, task_key, without_useless_retries
 from airflow_barrier.operators._waiting import WAIT_TIMEOUT, check_event, defer
 from airflow_barrier.operators.epoch import connection_for
@@ -149,13 +149,15 @@ class DeliverOperator(Listened, BaseOperator):
                 defer(self, self, self.topology, step, context, self.resume.__name__)
             if isinstance(step, Nothing):
                 self.log.log(step.level, "%s", step.reason)
-                barrier_id = step.barrier_id
+                there = step.barrier
             else:
-                barrier_id = step.through.barrier_id
+                there = step.through
                 self._deliver(deployment, step, context)
-                self._note(deployment, step)
+            if there is not None:
+                targets = self.declaration("").targets
+                note(self, self.barrier_conn_id, deployment, there, read=targets, delivered=self._datasets(targets))
             self._tell(deployment, context)
-        return barrier_id
+        return there.barrier_id if there is not None else 0
 
     def resume(self, context: Context, event: dict[str, Any]) -> int:
         """Called when what was waited for is there, or never will be: ask again."""
@@ -186,11 +188,10 @@ class DeliverOperator(Listened, BaseOperator):
                 collapse=self.collapse,
             )
 
-    def _note(self, deployment: Deployment, due: Due) -> None:
-        if is_listened_to():
-            targets, credentials = self.declaration("").targets, self.credentials()
-            delivered = [self.to.dataset(target, credentials) for target in targets.values()]
-            note(self, self.barrier_conn_id, deployment, due.through, read=targets, delivered=delivered)
+    def _datasets(self, targets: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+        credentials = self.credentials()
+        for target in targets.values():
+            yield self.to.dataset(target, credentials)
 
     def credentials(self) -> Credentials | None:
         """From the sink's connection. Raises ConfigurationError for one that is missing, or of another type."""

@@ -13,6 +13,7 @@ from airflow.sdk.exceptions import AirflowException
 from airflow_barrier.hooks.barrier import DEFAULT_CONN_ID, BarrierHook
 from airflow_barrier.links.barrier import BarrierLink, barrier_page, show_page
 from airflow_barrier.operators._at import barrier_or_time
+from airflow_barrier.operators._lineage import Listened, note_answer
 from airflow_barrier.operators._task import actor, without_useless_retries
 from airflow_barrier.operators._waiting import check_event
 from airflow_barrier.protocol.errors import ConfigurationError, StaleAnswerError
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from airflow_barrier.reading.spark_results import Replace
 
 
-class ConsistentQueryOperator(BaseOperator):
+class ConsistentQueryOperator(Listened, BaseOperator):
     """Runs unchanged SQL on Spark, over tables that are all at one barrier, whatever is committed meanwhile.
 
     The barrier is held until the query is done. Tables outside the topology are read as they are, and a warning in the
@@ -184,6 +185,9 @@ class ConsistentQueryOperator(BaseOperator):
             ) as session:
                 self._tell(context, session)
                 result = self._run(session, deployment, target)
+                ours = target is not None and target[0] in (deployment.spark_catalog, self.catalog)
+                made = ".".join(target[1:]) if target is not None and ours else None
+                note_answer(self, self.barrier_conn_id, deployment, session.resolution, read=session.read, made=made)
         return result
 
     def on_kill(self) -> None:

@@ -34,6 +34,7 @@ class Answer(ABC):
         self._deployment = deployment
         self._at = at
         self._outside: set[str] = set()
+        self._read: set[str] = set()
 
     @property
     @abstractmethod
@@ -58,6 +59,11 @@ class Answer(ABC):
         and metadata of its tables such as ``shop.price.snapshots``.
         """
         return tuple(sorted(self._outside))
+
+    @property
+    def read(self) -> tuple[str, ...]:
+        """The tables of the topology that queries over the answer have read so far."""
+        return tuple(sorted(self._read))
 
     @property
     def snapshots(self) -> dict[str, int | None]:
@@ -175,7 +181,7 @@ class Answer(ABC):
         return found
 
     def tell(self, found: Rewritten) -> None:
-        """Warn of what a query reads as it is now; once of each."""
+        """Keep which tables a query reads, and warn of what it reads as it is now; once of each."""
         said = {name for name in (*found.outside, *found.about) if not name.endswith("()")} - self._outside
         if said:
             log.warning(
@@ -184,6 +190,7 @@ class Answer(ABC):
                 ", ".join(sorted(said)),
             )
         self._outside |= said
+        self._read |= set(found.pinned)
 
     def require_table(self, table: str) -> None:
         """Raises UnknownTableError if the answer's barrier does not have ``table``, naming the first that has it."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
 
+from airflow_barrier.protocol import datasets
 from airflow_barrier.protocol.credentials import Credentials
 from airflow_barrier.protocol.deliveries import Rows, SinkDeclaration
 from airflow_barrier.protocol.errors import ConfigurationError
@@ -215,8 +216,7 @@ class FileSink:
 
     def dataset(self, target: str, credentials: Credentials | None) -> tuple[str, str]:
         """See :meth:`~airflow_barrier.sinks.port.Sink.dataset`."""
-        path = f"{self.path.rstrip('/')}/{target}"
-        return ("file", path) if self.scheme == "file" else (f"{self.scheme}://{self.host}", path.lstrip("/"))
+        return datasets.folder(f"{self.identity}/{target}")
 
     def corrections_fault(self, declared: SinkDeclaration) -> str | None:
         if declared.rows is Rows.APPENDS:

@@ -16,7 +16,7 @@ from airflow_barrier.protocol.deliveries import Rows, SinkDeclaration
 from airflow_barrier.protocol.errors import ConfigurationError
 from airflow_barrier.protocol.names import name_fault
 from airflow_barrier.sinks.port import Channel
-from airflow_barrier.sources.kafka_settings import CONN_TYPE, topic_fault
+from airflow_barrier.sources import kafka_settings
 
 #: Seconds: a shorter transaction would end before a broker that does not answer is told.
 _SHORTEST = 60
@@ -48,7 +48,7 @@ class KafkaSink:
     transaction_timeout: int = 900
 
     kind: ClassVar[str] = "kafka"
-    conn_type: ClassVar[str] = CONN_TYPE
+    conn_type: ClassVar[str] = kafka_settings.CONN_TYPE
 
     location: ClassVar[None] = None
 
@@ -116,9 +116,8 @@ class KafkaSink:
         return cls(name=declared.name, key=options.pop("keys"), **options)
 
     def dataset(self, target: str, credentials: Credentials | None) -> tuple[str, str]:
-        """See :meth:`~airflow_barrier.sinks.port.Sink.dataset`: of several brokers the first one names the cluster."""
-        brokers = "" if credentials is None else credentials.extra.get("bootstrap.servers", "")
-        return f"kafka://{brokers.partition(',')[0].strip()}", target
+        """See :meth:`~airflow_barrier.sinks.port.Sink.dataset`."""
+        return kafka_settings.dataset(target, credentials)
 
     def corrections_fault(self, declared: SinkDeclaration) -> str | None:
         """See :meth:`~airflow_barrier.sinks.port.Sink.corrections_fault`."""
@@ -145,5 +144,5 @@ class KafkaSink:
         return {topic: list(key) for topic, key in keys.items()}
 
     def _check_topic(self, topic: str) -> None:
-        if fault := topic_fault(topic):
+        if fault := kafka_settings.topic_fault(topic):
             raise ConfigurationError(f"sink {self.name}: {fault}")

@@ -163,7 +163,7 @@ class Sink(Protocol):
         ...
 
     def dataset(self, target: str, credentials: Credentials | None) -> tuple[str, str]:
-        """Namespace and name of a target in OpenLineage, as https://openlineage.io/docs/spec/naming has them."""
+        """Namespace and name of a target in OpenLineage, as :mod:`~airflow_barrier.protocol.datasets` has them."""
         ...
 
     def corrections_fault(self, declared: SinkDeclaration) -> str | None:

@@ -9,6 +9,7 @@ from functools import cached_property, reduce
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from urllib.parse import urlsplit
 
+from airflow_barrier.protocol import datasets
 from airflow_barrier.protocol.errors import ConfigurationError, SourceDataError
 from airflow_barrier.protocol.names import one_line
 from airflow_barrier.protocol.records import Cut
@@ -159,6 +160,9 @@ class Files:
         bounded = replace(self)
         object.__setattr__(bounded, "_limits", limits)
         return bounded
+
+    def dataset(self, catalog: str) -> tuple[str, str]:
+        return datasets.folder(self.path)
 
     def for_driver(self) -> ExternalSource:
         return self.declare()

@@ -107,6 +107,9 @@ class IcebergTable:
         """Itself: its rows lie in the catalog, and none of them is read on a worker."""
         return self
 
+    def dataset(self, catalog: str) -> tuple[str, str]:
+        return catalog, self.table
+
     def for_driver(self) -> ExternalSource:
         return self.declare()
 

@@ -173,6 +173,9 @@ class Kafka:
             object.__setattr__(entered, name, each)
         return entered
 
+    def dataset(self, catalog: str) -> tuple[str, str]:
+        return kafka_settings.dataset(self.topic, self._credentials)
+
     def for_driver(self) -> ExternalSource:
         """With the schemas that the registry has by now: an id's never changes, so all attempts decode alike.
 

@@ -10,6 +10,7 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from airflow_barrier.protocol import datasets
 from airflow_barrier.protocol.credentials import Credentials
 from airflow_barrier.protocol.errors import ConfigurationError
 
@@ -88,6 +89,11 @@ def client_settings(what: str, credentials: Credentials | None) -> dict[str, Any
             f"{where}: expected sasl.mechanism to be one of {', '.join(_LOGINS)}, found {mechanism or 'none'}"
         )
     return settings
+
+
+def dataset(topic: str, credentials: Credentials | None) -> tuple[str, str]:
+    """What the topic is called in OpenLineage."""
+    return datasets.topic("" if credentials is None else credentials.extra.get("bootstrap.servers", ""), topic)
 
 
 def spark_settings(what: str, credentials: Credentials | None) -> dict[str, str]:

@@ -183,6 +183,12 @@ class Source(Protocol):
         """What Spark needs to enter the source, which no page may show; empty where it enters by what itself has."""
         ...
 
+    def dataset(self, catalog: str) -> tuple[str, str]:
+        """Namespace and name in OpenLineage, as :mod:`~airflow_barrier.protocol.datasets` has them; ``catalog``: the
+        namespace of the deployment's own tables.
+        """
+        ...
+
     def for_driver(self) -> ExternalSource:
         """The declaration as the Spark driver of an attempt is told it, with what only a worker can ask for."""
         ...

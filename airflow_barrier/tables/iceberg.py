@@ -281,6 +281,10 @@ class IcebergTables:
     def reattach(self, table: str, metadata: str, snapshot_id: int | None) -> bool:
         return self._committer.reattach(table, metadata, snapshot_id)
 
+    def folders(self, tables: Sequence[str]) -> dict[str, str]:
+        """The URL of the folder that each table was made in."""
+        return {table: str(document["location"]) for table, document in self._committer.read(tables).items()}
+
     # --- tables outside the topology, and files beside the tables ---------------------------------
 
     def load(self, table: str) -> Table:

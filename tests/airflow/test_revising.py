@@ -11,6 +11,7 @@ from airflow_barrier.coordinator.revisions.plan import Wanted
 from airflow_barrier.protocol.revisions import RevisionState
 from tests.support.airflow import LONG
 from tests.support.counting import Counting
+from tests.support.lineage import Told, ends_of
 
 NAMESPACE = "revising"
 #: The last day is at work while the revision begins.
@@ -77,6 +78,19 @@ def test_two_days_are_corrected_while_the_schedule_goes_on(counting: Counting) -
     number = revision.revision
     revised = {f"b{day}.r{number}" for day in range(2, DAYS + 1)}
     airflow.until(lambda: revised <= counting.event_keys("totals"), "asset events of the revision")
+
+    # OpenLineage is told by the task that published it, of the other DAG's table as well
+    published = {
+        f"revising.{table}": Told(DAYS, number, NAMESPACE, str(counting.snapshot(table, DAYS)))
+        for table in ("events", "mirror", "totals")
+    }
+    commit = f"revising.{counting.task('commit')}"
+    airflow.until(
+        lambda: (
+            published in [{name: told for (_, name), told in made.items()} for *_, made in ends_of(airflow, commit)]
+        ),
+        "the lineage of the revision",
+    )
 
     # a backfill that names no revision changes nothing, and says how
     attempts = [counting.attempts(day, "load") for day in range(1, DAYS + 1)]

@@ -16,6 +16,7 @@ from airflow_barrier.operators.query import ConsistentQueryOperator
 from airflow_barrier.protocol.errors import ConfigurationError, LeaseLostError, StaleAnswerError
 from airflow_barrier.triggers.barrier import BarrierTrigger
 from tests.spark.test_connect import LONG, Monitor
+from tests.support.lineage import Told, listen, told_by
 from tests.support.shop import AMOUNT, PRICE, Shop
 from tests.support.spark import APART
 from tests.support.supervising import KeptXComs, supervised
@@ -115,9 +116,18 @@ def test_a_result_that_is_too_large_is_refused_and_the_way_out_named(shop: Shop)
     assert shop.deployment.meta.leases.of("shopping") == []
 
 
-def test_a_result_goes_into_a_table_and_again_is_fine(shop: Shop, reports: SparkSession) -> None:
-    assert run(SUM, into=DAILY, at=2) == DAILY
+def test_a_result_goes_into_a_table_and_again_is_fine(
+    shop: Shop, reports: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    task = Task(SUM, into=DAILY, at=2)
+    listen(monkeypatch)
+    assert task.run() == DAILY
     assert rows(reports) == [(2,)]
+    # OpenLineage is told what it has read, and no other table of the topology
+    (amount,) = [row for row in shop.deployment.meta.barriers.progress("shopping", 2) if row.table == AMOUNT]
+    read, made = told_by(task.operator)
+    assert {name: told for (_, name), told in read.items()} == {AMOUNT: Told(2, 0, "shopping", str(amount.snapshot_id))}
+    assert {name: told for (_, name), told in made.items()} == {"reports.daily": Told(2, 0, "shopping")}
     for _ in range(2):
         run(SUM, into=DAILY)
         assert rows(reports) == [(4,)]

@@ -24,6 +24,7 @@ from sqlalchemy import make_url
 from airflow_barrier.links.barrier import URL_PREFIX
 from demo.local_airflow import LocalAirflow
 from demo.local_spark import PACKAGES, QUICK_JAVA, catalog_conf
+from tests.support.lineage import LINEAGE
 from tests.support.postgresql import USER, with_driver
 from tests.support.spark import IN_AIRFLOW, conf_of
 from tests.support.waiting import patience
@@ -39,8 +40,6 @@ DAGS = Path(__file__).parents[1] / "airflow" / "dags"
 LONG = 600.0
 #: A database that tables are delivered to, by connection `reporting`.
 REPORTING = "reporting"
-#: The file, in Airflow's folder, of OpenLineage events: one a line.
-LINEAGE = "lineage.jsonl"
 #: Seconds that anything may take to happen; only reached when it does not happen at all.
 _PATIENCE = LONG / 2
 #: Seconds for an answer of the API server, which is also asked once a wait is over.

@@ -4,6 +4,7 @@ import sys
 from datetime import datetime, timezone
 from pathlib import Path
 
+from airflow.providers.openlineage.utils.selective_enable import enable_lineage
 from airflow.sdk import DAG
 
 from airflow_barrier.operators.group import BarrierGroup
@@ -23,6 +24,7 @@ DAYS = {
 with DAG("revising", **DAYS), BarrierGroup("revising") as barrier:
     barrier.job(RowsOperator(task_id="load"), outlets=["revising.events"])
     barrier.job(RowsOperator(task_id="total"), inlets=["revising.events"], outlets=["revising.totals"])
+enable_lineage(barrier.commit)
 
 with DAG("revising_member", **DAYS), BarrierGroup("revising", member=True) as barrier:
     barrier.job(RowsOperator(task_id="mirror"), inlets=["revising.events"], outlets=["revising.mirror"])
