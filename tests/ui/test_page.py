@@ -366,7 +366,6 @@ def a_run_that_tried_nothing_has_a_tab(page: Page, counting: Counting, ui: Path)
     airflow.pause("paged")
     run = f"/dags/paged/runs/{airflow.trigger('paged')}"
     page.goto(f"{airflow.url}{run}/plugin/{RUN_ROUTE}")
-
     expect(page.get_by_text("This run has neither opened a barrier nor tried a job of one")).to_be_visible()
     expect(page.locator(".card").get_by_role("link", name="paged", exact=True)).to_be_visible()
     nothing_grave(page, ui)
