@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from airflow_barrier.metaservice.moments import Committed
 from airflow_barrier.metaservice.store import MetaService
 from airflow_barrier.protocol.delay import (
     BarrierMoments,
@@ -145,7 +146,7 @@ def delay(
     if objective is None and declared is not None:
         objective = timedelta(seconds=declared)
     barriers = _of_window(meta, topology, meta.now() - window)
-    points = tuple(_points(meta, barriers))
+    points = tuple(_points(meta, topology, barriers))
     spent: dict[tuple[Part, str | None], float] = defaultdict(float)
     looked_into = 0
     for found in _spent(meta, topology, barriers[-look_into:], table, max(len(version.tables), 1)):
@@ -183,9 +184,9 @@ def percentiles(seconds: Sequence[float]) -> dict[str, float]:
 # --- the barriers of a window ---------------------------------------------------------------------
 
 
-def _of_window(meta: MetaService, topology: str, since: datetime) -> list[Barrier]:
+def _of_window(meta: MetaService, topology: str, since: datetime) -> list[Committed]:
     """The barriers that were committed since, oldest first."""
-    found: list[Barrier] = []
+    found: list[Committed] = []
     page = 500
     while len(found) < MOST_BARRIERS:
         before = found[-1].barrier_id if found else None
@@ -196,18 +197,18 @@ def _of_window(meta: MetaService, topology: str, since: datetime) -> list[Barrie
     return found[::-1]
 
 
-def _points(meta: MetaService, barriers: Sequence[Barrier]) -> Iterator[Point]:
-    previous = _readable_before(meta, barriers[0]) if barriers else None
+def _points(meta: MetaService, topology: str, barriers: Sequence[Committed]) -> Iterator[Point]:
+    before = _readable_before(meta, topology, barriers[0]) if barriers else None
+    previous = None if before is None else before.timestamp
     for barrier in barriers:
-        assert barrier.commit_at is not None
-        stale = None if previous is None else (barrier.commit_at - previous.timestamp).total_seconds()
+        stale = None if previous is None else (barrier.commit_at - previous).total_seconds()
         seconds = (barrier.commit_at - barrier.timestamp).total_seconds()
         yield Point(barrier.barrier_id, barrier.timestamp, barrier.commit_at, seconds, stale)
-        previous = barrier
+        previous = barrier.timestamp
 
 
-def _readable_before(meta: MetaService, barrier: Barrier) -> Barrier | None:
-    predecessor = meta.barriers.get(barrier.topology, barrier.predecessor) if barrier.predecessor else None
+def _readable_before(meta: MetaService, topology: str, barrier: Committed) -> Barrier | None:
+    predecessor = meta.barriers.get(topology, barrier.predecessor) if barrier.predecessor else None
     return None if predecessor is None else meta.barriers.epoch_of(predecessor)
 
 
@@ -215,25 +216,24 @@ def _readable_before(meta: MetaService, barrier: Barrier) -> Barrier | None:
 
 
 def _spent(
-    meta: MetaService, topology: str, barriers: Sequence[Barrier], table: str | None, tables: int
+    meta: MetaService, topology: str, barriers: Sequence[Committed], table: str | None, tables: int
 ) -> Iterator[_Spent]:
     """Of each barrier what took the time after it was opened; those of which that is not known are left out."""
     at_once = max(_ROWS // tables, 1)
     for first in range(0, len(barriers), at_once):
         some = [each for each in barriers[first : first + at_once] if not each.computed_in]
-        missing = [each for each in some if _key(meta, each, table) not in _known]
+        missing = [each for each in some if _key(meta, topology, each, table) not in _known]
         load = _Loader(meta, topology)
         load.together(sorted({number for each in missing for number in (each.barrier_id, each.predecessor or 0)}))
         for barrier in missing:
-            _work_out(meta, barrier, table, load)
-        found = (_known.get(_key(meta, each, table)) for each in some)
+            _work_out(meta, topology, barrier, table, load)
+        found = (_known.get(_key(meta, topology, each, table)) for each in some)
         yield from (each for each in found if each is not None)
 
 
-def _work_out(meta: MetaService, barrier: Barrier, table: str | None, load: Before) -> None:
+def _work_out(meta: MetaService, topology: str, barrier: Committed, table: str | None, load: Before) -> None:
     at = load(barrier.barrier_id)
     assert at is not None
-    assert barrier.commit_at is not None
     spent: dict[tuple[Part, str | None], float] | None = None
     if at.staged and (table is None or table in at.staged):
         spent = defaultdict(float)
@@ -243,12 +243,12 @@ def _work_out(meta: MetaService, barrier: Barrier, table: str | None, load: Befo
     with _known_lock:
         if len(_known) >= _KEPT:
             _known.clear()
-        _known[_key(meta, barrier, table)] = spent
+        _known[_key(meta, topology, barrier, table)] = spent
 
 
-def _key(meta: MetaService, barrier: Barrier, table: str | None) -> tuple[object, ...]:
+def _key(meta: MetaService, topology: str, barrier: Committed, table: str | None) -> tuple[object, ...]:
     # with its time, since a barrier of that number may be another one after a recovery
-    return meta.url, barrier.topology, barrier.barrier_id, barrier.commit_at, table
+    return meta.url, topology, barrier.barrier_id, barrier.commit_at, table
 
 
 def _blame(spent: Mapping[tuple[Part, str | None], float], owners: Mapping[str, str]) -> tuple[Share, ...]:

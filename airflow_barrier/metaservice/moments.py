@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import fields
 from datetime import datetime
+from typing import NamedTuple
 
 from sqlalchemy import ColumnElement, Connection, Table, select
 
@@ -14,7 +14,18 @@ from airflow_barrier.metaservice.rows import load_topology, of_topology, topolog
 from airflow_barrier.metaservice.transaction import Group, reads
 from airflow_barrier.protocol.delay import AttemptMoments, BarrierMoments
 from airflow_barrier.protocol.records import Barrier, BarrierKind
-from airflow_barrier.protocol.states import BarrierState
+from airflow_barrier.protocol.states import AttemptState, BarrierState
+
+
+class Committed(NamedTuple):
+    """A barrier that readers have."""
+
+    barrier_id: int
+    predecessor: int | None
+    timestamp: datetime
+    opened_at: datetime
+    commit_at: datetime
+    computed_in: int
 
 
 class Moments(Group):
@@ -23,13 +34,13 @@ class Moments(Group):
     @reads
     def committed(
         self, connection: Connection, topology: str, *, since: datetime, before: int | None = None, limit: int
-    ) -> list[Barrier]:
+    ) -> list[Committed]:
         """The newest ``limit`` barriers with an epoch that were committed after ``since`` (UTC), the newest first;
         ``before``: only those with a lower id. Raises UnknownTopologyError.
         """
         topology_version(connection, topology)
         barrier = schema.barrier.c
-        query = select(schema.barrier).where(
+        query = select(*(barrier[name] for name in Committed._fields)).where(
             of_topology(schema.barrier, topology),
             barrier.state == BarrierState.COMMIT.value,
             barrier.kind == BarrierKind.EPOCH.value,
@@ -37,8 +48,7 @@ class Moments(Group):
         if before is not None:
             query = query.where(barrier.barrier_id < before)
         rows = connection.execute(query.order_by(barrier.barrier_id.desc()).limit(limit)).all()
-        found = (to_record(Barrier, row) for row in rows)
-        return [each for each in found if each.commit_at is not None and each.commit_at > since]
+        return [each for each in map(Committed._make, rows) if each.commit_at > since]
 
     @reads
     def of(self, connection: Connection, topology: str, barrier_ids: Sequence[int]) -> dict[int, BarrierMoments]:
@@ -59,10 +69,12 @@ class Moments(Group):
             .order_by(progress.barrier_id, progress.table_name)
         ).all():
             staged[barrier_id][table] = processed_at
-        columns = [attempt.barrier_id, *(attempt[field.name] for field in fields(AttemptMoments))]
+        columns = [attempt.barrier_id, *(attempt[name] for name in AttemptMoments._fields)]
         query = select(*columns).where(_of(schema.attempt, topology, staged))
-        for row in connection.execute(query.order_by(attempt.barrier_id, attempt.attempt_id)).all():
-            attempts[row.barrier_id].setdefault(row.job, []).append(to_record(AttemptMoments, row))
+        for barrier_id, job, state, *moments in connection.execute(
+            query.order_by(attempt.barrier_id, attempt.attempt_id)
+        ).all():
+            attempts[barrier_id].setdefault(job, []).append(AttemptMoments(job, AttemptState(state), *moments))
         found = {}
         for each in barriers:
             members = load_topology(connection, topology, each.topology_version)

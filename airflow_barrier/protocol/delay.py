@@ -12,9 +12,10 @@ All times are aware, in UTC.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 from enum import Enum
+from typing import NamedTuple
 
 from airflow_barrier.protocol.records import Barrier
 from airflow_barrier.protocol.states import AttemptState
@@ -44,8 +45,7 @@ class Part(str, Enum):
     UNKNOWN = "not known any more"
 
 
-@dataclass(frozen=True)
-class AttemptMoments:
+class AttemptMoments(NamedTuple):
     """When what became of an attempt of a job."""
 
     job: str
@@ -75,8 +75,7 @@ _NOTHING = dict.fromkeys(Part, 0.0)
 Before = Callable[[int], BarrierMoments | None]
 
 
-@dataclass(frozen=True)
-class Segment:
+class Segment(NamedTuple):
     """A stretch of time. ``job``: the one that ran, or that waited for a slot, at ``barrier_id``; None: no job did."""
 
     part: Part
@@ -185,8 +184,7 @@ def _back(at: BarrierMoments, before: Before, table: str, end: datetime) -> list
     return path
 
 
-@dataclass(frozen=True)
-class _Need:
+class _Need(NamedTuple):
     moments: BarrierMoments
     table: str
     at: datetime
@@ -257,12 +255,12 @@ def _decided(at: BarrierMoments, before: Before, until: datetime) -> list[Segmen
 
 
 def _as_earlier(segment: Segment, barrier: Barrier) -> Segment:
-    return segment if segment.barrier_id == barrier.barrier_id else replace(segment, part=Part.EARLIER)
+    return segment if segment.barrier_id == barrier.barrier_id else segment._replace(part=Part.EARLIER)
 
 
 def _clipped(path: Iterable[Segment], begin: datetime, end: datetime) -> tuple[Segment, ...]:
     """What of ``path`` is between ``begin`` and ``end``, without what took no time."""
-    cut = (replace(each, begin=max(each.begin, begin), end=min(each.end, end)) for each in path)
+    cut = (each._replace(begin=max(each.begin, begin), end=min(each.end, end)) for each in path)
     return tuple(each for each in cut if each.end > each.begin)
 
 
@@ -278,5 +276,5 @@ def _tiled(path: Iterable[Segment], begin: datetime, end: datetime) -> tuple[Seg
             tiles.append(Segment(each.part, each.job, each.barrier_id, begin, stop))
             begin = stop
     if tiles and begin < end:
-        tiles[-1] = replace(tiles[-1], end=end)
+        tiles[-1] = tiles[-1]._replace(end=end)
     return tuple(tiles)

@@ -335,7 +335,7 @@ def a_run_and_a_task_have_tabs(page: Page, counting: Counting, ui: Path) -> None
     page.locator(f"a[href$='/plugin/{TASK_ROUTE}']").click()
     expect(page).to_have_url(re.compile(f"/plugin/{TASK_ROUTE}$"))
     tables = page.get_by_role("region", name="Tables").get_by_role("row")
-    expect(tables.nth(1)).to_contain_text("paged.totalssum (this task)")
+    expect(tables.nth(1)).to_contain_text("paged.totals assetsum (this task)")
     # a task without attempts of its own: as its link says
     page.goto(f"{run}/tasks/{counting.task('start')}/plugin/{TASK_ROUTE}")
     expect(page.get_by_role("heading", name="Barrier 2")).to_be_visible()
