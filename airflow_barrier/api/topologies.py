@@ -16,6 +16,7 @@ from airflow_barrier.coordinator.lateness import Standing, standings
 from airflow_barrier.coordinator.status import sink_statuses
 from airflow_barrier.metaservice.overviews import BarrierRow, Known, Overviews
 from airflow_barrier.metaservice.store import MetaService
+from airflow_barrier.protocol.deliveries import SinkState
 from airflow_barrier.protocol.errors import BarrierError
 
 #: How many of the newest barriers a summary has.
@@ -58,7 +59,11 @@ def topologies(
         raise not_found()
     names = [name for name in sorted(told) if (after is None or name > after) and (dag is None or dag in told[name])]
     page = names[:limit]
-    found = meta.overviews.together(lambda rows: _glance(rows, deployment, [known[name] for name in page], told))
+    sinks = meta.overviews.failing_sinks(page)
+    readable = access.readable({dag for each in sinks.values() for _, dag in each})
+    failing = {topology: [sink for sink, dag in each if dag in readable] for topology, each in sinks.items()}
+    asked = [known[name] for name in page]
+    found = meta.overviews.together(lambda rows: _glance(rows, deployment, asked, told, failing))
     return models.Topologies(topologies=found, after=page[-1] if len(names) > limit else None)
 
 
@@ -66,7 +71,9 @@ def all_topologies(meta: MetaService, deployment: str) -> models.Topologies:
     """For who may read everything: also those that have no jobs any more."""
     known = sorted(meta.overviews.known(), key=lambda each: each.name)
     told = {each.name: each.dags for each in known}
-    found = meta.overviews.together(lambda rows: _glance(rows, deployment, known, told))
+    sinks = meta.overviews.failing_sinks(list(told))
+    failing = {topology: [sink for sink, _ in each] for topology, each in sinks.items()}
+    found = meta.overviews.together(lambda rows: _glance(rows, deployment, known, told, failing))
     return models.Topologies(topologies=found, after=None)
 
 
@@ -83,9 +90,11 @@ def topology(sight: SightDep, deployment: str) -> models.Topology:
 
     now = sight.topology
     known = Known(sight.name, sight.version, dict.fromkeys(owners(now.jobs), 0), now.freshness)
+    sinks = sinks_of(sight, sink_statuses(sight.meta, sight.name))
+    failing = [each.sink for each in sinks if each.error is not None and each.state == SinkState.ACTIVE.value]
 
     def look(rows: Overviews) -> tuple[models.TopologySummary, int | None]:
-        (glance,) = _glance(rows, deployment, [known], {sight.name: dags})
+        (glance,) = _glance(rows, deployment, [known], {sight.name: dags}, {sight.name: failing})
         staged = rows.served(sight.name, STAGED)
         return glance, None if staged is None else staged.barrier_id
 
@@ -106,26 +115,28 @@ def topology(sight: SightDep, deployment: str) -> models.Topology:
             models.Source(source=name, kind=kind)
             for name, kind in sorted({source.name: source.kind for job in jobs for source in job.externals}.items())
         ],
-        sinks=sinks_of(sight, sink_statuses(sight.meta, sight.name)),
+        sinks=sinks,
         read_committed=read_committed,
     )
 
 
 def _glance(
-    rows: Overviews, deployment: str, known: Sequence[Known], told: Mapping[str, Mapping[str, int]]
+    rows: Overviews,
+    deployment: str,
+    known: Sequence[Known],
+    told: Mapping[str, Mapping[str, int]],
+    failing: Mapping[str, list[str]],
 ) -> list[models.TopologySummary]:
-    """``told``: of each topology the DAGs that are seen, and how many tables they write."""
+    """``told``: of each topology the DAGs that are seen, and how many tables they write. ``failing``: sinks of each."""
     found = standings(rows, {each.name: each.freshness for each in known})
-    failing = rows.failing_sinks(list(found))
     return [_summary(deployment, each, told[each.name], found[each.name], failing[each.name]) for each in known]
 
 
 def _summary(
-    deployment: str, known: Known, dags: Mapping[str, int], found: Standing, sinks: Sequence[tuple[str, str]]
+    deployment: str, known: Known, dags: Mapping[str, int], found: Standing, failing: list[str]
 ) -> models.TopologySummary:
     hidden = len(known.dags.keys() - dags.keys())
     late = late_of(found.late, dags)
-    failing = [sink for sink, dag in sinks if dag in dags]
     states = [*(row.state for row in found.recent), *(barrier.state for barrier, _ in found.in_flight)]
 
     def whole(barrier: BarrierRow) -> bool:  # of another version there may be DAGs that nobody asked about

@@ -77,13 +77,15 @@ def test_topologies_of_a_dag(shop: World, asking: Asking) -> None:
 
 def test_sinks_to_which_nothing_is_delivered(shop: World, asking: Asking) -> None:
     shop.committed(1)
-    limited, deliveries = asking.may_read("ada", "shop"), shop.meta.deliveries
-    for dag, name in (("shop", "crm"), ("secret", SECRET)):
+    limited, deliveries = asking.may_read("ada", "shop", "exports"), shop.meta.deliveries
+    for dag, name in (("exports", "crm"), ("secret", SECRET)):  # the one has no job here
         deliveries.register("shop", SinkDeclaration(name, dag, "files", {"shop.orders": "x"}), "me")
         deliveries.failed("shop", name, HOSTILE, "task")
 
     def found(user: str = "admin") -> tuple[str, list[str]]:
         told = asking.told("shop", user)
+        listed, *_ = asking.get("/prod/topologies", user).json()["topologies"]
+        assert (listed["health"], listed["failing"]) == (told["health"], told["failing"])
         return told["health"], told["failing"]
 
     assert (found(), found(limited)) == (("failing", sorted([SECRET, "crm"])), ("failing", ["crm"]))
