@@ -31,8 +31,8 @@ def test_a_revision_is_told_with_why_it_is_and_how_far(embedded: RevisedShop) ->
     limited = asking.told("shop/revisions/1", asking.may_read("ada", "shopping_dag"))
     assert [run["run_id"] for run in limited["runs"]] == ["scheduled__2", "scheduled__3"]
     (missing,) = told["missing"]
-    assert "barrier 3 of shop" in missing
-    assert "shop.shopping (job load)" in missing
+    assert missing["barrier_id"] == 3
+    assert "shop.shopping (job load)" in missing["tables"]
     embedded.replay(revision, 3)
     embedded.publish(revision)
     told = asking.told("shop/revisions/1")
