@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from airflow_barrier.metaservice.moments import Committed
+from airflow_barrier.metaservice.moments import Readable
 from airflow_barrier.metaservice.store import MetaService
 from airflow_barrier.protocol.delay import (
     BarrierMoments,
@@ -184,9 +184,9 @@ def percentiles(seconds: Sequence[float]) -> dict[str, float]:
 # --- the barriers of a window ---------------------------------------------------------------------
 
 
-def _of_window(meta: MetaService, topology: str, since: datetime) -> list[Committed]:
+def _of_window(meta: MetaService, topology: str, since: datetime) -> list[Readable]:
     """The barriers that were committed since, oldest first."""
-    found: list[Committed] = []
+    found: list[Readable] = []
     page = 500
     while len(found) < MOST_BARRIERS:
         before = found[-1].barrier_id if found else None
@@ -197,7 +197,7 @@ def _of_window(meta: MetaService, topology: str, since: datetime) -> list[Commit
     return found[::-1]
 
 
-def _points(meta: MetaService, topology: str, barriers: Sequence[Committed]) -> Iterator[Point]:
+def _points(meta: MetaService, topology: str, barriers: Sequence[Readable]) -> Iterator[Point]:
     before = _readable_before(meta, topology, barriers[0]) if barriers else None
     previous = None if before is None else before.timestamp
     for barrier in barriers:
@@ -207,7 +207,7 @@ def _points(meta: MetaService, topology: str, barriers: Sequence[Committed]) -> 
         previous = barrier.timestamp
 
 
-def _readable_before(meta: MetaService, topology: str, barrier: Committed) -> Barrier | None:
+def _readable_before(meta: MetaService, topology: str, barrier: Readable) -> Barrier | None:
     predecessor = meta.barriers.get(topology, barrier.predecessor) if barrier.predecessor else None
     return None if predecessor is None else meta.barriers.epoch_of(predecessor)
 
@@ -216,7 +216,7 @@ def _readable_before(meta: MetaService, topology: str, barrier: Committed) -> Ba
 
 
 def _spent(
-    meta: MetaService, topology: str, barriers: Sequence[Committed], table: str | None, tables: int
+    meta: MetaService, topology: str, barriers: Sequence[Readable], table: str | None, tables: int
 ) -> Iterator[_Spent]:
     """Of each barrier what took the time after it was opened; those of which that is not known are left out."""
     at_once = max(_ROWS // tables, 1)
@@ -231,7 +231,7 @@ def _spent(
         yield from (each for each in found if each is not None)
 
 
-def _work_out(meta: MetaService, topology: str, barrier: Committed, table: str | None, load: Before) -> None:
+def _work_out(meta: MetaService, topology: str, barrier: Readable, table: str | None, load: Before) -> None:
     at = load(barrier.barrier_id)
     assert at is not None
     spent: dict[tuple[Part, str | None], float] | None = None
@@ -246,7 +246,7 @@ def _work_out(meta: MetaService, topology: str, barrier: Committed, table: str |
         _known[_key(meta, topology, barrier, table)] = spent
 
 
-def _key(meta: MetaService, topology: str, barrier: Committed, table: str | None) -> tuple[object, ...]:
+def _key(meta: MetaService, topology: str, barrier: Readable, table: str | None) -> tuple[object, ...]:
     # with its time, since a barrier of that number may be another one after a recovery
     return meta.url, topology, barrier.barrier_id, barrier.commit_at, table
 

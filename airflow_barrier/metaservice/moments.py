@@ -17,7 +17,7 @@ from airflow_barrier.protocol.records import Barrier, BarrierKind
 from airflow_barrier.protocol.states import AttemptState, BarrierState
 
 
-class Committed(NamedTuple):
+class Readable(NamedTuple):
     """A barrier that readers have."""
 
     barrier_id: int
@@ -34,13 +34,13 @@ class Moments(Group):
     @reads
     def committed(
         self, connection: Connection, topology: str, *, since: datetime, before: int | None = None, limit: int
-    ) -> list[Committed]:
+    ) -> list[Readable]:
         """The newest ``limit`` barriers with an epoch that were committed after ``since`` (UTC), the newest first;
         ``before``: only those with a lower id. Raises UnknownTopologyError.
         """
         topology_version(connection, topology)
         barrier = schema.barrier.c
-        query = select(*(barrier[name] for name in Committed._fields)).where(
+        query = select(*(barrier[name] for name in Readable._fields)).where(
             of_topology(schema.barrier, topology),
             barrier.state == BarrierState.COMMIT.value,
             barrier.kind == BarrierKind.EPOCH.value,
@@ -48,7 +48,7 @@ class Moments(Group):
         if before is not None:
             query = query.where(barrier.barrier_id < before)
         rows = connection.execute(query.order_by(barrier.barrier_id.desc()).limit(limit)).all()
-        return [each for each in map(Committed._make, rows) if each.commit_at > since]
+        return [each for each in map(Readable._make, rows) if each.commit_at > since]
 
     @reads
     def of(self, connection: Connection, topology: str, barrier_ids: Sequence[int]) -> dict[int, BarrierMoments]:

@@ -16,7 +16,6 @@ from sqlalchemy import (
     BigInteger,
     ColumnElement,
     Connection,
-    Select,
     Subquery,
     Text,
     and_,
@@ -172,7 +171,6 @@ class Newest(NamedTuple):
 
 _BARRIER_COLUMNS = [_BARRIER[name] for name in BarrierRow._fields]
 _ATTEMPT_COLUMNS = [_ATTEMPT[name] for name in AttemptRow._fields]
-_TRIES = select(func.max(_ATTEMPT.attempt_id).label("attempt_id"), func.count().label("tries"))
 
 
 class Overviews(Group):
@@ -383,14 +381,20 @@ class Overviews(Group):
         line: int = STANDING,
     ) -> dict[tuple[int, str], Newest]:
         """Of each of ``jobs`` at each of these barriers, if it was asked for: (barrier, job) -> attempt."""
-        return {
-            (attempt.barrier_id, attempt.job): Newest(attempt, tries)
-            for some in chunks(sorted(jobs) if barriers else [])
-            for _, *row, tries in connection.execute(
-                _newest(_TRIES.where(_at(schema.attempt, topology, barriers, line), _ATTEMPT.job.in_(some)))
-            ).all()
-            for attempt in (_to_attempt(row),)
-        }
+        found = {}
+        for some in chunks(sorted(jobs) if barriers else []):
+            newest = (
+                select(func.max(_ATTEMPT.attempt_id).label("attempt_id"), func.count().label("tries"))
+                .where(_at(schema.attempt, topology, barriers, line), _ATTEMPT.job.in_(some))
+                .group_by(_ATTEMPT.barrier_id, _ATTEMPT.job)
+                .subquery("newest")
+            )
+            for *row, tries in connection.execute(
+                select(*_ATTEMPT_COLUMNS, newest.c.tries).join(newest, newest.c.attempt_id == _ATTEMPT.attempt_id)
+            ).all():
+                attempt = _to_attempt(row)
+                found[attempt.barrier_id, attempt.job] = Newest(attempt, tries)
+        return found
 
     @reads
     def newest_at(self, connection: Connection, jobs: Collection[Place]) -> dict[Place, AttemptRow]:
@@ -547,14 +551,6 @@ def _places(connection: Connection) -> Subquery:
 
 def _belongs_to(table: Any, at: Subquery) -> ColumnElement[bool]:
     return and_(table.c.topology == at.c.topology, table.c.line == STANDING, table.c.barrier_id == at.c.barrier_id)
-
-
-def _newest(tries: Select[int, int]) -> Select[Any]:
-    """Topology, the columns of an attempt, and how many there were. ``tries``: of those of :data:`_TRIES`."""
-    newest = tries.group_by(_ATTEMPT.topology, _ATTEMPT.barrier_id, _ATTEMPT.job).subquery("newest")
-    return select(_ATTEMPT.topology, *_ATTEMPT_COLUMNS, newest.c.tries).join(
-        newest, newest.c.attempt_id == _ATTEMPT.attempt_id
-    )
 
 
 def _to_barrier(row: Any) -> BarrierRow:
