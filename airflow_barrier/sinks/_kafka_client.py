@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from contextlib import contextmanager
-from time import monotonic
+from time import monotonic, sleep
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
-from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
+from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, ConfigResource, OffsetSpec, ResourceType
 
 from airflow_barrier.protocol.credentials import Credentials
 from airflow_barrier.protocol.errors import (
@@ -42,6 +42,14 @@ _BOUNDS = {
 SHORTER = "name a shorter transaction_timeout=..., or raise the brokers' transaction.max.timeout.ms"
 #: What no waiting helps against.
 _NOT_LET_IN = (KafkaError._AUTHENTICATION, KafkaError._SSL)
+#: Who leads a partition is being settled.
+_LED_ANEW = (
+    KafkaError.LEADER_NOT_AVAILABLE,
+    KafkaError.NOT_LEADER_FOR_PARTITION,
+    KafkaError.FENCED_LEADER_EPOCH,
+    KafkaError.UNKNOWN_LEADER_EPOCH,
+    KafkaError.OFFSET_NOT_AVAILABLE,
+)
 _FENCED = (KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH)
 _FORBIDDEN = (
     KafkaError.TOPIC_AUTHORIZATION_FAILED,
@@ -116,8 +124,11 @@ class Cluster:
         """The rights that are needed, for a person to grant."""
         return self._grants(f"User:{self._settings.get('sasl.username', '...')}")
 
-    def answer(self, future: Future[_Result]) -> _Result:
-        """What an administrative request came to. KafkaException is raised as it is where brokers refuse it."""
+    def answer(self, future: Future[_Result], passing: tuple[int, ...] = ()) -> _Result:
+        """What an administrative request came to. KafkaException is raised as it is where brokers refuse it.
+
+        ``passing``: codes of what is over in a moment, for who asks again; they are raised as they are, too.
+        """
         end = monotonic() + ANSWER
         while True:
             try:
@@ -128,9 +139,26 @@ class Cluster:
                 if monotonic() > end or (error is not None and error.code() in _NOT_LET_IN):
                     raise self.unavailable(f"no answer within {ANSWER} s") from None
             except KafkaException as error:
-                if error.args[0].code() in (*_REFUSED, KafkaError.TOPIC_ALREADY_EXISTS):
+                if error.args[0].code() in (*_REFUSED, KafkaError.TOPIC_ALREADY_EXISTS, *passing):
                     raise
                 raise self.unavailable(error.args[0].str()) from None
+
+    def end_of(self, partition: TopicPartition) -> int:
+        """The offset after its newest record, committed or not. KafkaException is raised as by :meth:`answer`.
+
+        Brokers that have just made a topic, or lost one of them, disagree for a moment about who leads the partition.
+        """
+        end = monotonic() + ANSWER
+        while True:
+            asked = self._admin.list_offsets(
+                {partition: OffsetSpec.latest()}, isolation_level=IsolationLevel.READ_UNCOMMITTED
+            )[partition]
+            try:
+                return int(self.answer(asked, passing=_LED_ANEW if monotonic() < end else ()).offset)
+            except KafkaException as error:
+                if error.args[0].code() not in _LED_ANEW:
+                    raise
+                sleep(0.1)
 
     def setting(self, name: str) -> str | None:
         """What the brokers have as that; None: who enters may not see it."""

@@ -13,8 +13,7 @@ from dataclasses import asdict, dataclass
 from time import monotonic
 from typing import Any
 
-from confluent_kafka import OFFSET_BEGINNING, IsolationLevel, KafkaError, KafkaException, Message, TopicPartition
-from confluent_kafka.admin import OffsetSpec
+from confluent_kafka import OFFSET_BEGINNING, KafkaError, KafkaException, Message, TopicPartition
 
 from airflow_barrier.protocol.deliveries import Counts, Position
 from airflow_barrier.protocol.errors import LedgerError
@@ -88,12 +87,8 @@ def read(what: str, cluster: Cluster, ledger: str, *, to_its_end: bool) -> Recor
     after it, and that may be our own newest record. Raises SinkUnavailableError if one stands there for long. Without
     ``to_its_end``, what can be read now is enough.
     """
-    partition = TopicPartition(ledger, 0)
-    asked = cluster.admin.list_offsets(
-        {partition: OffsetSpec.latest()}, isolation_level=IsolationLevel.READ_UNCOMMITTED
-    )
     try:
-        end = cluster.answer(asked[partition]).offset
+        end = cluster.end_of(TopicPartition(ledger, 0))
     except KafkaException as error:
         cluster.explain(error.args[0])
     found: dict[tuple[str, str], Record] = {}
