@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from airflow_barrier.coordinator.deployment import Deployment
 from airflow_barrier.coordinator.expiring import expire, plan_expiry
 from airflow_barrier.coordinator.settings import Settings
+from airflow_barrier.project.local import QUICK_JAVA
 from airflow_barrier.protocol.leases import Hold
 from airflow_barrier.protocol.levels import Level
 from airflow_barrier.protocol.retention import Retention
@@ -22,7 +23,7 @@ from airflow_barrier.spark.connect import connect_session, stop_session
 from airflow_barrier.spark.expiring import ExpiredFiles, expire_snapshots
 from benchmarks.history import LIVE, make_history
 from benchmarks.report import Measured
-from demo.local_spark import CATALOG, QUICK_JAVA, LocalConnectServer, catalog_conf
+from demo.local_spark import CATALOG, LocalConnectServer, catalog_conf
 from demo.places import Places
 
 if TYPE_CHECKING:

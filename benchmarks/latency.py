@@ -18,13 +18,14 @@ import pandas as pd
 
 from airflow_barrier.coordinator.deployment import Deployment
 from airflow_barrier.coordinator.settings import Settings
+from airflow_barrier.project.local import QUICK_JAVA
 from airflow_barrier.protocol.records import Barrier
 from airflow_barrier.spark.connect import connect_session, stop_session
 from benchmarks.path import Step, path_of, steps_of, time_of
 from benchmarks.report import Measured
 from benchmarks.steady import JOBS, Schedule, landed
 from demo.landing import LINES, PRODUCTS, published, write
-from demo.local_spark import CATALOG, PACKAGES, QUICK_JAVA, LocalConnectServer, catalog_conf
+from demo.local_spark import CATALOG, PACKAGES, LocalConnectServer, catalog_conf
 from demo.places import CHECKOUT, Places
 from tests.support.airflow import AirflowUnderTest
 

@@ -17,6 +17,7 @@ from airflow_barrier.coordinator.deployment import Deployment
 from airflow_barrier.coordinator.opening import Opened, open_barrier
 from airflow_barrier.coordinator.settings import Settings
 from airflow_barrier.coordinator.staging import Ready, begin, close
+from airflow_barrier.project.local import QUICK_JAVA
 from airflow_barrier.protocol.records import StagedTable
 from airflow_barrier.protocol.topology import Fragment, Job
 from airflow_barrier.reading.session import ConsistentSession, consistent_session
@@ -24,7 +25,7 @@ from airflow_barrier.spark.connect import connect_session, stop_session
 from airflow_barrier.spark.identifiers import table_name
 from airflow_barrier.spark.spec import ClosingRecord
 from benchmarks.report import Measured
-from demo.local_spark import CATALOG, QUICK_JAVA, LocalConnectServer
+from demo.local_spark import CATALOG, LocalConnectServer
 from demo.places import Places
 from tests.support.runs import run_of
 

@@ -13,12 +13,13 @@ from airflow_barrier.coordinator.revisions.begin import begin_revision, plan_rev
 from airflow_barrier.coordinator.revisions.plan import Wanted
 from airflow_barrier.coordinator.revisions.publish import Swapped, publish_revision
 from airflow_barrier.coordinator.settings import Settings
+from airflow_barrier.project.local import QUICK_JAVA
 from airflow_barrier.protocol.revisions import RevisionMode
 from benchmarks.polling import reading_beside
 from benchmarks.report import Measured
 from benchmarks.shop import TOPOLOGY, Shop
 from benchmarks.swaps import measure_swaps
-from demo.local_spark import CATALOG, QUICK_JAVA, LocalConnectServer, catalog_conf
+from demo.local_spark import CATALOG, LocalConnectServer, catalog_conf
 from demo.places import Places
 
 #: Barriers of the long history and of the short one, and how many of the long one's newest are revised.

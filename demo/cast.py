@@ -12,9 +12,10 @@ from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from airflow_barrier.project.local import SMALL_DATA
 from demo.landing import FIRST_DAY
 from demo.local_airflow import LocalAirflow
-from demo.local_spark import CATALOG, QUICK_JAVA, LocalConnectServer
+from demo.local_spark import CATALOG, LocalConnectServer
 from demo.places import CHECKOUT, Places
 
 if TYPE_CHECKING:
@@ -30,14 +31,7 @@ def barrier_time(number: int) -> datetime:
 
 def local_spark(places: Places) -> LocalConnectServer:
     """A Spark Connect server that spends two cores on small data, not on planning and compiling for big data."""
-    conf = {
-        "spark.sql.shuffle.partitions": "2",
-        "spark.default.parallelism": "2",
-        "spark.sql.adaptive.enabled": "false",
-        "spark.sql.codegen.wholeStage": "false",
-        "spark.driver.memory": "3g",
-        "spark.driver.extraJavaOptions": f"{QUICK_JAVA} -XX:+UseSerialGC",
-    }
+    conf = {**SMALL_DATA, "spark.driver.memory": "3g"}
     return LocalConnectServer(places.warehouse, places.database, places.ivy, conf=conf)
 
 

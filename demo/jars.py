@@ -30,7 +30,7 @@ def resolved(modules: Path, folder: Path) -> list[Path]:
     """
     import pyspark
 
-    from demo.local_spark import find_java
+    from airflow_barrier.project.java import find_java
 
     own = folder / modules.name.partition(".")[0]
     ivy = ":".join(str(jar) for jar in (Path(pyspark.__file__).parent / "jars").glob("ivy-*.jar"))

@@ -17,6 +17,8 @@ from collections.abc import Mapping
 from contextlib import closing
 from pathlib import Path
 
+from airflow_barrier.project.local import airflow_settings
+
 #: Airflow's local settings. Tasks run in forks of the scheduler, and DAG files are parsed in forks of their processor:
 #: what the parent has imported, none of them imports again. Only tasks use engines.
 _PRELOADED = """
@@ -78,34 +80,21 @@ class LocalAirflow:
     def _settings(self, dags: Path, plugins: Path) -> dict[str, str]:
         passwords = self.home / "passwords.json"
         settings = {
-            "CORE__DAGS_FOLDER": dags,
             "CORE__PLUGINS_FOLDER": plugins,
-            "CORE__LOAD_EXAMPLES": False,
-            "CORE__EXECUTOR": "LocalExecutor",
-            "CORE__PARALLELISM": 5,
-            "CORE__DAGS_ARE_PAUSED_AT_CREATION": False,
-            "CORE__EXECUTION_API_SERVER_URL": f"{self.url}/execution/",
             "CORE__SIMPLE_AUTH_MANAGER_USERS": "admin:admin",
             "CORE__SIMPLE_AUTH_MANAGER_PASSWORDS_FILE": passwords,
-            "API__HOST": "127.0.0.1",
-            "API__PORT": self.port,
-            "API__BASE_URL": self.url,
-            "API__WORKERS": 1,
             "API__SECRET_KEY": secrets.token_hex(16),
             "API_AUTH__JWT_SECRET": secrets.token_hex(32),
-            # A busy machine needs longer for a transaction than the five seconds that SQLite waits for one otherwise.
-            "DATABASE__SQL_ALCHEMY_CONN": self._database or f"sqlite:///{self._sqlite}?timeout=60",
+            **({"DATABASE__SQL_ALCHEMY_CONN": self._database} if self._database else {}),
             # Airflow makes one out of the other only for drivers that it expects.
             **({"DATABASE__SQL_ALCHEMY_CONN_ASYNC": self._database} if self._database else {}),
-            "DAG_PROCESSOR__PARSING_PROCESSES": 1,
             "LOGGING__WORKER_LOG_SERVER_PORT": free_port(),
             "LOGGING__TRIGGER_LOG_SERVER_PORT": free_port(),
-            "SCHEDULER__SCHEDULER_IDLE_SLEEP_TIME": 0.5,
-            # How late an executor learns that a task was deferred: our triggers hold a task back for so long.
-            "WORKERS__MIN_HEARTBEAT_INTERVAL": 1,
-            "USAGE_DATA_COLLECTION__ENABLED": False,
         }
-        return {"AIRFLOW_HOME": str(self.home), **{f"AIRFLOW__{key}": str(value) for key, value in settings.items()}}
+        return {
+            **airflow_settings(self.home, dags, self.port),
+            **{f"AIRFLOW__{key}": str(value) for key, value in settings.items()},
+        }
 
     def start(self) -> None:
         """Make the database, start everything, and wait until all of it is healthy."""

@@ -170,7 +170,7 @@ class LocalKafka:
             raise LocalKafkaError(f"Kafka's data folder cannot be made:\n{done.stdout}{done.stderr}")
 
     def _java(self) -> list[str]:
-        from demo.local_spark import find_java
+        from airflow_barrier.project.java import find_java
 
         jars = ":".join(map(str, resolved(Path(__file__).with_name("kafka.ivy.xml"), self._jars)))
         return [find_java(), *_JAVA, "-cp", jars]

@@ -9,7 +9,6 @@ with LocalConnectServer(warehouse, catalog_db, ivy) as server:
 from __future__ import annotations
 
 import os
-import re
 import shutil
 import signal
 import socket
@@ -19,69 +18,43 @@ from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 
+from airflow_barrier.coordinator.settings import Settings
+from airflow_barrier.coordinator.spark_conf import spark_conf
+from airflow_barrier.project.java import find_java
+from airflow_barrier.project.local import CONNECT_SERVER, connect_server_conf
+from airflow_barrier.tables.spark_catalog import ICEBERG_RUNTIME, SQLITE_DRIVER
 from demo.local_airflow import free_port
 
 PACKAGES = ",".join(
     (
-        "org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.12.0",
-        "org.xerial:sqlite-jdbc:3.54.1.0",
+        ICEBERG_RUNTIME,
+        SQLITE_DRIVER,
         # of the last 4.1 whose parts are all in Maven Central's mirrors
         "org.apache.spark:spark-sql-kafka-0-10_2.13:4.1.1",
         "org.apache.spark:spark-avro_2.13:4.1.1",
     )
 )
 CATALOG = "lake"
-_SERVER = "org.apache.spark.sql.connect.service.SparkConnectServer"
-_OLDEST_JAVA = 17
-#: Java options of a server or driver with small queries, each run once: compiling them well costs twice what it saves.
-#: The first option alone has a code cache of 48 MB, which is full after some hundred queries: Java then throws compiled
-#: code away, interprets it, and everything takes twice as long.
-QUICK_JAVA = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m"
 
 
 class LocalSparkError(RuntimeError):
-    """The local Spark server cannot be started, or died; the message says why and what to do."""
-
-
-def find_java() -> str:
-    """Path of a Java that Spark 4 runs on. Raises :class:`LocalSparkError` with one sentence if there is none."""
-    home = os.environ.get("JAVA_HOME")
-    java = str(Path(home) / "bin" / "java") if home else shutil.which("java")
-    remedy = f"install a Java {_OLDEST_JAVA} runtime or newer and put it on PATH, or point JAVA_HOME to it"
-    if java is None or not Path(java).exists():
-        found = java or "java"
-        raise LocalSparkError(f"Spark needs Java {_OLDEST_JAVA} or newer, and {found} was not found: {remedy}.")
-    said = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=60, check=False).stderr
-    version = re.search(r'version "(?:1\.)?(\d+)', said)
-    if version is None or int(version.group(1)) < _OLDEST_JAVA:
-        found = version.group(1) if version else "something that does not tell its version"
-        raise LocalSparkError(f"Spark needs Java {_OLDEST_JAVA} or newer, and {java} is {found}: {remedy}.")
-    return java
+    """The local Spark server died, or does not start; the message says why."""
 
 
 def catalog_conf(warehouse: Path, catalog_db: Path) -> dict[str, str]:
     """The Spark conf of the catalog ``lake``: an SQLite file for the pointers, a folder for the data."""
-    catalog = f"spark.sql.catalog.{CATALOG}"
-    return {
-        "spark.sql.extensions": "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",
-        catalog: "org.apache.iceberg.spark.SparkCatalog",
-        f"{catalog}.type": "jdbc",
-        # Another process may hold the write lock for seconds: without a timeout that kills an append.
-        f"{catalog}.uri": f"jdbc:sqlite:{catalog_db}?busy_timeout=60000",
-        f"{catalog}.jdbc.schema-version": "V1",
-        f"{catalog}.warehouse": warehouse.as_uri(),
-        # Others commit to the tables while sessions live: a cached table would not show it.
-        f"{catalog}.cache-enabled": "false",
-    }
+    database = f"sqlite:///{catalog_db}"
+    settings = Settings(metaservice_url=database, catalog_uri=database, warehouse=warehouse.as_uri())
+    return {name: value for name, value in spark_conf(settings).conf.items() if name != "spark.jars.packages"}
 
 
 class LocalConnectServer:
     """Starts on entering, stops on leaving. ``url`` is what clients connect to.
 
     ``warehouse``, ``catalog_db`` and ``ivy`` (the cache of downloaded jars) are made if absent; the log is
-    ``connect.log`` beside the warehouse. ``conf`` is added to Spark's. Raises :class:`LocalSparkError` if there is no
-    usable Java, or if the server does not accept connections within ``timeout`` seconds (the first start downloads
-    jars).
+    ``connect.log`` beside the warehouse. ``conf`` is added to Spark's. Raises ConfigurationError if there is no
+    usable Java, and :class:`LocalSparkError` if the server does not accept connections within ``timeout`` seconds (the
+    first start downloads jars).
     """
 
     def __init__(
@@ -109,20 +82,17 @@ class LocalConnectServer:
         for folder in (self.warehouse, self.catalog_db.parent, self.ivy):
             folder.mkdir(parents=True, exist_ok=True)
         conf = {
-            "spark.master": "local[*]",
-            "spark.ui.enabled": "false",
+            **connect_server_conf(self.port),
             "spark.jars.packages": PACKAGES,
             "spark.jars.ivy": str(self.ivy),
             "spark.sql.warehouse.dir": str(self.warehouse.parent / "spark-warehouse"),
-            "spark.connect.grpc.binding.address": "127.0.0.1",
-            "spark.connect.grpc.binding.port": str(self.port),
             **catalog_conf(self.warehouse, self.catalog_db),
             **self._conf,
         }
         home = Path(pyspark.__file__).parent
         # Where Linux's setpriv is there, a killed demo or test run takes its server along.
         dying_with_us = ["setpriv", "--pdeathsig", "TERM"] if shutil.which("setpriv") else []
-        command = [*dying_with_us, str(home / "bin" / "spark-submit"), "--class", _SERVER]
+        command = [*dying_with_us, str(home / "bin" / "spark-submit"), "--class", CONNECT_SERVER]
         for key, value in conf.items():
             command += ["--conf", f"{key}={value}"]
         environment = {**os.environ, "SPARK_HOME": str(home), "JAVA_HOME": str(Path(java).resolve().parents[1])}

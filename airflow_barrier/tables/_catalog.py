@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
     from sqlalchemy import Connection
 
+    from airflow_barrier.tables.spark_catalog import SparkCatalog
+
 #: What an edit changes in a document, which is given with its location. It is asked again whenever another commit was
 #: faster, and after an answer that was lost: what is done already it does not change again.
 Edit = Callable[[Document, str], Changes]
@@ -123,4 +125,8 @@ class CatalogAdapter(Protocol):
 
         Touches nothing outside this process.
         """
+        ...
+
+    def spark_catalog(self, uri: str, warehouse: str, properties: Mapping[str, str]) -> SparkCatalog:
+        """How Spark enters the same catalog. ``uri`` is without password. Raises ConfigurationError if it cannot."""
         ...

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from airflow_barrier.protocol.errors import CatalogUnavailableError, ConfigurationError, MissingTableError
+from airflow_barrier.tables import STORAGE
 from airflow_barrier.tables._catalog import Edit
 from airflow_barrier.tables._commit import TRIES, patiently
 from airflow_barrier.tables._documents import Documents, at_once
@@ -18,6 +19,7 @@ from airflow_barrier.tables._metadata import Document, Snapshot, require_editabl
 from airflow_barrier.tables._proof import prove
 from airflow_barrier.tables._rest_changes import table_change
 from airflow_barrier.tables._rest_server import RejectedError, RestServer
+from airflow_barrier.tables.spark_catalog import SparkCatalog
 
 if TYPE_CHECKING:
     from pyiceberg.catalog.rest import RestCatalog
@@ -25,6 +27,8 @@ if TYPE_CHECKING:
 
 #: How often a commit is tried that others are faster with: nothing can be locked here.
 _RACES = 25
+#: Beginnings of properties that let somebody in.
+_SECRETS = ("credential", "token", "header.")
 
 
 def connect(
@@ -38,6 +42,13 @@ def connect(
 ) -> RestTables:
     server = RestServer(catalog_name, {**properties, "uri": uri})
     return RestTables(server, documents, f"{warehouse.rstrip('/')}/_barrier/catalog", atomic=atomic)
+
+
+def spark_catalog(uri: str, warehouse: str, properties: Mapping[str, str]) -> SparkCatalog:
+    """Properties of these names mean the same to both clients; the storage's do not, and the catalog may vend them."""
+    own = {name: value for name, value in properties.items() if not name.startswith((*STORAGE, *_SECRETS))}
+    secrets = {name: "as in the connection of the catalog" for name in properties if name.startswith(_SECRETS)}
+    return SparkCatalog({"type": "rest", "uri": uri, **own}, secrets=secrets)
 
 
 class OvertakenError(CatalogUnavailableError):

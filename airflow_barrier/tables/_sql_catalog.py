@@ -5,14 +5,16 @@ from __future__ import annotations
 import weakref
 from collections.abc import Mapping
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from airflow_barrier.protocol.errors import MissingTableError
+from airflow_barrier.protocol.errors import ConfigurationError, MissingTableError
 from airflow_barrier.tables._commit import Committer
 from airflow_barrier.tables._documents import Documents
 from airflow_barrier.tables._lost import newest_with
 from airflow_barrier.tables._metadata import Document, snapshots_of
 from airflow_barrier.tables._sql_swap import SqlPointers, split
+from airflow_barrier.tables.spark_catalog import POSTGRESQL_DRIVER, SQLITE_DRIVER, SparkCatalog
 
 if TYPE_CHECKING:
     from pyiceberg.catalog.sql import SqlCatalog
@@ -29,6 +31,30 @@ def connect(
     atomic: bool,  # it is, whatever the connection says
 ) -> SqlTables:
     return SqlTables(SqlPointers(uri, catalog_name), documents, {**properties, "warehouse": warehouse})
+
+
+def spark_catalog(uri: str, warehouse: str, properties: Mapping[str, str]) -> SparkCatalog:
+    """Iceberg's JDBC catalog over the same rows. It is called in Spark as in `catalog_name`, which is in their key."""
+    from sqlalchemy import make_url
+
+    url = make_url(uri)
+    folder = Path(warehouse).as_uri() if warehouse.startswith("/") else warehouse
+    options = {"type": "jdbc", "warehouse": folder, "jdbc.schema-version": "V1"}
+    dialect = url.get_backend_name()
+    if dialect == "sqlite":
+        # another process may hold the write lock for seconds: without a timeout that kills an append
+        return SparkCatalog({**options, "uri": f"jdbc:sqlite:{url.database}?busy_timeout=60000"}, (SQLITE_DRIVER,))
+    if dialect == "postgresql":
+        encrypted = "".join(f"?sslmode={mode}" for mode in [url.query.get("sslmode")] if mode)
+        place = f"jdbc:postgresql://{url.host or 'localhost'}:{url.port or 5432}/{url.database}{encrypted}"
+        user = {"jdbc.user": url.username} if url.username else {}
+        return SparkCatalog(
+            {**options, "uri": place, **user}, (POSTGRESQL_DRIVER,), {"jdbc.password": "the catalog's password"}
+        )
+    raise ConfigurationError(
+        f"catalog_uri: expected an SQL catalog in SQLite or PostgreSQL for Spark's JDBC catalog, found {dialect}; set "
+        "spark.sql.catalog.... by hand, by Iceberg's documentation"
+    )
 
 
 class SqlTables(Committer):

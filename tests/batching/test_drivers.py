@@ -19,9 +19,10 @@ from airflow_barrier.coordinator.opening import Opened, open_barrier
 from airflow_barrier.coordinator.settings import Settings
 from airflow_barrier.coordinator.staging import Adopted, Ready, begin, give_up
 from airflow_barrier.operators.epoch import SparkEpochOperator
+from airflow_barrier.project.local import QUICK_JAVA
 from airflow_barrier.protocol.records import Barrier
 from airflow_barrier.protocol.topology import Fragment, Job
-from demo.local_spark import PACKAGES, QUICK_JAVA, catalog_conf
+from demo.local_spark import PACKAGES, catalog_conf
 from tests.support.reporting import report
 from tests.support.runs import run_of
 

@@ -21,9 +21,10 @@ from airflow_barrier.coordinator.settings import Settings
 from airflow_barrier.coordinator.staging import Ready, begin, close
 from airflow_barrier.operators.epoch import SparkEpochOperator
 from airflow_barrier.operators.job import as_job
+from airflow_barrier.project.local import QUICK_JAVA
 from airflow_barrier.protocol.records import Barrier
 from airflow_barrier.protocol.topology import Fragment, Job
-from demo.local_spark import PACKAGES, QUICK_JAVA, catalog_conf
+from demo.local_spark import PACKAGES, catalog_conf
 from tests.support.cluster import Cluster
 from tests.support.reporting import report
 from tests.support.runs import run_of

@@ -19,10 +19,11 @@ from airflow.sdk.execution_time.context import OutletEventAccessors
 
 from airflow_barrier.hooks.barrier import BarrierHook
 from airflow_barrier.operators.deliver import DeliverOperator, sink_asset
+from airflow_barrier.project.local import QUICK_JAVA
 from airflow_barrier.protocol.errors import SparkUnavailableError
 from airflow_barrier.sinks.postgresql import PostgreSQLSink
 from airflow_barrier.spark.extracting import EXTRACT_APPLICATION
-from demo.local_spark import PACKAGES, QUICK_JAVA, catalog_conf
+from demo.local_spark import PACKAGES, catalog_conf
 from tests.delivering.feed import AMOUNT, PRICE, Feed, Reporting
 from tests.support.spark import IVY
 from tests.support.waiting import patience, wait_for

@@ -9,7 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from demo.local_spark import LocalConnectServer, LocalSparkError, find_java
+from airflow_barrier.project.java import find_java
+from airflow_barrier.protocol.errors import ConfigurationError
+from demo.local_spark import LocalConnectServer, LocalSparkError
 from tests.support.spark import IVY
 from tests.support.waiting import wait_for
 
@@ -17,13 +19,15 @@ from tests.support.waiting import wait_for
 def test_no_java(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(LocalSparkError, match=r"^Spark needs Java 17 or newer, and java was not found: install .*\.$"):
+    with pytest.raises(
+        ConfigurationError, match=r"^Spark needs Java 17 or newer, and java was not found: install .*\.$"
+    ):
         find_java()
 
 
 def test_a_java_home_without_java(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
-    with pytest.raises(LocalSparkError, match=f"{tmp_path}/bin/java was not found"):
+    with pytest.raises(ConfigurationError, match=f"{tmp_path}/bin/java was not found"):
         find_java()
 
 
@@ -34,7 +38,7 @@ def test_an_old_java(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, said: str,
     java.write_text(f"#!/bin/sh\necho '{said}' >&2\n")
     java.chmod(0o755)
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
-    with pytest.raises(LocalSparkError, match=rf"^Spark needs Java 17 or newer, and \S+ is {found}: install .*\.$"):
+    with pytest.raises(ConfigurationError, match=rf"^Spark needs Java 17 or newer, and \S+ is {found}: install .*\.$"):
         find_java()
 
 

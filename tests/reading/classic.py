@@ -10,10 +10,11 @@ from pyspark.sql import SparkSession
 
 from airflow_barrier.coordinator.deployment import Deployment
 from airflow_barrier.coordinator.settings import Settings
+from airflow_barrier.project.local import QUICK_JAVA
 from airflow_barrier.protocol.errors import BarrierError
 from airflow_barrier.reading.session import consistent_session
 from airflow_barrier.reading.spark_session import ConsistentSpark
-from demo.local_spark import PACKAGES, QUICK_JAVA, catalog_conf
+from demo.local_spark import PACKAGES, catalog_conf
 from tests.metaservice.test_metadata import SEEDS_QUERY
 from tests.support.shop import AMOUNT, PRICE
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from airflow_barrier.coordinator.settings import Settings
-from demo.local_spark import find_java
+from airflow_barrier.project.java import find_java
 from tests.support.shop import AMOUNT, PRICE, make_shop
 from tests.support.spark import IVY
 from tests.support.waiting import patience

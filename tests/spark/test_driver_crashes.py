@@ -21,12 +21,13 @@ from airflow_barrier.coordinator.deployment import Deployment
 from airflow_barrier.coordinator.opening import Opened, open_barrier
 from airflow_barrier.coordinator.settings import Settings
 from airflow_barrier.coordinator.staging import Adopted, Ready, Waiting, begin, close, closing_uri, give_up
+from airflow_barrier.project.local import QUICK_JAVA
 from airflow_barrier.protocol.errors import NotClosedError, SparkUnavailableError
 from airflow_barrier.protocol.records import Barrier
 from airflow_barrier.protocol.topology import Fragment, Job
 from airflow_barrier.spark.connect import ConnectRun
 from airflow_barrier.spark.submit import submit_conf
-from demo.local_spark import PACKAGES, QUICK_JAVA, LocalConnectServer, catalog_conf
+from demo.local_spark import PACKAGES, LocalConnectServer, catalog_conf
 from tests.support.ports import free_port
 from tests.support.reporting import report
 from tests.support.runs import run_of

@@ -14,11 +14,12 @@ import psutil
 import pytest
 
 import airflow_barrier
+from airflow_barrier.project.local import QUICK_JAVA
 from airflow_barrier.protocol.records import StagedTable
 from airflow_barrier.spark.corrections import CorrectBySql
 from airflow_barrier.spark.spec import ClosingRecord, EpochSpec, digest_of
 from airflow_barrier.spark.submit import SQL_APPLICATION, submit_conf
-from demo.local_spark import PACKAGES, QUICK_JAVA, catalog_conf
+from demo.local_spark import PACKAGES, catalog_conf
 from tests.support.epochs import AMOUNT, SHOPPING, Barriers, recomputed_amount, shop_for_a_day, shopping_barriers
 from tests.support.spark import SparkServer
 from tests.support.waiting import patience, wait_for

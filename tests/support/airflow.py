@@ -22,8 +22,9 @@ import pytest
 from sqlalchemy import make_url
 
 from airflow_barrier.links.barrier import URL_PREFIX
+from airflow_barrier.project.local import QUICK_JAVA
 from demo.local_airflow import LocalAirflow
-from demo.local_spark import PACKAGES, QUICK_JAVA, catalog_conf
+from demo.local_spark import PACKAGES, catalog_conf
 from tests.support.lineage import LINEAGE
 from tests.support.postgresql import USER, with_driver
 from tests.support.spark import IN_AIRFLOW, conf_of

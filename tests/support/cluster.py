@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from demo.local_spark import find_java
+from airflow_barrier.project.java import find_java
 from tests.support.ports import free_port
 from tests.support.waiting import patience
 

@@ -48,7 +48,7 @@ class Hdfs:
 
 @contextmanager
 def hdfs(folder: Path) -> Iterator[Hdfs]:
-    from demo.local_spark import find_java
+    from airflow_barrier.project.java import find_java
 
     java = find_java()
     names, http, data, ipc, data_http = (free_port() for _ in range(5))

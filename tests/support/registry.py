@@ -20,9 +20,9 @@ from urllib.parse import quote, urlsplit
 
 import pytest
 
+from airflow_barrier.project.java import find_java
 from airflow_barrier.protocol.credentials import Credentials
 from demo.jars import downloading
-from demo.local_spark import find_java
 from tests.support.ports import free_port
 from tests.support.serving import JARS, downloaded, serving
 from tests.support.waiting import patience

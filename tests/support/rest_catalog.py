@@ -37,7 +37,7 @@ class RestServer:
 
 @contextmanager
 def reference_server(folder: Path) -> Iterator[RestServer]:
-    from demo.local_spark import find_java
+    from airflow_barrier.project.java import find_java
 
     java = find_java()
     warehouse = (folder / "warehouse").as_uri()

@@ -110,8 +110,9 @@ def _alone(folder: Path) -> Iterator[None]:
 
 
 def _start(place: SparkServer) -> LocalConnectServer:
+    from airflow_barrier.project.local import QUICK_JAVA
     from airflow_barrier.spark.guard import guard_jar
-    from demo.local_spark import QUICK_JAVA, LocalConnectServer
+    from demo.local_spark import LocalConnectServer
 
     folder = place.warehouse.parent
     conf = {

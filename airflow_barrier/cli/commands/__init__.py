@@ -10,6 +10,7 @@ from airflow_barrier.cli.commands.commit import COMMIT
 from airflow_barrier.cli.commands.database import CHECK, MIGRATE
 from airflow_barrier.cli.commands.delay import DELAY
 from airflow_barrier.cli.commands.expiry import PLAN as EXPIRY
+from airflow_barrier.cli.commands.init import INIT
 from airflow_barrier.cli.commands.lease import LIST as LEASES
 from airflow_barrier.cli.commands.lease import RELEASE
 from airflow_barrier.cli.commands.leave import JOIN, LEAVE
@@ -20,12 +21,14 @@ from airflow_barrier.cli.commands.revision import REVISION
 from airflow_barrier.cli.commands.serve import SERVE
 from airflow_barrier.cli.commands.sink import SINK
 from airflow_barrier.cli.commands.snapshots import SNAPSHOTS
+from airflow_barrier.cli.commands.spark_conf import SPARK_CONF
 from airflow_barrier.cli.commands.status import STATUS
 from airflow_barrier.cli.commands.topology import LIST as TOPOLOGIES
 from airflow_barrier.cli.commands.topology import SHOW as TOPOLOGY
 from airflow_barrier.cli.frame import Command, Group
 
 COMMANDS: tuple[Command | Group, ...] = (
+    INIT,
     STATUS,
     DELAY,
     Group(
@@ -46,5 +49,6 @@ COMMANDS: tuple[Command | Group, ...] = (
     ),
     RECOVER,
     SERVE,
+    SPARK_CONF,
     Group("database", "The MetaService's database.", (MIGRATE, CHECK)),
 )

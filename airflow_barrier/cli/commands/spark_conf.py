@@ -1,0 +1,86 @@
+"""`airflow-barrier spark-conf`"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shlex
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
+
+from airflow_barrier.cli.connection import connection_option, settings
+from airflow_barrier.cli.frame import DONE, Command
+from airflow_barrier.cli.screen import answer
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from airflow_barrier.coordinator.spark_conf import SparkConf
+
+
+def _define(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--format",
+        choices=sorted(_FORMATS),
+        default="properties",
+        help="for spark-defaults.conf (default), a SparkSession in Python, or the command that starts a Spark Connect "
+        "server",
+    )
+    connection_option(parser)
+
+
+def _run(options: argparse.Namespace) -> int:
+    from airflow_barrier.coordinator.spark_conf import spark_conf
+
+    answer(options, spark_conf(settings(options.conn_id)), lambda found, out: _show(options.format, found, out))
+    return DONE
+
+
+def _show(layout: str, found: SparkConf, out: Console) -> None:
+    # as it is, for a file: no wrapping, no colours
+    out.file.write(_FORMATS[layout](found))
+
+
+def _properties(found: SparkConf) -> str:
+    from airflow_barrier.coordinator.spark_conf import properties_of
+
+    to_do = "".join(f"# {name}  <{what}>\n" for name, what in found.secrets.items())
+    return properties_of(found.conf) + to_do + "".join(f"# {remark}\n" for remark in found.remarks)
+
+
+def _python(found: SparkConf) -> str:
+    secrets = {name: f"<{what}>" for name, what in found.secrets.items()}
+    lines = "".join(
+        f"    .config({json.dumps(name)}, {json.dumps(value)})\n" for name, value in {**found.conf, **secrets}.items()
+    )
+    return (
+        "".join(f"# {remark}\n" for remark in found.remarks)
+        + "from pyspark.sql import SparkSession\n\nspark = (\n    SparkSession.builder\n"
+        + f"{lines}    .getOrCreate()\n)\n"
+    )
+
+
+def _connect(found: SparkConf) -> str:
+    from airflow_barrier.project.local import CONNECT_SERVER
+    from airflow_barrier.spark.guard import guard_jar
+
+    secrets = {name: f"<{what}>" for name, what in found.secrets.items()}
+    conf = [f"--conf {shlex.quote(f'{name}={value}')}" for name, value in {**found.conf, **secrets}.items()]
+    parts = [f"spark-submit --class {CONNECT_SERVER}", f"--jars {shlex.quote(guard_jar())}", *conf, "spark-internal"]
+    return "".join(f"# {remark}\n" for remark in found.remarks) + " \\\n  ".join(parts) + "\n"
+
+
+_FORMATS: Mapping[str, Callable[[SparkConf], str]] = {
+    "properties": _properties,
+    "python": _python,
+    "connect": _connect,
+}
+
+SPARK_CONF = Command(
+    "spark-conf",
+    "Print the Spark conf of a deployment. Spark has to know the catalog in which its tables are; passwords are left "
+    "for you to fill in.",
+    _define,
+    _run,
+    examples=("", "--conn-id barrier_prod --format connect"),
+)

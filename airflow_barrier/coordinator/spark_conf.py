@@ -1,0 +1,66 @@
+"""The Spark conf of a deployment: the catalog in which its tables are, as Spark has to know it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from urllib.parse import urlsplit
+
+from airflow_barrier.coordinator.settings import Settings
+from airflow_barrier.tables import catalog_at
+from airflow_barrier.tables.spark_catalog import ICEBERG_RUNTIME
+
+_EXTENSIONS = "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"
+#: Storage that Spark reaches without a package: a disk that all hosts share, and HDFS.
+_PLAIN = ("", "file", "hdfs")
+
+
+@dataclass(frozen=True)
+class SparkConf:
+    """``conf`` is complete but for ``secrets``: property -> what has to be put there by hand.
+
+    ``remarks``: sentences about what else is needed.
+    """
+
+    conf: Mapping[str, str]
+    secrets: Mapping[str, str]
+    remarks: tuple[str, ...]
+
+
+def spark_conf(settings: Settings) -> SparkConf:
+    """What Spark needs to work on the tables of a deployment. Raises ConfigurationError for a catalog it cannot enter.
+
+    >>> spark_conf(Settings.embedded("/data/warehouse")).conf["spark.sql.catalog.lake.type"]
+    'jdbc'
+    """
+    kind = catalog_at(settings.catalog_uri)
+    found = kind.load().spark_catalog(settings.catalog_uri, settings.warehouse, dict(settings.catalog_properties))
+    catalog = f"spark.sql.catalog.{settings.spark_catalog}"
+    conf = {
+        "spark.jars.packages": ",".join((ICEBERG_RUNTIME, *found.packages)),
+        "spark.sql.extensions": _EXTENSIONS,
+        catalog: "org.apache.iceberg.spark.SparkCatalog",
+        **{f"{catalog}.{option}": value for option, value in found.options.items()},
+        # Others commit to the tables while sessions live: a cached table would not show it.
+        f"{catalog}.cache-enabled": "false",
+    }
+    scheme = urlsplit(settings.warehouse).scheme
+    storage = (
+        f"Spark needs a package, credentials and {catalog}.io-impl for {scheme}:// as well, "
+        "see https://iceberg.apache.org/docs/latest/aws/ and its neighbours"
+    )
+    return SparkConf(
+        conf,
+        {f"{catalog}.{option}": what for option, what in found.secrets.items()},
+        () if scheme in _PLAIN else (storage,),
+    )
+
+
+def properties_of(conf: Mapping[str, str]) -> str:
+    """The lines of a properties file, as spark-submit reads it.
+
+    >>> properties_of({"spark.sql.catalog.lake.type": "rest"})
+    'spark.sql.catalog.lake.type  rest\\n'
+    """
+    width = max(map(len, conf), default=0)
+    return "".join(f"{name:{width}}  {value}\n" for name, value in conf.items())
