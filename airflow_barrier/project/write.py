@@ -60,7 +60,7 @@ def _environment(folder: Path, spark_port: int, airflow_port: int) -> str:
 
 
 def _spark_properties(folder: Path, port: int) -> str:
-    own = {**connect_server_conf(port), **SMALL_DATA, "spark.driver.memory": "1g"}
+    own = {**connect_server_conf(port), "spark.driver.host": "127.0.0.1", **SMALL_DATA, "spark.driver.memory": "1g"}
     catalog = spark_conf(Settings.embedded(str(folder / "warehouse"))).conf
     return (
         f"# A Spark Connect server on this machine, for small data.\n{properties_of(own)}\n"
