@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 
+from airflow_barrier.coordinator.creating import create_declared
 from airflow_barrier.coordinator.cuts import check_allowed, check_reachable
 from airflow_barrier.coordinator.deployment import Deployment
 from airflow_barrier.coordinator.opening import Later
@@ -148,23 +149,29 @@ def _register(deployment: Deployment, fragment: Fragment, job: Job, at: datetime
 
 def _check_start(deployment: Deployment, fragment: Fragment, job: Job, timestamp: datetime | None) -> None:
     """Here, so that it fails this job, and not the opening of everybody's next barrier."""
-    meta = deployment.meta
-    if (
-        not _is_registered(deployment, fragment.topology, job)
-        and meta.topologies.withdrawal(fragment.topology, fragment.owner, job.name) is None
-        and not meta.topologies.waits(
-            fragment.topology, job
-        )  # what it joins with is found out when its history is planned
-    ):
-        if timestamp is not None and meta.topologies.is_settled(fragment.topology, fragment.owner, job.name, timestamp):
-            return  # it does not join now
-        check_reachable(deployment, job)
-        if timestamp is not None:
-            check_start(deployment, fragment.topology, job, timestamp)
+    meta, topology = deployment.meta, fragment.topology
+    registered = _registered(deployment, topology)
+    is_member = any(each.name == job.name for each in registered)
+    new = {*job.outlets}.difference(*(each.outlets for each in registered))
+    declared = [table for table in fragment.tables if table.name in new]
+    if (is_member and not declared) or meta.topologies.withdrawal(topology, fragment.owner, job.name) is not None:
+        return
+    if timestamp is not None and meta.topologies.is_settled(topology, fragment.owner, job.name, timestamp):
+        return  # it does not join now
+    create_declared(deployment, declared)
+    if is_member or meta.topologies.waits(topology, job):
+        return  # what it joins with is found out when its history is planned
+    check_reachable(deployment, job)
+    if timestamp is not None:
+        check_start(deployment, topology, job, timestamp)
 
 
 def _is_registered(deployment: Deployment, topology: str, job: Job) -> bool:
+    return any(each.name == job.name for each in _registered(deployment, topology))
+
+
+def _registered(deployment: Deployment, topology: str) -> tuple[Job, ...]:
     try:
-        return any(each.name == job.name for each in deployment.meta.topologies.get(topology).jobs)
+        return deployment.meta.topologies.get(topology).jobs
     except UnknownTopologyError:
-        return False
+        return ()

@@ -15,7 +15,7 @@ import json
 from collections.abc import Mapping, Sequence
 
 from airflow_barrier.coordinator.deployment import Deployment
-from airflow_barrier.protocol.errors import ForeignWriteError, JournalError, LostStateError
+from airflow_barrier.protocol.errors import ForeignWriteError, JournalError, LostStateError, MissingTableError
 from airflow_barrier.protocol.journal import DecidedTable, JournalEntry, JournalHead, RevisionEntry
 from airflow_barrier.protocol.names import TagName
 from airflow_barrier.protocol.records import Barrier, TableProgress
@@ -77,7 +77,10 @@ def _check_origin(deployment: Deployment, topology: str, table: str) -> None:
     A stamp alone says that an attempt staged what `main` is at: its job or a person may have brought it there. What
     was published bears a tag as well, which came in the same commit.
     """
-    stamp = deployment.tables.origin(table)
+    try:
+        stamp = deployment.tables.origin(table)
+    except MissingTableError:
+        return  # it says nothing; it may be about to be made
     if stamp is None or stamp.topology != topology:
         return
     known, revision = _newest_known(deployment, topology), _newest_revision(deployment, topology)

@@ -6,6 +6,7 @@ import logging
 from dataclasses import dataclass
 from datetime import datetime, timezone
 
+from airflow_barrier.coordinator.creating import create_declared
 from airflow_barrier.coordinator.cuts import check_allowed, cut_sources
 from airflow_barrier.coordinator.deployment import Deployment
 from airflow_barrier.coordinator.journal import check_lead
@@ -60,8 +61,8 @@ def open_barrier(
 
     Raises BarrierOrderError if a later barrier is open already, TriggeredRunError, MissingTableError, TopologyError,
     SourceDataError, ForeignWriteError, StartFromError if a job joins with tables that hold nobody knows what,
-    ConfigurationError if the catalog does not do what is needed or declared of it, and LostStateError if the
-    MetaService knows less than the tables.
+    ConfigurationError if the catalog does not do what is needed or declared of it, or if a job joins with a table whose
+    columns are not those declared, and LostStateError if the MetaService knows less than the tables.
     """
     if triggered:
         _check_not_done(deployment, fragment.topology, timestamp, run)
@@ -75,7 +76,7 @@ def open_barrier(
         with attempt:
             return _open_once(
                 deployment,
-                fragment.topology,
+                fragment,
                 timestamp,
                 timestamp_from,
                 run,
@@ -99,14 +100,14 @@ def _check_not_done(deployment: Deployment, topology: str, timestamp: datetime, 
 
 def _open_once(
     deployment: Deployment,
-    name: str,
+    fragment: Fragment,
     timestamp: datetime,
     timestamp_from: str,
     run: RunRef,
     actor: str,
     now: datetime,
 ) -> Opened | Later:
-    meta = deployment.meta
+    meta, name = deployment.meta, fragment.topology
     # Before the other looks: if a barrier opens or a job joins from here on, ours are stale, and we look again.
     head, version = meta.barriers.head(name), meta.topologies.version(name)
     topology = meta.topologies.get(name, version)
@@ -123,6 +124,12 @@ def _open_once(
             f"{len(open_now)} barriers of {name} are open (max_open_barriers={deployment.max_open_barriers}); "
             f"the oldest is {open_now[0]}, {open_now[0].state.value}"
         )
+    if fragment.tables:
+        joining = {
+            *meta.barriers.unjoined(name),
+            *(each for job in meta.topologies.waiting(name) for each in job.outlets),
+        }
+        create_declared(deployment, (table for table in fragment.tables if table.name in joining))
     try:
         starts = starts_of(deployment, topology, timestamp)
     except StartFromError:

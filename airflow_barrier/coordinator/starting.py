@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
 
+from airflow_barrier.coordinator.creating import with_declaration
 from airflow_barrier.coordinator.deployment import Deployment
 from airflow_barrier.protocol.errors import (
     ConfigurationError,
     ForeignWriteError,
     HeadMovedError,
+    MissingTableError,
     StartFromError,
     UnknownTopologyError,
 )
@@ -39,7 +41,10 @@ def starts_of(deployment: Deployment, topology: Topology, timestamp: datetime) -
 
 def start_of(deployment: Deployment, topology: Topology, job: Job, timestamp: datetime) -> JobStart:
     """How ``job`` joins: where it left off, if its tables are as it left them, or else as its DAG declares."""
-    baseline = deployment.tables.mains(job.outlets)
+    try:
+        baseline = deployment.tables.mains(job.outlets)
+    except MissingTableError as error:
+        raise with_declaration(error) from error
     last = _last_rows(deployment, topology.name, job)
     if last and _as_they_were_left(deployment, last):
         previous = _left_off(deployment, topology.name, job, last[0].barrier_id)

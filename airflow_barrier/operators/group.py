@@ -19,6 +19,7 @@ from airflow_barrier.operators.start import StartBarrierOperator
 from airflow_barrier.protocol.errors import ConfigurationError
 from airflow_barrier.protocol.starting import StartFrom, declared_start
 from airflow_barrier.protocol.topology import Fragment, Job, Topology, check_names
+from airflow_barrier.tables.table import Table
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -88,6 +89,7 @@ class BarrierGroup(TaskGroup):
         self.freshness = freshness
         self.wait_timeout = wait_timeout
         self._jobs: list[tuple[BaseOperator, Job]] = []
+        self._tables: list[Table] = []
         self._batches: dict[str, int] = {}
         self.deliveries: list[DeliverOperator] = []
         self._closed = False
@@ -99,8 +101,8 @@ class BarrierGroup(TaskGroup):
         self,
         operator: Any,
         *,
-        inlets: Sequence[str | Source] = (),
-        outlets: Sequence[str] = (),
+        inlets: Sequence[str | Table | Source] = (),
+        outlets: Sequence[str | Table] = (),
         name: str | None = None,
         start_from: StartFrom | None = None,
         freshness: timedelta | None = None,
@@ -113,9 +115,11 @@ class BarrierGroup(TaskGroup):
         ``@task.pyspark`` returned.
 
         Inlets are tables of the topology (``namespace.table``) or external sources; outlets are tables that the job
-        writes. They are the job's: an operator's own arguments ``inlets`` and ``outlets``, which are Airflow's, declare
-        nothing here. ``name`` is the job's in the topology; default: the task id inside this group. Raises
-        :class:`ConfigurationError` for an operator that hands no conf to Spark, and after the group's block.
+        writes. Outlets given as :class:`~airflow_barrier.tables.table.Table`, with their columns, are made where they
+        are not there when the job joins. They are the job's: an operator's own arguments ``inlets`` and ``outlets``,
+        which are Airflow's, declare nothing here. ``name`` is the job's in the topology; default: the task id inside
+        this group. Raises :class:`ConfigurationError` for an operator that hands no conf to Spark, and after the
+        group's block.
 
         ``start_from``: what of its inlets is in the outlets already when the job joins (`docs/adopting.md`):
         ``earliest`` (nothing), ``latest`` (all, up to the barrier that it joins with), a datetime with a time zone, or
@@ -138,19 +142,21 @@ class BarrierGroup(TaskGroup):
         job_name = name or task.task_id.removeprefix(f"{self.group_id}.")
         _check_freshness(f"{self.topology}, job {job_name}", freshness)
         objective = freshness or self.freshness
-        named = [inlet if isinstance(inlet, str) else inlet.name for inlet in inlets]
+        read = tuple(_name(inlet) for inlet in inlets if isinstance(inlet, (str, Table)))
+        sources = [inlet for inlet in inlets if not isinstance(inlet, (str, Table))]
         job = Job(
             name=job_name,
             owner=self.dag.dag_id,
-            inlets=tuple(inlet for inlet in inlets if isinstance(inlet, str)),
-            outlets=tuple(outlets),
-            externals=tuple(inlet.declare() for inlet in inlets if not isinstance(inlet, str)),
-            start_from=declared_start(job_name, start_from, named),
+            inlets=read,
+            outlets=tuple(_name(outlet) for outlet in outlets),
+            externals=tuple(source.declare() for source in sources),
+            start_from=declared_start(job_name, start_from, [*read, *(source.name for source in sources)]),
             freshness=None if objective is None else objective.total_seconds(),
         )
         as_job(task)
         self._batches[job.name] = batch_barriers
         self._jobs.append((task, job))
+        self._tables += [outlet for outlet in outlets if isinstance(outlet, Table)]
         return operator
 
     def deliver(
@@ -189,7 +195,7 @@ class BarrierGroup(TaskGroup):
     @property
     def fragment(self) -> Fragment:
         """What this DAG adds to the topology."""
-        return Fragment(self.topology, self.dag.dag_id, tuple(job for _, job in self._jobs))
+        return Fragment(self.topology, self.dag.dag_id, tuple(job for _, job in self._jobs), tuple(self._tables))
 
     def get_leaves(self) -> Generator[BaseOperator, None, None]:
         """What ``group >> task`` waits for: not for the abort, which is skipped where all went well, nor for sinks."""
@@ -239,7 +245,7 @@ class BarrierGroup(TaskGroup):
         else:
             Topology.of(self.topology, jobs)
         for operator, job in self._jobs:
-            bind(operator, self._binding(job, jobs))
+            bind(operator, self._binding(job))
             if self.announce_processed:
                 operator.add_outlets([processed_asset(self.topology, outlet) for outlet in job.outlets])
         writers = {outlet: operator for operator, job in self._jobs for outlet in job.outlets}
@@ -263,7 +269,7 @@ class BarrierGroup(TaskGroup):
         first: list[BaseOperator],
         last: list[BaseOperator],
     ) -> None:
-        start.jobs = jobs
+        start.jobs, start.tables = jobs, self.fragment.tables
         start.set_downstream(first)
         commit.publishes([outlet for job in jobs for outlet in job.outlets])
         commit.set_upstream(last)
@@ -276,10 +282,10 @@ class BarrierGroup(TaskGroup):
             )
             self.abort.set_upstream(last)
 
-    def _binding(self, job: Job, jobs: tuple[Job, ...]) -> Binding:
+    def _binding(self, job: Job) -> Binding:
         return Binding(
             job=job,
-            fragment=Fragment(self.topology, self.dag.dag_id, jobs),
+            fragment=self.fragment,
             member=self.member,
             commit_task_id=self.commit.task_id if self.commit is not None else None,
             barrier_conn_id=self.barrier_conn_id,
@@ -287,6 +293,10 @@ class BarrierGroup(TaskGroup):
             batch_barriers=self._batches[job.name],
             announce_processed=self.announce_processed,
         )
+
+
+def _name(table: str | Table) -> str:
+    return table if isinstance(table, str) else table.name
 
 
 def in_order(operators: set[BaseOperator]) -> list[BaseOperator]:

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
     from airflow_barrier.coordinator.deployment import Deployment
+    from airflow_barrier.tables.table import Table
 
 
 class StartBarrierOperator(BaseOperator):
@@ -44,6 +45,7 @@ class StartBarrierOperator(BaseOperator):
 
     :param topology: the topology's name. (templated)
     :param jobs: this DAG's jobs; :class:`~airflow_barrier.operators.group.BarrierGroup` fills them in.
+    :param tables: those of the jobs' outlets that are declared with their columns, likewise.
     :param open_manual_runs: open a barrier for runs of every type, although the DAG catches up.
     :param wait_timeout: how long a try may wait, from its beginning; then it fails, and says what for.
 
@@ -62,6 +64,7 @@ class StartBarrierOperator(BaseOperator):
         *,
         topology: str,
         jobs: Sequence[Job],
+        tables: Sequence[Table] = (),
         barrier_conn_id: str = DEFAULT_CONN_ID,
         open_manual_runs: bool = False,
         wait_timeout: timedelta = WAIT_TIMEOUT,
@@ -71,6 +74,7 @@ class StartBarrierOperator(BaseOperator):
         super().__init__(depends_on_past=depends_on_past, **kwargs)
         self.topology = topology
         self.jobs = tuple(jobs)
+        self.tables = tuple(tables)
         self.barrier_conn_id = barrier_conn_id
         self.open_manual_runs = open_manual_runs
         self.wait_timeout = wait_timeout
@@ -116,7 +120,7 @@ class StartBarrierOperator(BaseOperator):
         outcome = next_opening(
             deployment,
             run,
-            Fragment(self.topology, self.dag_id, self.jobs),
+            Fragment(self.topology, self.dag_id, self.jobs, self.tables),
             AirflowScheduler(context),
             actor=actor(context),
             triggered=run_type(context) not in RUNS_OF_A_SCHEDULE,

@@ -11,7 +11,7 @@ from functools import cached_property
 from graphlib import CycleError as _GraphCycle
 from graphlib import TopologicalSorter
 from itertools import pairwise
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from airflow_barrier.protocol.errors import (
     CycleError,
@@ -23,6 +23,9 @@ from airflow_barrier.protocol.errors import (
 )
 from airflow_barrier.protocol.names import is_topology_name, name_fault, source_fault, table_fault
 from airflow_barrier.protocol.starting import HISTORY
+
+if TYPE_CHECKING:
+    from airflow_barrier.tables.table import Table
 
 
 @dataclass(frozen=True)
@@ -94,11 +97,16 @@ class Job:
 
 @dataclass(frozen=True)
 class Fragment:
-    """What one DAG adds to a topology: its jobs."""
+    """What one DAG adds to a topology: its jobs.
+
+    ``tables``: those of its outlets that are declared with their columns. They are not registered: who opens or joins
+    has them from the DAG.
+    """
 
     topology: str
     owner: str
     jobs: tuple[Job, ...]
+    tables: tuple[Table, ...] = ()
 
 
 @dataclass(frozen=True)

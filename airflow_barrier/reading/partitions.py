@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol
 
+from airflow_barrier.protocol.ddl import literal
 from airflow_barrier.protocol.errors import ConfigurationError, MissingTableError
-from airflow_barrier.sources.ddl import literal
 from airflow_barrier.spark.identifiers import quoted
 
 if TYPE_CHECKING:

@@ -12,12 +12,15 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from airflow_barrier.protocol.ddl import INTEGERS, Column, SparkType
 from airflow_barrier.sources import bounded
 from airflow_barrier.sources.bounded import Limits, UnfitFileError
 from airflow_barrier.sources.csv_dialect import CsvDialect
-from airflow_barrier.sources.ddl import Column, fits
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 # positions of a first line that are spelled out
 _MOST_VALUES = 50
@@ -67,9 +70,63 @@ def _parquet_mismatch(fs: Any, path: str, columns: Sequence[Column]) -> str | No
     wrong = [
         f"column {column.name}: expected {column.type}, found {bounded.shortened(str(there[column.name]))}"
         for column in columns
-        if column.name in there and not fits(column.type, there[column.name])
+        if column.name in there and not _fits(column.type, there[column.name])
     ]
     return "; ".join([*wrong, *_names_differ([column.name for column in columns], list(there))]) or None
+
+
+def _fits(declared: SparkType, found: pa.DataType) -> bool:
+    """Whether Spark reads a Parquet column of arrow type ``found`` as ``declared`` and every value stays what it is.
+
+    Narrower integers, floats and decimals fit wider ones. Nanoseconds do not: Spark refuses them.
+    """
+    import pyarrow.types as types
+
+    if types.is_dictionary(found):
+        found = found.value_type
+    name = declared.name
+    if name in INTEGERS:
+        width = INTEGERS[name] - types.is_unsigned_integer(found)
+        return bool(types.is_integer(found) and found.bit_width <= width)
+    if name == "DECIMAL":
+        precision, scale = declared.numbers
+        return bool(types.is_decimal(found) and found.scale == scale and found.precision <= precision)
+    if name == "TIMESTAMP":
+        return bool(types.is_timestamp(found) and found.unit in ("ms", "us"))
+    if name == "TIMESTAMP_NTZ":
+        return bool(types.is_timestamp(found) and found.unit in ("ms", "us") and found.tz is None)
+    if name == "ARRAY":
+        return _is_list(found) and _fits(declared.parts[0].type, found.value_type)
+    if name == "MAP":
+        key, value = declared.parts
+        return types.is_map(found) and _fits(key.type, found.key_type) and _fits(value.type, found.item_type)
+    if name == "STRUCT":
+        return types.is_struct(found) and _fields_fit(declared.parts, found)
+    return bool(
+        {
+            "STRING": lambda: types.is_string(found) or types.is_large_string(found),
+            "BINARY": lambda: (
+                types.is_binary(found) or types.is_large_binary(found) or types.is_fixed_size_binary(found)
+            ),
+            "BOOLEAN": lambda: types.is_boolean(found),
+            "FLOAT": lambda: types.is_float32(found),
+            "DOUBLE": lambda: types.is_float32(found) or types.is_float64(found),
+            "DATE": lambda: types.is_date32(found),
+        }[name]()
+    )
+
+
+def _is_list(found: pa.DataType) -> bool:
+    import pyarrow.types as types
+
+    return bool(types.is_list(found) or types.is_large_list(found))
+
+
+def _fields_fit(declared: tuple[Column, ...], found: pa.StructType) -> bool:
+    there = {found.field(i).name: found.field(i).type for i in range(found.num_fields)}
+    return len(there) == len(declared) and all(
+        column.name in there and _fits(column.type, there[column.name]) for column in declared
+    )
 
 
 def _csv_mismatch(fs: Any, path: str, layout: Layout) -> str | None:

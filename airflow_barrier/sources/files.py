@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from urllib.parse import urlsplit
 
 from airflow_barrier.protocol import datasets
+from airflow_barrier.protocol.ddl import Column, ddl_of, parse_ddl, quoted, timestamp_literal
 from airflow_barrier.protocol.errors import ConfigurationError, SourceDataError
 from airflow_barrier.protocol.names import one_line
 from airflow_barrier.protocol.records import Cut
@@ -17,7 +18,6 @@ from airflow_barrier.protocol.topology import ExternalSource
 from airflow_barrier.sources import file_cuts, file_recuts
 from airflow_barrier.sources.bounded import Limits
 from airflow_barrier.sources.csv_dialect import CsvDialect
-from airflow_barrier.sources.ddl import Column, ddl_of, parse_ddl, quoted, timestamp_literal
 from airflow_barrier.sources.file_cuts import EventTime, Reading
 from airflow_barrier.sources.file_formats import Layout
 from airflow_barrier.sources.listing import Folder, LandedFile, literally, url_of

@@ -8,12 +8,12 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
+from airflow_barrier.protocol.ddl import quoted, timestamp_literal
 from airflow_barrier.protocol.errors import ConfigurationError, RevisionRefusedError, SourceDataError
 from airflow_barrier.protocol.names import table_fault
 from airflow_barrier.protocol.records import Cut
 from airflow_barrier.protocol.topology import ExternalSource
 from airflow_barrier.sources.bounded import Limits
-from airflow_barrier.sources.ddl import quoted, timestamp_literal
 from airflow_barrier.sources.port import CutRequest, Delta, NotReady, SourceCatalog, text_of
 
 if TYPE_CHECKING:

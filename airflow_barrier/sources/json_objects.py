@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from airflow_barrier.sources.ddl import Column, literal
+from airflow_barrier.protocol.ddl import Column, literal
 from airflow_barrier.sources.text_values import (
     JSON_OPTIONS,
     NUMBER_MARK,

@@ -10,12 +10,12 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from airflow_barrier.protocol.credentials import Credentials
+from airflow_barrier.protocol.ddl import timestamp_literal
 from airflow_barrier.protocol.errors import ConfigurationError, RevisionRefusedError, SourceDataError
 from airflow_barrier.protocol.records import Cut
 from airflow_barrier.protocol.topology import ExternalSource
 from airflow_barrier.sources import kafka_settings
 from airflow_barrier.sources.bounded import Limits
-from airflow_barrier.sources.ddl import timestamp_literal
 from airflow_barrier.sources.kafka_records import RecordFormat, broken, decoded
 from airflow_barrier.sources.port import CutRequest, Delta, Lag, NotReady, SourceCatalog
 

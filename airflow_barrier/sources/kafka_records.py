@@ -14,8 +14,8 @@ from functools import cached_property
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
+from airflow_barrier.protocol.ddl import Column, literal, parse_ddl, quoted
 from airflow_barrier.protocol.errors import ConfigurationError
-from airflow_barrier.sources.ddl import Column, literal, parse_ddl, quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -14,8 +14,8 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from airflow_barrier.protocol.ddl import Column, literal, quoted
 from airflow_barrier.sources.csv_dialect import CsvDialect
-from airflow_barrier.sources.ddl import Column, literal, quoted
 from airflow_barrier.sources.json_objects import json_pairs, json_text, odd_text
 from airflow_barrier.sources.text_values import Values, wrong_as
 

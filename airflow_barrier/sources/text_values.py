@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 
-from airflow_barrier.sources.ddl import Column, SparkType, literal
+from airflow_barrier.protocol.ddl import Column, SparkType, literal
 
 #: What the error of a record begins with that is not as declared; see :mod:`.spark_errors`.
 UNFIT = "airflow_barrier unfit record: "

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from airflow_barrier.protocol.ddl import literal
 from airflow_barrier.protocol.errors import CompactionError
-from airflow_barrier.sources.ddl import literal
 from airflow_barrier.spark.identifiers import quoted, table_name
 from airflow_barrier.spark.procedures import call
 

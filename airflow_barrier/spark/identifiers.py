@@ -1,4 +1,4 @@
-"""Names as Spark SQL takes them: always quoted, never pasted. Texts: :func:`airflow_barrier.sources.ddl.literal`."""
+"""Names as Spark SQL takes them: always quoted, never pasted. Texts: :func:`airflow_barrier.protocol.ddl.literal`."""
 
 from __future__ import annotations
 

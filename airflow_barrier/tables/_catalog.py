@@ -11,6 +11,8 @@ from airflow_barrier.tables._metadata import Changes, Document
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
+    from pyiceberg.partitioning import PartitionSpec
+    from pyiceberg.schema import Schema
     from sqlalchemy import Connection
 
     from airflow_barrier.tables.spark_catalog import SparkCatalog
@@ -84,6 +86,10 @@ class TableCatalog(Protocol):
 
     def locations(self, tables: Iterable[str]) -> dict[str, str]:
         """Where the current document of each table lies."""
+        ...
+
+    def create(self, table: str, schema: Schema, spec: PartitionSpec, properties: Mapping[str, str]) -> bool:
+        """See :meth:`airflow_barrier.tables.port.TableFormat.create`."""
         ...
 
     def commit(self, edits: Mapping[str, Edit]) -> dict[str, str]:

@@ -23,6 +23,8 @@ from airflow_barrier.tables.spark_catalog import SparkCatalog
 
 if TYPE_CHECKING:
     from pyiceberg.catalog.rest import RestCatalog
+    from pyiceberg.partitioning import PartitionSpec
+    from pyiceberg.schema import Schema
     from tenacity import RetryCallState
 
 #: How often a commit is tried that others are faster with: nothing can be locked here.
@@ -91,6 +93,22 @@ class RestTables:
 
     def locations(self, tables: Iterable[str]) -> dict[str, str]:
         return {table: location for table, (location, _) in self._load_all(tables).items()}
+
+    def create(self, table: str, schema: Schema, spec: PartitionSpec, properties: Mapping[str, str]) -> bool:
+        return patiently()(self._create_once, table, schema, spec, properties)
+
+    def _create_once(self, table: str, schema: Schema, spec: PartitionSpec, properties: Mapping[str, str]) -> bool:
+        from pyiceberg.exceptions import TableAlreadyExistsError
+
+        namespace = table.rpartition(".")[0]
+        with self._server.translated():
+            if not self.catalog.namespace_exists(namespace):  # who may make none may use what is there
+                self.catalog.create_namespace_if_not_exists(namespace)
+            try:
+                self.catalog.create_table(table, schema, partition_spec=spec, properties=dict(properties))
+            except TableAlreadyExistsError:
+                return False
+        return True
 
     def commit(self, edits: Mapping[str, Edit]) -> dict[str, str]:
         if not edits:

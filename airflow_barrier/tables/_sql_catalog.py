@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from airflow_barrier.protocol.errors import ConfigurationError, MissingTableError
-from airflow_barrier.tables._commit import Committer
+from airflow_barrier.tables._commit import Committer, patiently
 from airflow_barrier.tables._documents import Documents
 from airflow_barrier.tables._lost import newest_with
 from airflow_barrier.tables._metadata import Document, snapshots_of
@@ -18,6 +18,8 @@ from airflow_barrier.tables.spark_catalog import POSTGRESQL_DRIVER, SQLITE_DRIVE
 
 if TYPE_CHECKING:
     from pyiceberg.catalog.sql import SqlCatalog
+    from pyiceberg.partitioning import PartitionSpec
+    from pyiceberg.schema import Schema
     from sqlalchemy import Connection
 
 
@@ -105,6 +107,26 @@ class SqlTables(Committer):
         )
         weakref.finalize(self, catalog.close).atexit = False
         return catalog
+
+    def create(self, table: str, schema: Schema, spec: PartitionSpec, properties: Mapping[str, str]) -> bool:
+        return patiently()(self._create_once, table, schema, spec, properties)
+
+    def _create_once(self, table: str, schema: Schema, spec: PartitionSpec, properties: Mapping[str, str]) -> bool:
+        from pyiceberg.exceptions import TableAlreadyExistsError
+        from sqlalchemy.exc import IntegrityError, OperationalError, ProgrammingError
+
+        namespace, _ = split(table)
+        with self._pointers.translated():
+            try:
+                self.catalog.create_namespace_if_not_exists(namespace)
+            except (IntegrityError, OperationalError, ProgrammingError):
+                # another one makes the first table of this database or namespace, and was faster: now it is there
+                self.catalog.create_namespace_if_not_exists(namespace)
+            try:
+                self.catalog.create_table(table, schema, partition_spec=spec, properties=dict(properties))
+            except TableAlreadyExistsError:
+                return False
+        return True
 
     def _row(self, table: str) -> str | None:
         """Where the table's row points to, though no document may be there any more; None: there is no such row."""

@@ -92,7 +92,7 @@ class SqlPointers:
         """Whether ``connection``, somebody else's to a PostgreSQL database of this name, has come to these pointers,
         and may move them.
         """
-        with self._translated(), self._engine.connect() as own:
+        with self.translated(), self._engine.connect() as own:
             server, ours, _ = own.exec_driver_sql(_POINTERS_SEEN).one()
         theirs = connection.exec_driver_sql(_POINTERS_SEEN).one()
         if theirs[0] != server:
@@ -115,7 +115,7 @@ class SqlPointers:
         from sqlalchemy import func, inspect, select
 
         rows = _iceberg_tables()
-        with self._translated(), self._engine.connect() as connection:
+        with self.translated(), self._engine.connect() as connection:
             if not inspect(connection).has_table(rows.name):
                 return 0
             mine = select(func.count()).select_from(rows).where(rows.c.catalog_name == self.catalog_name)
@@ -123,13 +123,13 @@ class SqlPointers:
 
     def read(self, tables: Iterable[str]) -> dict[str, str]:
         """Table -> location of its metadata document. Raises :class:`MissingTableError`."""
-        with self._translated(), self._engine.connect() as connection:
+        with self.translated(), self._engine.connect() as connection:
             return self._select(connection, tables, lock=False)
 
     @contextmanager
     def transaction(self) -> Iterator[Connection]:
         """A write transaction of its own."""
-        with self._translated(), self._engine.begin() as connection:
+        with self.translated(), self._engine.begin() as connection:
             if self._engine.dialect.name == "sqlite":
                 # A transaction that reads first and writes later fails at once when another one wrote in between,
                 # without waiting; one that says from the start that it will write waits its turn.
@@ -138,7 +138,7 @@ class SqlPointers:
 
     def lock(self, connection: Connection, tables: Iterable[str]) -> dict[str, str]:
         """What :meth:`read` returns; the rows are locked in the order of their names, so that no two deadlock."""
-        with self._translated():
+        with self.translated():
             return self._select(connection, tables, lock=True)
 
     def move(self, connection: Connection, table: str, old: str, new: str) -> None:
@@ -157,7 +157,7 @@ class SqlPointers:
             )
             .values(metadata_location=new, previous_metadata_location=old)
         )
-        with self._translated():
+        with self.translated():
             moved = connection.execute(statement).rowcount
         if moved != 1:
             raise CatalogUnavailableError(  # safety: pointer-count
@@ -205,7 +205,7 @@ class SqlPointers:
         return self.database_url
 
     @contextmanager
-    def _translated(self) -> Iterator[None]:
+    def translated(self) -> Iterator[None]:
         from sqlalchemy.exc import DBAPIError, OperationalError, ProgrammingError
 
         try:

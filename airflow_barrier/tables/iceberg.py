@@ -32,13 +32,15 @@ from airflow_barrier.tables._metadata import (
 )
 from airflow_barrier.tables._pinned import pinned
 from airflow_barrier.tables.port import Publication, SnapshotVerdict, Traces
-from airflow_barrier.tables.schemas import incompatibilities
+from airflow_barrier.tables.schemas import differences, incompatibilities
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyiceberg.catalog import Catalog
     from pyiceberg.table import StaticTable, Table
     from sqlalchemy import Connection
+
+    from airflow_barrier.tables.table import Table as DeclaredTable
 
 
 @dataclass
@@ -161,6 +163,17 @@ class IcebergTables:
     def deletes_old_metadata(self, tables: Sequence[str]) -> dict[str, bool | None]:
         documents = self._committer.read(tables)
         return {table: deletes_old_documents(documents[table]) for table in tables}
+
+    def create(self, table: DeclaredTable) -> bool:
+        from airflow_barrier.tables._declared import schema_of, spec_of
+
+        schema = schema_of(table)
+        return self._committer.create(table.name, schema, spec_of(table, schema), table.all_properties)
+
+    def differences(self, table: DeclaredTable) -> list[str]:
+        from airflow_barrier.tables._declared import schema_of
+
+        return differences(self._read(table.name), schema_of(table).model_dump(mode="json", by_alias=True))
 
     def take_in(self, tables: Sequence[str]) -> None:
         self._committer.commit({table: lambda document, _: taken_in(document) for table in tables})

@@ -14,6 +14,8 @@ from airflow_barrier.protocol.states import Decision
 if TYPE_CHECKING:
     from sqlalchemy import Connection
 
+    from airflow_barrier.tables.table import Table
+
 
 @dataclass(frozen=True)
 class Revised:
@@ -146,6 +148,21 @@ class TableFormat(Protocol):
     def deletes_old_metadata(self, tables: Sequence[str]) -> Mapping[str, bool | None]:
         """Whether commits delete what describes older and older states of each table; None: nobody has said, so that
         all of it stays.
+        """
+        ...
+
+    def create(self, table: Table) -> bool:
+        """Make a declared table, and its namespace where that is missing. False: it is there already, as it may be by
+        another one who makes it at the same time.
+
+        >>> tables.create(Table("shop.amount", "itemId BIGINT, amount BIGINT"))  # doctest: +SKIP
+        True
+        """
+        ...
+
+    def differences(self, table: Table) -> Sequence[str]:
+        """How the columns of a table that is there differ from what is declared, a phrase each. Further columns that
+        may be NULL are no difference.
         """
         ...
 

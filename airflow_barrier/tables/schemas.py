@@ -46,6 +46,33 @@ def incompatibilities(table: str, document: Document, snapshot_ids: Sequence[int
     return [f"{fault} (since snapshot {snapshot_id})" for fault, snapshot_id in since.items()]
 
 
+def differences(document: Document, declared: Mapping[str, Any]) -> list[str]:
+    """What of the table's columns is not as in the ``declared`` schema (as Iceberg writes it), a phrase each.
+
+    Names are compared as Spark does. Further columns that may be NULL are no fault.
+    """
+    schemas = {schema["schema-id"]: schema for schema in document["schemas"]}
+    now = _columns(schemas[document["current-schema-id"]])
+    there = {column.name.lower(): column for column in now.values()}
+    wanted = {column.name.lower(): column for column in _columns(declared).values()}
+    faults = [fault for key, column in wanted.items() if (fault := _difference(column, there.get(key))) is not None]
+    for key, column in there.items():
+        parent = now[column.within].name.lower() if column.within is not None else None
+        if key not in wanted and column.required and (parent is None or parent in wanted):
+            faults.append(f"column {column.name} is not declared, and must not be NULL")
+    return faults
+
+
+def _difference(declared: _Column, found: _Column | None) -> str | None:
+    if found is None:
+        return f"column {declared.name} ({declared.type}) is missing"
+    if found.type != declared.type:
+        return f"column {declared.name} is {found.type}, declared {declared.type}"
+    if found.required != declared.required:
+        return f"column {declared.name} {'must not' if found.required else 'may'} be NULL, declared otherwise"
+    return None
+
+
 def check_schema(table: str, faults: Sequence[str]) -> None:
     """Raise :class:`~airflow_barrier.protocol.errors.SchemaChangedError` if there are faults, with what to do.
 

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pytest
 
+from airflow_barrier.protocol.ddl import ddl_of, parse_ddl
 from airflow_barrier.protocol.errors import ConfigurationError, SourceDataError
 from airflow_barrier.protocol.records import Cut
 from airflow_barrier.sources.bounded import Limits
-from airflow_barrier.sources.ddl import ddl_of, parse_ddl
 from airflow_barrier.sources.files import Files
 from tests.sources.landing import Cutter, day, land, land_parquet
 

@@ -2,7 +2,8 @@
 
 ``pyspark`` asks a running Spark for this; the worker that checks files before Spark starts has none.
 
-Nor can a library parse it: a Spark driver gets this package without what it depends on, and reads by the same schema.
+Nor can a library parse it: a Spark driver gets this package without what it depends on, and reads by the same schema;
+and a DAG file, which declares tables by it, loads little.
 """
 
 from __future__ import annotations
@@ -11,15 +12,14 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime, timezone
-from typing import TYPE_CHECKING
 
 from airflow_barrier.protocol.errors import ConfigurationError
 
-if TYPE_CHECKING:
-    import pyarrow as pa
-
 _TOKEN = re.compile(r"\s*(?:(?P<quoted>`(?:[^`]|``)+`)|(?P<text>'(?:[^'\\]|\\.)*')|(?P<word>\w+)|(?P<mark>[(),<>:]))")
-_INTEGERS = {"TINYINT": 8, "SMALLINT": 16, "INT": 32, "BIGINT": 64}
+#: integer type -> bits
+INTEGERS = {"TINYINT": 8, "SMALLINT": 16, "INT": 32, "BIGINT": 64}
+#: of a DECIMAL
+_MOST_DIGITS = 38
 _SYNONYMS = {
     "BYTE": "TINYINT",
     "SHORT": "SMALLINT",
@@ -30,7 +30,7 @@ _SYNONYMS = {
     "NUMERIC": "DECIMAL",
     "TIMESTAMP_LTZ": "TIMESTAMP",
 }
-_PLAIN = {"STRING", "BINARY", "BOOLEAN", "FLOAT", "DOUBLE", "DATE", "TIMESTAMP", "TIMESTAMP_NTZ", *_INTEGERS}
+_PLAIN = {"STRING", "BINARY", "BOOLEAN", "FLOAT", "DOUBLE", "DATE", "TIMESTAMP", "TIMESTAMP_NTZ", *INTEGERS}
 
 
 @dataclass(frozen=True)
@@ -51,8 +51,12 @@ class SparkType:
 
 @dataclass(frozen=True)
 class Column:
+    """A column, or a part of one. ``required``: NOT NULL."""
+
     name: str
     type: SparkType
+    required: bool = False
+    comment: str | None = None
 
 
 def parse_ddl(ddl: str) -> tuple[Column, ...]:
@@ -75,7 +79,7 @@ def parse_ddl(ddl: str) -> tuple[Column, ...]:
 
 
 def ddl_of(columns: Iterable[Column]) -> str:
-    """The columns as Spark's DDL again, names quoted."""
+    """The columns as Spark's DDL again, names quoted; without NOT NULL and comments, which no reader of files needs."""
     return ", ".join(f"{quoted(column.name)} {column.type}" for column in columns)
 
 
@@ -135,12 +139,18 @@ class _Parser:
     def _column(self) -> Column:
         name = self._name()
         self._take(":")  # the older way to write a column, and the way inside STRUCT
-        column = Column(name, self._type())
-        if self._take("NOT") and not self._take("NULL"):
-            raise self._error("NULL after NOT")
-        if self._take("COMMENT"):
-            self._next += 1
-        return column
+        kind = self._type()
+        required = self._take("NOT")
+        if required:
+            self._need("NULL", "NULL after NOT")
+        return Column(name, kind, required, self._text() if self._take("COMMENT") else None)
+
+    def _text(self) -> str:
+        token = self._pop("a text in quotes")
+        if not token.startswith("'"):
+            self._next -= 1
+            raise self._error("a text in quotes")
+        return re.sub(r"\\(.)", r"\1", token[1:-1])
 
     def _name(self) -> str:
         token = self._pop("a column name")
@@ -158,7 +168,10 @@ class _Parser:
             return SparkType(name)
         if name == "DECIMAL":
             numbers = self._numbers()
-            return SparkType(name, (*numbers, *(10, 0)[len(numbers) :]))
+            precision, scale, *more = (*numbers, *(10, 0)[len(numbers) :])
+            if more or not 0 < precision <= _MOST_DIGITS or scale > precision:
+                raise self._error(f"DECIMAL of 1 to {_MOST_DIGITS} digits in all before this")
+            return SparkType(name, (precision, scale))
         if name in ("ARRAY", "MAP", "STRUCT"):
             return SparkType(name, parts=self._parts(name))
         self._next -= 1
@@ -206,65 +219,11 @@ class _Parser:
         self._next += found
         return found
 
-    def _need(self, token: str) -> None:
+    def _need(self, token: str, said: str | None = None) -> None:
         if not self._take(token):
-            raise self._error(repr(token))
+            raise self._error(said or repr(token))
 
     def _error(self, expected: str) -> ConfigurationError:
         found = repr(self._tokens[self._next]) if self._next < len(self._tokens) else "the end"
         before = " ".join(self._tokens[max(0, self._next - 3) : self._next])
         return ConfigurationError(f"schema {self._ddl!r}: expected {expected}, found {found} after {before!r}")
-
-
-def fits(declared: SparkType, found: pa.DataType) -> bool:
-    """Whether Spark reads a Parquet column of arrow type ``found`` as ``declared`` and every value stays what it is.
-
-    Narrower integers, floats and decimals fit wider ones. Nanoseconds do not: Spark refuses them.
-    """
-    import pyarrow.types as types
-
-    if types.is_dictionary(found):
-        found = found.value_type
-    name = declared.name
-    if name in _INTEGERS:
-        width = _INTEGERS[name] - types.is_unsigned_integer(found)
-        return bool(types.is_integer(found) and found.bit_width <= width)
-    if name == "DECIMAL":
-        precision, scale = declared.numbers
-        return bool(types.is_decimal(found) and found.scale == scale and found.precision <= precision)
-    if name == "TIMESTAMP":
-        return bool(types.is_timestamp(found) and found.unit in ("ms", "us"))
-    if name == "TIMESTAMP_NTZ":
-        return bool(types.is_timestamp(found) and found.unit in ("ms", "us") and found.tz is None)
-    if name == "ARRAY":
-        return _is_list(found) and fits(declared.parts[0].type, found.value_type)
-    if name == "MAP":
-        key, value = declared.parts
-        return types.is_map(found) and fits(key.type, found.key_type) and fits(value.type, found.item_type)
-    if name == "STRUCT":
-        return types.is_struct(found) and _fields_fit(declared.parts, found)
-    return bool(
-        {
-            "STRING": lambda: types.is_string(found) or types.is_large_string(found),
-            "BINARY": lambda: (
-                types.is_binary(found) or types.is_large_binary(found) or types.is_fixed_size_binary(found)
-            ),
-            "BOOLEAN": lambda: types.is_boolean(found),
-            "FLOAT": lambda: types.is_float32(found),
-            "DOUBLE": lambda: types.is_float32(found) or types.is_float64(found),
-            "DATE": lambda: types.is_date32(found),
-        }[name]()
-    )
-
-
-def _is_list(found: pa.DataType) -> bool:
-    import pyarrow.types as types
-
-    return bool(types.is_list(found) or types.is_large_list(found))
-
-
-def _fields_fit(declared: tuple[Column, ...], found: pa.StructType) -> bool:
-    there = {found.field(i).name: found.field(i).type for i in range(found.num_fields)}
-    return len(there) == len(declared) and all(
-        column.name in there and fits(column.type, there[column.name]) for column in declared
-    )

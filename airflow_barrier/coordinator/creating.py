@@ -1,0 +1,75 @@
+"""Tables that DAGs declare with their columns: made before their job's first epoch, and never after it."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from airflow_barrier.coordinator.deployment import Deployment
+from airflow_barrier.protocol.errors import ConfigurationError, MissingTableError
+from airflow_barrier.tables.table import Table
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Found:
+    """A declared table as it is. ``fault``: why it cannot be used or made; None: it can."""
+
+    exists: bool
+    fault: str | None = None
+
+
+def find_declared(deployment: Deployment, table: Table) -> Found:
+    """Whether the table is there with the columns that are declared, and whether it may be made where it is not."""
+    try:
+        differences = deployment.tables.differences(table)
+    except MissingTableError:
+        return Found(exists=False, fault=_loss(deployment, table))
+    return Found(exists=True, fault=_said(table, differences) if differences else None)
+
+
+def create_declared(deployment: Deployment, tables: Iterable[Table]) -> None:
+    """See that the tables are there, for jobs that join. What is made stays, whatever comes after: again is fine.
+
+    Raises ConfigurationError for a table with other columns, MissingTableError for one that was published and is gone.
+    """
+    for table in tables:
+        found = find_declared(deployment, table)
+        if not found.exists and found.fault is None:
+            if deployment.tables.create(table):
+                log.info("Made table %s (%s)", table.name, table.schema)
+                continue
+            found = find_declared(deployment, table)  # another one was faster, perhaps with other columns
+        if found.fault is not None:
+            raise ConfigurationError(found.fault) if found.exists else MissingTableError(found.fault)
+
+
+def with_declaration(error: MissingTableError) -> MissingTableError:
+    """What a table is missing for that nobody has declared with its columns, with the shortest way."""
+    return MissingTableError(
+        f"{error}. The shortest way: declare its columns in its job, outlets=[Table('…', 'id BIGINT, …')] (from "
+        "airflow_barrier.tables.table), and it is made when the job joins"
+    )
+
+
+def _said(table: Table, differences: Sequence[str]) -> str:
+    return (
+        f"table {table.name}: expected the columns that its DAG declares, besides further ones that may be NULL, found "
+        f"that {'; '.join(differences)}. Change the table (ALTER TABLE {table.name} …), or mend the declaration in the "
+        "DAG"
+    )
+
+
+def _loss(deployment: Deployment, table: Table) -> str | None:
+    """What is lost if a table that is not there has been in barriers: an empty one in its place would hide that."""
+    for topology in deployment.meta.topologies.names():
+        row = deployment.meta.starts.last_progress(topology, table.name)
+        if row is not None:
+            return (
+                f"table {table.name}: expected it in the catalog, since topology {topology} has it at barrier "
+                f"{row.barrier_id}, found that it is gone, and its rows with it. It is not made anew, which would hide "
+                "that: restore it (register its newest metadata document in the catalog), or declare another name"
+            )
+    return None
