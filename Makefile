@@ -43,8 +43,8 @@ SEED ?= 1
 soak: install
 	@$(BIN)/python -m tests.model.soak --minutes $(MINUTES) --first $(SEED) $(ARGS)
 
-# The figures of docs/benchmarks.md, all or those that ARGS names; with --write in ARGS they are written there. Half an
-# hour and more.
+# The figures of docs/benchmarks.md, all or those that ARGS names; with --write in ARGS they are written there
+# and into README. Half an hour and more.
 benchmarks:
 	@sh scripts/find_java.sh >/dev/null
 	@$(MAKE) --no-print-directory install

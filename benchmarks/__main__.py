@@ -1,6 +1,7 @@
 """`python -m benchmarks [figure...]`: measures, and prints tables with the machine's size.
 
---quick: tiny sizes, to see that it works. --write: docs/benchmarks.md too. Nothing is left behind but that.
+--quick: tiny sizes, to see that it works. --write: docs/benchmarks.md too, and from there the numbers in README.
+Nothing is left behind but that.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from types import FrameType
 from rich.console import Console
 
 from airflow_barrier.protocol.errors import BarrierError
-from benchmarks.report import Measured, document, machine, software, with_figures
+from benchmarks.report import Measured, document, machine, software, with_figures, with_numbers
 from demo.local_airflow import LocalAirflowError
 from demo.local_spark import LocalSparkError
 
@@ -41,6 +42,7 @@ FIGURES = {
     "past": "a recovery after many barriers, and a cut beside many used files",
 }
 _DOCUMENT = Path(__file__).resolve().parents[1] / "docs" / "benchmarks.md"
+_README = _DOCUMENT.parents[1] / "README.md"
 
 
 def main(arguments: list[str]) -> int:
@@ -75,6 +77,8 @@ def main(arguments: list[str]) -> int:
         if chosen.figure:
             command = f'make benchmarks ARGS="{" ".join(chosen.figure)} --write"'
             _DOCUMENT.write_text(with_figures(_DOCUMENT.read_text(), found, command))
+        if not missing:  # README has numbers of several figures
+            _README.write_text(with_numbers(_README.read_text(), _DOCUMENT.read_text()))
         console.print(f"Written: {_DOCUMENT}", highlight=False)
     return 1 if missing else 0
 

@@ -1,4 +1,4 @@
-"""What a figure reports, and how that is shown: on the screen, and in docs/benchmarks.md."""
+"""What a figure reports, and how that is shown: on the screen, in docs/benchmarks.md, and the few that README has."""
 
 from __future__ import annotations
 
@@ -86,6 +86,46 @@ def with_figures(document: str, figures: Sequence[Measured], command: str) -> st
         title, _, rest = figure.markdown().partition("\n\n")
         by_title[title] = f"{title}\n\n{said}\n\n{rest}"
     return "\n\n".join([head.strip(), *by_title.values()]) + "\n"
+
+
+def with_numbers(readme: str, document: str) -> str:
+    """README with the numbers of docs/benchmarks.md between its two comments."""
+
+    def cell(title: str, row: str, column: str) -> str:
+        (section,) = (one for one in re.split(r"(?m)^## ", document) if one.partition("\n")[0] == title)
+        columns, _, *rows = (
+            [one.strip() for one in line.strip("|").split(" |")]
+            for line in section.splitlines()
+            if line.startswith("|")
+        )
+        (found,) = (cells for cells in rows if " | ".join(cells).startswith(f"{row} | "))
+        return found[columns.index(column)]
+
+    seconds, connect = "A barrier, from its timestamp to readable, in seconds", "Spark Connect, 6 barriers"
+    readable = cell(seconds, "timestamp to readable, median", connect)
+    spark = cell(seconds, "of the median: Spark's work", connect)
+    ratio = cell("The same jobs without us", "all six", "ratio")
+    plain, pinned = (
+        float(cell("A pinned read against the plain read of the same snapshots", "until its rows are there", column))
+        for column in ("plain", "pinned by us")
+    )
+    cores = re.findall(r"(?m)^Machine: (\d+ cores)", document)[0]
+    revised = cell("Correcting history by a revision", "last 7 of 120", "of full")
+    table = f"""| [measured](docs/benchmarks.md) on {cores} | |
+| --- | ---: |
+| 20,000 new rows, from their timestamp until six tables have them | {readable} s, {spark} s of it Spark |
+| the six tasks, against the same tasks without barriers | {ratio} times as long |
+| a query at one barrier, against the plain query | {pinned / plain:.2f} times as long |
+| computing the last 7 of 120 barriers again, against all of them | {revised} of the time |
+"""
+    begin, end = "<!-- numbers of docs/benchmarks.md -->\n", "<!-- end of numbers -->\n"
+    before, _, rest = readme.partition(begin)
+    _, _, after = rest.partition(end)
+    if not after:
+        raise ValueError(
+            f"README.md: expected {begin.strip()} and then {end.strip()}, found no such lines; put them back"
+        )
+    return f"{before}{begin}{table}{end}{after}"
 
 
 def _cpuinfo() -> list[str]:

@@ -92,7 +92,7 @@ def _what_next(places: Places) -> None:
     console.print("[bold]What to try next[/]")
     for line in (
         "make demo KEEP=1          the same with Airflow's UI left up, where each job's task links to its barrier",
-        "dags/shopping.py          the DAG; its jobs are beside it, and README.md has a smaller one to start from",
+        "dags/shopping.py          the DAG; its jobs are beside it, and docs/jobs.md has a smaller one to start from",
         f".venv/bin/airflow-barrier status --metaservice-url {places.database_url}",
     ):
         console.print(f"    {line}", highlight=False, soft_wrap=True)

@@ -81,11 +81,17 @@ def test_edges_follow_from_inlets_and_outlets() -> None:
     assert _parse(DAGS / "shopping_plain.py")["edges"] == sorted(between_jobs)
 
 
-def test_the_readmes_dag_is_one(tmp_path: Path) -> None:
-    code = re.search(r"```python\n(.*?)```", (CHECKOUT / "README.md").read_text(), re.DOTALL)
+@pytest.mark.parametrize(
+    ("document", "topology", "edges"),
+    [
+        ("README.md", "shop", "start>load load>amount amount>commit commit>deliver_amount"),
+        ("docs/jobs.md", "shopping", "start>load load>amount load>price amount>commit price>commit"),
+    ],
+)
+def test_a_documents_dag_is_one(document: str, topology: str, edges: str, tmp_path: Path) -> None:
+    code = re.search(r"```python\n(.*?)```", (CHECKOUT / document).read_text(), re.DOTALL)
     assert code is not None
-    file = tmp_path / "readme.py"
+    file = tmp_path / "documented.py"
     file.write_text(code[1])
     assert len([line for line in code[1].splitlines() if line]) <= 22
-    edges = [["load", "amount"], ["load", "price"], ["amount", "commit"], ["price", "commit"], ["start", "load"]]
-    assert _parse(file)["edges"] == sorted([f"shopping.{one}", f"shopping.{other}"] for one, other in edges)
+    assert _parse(file)["edges"] == sorted([f"{topology}.{task}" for task in edge.split(">")] for edge in edges.split())

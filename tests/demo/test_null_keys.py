@@ -1,4 +1,4 @@
-"""A key that is NULL is one key: in README's jobs and the shopping topology's it has one row, epoch after epoch."""
+"""A key that is NULL is one key: in the documents' jobs and the shopping topology's it has one row after each epoch."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from demo import seeds
 from demo.cast import DAGS
 
 README = (Path(__file__).parents[2] / "README.md").read_text()
+DOCUMENT = (Path(__file__).parents[2] / "docs" / "jobs.md").read_text()
 SHOPPING = "userId BIGINT, itemId BIGINT, basketId BIGINT, amount BIGINT, price DECIMAL(12, 2), ts TIMESTAMP"
 TOTAL = "userId BIGINT, itemId BIGINT, {} BIGINT"
 COUNTED = "userId BIGINT, itemId BIGINT, {} DECIMAL(18, 2), purchases BIGINT"
@@ -30,17 +31,17 @@ def job_of(file: str) -> Any:
     return load_job(str(DAGS / "shopping_jobs" / file))
 
 
-def readme_sql() -> SqlJob:
-    found = re.search(r'PRICE = """(.*?)"""', README, re.DOTALL)
+def documents_sql() -> SqlJob:
+    found = re.search(r'PRICE = """(.*?)"""', DOCUMENT, re.DOTALL)
     assert found
     return SqlJob(found[1])
 
 
-def readme_python() -> Any:
-    found = re.search(r"```python\n(@epoch_job\ndef amount.*?)```", README, re.DOTALL)
+def documents_python() -> Any:
+    found = re.search(r"```python\n(@epoch_job\ndef amount.*?)```", DOCUMENT, re.DOTALL)
     assert found
     module: dict[str, Any] = {"F": F, "epoch_job": epoch_job}
-    exec(found[1], module)  # README's own
+    exec(found[1], module)  # the document's own
     return module["amount"]
 
 
@@ -51,8 +52,8 @@ def price_sql() -> SqlJob:
 @pytest.mark.parametrize(
     ("job", "outlet", "columns", "before", "after"),
     [
-        (readme_sql, PRICE, TOTAL.format("totalPrice"), (1, None, 2), (1, None, 5)),
-        (readme_python, AMOUNT, TOTAL.format("totalAmount"), (1, None, 2), (1, None, 3)),
+        (documents_sql, PRICE, TOTAL.format("totalPrice"), (1, None, 2), (1, None, 5)),
+        (documents_python, AMOUNT, TOTAL.format("totalAmount"), (1, None, 2), (1, None, 3)),
         (lambda: seeds.JOBS["price"], seeds.PRICE, TOTAL.format("totalPrice"), (1, None, 2), (1, None, 5)),
         (price_sql, PRICE, COUNTED.format("totalPrice"), (1, None, Decimal(2), 1), (1, None, Decimal(5), 2)),
         (
@@ -63,7 +64,7 @@ def price_sql() -> SqlJob:
             (1, None, Decimal(3), 2),
         ),
     ],
-    ids=["README, SQL", "README, Python", "seeds", "price", "amount"],
+    ids=["document, SQL", "document, Python", "seeds", "price", "amount"],
 )
 def test_totals(
     spark: SparkSession, job: Any, outlet: str, columns: str, before: tuple[Any, ...], after: tuple[Any, ...]
@@ -133,3 +134,20 @@ def test_what_is_spent_on_products_without_a_category(spark: SparkSession) -> No
     )
     job_of("category_spend.py")(epoch)
     assert [tuple(row) for row in epoch.read(outlet).collect()] == [(1, None, Decimal(5), 2)]
+
+
+def test_the_readmes_jobs(spark: SparkSession) -> None:
+    load, amount = (
+        SqlJob(re.findall(rf'(?s)^{name} = "+(.*?)"+$', README, re.MULTILINE)[0]) for name in ("LOAD", "AMOUNT")
+    )
+    purchases = "itemId BIGINT, amount BIGINT"
+    epoch = epoch_of(
+        spark,
+        sources={"purchases": spark.createDataFrame([(None, 1), (None, 2)], purchases)},
+        outlets={"shop.purchases": spark.createDataFrame([], purchases)},
+    )
+    load(epoch)
+    loaded = {"shop.purchases": epoch.read("shop.purchases")}
+    epoch = epoch_of(spark, read=loaded, outlets={"shop.amount": spark.createDataFrame([(None, 2)], purchases)})
+    amount(epoch)
+    assert [tuple(row) for row in epoch.read("shop.amount").collect()] == [(None, 3)]

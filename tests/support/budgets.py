@@ -43,6 +43,7 @@ BUDGETS: Mapping[str, int] = {
     "tests/spark": 120,
     "tests/stories": 60,
     "tests/tables": 20,
+    "tests/test_documents.py": 5,
     "tests/test_hanging.py": 10,
     "tests/test_house.py": 10,
     "tests/test_landing.py": 5,
